@@ -1,0 +1,32 @@
+"""Rectangles, lines and labels in; text and SVG out. It knows nothing else."""
+
+from weft.draw.drawing import Drawing, Label, Line, Rect, clip
+from weft.draw.panels import Patch, draw_blocks, draw_boxes, draw_patches, few
+from weft.draw.scale import Scale, limits
+from weft.draw.show import Drawable, Drawn, draw, show, wants_colour
+from weft.draw.svg import SIZE_LIMIT, to_html, to_svg
+from weft.draw.text import to_text
+
+__all__ = [
+    "SIZE_LIMIT",
+    "Drawable",
+    "Drawing",
+    "Drawn",
+    "Label",
+    "Line",
+    "Patch",
+    "Rect",
+    "Scale",
+    "clip",
+    "draw",
+    "draw_blocks",
+    "draw_boxes",
+    "draw_patches",
+    "few",
+    "limits",
+    "show",
+    "to_html",
+    "to_svg",
+    "to_text",
+    "wants_colour",
+]

@@ -1,0 +1,77 @@
+"""A `Drawing`: rectangles, lines and labels on a grid of characters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A rectangle whose borders run along columns x and x + width and rows y and y + height.
+
+    Neighbours share a border. `tone` picks a colour; None leaves the inside empty.
+    """
+
+    x: int
+    y: int
+    width: int
+    height: int
+    label: str = ""
+    tone: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A horizontal or vertical line; with `arrow`, it points at its end."""
+
+    x0: int
+    y0: int
+    x1: int
+    y1: int
+    arrow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text in row y that starts, is centred or ends at column x."""
+
+    x: int
+    y: int
+    text: str
+    align: Literal["start", "middle", "end"] = "start"
+
+
+Item: TypeAlias = Rect | Line | Label
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Items under a title, with remarks below: what `show` prints and notebooks display.
+
+    >>> from weft.draw import to_text
+    >>> print(to_text(Drawing((Rect(0, 0, 6, 2, "a"), Rect(6, 0, 6, 2, "b")))))
+    ┌─────┬─────┐
+    │  a  │  b  │
+    └─────┴─────┘
+    """
+
+    items: tuple[Item, ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def titled(self, title: str) -> Drawing:
+        """The same drawing under another title."""
+        return replace(self, title=title)
+
+
+def clip(text: str, limit: int = 160) -> str:
+    """The text on one line and cut to the limit, so that a picture of anything stays small."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def left_edge(label: Label) -> int:
+    """The column in which the text of a label begins."""
+    back = {"start": 0, "middle": len(label.text) // 2, "end": len(label.text)}
+    return label.x - back[label.align]

@@ -1,0 +1,178 @@
+"""Boxes of any rank as a picture: leading dimensions as a strip of panels, rulers at the cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import TypeAlias
+
+from weft.draw.drawing import Drawing, Item, Label, Rect, clip
+from weft.draw.scale import Ruler, Scale, limits
+
+Point: TypeAlias = tuple[int, ...]
+
+WIDTH = 100
+"""Panels wrap to a new row of panels at this column."""
+
+MOST_RECTS = 72
+"""Rectangles in one picture; more are counted in a remark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A box with a label: half-open bounds in the coordinates of an array."""
+
+    start: Point
+    stop: Point
+    label: str = ""
+    tone: int = 0
+
+
+def draw_boxes(boxes: Sequence[tuple[Point, Point]], title: str = "") -> Drawing:
+    """Boxes of one rank, given by start and stop and labelled with their number; empty ones not.
+
+    >>> from weft.draw import to_text
+    >>> print(to_text(draw_boxes([((0,), (2,)), ((2,), (3,))])))
+    0       2   3
+    ┌───────┬───┐
+    │   0   │ 1 │
+    └───────┴───┘
+    """
+    full = [(n, a, b) for n, (a, b) in enumerate(boxes) if all(map(int.__lt__, a, b))]
+    corners = [corner for _, *pair in full for corner in pair] or [boxes[0][0]]
+    scales = list(map(Scale.through, zip(*corners), limits(len(corners[0]))))
+    patches = (Patch(a, b, str(n) if len(boxes) > 1 else "", n) for n, a, b in full)
+    return draw_patches(patches, scales, title)
+
+
+def draw_blocks(
+    scales: Sequence[Scale], label: Callable[[Point], str], title: str, notes: Sequence[str] = ()
+) -> Drawing:
+    """A grid of blocks, one for each step of the scales; `label` is asked with its start."""
+    steps = product(*(scale.steps for scale in scales))
+    bounds = ((tuple(a for a, _ in step), tuple(b for _, b in step)) for step in steps)
+    patches = (Patch(start, stop, label(start), n) for n, (start, stop) in enumerate(bounds))
+    return draw_patches(patches, scales, title, notes)
+
+
+def draw_patches(
+    patches: Iterable[Patch],
+    scales: Sequence[Scale],
+    title: str = "",
+    notes: Sequence[str] = (),
+) -> Drawing:
+    """The patches on their scales, one panel for every step of the leading dimensions."""
+    remarks = list(notes)
+    *leading, rows, columns = [Scale((0, 1), names=("",))] * (2 - len(scales)) + list(scales)
+    pad = (0,) * (2 - len(scales)), (1,) * (2 - len(scales))
+    full = [Patch(pad[0] + p.start, pad[1] + p.stop, p.label, p.tone) for p in patches]
+    places = list(islice(product(*(scale.steps for scale in leading)), 24))
+    budget = MOST_RECTS
+    panels: list[tuple[str, list[Patch]]] = []
+    for place in places:
+        inside = [patch for patch in full if _meets(patch, place)]
+        panels.append((_panel_title(leading, place), inside[:budget]))
+        budget -= len(panels[-1][1])
+        if len(inside) > len(panels[-1][1]):
+            remarks.append(f"… {len(inside) - len(panels[-1][1])} more boxes are not drawn")
+            break
+    if any(scale.elided for scale in leading):
+        remarks.append("… panels between are not drawn")
+    return _arrange(panels, rows, columns, title, remarks)
+
+
+def few(names: Iterable[str], count: int, width: int = 21) -> str:
+    """As many of `count` names as a label has room for, and how many more there are.
+
+    >>> few(map(str, range(100, 200)), 100), few(["0", "4"], 2)
+    ('100 101 102 103 +96', '0 4')
+    """
+    shown = list(islice(names, 8))
+    while True:
+        text = " ".join(shown) + f" +{count - len(shown)}" * (count > len(shown))
+        if len(text) <= width or len(shown) == 1:
+            return text
+        shown.pop()
+
+
+def _meets(patch: Patch, place: Sequence[tuple[int, int]]) -> bool:
+    return all(
+        a < high and low < b
+        for a, b, (low, high) in zip(patch.start, patch.stop, place, strict=False)
+    )
+
+
+def _panel_title(leading: Sequence[Scale], place: Sequence[tuple[int, int]]) -> str:
+    def name(scale: Scale, step: tuple[int, int]) -> str:
+        return scale.names[scale.cuts.index(step[0])] if scale.names else f"{step[0]}:{step[1]}"
+
+    parts = [name(scale, step) for scale, step in zip(leading, place)]
+    if not parts:
+        return ""
+    return ", ".join(parts) if leading[0].names else f"[{', '.join(parts)}, …]"
+
+
+def _arrange(
+    panels: Sequence[tuple[str, list[Patch]]],
+    rows: Scale,
+    columns: Scale,
+    title: str,
+    notes: Sequence[str],
+) -> Drawing:
+    """Panels side by side on common scales, wrapped at `WIDTH`."""
+    across = _across(columns, [patch for _, patches in panels for patch in patches])
+    down = _down(rows)
+    margin = max((len(text) + 1 for _, text in down.ticks), default=0)
+    top = bool(across.ticks) + any(heading for heading, _ in panels)
+    wide = max([margin + across.at[-1] + 1, *(len(heading) for heading, _ in panels)]) + 3
+    per_row = max(1, WIDTH // wide)
+    items: list[Item] = []
+    for number, (heading, patches) in enumerate(panels):
+        x = number % per_row * wide
+        y = number // per_row * (top + down.at[-1] + 2)
+        if heading:
+            items.append(Label(x, y, clip(heading)))
+        items += _panel(patches, across, down, x + margin, y + top)
+    return Drawing(tuple(items), title, tuple(notes))
+
+
+def _panel(patches: Sequence[Patch], across: Ruler, down: Ruler, x: int, y: int) -> Iterator[Item]:
+    """One panel: the rectangles (boxes that lie alike share one), the rulers and the gaps."""
+    together: dict[tuple[int, int, int, int], tuple[list[str], int]] = {}
+    for patch in patches:
+        columns = across.span(patch.start[-1], patch.stop[-1])
+        rows = down.span(patch.start[-2], patch.stop[-2])
+        if columns and rows:
+            together.setdefault((*columns, *rows), ([], patch.tone))[0].append(patch.label)
+    for (left, right, above, below), (names, tone) in together.items():
+        label = clip(" ".join(names), max(1, right - left - 1))
+        yield Rect(x + left, y + above, right - left, below - above, label, tone)
+    for at, text in across.ticks:
+        yield Label(x + at, y - 1, text, "middle" if across.scale.names or at else "start")
+    for at, text in down.ticks:
+        yield Label(x - 1, y + at, text, "end")
+    for n in across.scale.elided:
+        for at in down.middles:
+            yield Label(x + across.middles[n], y + at, "⋯", "middle")
+    for n in down.scale.elided:
+        for at in across.middles:
+            yield Label(x + at, y + down.middles[n], "⋮", "middle")
+
+
+def _down(rows: Scale) -> Ruler:
+    """Rows are one line high; a few uneven ones may be taller, to show it."""
+    uneven = len(rows.cuts) <= 6 and len({high - low for low, high in rows.steps}) > 1
+    return Ruler.fit(rows, [2] * len(rows.cuts), longest=4 if uneven else 2, gap=2)
+
+
+def _across(columns: Scale, patches: Sequence[Patch]) -> Ruler:
+    """Columns are as wide as the labels of boxes one step wide, and as the ticks."""
+    least = [max(4, len(str(cut)) + 2) for cut in columns.cuts[:-1]]
+    for n, name in enumerate(columns.names):
+        least[n] = max(least[n], len(name) + 2)
+    for patch in patches:
+        match columns.steps_in(patch.start[-1], patch.stop[-1]):
+            case [step]:
+                least[step] = max(least[step], min(24, len(patch.label) + 3))
+    return Ruler.fit(columns, least, longest=max([8, *least]), gap=4)

@@ -1,0 +1,113 @@
+"""One dimension of a picture: which cuts are drawn, and in which column or row they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """One dimension of a picture: the coordinates drawn, and which steps stand for more.
+
+    `elided` holds the numbers of the steps drawn as a gap. `names` label the steps; without them
+    the cuts carry their coordinates.
+    """
+
+    cuts: tuple[int, ...]
+    elided: frozenset[int] = frozenset()
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def through(cls, cuts: Iterable[int], limit: int) -> Scale:
+        """All the cuts, or the outer ones with a gap between when there are more than `limit`.
+
+        >>> Scale.through(range(0, 100, 10), limit=4)
+        Scale(cuts=(0, 10, 20, 70, 80, 90), elided=frozenset({2}), names=())
+        """
+        every = sorted(set(cuts))
+        if len(every) - 1 <= limit:
+            return cls(tuple(every))
+        head = (limit + 1) // 2
+        tail = max(1, limit - head)
+        return cls((*every[: head + 1], *every[-tail - 1 :]), frozenset({head}))
+
+    @classmethod
+    def of_blocks(cls, size: int, block: int, limit: int) -> Scale:
+        """A dimension cut every `block`, of which a few outer blocks are drawn.
+
+        >>> Scale.of_blocks(1000, 10, limit=3)
+        Scale(cuts=(0, 10, 20, 990, 1000), elided=frozenset({2}), names=())
+        """
+        count = -(-size // block) if block else 0
+        if count <= limit:
+            return cls((*range(0, size, block or 1), size) if size else (0,))
+        head = (limit + 1) // 2
+        tail = max(1, limit - head)
+        last = (count - tail) * block
+        return cls(
+            (*range(0, head * block + 1, block), *range(last, size, block), size),
+            frozenset({head}),
+        )
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        """The drawn steps, gaps left out."""
+        return [step for n, step in enumerate(pairwise(self.cuts)) if n not in self.elided]
+
+    def steps_in(self, start: int, stop: int) -> list[int]:
+        """The numbers of the drawn steps that [start, stop) meets."""
+        steps = enumerate(pairwise(self.cuts))
+        return [n for n, (a, b) in steps if n not in self.elided and start < b and a < stop]
+
+
+def limits(ndim: int) -> tuple[int, ...]:
+    """How many steps of each dimension fit a picture of that rank.
+
+    >>> limits(2), limits(4)
+    ((8, 8), (2, 3, 4, 3))
+    """
+    if ndim <= 2:
+        return (8,) * ndim
+    leading = (6,) if ndim == 3 else (2,) * (ndim - 4) + (2, 3)
+    return (*leading, 4, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """A scale with the column, or the row, of each of its cuts."""
+
+    scale: Scale
+    at: tuple[int, ...]
+
+    @classmethod
+    def fit(cls, scale: Scale, least: Sequence[int], longest: int, gap: int) -> Ruler:
+        """Steps in proportion to what they hold, the longest `longest`, none below its least.
+
+        >>> Ruler.fit(Scale((0, 4, 6)), least=[2, 2], longest=8, gap=4).at
+        (0, 8, 12)
+        """
+        most = max((high - low for low, high in scale.steps), default=1)
+        steps = (
+            gap if n in scale.elided else max(least[n], round(longest * (high - low) / most))
+            for n, (low, high) in enumerate(pairwise(scale.cuts))
+        )
+        return cls(scale, tuple(accumulate(steps, initial=0)))
+
+    @property
+    def ticks(self) -> list[tuple[int, str]]:
+        """The names in the middle of the steps, or the coordinates at the cuts."""
+        if self.scale.names:
+            return [(at, name) for at, name in zip(self.middles, self.scale.names) if name]
+        return list(zip(self.at, map(str, self.scale.cuts)))
+
+    @property
+    def middles(self) -> list[int]:
+        """The middle of each step."""
+        return [(a + b) // 2 for a, b in pairwise(self.at)]
+
+    def span(self, start: int, stop: int) -> tuple[int, int] | None:
+        """Between which places a box lies; None where a gap swallows it."""
+        inside = self.scale.steps_in(start, stop)
+        return (self.at[inside[0]], self.at[inside[-1] + 1]) if inside else None

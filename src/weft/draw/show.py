@@ -1,0 +1,80 @@
+"""`show(x)`: any value of Weft, drawn in the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from html import escape
+from typing import Any, Protocol, TextIO
+
+from weft.draw.drawing import Drawing, clip
+from weft.draw.svg import to_html
+from weft.draw.text import PLAIN, to_text
+from weft.errors import WeftError
+
+
+class Drawable(Protocol):
+    """A value that draws itself."""
+
+    def drawing(self, *args: Any) -> Drawing:
+        """The picture of the value; what `args` mean is the value's affair."""
+        ...
+
+
+class Drawn:
+    """Gives a drawable value its picture in notebooks, which must never raise."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        try:
+            return to_html(self.drawing())  # type: ignore[attr-defined]
+        except Exception:  # a display hook that raises hides the value itself
+            return f"<pre>{escape(clip(repr(self), 4000))}</pre>"
+
+
+def show(
+    x: Drawable | Drawing | Iterable[Drawable], *args: Any, file: TextIO | None = None
+) -> None:
+    """Print a picture of `x`: a mesh, a box, several boxes, a sharding with a shape, …
+
+    Colours are used on a terminal, unless the variable `NO_COLOR` is set.
+
+    >>> from weft import ZRange
+    >>> show([ZRange((0, 0), (2, 4)), ZRange((2, 0), (4, 4))])
+    2 boxes in [0:4, 0:4]
+      0       4
+    0 ┌───────┐
+      │   0   │
+    2 ├───────┤
+      │   1   │
+    4 └───────┘
+    """
+    stream = sys.stdout if file is None else file
+    text = to_text(draw(x, *args), colour=wants_colour(stream))
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = text.translate(PLAIN).encode("ascii", "replace").decode()
+    print(text, file=stream)
+
+
+def draw(x: Drawable | Drawing | Iterable[Drawable], *args: Any) -> Drawing:
+    """The drawing of `x`, or of several values together."""
+    if isinstance(x, Drawing):
+        return x
+    if hasattr(x, "drawing"):
+        drawing: Drawing = x.drawing(*args)
+        return drawing
+    if isinstance(x, Iterable):
+        items = tuple(x)
+        if items and hasattr(items[0], "drawing"):
+            return draw(items[0], *items[1:], *args)
+    raise WeftError(f"nothing to draw in {clip(repr(x), 60)}, a {type(x).__name__}")
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether the stream is a terminal that has not been asked to go without colours."""
+    quiet = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not quiet and stream.isatty()

@@ -1,0 +1,188 @@
+"""`DeviceMesh`: a named N-D grid of cells with named axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from operator import index
+from typing import SupportsIndex, TypeAlias
+
+from weft.draw import Drawing, Drawn
+from weft.errors import LayoutError
+from weft.layout.axis import SUB_AXIS, Slot
+from weft.layout.picture import draw_mesh
+from weft.text.shardy import Axis, SubAxis, read_mesh, write_axis, write_symbol
+from weft.values import Point, as_point, freeze
+
+Cell: TypeAlias = SupportsIndex | Sequence[int]
+"""A cell of a mesh: its coordinate, or its linear rank (row-major)."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class DeviceMesh(Drawn):
+    """A named N-D grid of cells with named axes; a cell is whatever the target makes of it.
+
+    `device_ids` gives the device of each cell in rank order; None says that cell k is device k.
+
+    >>> mesh = DeviceMesh("cluster", (2, 4), ("dp", "tp"))
+    >>> print(mesh, mesh.size, mesh.coord(6), mesh.rank((1, 2)))
+    @cluster = <["dp"=2, "tp"=4]> 8 (1, 2) 6
+    """
+
+    name: str
+    shape: Point
+    axis_names: tuple[str, ...]
+    device_ids: Point | None
+
+    def __init__(
+        self,
+        name: str,
+        shape: Iterable[int],
+        axis_names: Iterable[str],
+        device_ids: Iterable[int] | None = None,
+    ) -> None:
+        sizes, axes = as_point(shape, f"shape of mesh @{name}"), tuple(axis_names)
+        if len(sizes) != len(axes) or isinstance(axis_names, str):
+            raise LayoutError(
+                f"mesh @{name} of shape {sizes} needs {len(sizes)} axis names: {axis_names!r}"
+            )
+        for text in (name, *axes):
+            if not text.isprintable() or '"' in text or not text or SUB_AXIS.fullmatch(text):
+                raise LayoutError(f"{text!r} cannot be a name: it would not be readable in text")
+        for axis, size in zip(axes, sizes):
+            if axes.count(axis) > 1:
+                raise LayoutError(f'mesh @{name} has two axes named "{axis}"')
+            if size < 1:
+                raise LayoutError(f'axis "{axis}" of mesh @{name} has size {size}; at least 1')
+        ids = None if device_ids is None else _device_order(name, prod(sizes), device_ids)
+        freeze(self, name=name, shape=sizes, axis_names=axes, device_ids=ids)
+
+    @classmethod
+    def parse(cls, text: str) -> DeviceMesh:
+        """Read a mesh from its text form.
+
+        >>> DeviceMesh.parse('@m = <["x"=2], device_ids=[1, 0]>').device(0)
+        1
+        """
+        name, axes, device_ids = read_mesh(text)
+        return cls(name, [size for _, size in axes], [axis for axis, _ in axes], device_ids)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of cells."""
+        return prod(self.shape)
+
+    def axis_size(self, axis: Axis) -> int:
+        """The size of an axis or of part of one.
+
+        >>> DeviceMesh("m", (8,), ("x",)).axis_size(SubAxis("x", 1, 4))
+        4
+        """
+        return self.slot(axis).size
+
+    def slot(self, axis: Axis, role: str = "") -> Slot:
+        """The numbers of an axis; `role` says in an error what it was wanted for.
+
+        >>> DeviceMesh("m", (2, 8), ("x", "y")).slot(SubAxis("y", 2, 4))
+        Slot(position=1, before=2, size=4)
+        """
+        name, doing = axis if isinstance(axis, str) else axis.name, f" {role}, but" if role else ""
+        if name not in self.axis_names:
+            raise LayoutError(
+                f'axis "{name}"{doing} is not an axis of mesh {write_symbol(self.name)}',
+                hint=f"the mesh is {self}",
+            )
+        position = self.axis_names.index(name)
+        whole = self.shape[position]
+        if isinstance(axis, str):
+            return Slot(position, 1, whole)
+        part = axis.before * axis.size
+        if whole % part:
+            raise LayoutError(
+                f'sub-axis {axis}{doing} does not divide "{name}"={whole}: {axis.before} x '
+                f"{axis.size} = {part} and {whole} = {part} x {whole // part} + {whole % part}"
+            )
+        return Slot(position, axis.before, axis.size)
+
+    def axis(self, slot: Slot) -> Axis:
+        """The axis, or the part of one, with those numbers.
+
+        >>> print(DeviceMesh("m", (2, 8), ("x", "y")).axis(Slot(1, 2, 4)))
+        "y":(2)4
+        """
+        name = self.axis_names[slot.position]
+        return name if slot.size == self.shape[slot.position] else SubAxis(name, *slot[1:])
+
+    def coord(self, cell: Cell) -> Point:
+        """The coordinate of a cell given by its rank, or a coordinate checked.
+
+        >>> DeviceMesh("m", (2, 4), ("x", "y")).coord(5)
+        (1, 1)
+        """
+        if isinstance(cell, Iterable):
+            at = as_point(cell, f"a cell of mesh @{self.name}", len(self.shape))
+            if not all(0 <= x < size for x, size in zip(at, self.shape)):
+                raise LayoutError(f"no cell {at} in mesh {self}")
+            return at
+        rank, digits = index(cell), []
+        if not 0 <= rank < self.size:
+            raise LayoutError(f"no cell {rank} in mesh {self}, which has {self.size} cells")
+        for size in reversed(self.shape):
+            rank, digit = divmod(rank, size)
+            digits.append(digit)
+        return tuple(reversed(digits))
+
+    def rank(self, coord: Sequence[int]) -> int:
+        """The linear rank of the cell at a coordinate, the last axis running fastest.
+
+        >>> DeviceMesh("m", (2, 4), ("x", "y")).rank((1, 1))
+        5
+        """
+        rank = 0
+        for x, size in zip(self.coord(coord), self.shape):
+            rank = rank * size + x
+        return rank
+
+    def device(self, cell: Cell) -> int:
+        """The device on which a cell lies.
+
+        >>> DeviceMesh("m", (3,), ("x",), device_ids=(2, 1, 0)).device((0,))
+        2
+        """
+        rank = self.rank(self.coord(cell))
+        return rank if self.device_ids is None else self.device_ids[rank]
+
+    def cells(self) -> Iterator[Point]:
+        """The coordinates of all cells in rank order.
+
+        >>> list(DeviceMesh("m", (2, 2), ("x", "y")).cells())
+        [(0, 0), (0, 1), (1, 0), (1, 1)]
+        """
+        return product(*map(range, self.shape))
+
+    def drawing(self) -> Drawing:
+        """The cells with their devices."""
+        return draw_mesh(self)
+
+    def __str__(self) -> str:
+        axes = ", ".join(map("{}={}".format, map(write_axis, self.axis_names), self.shape))
+        ids = "" if self.device_ids is None else f", device_ids={list(self.device_ids)}"
+        return f"{write_symbol(self.name)} = <[{axes}]{ids}>"
+
+
+def _device_order(name: str, size: int, device_ids: Iterable[int]) -> Point | None:
+    """The devices, checked; None for the natural order, so that it has one spelling."""
+    ids = as_point(device_ids, f"device_ids of mesh @{name}")
+    if not len(ids) == len(set(ids)) == size or min(ids) < 0:
+        raise LayoutError(
+            f"mesh @{name} of {size} cells needs {size} different device ids, none negative: "
+            f"{len(ids)} are given, {len(set(ids))} different, the least is {min(ids, default=0)}"
+        )
+    return None if ids == tuple(range(size)) else ids

@@ -1,0 +1,299 @@
+"""`DimSpec` and `ShardingSpec`: how an array lies on a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from math import prod
+
+from weft.draw import Drawing, Drawn
+from weft.errors import LayoutError
+from weft.layout.axis import Slot, as_axes, check_apart, join
+from weft.layout.mesh import Cell, DeviceMesh
+from weft.layout.picture import draw_sharding
+from weft.space import Digit, ZRange, matching
+from weft.space.zrange import unchecked
+from weft.text.shardy import Axis, read_sharding, write_axis, write_symbol
+from weft.values import MONOIDS, FrozenMap, Point, as_point, as_shape, check_rank, freeze
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class DimSpec:
+    """How one dimension is cut: the axes, major to minor.
+
+    `is_open` lets propagation add axes behind them; `priority` is the round of propagation in
+    which they count, 0 first.
+
+    >>> print(DimSpec(["x", "y:(1)2"], is_open=True, priority=1))
+    {"x", "y":(1)2, ?}p1
+    """
+
+    axes: tuple[Axis, ...]
+    is_open: bool
+    priority: int
+
+    def __init__(self, axes: Iterable[Axis] = (), is_open: bool = False, priority: int = 0) -> None:
+        if priority < 0:
+            raise LayoutError(f"priority {priority} is negative; 0 is the strongest")
+        freeze(self, axes=as_axes(axes, "axes"), is_open=is_open, priority=priority)
+
+    def __str__(self) -> str:
+        axes = [*map(write_axis, self.axes), *("?" * self.is_open)]
+        return f"{{{', '.join(axes)}}}" + f"p{self.priority}" * (self.priority > 0)
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class ShardingSpec(Drawn):
+    """How an array lies on a mesh: which axes cut which dimension, and what the others hold.
+
+    Axes that cut nothing hold replicas; naming them in `replicated_axes` keeps propagation from
+    using them. Axes in `partial` hold parts to be combined by a monoid, minor axes first.
+
+    A dimension of size n cut K-fold is cut into blocks of c = ceil(n / K): cell k, in mixed radix
+    over its axes, holds [k·c, (k+1)·c) as far as n reaches, which may be short or empty.
+
+    >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
+    >>> spec = ShardingSpec(mesh, [DimSpec(["dp"]), DimSpec(["tp"])])
+    >>> print(spec, spec.region((8, 14), (1, 3)))
+    <@m, [{"dp"}, {"tp"}]> [4:8, 12:14]
+    """
+
+    mesh: DeviceMesh
+    dim_specs: tuple[DimSpec, ...]
+    replicated_axes: tuple[Axis, ...]
+    partial: Mapping[Axis, str]
+    grid: Point = field(init=False, compare=False)
+    """How many blocks each dimension is cut into."""
+    _digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
+    """For each dimension, the digits of a cell's coordinate that number its block."""
+
+    def __init__(
+        self,
+        mesh: DeviceMesh,
+        dim_specs: Iterable[DimSpec],
+        replicated_axes: Iterable[Axis] = (),
+        partial: Mapping[Axis, str] | None = None,
+    ) -> None:
+        dims, uses = tuple(dim_specs), list[tuple[Slot, Axis, str]]()
+
+        def slots(axes: Iterable[Axis], role: str) -> list[Slot]:
+            found = [(mesh.slot(axis, role), axis, role) for axis in axes]
+            uses.extend(found)
+            return [slot for slot, _, _ in found]
+
+        def spell(found: Iterable[Slot]) -> tuple[Axis, ...]:
+            return tuple(map(mesh.axis, join(found)))
+
+        for number, dim in enumerate(dims):
+            if not isinstance(dim, DimSpec):
+                raise LayoutError(f"dimension {number} is {dim!r}", hint="write DimSpec([...])")
+        cuts = [join(slots(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
+        copies = slots(as_axes(replicated_axes, "replicated_axes"), "is replicated")
+        parts = {monoid: list[Slot]() for monoid in MONOIDS}
+        for axis, monoid in zip(as_axes(partial or (), "partial"), (partial or {}).values()):
+            if monoid not in parts:
+                raise LayoutError(
+                    f'axis {write_axis(axis)} is unreduced by "{monoid}", which is not a monoid',
+                    hint=f"the monoids are {', '.join(MONOIDS)}",
+                )
+            parts[monoid] += slots([axis], f"is unreduced by {monoid}")
+        check_apart(uses)
+        freeze(
+            self,
+            mesh=mesh,
+            dim_specs=tuple(DimSpec(spell(c), d.is_open, d.priority) for d, c in zip(dims, cuts)),
+            replicated_axes=spell(sorted(copies)),
+            partial=FrozenMap((a, m) for m in MONOIDS for a in spell(sorted(parts[m]))),
+            grid=tuple(prod(slot.size for slot in cut) for cut in cuts),
+            _digits=tuple(_digits(mesh, cut) for cut in cuts),
+        )
+
+    @classmethod
+    def parse(
+        cls, text: str, meshes: DeviceMesh | Iterable[DeviceMesh] | Mapping[str, DeviceMesh]
+    ) -> ShardingSpec:
+        """Read a sharding from its text form; `meshes` are those that it may name.
+
+        >>> mesh = DeviceMesh.parse('@m = <["x"=8, "y"=2]>')
+        >>> spec = ShardingSpec.parse('<@m, [{"x":(1)2, ?}p1, {}], replicated={"y"}>', mesh)
+        >>> spec.grid, str(spec)
+        ((2, 1), '<@m, [{"x":(1)2, ?}p1, {}], replicated={"y"}>')
+        """
+        name, dims, replicated, partial = read_sharding(text)
+        given = (meshes,) if isinstance(meshes, DeviceMesh) else meshes
+        known = given if isinstance(given, Mapping) else {mesh.name: mesh for mesh in given}
+        if name not in known:
+            raise LayoutError(
+                f"mesh {write_symbol(name)} is not known",
+                hint=f"known are {', '.join(map(write_symbol, known)) or 'none'}",
+            )
+        mesh, monoids = known[name], dict(partial)
+        if len(monoids) < len(partial):
+            check_apart((mesh.slot(axis), axis, "is unreduced") for axis, _ in partial)
+        return cls(mesh, [DimSpec(*dim) for dim in dims], replicated, monoids)
+
+    @property
+    def ndim(self) -> int:
+        """The rank of the array."""
+        return len(self.dim_specs)
+
+    @property
+    def replica_count(self) -> int:
+        """How many cells hold a copy of the same block (and the same part, where partial).
+
+        >>> ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["x"])]).replica_count
+        4
+        """
+        return self.mesh.size // prod(self.grid) // prod(map(self.mesh.axis_size, self.partial))
+
+    def region(self, shape: Iterable[int], cell: Cell) -> ZRange:
+        """The box of an array of that shape that a cell holds.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])])
+        >>> print(*(spec.region((9,), cell) for cell in range(4)))
+        [0:3] [3:6] [6:9] [9:9]
+        """
+        return self.box(shape, self.block(cell))
+
+    def block(self, cell: Cell) -> Point:
+        """The number of the block that a cell holds, in each dimension.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y", "x"])])
+        >>> spec.block((1, 2))
+        (5,)
+        """
+        coord = self.mesh.coord(cell)
+        return tuple([sum([d.of(coord) * d.stride for d in digits]) for digits in self._digits])
+
+    def box(self, shape: Iterable[int], block: Sequence[int]) -> ZRange:
+        """The box of a block.
+
+        >>> print(ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).box((10,), (3,)))
+        [9:10]
+        """
+        self._check_block(block)
+        start, stop = [], []
+        for n, count, k in zip(as_shape(shape, self.ndim), self.grid, block):
+            extent = -(-n // count)
+            start.append(min(k * extent, n))
+            stop.append(min((k + 1) * extent, n))
+        return unchecked(tuple(start), tuple(stop))
+
+    def boxes(self, shape: Iterable[int]) -> tuple[ZRange, ...]:
+        """The boxes of all blocks, each once, in row-major order: they tile the array.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
+        >>> print(*spec.boxes((8,)))
+        [0:4] [4:8]
+        """
+        sides = []
+        for n, count in zip(as_shape(shape, self.ndim), self.grid):
+            extent = -(-n // count)
+            sides.append(list(pairwise([min(k * extent, n) for k in range(count + 1)])))
+        return tuple(
+            unchecked(tuple([a for a, _ in side]), tuple([b for _, b in side]))
+            for side in product(*sides)
+        )
+
+    def regions(self, shape: Iterable[int]) -> tuple[ZRange, ...]:
+        """The boxes of all cells, in rank order.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
+        >>> print(*spec.regions((8,)))
+        [0:4] [4:8] [0:4] [4:8]
+        """
+        # The number of a cell's block is a sum of one term for each axis of the mesh.
+        terms, weight = [[0] * size for size in self.mesh.shape], 1
+        for digits, count in zip(reversed(self._digits), reversed(self.grid)):
+            for dim, divisor, radix, stride in digits:
+                for x in range(self.mesh.shape[dim]):
+                    terms[dim][x] += x // divisor % radix * stride * weight
+            weight *= count
+        numbers = [0]
+        for column in terms:
+            numbers = [number + term for number in numbers for term in column]
+        boxes = self.boxes(shape)
+        return tuple([boxes[number] for number in numbers])
+
+    def block_of(self, shape: Iterable[int], point: Iterable[int]) -> Point:
+        """The block whose box holds a point of the array.
+
+        >>> ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).block_of((10,), (9,))
+        (3,)
+        """
+        sizes, at = as_shape(shape, self.ndim), as_point(point, "point", self.ndim)
+        if at not in ZRange.of(sizes):
+            raise LayoutError(f"point {at} lies outside the array of shape {sizes}")
+        return tuple(x // extent for x, extent in zip(at, self.shard_shape(sizes)))
+
+    def holders(self, block: Sequence[int]) -> Iterator[Point]:
+        """The cells that hold a block, whole or in part, in rank order.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
+        >>> list(spec.holders((1,)))
+        [(0, 1), (1, 1)]
+        """
+        self._check_block(block)
+        numbered = zip(self._digits, block)
+        fixed = [(d, number // d.stride % d.radix) for digits, number in numbered for d in digits]
+        return matching(self.mesh.shape, fixed)
+
+    def replicas(self, cell: Cell) -> Iterator[Point]:
+        """The cells that hold the same values as this one, itself included, in rank order.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
+        >>> list(spec.replicas((0, 1)))
+        [(0, 1), (1, 1)]
+        """
+        coord = self.mesh.coord(cell)
+        parts = _digits(self.mesh, map(self.mesh.slot, self.partial))
+        fixed = [(d, d.of(coord)) for digits in (*self._digits, parts) for d in digits]
+        return matching(self.mesh.shape, fixed)
+
+    def shard_shape(self, shape: Iterable[int]) -> Point:
+        """The shape of a full shard; shards at the edge may be smaller.
+
+        >>> ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).shard_shape((10,))
+        (3,)
+        """
+        return tuple(-(-n // count) for n, count in zip(as_shape(shape, self.ndim), self.grid))
+
+    def is_even(self, shape: Iterable[int]) -> bool:
+        """Whether all shards of an array of that shape have the same shape.
+
+        >>> ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).is_even((10,))
+        False
+        """
+        return not any(n % count for n, count in zip(as_shape(shape, self.ndim), self.grid))
+
+    def drawing(self, shape: Iterable[int] | None = None) -> Drawing:
+        """An array of that shape with the devices that hold each box; without one, the blocks."""
+        return draw_sharding(self, None if shape is None else as_shape(shape, self.ndim))
+
+    def _check_block(self, block: Sequence[int]) -> None:
+        check_rank("block", block, self.ndim)
+        for dim, (k, count) in enumerate(zip(block, self.grid)):
+            if not 0 <= k < count:
+                raise LayoutError(f"dimension {dim} has no block {k}: it is cut into {count}")
+
+    def __repr__(self) -> str:
+        return f"ShardingSpec.parse({str(self)!r}, {self.mesh!r})"
+
+    def __str__(self) -> str:
+        clauses = [write_symbol(self.mesh.name), f"[{', '.join(map(str, self.dim_specs))}]"]
+        if self.replicated_axes:
+            clauses.append(f"replicated={DimSpec(self.replicated_axes)}")
+        for monoid in dict.fromkeys(self.partial.values()):
+            axes = DimSpec(axis for axis, by in self.partial.items() if by == monoid)
+            clauses.append(f"unreduced={'' if monoid == 'sum' else monoid}{axes}")
+        return f"<{', '.join(clauses)}>"
+
+
+def _digits(mesh: DeviceMesh, slots: Iterable[Slot]) -> tuple[Digit, ...]:
+    """The digits of a cell's coordinate at those slots, major to minor, and their weights."""
+    digits, weight = list[Digit](), 1
+    for position, before, size in reversed(list(slots)):
+        digits.insert(0, Digit(position, mesh.shape[position] // (before * size), size, weight))
+        weight *= size
+    return tuple(digits)

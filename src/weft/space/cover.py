@@ -1,0 +1,148 @@
+"""Do these boxes cover that box exactly once? Decided exactly, in time linear in the boxes.
+
+How often each point is covered is a function on the integer grid, and such a function is known by
+its *mixed difference*: the signed corners of its boxes. Corners that cancel leave nothing behind,
+so a set of boxes covers a target exactly when all its corners cancel against the target's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import le, lt
+
+from weft.draw import Drawing, Drawn
+from weft.errors import WeftError
+from weft.space.zrange import ZRange, unchecked
+from weft.values import Point, check_rank
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """A box that is not covered once: by nobody, by several, or outside the target.
+
+    >>> print(Defect(ZRange((0,), (1,)), by=(0, 3)))
+    overlap [0:1] by boxes 0, 3
+    """
+
+    box: ZRange
+    by: tuple[int, ...]
+    inside: bool = True
+
+    def __str__(self) -> str:
+        what = ("overlap" if self.by else "gap") if self.inside else "outside"
+        return f"{what} {self.box}" + f" by boxes {', '.join(map(str, self.by))}" * bool(self.by)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover(Drawn):
+    """What `cover` found: the target, the boxes and the first places where they do not fit."""
+
+    target: ZRange
+    boxes: tuple[ZRange, ...]
+    defects: tuple[Defect, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        """True when every point of the target lies in one box, and no box reaches outside."""
+        return not self.defects
+
+    def check(self) -> None:
+        """Raise an error that names the first defects, if there are any."""
+        if self.defects:
+            raise WeftError(str(self))
+
+    def drawing(self) -> Drawing:
+        """The boxes, and what is wrong with them."""
+        return self.target.drawing(*self.boxes).titled(str(self))
+
+    def __str__(self) -> str:
+        verdict = "; ".join(map(str, self.defects)) or "exactly once"
+        return f"{len(self.boxes)} boxes cover {self.target}: {verdict}"
+
+
+def cover(boxes: Iterable[ZRange], target: ZRange, limit: int = 8) -> Cover:
+    """How the boxes cover the target, with up to `limit` defects named.
+
+    >>> parts = [ZRange((0,), (1,)), ZRange((0,), (1,)), ZRange((2,), (4,))]
+    >>> print(cover(parts, ZRange((0,), (4,))))
+    3 boxes cover [0:4]: overlap [0:1] by boxes 0, 1; gap [1:2]
+    >>> cover(ZRange((0, 0), (9, 9)).tiles((4, 2)), ZRange((0, 0), (9, 9))).is_exact
+    True
+    """
+    given = tuple(boxes)
+    for number, box in enumerate(given):
+        check_rank(f"box {number}", box.start, target.ndim)
+    places = _nonzero(_difference(given, target))
+    defects = (defect for place in places for defect in _name(unchecked(*place), given, target))
+    return Cover(target, given, tuple(islice(defects, limit)))
+
+
+def _difference(boxes: Sequence[ZRange], target: ZRange) -> dict[Point, int]:
+    """The mixed difference of (times covered) - (times wanted): signed corners, cancelled.
+
+    One dimension at a time, from the last. In a grid of boxes neighbours cancel at once, so that
+    the work stays near two operations a box rather than 2^rank.
+    """
+    faces: dict[tuple[Point, Point, Point], int] = defaultdict(int)
+    for box in boxes:
+        faces[box.start, box.stop, ()] += 1
+    faces[target.start, target.stop, ()] -= 1
+    for _ in range(target.ndim):
+        ends: dict[tuple[Point, Point, Point], int] = defaultdict(int)
+        for (start, stop, corner), weight in faces.items():
+            if weight:
+                low, high = start[:-1], stop[:-1]
+                ends[low, high, (start[-1], *corner)] += weight
+                ends[low, high, (stop[-1], *corner)] -= weight
+        faces = ends
+    return {corner: weight for (_, _, corner), weight in faces.items() if weight}
+
+
+def _nonzero(difference: dict[Point, int]) -> Iterator[tuple[Point, Point]]:
+    """Disjoint boxes on which the function with that mixed difference is constant and not 0.
+
+    Between two neighbouring planes across the first dimension the function does not change along
+    it; what it is there, in the dimensions left, is the sum of the differences passed so far.
+    """
+    if () in difference:
+        yield (), ()
+        return
+    planes: dict[int, dict[Point, int]] = defaultdict(dict)
+    for corner, weight in difference.items():
+        planes[corner[0]][corner[1:]] = weight
+    passed: dict[Point, int] = {}
+    before = None
+    for here in sorted(planes):
+        for start, stop in _nonzero(passed):
+            assert before is not None  # nothing is passed before the first plane
+            yield (before, *start), (here, *stop)
+        for corner, weight in planes[here].items():
+            total = passed.pop(corner, 0) + weight
+            if total:
+                passed[corner] = total
+        before = here
+
+
+def _name(place: ZRange, boxes: Sequence[ZRange], target: ZRange) -> Iterator[Defect]:
+    """The defects in a place where (times covered) - (times wanted) is constant.
+
+    Different boxes may cover it in different places: it is cut until those named cover all of it.
+    """
+    waiting = [place]
+    while waiting:
+        piece = waiting.pop()
+        by = tuple(number for number, box in enumerate(boxes) if _holds(box, piece.start))
+        inside = _holds(target, piece.start)
+        parts = (piece & target,) if inside else piece.difference(target)
+        core = next(part for part in parts if _holds(part, piece.start))
+        for number in by:
+            core &= boxes[number]
+        yield Defect(core, by, inside)
+        waiting += reversed(piece.difference(core))
+
+
+def _holds(box: ZRange, point: Point) -> bool:
+    return all(map(le, box.start, point)) and all(map(lt, point, box.stop))

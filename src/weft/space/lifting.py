@@ -1,0 +1,201 @@
+"""`Lifting`: split dimensions into mixed-radix digits, permute the digits, give the strides.
+
+An element of a tiled array has a shard, a tile in the shard and a place in the tile; a reshape has
+the common factors of two shapes; a packing has a ciphertext and a slot. All are digits of the same
+coordinates in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from weft.errors import WeftError
+from weft.values import Point, as_point, as_shape, freeze
+
+
+class Digit(NamedTuple):
+    """One digit of a coordinate: `x[dim] // divisor % radix`, worth `stride` in an address.
+
+    >>> Digit(dim=0, divisor=4, radix=2, stride=1).of((7, 3))
+    1
+    """
+
+    dim: int
+    divisor: int
+    radix: int
+    stride: int
+
+    def of(self, x: Sequence[int]) -> int:
+        """The value of the digit at a point."""
+        return x[self.dim] // self.divisor % self.radix
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Lifting:
+    """A map of the points of an array to addresses, by digits.
+
+    `radices` splits each dimension, major to minor; their product may exceed the size (a ragged
+    edge), never fall short of it. `order` lists all digits, counted dimension by dimension, as
+    they stand in the address, major to minor.
+
+    Six tiles by four, two by two in a shard, are laid out shard after shard:
+
+    >>> lift = Lifting.tiled((6, 4), (2, 2))
+    >>> lift.radices, lift.order, lift.strides
+    (((3, 2), (2, 2)), (0, 2, 1, 3), (8, 2, 4, 1))
+    >>> lift.address((1, 2)), lift.size, lift.capacity
+    (6, 24, 24)
+    """
+
+    shape: Point
+    radices: tuple[Point, ...]
+    order: Point
+
+    def __init__(
+        self, shape: Iterable[int], radices: Iterable[Iterable[int]], order: Iterable[int]
+    ) -> None:
+        splits = tuple(
+            as_point(split, f"split of dimension {d}") for d, split in enumerate(radices)
+        )
+        sizes, places = as_shape(shape, len(splits)), as_point(order, "order")
+        for dim, (size, split) in enumerate(zip(sizes, splits)):
+            if min(split, default=1) < 1 or prod(split) < size:
+                digits = " x ".join(map(str, split))
+                raise WeftError(f"dimension {dim} of size {size} does not fit digits of {digits}")
+        if sorted(places) != list(range(sum(map(len, splits)))):
+            raise WeftError(
+                f"order {places} is not a permutation of {sum(map(len, splits))} digits"
+            )
+        freeze(self, shape=sizes, radices=splits, order=places)
+
+    @classmethod
+    def tiled(cls, shape: Iterable[int], *blocks: Iterable[int]) -> Lifting:
+        """Blocks of blocks, innermost first, laid out outermost first: seed 000's lifting.
+
+        `blocks` are a tile's shape in elements, then a shard's shape in tiles, and so on; the
+        outermost count is what the size needs, rounded up. With the tiles of one epoch as `shape`
+        and tiles per shard as the only block, the address is the seed's shard-major position.
+
+        >>> Lifting.tiled((100,), (16,), (4,)).radices
+        ((2, 4, 16),)
+        """
+        sizes = as_shape(shape)
+        inner = [as_point(block, f"block {n}", len(sizes)) for n, block in enumerate(blocks)]
+        for level, block in enumerate(inner):
+            if min(block, default=1) < 1:
+                raise WeftError(f"block {level} is {block}; each extent must be at least 1")
+        splits = [[block[dim] for block in reversed(inner)] for dim in range(len(sizes))]
+        radices = [(max(1, -(-n // prod(split))), *split) for n, split in zip(sizes, splits)]
+        levels, dims = range(len(inner) + 1), range(len(sizes))
+        return cls(sizes, radices, [dim * len(levels) + level for level in levels for dim in dims])
+
+    @property
+    def strides(self) -> Point:
+        """What one step of each digit adds to the address."""
+        sizes = [radix for split in self.radices for radix in split]
+        strides, stride = [0] * len(sizes), 1
+        for digit in reversed(self.order):
+            strides[digit] = stride
+            stride *= sizes[digit]
+        return tuple(strides)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """All digits, dimension by dimension, each major to minor: the table a kernel needs."""
+        strides = iter(self.strides)
+        return tuple(
+            Digit(dim, prod(split[place + 1 :]), radix, next(strides))
+            for dim, split in enumerate(self.radices)
+            for place, radix in enumerate(split)
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of points."""
+        return prod(self.shape)
+
+    @property
+    def capacity(self) -> int:
+        """The number of addresses: the size, and what ragged edges leave unused."""
+        return prod(map(prod, self.radices))
+
+    def address(self, point: Iterable[int]) -> int:
+        """Where a point of the array goes."""
+        x = as_point(point, "point", len(self.shape))
+        for dim, (at, size) in enumerate(zip(x, self.shape)):
+            if not 0 <= at < size:
+                raise WeftError(f"dimension {dim} of size {size} has no coordinate {at}")
+        return sum(digit.of(x) * digit.stride for digit in self.digits)
+
+    def point(self, address: int) -> Point | None:
+        """Which point goes to an address; None for one that a ragged edge leaves unused.
+
+        >>> lift = Lifting.tiled((5,), (2,))
+        >>> [lift.point(a) for a in range(lift.capacity)]
+        [(0,), (1,), (2,), (3,), (4,), None]
+        """
+        if not 0 <= address < self.capacity:
+            raise WeftError(f"no address {address} among {self.capacity}")
+        x = [0] * len(self.shape)
+        for dim, divisor, radix, stride in self.digits:
+            x[dim] += address // stride % radix * divisor
+        return tuple(x) if all(at < n for at, n in zip(x, self.shape)) else None
+
+    def addresses(self) -> list[int]:
+        """The address of every point, in row-major order of the points."""
+        terms = [[0] * size for size in self.shape]
+        for dim, divisor, radix, stride in self.digits:
+            terms[dim] = [t + x // divisor % radix * stride for x, t in enumerate(terms[dim])]
+        return list(map(sum, product(*terms)))
+
+    def permutation(self) -> list[int]:
+        """The place of every point among all points sorted by address: ragged edges closed up.
+
+        It is a permutation of `range(size)`, and equal to `addresses()` where nothing is ragged.
+
+        >>> lift = Lifting.tiled((3, 3), (2, 2))
+        >>> lift.addresses()
+        [0, 1, 4, 2, 3, 6, 8, 9, 12]
+        >>> lift.permutation()
+        [0, 1, 4, 2, 3, 5, 6, 7, 8]
+        """
+        addresses = self.addresses()
+        places = [0] * len(addresses)
+        for place, number in enumerate(sorted(range(len(addresses)), key=addresses.__getitem__)):
+            places[number] = place
+        return places
+
+
+def matching(shape: Sequence[int], fixed: Iterable[tuple[Digit, int]]) -> Iterator[Point]:
+    """The coordinates in a grid of that shape whose digits have the given values, in order.
+
+    >>> list(matching((4, 2), [(Digit(dim=0, divisor=2, radix=2, stride=1), 1)]))
+    [(2, 0), (2, 1), (3, 0), (3, 1)]
+    """
+    terms: list[list[Sequence[int]]] = [[] for _ in shape]
+    rests = list(shape)
+    for (dim, divisor, radix, _), value in sorted(fixed, key=lambda each: -each[0].divisor):
+        terms[dim] += [range(0, rests[dim], divisor * radix), (value * divisor,)]
+        rests[dim] = divisor
+    for dim, rest in enumerate(rests):
+        terms[dim].append(range(rest))
+    return _walk(
+        [(dim, values) for dim, each in enumerate(terms) for values in each], [0] * len(shape)
+    )
+
+
+def _walk(steps: Sequence[tuple[int, Sequence[int]]], coord: list[int]) -> Iterator[Point]:
+    """All sums of one term from each step; unlike `product` it never stores a whole axis."""
+    if not steps:
+        yield tuple(coord)
+        return
+    (dim, values), *rest = steps
+    base = coord[dim]
+    for value in values:
+        coord[dim] = base + value
+        yield from _walk(rest, coord)
+    coord[dim] = base

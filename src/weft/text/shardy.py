@@ -1,0 +1,160 @@
+"""The text form of meshes and shardings: the notation of the Shardy dialect.
+
+    @cluster = <["dp"=2, "tp"=4]>
+    <@cluster, [{"dp"}, {"tp":(1)2, ?}p1], replicated={"tp":(2)2}, unreduced=max{"x"}>
+
+Reading gives plain values; what they mean together is checked by the types made of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, TypeAlias
+
+from weft.text.scan import Scanner
+
+
+class SubAxis(NamedTuple):
+    """Part of an axis: of its coordinate in mixed radix, the digit of `size` after `before` cells.
+
+    An axis of 8 cells is 2 x 2 x 2; the digits are, major to minor, `"x":(1)2`, `"x":(2)2` and
+    `"x":(4)2`, and `"x":(1)4` is the first two together.
+
+    >>> print(SubAxis("x", 2, 2))
+    "x":(2)2
+    """
+
+    name: str
+    before: int
+    size: int
+
+    def __str__(self) -> str:
+        return f'"{self.name}":({self.before}){self.size}'
+
+
+Axis: TypeAlias = str | SubAxis
+"""An axis of a mesh, whole or in part."""
+
+
+class MeshText(NamedTuple):
+    """What the text of a mesh says."""
+
+    name: str
+    axes: list[tuple[str, int]]
+    device_ids: list[int] | None
+
+
+class DimText(NamedTuple):
+    """What the text of one dimension says."""
+
+    axes: list[Axis]
+    is_open: bool
+    priority: int
+
+
+class ShardingText(NamedTuple):
+    """What the text of a sharding says."""
+
+    mesh: str
+    dims: list[DimText]
+    replicated: list[Axis]
+    partial: list[tuple[Axis, str]]
+
+
+def read_mesh(text: str) -> MeshText:
+    """Read `@name = <["axis"=size, …]>`, with `device_ids=[…]` where the order is another.
+
+    >>> read_mesh('@m = <["x"=2], device_ids=[1, 0]>')
+    MeshText(name='m', axes=[('x', 2)], device_ids=[1, 0])
+    """
+    scan = Scanner(text)
+
+    def axis() -> tuple[str, int]:
+        name = scan.string()
+        scan.expect("=")
+        return name, scan.integer()
+
+    scan.accept("sdy.mesh")
+    name = _symbol(scan)
+    scan.expect("=")
+    scan.expect("<")
+    axes = scan.items("[", "]", axis)
+    ids = None
+    if scan.accept(","):
+        scan.expect("device_ids")
+        scan.expect("=")
+        ids = scan.items("[", "]", scan.integer)
+    scan.expect(">")
+    scan.finish()
+    return MeshText(name, axes, ids)
+
+
+def read_sharding(text: str) -> ShardingText:
+    """Read `<@mesh, [{…}, …], replicated={…}, unreduced={…}>`.
+
+    >>> read_sharding('<@m, [{"x", ?}p1, {}]>').dims
+    [DimText(axes=['x'], is_open=True, priority=1), DimText(axes=[], is_open=False, priority=0)]
+    """
+    scan = Scanner(text)
+    replicated: list[Axis] = []
+    partial: list[tuple[Axis, str]] = []
+    scan.accept("#")
+    scan.accept("sdy.sharding")
+    scan.expect("<")
+    mesh = _symbol(scan)
+    scan.expect(",")
+    dims = scan.items("[", "]", lambda: _dim(scan))
+    while scan.accept(","):
+        if scan.accept("replicated"):
+            scan.expect("=")
+            replicated += scan.items("{", "}", lambda: _axis(scan))
+        elif scan.accept("unreduced"):
+            scan.expect("=")
+            monoid = "sum" if scan.starts("{") else scan.name()
+            partial += [(axis, monoid) for axis in scan.items("{", "}", lambda: _axis(scan))]
+        else:
+            scan.fail("expected 'replicated' or 'unreduced'")
+    scan.expect(">")
+    scan.finish()
+    return ShardingText(mesh, dims, replicated, partial)
+
+
+def write_symbol(name: str) -> str:
+    """The name of a mesh as it is written: bare if it can be, else in quotes.
+
+    >>> print(write_symbol("cluster"), write_symbol("my cluster"))
+    @cluster @"my cluster"
+    """
+    return f"@{name}" if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.\-]*", name) else f'@"{name}"'
+
+
+def write_axis(axis: Axis) -> str:
+    """An axis, or part of one.
+
+    >>> print(write_axis("x"), write_axis(SubAxis("y", 1, 2)))
+    "x" "y":(1)2
+    """
+    return f'"{axis}"' if isinstance(axis, str) else str(axis)
+
+
+def _symbol(scan: Scanner) -> str:
+    scan.expect("@")
+    return scan.string() if scan.starts('"') else scan.name()
+
+
+def _axis(scan: Scanner) -> Axis:
+    name = scan.string()
+    if not scan.accept(":"):
+        return name
+    scan.expect("(")
+    before = scan.integer()
+    scan.expect(")")
+    return SubAxis(name, before, scan.integer())
+
+
+def _dim(scan: Scanner) -> DimText:
+    found = scan.items("{", "}", lambda: None if scan.accept("?") else _axis(scan))
+    if None in found[:-1]:
+        scan.fail("'?' must come last in a dimension")
+    axes = [axis for axis in found if axis is not None]
+    return DimText(axes, None in found, scan.integer() if scan.accept("p") else 0)

@@ -43,9 +43,9 @@ def as_shape(values: Iterable[int], ndim: int | None = None) -> Point:
     (4, 0)
     """
     shape = as_point(values, "shape", ndim)
-    for dim, size in enumerate(shape):
-        if size < 0:
-            raise WeftError(f"dimension {dim} has the negative size {size} in shape {shape}")
+    if min(shape, default=0) < 0:
+        dim = next(dim for dim, size in enumerate(shape) if size < 0)
+        raise WeftError(f"dimension {dim} has the negative size {shape[dim]} in shape {shape}")
     return shape
 
 

@@ -1,38 +1,12 @@
-"""Axes of a mesh, whole or in part, by name and by number."""
+"""Axes of a mesh, whole or in part, by number: where they join and where they clash."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from weft.errors import LayoutError
-from weft.text.shardy import Axis, SubAxis, write_axis
-
-SUB_AXIS = re.compile(r'"?([^"]+)"?:\(([0-9]{1,18})\)([0-9]{1,18})')
-
-
-def as_axes(axes: Iterable[object], what: str) -> tuple[Axis, ...]:
-    """The axes as a tuple; a sub-axis may be given as text or as a plain tuple.
-
-    >>> as_axes(["x", "y:(1)2", ("z", 2, 2)], "axes")
-    ('x', SubAxis(name='y', before=1, size=2), SubAxis(name='z', before=2, size=2))
-    """
-    if isinstance(axes, str | SubAxis):
-        raise LayoutError(f"{what} must be a list of axes, got {axes!r}", hint=f"write [{axes!r}]")
-    return tuple(map(_as_axis, axes))
-
-
-def _as_axis(given: object) -> Axis:
-    text = SUB_AXIS.fullmatch(given) if isinstance(given, str) else None
-    if isinstance(given, str) and text is None:
-        return given
-    match (text[1], int(text[2]), int(text[3])) if text else given:
-        case (str(name), int(before), int(size)) if before >= 1 and size > 1:
-            return SubAxis(name, before, size)
-    raise LayoutError(
-        f"{given!r} is not an axis: a name, or a SubAxis of size 2 or more after 1 cell or more"
-    )
+from weft.text.shardy import Axis, write_axis
 
 
 class Slot(NamedTuple):

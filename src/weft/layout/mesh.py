@@ -11,9 +11,9 @@ from typing import SupportsIndex, TypeAlias
 
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError
-from weft.layout.axis import SUB_AXIS, Slot
+from weft.layout.axis import Slot
 from weft.layout.picture import draw_mesh
-from weft.text.shardy import Axis, SubAxis, read_mesh, write_axis, write_symbol
+from weft.text.shardy import SUB_AXIS, Axis, SubAxis, read_mesh, write_axis, write_symbol
 from weft.values import Point, as_point, freeze
 
 Cell: TypeAlias = SupportsIndex | Sequence[int]
@@ -128,8 +128,9 @@ class DeviceMesh(Drawn):
         """
         if isinstance(cell, Iterable):
             at = as_point(cell, f"a cell of mesh @{self.name}", len(self.shape))
-            if not all(0 <= x < size for x, size in zip(at, self.shape)):
-                raise LayoutError(f"no cell {at} in mesh {self}")
+            for x, size in zip(at, self.shape):
+                if not 0 <= x < size:
+                    raise LayoutError(f"no cell {at} in mesh {self}: {x} is not below {size}")
             return at
         rank, digits = index(cell), []
         if not 0 <= rank < self.size:

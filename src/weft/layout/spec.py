@@ -9,12 +9,12 @@ from math import prod
 
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError
-from weft.layout.axis import Slot, as_axes, check_apart, join
+from weft.layout.axis import Slot, check_apart, join
 from weft.layout.mesh import Cell, DeviceMesh
 from weft.layout.picture import draw_sharding
 from weft.space import Digit, ZRange, matching
 from weft.space.zrange import unchecked
-from weft.text.shardy import Axis, read_sharding, write_axis, write_symbol
+from weft.text.shardy import Axis, as_axes, read_sharding, write_axis, write_symbol
 from weft.values import MONOIDS, FrozenMap, Point, as_point, as_shape, check_rank, freeze
 
 
@@ -73,7 +73,7 @@ class ShardingSpec(Drawn):
         mesh: DeviceMesh,
         dim_specs: Iterable[DimSpec],
         replicated_axes: Iterable[Axis] = (),
-        partial: Mapping[Axis, str] | None = None,
+        partial: Mapping[Axis, str] | Iterable[tuple[Axis, str]] = (),
     ) -> None:
         dims, uses = tuple(dim_specs), list[tuple[Slot, Axis, str]]()
 
@@ -91,7 +91,8 @@ class ShardingSpec(Drawn):
         cuts = [join(slots(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
         copies = slots(as_axes(replicated_axes, "replicated_axes"), "is replicated")
         parts = {monoid: list[Slot]() for monoid in MONOIDS}
-        for axis, monoid in zip(as_axes(partial or (), "partial"), (partial or {}).values()):
+        for given, monoid in partial.items() if isinstance(partial, Mapping) else partial:
+            (axis,) = as_axes([given], "partial")
             if monoid not in parts:
                 raise LayoutError(
                     f'axis {write_axis(axis)} is unreduced by "{monoid}", which is not a monoid',
@@ -128,10 +129,7 @@ class ShardingSpec(Drawn):
                 f"mesh {write_symbol(name)} is not known",
                 hint=f"known are {', '.join(map(write_symbol, known)) or 'none'}",
             )
-        mesh, monoids = known[name], dict(partial)
-        if len(monoids) < len(partial):
-            check_apart((mesh.slot(axis), axis, "is unreduced") for axis, _ in partial)
-        return cls(mesh, [DimSpec(*dim) for dim in dims], replicated, monoids)
+        return cls(known[name], [DimSpec(*dim) for dim in dims], replicated, partial)
 
     @property
     def ndim(self) -> int:
@@ -154,7 +152,7 @@ class ShardingSpec(Drawn):
         >>> print(*(spec.region((9,), cell) for cell in range(4)))
         [0:3] [3:6] [6:9] [9:9]
         """
-        return self.box(shape, self.block(cell))
+        return self._box(as_shape(shape, self.ndim), self.block(cell))
 
     def block(self, cell: Cell) -> Point:
         """The number of the block that a cell holds, in each dimension.
@@ -163,8 +161,13 @@ class ShardingSpec(Drawn):
         >>> spec.block((1, 2))
         (5,)
         """
-        coord = self.mesh.coord(cell)
-        return tuple([sum([d.of(coord) * d.stride for d in digits]) for digits in self._digits])
+        coord, block = self.mesh.coord(cell), []
+        for digits in self._digits:
+            number = 0
+            for dim, divisor, radix, stride in digits:
+                number += coord[dim] // divisor % radix * stride
+            block.append(number)
+        return tuple(block)
 
     def box(self, shape: Iterable[int], block: Sequence[int]) -> ZRange:
         """The box of a block.
@@ -173,11 +176,15 @@ class ShardingSpec(Drawn):
         [9:10]
         """
         self._check_block(block)
+        return self._box(as_shape(shape, self.ndim), block)
+
+    def _box(self, shape: Point, block: Sequence[int]) -> ZRange:
         start, stop = [], []
-        for n, count, k in zip(as_shape(shape, self.ndim), self.grid, block):
-            extent = -(-n // count)
-            start.append(min(k * extent, n))
-            stop.append(min((k + 1) * extent, n))
+        for n, count, k in zip(shape, self.grid, block):
+            low = -(-n // count) * k
+            start.append(low if low < n else n)
+            high = -(-n // count) + low
+            stop.append(high if high < n else n)
         return unchecked(tuple(start), tuple(stop))
 
     def boxes(self, shape: Iterable[int]) -> tuple[ZRange, ...]:
@@ -248,7 +255,8 @@ class ShardingSpec(Drawn):
         """
         coord = self.mesh.coord(cell)
         parts = _digits(self.mesh, map(self.mesh.slot, self.partial))
-        fixed = [(d, d.of(coord)) for digits in (*self._digits, parts) for d in digits]
+        digits = [digit for each in (*self._digits, parts) for digit in each]
+        fixed = [(d, coord[d.dim] // d.divisor % d.radix) for d in digits]
         return matching(self.mesh.shape, fixed)
 
     def shard_shape(self, shape: Iterable[int]) -> Point:

@@ -7,11 +7,11 @@ so a set of boxes covers a target exactly when all its corners cancel against th
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import le, lt
+from itertools import cycle, islice
+from operator import add, le, lt
 
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
@@ -73,8 +73,8 @@ def cover(boxes: Iterable[ZRange], target: ZRange, limit: int = 8) -> Cover:
     True
     """
     given = tuple(boxes)
-    for number, box in enumerate(given):
-        check_rank(f"box {number}", box.start, target.ndim)
+    for box in given:
+        check_rank("box", box.start, target.ndim)
     places = _nonzero(_difference(given, target))
     defects = (defect for place in places for defect in _name(unchecked(*place), given, target))
     return Cover(target, given, tuple(islice(defects, limit)))
@@ -83,22 +83,33 @@ def cover(boxes: Iterable[ZRange], target: ZRange, limit: int = 8) -> Cover:
 def _difference(boxes: Sequence[ZRange], target: ZRange) -> dict[Point, int]:
     """The mixed difference of (times covered) - (times wanted): signed corners, cancelled.
 
-    One dimension at a time, from the last. In a grid of boxes neighbours cancel at once, so that
-    the work stays near two operations a box rather than 2^rank.
+    Corners are coded as integers and made by the list: each is a whole number of rounds through
+    the boxes, the target last.
     """
-    faces: dict[tuple[Point, Point, Point], int] = defaultdict(int)
-    for box in boxes:
-        faces[box.start, box.stop, ()] += 1
-    faces[target.start, target.stop, ()] -= 1
-    for _ in range(target.ndim):
-        ends: dict[tuple[Point, Point, Point], int] = defaultdict(int)
-        for (start, stop, corner), weight in faces.items():
-            if weight:
-                low, high = start[:-1], stop[:-1]
-                ends[low, high, (start[-1], *corner)] += weight
-                ends[low, high, (stop[-1], *corner)] -= weight
-        faces = ends
-    return {corner: weight for (_, _, corner), weight in faces.items() if weight}
+    if not target.ndim:
+        return {(): len(boxes) - 1} if len(boxes) != 1 else {}
+    every = (*boxes, target)
+    up, down = [0] * len(every), list[int]()
+    lows, steps = list[int](), [1]
+    for dim in range(target.ndim):
+        starts = [box.start[dim] for box in every]
+        stops = [box.stop[dim] for box in every]
+        low, step = min(starts), steps[-1]
+        lows.append(low)
+        steps.append(step * (max(stops) - low + 1))
+        a, b = (cycle([(x - low) * step for x in ends]) for ends in (starts, stops))
+        up, down = (
+            [*map(add, up, a), *map(add, down, b)],
+            [*map(add, down, a), *map(add, up, b)],
+        )
+    rounds = slice(len(boxes), None, len(every))
+    up[rounds], down[rounds] = down[rounds], up[rounds]  # the target is wanted, not given
+    plus, minus = Counter(up), Counter(down)
+    return {
+        tuple(c % after // step + low for low, step, after in zip(lows, steps, steps[1:])): n
+        for c in {c for c, _ in plus.items() ^ minus.items()}
+        if (n := plus[c] - minus[c])
+    }
 
 
 def _nonzero(difference: dict[Point, int]) -> Iterator[tuple[Point, Point]]:

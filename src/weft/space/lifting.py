@@ -18,20 +18,12 @@ from weft.values import Point, as_point, as_shape, freeze
 
 
 class Digit(NamedTuple):
-    """One digit of a coordinate: `x[dim] // divisor % radix`, worth `stride` in an address.
-
-    >>> Digit(dim=0, divisor=4, radix=2, stride=1).of((7, 3))
-    1
-    """
+    """One digit of a coordinate: `x[dim] // divisor % radix`, worth `stride` in an address."""
 
     dim: int
     divisor: int
     radix: int
     stride: int
-
-    def of(self, x: Sequence[int]) -> int:
-        """The value of the digit at a point."""
-        return x[self.dim] // self.divisor % self.radix
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -47,8 +39,8 @@ class Lifting:
     >>> lift = Lifting.tiled((6, 4), (2, 2))
     >>> lift.radices, lift.order, lift.strides
     (((3, 2), (2, 2)), (0, 2, 1, 3), (8, 2, 4, 1))
-    >>> lift.address((1, 2)), lift.size, lift.capacity
-    (6, 24, 24)
+    >>> lift.address((1, 2)), lift.capacity
+    (6, 24)
     """
 
     shape: Point
@@ -114,13 +106,8 @@ class Lifting:
         )
 
     @property
-    def size(self) -> int:
-        """The number of points."""
-        return prod(self.shape)
-
-    @property
     def capacity(self) -> int:
-        """The number of addresses: the size, and what ragged edges leave unused."""
+        """The number of addresses: one for each point, and those that ragged edges leave unused."""
         return prod(map(prod, self.radices))
 
     def address(self, point: Iterable[int]) -> int:
@@ -129,7 +116,7 @@ class Lifting:
         for dim, (at, size) in enumerate(zip(x, self.shape)):
             if not 0 <= at < size:
                 raise WeftError(f"dimension {dim} of size {size} has no coordinate {at}")
-        return sum(digit.of(x) * digit.stride for digit in self.digits)
+        return sum(x[dim] // div % radix * stride for dim, div, radix, stride in self.digits)
 
     def point(self, address: int) -> Point | None:
         """Which point goes to an address; None for one that a ragged edge leaves unused.
@@ -155,7 +142,7 @@ class Lifting:
     def permutation(self) -> list[int]:
         """The place of every point among all points sorted by address: ragged edges closed up.
 
-        It is a permutation of `range(size)`, and equal to `addresses()` where nothing is ragged.
+        It equals `addresses()` where nothing is ragged.
 
         >>> lift = Lifting.tiled((3, 3), (2, 2))
         >>> lift.addresses()

@@ -94,7 +94,7 @@ class ZRange(Drawn):
 
     def __and__(self, other: ZRange) -> ZRange:
         """The points of both; boxes that do not meet give an empty box."""
-        check_rank(f"box {other}", other.start, self.ndim)
+        check_rank("box", other.start, self.ndim)
         start = tuple(map(max, self.start, other.start))
         return unchecked(start, tuple(map(max, start, map(min, self.stop, other.stop))))
 
@@ -105,7 +105,7 @@ class ZRange(Drawn):
         [0:7]
         """
         for other in others:
-            check_rank(f"box {other}", other.start, self.ndim)
+            check_rank("box", other.start, self.ndim)
         boxes = [box for box in (self, *others) if box] or [self]
         start = tuple(map(min, zip(*(box.start for box in boxes))))
         return unchecked(start, tuple(map(max, zip(*(box.stop for box in boxes)))))

@@ -9,8 +9,10 @@ Reading gives plain values; what they mean together is checked by the types made
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
+from weft.errors import LayoutError
 from weft.text.scan import Scanner
 
 
@@ -34,6 +36,9 @@ class SubAxis(NamedTuple):
 
 Axis: TypeAlias = str | SubAxis
 """An axis of a mesh, whole or in part."""
+
+SUB_AXIS = re.compile(r'"?([^"]+)"?:\(([0-9]{1,18})\)([0-9]{1,18})')
+"""A sub-axis as text; no axis can have such a name."""
 
 
 class MeshText(NamedTuple):
@@ -135,6 +140,29 @@ def write_axis(axis: Axis) -> str:
     "x" "y":(1)2
     """
     return f'"{axis}"' if isinstance(axis, str) else str(axis)
+
+
+def as_axes(axes: Iterable[object], what: str) -> tuple[Axis, ...]:
+    """The axes as a tuple; a sub-axis may be given as text or as a plain tuple.
+
+    >>> as_axes(["x", "y:(1)2", ("z", 2, 2)], "axes")
+    ('x', SubAxis(name='y', before=1, size=2), SubAxis(name='z', before=2, size=2))
+    """
+    if isinstance(axes, str | SubAxis):
+        raise LayoutError(f"{what} must be a list of axes, got {axes!r}", hint=f"write [{axes!r}]")
+    return tuple(map(_as_axis, axes))
+
+
+def _as_axis(given: object) -> Axis:
+    text = SUB_AXIS.fullmatch(given) if isinstance(given, str) else None
+    if isinstance(given, str) and text is None:
+        return given
+    match (text[1], int(text[2]), int(text[3])) if text else given:
+        case (str(name), int(before), int(size)) if before >= 1 and size > 1:
+            return SubAxis(name, before, size)
+    raise LayoutError(
+        f"{given!r} is not an axis: a name, or a SubAxis of size 2 or more after 1 cell or more"
+    )
 
 
 def _symbol(scan: Scanner) -> str:

@@ -1,0 +1,78 @@
+"""`weft show`: a mesh, or an array sharded on it, as a picture."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.draw import draw, show, to_svg, to_text
+from weft.errors import WeftError
+from weft.layout import DeviceMesh, ShardingSpec
+from weft.text import Scanner
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+EXAMPLES = """\
+examples:
+  weft show '@m = <["dp"=2, "tp"=4]>'
+  weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>'
+  weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>' -o sharding.svg
+"""
+
+
+def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "show",
+        help="draw a mesh, or an array sharded on it",
+        description="Draw a mesh, or an array sharded on it, in the terminal or to a file.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("mesh", help="""a mesh: '@m = <["x"=2, "y"=4]>'""")
+    parser.add_argument("shape", nargs="?", help="the shape of an array: 8x16")
+    parser.add_argument("sharding", nargs="?", help="""a sharding: '<@m, [{"x"}, {"y"}]>'""")
+    parser.add_argument("-o", "--output", type=Path, help="write to this .svg or .txt file")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Draw what the arguments describe."""
+    mesh = DeviceMesh.parse(args.mesh)
+    drawing = draw(mesh)
+    if args.shape is not None:
+        if args.sharding is None:
+            raise WeftError(
+                f"shape {args.shape} is given without a sharding",
+                hint=f"add one: '<@{mesh.name}, [...]>'",
+            )
+        drawing = draw(ShardingSpec.parse(args.sharding, mesh), read_shape(args.shape))
+    if args.output is None:
+        show(drawing)
+        return
+    render = {".svg": to_svg, ".txt": to_text}.get(args.output.suffix)
+    if render is None:
+        raise WeftError(f"cannot write {args.output}: its name ends in neither .svg nor .txt")
+    args.output.write_text(render(drawing) + "\n", encoding="utf-8")
+    print(f"wrote {args.output}")
+
+
+def read_shape(text: str) -> tuple[int, ...]:
+    """Read a shape: sizes with `x` or commas between them, brackets or not; `[]` is a scalar.
+
+    >>> read_shape("8x16"), read_shape("[8, 16]"), read_shape("[]")
+    ((8, 16), (8, 16), ())
+    """
+    scan = Scanner(text)
+    bracket = scan.accept("[")
+    sizes: list[int] = []
+    while not (scan.starts("]") if bracket else scan.done):
+        if sizes and not scan.accept("x"):
+            scan.expect(",")
+        sizes.append(scan.integer())
+    if bracket:
+        scan.expect("]")
+    scan.finish()
+    return tuple(sizes)

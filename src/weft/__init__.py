@@ -4,31 +4,60 @@ Arrays too large for one device, process, ciphertext, chip or file are all cut t
 program's sub-problems with an integer index space, cut it into boxes, give the boxes to the cells
 of a mesh, and project each box onto the arrays by an affine map.
 
->>> mesh = DeviceMesh("cluster", (2, 4), ("dp", "tp"))
->>> spec = ShardingSpec(mesh, [DimSpec(["dp"]), DimSpec(["tp"])])
+>>> import weft
+>>> mesh = weft.DeviceMesh("cluster", (2, 4), ("dp", "tp"))
+>>> spec = weft.ShardingSpec(mesh, [weft.DimSpec(["dp"]), weft.DimSpec(["tp"])])
 >>> print(spec.region((8, 16), (1, 2)))
 [4:8, 8:12]
+
+A name is loaded when it is first used, so that `import weft` costs next to nothing.
 """
 
-from weft.draw import show
-from weft.errors import LayoutError, ParseError, WeftError
-from weft.layout import DeviceMesh, DimSpec, ShardingSpec, SubAxis
-from weft.space import Lifting, Projection, ZRange, cover
+from importlib import import_module
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DeviceMesh",
-    "DimSpec",
-    "LayoutError",
-    "Lifting",
-    "ParseError",
-    "Projection",
-    "ShardingSpec",
-    "SubAxis",
-    "WeftError",
-    "ZRange",
-    "__version__",
-    "cover",
-    "show",
-]
+TYPE_CHECKING = (
+    False  # what type checkers take for True; `typing` itself would cost more than we do
+)
+if TYPE_CHECKING:
+    from weft.draw import show as show
+    from weft.errors import LayoutError as LayoutError
+    from weft.errors import ParseError as ParseError
+    from weft.errors import WeftError as WeftError
+    from weft.layout import DeviceMesh as DeviceMesh
+    from weft.layout import DimSpec as DimSpec
+    from weft.layout import ShardingSpec as ShardingSpec
+    from weft.layout import SubAxis as SubAxis
+    from weft.space import Lifting as Lifting
+    from weft.space import Projection as Projection
+    from weft.space import ZRange as ZRange
+    from weft.space import cover as cover
+
+_HOMES = {
+    "DeviceMesh": "weft.layout",
+    "DimSpec": "weft.layout",
+    "LayoutError": "weft.errors",
+    "Lifting": "weft.space",
+    "ParseError": "weft.errors",
+    "Projection": "weft.space",
+    "ShardingSpec": "weft.layout",
+    "SubAxis": "weft.layout",
+    "WeftError": "weft.errors",
+    "ZRange": "weft.space",
+    "cover": "weft.space",
+    "show": "weft.draw",
+}
+
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 - all of them are strings
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

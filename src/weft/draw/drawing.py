@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 
-@dataclass(frozen=True, slots=True)
-class Rect:
+class Rect(NamedTuple):
     """A rectangle whose borders run along columns x and x + width and rows y and y + height.
 
-    Neighbours share a border. `tone` picks a colour; None leaves the inside empty.
+    Neighbours share a border. `tone` picks a colour; None leaves the inside empty. The label is
+    centred at `label_at`, counted from the corner, or in the middle.
     """
 
     x: int
@@ -19,10 +18,10 @@ class Rect:
     height: int
     label: str = ""
     tone: int | None = None
+    label_at: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A horizontal or vertical line; with `arrow`, it points at its end."""
 
     x0: int
@@ -32,8 +31,7 @@ class Line:
     arrow: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """Text in row y that starts, is centred or ends at column x."""
 
     x: int
@@ -45,8 +43,7 @@ class Label:
 Item: TypeAlias = Rect | Line | Label
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Items under a title, with remarks below: what `show` prints and notebooks display.
 
     >>> from weft.draw import to_text
@@ -62,7 +59,7 @@ class Drawing:
 
     def titled(self, title: str) -> Drawing:
         """The same drawing under another title."""
-        return replace(self, title=title)
+        return self._replace(title=title)
 
 
 def clip(text: str, limit: int = 160) -> str:
@@ -75,3 +72,15 @@ def left_edge(label: Label) -> int:
     """The column in which the text of a label begins."""
     back = {"start": 0, "middle": len(label.text) // 2, "end": len(label.text)}
     return label.x - back[label.align]
+
+
+def escape(text: str) -> str:
+    """The text as it stands in HTML and SVG; what cannot stand there is left out.
+
+    >>> escape('<a> & "b"')
+    '&lt;a&gt; &amp; &quot;b&quot;'
+    """
+    legal = "".join(char for char in text if char.isprintable() or char == "\n")
+    return legal.translate(
+        {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;"}
+    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from weft.draw.drawing import Drawing, Item, Label, Rect, clip
 from weft.draw.scale import Ruler, Scale, limits
 
 Point: TypeAlias = tuple[int, ...]
+Sides: TypeAlias = tuple[int, int, int, int]  # left, right, above, below
 
 WIDTH = 100
 """Panels wrap to a new row of panels at this column."""
@@ -19,8 +19,7 @@ MOST_RECTS = 72
 """Rectangles in one picture; more are counted in a remark."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(NamedTuple):
     """A box with a label: half-open bounds in the coordinates of an array."""
 
     start: Point
@@ -139,15 +138,21 @@ def _arrange(
 
 def _panel(patches: Sequence[Patch], across: Ruler, down: Ruler, x: int, y: int) -> Iterator[Item]:
     """One panel: the rectangles (boxes that lie alike share one), the rulers and the gaps."""
-    together: dict[tuple[int, int, int, int], tuple[list[str], int]] = {}
+    together: dict[Sides, tuple[list[str], int]] = {}
+    hidden: list[Rect] = []  # outlines that a fill may cover, drawn once more on top
     for patch in patches:
         columns = across.span(patch.start[-1], patch.stop[-1])
         rows = down.span(patch.start[-2], patch.stop[-2])
         if columns and rows:
             together.setdefault((*columns, *rows), ([], patch.tone))[0].append(patch.label)
-    for (left, right, above, below), (names, tone) in together.items():
+    for sides, (names, tone) in together.items():
+        left, right, above, below = sides
         label = clip(" ".join(names), max(1, right - left - 1))
-        yield Rect(x + left, y + above, right - left, below - above, label, tone)
+        rivals = [other for other in together if other != sides and _overlap(sides, other)]
+        spot = _free_spot(sides, rivals, product(down.middles, across.middles))
+        yield Rect(x + left, y + above, right - left, below - above, label, tone, spot)
+        hidden += [Rect(x + left, y + above, right - left, below - above)] if rivals else []
+    yield from hidden
     for at, text in across.ticks:
         yield Label(x + at, y - 1, text, "middle" if across.scale.names or at else "start")
     for at, text in down.ticks:
@@ -156,8 +161,31 @@ def _panel(patches: Sequence[Patch], across: Ruler, down: Ruler, x: int, y: int)
         for at in down.middles:
             yield Label(x + across.middles[n], y + at, "⋯", "middle")
     for n in down.scale.elided:
-        for at in across.middles:
-            yield Label(x + at, y + down.middles[n], "⋮", "middle")
+        for m, at in enumerate(across.middles):
+            if m not in across.scale.elided:
+                yield Label(x + at, y + down.middles[n], "⋮", "middle")
+
+
+def _overlap(one: Sides, two: Sides) -> bool:
+    return one[0] < two[1] and two[0] < one[1] and one[2] < two[3] and two[2] < one[3]
+
+
+def _free_spot(
+    sides: Sides, rivals: Sequence[Sides], spots: Iterable[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """Where in a rectangle its label is not crossed by another; None is the middle."""
+
+    def meets(one: Sides, column: int, row: int) -> bool:
+        return one[0] <= column <= one[1] and one[2] <= row <= one[3]
+
+    left, right, above, below = sides
+    if not any(meets(o, (left + right) // 2, (above + below) // 2) for o in rivals):
+        return None
+    for row, column in spots:
+        inside = left < column < right and above < row < below
+        if inside and not any(meets(o, column, row) for o in rivals):
+            return column - left, row - above
+    return None
 
 
 def _down(rows: Scale) -> Ruler:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """One dimension of a picture: the coordinates drawn, and which steps stand for more.
 
     `elided` holds the numbers of the steps drawn as a gap. `names` label the steps; without them
@@ -74,8 +73,7 @@ def limits(ndim: int) -> tuple[int, ...]:
     return (*leading, 4, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Ruler:
+class Ruler(NamedTuple):
     """A scale with the column, or the row, of each of its cuts."""
 
     scale: Scale

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from html import escape
 from typing import Any, Protocol, TextIO
 
-from weft.draw.drawing import Drawing, clip
+from weft.draw.drawing import Drawing, clip, escape
 from weft.draw.svg import to_html
 from weft.draw.text import PLAIN, to_text
 from weft.errors import WeftError

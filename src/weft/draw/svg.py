@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
-
-from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip, left_edge
+from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip, escape, left_edge
 from weft.draw.text import to_text
 
 STEP_X, STEP_Y, PAD = 8, 16, 8
@@ -68,15 +66,15 @@ def _extent(items: list[Item]) -> tuple[int, int]:
 
 def _element(item: Item, above: int) -> str:
     match item:
-        case Rect(x, y, width, height, label, tone):
+        case Rect(x, y, width, height, label, tone, spot):
             fill = "none" if tone is None else PALETTE[tone % len(PALETTE)]
             rect = (
                 f'<rect x="{_x(x)}" y="{_y(y, above)}" width="{width * STEP_X}" '
                 f'height="{height * STEP_Y}" fill="{fill}" stroke="#555"/>'
             )
             ink = "" if tone is None else ' fill="#000"'
-            middle = _y(y, above) + height * STEP_Y // 2
-            centre = _x(x) + width * STEP_X // 2
+            column, row = spot or (width / 2, height / 2)
+            middle, centre = _y(y, above) + int(row * STEP_Y), _x(x) + int(column * STEP_X)
             return rect + (label and _text(centre, middle, label, "middle", ink))
         case Line(x0, y0, x1, y1, arrow):
             line = (

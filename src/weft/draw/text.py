@@ -22,6 +22,7 @@ PLAIN = {ord(stroke): "+" for stroke in STROKES[1:]} | {
     ord("⋮"): ":",
     ord("…"): "...",
     ord("×"): "x",
+    ord("·"): "-",
 }
 """For streams that can write ASCII only."""
 
@@ -83,8 +84,8 @@ class _Page:
                     self.tones[row, column] = rect.tone
         if rect.label:
             label = clip(rect.label, max(1, rect.width - 1))
-            x = rect.x + (rect.width + 1 - len(label)) // 2
-            self._write(x, rect.y + rect.height // 2, label)
+            column, row = rect.label_at or (rect.width // 2, rect.height // 2)
+            self._write(rect.x + column - (len(label) - rect.width % 2) // 2, rect.y + row, label)
 
     def _line(self, line: Line) -> None:
         low_y, high_y = sorted((line.y0, line.y1))

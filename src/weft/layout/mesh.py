@@ -49,7 +49,7 @@ class DeviceMesh(Drawn):
                 f"mesh @{name} of shape {sizes} needs {len(sizes)} axis names: {axis_names!r}"
             )
         for text in (name, *axes):
-            if not text.isprintable() or '"' in text or not text or SUB_AXIS.fullmatch(text):
+            if not text or not text.isprintable() or {*'"\\'} & {*text} or SUB_AXIS.fullmatch(text):
                 raise LayoutError(f"{text!r} cannot be a name: it would not be readable in text")
         for axis, size in zip(axes, sizes):
             if axes.count(axis) > 1:
@@ -112,11 +112,7 @@ class DeviceMesh(Drawn):
         return Slot(position, axis.before, axis.size)
 
     def axis(self, slot: Slot) -> Axis:
-        """The axis, or the part of one, with those numbers.
-
-        >>> print(DeviceMesh("m", (2, 8), ("x", "y")).axis(Slot(1, 2, 4)))
-        "y":(2)4
-        """
+        """The axis, or the part of one, with those numbers: the inverse of `slot`."""
         name = self.axis_names[slot.position]
         return name if slot.size == self.shape[slot.position] else SubAxis(name, *slot[1:])
 

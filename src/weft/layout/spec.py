@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from functools import lru_cache
+from itertools import product
 from math import prod
 
 from weft.draw import Drawing, Drawn
@@ -13,7 +14,7 @@ from weft.layout.axis import Slot, check_apart, join
 from weft.layout.mesh import Cell, DeviceMesh
 from weft.layout.picture import draw_sharding
 from weft.space import Digit, ZRange, matching
-from weft.space.zrange import unchecked
+from weft.space.zrange import unchecked, unchecked_all
 from weft.text.shardy import Axis, as_axes, read_sharding, write_axis, write_symbol
 from weft.values import MONOIDS, FrozenMap, Point, as_point, as_shape, check_rank, freeze
 
@@ -187,41 +188,29 @@ class ShardingSpec(Drawn):
             stop.append(high if high < n else n)
         return unchecked(tuple(start), tuple(stop))
 
-    def boxes(self, shape: Iterable[int]) -> tuple[ZRange, ...]:
+    def boxes(self, shape: Iterable[int]) -> list[ZRange]:
         """The boxes of all blocks, each once, in row-major order: they tile the array.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
         >>> print(*spec.boxes((8,)))
         [0:4] [4:8]
         """
-        sides = []
+        edges = []
         for n, count in zip(as_shape(shape, self.ndim), self.grid):
-            extent = -(-n // count)
-            sides.append(list(pairwise([min(k * extent, n) for k in range(count + 1)])))
-        return tuple(
-            unchecked(tuple([a for a, _ in side]), tuple([b for _, b in side]))
-            for side in product(*sides)
-        )
+            full = list(range(0, n, -(-n // count) or 1))
+            edges.append(full + [n] * (count + 1 - len(full)))
+        starts, stops = product(*(e[:-1] for e in edges)), product(*(e[1:] for e in edges))
+        return unchecked_all(prod(self.grid), starts, stops)
 
-    def regions(self, shape: Iterable[int]) -> tuple[ZRange, ...]:
+    def regions(self, shape: Iterable[int]) -> list[ZRange]:
         """The boxes of all cells, in rank order.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
         >>> print(*spec.regions((8,)))
         [0:4] [4:8] [0:4] [4:8]
         """
-        # The number of a cell's block is a sum of one term for each axis of the mesh.
-        terms, weight = [[0] * size for size in self.mesh.shape], 1
-        for digits, count in zip(reversed(self._digits), reversed(self.grid)):
-            for dim, divisor, radix, stride in digits:
-                for x in range(self.mesh.shape[dim]):
-                    terms[dim][x] += x // divisor % radix * stride * weight
-            weight *= count
-        numbers = [0]
-        for column in terms:
-            numbers = [number + term for number in numbers for term in column]
-        boxes = self.boxes(shape)
-        return tuple([boxes[number] for number in numbers])
+        boxes, numbers = self.boxes(shape), _block_numbers(self.mesh.shape, self._digits)
+        return boxes if numbers is None else [boxes[number] for number in numbers]
 
     def block_of(self, shape: Iterable[int], point: Iterable[int]) -> Point:
         """The block whose box holds a point of the array.
@@ -296,6 +285,19 @@ class ShardingSpec(Drawn):
             axes = DimSpec(axis for axis, by in self.partial.items() if by == monoid)
             clauses.append(f"unreduced={'' if monoid == 'sum' else monoid}{axes}")
         return f"<{', '.join(clauses)}>"
+
+
+@lru_cache(maxsize=16)
+def _block_numbers(shape: Point, digits: tuple[tuple[Digit, ...], ...]) -> list[int] | None:
+    """The number of the block of every cell, a sum of one term for each axis; None if in order."""
+    terms, weight = [[0] * size for size in shape], 1
+    for dim, divisor, radix, _ in reversed([digit for each in digits for digit in each]):
+        terms[dim] = [t + x // divisor % radix * weight for x, t in enumerate(terms[dim])]
+        weight *= radix
+    numbers = [0]
+    for column in terms:
+        numbers = [number + term for number in numbers for term in column]
+    return None if numbers == list(range(len(numbers))) else numbers
 
 
 def _digits(mesh: DeviceMesh, slots: Iterable[Slot]) -> tuple[Digit, ...]:

@@ -38,7 +38,11 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class Cover(Drawn):
-    """What `cover` found: the target, the boxes and the first places where they do not fit."""
+    """What `cover` found: the target, the boxes and the first places where they do not fit.
+
+    >>> cover([ZRange((0,), (1,))], ZRange((0,), (2,))).defects[0].box
+    ZRange(start=(1,), stop=(2,))
+    """
 
     target: ZRange
     boxes: tuple[ZRange, ...]

@@ -18,7 +18,11 @@ from weft.values import Point, as_point, as_shape, freeze
 
 
 class Digit(NamedTuple):
-    """One digit of a coordinate: `x[dim] // divisor % radix`, worth `stride` in an address."""
+    """One digit of a coordinate: `x[dim] // divisor % radix`, worth `stride` in an address.
+
+    >>> [digit.stride for digit in Lifting.tiled((6, 4), (2, 2)).digits]
+    [8, 2, 4, 1]
+    """
 
     dim: int
     divisor: int
@@ -66,11 +70,11 @@ class Lifting:
 
     @classmethod
     def tiled(cls, shape: Iterable[int], *blocks: Iterable[int]) -> Lifting:
-        """Blocks of blocks, innermost first, laid out outermost first: seed 000's lifting.
+        """Blocks of blocks, given innermost first, laid out outermost first.
 
         `blocks` are a tile's shape in elements, then a shard's shape in tiles, and so on; the
-        outermost count is what the size needs, rounded up. With the tiles of one epoch as `shape`
-        and tiles per shard as the only block, the address is the seed's shard-major position.
+        outermost count is what the size needs, rounded up. With the tiles of an array as `shape`
+        and the tiles of a shard as the only block, the addresses are the tiles in shard order.
 
         >>> Lifting.tiled((100,), (16,), (4,)).radices
         ((2, 4, 16),)

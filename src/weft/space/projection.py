@@ -23,7 +23,7 @@ class Projection(Drawn):
     `matrix` has one row per tensor dimension and one column per index dimension; `offset` is 0 and
     the window `shape` 1 unless given; `index_ndim` is needed only where the matrix has no row.
 
-    The rows of `X` that seed 004's `Linear` over (batch, in, out) reads, 16 wide:
+    The rows of `X` that a linear layer over (batch, in, out) reads, 16 wide:
 
     >>> p = Projection([[1, 0, 0], [0, 0, 0]], shape=(1, 16))
     >>> print(p((3, 0, 5)), p.image(ZRange((4, 0, 0), (8, 1, 32))))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise, product, repeat
 from math import prod
 from operator import add, eq, le, lt, sub
 
@@ -198,12 +199,23 @@ class ZRange(Drawn):
         return "[" + ", ".join(map("{}:{}".format, self.start, self.stop)) + "]"
 
 
+_SET_START, _SET_STOP = (vars(ZRange)[name].__set__ for name in ("start", "stop"))
+
+
 def unchecked(start: Point, stop: Point) -> ZRange:
-    """A box whose bounds the caller knows to be good: the fast way to make many."""
+    """A box whose bounds the caller knows to be good."""
     box = object.__new__(ZRange)
-    object.__setattr__(box, "start", start)
-    object.__setattr__(box, "stop", stop)
+    _SET_START(box, start)
+    _SET_STOP(box, stop)
     return box
+
+
+def unchecked_all(count: int, starts: Iterable[Point], stops: Iterable[Point]) -> list[ZRange]:
+    """So many such boxes, without a step of Python for each."""
+    boxes = list(map(object.__new__, repeat(ZRange, count)))
+    deque(map(_SET_START, boxes, starts), maxlen=0)
+    deque(map(_SET_STOP, boxes, stops), maxlen=0)
+    return boxes
 
 
 def _intervals(low: int, high: int, block: int, anchor: int) -> list[tuple[int, int]]:

@@ -11,9 +11,11 @@ from weft.errors import ParseError
 T = TypeVar("T")
 
 _BLANK = re.compile(r"\s*")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
+"""What may stand without quotes: the bare identifiers of MLIR."""
+
 _INTEGER = re.compile(r"[0-9]+")
-_STRING = re.compile(r'"([^"]*)"')
+_STRING = re.compile(r'"([^"\\]*)"')
 
 MAX_DIGITS = 18
 """The longest integer that is read: sizes stay within 64 bits, and text cannot make us work."""
@@ -54,15 +56,15 @@ class Scanner:
     def expect(self, token: str) -> None:
         """Take `token`, which must be next."""
         if not self.accept(token):
-            self.fail(f"expected '{token}', found {self._next}")
+            self.fail(f"expected '{token}', found {self.found}")
 
     def string(self) -> str:
         """Take a string in double quotes."""
         return self._take(_STRING, "a name in double quotes", group=1)
 
     def name(self) -> str:
-        """Take a bare name: a letter or underscore, then letters, digits, '_', '.' and '-'."""
-        return self._take(_NAME, "a name")
+        """Take a bare name: a letter or underscore, then letters, digits, '_', '$' and '.'."""
+        return self._take(NAME, "a name")
 
     def integer(self) -> int:
         """Take a non-negative integer of at most `MAX_DIGITS` digits."""
@@ -94,20 +96,21 @@ class Scanner:
     def finish(self) -> None:
         """Nothing may be left."""
         if not self.done:
-            self.fail(f"expected the end, found {self._next}")
+            self.fail(f"expected the end, found {self.found}")
 
     def fail(self, message: str, column: int | None = None, hint: str | None = None) -> NoReturn:
         """Refuse the text, pointing at `column` (the next token unless given)."""
         raise ParseError(message, text=self.text, column=column or self.column, hint=hint)
 
     @property
-    def _next(self) -> str:
+    def found(self) -> str:
+        """The next character, as messages show it."""
         return "the end" if self.done else f"'{self.text[self._at]}'"
 
     def _take(self, pattern: re.Pattern[str], what: str, group: int = 0) -> str:
         match = pattern.match(self.text, self._at)
         if match is None:
-            self.fail(f"expected {what}, found {self._next}")
+            self.fail(f"expected {what}, found {self.found}")
         self._advance(match.end())
         return match.group(group)
 

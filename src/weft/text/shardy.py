@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from weft.errors import LayoutError
-from weft.text.scan import Scanner
+from weft.text.scan import NAME, Scanner
 
 
 class SubAxis(NamedTuple):
@@ -118,7 +118,7 @@ def read_sharding(text: str) -> ShardingText:
             monoid = "sum" if scan.starts("{") else scan.name()
             partial += [(axis, monoid) for axis in scan.items("{", "}", lambda: _axis(scan))]
         else:
-            scan.fail("expected 'replicated' or 'unreduced'")
+            scan.fail(f"expected 'replicated' or 'unreduced', found {scan.found}")
     scan.expect(">")
     scan.finish()
     return ShardingText(mesh, dims, replicated, partial)
@@ -130,7 +130,7 @@ def write_symbol(name: str) -> str:
     >>> print(write_symbol("cluster"), write_symbol("my cluster"))
     @cluster @"my cluster"
     """
-    return f"@{name}" if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.\-]*", name) else f'@"{name}"'
+    return f"@{name}" if NAME.fullmatch(name) else f'@"{name}"'
 
 
 def write_axis(axis: Axis) -> str:

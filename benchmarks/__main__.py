@@ -1,0 +1,35 @@
+"""`python -m benchmarks [NAME …] [--quick]`: one JSON object per line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks import layout
+from benchmarks.row import Row
+
+BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {"layout": layout.run}
+"""Each takes the seconds it may spend on one row."""
+
+
+def main() -> int:
+    """Run the benchmarks that are named, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    speed = parser.add_mutually_exclusive_group()
+    speed.add_argument("--quick", action="store_true", help="all rows within a minute")
+    speed.add_argument("--tiny", action="store_true", help="each row once, to see that it runs")
+    args = parser.parse_args()
+    for name in args.names:
+        if name not in BENCHMARKS:
+            parser.error(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    seconds = 0.0 if args.tiny else 1.0 if args.quick else 5.0
+    for name in args.names or BENCHMARKS:
+        for row in BENCHMARKS[name](seconds):
+            print(row.line(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

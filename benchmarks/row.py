@@ -1,0 +1,77 @@
+"""One row of a benchmark, and how two things are timed against each other."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one row says; printed as one JSON object on a line."""
+
+    name: str
+    """`benchmark/row`."""
+    weft: float
+    unit: str
+    n: int
+    """How many times it was measured."""
+    peer: str | None = None
+    peer_value: float | None = None
+    ratio: float | None = None
+    """How many times better than the peer: above 1 we are ahead, whatever the unit."""
+    fraction: float | None = None
+    """The part of the physical limit reached, where there is one."""
+
+    @classmethod
+    def against(  # noqa: PLR0917 - the columns of the row, in their order
+        cls,
+        name: str,
+        weft: float,
+        peer: str,
+        peer_value: float,
+        unit: str,
+        n: int,
+        better: Literal["lower", "higher"] = "lower",
+    ) -> Row:
+        """A row with a peer; the ratio follows from whether lower or higher is better."""
+        ratio = peer_value / weft if better == "lower" else weft / peer_value
+        return cls(name, weft, unit, n, peer, peer_value, ratio)
+
+    def line(self) -> str:
+        """The row as JSON, figures to four digits."""
+        short = {
+            key: float(f"{value:.4g}") if isinstance(value, float) else value
+            for key, value in asdict(self).items()
+        }
+        order = ("name", "weft", "peer", "peer_value", "ratio", "fraction", "unit", "n")
+        return json.dumps({key: short[key] for key in order})
+
+
+def time_each(*calls: Callable[[], object], seconds: float) -> tuple[list[float], int]:
+    """The median time of one call of each, in seconds, and how many rounds were taken.
+
+    Rounds alternate between the calls, so that a noisy moment hits all of them alike.
+    """
+    numbers = [_calls_per_round(call) for call in calls]
+    samples: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + seconds
+    while len(samples[0]) < 3 or time.perf_counter() < end:
+        for call, number, taken in zip(calls, numbers, samples):
+            begin = time.perf_counter()
+            for _ in range(number):
+                call()
+            taken.append((time.perf_counter() - begin) / number)
+    return [statistics.median(taken) for taken in samples], len(samples[0])
+
+
+def _calls_per_round(call: Callable[[], object], round_seconds: float = 0.005) -> int:
+    call()
+    begin = time.perf_counter()
+    call()
+    once = max(time.perf_counter() - begin, 1e-7)
+    return max(1, int(round_seconds / once))

@@ -1,0 +1,41 @@
+"""What README and docs show is what happens: Python blocks run, pictures are as printed."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_run_and_print_what_is_shown(page):
+    """The blocks of a page run in order; a `text` block right behind one is its output."""
+    names: dict[str, object] = {"__name__": page.name}
+    printed = None
+    for kind, body in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if kind == "python":
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(body, str(page), "exec"), names)
+            printed = output.getvalue()
+        elif kind == "text" and printed is not None:
+            assert printed.rstrip() == body.rstrip()
+            printed = None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_inside_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_demo_runs(capsys):
+    from examples import demo
+
+    demo.main()
+    assert capsys.readouterr().out.rstrip().endswith("All checks passed.")

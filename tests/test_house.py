@@ -1,0 +1,99 @@
+"""The house rules: what `import weft` loads, what the vocabulary is, how large files may be."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "weft"
+
+
+def python(code):
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ran.stdout
+
+
+def test_the_core_loads_no_third_party_module():
+    loaded = json.loads(
+        python(
+            "import sys, json; before = set(sys.modules); from weft import *; "
+            "print(json.dumps(sorted({m.partition('.')[0] for m in set(sys.modules) - before})))"
+        )
+    )
+    assert set(loaded) - set(sys.stdlib_module_names) == {"weft"}
+
+
+def test_import_takes_at_most_60_ms():
+    def fastest(code):
+        taken = []
+        for _ in range(7):
+            begin = time.perf_counter()
+            python(code)
+            taken.append(time.perf_counter() - begin)
+        return min(taken)
+
+    assert fastest("import weft") - fastest("pass") < 0.060
+
+
+def test_the_vocabulary_is_small_and_says_the_same_to_people_and_type_checkers():
+    assert len(weft.__all__) <= 24
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {
+        (alias.asname, statement.module)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert typed == set(weft._HOMES.items())
+    for name, home in typed:
+        assert getattr(weft, name) is getattr(importlib.import_module(home), name)
+        assert name in dir(weft)
+    with pytest.raises(AttributeError, match="module 'weft' has no attribute 'nope'"):
+        weft.nope
+
+
+def public_things():
+    for package in ("weft", "weft.space", "weft.layout"):
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing) or inspect.isfunction(thing):
+                yield pytest.param(thing, id=f"{package}.{name}")
+
+
+@pytest.mark.parametrize("thing", list(public_things()))
+def test_every_public_name_has_a_doctest(thing):
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        assert thing.__doc__
+        return
+    module = sys.modules[thing.__module__]
+    found = doctest.DocTestFinder().find(thing, thing.__name__, module=module)
+    assert any(test.examples for test in found), f"{thing} has no example that a reader could copy"
+
+
+def test_space_and_layout_can_be_read_in_half_an_hour():
+    files = [*(SOURCE / "space").glob("*.py"), *(SOURCE / "layout").glob("*.py")]
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) < 1500
+
+
+def test_no_file_does_two_things():
+    for file in SOURCE.rglob("*.py"):
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 400, file
+
+
+def test_a_second_make_test_installs_nothing():
+    if not (ROOT / ".venv" / ".test").exists():
+        pytest.skip("not run in the environment that `make test` makes")
+    ran = subprocess.run(["make", "-q", ".venv/.test"], cwd=ROOT, check=False)
+    assert ran.returncode == 0

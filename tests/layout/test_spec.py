@@ -1,5 +1,6 @@
 """Shardings: the laws that every later part of Weft relies on."""
 
+import dataclasses
 import pickle
 from collections import Counter
 from math import prod
@@ -338,6 +339,14 @@ def test_hints_say_the_way_out(make, hint):
     with pytest.raises(WeftError) as caught:
         make()
     assert hint in caught.value.__notes__
+
+
+def test_specs_can_be_changed_into_others():
+    spec = ShardingSpec(MESH, [DimSpec(["x"])], partial={"y": "sum"})
+    assert dataclasses.replace(spec, partial={}) == ShardingSpec(MESH, [DimSpec(["x"])])
+    assert dataclasses.replace(spec.dim_specs[0], is_open=True) == DimSpec(["x"], is_open=True)
+    moved = dataclasses.replace(spec, dim_specs=[DimSpec(), DimSpec(["x"])])
+    assert moved.grid == (1, 8), "what is derived follows"
 
 
 def test_a_mapping_in_a_spec_cannot_change():

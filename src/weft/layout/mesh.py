@@ -13,7 +13,7 @@ from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError
 from weft.layout.axis import Slot
 from weft.layout.picture import draw_mesh
-from weft.text.shardy import SUB_AXIS, Axis, SubAxis, read_mesh, write_axis, write_symbol
+from weft.text.shardy import SUB_AXIS, Axis, SubAxis, as_axes, read_mesh, write_axis, write_symbol
 from weft.values import Point, as_point, freeze
 
 Cell: TypeAlias = SupportsIndex | Sequence[int]
@@ -93,6 +93,7 @@ class DeviceMesh(Drawn):
         >>> DeviceMesh("m", (2, 8), ("x", "y")).slot(SubAxis("y", 2, 4))
         Slot(position=1, before=2, size=4)
         """
+        (axis,) = as_axes((axis,), "axis")
         name, doing = axis if isinstance(axis, str) else axis.name, f" {role}, but" if role else ""
         if name not in self.axis_names:
             raise LayoutError(

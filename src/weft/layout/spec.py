@@ -91,22 +91,24 @@ class ShardingSpec(Drawn):
                 raise LayoutError(f"dimension {number} is {dim!r}", hint="write DimSpec([...])")
         cuts = [join(slots(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
         copies = slots(as_axes(replicated_axes, "replicated_axes"), "is replicated")
-        parts = {monoid: list[Slot]() for monoid in MONOIDS}
+        parts: dict[str, list[Slot]] = {}
         for given, monoid in partial.items() if isinstance(partial, Mapping) else partial:
             (axis,) = as_axes([given], "partial")
-            if monoid not in parts:
+            if monoid not in MONOIDS:
                 raise LayoutError(
                     f'axis {write_axis(axis)} is unreduced by "{monoid}", which is not a monoid',
                     hint=f"the monoids are {', '.join(MONOIDS)}",
                 )
-            parts[monoid] += slots([axis], f"is unreduced by {monoid}")
+            parts.setdefault(monoid, []).extend(slots([axis], f"is unreduced by {monoid}"))
         check_apart(uses)
         freeze(
             self,
             mesh=mesh,
             dim_specs=tuple(DimSpec(spell(c), d.is_open, d.priority) for d, c in zip(dims, cuts)),
             replicated_axes=spell(sorted(copies)),
-            partial=FrozenMap((a, m) for m in MONOIDS for a in spell(sorted(parts[m]))),
+            partial=FrozenMap(
+                (a, m) for m in MONOIDS if m in parts for a in spell(sorted(parts[m]))
+            ),
             grid=tuple(prod(slot.size for slot in cut) for cut in cuts),
             _digits=tuple(_digits(mesh, cut) for cut in cuts),
         )
@@ -146,14 +148,14 @@ class ShardingSpec(Drawn):
         """
         return self.mesh.size // prod(self.grid) // prod(map(self.mesh.axis_size, self.partial))
 
-    def region(self, shape: Iterable[int], cell: Cell) -> ZRange:
-        """The box of an array of that shape that a cell holds.
+    def region(self, shape: Iterable[int], coord: Cell) -> ZRange:
+        """The box of an array of that shape that the cell at a coordinate, or of a rank, holds.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])])
         >>> print(*(spec.region((9,), cell) for cell in range(4)))
         [0:3] [3:6] [6:9] [9:9]
         """
-        return self._box(as_shape(shape, self.ndim), self.block(cell))
+        return self._box(as_shape(shape, self.ndim), self.block(coord))
 
     def block(self, cell: Cell) -> Point:
         """The number of the block that a cell holds, in each dimension.

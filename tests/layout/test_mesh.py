@@ -49,10 +49,10 @@ def test_axes_and_parts_of_axes():
     mesh = DeviceMesh("m", (2, 8), ("x", "y"))
     assert mesh.axis_size("y") == 8
     assert mesh.axis_size(SubAxis("y", 2, 4)) == mesh.axis_size("y:(2)4") == 4
-    assert mesh.slot("y") == (1, 1, 8)
-    assert mesh.slot(SubAxis("y", 2, 4)) == (1, 2, 4)
-    assert mesh.axis(mesh.slot("x")) == "x"
-    assert mesh.axis(mesh.slot(SubAxis("y", 2, 4))) == SubAxis("y", 2, 4)
+    assert mesh.digit("y") == (1, 1, 8, 1)
+    assert mesh.digit(SubAxis("y", 1, 4)) == (1, 2, 4, 1)
+    for axis in ("x", SubAxis("y", 1, 2), SubAxis("y", 2, 2), SubAxis("y", 2, 4)):
+        assert mesh.axis(mesh.digit(axis)) == axis
 
 
 def test_a_mesh_of_a_million_cells_costs_nothing():
@@ -99,13 +99,13 @@ def test_a_mesh_of_a_million_cells_costs_nothing():
             lambda: DeviceMesh("m", (2,), ("x",)).coord((0, 0)),
             "a cell of mesh @m has 2 dimensions where 1 are expected: (0, 0)",
         ),
-        (lambda: DeviceMesh("m", (2,), ("x",)).slot("q"), 'axis "q" is not an axis of mesh @m'),
+        (lambda: DeviceMesh("m", (2,), ("x",)).digit("q"), 'axis "q" is not an axis of mesh @m'),
         (
-            lambda: DeviceMesh("m", (8,), ("x",)).slot(SubAxis("x", 0, 2)),
+            lambda: DeviceMesh("m", (8,), ("x",)).digit(SubAxis("x", 0, 2)),
             "SubAxis(name='x', before=0, size=2) is not an axis: a name, or a SubAxis of size 2",
         ),
         (
-            lambda: DeviceMesh("m", (8,), ("x",)).slot(SubAxis("x", 1, 3)),
+            lambda: DeviceMesh("m", (8,), ("x",)).digit(SubAxis("x", 1, 3)),
             'sub-axis "x":(1)3 does not divide "x"=8: 1 x 3 = 3 and 8 = 3 x 2 + 2',
         ),
     ],

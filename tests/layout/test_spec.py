@@ -329,6 +329,7 @@ def test_what_bad_input_gets(make, message):
         (lambda: ShardingSpec(MESH, [["x"]]), "hint: write DimSpec([...])"),
         (lambda: ShardingSpec.parse("<@q, []>", MESH), "hint: known are @m"),
         (lambda: ShardingSpec.parse("<@q, []>", []), "hint: known are none"),
+        (lambda: ShardingSpec.parse('<@m, [{"q"}]>', MESH), 'while reading <@m, [{"q"}]>'),
         (
             lambda: ShardingSpec(MESH, [], partial={"y": "mean"}),
             "hint: the monoids are sum, prod, max, min, and, or, logsumexp, softmax",

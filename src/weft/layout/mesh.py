@@ -11,8 +11,8 @@ from typing import SupportsIndex, TypeAlias
 
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError
-from weft.layout.axis import Slot
 from weft.layout.picture import draw_mesh
+from weft.space import Digit
 from weft.text.shardy import SUB_AXIS, Axis, SubAxis, as_axes, read_mesh, write_axis, write_symbol
 from weft.values import Point, as_point, freeze
 
@@ -85,13 +85,13 @@ class DeviceMesh(Drawn):
         >>> DeviceMesh("m", (8,), ("x",)).axis_size(SubAxis("x", 1, 4))
         4
         """
-        return self.slot(axis).size
+        return self.digit(axis).radix
 
-    def slot(self, axis: Axis, role: str = "") -> Slot:
-        """The numbers of an axis; `role` says in an error what it was wanted for.
+    def digit(self, axis: Axis, role: str = "") -> Digit:
+        """The digit of a cell's coordinate that an axis is; `role` says in errors what it is for.
 
-        >>> DeviceMesh("m", (2, 8), ("x", "y")).slot(SubAxis("y", 2, 4))
-        Slot(position=1, before=2, size=4)
+        >>> DeviceMesh("m", (2, 8), ("x", "y")).digit(SubAxis("y", 2, 2))
+        Digit(dim=1, divisor=2, radix=2, stride=1)
         """
         (axis,) = as_axes((axis,), "axis")
         name, doing = axis if isinstance(axis, str) else axis.name, f" {role}, but" if role else ""
@@ -100,22 +100,23 @@ class DeviceMesh(Drawn):
                 f'axis "{name}"{doing} is not an axis of mesh {write_symbol(self.name)}',
                 hint=f"the mesh is {self}",
             )
-        position = self.axis_names.index(name)
-        whole = self.shape[position]
+        dim = self.axis_names.index(name)
+        whole = self.shape[dim]
         if isinstance(axis, str):
-            return Slot(position, 1, whole)
+            return Digit(dim, 1, whole, 1)
         part = axis.before * axis.size
         if whole % part:
             raise LayoutError(
                 f'sub-axis {axis}{doing} does not divide "{name}"={whole}: {axis.before} x '
                 f"{axis.size} = {part} and {whole} = {part} x {whole // part} + {whole % part}"
             )
-        return Slot(position, axis.before, axis.size)
+        return Digit(dim, whole // part, axis.size, 1)
 
-    def axis(self, slot: Slot) -> Axis:
-        """The axis, or the part of one, with those numbers: the inverse of `slot`."""
-        name = self.axis_names[slot.position]
-        return name if slot.size == self.shape[slot.position] else SubAxis(name, *slot[1:])
+    def axis(self, digit: Digit) -> Axis:
+        """The axis, or the part of one, that a digit is: the inverse of `digit`."""
+        name, whole = self.axis_names[digit.dim], self.shape[digit.dim]
+        before = whole // (digit.divisor * digit.radix)
+        return name if digit.radix == whole else SubAxis(name, before, digit.radix)
 
     def coord(self, cell: Cell) -> Point:
         """The coordinate of a cell given by its rank, or a coordinate checked.

@@ -10,7 +10,7 @@ from math import prod
 
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError
-from weft.layout.axis import Slot, check_apart, join
+from weft.layout.axis import as_number, check_apart
 from weft.layout.mesh import Cell, DeviceMesh
 from weft.layout.picture import draw_sharding
 from weft.space import Digit, ZRange, matching
@@ -76,41 +76,42 @@ class ShardingSpec(Drawn):
         replicated_axes: Iterable[Axis] = (),
         partial: Mapping[Axis, str] | Iterable[tuple[Axis, str]] = (),
     ) -> None:
-        dims, uses = tuple(dim_specs), list[tuple[Slot, Axis, str]]()
+        dims, uses = tuple(dim_specs), list[tuple[Digit, Axis, str]]()
 
-        def slots(axes: Iterable[Axis], role: str) -> list[Slot]:
-            found = [(mesh.slot(axis, role), axis, role) for axis in axes]
+        def use(axes: Iterable[Axis], role: str) -> list[Digit]:
+            found = [(mesh.digit(axis, role), axis, role) for axis in axes]
             uses.extend(found)
-            return [slot for slot, _, _ in found]
+            return [digit for digit, _, _ in found]
 
-        def spell(found: Iterable[Slot]) -> tuple[Axis, ...]:
-            return tuple(map(mesh.axis, join(found)))
+        def in_order(digits: Iterable[Digit]) -> tuple[Axis, ...]:
+            ordered = sorted(digits, key=lambda digit: (digit.dim, -digit.divisor))
+            return tuple(map(mesh.axis, as_number(ordered)))
 
-        for number, dim in enumerate(dims):
+        for n, dim in enumerate(dims):
             if not isinstance(dim, DimSpec):
-                raise LayoutError(f"dimension {number} is {dim!r}", hint="write DimSpec([...])")
-        cuts = [join(slots(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
-        copies = slots(as_axes(replicated_axes, "replicated_axes"), "is replicated")
-        parts: dict[str, list[Slot]] = {}
+                raise LayoutError(f"dimension {n} is {dim!r}", hint="write DimSpec([...])")
+        cuts = [as_number(use(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
+        copies = use(as_axes(replicated_axes, "replicated_axes"), "is replicated")
+        parts: dict[str, list[Digit]] = {}
         for given, monoid in partial.items() if isinstance(partial, Mapping) else partial:
-            (axis,) = as_axes([given], "partial")
+            (axis,) = as_axes((given,), "partial")
             if monoid not in MONOIDS:
                 raise LayoutError(
                     f'axis {write_axis(axis)} is unreduced by "{monoid}", which is not a monoid',
                     hint=f"the monoids are {', '.join(MONOIDS)}",
                 )
-            parts.setdefault(monoid, []).extend(slots([axis], f"is unreduced by {monoid}"))
+            parts.setdefault(monoid, []).extend(use((axis,), f"is unreduced by {monoid}"))
         check_apart(uses)
+        spelled = [tuple(map(mesh.axis, cut)) for cut in cuts]
+        known = sorted(parts, key=MONOIDS.index)
         freeze(
             self,
             mesh=mesh,
-            dim_specs=tuple(DimSpec(spell(c), d.is_open, d.priority) for d, c in zip(dims, cuts)),
-            replicated_axes=spell(sorted(copies)),
-            partial=FrozenMap(
-                (a, m) for m in MONOIDS if m in parts for a in spell(sorted(parts[m]))
-            ),
-            grid=tuple(prod(slot.size for slot in cut) for cut in cuts),
-            _digits=tuple(_digits(mesh, cut) for cut in cuts),
+            dim_specs=tuple(DimSpec(a, d.is_open, d.priority) for a, d in zip(spelled, dims)),
+            replicated_axes=in_order(copies),
+            partial=FrozenMap((a, m) for m in known for a in in_order(parts[m])),
+            grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
+            _digits=tuple(cuts),
         )
 
     @classmethod
@@ -132,7 +133,11 @@ class ShardingSpec(Drawn):
                 f"mesh {write_symbol(name)} is not known",
                 hint=f"known are {', '.join(map(write_symbol, known)) or 'none'}",
             )
-        return cls(known[name], [DimSpec(*dim) for dim in dims], replicated, partial)
+        try:
+            return cls(known[name], [DimSpec(*dim) for dim in dims], replicated, partial)
+        except LayoutError as error:
+            error.add_note(f"while reading {text}")
+            raise
 
     @property
     def ndim(self) -> int:
@@ -245,8 +250,8 @@ class ShardingSpec(Drawn):
         [(0, 1), (1, 1)]
         """
         coord = self.mesh.coord(cell)
-        parts = _digits(self.mesh, map(self.mesh.slot, self.partial))
-        digits = [digit for each in (*self._digits, parts) for digit in each]
+        digits = [digit for each in self._digits for digit in each]
+        digits += map(self.mesh.digit, self.partial)
         fixed = [(d, coord[d.dim] // d.divisor % d.radix) for d in digits]
         return matching(self.mesh.shape, fixed)
 
@@ -300,12 +305,3 @@ def _block_numbers(shape: Point, digits: tuple[tuple[Digit, ...], ...]) -> list[
     for column in terms:
         numbers = [number + term for number in numbers for term in column]
     return None if numbers == list(range(len(numbers))) else numbers
-
-
-def _digits(mesh: DeviceMesh, slots: Iterable[Slot]) -> tuple[Digit, ...]:
-    """The digits of a cell's coordinate at those slots, major to minor, and their weights."""
-    digits, weight = list[Digit](), 1
-    for position, before, size in reversed(list(slots)):
-        digits.insert(0, Digit(position, mesh.shape[position] // (before * size), size, weight))
-        weight *= size
-    return tuple(digits)

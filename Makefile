@@ -20,6 +20,7 @@ lint: .venv/.test
 
 types: .venv/.test
 	$(BIN)/mypy
+	$(BIN)/mypy tests/user_types.py
 
 layers: .venv/.test
 	$(BIN)/lint-imports
@@ -27,7 +28,7 @@ layers: .venv/.test
 unit: .venv/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-# The same properties, for longer: HYPOTHESIS_EXAMPLES examples each.
+# The same properties, for longer: WEFT_FUZZ examples each (but for pictures, which are slow).
 fuzz: .venv/.test
 	WEFT_FUZZ=$${WEFT_FUZZ:-5000} $(BIN)/python -m pytest -n $(JOBS) tests
 

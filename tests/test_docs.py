@@ -3,9 +3,12 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from weft.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,6 +29,17 @@ def test_blocks_run_and_print_what_is_shown(page):
         elif kind == "text" and printed is not None:
             assert printed.rstrip() == body.rstrip()
             printed = None
+
+
+def test_the_picture_is_what_its_command_draws(tmp_path):
+    (command,) = re.findall(r"^weft (show .*) -o docs/sharding.svg$", readme(), re.MULTILINE)
+    made = tmp_path / "sharding.svg"
+    assert main([*shlex.split(command), "-o", str(made)]) == 0
+    assert made.read_text(encoding="utf-8") == (ROOT / "docs/sharding.svg").read_text("utf-8")
+
+
+def readme():
+    return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

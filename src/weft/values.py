@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from operator import index
-from typing import TypeAlias, TypeVar
+from typing import SupportsIndex, TypeAlias, TypeVar
 
 from weft.errors import WeftError
 
 Point: TypeAlias = tuple[int, ...]
 
 K = TypeVar("K")
+T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
 MONOIDS = ("sum", "prod", "max", "min", "and", "or", "logsumexp", "softmax")
@@ -20,7 +22,7 @@ MONOIDS = ("sum", "prod", "max", "min", "and", "or", "logsumexp", "softmax")
 """
 
 
-def as_point(values: Iterable[int], what: str, ndim: int | None = None) -> Point:
+def as_point(values: Iterable[SupportsIndex], what: str, ndim: int | None = None) -> Point:
     """The values as a tuple of integers, `ndim` of them if given; `what` names them in errors.
 
     >>> as_point([4, 8], "shape", ndim=2)
@@ -36,7 +38,7 @@ def as_point(values: Iterable[int], what: str, ndim: int | None = None) -> Point
     return point
 
 
-def as_shape(values: Iterable[int], ndim: int | None = None) -> Point:
+def as_shape(values: Iterable[SupportsIndex], ndim: int | None = None) -> Point:
     """The values as the sizes of an array: integers, none of them negative.
 
     >>> as_shape([4, 0])
@@ -49,6 +51,35 @@ def as_shape(values: Iterable[int], ndim: int | None = None) -> Point:
     return shape
 
 
+def as_count(value: SupportsIndex, what: str) -> int:
+    """The value as an integer that is not negative.
+
+    >>> as_count(True, "priority")
+    1
+    """
+    try:
+        count = index(value)
+    except TypeError:
+        raise WeftError(f"{what} must be an integer: {value!r}") from None
+    if count < 0:
+        raise WeftError(f"{what} is {count}; it cannot be negative")
+    return count
+
+
+def as_tuple(values: Iterable[T], what: str, kind: type[T]) -> tuple[T, ...]:
+    """The values as a tuple, all of one kind.
+
+    >>> as_tuple("ab", "axis_names", str)
+    Traceback (most recent call last):
+    weft.errors.WeftError: axis_names must be a list of str: 'ab'
+    """
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        found = tuple(values)
+        if all(isinstance(value, kind) for value in found):
+            return found
+    raise WeftError(f"{what} must be a list of {kind.__name__}: {values!r}")
+
+
 def check_rank(what: str, got: Sequence[object], ndim: int) -> None:
     """Refuse what does not have as many dimensions as it must.
 
@@ -57,7 +88,30 @@ def check_rank(what: str, got: Sequence[object], ndim: int) -> None:
     weft.errors.WeftError: offset has 2 dimensions where 3 are expected: (1, 2)
     """
     if len(got) != ndim:
-        raise WeftError(f"{what} has {len(got)} dimensions where {ndim} are expected: {got}")
+        raise WeftError(
+            f"{what} has {counted(len(got), 'dimension')} where {ndim} are expected: {got}"
+        )
+
+
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """A number and its noun.
+
+    >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "cell")
+    ('1 box', '2 boxes', '0 cells')
+    """
+    return f"{n} {noun if n == 1 else plural or noun + 's'}"
+
+
+def points(start: Point, stop: Point) -> Iterator[Point]:
+    """The integer points of a box, the last dimension running fastest; a long side is not stored.
+
+    >>> list(points((0, 5), (2, 7)))
+    [(0, 5), (0, 6), (1, 5), (1, 6)]
+    """
+    if all(high - low < 1 << 16 for low, high in zip(start, stop)):
+        return product(*map(range, start, stop))
+    head = points(start[:-1], stop[:-1])
+    return ((*point, x) for point in head for x in range(start[-1], stop[-1]))
 
 
 def freeze(value: object, **fields: object) -> None:

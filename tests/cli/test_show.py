@@ -23,6 +23,11 @@ def test_a_sharding_in_the_terminal(capsys, shape):
     assert capsys.readouterr().out.startswith("[8, 16] as <@m, ")
 
 
+def test_a_sharding_without_a_shape(capsys):
+    assert main(["show", MESH, SHARDING]) == 0
+    assert capsys.readouterr().out.startswith(f"{SHARDING} · 2 x 4 blocks")
+
+
 def test_a_picture_in_a_file(capsys, tmp_path):
     for name, start in (("a.svg", "<svg"), ("a.txt", "[8, 16] as")):
         path = tmp_path / name
@@ -37,9 +42,9 @@ def test_a_picture_in_a_file(capsys, tmp_path):
         (["@m"], "weft show: column 3: expected '=', found the end\n@m\n  ^\n"),
         ([MESH, "8x16"], "weft show: shape 8x16 is given without a sharding\nhint: add one: '<@m"),
         ([MESH, "8x", SHARDING], "weft show: column 3: expected an integer, found the end"),
-        ([MESH, "8 16", SHARDING], "weft show: column 3: expected ',', found '1'"),
-        ([MESH, "[8", SHARDING], "weft show: column 3: expected ',', found the end"),
-        ([MESH, "8", SHARDING], "weft show: shape has 1 dimensions where 2 are expected: (8,)"),
+        ([MESH, "8 16", SHARDING], "weft show: column 3: expected 'x' or ',', found '1'"),
+        ([MESH, "[8", SHARDING], "weft show: column 3: expected 'x' or ',', found the end"),
+        ([MESH, "8", SHARDING], "weft show: shape has 1 dimension where 2 are expected: (8,)"),
         ([MESH, "8x8", '<@m, [{"q"}, {}]>'], 'weft show: axis "q" cuts dimension 0, but is not'),
         ([MESH, "-o", "picture.png"], "weft show: cannot write picture.png: its name ends in"),
         ([MESH, "-o", "no/such/folder/a.svg"], "weft show: [Errno 2] No such file or directory:"),

@@ -65,7 +65,7 @@ def test_an_uneven_sharding():
 4 ├───────┼───────┼───────┼─────┤
   │   4   │   5   │   6   │  7  │
 8 └───────┴───────┴───────┴─────┘
-dimension 1 is uneven: 3 blocks of 4, 1 of 3, 0 empty"""
+dimension 1 is uneven: 3 blocks of 4, 1 of 3"""
     )
 
 
@@ -86,8 +86,35 @@ def test_boxes_that_overlap_and_boxes_that_lie_alike():
     assert "│  0 1  │" in picture([a, a])
 
 
+def test_a_cover_shows_its_boxes_by_number_and_the_gaps():
+    parts = [ZRange((0,), (2,)), ZRange((1,), (3,)), ZRange((3,), (4,))]
+    assert (
+        picture(cover(parts, ZRange((0,), (6,))))
+        == """\
+3 boxes cover [0:6]: overlap [1:2] by boxes 0, 1; gap [4:6]
+0   1   2   3   4       6
+┌───┬───┬───┬───┬───────┐
+│ 0 │   │ 1 │ 2 │  gap  │
+└───┴───┴───┴───┴───────┘"""
+    )
+
+
+def test_ticks_do_not_run_into_each_other():
+    mesh = DeviceMesh("m", (100,), ("x",))
+    ticks = picture(ShardingSpec(mesh, [DimSpec(["x"])]), (10**6,)).split("\n")[1]
+    assert ticks.split() == [str(n * 10_000) for n in (0, 1, 2, 3, 4, 96, 97, 98, 99, 100)]
+    assert picture(ZRange((0,), (10**20,))).split("\n")[1].split() == ["0", str(10**20)]
+
+
+def test_what_is_not_drawn_is_counted():
+    assert "… panels between are not drawn" in picture(DeviceMesh("m", (4,) * 5, list("abcde")))
+    crossing = [ZRange((0, n), (9, 200 - n)) for n in range(100)]
+    assert "more boxes are not drawn" in picture(crossing)
+    assert "first 16 points of [0:4, 0:4, 0:4]" in picture(Projection([[1, 1, 1]]))
+
+
 def test_any_rank():
-    assert picture(ZRange((), ())).startswith("[] · 1 points\n┌")
+    assert picture(ZRange((), ())).startswith("[] · 1 point\n┌")
     assert "│" in picture(ZRange((0,), (4,)))
     assert picture(ZRange((3,), (3,))) == "[3:3] · 0 points\n3"
     assert picture(ZRange.of((2, 2, 2, 2, 2))).count("┌") == 1
@@ -121,7 +148,7 @@ def test_any_set_of_boxes_draws(many):
     assert_good_html(to_html(draw(many)))
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3, 4, 6, 10])
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 6, 10, 20])
 def test_large_meshes_are_summarised(rank):
     mesh = DeviceMesh("m" * 5000, (1 << (20 // rank),) * rank, [f"axis{n}" for n in range(rank)])
     spec = ShardingSpec(mesh, [DimSpec([name]) for name in mesh.axis_names])
@@ -148,6 +175,10 @@ def test_html_never_raises():
             return "<Broken>"
 
     assert Broken()._repr_html_() == "<pre>&lt;Broken&gt;</pre>"
+    assert_good_html(ZRange((0,), (10**5000,))._repr_html_())
+    for signs in ("<", "&", '"', "\x00"):
+        names = [f"{signs * 300}{n}".replace('"', "'").replace("\x00", " ") for n in range(3)]
+        assert_good_html(DeviceMesh("m", (6, 4, 3), names)._repr_html_())
 
 
 def test_a_drawing_too_large_for_svg_becomes_text():
@@ -207,7 +238,12 @@ def test_a_stream_of_ascii_gets_ascii():
     assert "?" not in text
 
 
-@pytest.mark.parametrize("nothing", [[], 3, "text", [1, 2], None])
+def test_a_program_without_a_console_shows_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    show(MESH)
+
+
+@pytest.mark.parametrize("nothing", [[], 3, "text", [1, 2], None, [MESH, MESH], ZRange])
 def test_what_cannot_be_drawn_is_said(nothing):
     with pytest.raises(WeftError, match="nothing to draw in"):
         show(nothing)

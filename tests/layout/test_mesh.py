@@ -64,8 +64,18 @@ def test_a_mesh_of_a_million_cells_costs_nothing():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DeviceMesh("m", (2,), ("x", "y")), "mesh @m of shape (2,) needs 1 axis names"),
-        (lambda: DeviceMesh("m", (2, 4), "xy"), "mesh @m of shape (2, 4) needs 2 axis names: 'xy'"),
+        (
+            lambda: DeviceMesh("m", (2,), ("x", "y")),
+            "mesh @m of shape (2,) needs as many axis names",
+        ),
+        (
+            lambda: DeviceMesh("m", (2, 4), "xy"),
+            "axis_names of mesh @m must be a list of str: 'xy'",
+        ),
+        (lambda: DeviceMesh("m", (2,), (1,)), "axis_names of mesh @m must be a list of str: (1,)"),
+        (lambda: DeviceMesh(5, (2,), ("x",)), "a mesh is named by a string, got 5"),
+        (lambda: DeviceMesh("my m", 3, ("x",)), 'shape of mesh @"my m" must be a sequence of inte'),
+        (lambda: DeviceMesh.parse(None), "expected text to read, got None"),
         (lambda: DeviceMesh("m", (2, 2), ("x", "x")), 'mesh @m has two axes named "x"'),
         (lambda: DeviceMesh("m", (0,), ("x",)), 'axis "x" of mesh @m has size 0; at least 1'),
         (lambda: DeviceMesh("m", (-2,), ("x",)), 'axis "x" of mesh @m has size -2; at least 1'),
@@ -93,12 +103,14 @@ def test_a_mesh_of_a_million_cells_costs_nothing():
         ),
         (
             lambda: DeviceMesh("m", (2,), ("x",)).coord((-1,)),
-            'no cell (-1,) in mesh @m = <["x"=2]>: -1 is not below 2',
+            'no cell (-1,): axis "x"=2 has no coordinate -1',
         ),
         (
             lambda: DeviceMesh("m", (2,), ("x",)).coord((0, 0)),
-            "a cell of mesh @m has 2 dimensions where 1 are expected: (0, 0)",
+            "cell has 2 dimensions where 1 are expected: (0, 0)",
         ),
+        (lambda: DeviceMesh("m", (2,), ("x",)).coord(None), "cell must be an integer: None"),
+        (lambda: DeviceMesh("m", (2,), ("x",)).coord(1.5), "cell must be an integer: 1.5"),
         (lambda: DeviceMesh("m", (2,), ("x",)).digit("q"), 'axis "q" is not an axis of mesh @m'),
         (
             lambda: DeviceMesh("m", (8,), ("x",)).digit(SubAxis("x", 0, 2)),

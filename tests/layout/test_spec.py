@@ -5,6 +5,7 @@ import pickle
 from collections import Counter
 from math import prod
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -204,11 +205,21 @@ def test_a_mesh_of_a_million_cells_answers_about_one():
 
 
 @settings(max_examples=20)
-@given(st.sampled_from(["x", '"x":(1)2', "x:(1)2"]))
+@given(st.sampled_from(["x", '"x"', '"x":(1)2', "x:(1)2", ("x", np.int64(1), np.int64(2))]))
 def test_axes_may_be_given_as_text(text):
     mesh = DeviceMesh("m", (4,), ("x",))
     spec = ShardingSpec(mesh, [DimSpec([text])])
-    assert spec.grid == ((4,) if text == "x" else (2,))
+    assert spec.grid == ((4,) if text in ("x", '"x"') else (2,))
+
+
+def test_flags_and_numbers_become_what_they_are():
+    dim = DimSpec(["x"], is_open=2, priority=True)
+    assert (dim.is_open, dim.priority, str(dim)) == (True, 1, '{"x", ?}p1')
+
+
+def test_a_mesh_of_a_thousand_axes_is_walked():
+    mesh = DeviceMesh("m", (1,) * 1200, [f"a{n}" for n in range(1200)])
+    assert list(ShardingSpec(mesh, [DimSpec()]).holders((0,))) == [(0,) * 1200]
 
 
 MESH = DeviceMesh("m", (8, 2), ("x", "y"))
@@ -269,8 +280,31 @@ MESH = DeviceMesh("m", (8, 2), ("x", "y"))
         (lambda: DimSpec(["x:(0)2"]), "'x:(0)2' is not an axis: a name, or a SubAxis"),
         (lambda: DimSpec([3]), "3 is not an axis: a name, or a SubAxis"),
         (lambda: DimSpec("x"), "axes must be a list of axes, got 'x'"),
-        (lambda: DimSpec(["x"], priority=-1), "priority -1 is negative; 0 is the strongest"),
-        (lambda: ShardingSpec(MESH, [["x"]]), "dimension 0 is ['x']"),
+        (lambda: DimSpec(None), "axes must be a list of axes, got None"),
+        (lambda: DimSpec(["x"], priority=-1), "priority is -1; it cannot be negative"),
+        (lambda: DimSpec(["x"], priority=1.5), "priority must be an integer: 1.5"),
+        (lambda: ShardingSpec(MESH, [["x"]]), "dim_specs must be a list of DimSpec: [['x']]"),
+        (
+            lambda: ShardingSpec(MESH, DimSpec(["x"])),
+            "dim_specs must be a list of DimSpec: DimSpec(",
+        ),
+        (lambda: ShardingSpec("m", []), "a sharding needs a DeviceMesh, got 'm'"),
+        (lambda: ShardingSpec(MESH, [], replicated_axes=None), "replicated_axes must be a list of"),
+        (lambda: ShardingSpec(MESH, [], partial="x"), "partial, if no mapping, must be a list of"),
+        (
+            lambda: ShardingSpec(MESH, [], partial=["x"]),
+            "partial, if no mapping, must be a list of",
+        ),
+        (lambda: ShardingSpec.parse("<@m, []>", None), "meshes must be a list of DeviceMesh: None"),
+        (lambda: ShardingSpec.parse("<@m, []>", {"m": 3}), "meshes must be a list of DeviceMesh"),
+        (
+            lambda: ShardingSpec(MESH, [DimSpec(["x"])]).box((8,), (0.5,)),
+            "block must be a sequence of integers: (0.5,)",
+        ),
+        (
+            lambda: ShardingSpec(DeviceMesh("m", (12,), ("x",)), [DimSpec(["x:(1)2", "x:(3)2"])]),
+            'axes "x":(1)2 and "x":(3)2 do not nest: the first cuts dimension 0, the second cuts',
+        ),
         (
             lambda: ShardingSpec(MESH, [DimSpec(["x"])]).region((8, 8), 0),
             "shape has 2 dimensions where 1 are expected: (8, 8)",
@@ -281,7 +315,7 @@ MESH = DeviceMesh("m", (8, 2), ("x", "y"))
         ),
         (
             lambda: ShardingSpec(MESH, [DimSpec(["x"])]).region((8,), (8, 0)),
-            "no cell (8, 0) in mesh",
+            'no cell (8, 0): axis "x"=8 has no coordinate 8',
         ),
         (
             lambda: ShardingSpec(MESH, [DimSpec(["x"])]).box((8,), (8,)),
@@ -293,7 +327,7 @@ MESH = DeviceMesh("m", (8, 2), ("x", "y"))
         ),
         (
             lambda: ShardingSpec(MESH, [DimSpec(["x"])]).block_of((8,), (8,)),
-            "point (8,) lies outside the array of shape (8,)",
+            "dimension 0 of size 8 has no coordinate 8",
         ),
         (lambda: ShardingSpec.parse("<@q, []>", MESH), "mesh @q is not known"),
         (lambda: ShardingSpec.parse("<@m, [}]>", MESH), "column 7: expected '{', found '}'"),
@@ -326,7 +360,10 @@ def test_what_bad_input_gets(make, message):
     ("make", "hint"),
     [
         (lambda: DimSpec("x"), "hint: write ['x']"),
-        (lambda: ShardingSpec(MESH, [["x"]]), "hint: write DimSpec([...])"),
+        (
+            lambda: ShardingSpec(MESH, [["x"]]),
+            "hint: write [DimSpec([...]), ...], one for each dimension",
+        ),
         (lambda: ShardingSpec.parse("<@q, []>", MESH), "hint: known are @m"),
         (lambda: ShardingSpec.parse("<@q, []>", []), "hint: known are none"),
         (lambda: ShardingSpec.parse('<@m, [{"q"}]>', MESH), 'while reading <@m, [{"q"}]>'),

@@ -48,9 +48,12 @@ def test_defects_are_exactly_the_points_counted_wrong(case):
             assert defect.inside == (point in target)
 
 
-@given(st.integers(1, 3).flatmap(lambda n: st.tuples(st.lists(boxes(n), max_size=5), boxes(n))))
+any_boxes = st.integers(1, 3).flatmap(lambda n: st.tuples(boxes(n), st.lists(boxes(n), max_size=5)))
+
+
+@given(st.one_of(any_boxes, partitions(1), partitions(2), partitions(3)))
 def test_exactness_agrees_with_islpy(case):
-    given_boxes, target = case
+    target, given_boxes = case
 
     def as_set(box):
         names = [f"x{d}" for d in range(box.ndim)]
@@ -75,7 +78,7 @@ def test_what_a_predecessor_accepted_is_refused():
 
 def test_a_box_outside_is_named():
     result = cover([ZRange((0,), (6,))], ZRange((0,), (4,)))
-    assert str(result) == "1 boxes cover [0:4]: outside [4:6] by boxes 0"
+    assert str(result) == "1 box covers [0:4]: outside [4:6] by boxes 0"
 
 
 def test_only_as_many_defects_as_asked_for():
@@ -92,8 +95,22 @@ def test_rank_zero():
 
 
 def test_ranks_must_agree():
-    with pytest.raises(WeftError, match="box has 1 dimensions where 2 are expected"):
+    with pytest.raises(WeftError, match=r"box 0 is \[0:1\], not of rank 2 as \[0:2, 0:2\] is"):
         cover([ZRange((0,), (1,))], ZRange.of((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda box: cover([3], box), "boxes must be a list of ZRange: [3]"),
+        (lambda box: cover(box, box), "boxes must be a list of ZRange: ZRange"),
+        (lambda box: cover([box], box, limit=-1), "limit is -1; it cannot be negative"),
+    ],
+)
+def test_what_bad_input_gets(call, message):
+    with pytest.raises(WeftError) as caught:
+        call(ZRange.of((2,)))
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("shape", [(100_000,), (320, 320), (47, 47, 47)])

@@ -150,6 +150,8 @@ def test_matching_finds_the_coordinates_with_those_digits(shape, data):
         (lambda: Lifting.tiled((4,)).address((4,)), "dimension 0 of size 4 has no coordinate 4"),
         (lambda: Lifting.tiled((4,)).address(()), "point has 0 dimensions where 1 are expected"),
         (lambda: Lifting.tiled((4,)).point(4), "no address 4 among 4"),
+        (lambda: Lifting.tiled((4,)).point(1.5), "address must be an integer: 1.5"),
+        (lambda: Lifting((2,), [()], ()), "dimension 0 of size 2 does not fit digits of 1"),
     ],
 )
 def test_what_bad_input_gets(make, message):

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import boxes, projections
 
-from weft import Projection, WeftError, ZRange
-from weft.space import preimage
+from weft import Projection, WeftError, ZRange, solve
 
 
 @st.composite
@@ -77,10 +76,18 @@ def test_preimage_needs_no_bounds_where_each_index_stands_alone(order, data):
 def test_preimage_of_a_diagonal_and_of_rows_that_disagree():
     twice = Projection([[1], [1]])
     assert twice.preimage(ZRange((2, 3), (6, 9))) == ZRange((3,), (6,))
-    apart = Projection([[1, -1], [1, -1]], offset=(0, 1))
     far = ZRange((0, 0), (10**9, 10**9))
-    # x - y = 0 and x - y + 1 = 0 at once: narrowing alone would creep for 10^9 steps.
-    assert apart.preimage(ZRange((0, 0), (1, 1)), within=far) in far
+    for rows in ([[1, -1], [1, -1]], [[1, -1], [-1, 1]], [[2, -2], [3, -3]]):
+        # x - y is 0 and not 0 at once: narrowing alone would creep for 10^9 steps.
+        apart = Projection(rows, offset=(0, 1))
+        assert apart.preimage(ZRange((0, 0), (1, 1)), within=far).is_empty
+
+
+def test_preimage_has_no_largest_number():
+    far = 1 << 100
+    assert Projection([[1]]).preimage(ZRange((far,), (far + 1,))) == ZRange((far,), (far + 1,))
+    assert Projection([[-2]]).preimage(ZRange((-far,), (far,))).size == far
+    assert Projection([[1, 1]]).preimage(ZRange((3,), (3,))).is_empty
 
 
 def test_preimage_that_runs_out_of_budget_is_larger_never_smaller(monkeypatch):
@@ -88,7 +95,7 @@ def test_preimage_that_runs_out_of_budget_is_larger_never_smaller(monkeypatch):
     within, box = ZRange.of((12, 12, 12)), ZRange((0, 0), (1, 1))
     exact = knot.preimage(box, within)
     for budget in (0, 1, 2, 3, 5, 8):
-        monkeypatch.setattr(preimage, "BUDGET", budget)
+        monkeypatch.setattr(solve, "BUDGET", budget)
         assert exact in knot.preimage(box, within)
 
 
@@ -246,15 +253,28 @@ def test_is_a_value():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Projection([[1, 2], [3]]), "row 1 of matrix has 1 dimensions where 2 are"),
+        (lambda: Projection([[1, 2], [3]]), "row 1 of matrix has 1 dimension where 2 are"),
         (lambda: Projection([[1]], offset=(1, 2)), "offset has 2 dimensions where 1 are expected"),
         (lambda: Projection([[1]], shape=(1, 2)), "window has 2 dimensions where 1 are expected"),
         (lambda: Projection([[1]], shape=(0,)), "dimension 0 has a window of 0; at least 1"),
         (lambda: Projection([[1.5]]), "row 0 of matrix must be a sequence of integers: [1.5]"),
         (lambda: Projection([[1]])((1, 2)), "index has 2 dimensions where 1 are expected"),
-        (lambda: Projection([[1]]).image(ZRange((), ())), "index box has 0 dimensions where 1"),
-        (lambda: Projection([[1]]).is_dense(ZRange((), ())), "index box has 0 dimensions where"),
-        (lambda: Projection([[1]]).preimage(ZRange((), ())), "tensor box has 0 dimensions where"),
+        (
+            lambda: Projection([[1]]).image(ZRange((), ())),
+            "index box [] is not a box of rank 1, as",
+        ),
+        (
+            lambda: Projection([[1]]).is_dense((3,)),
+            "index box (3,) is not a box of rank 1, as [i0]",
+        ),
+        (
+            lambda: Projection([[1]]).preimage(ZRange((), ())),
+            "tensor box [] is not a box of rank 1",
+        ),
+        (lambda: Projection(None), "matrix must be a list of Iterable: None"),
+        (lambda: Projection([], index_ndim=-1), "index_ndim is -1; it cannot be negative"),
+        (lambda: Projection([], index_ndim=1.5), "index_ndim must be an integer: 1.5"),
+        (lambda: Projection.identity(-2), "ndim is -2; it cannot be negative"),
         (
             lambda: Projection([[1, 0]]).preimage(ZRange((0,), (4,))),
             "index dimension 1 is not bounded by the tensor box [0:4]",
@@ -262,7 +282,7 @@ def test_is_a_value():
         (lambda: Projection.permutation((0, 2)), "(0, 2) is not a permutation of 2 dimensions"),
         (
             lambda: Projection([[1, 1]]) @ Projection([[1]]),
-            "the result of [i0] has 1 dimensions where 2 are expected",
+            "the result of [i0] has 1 dimension where 2 are expected",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -140,16 +141,15 @@ def test_is_a_value():
         ),
         (
             lambda: ZRange((0,), (1,)) & ZRange((0, 0), (1, 1)),
-            "box has 2 dimensions where 1 are expected: (0, 0)",
+            "[0:1, 0:1] is not a box of rank 1, as [0:1] is",
         ),
-        (
-            lambda: ZRange((0,), (1,)).hull(ZRange((), ())),
-            "box has 0 dimensions where 1 are expected: ()",
-        ),
+        (lambda: ZRange((0,), (1,)).hull(ZRange((), ())), "[] is not a box of rank 1, as [0:1] is"),
+        (lambda: ZRange((0,), (1,)).hull(3), "3 is not a box of rank 1, as [0:1] is"),
+        (lambda: ZRange((0,), (1,)).split("0", [1]), "dimension must be an integer: '0'"),
         (lambda: (1, 2) in ZRange((0,), (1,)), "point has 2 dimensions where 1 are expected"),
         (lambda: ZRange((0,), (1,)).translate((1, 2)), "offset has 2 dimensions where 1"),
         (lambda: ZRange((0,), (1,)).split(1, [0]), "no dimension 1 in a box of rank 1: [0:1]"),
-        (lambda: ZRange((0,), (1,)).tiles((0,)), "block shape (0,) has an extent below 1"),
+        (lambda: ZRange((0,), (1,)).tiles((0,)), "dimension 0 of block shape (0,) is below 1"),
         (lambda: ZRange((0,), (1,)).tiles((1,), anchor=()), "anchor has 0 dimensions where 1"),
         (
             lambda: ZRange((-1,), (4,)).slices(),
@@ -161,6 +161,18 @@ def test_what_bad_input_gets(make, message):
     with pytest.raises(WeftError) as caught:
         make()
     assert str(caught.value).startswith(message)
+
+
+def test_a_box_meets_boxes_only():
+    with pytest.raises(TypeError):
+        ZRange((0,), (1,)) & 3
+
+
+def test_a_long_side_is_never_stored():
+    long = ZRange.of((3, 2**70))
+    assert next(iter(long)) == (0, 0)
+    assert str(next(long.tiles((1, 10)))) == "[0:1, 0:10]"
+    assert list(islice(ZRange((2**70,), (2**80,)), 2)) == [(2**70,), (2**70 + 1,)]
 
 
 def test_an_integer_gets_a_hint():

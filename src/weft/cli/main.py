@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="weft", description="Describe, plan and run sharded array programs."
+        prog="weft", description="Sharded arrays: a shard is a box of integers."
     )
     parser.add_argument("--version", action="version", version=f"weft {weft.__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks of refused input")

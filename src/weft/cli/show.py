@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.draw import draw, show, to_svg, to_text
+from weft.draw import draw, say, show, to_svg, to_text
 from weft.errors import WeftError
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.text import Scanner
+from weft.text.shardy import write_symbol
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -18,7 +20,7 @@ EXAMPLES = """\
 examples:
   weft show '@m = <["dp"=2, "tp"=4]>'
   weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>'
-  weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>' -o sharding.svg
+  weft show '@m = <["dp"=2, "tp"=4]>' '<@m, [{"dp"}, {"tp"}]>' -o sharding.svg
 """
 
 
@@ -32,7 +34,9 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("mesh", help="""a mesh: '@m = <["x"=2, "y"=4]>'""")
-    parser.add_argument("shape", nargs="?", help="the shape of an array: 8x16")
+    parser.add_argument(
+        "shape", nargs="?", help="the shape of an array: 8x16; without it, the blocks are drawn"
+    )
     parser.add_argument("sharding", nargs="?", help="""a sharding: '<@m, [{"x"}, {"y"}]>'""")
     parser.add_argument("-o", "--output", type=Path, help="write to this .svg or .txt file")
     parser.set_defaults(run=run)
@@ -40,15 +44,18 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Draw what the arguments describe."""
-    mesh = DeviceMesh.parse(args.mesh)
+    mesh, shape, sharding = DeviceMesh.parse(args.mesh), args.shape, args.sharding
+    if sharding is None and shape is not None and "<" in shape:
+        shape, sharding = None, shape
     drawing = draw(mesh)
-    if args.shape is not None:
-        if args.sharding is None:
-            raise WeftError(
-                f"shape {args.shape} is given without a sharding",
-                hint=f"add one: '<@{mesh.name}, [...]>'",
-            )
-        drawing = draw(ShardingSpec.parse(args.sharding, mesh), read_shape(args.shape))
+    if sharding is not None:
+        spec = ShardingSpec.parse(sharding, mesh)
+        drawing = draw(spec) if shape is None else draw(spec, read_shape(shape))
+    elif shape is not None:
+        raise WeftError(
+            f"shape {shape} is given without a sharding",
+            hint=f"add one: '<{write_symbol(mesh.name)}, [...]>'",
+        )
     if args.output is None:
         show(drawing)
         return
@@ -56,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     if render is None:
         raise WeftError(f"cannot write {args.output}: its name ends in neither .svg nor .txt")
     args.output.write_text(render(drawing) + "\n", encoding="utf-8")
-    print(f"wrote {args.output}")
+    say(f"wrote {args.output}", sys.stdout)
 
 
 def read_shape(text: str) -> tuple[int, ...]:
@@ -69,8 +76,8 @@ def read_shape(text: str) -> tuple[int, ...]:
     bracket = scan.accept("[")
     sizes: list[int] = []
     while not (scan.starts("]") if bracket else scan.done):
-        if sizes and not scan.accept("x"):
-            scan.expect(",")
+        if sizes and not (scan.accept("x") or scan.accept(",")):
+            scan.fail(f"expected 'x' or ',', found {scan.found}")
         sizes.append(scan.integer())
     if bracket:
         scan.expect("]")

@@ -3,7 +3,7 @@
 from weft.draw.drawing import Drawing, Label, Line, Rect, clip
 from weft.draw.panels import Patch, draw_blocks, draw_boxes, draw_patches, few
 from weft.draw.scale import Scale, limits
-from weft.draw.show import Drawable, Drawn, draw, show, wants_colour
+from weft.draw.show import Drawable, Drawn, draw, say, show, wants_colour
 from weft.draw.svg import SIZE_LIMIT, to_html, to_svg
 from weft.draw.text import to_text
 
@@ -24,6 +24,7 @@ __all__ = [
     "draw_patches",
     "few",
     "limits",
+    "say",
     "show",
     "to_html",
     "to_svg",

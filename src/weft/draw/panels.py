@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, product
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice, pairwise, product
 from typing import NamedTuple, TypeAlias
 
 from weft.draw.drawing import Drawing, Item, Label, Rect, clip
 from weft.draw.scale import Ruler, Scale, limits
+from weft.values import Point, counted
 
-Point: TypeAlias = tuple[int, ...]
 Sides: TypeAlias = tuple[int, int, int, int]  # left, right, above, below
 
 WIDTH = 100
@@ -25,23 +25,28 @@ class Patch(NamedTuple):
     start: Point
     stop: Point
     label: str = ""
-    tone: int = 0
+    tone: int | None = 0
 
 
-def draw_boxes(boxes: Sequence[tuple[Point, Point]], title: str = "") -> Drawing:
-    """Boxes of one rank, given by start and stop and labelled with their number; empty ones not.
+def draw_boxes(
+    boxes: Sequence[tuple[Point, Point]],
+    labels: Sequence[str],
+    title: str = "",
+    outlined: Collection[int] = (),
+) -> Drawing:
+    """Boxes of one rank by start and stop, empty ones left out; those in `outlined` not filled.
 
     >>> from weft.draw import to_text
-    >>> print(to_text(draw_boxes([((0,), (2,)), ((2,), (3,))])))
+    >>> print(to_text(draw_boxes([((0,), (2,)), ((2,), (3,))], ["a", "b"])))
     0       2   3
     ┌───────┬───┐
-    │   0   │ 1 │
+    │   a   │ b │
     └───────┴───┘
     """
     full = [(n, a, b) for n, (a, b) in enumerate(boxes) if all(map(int.__lt__, a, b))]
     corners = [corner for _, *pair in full for corner in pair] or [boxes[0][0]]
     scales = list(map(Scale.through, zip(*corners), limits(len(corners[0]))))
-    patches = (Patch(a, b, str(n) if len(boxes) > 1 else "", n) for n, a, b in full)
+    patches = (Patch(a, b, labels[n], None if n in outlined else n) for n, a, b in full)
     return draw_patches(patches, scales, title)
 
 
@@ -66,16 +71,16 @@ def draw_patches(
     *leading, rows, columns = [Scale((0, 1), names=("",))] * (2 - len(scales)) + list(scales)
     pad = (0,) * (2 - len(scales)), (1,) * (2 - len(scales))
     full = [Patch(pad[0] + p.start, pad[1] + p.stop, p.label, p.tone) for p in patches]
-    places = list(islice(product(*(scale.steps for scale in leading)), 24))
-    budget = MOST_RECTS
-    panels: list[tuple[str, list[Patch]]] = []
-    for place in places:
-        inside = [patch for patch in full if _meets(patch, place)]
-        panels.append((_panel_title(leading, place), inside[:budget]))
-        budget -= len(panels[-1][1])
-        if len(inside) > len(panels[-1][1]):
-            remarks.append(f"… {len(inside) - len(panels[-1][1])} more boxes are not drawn")
-            break
+    places = product(*(scale.steps for scale in leading))
+    panels = [(_panel_title(leading, at), [p for p in full if _meets(p, at)]) for at in places]
+    missing, budget = 0, MOST_RECTS
+    for number, (heading, inside) in enumerate(panels):
+        panels[number] = heading, inside[:budget]
+        missing += len(inside[budget:])
+        budget -= len(inside[:budget])
+    panels = [panel for panel in panels if panel[1]] or panels[:1]
+    if missing:
+        remarks.append(f"… {counted(missing, 'more box is', 'more boxes are')} not drawn")
     if any(scale.elided for scale in leading):
         remarks.append("… panels between are not drawn")
     return _arrange(panels, rows, columns, title, remarks)
@@ -138,17 +143,20 @@ def _arrange(
 
 def _panel(patches: Sequence[Patch], across: Ruler, down: Ruler, x: int, y: int) -> Iterator[Item]:
     """One panel: the rectangles (boxes that lie alike share one), the rulers and the gaps."""
-    together: dict[Sides, tuple[list[str], int]] = {}
+    together: dict[Sides, tuple[list[str], int | None]] = {}
     hidden: list[Rect] = []  # outlines that a fill may cover, drawn once more on top
     for patch in patches:
         columns = across.span(patch.start[-1], patch.stop[-1])
         rows = down.span(patch.start[-2], patch.stop[-2])
         if columns and rows:
-            together.setdefault((*columns, *rows), ([], patch.tone))[0].append(patch.label)
+            names, tone = together.get((*columns, *rows), ([], None))
+            tone = patch.tone if tone is None else tone
+            together[*columns, *rows] = [*names, *filter(None, [patch.label])], tone
     for sides, (names, tone) in together.items():
         left, right, above, below = sides
         label = clip(" ".join(names), max(1, right - left - 1))
-        rivals = [other for other in together if other != sides and _overlap(sides, other)]
+        filled = (other for other, (_, fill) in together.items() if fill is not None)
+        rivals = [other for other in filled if other != sides and _overlap(sides, other)]
         spot = _free_spot(sides, rivals, product(down.middles, across.middles))
         yield Rect(x + left, y + above, right - left, below - above, label, tone, spot)
         hidden += [Rect(x + left, y + above, right - left, below - above)] if rivals else []
@@ -196,9 +204,10 @@ def _down(rows: Scale) -> Ruler:
 
 def _across(columns: Scale, patches: Sequence[Patch]) -> Ruler:
     """Columns are as wide as the labels of boxes one step wide, and as the ticks."""
-    least = [max(4, len(str(cut)) + 2) for cut in columns.cuts[:-1]]
+    widths = [len(str(cut)) for cut in columns.cuts]
+    least = [max(4, (a + b) // 2 + 2) for a, b in pairwise([2 * widths[0], *widths[1:]])]
     for n, name in enumerate(columns.names):
-        least[n] = max(least[n], len(name) + 2)
+        least[n] = max(4, len(name) + 2)
     for patch in patches:
         match columns.steps_in(patch.start[-1], patch.stop[-1]):
             case [step]:

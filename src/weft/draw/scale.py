@@ -26,10 +26,9 @@ class Scale(NamedTuple):
         Scale(cuts=(0, 10, 20, 70, 80, 90), elided=frozenset({2}), names=())
         """
         every = sorted(set(cuts))
-        if len(every) - 1 <= limit:
+        head, tail = _outer(len(every) - 1, limit)
+        if head + tail == len(every) - 1:
             return cls(tuple(every))
-        head = (limit + 1) // 2
-        tail = max(1, limit - head)
         return cls((*every[: head + 1], *every[-tail - 1 :]), frozenset({head}))
 
     @classmethod
@@ -40,15 +39,12 @@ class Scale(NamedTuple):
         Scale(cuts=(0, 10, 20, 990, 1000), elided=frozenset({2}), names=())
         """
         count = -(-size // block) if block else 0
-        if count <= limit:
-            return cls((*range(0, size, block or 1), size) if size else (0,))
-        head = (limit + 1) // 2
-        tail = max(1, limit - head)
-        last = (count - tail) * block
-        return cls(
-            (*range(0, head * block + 1, block), *range(last, size, block), size),
-            frozenset({head}),
-        )
+        head, tail = _outer(count, limit)
+        first = [n * block for n in range(head + 1)]
+        last = [(count - n) * block for n in range(tail, 0, -1)]
+        if head + tail == count:
+            return cls((*first[:-1], *last, size) if size else (0,))
+        return cls((*first, *last, size), frozenset({head}))
 
     @property
     def steps(self) -> list[tuple[int, int]]:
@@ -61,16 +57,22 @@ class Scale(NamedTuple):
         return [n for n, (a, b) in steps if n not in self.elided and start < b and a < stop]
 
 
+def _outer(count: int, limit: int) -> tuple[int, int]:
+    """How many of `count` steps are drawn at the two ends."""
+    if count <= limit:
+        return count, 0
+    return (limit + 1) // 2, limit // 2
+
+
 def limits(ndim: int) -> tuple[int, ...]:
     """How many steps of each dimension fit a picture of that rank.
 
-    >>> limits(2), limits(4)
-    ((8, 8), (2, 3, 4, 3))
+    >>> limits(2), limits(5)
+    ((8, 8), (1, 2, 3, 4, 3))
     """
     if ndim <= 2:
         return (8,) * ndim
-    leading = (6,) if ndim == 3 else (2,) * (ndim - 4) + (2, 3)
-    return (*leading, 4, 3)
+    return (6, 4, 3) if ndim == 3 else (*(1,) * (ndim - 4), 2, 3, 4, 3)
 
 
 class Ruler(NamedTuple):
@@ -88,7 +90,7 @@ class Ruler(NamedTuple):
         """
         most = max((high - low for low, high in scale.steps), default=1)
         steps = (
-            gap if n in scale.elided else max(least[n], round(longest * (high - low) / most))
+            max(least[n], gap if n in scale.elided else round(longest * (high - low) / most))
             for n, (low, high) in enumerate(pairwise(scale.cuts))
         )
         return cls(scale, tuple(accumulate(steps, initial=0)))

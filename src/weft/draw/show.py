@@ -26,11 +26,22 @@ class Drawn:
 
     __slots__ = ()
 
+    def drawing(self) -> Drawing:
+        """The picture of the value."""
+        raise NotImplementedError
+
     def _repr_html_(self) -> str:
         try:
-            return to_html(self.drawing())  # type: ignore[attr-defined]
+            return to_html(self.drawing())
         except Exception:  # a display hook that raises hides the value itself
-            return f"<pre>{escape(clip(repr(self), 4000))}</pre>"
+            return f"<pre>{escape(_name(self))}</pre>"
+
+
+def _name(value: object) -> str:
+    try:
+        return clip(repr(value), 2000)
+    except Exception:  # an integer of 5,000 digits has no repr
+        return type(value).__name__
 
 
 def show(
@@ -51,7 +62,12 @@ def show(
     4 └───────┘
     """
     stream = sys.stdout if file is None else file
-    text = to_text(draw(x, *args), colour=wants_colour(stream))
+    if stream is not None:  # a program without a console has none
+        say(to_text(draw(x, *args), colour=wants_colour(stream)), stream)
+
+
+def say(text: str, stream: TextIO) -> None:
+    """Print the text, in ASCII where the stream has nothing else."""
     try:
         text.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -60,16 +76,18 @@ def show(
 
 
 def draw(x: Drawable | Drawing | Iterable[Drawable], *args: Any) -> Drawing:
-    """The drawing of `x`, or of several values together."""
+    """The drawing of `x`, or of several boxes together."""
     if isinstance(x, Drawing):
         return x
-    if hasattr(x, "drawing"):
+    if not isinstance(x, type) and hasattr(x, "drawing"):
         drawing: Drawing = x.drawing(*args)
         return drawing
     if isinstance(x, Iterable):
         items = tuple(x)
-        if items and hasattr(items[0], "drawing"):
-            return draw(items[0], *items[1:], *args)
+        kinds = {type(item) for item in items}
+        if len(kinds) == 1 and hasattr(items[0], "draw_together"):
+            together: Drawing = items[0].draw_together(items)
+            return together
     raise WeftError(f"nothing to draw in {clip(repr(x), 60)}, a {type(x).__name__}")
 
 

@@ -45,8 +45,7 @@ def to_html(drawing: Drawing) -> str:
     svg = to_svg(drawing)
     if len(svg.encode()) <= SIZE_LIMIT:
         return svg
-    text = escape(to_text(drawing)).encode()[: SIZE_LIMIT - 100].decode(errors="ignore")
-    return f"<pre>{text}…</pre>"
+    return f"<pre>{escape(to_text(drawing)[: SIZE_LIMIT // 8])}…</pre>"  # a sign may take 6 bytes
 
 
 def _extent(items: list[Item]) -> tuple[int, int]:

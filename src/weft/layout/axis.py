@@ -42,8 +42,9 @@ def check_apart(uses: Iterable[tuple[Digit, Axis, str]]) -> None:
                 both = f"{role} twice" if role == other_role else f"{other_role} and {role}"
                 raise LayoutError(f"axis {write_axis(axis)} {both}")
             if major.divisor % (minor.divisor * minor.radix):
+                wrong = "overlap" if major.divisor < minor.divisor * minor.radix else "do not nest"
                 raise LayoutError(
-                    f"axes {write_axis(other_axis)} and {write_axis(axis)} overlap: "
+                    f"axes {write_axis(other_axis)} and {write_axis(axis)} {wrong}: "
                     f"the first {other_role}, the second {role}"
                 )
         seen[digit.dim].append((digit, axis, role))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
-from operator import index
 from typing import SupportsIndex, TypeAlias
 
 from weft.draw import Drawing, Drawn
@@ -14,7 +12,7 @@ from weft.errors import LayoutError
 from weft.layout.picture import draw_mesh
 from weft.space import Digit
 from weft.text.shardy import SUB_AXIS, Axis, SubAxis, as_axes, read_mesh, write_axis, write_symbol
-from weft.values import Point, as_point, freeze
+from weft.values import Point, as_count, as_point, as_tuple, freeze, points
 
 Cell: TypeAlias = SupportsIndex | Sequence[int]
 """A cell of a mesh: its coordinate, or its linear rank (row-major)."""
@@ -43,20 +41,22 @@ class DeviceMesh(Drawn):
         axis_names: Iterable[str],
         device_ids: Iterable[int] | None = None,
     ) -> None:
-        sizes, axes = as_point(shape, f"shape of mesh @{name}"), tuple(axis_names)
-        if len(sizes) != len(axes) or isinstance(axis_names, str):
-            raise LayoutError(
-                f"mesh @{name} of shape {sizes} needs {len(sizes)} axis names: {axis_names!r}"
-            )
+        if not isinstance(name, str):
+            raise LayoutError(f"a mesh is named by a string, got {name!r}")
+        what = f"mesh {write_symbol(name)}"
+        sizes = as_point(shape, f"shape of {what}")
+        axes = as_tuple(axis_names, f"axis_names of {what}", str)
+        if len(sizes) != len(axes):
+            raise LayoutError(f"{what} of shape {sizes} needs as many axis names: {axis_names!r}")
         for text in (name, *axes):
             if not text or not text.isprintable() or {*'"\\'} & {*text} or SUB_AXIS.fullmatch(text):
                 raise LayoutError(f"{text!r} cannot be a name: it would not be readable in text")
         for axis, size in zip(axes, sizes):
             if axes.count(axis) > 1:
-                raise LayoutError(f'mesh @{name} has two axes named "{axis}"')
+                raise LayoutError(f'{what} has two axes named "{axis}"')
             if size < 1:
-                raise LayoutError(f'axis "{axis}" of mesh @{name} has size {size}; at least 1')
-        ids = None if device_ids is None else _device_order(name, prod(sizes), device_ids)
+                raise LayoutError(f'axis "{axis}" of {what} has size {size}; at least 1')
+        ids = None if device_ids is None else _device_order(what, prod(sizes), device_ids)
         freeze(self, name=name, shape=sizes, axis_names=axes, device_ids=ids)
 
     @classmethod
@@ -125,13 +125,13 @@ class DeviceMesh(Drawn):
         (1, 1)
         """
         if isinstance(cell, Iterable):
-            at = as_point(cell, f"a cell of mesh @{self.name}", len(self.shape))
-            for x, size in zip(at, self.shape):
+            at = as_point(cell, "cell", len(self.shape))
+            for axis, x, size in zip(self.axis_names, at, self.shape):
                 if not 0 <= x < size:
-                    raise LayoutError(f"no cell {at} in mesh {self}: {x} is not below {size}")
+                    raise LayoutError(f'no cell {at}: axis "{axis}"={size} has no coordinate {x}')
             return at
-        rank, digits = index(cell), []
-        if not 0 <= rank < self.size:
+        rank, digits = as_count(cell, "cell"), []
+        if rank >= self.size:
             raise LayoutError(f"no cell {rank} in mesh {self}, which has {self.size} cells")
         for size in reversed(self.shape):
             rank, digit = divmod(rank, size)
@@ -164,7 +164,7 @@ class DeviceMesh(Drawn):
         >>> list(DeviceMesh("m", (2, 2), ("x", "y")).cells())
         [(0, 0), (0, 1), (1, 0), (1, 1)]
         """
-        return product(*map(range, self.shape))
+        return points((0,) * self.ndim, self.shape)
 
     def drawing(self) -> Drawing:
         """The cells with their devices."""
@@ -176,12 +176,12 @@ class DeviceMesh(Drawn):
         return f"{write_symbol(self.name)} = <[{axes}]{ids}>"
 
 
-def _device_order(name: str, size: int, device_ids: Iterable[int]) -> Point | None:
+def _device_order(what: str, size: int, device_ids: Iterable[int]) -> Point | None:
     """The devices, checked; None for the natural order, so that it has one spelling."""
-    ids = as_point(device_ids, f"device_ids of mesh @{name}")
+    ids = as_point(device_ids, f"device_ids of {what}")
     if not len(ids) == len(set(ids)) == size or min(ids) < 0:
         raise LayoutError(
-            f"mesh @{name} of {size} cells needs {size} different device ids, none negative: "
+            f"{what} of {size} cells needs {size} different device ids, none negative: "
             f"{len(ids)} are given, {len(set(ids))} different, the least is {min(ids, default=0)}"
         )
     return None if ids == tuple(range(size)) else ids

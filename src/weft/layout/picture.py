@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.draw import Drawing, Scale, draw_blocks, few, limits
 from weft.text.shardy import write_axis
+from weft.values import counted
 
 if TYPE_CHECKING:
     from weft.layout.mesh import DeviceMesh
@@ -22,7 +23,9 @@ def draw_mesh(mesh: DeviceMesh) -> Drawing:
         for n in plain.elided:
             names[n] = "⋯"
         scales.append(Scale(plain.cuts, plain.elided, tuple(names)))
-    return draw_blocks(scales, lambda at: str(mesh.device(at)), f"{mesh} · {mesh.size} cells")
+    return draw_blocks(
+        scales, lambda at: str(mesh.device(at)), f"{mesh} · {counted(mesh.size, 'cell')}"
+    )
 
 
 def draw_sharding(spec: ShardingSpec, shape: tuple[int, ...] | None) -> Drawing:
@@ -52,8 +55,9 @@ def _remarks(spec: ShardingSpec, shape: tuple[int, ...]) -> list[str]:
     for dim, (n, count, extent) in enumerate(zip(shape, spec.grid, spec.shard_shape(shape))):
         if n % count:
             full, short = divmod(n, extent)
-            remarks.append(
-                f"dimension {dim} is uneven: {full} blocks of {extent}, "
-                f"{int(short > 0)} of {short}, {count - full - (short > 0)} empty"
-            )
+            empty = count - full - (short > 0)
+            blocks = [f"{counted(full, 'block')} of {extent}"]
+            blocks += [f"1 of {short}"] if short else []
+            blocks += [f"{empty} empty"] if empty else []
+            remarks.append(f"dimension {dim} is uneven: {', '.join(blocks)}")
     return remarks

@@ -7,16 +7,26 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import prod
+from typing import TypeAlias
 
 from weft.draw import Drawing, Drawn
-from weft.errors import LayoutError
+from weft.errors import LayoutError, WeftError
 from weft.layout.axis import as_number, check_apart
 from weft.layout.mesh import Cell, DeviceMesh
 from weft.layout.picture import draw_sharding
-from weft.space import Digit, ZRange, matching
+from weft.space import Digit, ZRange, matching, weigh
 from weft.space.zrange import unchecked, unchecked_all
-from weft.text.shardy import Axis, as_axes, read_sharding, write_axis, write_symbol
-from weft.values import MONOIDS, FrozenMap, Point, as_point, as_shape, check_rank, freeze
+from weft.text.shardy import Axis, SubAxis, as_axes, read_sharding, write_axis, write_symbol
+from weft.values import (
+    MONOIDS,
+    FrozenMap,
+    Point,
+    as_count,
+    as_point,
+    as_shape,
+    as_tuple,
+    freeze,
+)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -35,13 +45,17 @@ class DimSpec:
     priority: int
 
     def __init__(self, axes: Iterable[Axis] = (), is_open: bool = False, priority: int = 0) -> None:
-        if priority < 0:
-            raise LayoutError(f"priority {priority} is negative; 0 is the strongest")
-        freeze(self, axes=as_axes(axes, "axes"), is_open=is_open, priority=priority)
+        rounds = as_count(priority, "priority")
+        freeze(self, axes=as_axes(axes, "axes"), is_open=bool(is_open), priority=rounds)
 
     def __str__(self) -> str:
         axes = [*map(write_axis, self.axes), *("?" * self.is_open)]
         return f"{{{', '.join(axes)}}}" + f"p{self.priority}" * (self.priority > 0)
+
+
+Partial: TypeAlias = (
+    Mapping[str, str] | Mapping[SubAxis, str] | Mapping[Axis, str] | Iterable[tuple[Axis, str]]
+)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -74,9 +88,16 @@ class ShardingSpec(Drawn):
         mesh: DeviceMesh,
         dim_specs: Iterable[DimSpec],
         replicated_axes: Iterable[Axis] = (),
-        partial: Mapping[Axis, str] | Iterable[tuple[Axis, str]] = (),
+        partial: Partial = (),
     ) -> None:
-        dims, uses = tuple(dim_specs), list[tuple[Digit, Axis, str]]()
+        uses = list[tuple[Digit, Axis, str]]()
+        if not isinstance(mesh, DeviceMesh):
+            raise LayoutError(f"a sharding needs a DeviceMesh, got {mesh!r}")
+        try:
+            dims = as_tuple(dim_specs, "dim_specs", DimSpec)
+        except WeftError as error:
+            error.add_note("hint: write [DimSpec([...]), ...], one for each dimension")
+            raise
 
         def use(axes: Iterable[Axis], role: str) -> list[Digit]:
             found = [(mesh.digit(axis, role), axis, role) for axis in axes]
@@ -87,13 +108,11 @@ class ShardingSpec(Drawn):
             ordered = sorted(digits, key=lambda digit: (digit.dim, -digit.divisor))
             return tuple(map(mesh.axis, as_number(ordered)))
 
-        for n, dim in enumerate(dims):
-            if not isinstance(dim, DimSpec):
-                raise LayoutError(f"dimension {n} is {dim!r}", hint="write DimSpec([...])")
         cuts = [as_number(use(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
         copies = use(as_axes(replicated_axes, "replicated_axes"), "is replicated")
         parts: dict[str, list[Digit]] = {}
-        for given, monoid in partial.items() if isinstance(partial, Mapping) else partial:
+        pairs = partial.items() if isinstance(partial, Mapping) else partial
+        for given, monoid in as_tuple(pairs, "partial, if no mapping,", tuple):
             (axis,) = as_axes((given,), "partial")
             if monoid not in MONOIDS:
                 raise LayoutError(
@@ -126,8 +145,10 @@ class ShardingSpec(Drawn):
         ((2, 1), '<@m, [{"x":(1)2, ?}p1, {}], replicated={"y"}>')
         """
         name, dims, replicated, partial = read_sharding(text)
-        given = (meshes,) if isinstance(meshes, DeviceMesh) else meshes
-        known = given if isinstance(given, Mapping) else {mesh.name: mesh for mesh in given}
+        given = [meshes] if isinstance(meshes, DeviceMesh) else meshes
+        listed = given.values() if isinstance(given, Mapping) else given
+        found = as_tuple(listed, "meshes", DeviceMesh)
+        known = given if isinstance(given, Mapping) else {mesh.name: mesh for mesh in found}
         if name not in known:
             raise LayoutError(
                 f"mesh {write_symbol(name)} is not known",
@@ -177,14 +198,13 @@ class ShardingSpec(Drawn):
             block.append(number)
         return tuple(block)
 
-    def box(self, shape: Iterable[int], block: Sequence[int]) -> ZRange:
+    def box(self, shape: Iterable[int], block: Iterable[int]) -> ZRange:
         """The box of a block.
 
         >>> print(ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).box((10,), (3,)))
         [9:10]
         """
-        self._check_block(block)
-        return self._box(as_shape(shape, self.ndim), block)
+        return self._box(as_shape(shape, self.ndim), self._as_block(block))
 
     def _box(self, shape: Point, block: Sequence[int]) -> ZRange:
         start, stop = [], []
@@ -216,7 +236,8 @@ class ShardingSpec(Drawn):
         >>> print(*spec.regions((8,)))
         [0:4] [4:8] [0:4] [4:8]
         """
-        boxes, numbers = self.boxes(shape), _block_numbers(self.mesh.shape, self._digits)
+        find = _block_numbers if self.mesh.size <= 4096 else _block_numbers.__wrapped__
+        boxes, numbers = self.boxes(shape), find(self.mesh.shape, self._digits)
         return boxes if numbers is None else [boxes[number] for number in numbers]
 
     def block_of(self, shape: Iterable[int], point: Iterable[int]) -> Point:
@@ -226,19 +247,19 @@ class ShardingSpec(Drawn):
         (3,)
         """
         sizes, at = as_shape(shape, self.ndim), as_point(point, "point", self.ndim)
-        if at not in ZRange.of(sizes):
-            raise LayoutError(f"point {at} lies outside the array of shape {sizes}")
+        for dim, (x, n) in enumerate(zip(at, sizes)):
+            if not 0 <= x < n:
+                raise LayoutError(f"dimension {dim} of size {n} has no coordinate {x}")
         return tuple(x // extent for x, extent in zip(at, self.shard_shape(sizes)))
 
-    def holders(self, block: Sequence[int]) -> Iterator[Point]:
+    def holders(self, block: Iterable[int]) -> Iterator[Point]:
         """The cells that hold a block, whole or in part, in rank order.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
         >>> list(spec.holders((1,)))
         [(0, 1), (1, 1)]
         """
-        self._check_block(block)
-        numbered = zip(self._digits, block)
+        numbered = zip(self._digits, self._as_block(block))
         fixed = [(d, number // d.stride % d.radix) for digits, number in numbered for d in digits]
         return matching(self.mesh.shape, fixed)
 
@@ -275,11 +296,12 @@ class ShardingSpec(Drawn):
         """An array of that shape with the devices that hold each box; without one, the blocks."""
         return draw_sharding(self, None if shape is None else as_shape(shape, self.ndim))
 
-    def _check_block(self, block: Sequence[int]) -> None:
-        check_rank("block", block, self.ndim)
-        for dim, (k, count) in enumerate(zip(block, self.grid)):
+    def _as_block(self, block: Iterable[int]) -> Point:
+        numbers = as_point(block, "block", self.ndim)
+        for dim, (k, count) in enumerate(zip(numbers, self.grid)):
             if not 0 <= k < count:
                 raise LayoutError(f"dimension {dim} has no block {k}: it is cut into {count}")
+        return numbers
 
     def __repr__(self) -> str:
         return f"ShardingSpec.parse({str(self)!r}, {self.mesh!r})"
@@ -294,14 +316,12 @@ class ShardingSpec(Drawn):
         return f"<{', '.join(clauses)}>"
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _block_numbers(shape: Point, digits: tuple[tuple[Digit, ...], ...]) -> list[int] | None:
-    """The number of the block of every cell, a sum of one term for each axis; None if in order."""
-    terms, weight = [[0] * size for size in shape], 1
-    for dim, divisor, radix, _ in reversed([digit for each in digits for digit in each]):
-        terms[dim] = [t + x // divisor % radix * weight for x, t in enumerate(terms[dim])]
-        weight *= radix
-    numbers = [0]
-    for column in terms:
-        numbers = [number + term for number in numbers for term in column]
+    """The number of the block of every cell, counted row-major; None if they are in order."""
+    flat, weight = list[Digit](), 1
+    for digit in reversed([digit for each in digits for digit in each]):
+        flat.append(digit._replace(stride=weight))
+        weight *= digit.radix
+    numbers = weigh(shape, flat)
     return None if numbers == list(range(len(numbers))) else numbers

@@ -1,8 +1,18 @@
 """Integer geometry: boxes, affine projections, exact covers, liftings. Everything stands on it."""
 
 from weft.space.cover import Cover, Defect, cover
-from weft.space.lifting import Digit, Lifting, matching
+from weft.space.lifting import Digit, Lifting, matching, weigh
 from weft.space.projection import Projection
 from weft.space.zrange import ZRange
 
-__all__ = ["Cover", "Defect", "Digit", "Lifting", "Projection", "ZRange", "cover", "matching"]
+__all__ = [
+    "Cover",
+    "Defect",
+    "Digit",
+    "Lifting",
+    "Projection",
+    "ZRange",
+    "cover",
+    "matching",
+    "weigh",
+]

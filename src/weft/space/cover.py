@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from operator import add, le, lt
+from operator import add
 
-from weft.draw import Drawing, Drawn
+from weft.draw import Drawing, Drawn, draw_boxes
 from weft.errors import WeftError
 from weft.space.zrange import ZRange, unchecked
-from weft.values import Point, check_rank
+from weft.values import Point, as_count, as_tuple, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,17 @@ class Cover(Drawn):
             raise WeftError(str(self))
 
     def drawing(self) -> Drawing:
-        """The boxes, and what is wrong with them."""
-        return self.target.drawing(*self.boxes).titled(str(self))
+        """The boxes over the outline of the target, and the gaps between them."""
+        gaps = [defect.box for defect in self.defects if not defect.by]
+        shown = [self.target, *self.boxes, *gaps]
+        labels = ["", *map(str, range(len(self.boxes))), *["gap" for _ in gaps]]
+        outlined = {0, *range(len(self.boxes) + 1, len(shown))}
+        return draw_boxes([(b.start, b.stop) for b in shown], labels, str(self), outlined)
 
     def __str__(self) -> str:
         verdict = "; ".join(map(str, self.defects)) or "exactly once"
-        return f"{len(self.boxes)} boxes cover {self.target}: {verdict}"
+        verb = "covers" if len(self.boxes) == 1 else "cover"
+        return f"{counted(len(self.boxes), 'box', 'boxes')} {verb} {self.target}: {verdict}"
 
 
 def cover(boxes: Iterable[ZRange], target: ZRange, limit: int = 8) -> Cover:
@@ -76,12 +81,13 @@ def cover(boxes: Iterable[ZRange], target: ZRange, limit: int = 8) -> Cover:
     >>> cover(ZRange((0, 0), (9, 9)).tiles((4, 2)), ZRange((0, 0), (9, 9))).is_exact
     True
     """
-    given = tuple(boxes)
-    for box in given:
-        check_rank("box", box.start, target.ndim)
+    given = as_tuple(boxes, "boxes", ZRange)
+    for number, box in enumerate(given):
+        if box.ndim != target.ndim:
+            raise WeftError(f"box {number} is {box}, not of rank {target.ndim} as {target} is")
     places = _nonzero(_difference(given, target))
     defects = (defect for place in places for defect in _name(unchecked(*place), given, target))
-    return Cover(target, given, tuple(islice(defects, limit)))
+    return Cover(target, given, tuple(islice(defects, as_count(limit, "limit"))))
 
 
 def _difference(boxes: Sequence[ZRange], target: ZRange) -> dict[Point, int]:
@@ -149,15 +155,11 @@ def _name(place: ZRange, boxes: Sequence[ZRange], target: ZRange) -> Iterator[De
     waiting = [place]
     while waiting:
         piece = waiting.pop()
-        by = tuple(number for number, box in enumerate(boxes) if _holds(box, piece.start))
-        inside = _holds(target, piece.start)
+        by = tuple(number for number, box in enumerate(boxes) if box._holds(piece.start))
+        inside = target._holds(piece.start)
         parts = (piece & target,) if inside else piece.difference(target)
-        core = next(part for part in parts if _holds(part, piece.start))
+        core = next(part for part in parts if part._holds(piece.start))
         for number in by:
             core &= boxes[number]
         yield Defect(core, by, inside)
         waiting += reversed(piece.difference(core))
-
-
-def _holds(box: ZRange, point: Point) -> bool:
-    return all(map(le, box.start, point)) and all(map(lt, point, box.stop))

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
 from weft.errors import WeftError
-from weft.values import Point, as_point, as_shape, freeze
+from weft.values import Point, as_count, as_point, as_shape, freeze, points
 
 
 class Digit(NamedTuple):
@@ -60,7 +59,7 @@ class Lifting:
         sizes, places = as_shape(shape, len(splits)), as_point(order, "order")
         for dim, (size, split) in enumerate(zip(sizes, splits)):
             if min(split, default=1) < 1 or prod(split) < size:
-                digits = " x ".join(map(str, split))
+                digits = " x ".join(map(str, split)) or "1"
                 raise WeftError(f"dimension {dim} of size {size} does not fit digits of {digits}")
         if sorted(places) != list(range(sum(map(len, splits)))):
             raise WeftError(
@@ -129,7 +128,7 @@ class Lifting:
         >>> [lift.point(a) for a in range(lift.capacity)]
         [(0,), (1,), (2,), (3,), (4,), None]
         """
-        if not 0 <= address < self.capacity:
+        if as_count(address, "address") >= self.capacity:
             raise WeftError(f"no address {address} among {self.capacity}")
         x = [0] * len(self.shape)
         for dim, divisor, radix, stride in self.digits:
@@ -138,10 +137,7 @@ class Lifting:
 
     def addresses(self) -> list[int]:
         """The address of every point, in row-major order of the points."""
-        terms = [[0] * size for size in self.shape]
-        for dim, divisor, radix, stride in self.digits:
-            terms[dim] = [t + x // divisor % radix * stride for x, t in enumerate(terms[dim])]
-        return list(map(sum, product(*terms)))
+        return weigh(self.shape, self.digits)
 
     def permutation(self) -> list[int]:
         """The place of every point among all points sorted by address: ragged edges closed up.
@@ -161,32 +157,36 @@ class Lifting:
         return places
 
 
+def weigh(shape: Sequence[int], digits: Iterable[Digit]) -> list[int]:
+    """The sum of its digits, each times its stride, at every point of a grid of that shape.
+
+    >>> weigh((2, 3), [Digit(0, 1, 2, stride=10), Digit(1, 1, 3, stride=1)])
+    [0, 1, 2, 10, 11, 12]
+    """
+    terms = [[0] * size for size in shape]
+    for dim, divisor, radix, stride in digits:
+        terms[dim] = [t + x // divisor % radix * stride for x, t in enumerate(terms[dim])]
+    sums = [0]
+    for column in terms:
+        sums = [total + term for total in sums for term in column]
+    return sums
+
+
 def matching(shape: Sequence[int], fixed: Iterable[tuple[Digit, int]]) -> Iterator[Point]:
-    """The coordinates in a grid of that shape whose digits have the given values, in order.
+    """The points of a grid of that shape whose digits have the given values, in order.
 
     >>> list(matching((4, 2), [(Digit(dim=0, divisor=2, radix=2, stride=1), 1)]))
     [(2, 0), (2, 1), (3, 0), (3, 1)]
     """
-    terms: list[list[Sequence[int]]] = [[] for _ in shape]
-    rests = list(shape)
+    first, free, rests = [0] * len(shape), list[Digit](), list(shape)
     for (dim, divisor, radix, _), value in sorted(fixed, key=lambda each: -each[0].divisor):
-        terms[dim] += [range(0, rests[dim], divisor * radix), (value * divisor,)]
+        free.append(Digit(dim, divisor * radix, rests[dim] // (divisor * radix), 1))
+        first[dim] += value * divisor
         rests[dim] = divisor
-    for dim, rest in enumerate(rests):
-        terms[dim].append(range(rest))
-    return _walk(
-        [(dim, values) for dim, each in enumerate(terms) for values in each], [0] * len(shape)
-    )
-
-
-def _walk(steps: Sequence[tuple[int, Sequence[int]]], coord: list[int]) -> Iterator[Point]:
-    """All sums of one term from each step; unlike `product` it never stores a whole axis."""
-    if not steps:
-        yield tuple(coord)
-        return
-    (dim, values), *rest = steps
-    base = coord[dim]
-    for value in values:
-        coord[dim] = base + value
-        yield from _walk(rest, coord)
-    coord[dim] = base
+    free += [Digit(dim, 1, rest, 1) for dim, rest in enumerate(rests)]
+    free = sorted((d for d in free if d.radix > 1), key=lambda d: (d.dim, -d.divisor))
+    for values in points((0,) * len(free), tuple(digit.radix for digit in free)):
+        point = first.copy()
+        for digit, value in zip(free, values):
+            point[digit.dim] += value * digit.divisor
+        yield tuple(point)

@@ -9,11 +9,9 @@ from operator import add, mul
 
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
-from weft.space.preimage import bound
+from weft.solve import bound
 from weft.space.zrange import ZRange, unchecked
-from weft.values import Point, as_point, check_rank, freeze
-
-FAR = 1 << 80  # stands for no bound; it is narrowed away before anyone sees it
+from weft.values import Point, as_count, as_point, as_tuple, check_rank, counted, freeze
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -42,8 +40,11 @@ class Projection(Drawn):
         shape: Iterable[int] | None = None,
         index_ndim: int | None = None,
     ) -> None:
-        rows = tuple(as_point(row, f"row {r} of matrix") for r, row in enumerate(matrix))
-        columns = (len(rows[0]) if rows else 0) if index_ndim is None else index_ndim
+        given = as_tuple(matrix, "matrix", Iterable)  # type: ignore[type-abstract]
+        rows = tuple(as_point(row, f"row {r} of matrix") for r, row in enumerate(given))
+        columns = len(rows[0]) if rows else 0
+        if index_ndim is not None:
+            columns = as_count(index_ndim, "index_ndim")
         for r, row in enumerate(rows):
             check_rank(f"row {r} of matrix", row, columns)
         base = (0,) * len(rows) if offset is None else as_point(offset, "offset", len(rows))
@@ -60,7 +61,7 @@ class Projection(Drawn):
         >>> print(Projection.identity(2)((3, 4)))
         [3:4, 4:5]
         """
-        return cls.permutation(range(ndim))
+        return cls.permutation(range(as_count(ndim, "ndim")))
 
     @classmethod
     def permutation(cls, axes: Iterable[int]) -> Projection:
@@ -95,7 +96,7 @@ class Projection(Drawn):
         >>> print(Projection([[1, -2]], shape=(3,)).image(ZRange((0, 0), (4, 4))))
         [-6:6]
         """
-        check_rank("index box", box.start, self.index_ndim)
+        self._check_box("index box", box, self.index_ndim)
         if box.is_empty:
             return unchecked(self.offset, self.offset)
         start, stop = [], []
@@ -115,7 +116,7 @@ class Projection(Drawn):
         >>> stride2.is_dense(ZRange((0,), (8,))), stride2.is_dense(ZRange((0,), (1,)))
         (False, True)
         """
-        check_rank("index box", box.start, self.index_ndim)
+        self._check_box("index box", box, self.index_ndim)
         moving = [(c, extent) for c, extent in enumerate(box.shape) if extent > 1]
         # An index dimension that moves two tensor dimensions at once never reaches the corner
         # where one of them is lowest and the other highest, so such an image has holes.
@@ -132,30 +133,32 @@ class Projection(Drawn):
         """The smallest index box that holds every index whose window touches the tensor box.
 
         `within` bounds the index. It is needed where the tensor box does not: a dimension the
-        tensor does not see, or several that share a row.
+        tensor does not see, or several that share a row. Rows that share dimensions in a knot are
+        searched; should a search run out of its budget, the box is larger, never smaller.
 
         >>> conv = Projection([[2, 1]], offset=(-1,))  # 2*y + u - 1
         >>> print(conv.preimage(ZRange((4,), (6,)), within=ZRange((0, 0), (16, 3))))
         [2:4, 0:3]
         """
-        check_rank("tensor box", box.start, self.ndim)
-        low, high = (-FAR,) * self.index_ndim, (FAR,) * self.index_ndim
-        corner = (0,) * self.index_ndim
+        self._check_box("tensor box", box, self.ndim)
+        low: Sequence[int | None] = (None,) * self.index_ndim
+        high, corner = low, (0,) * self.index_ndim
         if within is not None:
-            check_rank("index box", within.start, self.index_ndim)
-            low, high, corner = within.start, tuple(x - 1 for x in within.stop), within.start
-        else:
-            lone = [row for row in self.matrix if sum(a != 0 for a in row) == 1]
-            for c in range(self.index_ndim):
-                if not any(row[c] for row in lone):
-                    raise WeftError(
-                        f"index dimension {c} is not bounded by the tensor box {box}",
-                        hint="give the index space: preimage(box, within=...)",
-                    )
+            self._check_box("index box", within, self.index_ndim)
+            low, high, corner = within.start, [x - 1 for x in within.stop], within.start
+        if box.is_empty:
+            return unchecked(corner, corner)
+        alone = [row for row in self.matrix if sum(a != 0 for a in row) == 1]
+        for c in range(self.index_ndim if within is None else 0):
+            if not any(row[c] for row in alone):
+                raise WeftError(
+                    f"index dimension {c} is not bounded by the tensor box {box}",
+                    hint="give the index space: preimage(box, within=...)",
+                )
         # P(i) meets [first, end) in a row exactly when  first - w < row·i + b < end.
         sides = zip(self.matrix, self.offset, self.shape, box.start, box.stop)
         rows = [(row, first - w + 1 - b, end - 1 - b) for row, b, w, first, end in sides]
-        found = None if box.is_empty else bound(rows, low, high)
+        found = bound(rows, low, high)
         if found is None:
             return unchecked(corner, corner)
         return unchecked(tuple(found[0]), tuple(x + 1 for x in found[1]))
@@ -167,6 +170,8 @@ class Projection(Drawn):
         >>> (p @ q)((5,)) == p(q((5,)))
         True
         """
+        if not isinstance(other, Projection):
+            return NotImplemented
         check_rank(f"the result of {other}", other.matrix, self.index_ndim)
         columns = list(zip(*other.matrix)) or [()] * other.index_ndim
         matrix = [[sum(map(mul, row, column)) for column in columns] for row in self.matrix]
@@ -174,10 +179,15 @@ class Projection(Drawn):
         return Projection(matrix, base.start, base.shape, other.index_ndim)
 
     def drawing(self, box: ZRange | None = None) -> Drawing:
-        """The images of the first indices of a box (of extent 4 unless given), overlaps and all."""
+        """The images of the first points of a box (of extent 4 unless given), overlaps and all."""
         box = ZRange.of((4,) * self.index_ndim) if box is None else box
-        first, *others = [self(i) for i in islice(box, 16)] or [self.image(box)]
-        return first.drawing(*others).titled(f"{self} · images of the points of {box}")
+        images = [self(i) for i in islice(box, 16)] or [self.image(box)]
+        title = f"{self} · images of the first {counted(len(images), 'point')} of {box}"
+        return ZRange.draw_together(images).titled(title)
+
+    def _check_box(self, what: str, box: ZRange, ndim: int) -> None:
+        if not isinstance(box, ZRange) or len(box.start) != ndim:
+            raise WeftError(f"{what} {box} is not a box of rank {ndim}, as {self} needs")
 
     def __str__(self) -> str:
         """Each row in the index dimensions `i0`, `i1` and so on; `+:w` is a window of w.

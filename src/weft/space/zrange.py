@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product, repeat
+from itertools import pairwise, repeat
 from math import prod
 from operator import add, eq, le, lt, sub
 
 from weft.draw import Drawing, Drawn, draw_boxes
 from weft.errors import WeftError
-from weft.values import Point, as_point, as_shape, check_rank, freeze
+from weft.values import Point, as_count, as_point, as_shape, check_rank, counted, freeze, points
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -79,7 +79,7 @@ class ZRange(Drawn):
         >>> list(ZRange((0, 5), (2, 7)))
         [(0, 5), (0, 6), (1, 5), (1, 6)]
         """
-        return product(*map(range, self.start, self.stop))
+        return points(self.start, self.stop)
 
     def __contains__(self, item: Iterable[int] | ZRange) -> bool:
         """Whether a point, or every point of another box, lies in this box.
@@ -90,12 +90,16 @@ class ZRange(Drawn):
         """
         if isinstance(item, ZRange):
             return (self & item) == item or item.is_empty
-        point = as_point(item, "point", self.ndim)
+        return self._holds(as_point(item, "point", self.ndim))
+
+    def _holds(self, point: Point) -> bool:
         return all(map(le, self.start, point)) and all(map(lt, point, self.stop))
 
     def __and__(self, other: ZRange) -> ZRange:
         """The points of both; boxes that do not meet give an empty box."""
-        check_rank("box", other.start, self.ndim)
+        if not isinstance(other, ZRange):
+            return NotImplemented
+        self._check_meets(other)
         start = tuple(map(max, self.start, other.start))
         return unchecked(start, tuple(map(max, start, map(min, self.stop, other.stop))))
 
@@ -106,7 +110,7 @@ class ZRange(Drawn):
         [0:7]
         """
         for other in others:
-            check_rank("box", other.start, self.ndim)
+            self._check_meets(other)
         boxes = [box for box in (self, *others) if box] or [self]
         start = tuple(map(min, zip(*(box.start for box in boxes))))
         return unchecked(start, tuple(map(max, zip(*(box.stop for box in boxes)))))
@@ -150,7 +154,7 @@ class ZRange(Drawn):
         >>> print(*ZRange((0, 0), (2, 9)).split(1, [3, 6]))
         [0:2, 0:3] [0:2, 3:6] [0:2, 6:9]
         """
-        if not 0 <= dim < self.ndim:
+        if as_count(dim, "dimension") >= self.ndim:
             raise WeftError(f"no dimension {dim} in a box of rank {self.ndim}: {self}")
         (*head, low), (*top, high) = self.start[: dim + 1], self.stop[: dim + 1]
         tail, end = self.start[dim + 1 :], self.stop[dim + 1 :]
@@ -169,12 +173,17 @@ class ZRange(Drawn):
         """
         blocks = as_point(shape, "block shape", self.ndim)
         origin = self.start if anchor is None else as_point(anchor, "anchor", self.ndim)
-        if any(extent < 1 for extent in blocks):
-            raise WeftError(f"block shape {blocks} has an extent below 1")
-        sides = map(_intervals, self.start, self.stop, blocks, origin)
+        for dim, extent in enumerate(blocks):
+            if extent < 1:
+                raise WeftError(f"dimension {dim} of block shape {blocks} is below 1")
+        if self.is_empty:
+            return iter(())
+        first = tuple((x - o) // n for x, o, n in zip(self.start, origin, blocks))
+        end = tuple(-((o - x) // n) for x, o, n in zip(self.stop, origin, blocks))
         return (
-            unchecked(tuple(a for a, _ in side), tuple(b for _, b in side))
-            for side in product(*sides)
+            self & unchecked(corner, tuple(map(add, corner, blocks)))
+            for number in points(first, end)
+            for corner in [tuple(o + k * n for o, k, n in zip(origin, number, blocks))]
         )
 
     def slices(self, origin: Iterable[int] | None = None) -> tuple[slice, ...]:
@@ -189,11 +198,20 @@ class ZRange(Drawn):
                 raise WeftError(f"dimension {dim} of {self} starts at {low}, before origin {zero}")
         return tuple(map(slice, map(sub, self.start, base), map(sub, self.stop, base)))
 
-    def drawing(self, *others: ZRange) -> Drawing:
-        """The box, or this box and others together, as a picture."""
-        boxes = (self, *others)
-        one, many = f"{self} · {self.size} points", f"{len(boxes)} boxes in {self.hull(*others)}"
-        return draw_boxes([(box.start, box.stop) for box in boxes], many if others else one)
+    def drawing(self) -> Drawing:
+        """The box as a picture."""
+        return self.draw_together([self]).titled(f"{self} · {counted(self.size, 'point')}")
+
+    @staticmethod
+    def draw_together(boxes: Sequence[ZRange]) -> Drawing:
+        """Several boxes in one picture, each with its number: what `show` makes of a list."""
+        bounds = [(box.start, box.stop) for box in boxes]
+        title = f"{counted(len(boxes), 'box', 'boxes')} in {boxes[0].hull(*boxes[1:])}"
+        return draw_boxes(bounds, list(map(str, range(len(boxes)))) if boxes[1:] else [""], title)
+
+    def _check_meets(self, other: ZRange) -> None:
+        if not isinstance(other, ZRange) or len(other.start) != len(self.start):
+            raise WeftError(f"{other} is not a box of rank {self.ndim}, as {self} is")
 
     def __str__(self) -> str:
         return "[" + ", ".join(map("{}:{}".format, self.start, self.stop)) + "]"
@@ -216,8 +234,3 @@ def unchecked_all(count: int, starts: Iterable[Point], stops: Iterable[Point]) -
     deque(map(_SET_START, boxes, starts), maxlen=0)
     deque(map(_SET_STOP, boxes, stops), maxlen=0)
     return boxes
-
-
-def _intervals(low: int, high: int, block: int, anchor: int) -> list[tuple[int, int]]:
-    first = low - (low - anchor) % block
-    return list(pairwise((low, *range(first + block, high, block), high))) if low < high else []

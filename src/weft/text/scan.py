@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from weft.errors import ParseError
+from weft.errors import ParseError, WeftError
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ class Scanner:
     __slots__ = ("_at", "text")
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise WeftError(f"expected text to read, got {text!r}")
         self.text = text
         self._at = 0
         self._skip_blanks()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from operator import index
+from typing import NamedTuple, SupportsIndex, TypeAlias
 
 from weft.errors import LayoutError
 from weft.text.scan import NAME, Scanner
@@ -37,7 +38,7 @@ class SubAxis(NamedTuple):
 Axis: TypeAlias = str | SubAxis
 """An axis of a mesh, whole or in part."""
 
-SUB_AXIS = re.compile(r'"?([^"]+)"?:\(([0-9]{1,18})\)([0-9]{1,18})')
+SUB_AXIS = re.compile(r'(?:"([^"]+)"|([^":]+)):\(([0-9]{1,18})\)([0-9]{1,18})')
 """A sub-axis as text; no axis can have such a name."""
 
 
@@ -148,7 +149,7 @@ def as_axes(axes: Iterable[object], what: str) -> tuple[Axis, ...]:
     >>> as_axes(["x", "y:(1)2", ("z", 2, 2)], "axes")
     ('x', SubAxis(name='y', before=1, size=2), SubAxis(name='z', before=2, size=2))
     """
-    if isinstance(axes, str | SubAxis):
+    if isinstance(axes, str | SubAxis) or not isinstance(axes, Iterable):
         raise LayoutError(f"{what} must be a list of axes, got {axes!r}", hint=f"write [{axes!r}]")
     return tuple(map(_as_axis, axes))
 
@@ -156,10 +157,11 @@ def as_axes(axes: Iterable[object], what: str) -> tuple[Axis, ...]:
 def _as_axis(given: object) -> Axis:
     text = SUB_AXIS.fullmatch(given) if isinstance(given, str) else None
     if isinstance(given, str) and text is None:
-        return given
-    match (text[1], int(text[2]), int(text[3])) if text else given:
-        case (str(name), int(before), int(size)) if before >= 1 and size > 1:
-            return SubAxis(name, before, size)
+        return given[1:-1] if len(given) > 2 and given[0] == given[-1] == '"' else given
+    match (text[1] or text[2], int(text[3]), int(text[4])) if text else given:
+        case (str(name), SupportsIndex() as before, SupportsIndex() as size):
+            if index(before) >= 1 and index(size) > 1:
+                return SubAxis(name, index(before), index(size))
     raise LayoutError(
         f"{given!r} is not an axis: a name, or a SubAxis of size 2 or more after 1 cell or more"
     )

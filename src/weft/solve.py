@@ -18,19 +18,32 @@ ROUNDS = 16  # passes before a box is halved instead: narrowing may creep by one
 
 
 def bound(
-    rows: Iterable[tuple[Sequence[int], int, int]], low: Iterable[int], high: Iterable[int]
+    rows: Iterable[tuple[Sequence[int], int, int]],
+    low: Sequence[int | None],
+    high: Sequence[int | None],
 ) -> Box | None:
     """The closed bounds of the solutions of `least <= coefficients · x <= most`, or None.
+
+    A variable without a bound to begin with must stand alone in some row.
 
     >>> bound([((2, 1), 5, 6)], low=(0, 0), high=(15, 2))
     ([2, 0], [3, 2])
     """
-    sparse: list[Row] = []
-    for coefficients, least, most in rows:
-        g = gcd(*coefficients) or 1
+    merged: dict[tuple[tuple[int, int], ...], tuple[int, int]] = {}
+    for coefficients, *ends in rows:
+        first = next((a for a in coefficients if a), 1)
+        g = (gcd(*coefficients) or 1) * (1 if first > 0 else -1)
         terms = tuple((c, a // g) for c, a in enumerate(coefficients) if a)
-        sparse.append((terms, -(-least // g), most // g))
-    box = _narrow(sparse, (list(low), list(high)))
+        least, most = ends if g > 0 else reversed(ends)
+        below, above = -(-least // g), most // g
+        known = merged.get(terms, (below, above))
+        merged[terms] = max(known[0], below), min(known[1], above)
+    if any(least > most for least, most in merged.values()):
+        return None
+    sparse: list[Row] = [(terms, *ends) for terms, ends in merged.items()]
+    alone = {terms[0][0]: ends for terms, *ends in sparse if len(terms) == 1}  # coefficient 1 now
+    start = [alone[c][0] if x is None else x for c, x in enumerate(low)]
+    box = _narrow(sparse, (start, [alone[c][1] if x is None else x for c, x in enumerate(high)]))
     shared = [row for row in sparse if len(row[0]) > 1]
     for variable in sorted({c for terms, _, _ in shared for c, _ in terms}):
         for side, toward in ((0, 1), (1, -1)):

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from weft.errors import LayoutError as LayoutError
     from weft.errors import ParseError as ParseError
     from weft.errors import WeftError as WeftError
+    from weft.lang import Graph as Graph
+    from weft.lang import Operator as Operator
     from weft.layout import DeviceMesh as DeviceMesh
     from weft.layout import DimSpec as DimSpec
     from weft.layout import ShardingSpec as ShardingSpec
     from weft.layout import SubAxis as SubAxis
+    from weft.plan import propagate as propagate
     from weft.space import Lifting as Lifting
     from weft.space import Projection as Projection
     from weft.space import ZRange as ZRange
@@ -37,8 +40,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "DeviceMesh": "weft.layout",
     "DimSpec": "weft.layout",
+    "Graph": "weft.lang",
     "LayoutError": "weft.errors",
     "Lifting": "weft.space",
+    "Operator": "weft.lang",
     "ParseError": "weft.errors",
     "Projection": "weft.space",
     "ShardingSpec": "weft.layout",
@@ -46,6 +51,7 @@ _HOMES = {
     "WeftError": "weft.errors",
     "ZRange": "weft.space",
     "cover": "weft.space",
+    "propagate": "weft.plan",
     "show": "weft.draw",
 }
 

@@ -95,6 +95,10 @@ class Scanner:
         """Whether `token` is next."""
         return self.text.startswith(token, self._at)
 
+    def matches(self, pattern: re.Pattern[str]) -> bool:
+        """Whether what is next looks like the pattern."""
+        return pattern.match(self.text, self._at) is not None
+
     def finish(self) -> None:
         """Nothing may be left."""
         if not self.done:

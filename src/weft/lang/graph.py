@@ -1,0 +1,159 @@
+"""`Graph`: values and applications of operators, in SSA form, validated when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from weft.errors import WeftError
+from weft.lang.operator import OPERATORS, Library
+from weft.lang.signature import Signature
+from weft.values import FrozenMap, Point, as_shape, freeze
+
+
+class Value(NamedTuple):
+    """An array of the program: its name, its shape and its dtype.
+
+    >>> print(Value("x", (8, 16), "float32"))
+    x: float32[8, 16]
+    """
+
+    name: str
+    shape: Point
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+class Application(NamedTuple):
+    """An operator applied to values, making values."""
+
+    operator: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    attributes: Mapping[str, Any] = FrozenMap(())
+
+    def __str__(self) -> str:
+        attributes = "".join(f", {key}={value}" for key, value in self.attributes.items())
+        return (
+            f"{', '.join(self.results)} = {self.operator}({', '.join(self.operands)}{attributes})"
+        )
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Graph:
+    """A program: its inputs, its applications in order, and which values it returns.
+
+    Meshes and shardings are kept in their text form, by name and by value; what they mean is the
+    planner's affair. An output may be wanted in another sharding than the value it is.
+
+    >>> from weft.lang import Application, Library, Operator, Value
+    >>> graph = Graph(
+    ...     inputs=[Value("x", (8, 16)), Value("w", (16, 4))],
+    ...     applications=[Application("matmul", ("x", "w"), ("y",))],
+    ...     outputs=["y"],
+    ...     operators=Library({"matmul": Operator("matmul", "m k, k n -> m n  sum: k")}),
+    ... )
+    >>> print(graph)
+    x: float32[8, 16]
+    w: float32[16, 4]
+    y: float32[8, 4] = matmul(x, w)
+    return y
+    """
+
+    inputs: tuple[Value, ...]
+    applications: tuple[Application, ...]
+    outputs: tuple[str, ...]
+    meshes: tuple[str, ...]
+    shardings: Mapping[str, str]
+    output_shardings: Mapping[int, str]
+    values: Mapping[str, Value] = field(init=False, compare=False)
+    signatures: tuple[Signature, ...] = field(init=False, compare=False)
+    operators: Library = field(init=False, compare=False)
+
+    def __init__(
+        self,
+        inputs: Iterable[Value],
+        applications: Iterable[Application],
+        outputs: Iterable[str],
+        meshes: Iterable[str] = (),
+        shardings: Mapping[str, str] | None = None,
+        output_shardings: Mapping[int, str] | None = None,
+        operators: Library = OPERATORS,
+        dtypes: Mapping[str, str] | None = None,
+    ) -> None:
+        given, applied = tuple(inputs), tuple(applications)
+        values: dict[str, Value] = {}
+        for value in given:
+            _add(values, value._replace(shape=as_shape(value.shape)))
+        signatures = []
+        for number, application in enumerate(applied):
+            signatures.append(_apply(number, application, values, operators, dtypes or {}))
+        wanted = tuple(outputs)
+        for what, names in (("output", wanted), ("sharding", shardings or {})):
+            for name in names:
+                if name not in values:
+                    raise WeftError(f"{what} {name} is no value of the graph")
+        for place in output_shardings or {}:
+            if not 0 <= place < len(wanted):
+                raise WeftError(f"there is no output {place} among {len(wanted)}")
+        freeze(
+            self,
+            inputs=given,
+            applications=applied,
+            outputs=wanted,
+            meshes=tuple(meshes),
+            shardings=FrozenMap((shardings or {}).items()),
+            output_shardings=FrozenMap((output_shardings or {}).items()),
+            values=FrozenMap(values.items()),
+            signatures=tuple(signatures),
+            operators=operators,
+        )
+
+    def __str__(self) -> str:
+        lines = [*self.meshes]
+        for value in self.inputs:
+            sharding = self.shardings.get(value.name)
+            lines.append(f"{value} {sharding}" if sharding else str(value))
+        for application in self.applications:
+            results = ", ".join(str(self.values[name]) for name in application.results)
+            lines.append(f"{results} = {str(application).partition(' = ')[2]}")
+            lines += [
+                f"    {name} {self.shardings[name]}"
+                for name in application.results
+                if name in self.shardings
+            ]
+        return "\n".join([*lines, f"return {', '.join(self.outputs)}"])
+
+
+def _add(values: dict[str, Value], value: Value) -> None:
+    if value.name in values:
+        raise WeftError(f"two values are named {value.name}")
+    values[value.name] = value
+
+
+def _apply(
+    number: int,
+    application: Application,
+    values: dict[str, Value],
+    operators: Library,
+    dtypes: Mapping[str, str],
+) -> Signature:
+    """Check one application and add what it makes."""
+    name, operands, results, attributes = application
+    for operand in operands:
+        if operand not in values:
+            raise WeftError(f"application {number}, {name}, uses {operand} before it is made")
+    shapes = [values[operand].shape for operand in operands]
+    signature = operators.find(name).sign(shapes, attributes)
+    if len(signature.result_shapes) != len(results):
+        raise WeftError(
+            f"application {number}, {name}, names {len(results)} results and makes "
+            f"{len(signature.result_shapes)}"
+        )
+    first = values[operands[0]].dtype if operands else "float32"
+    for result, shape in zip(results, signature.result_shapes):
+        _add(values, Value(result, shape, dtypes.get(result, first)))
+    return signature

@@ -1,0 +1,253 @@
+"""Index notation: one line that says which box of each array belongs to each sub-problem.
+
+    b m k, b k n -> b m n                               sum: k
+    m k, k n, + n -> m n                                sum: k
+    b c s*y+d*u-p s*x+d*v-q, f c u v -> b f y x         sum: c u v
+    m [k] -> m [k]
+
+Tensors stand between commas, their dimensions between blanks. A dimension is a sum of index
+dimensions with integer coefficients, an offset and perhaps a window (`2*y+:3`); `[k]` is seen whole
+and cannot be cut, `1` is a single element. `+` before an operand says that it is added once,
+outside the reduction. What no result names is reduced, by the monoid that is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from weft.text import Scanner
+from weft.values import MONOIDS, FrozenMap, freeze
+
+_CLAUSE = re.compile(r"[A-Za-z_]\w*\s*:")
+_DIGIT = re.compile(r"[0-9]")
+_SINGLE = re.compile(r"1(?![\w*+\-])")
+
+
+class Row(NamedTuple):
+    """One dimension of one tensor: `sum(coefficient * index) + offset`, and a window from there.
+
+    >>> print(Row((("y", 2), ("u", 1)), offset=-1))
+    2*y+u-1
+    """
+
+    terms: tuple[tuple[str, int], ...] = ()
+    offset: int = 0
+    window: int = 1
+    whole: bool = False
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The index dimensions in it."""
+        return tuple(name for name, _ in self.terms)
+
+    @property
+    def plain(self) -> str | None:
+        """The index dimension that this row is, if it is just that."""
+        match self:
+            case Row(((name, 1),), 0, 1):
+                return name
+        return None
+
+    def __str__(self) -> str:
+        text = "".join(f"{a:+d}*{name}" for name, a in self.terms)
+        text = text.replace("+1*", "+").replace("-1*", "-").removeprefix("+")
+        if not text:
+            text = "1" if self.offset == 0 and self.window == 1 else f"{self.offset}"
+        elif self.offset:
+            text += f"{self.offset:+d}"
+        text += f"+:{self.window}" * (self.window != 1)
+        return f"[{text}]" if self.whole else text
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Notation:
+    """An operator's line: the rows of its operands and results, and how it reduces.
+
+    >>> matmul = Notation.parse("b m k, b k n -> b m n  sum: k")
+    >>> matmul.dims, dict(matmul.reduced)
+    (('b', 'm', 'n', 'k'), {'k': 'sum'})
+    >>> print(Notation.parse("b c s*y+d*u-p, f c u -> b f y  sum: c u", s=2, d=1, p=1))
+    b c 2*y+u-1, f c u -> b f y  sum: c u
+    """
+
+    operands: tuple[tuple[Row, ...], ...]
+    results: tuple[tuple[Row, ...], ...]
+    reduced: Mapping[str, str]
+    once: frozenset[int]
+    """The operands that are added outside the reduction."""
+
+    def __init__(
+        self,
+        operands: Iterable[Iterable[Row]],
+        results: Iterable[Iterable[Row]],
+        reduced: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        once: Iterable[int] = (),
+    ) -> None:
+        freeze(
+            self,
+            operands=tuple(map(tuple, operands)),
+            results=tuple(map(tuple, results)),
+            reduced=FrozenMap(reduced.items() if isinstance(reduced, Mapping) else reduced),
+            once=frozenset(once),
+        )
+
+    @classmethod
+    def parse(cls, text: str, **numbers: int) -> Notation:
+        """Read a line; names among `numbers` stand for those numbers.
+
+        >>> Notation.parse("m k -> m  total: k")
+        Traceback (most recent call last):
+        weft.errors.ParseError: column 11: 'total' is not a monoid
+        m k -> m  total: k
+                  ^
+        hint: the monoids are sum, prod, max, min, and, or, logsumexp, softmax
+        """
+        return _Reader(text, numbers).notation()
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The index dimensions: those of the results in order, then the others as they come."""
+        rows = (row for tensor in self.results + self.operands for row in tensor)
+        return tuple(dict.fromkeys(name for row in rows for name in row.dims))
+
+    @property
+    def whole(self) -> frozenset[str]:
+        """The index dimensions that are seen whole somewhere, and cannot be cut."""
+        rows = (row for tensor in self.results + self.operands for row in tensor)
+        return frozenset(name for row in rows if row.whole for name in row.dims)
+
+    def __str__(self) -> str:
+        operands = [
+            "+ " * (number in self.once) + " ".join(map(str, rows))
+            for number, rows in enumerate(self.operands)
+        ]
+        results = [" ".join(map(str, rows)) for rows in self.results]
+        by: dict[str, list[str]] = {}
+        for name, monoid in self.reduced.items():
+            by.setdefault(monoid, []).append(name)
+        clauses = [f"{monoid}: {' '.join(names)}" for monoid, names in by.items()]
+        return "  ".join([f"{', '.join(operands)} -> {', '.join(results)}", *clauses])
+
+
+class _Reader:
+    """Reads one line from the left."""
+
+    def __init__(self, text: str, numbers: Mapping[str, int]) -> None:
+        self.scan = Scanner(text)
+        self.numbers = numbers
+        self.columns: dict[str, int] = {}
+
+    def notation(self) -> Notation:
+        scan, once = self.scan, set[int]()
+        operands = list(self._tensors("->", once))
+        scan.expect("->")
+        results = list(self._tensors("", None))
+        reduced = dict(self._reductions())
+        scan.finish()
+        self._check(operands, results, reduced)
+        return Notation(operands, results, reduced, once)
+
+    def _tensors(self, end: str, once: set[int] | None) -> Iterator[list[Row]]:
+        number = 0
+        while True:
+            if once is not None and self.scan.accept("+"):
+                once.add(number)
+            yield list(self._rows(end))
+            if not self.scan.accept(","):
+                return
+            number += 1
+
+    def _rows(self, end: str) -> Iterator[Row]:
+        scan = self.scan
+        while not (scan.done or scan.starts(",") or (end and scan.starts(end)) or self._clause()):
+            yield self._row()
+
+    def _clause(self) -> bool:
+        """Whether a reduction clause is next: a name and a colon."""
+        return self.scan.matches(_CLAUSE)
+
+    def _row(self) -> Row:
+        scan = self.scan
+        whole = scan.accept("[")
+        terms: dict[str, int] = {}
+        offset = self._term(terms, -1 if scan.accept("-") else 1, sole=True)
+        window = 1
+        while not (scan.done or scan.starts("->")):
+            if scan.accept("+:"):
+                window = self._number()
+                break
+            if scan.accept("+"):
+                offset += self._term(terms, 1)
+            elif scan.accept("-"):
+                offset += self._term(terms, -1)
+            else:
+                break
+        if whole:
+            scan.expect("]")
+        return Row(tuple((name, a) for name, a in terms.items() if a), offset, window, whole)
+
+    def _term(self, terms: dict[str, int], sign: int, sole: bool = False) -> int:
+        """Take `3`, `y`, `3*y` or `s*y`; names go to `terms`, a bare number is returned."""
+        scan, column, product, dim = self.scan, self.scan.column, sign, None
+        single = sole and scan.matches(_SINGLE)
+        while True:
+            if scan.matches(_DIGIT):
+                product *= scan.integer()
+            else:
+                name = scan.name()
+                if name in self.numbers:
+                    product *= self.numbers[name]
+                elif dim is None:
+                    dim = name
+                    self.columns.setdefault(name, column)
+                else:
+                    scan.fail(f"'{dim}' and '{name}' are both index dimensions", column)
+            if not scan.accept("*"):
+                break
+        if dim is None:
+            return 0 if single else product
+        terms[dim] = terms.get(dim, 0) + product
+        return 0
+
+    def _number(self) -> int:
+        if self.scan.matches(_DIGIT):
+            return self.scan.integer()
+        column, name = self.scan.column, self.scan.name()
+        if name not in self.numbers:
+            self.scan.fail(f"'{name}' is not a number that was given", column)
+        return self.numbers[name]
+
+    def _reductions(self) -> Iterator[tuple[str, str]]:
+        scan = self.scan
+        while True:
+            if scan.done:
+                return
+            column, monoid = scan.column, scan.name()
+            if monoid not in MONOIDS:
+                hint = f"the monoids are {', '.join(MONOIDS)}"
+                scan.fail(f"'{monoid}' is not a monoid", column, hint)
+            scan.expect(":")
+            while not scan.done and not self._clause():
+                column, name = scan.column, scan.name()
+                if name not in self.columns:
+                    scan.fail(f"no operand has the index dimension '{name}'", column)
+                yield name, monoid
+
+    def _check(
+        self, operands: list[list[Row]], results: list[list[Row]], reduced: Mapping[str, str]
+    ) -> None:
+        of_results = {name for rows in results for row in rows for name in row.dims}
+        of_operands = {name for rows in operands for row in rows for name in row.dims}
+        for name in reduced:
+            if name in of_results:
+                self.scan.fail(f"'{name}' is reduced and stands in a result", self.columns[name])
+        for name in sorted(of_operands - of_results - reduced.keys(), key=self.columns.__getitem__):
+            whole = all(r.whole for rows in operands for r in rows if name in r.dims)
+            if not whole:
+                hint = f"say how: 'sum: {name}', or '[{name}]' if it must be seen whole"
+                self.scan.fail(
+                    f"'{name}' is in no result and not reduced", self.columns[name], hint
+                )

@@ -1,0 +1,125 @@
+"""`Signature`: a line of index notation with sizes, from which everything else is derived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from weft.errors import WeftError
+from weft.lang.notation import Notation, Row
+from weft.space import Projection, ZRange
+from weft.values import FrozenMap, Point, as_shape, freeze
+
+TensorRows: TypeAlias = tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Signature:
+    """The index space of one application of an operator, and its projections onto the tensors.
+
+    >>> matmul = Signature.of("m k, k n -> m n  sum: k", [(8, 16), (16, 32)])
+    >>> dict(matmul.sizes), matmul.result_shapes
+    ({'m': 8, 'n': 32, 'k': 16}, ((8, 32),))
+    >>> box = ZRange((4, 0, 8), (8, 32, 12))  # a block of m, all of n, a block of k
+    >>> print(*(p.image(box) for p in matmul.operands), matmul.results[0].image(box))
+    [4:8, 8:12] [8:12, 0:32] [4:8, 0:32]
+    """
+
+    notation: Notation
+    sizes: Mapping[str, int]
+    operand_shapes: tuple[Point, ...]
+    result_shapes: tuple[Point, ...]
+
+    def __init__(
+        self,
+        notation: Notation,
+        operand_shapes: Iterable[Iterable[int]],
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        shapes = tuple(map(as_shape, operand_shapes))
+        if len(shapes) != len(notation.operands):
+            raise WeftError(
+                f"{len(shapes)} operands are given and the notation has {len(notation.operands)}: "
+                f"{notation}"
+            )
+        known = dict(sizes or {})
+        for number, (shape, rows) in enumerate(zip(shapes, notation.operands)):
+            _measure(number, shape, rows, known)
+        for name in notation.dims:
+            if name not in known:
+                raise WeftError(f"the size of '{name}' follows from no operand: {notation}")
+        ordered = FrozenMap((name, known[name]) for name in notation.dims)
+        results = tuple(tuple(_extent(row, ordered) for row in rows) for rows in notation.results)
+        freeze(self, notation=notation, sizes=ordered, operand_shapes=shapes, result_shapes=results)
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        operand_shapes: Iterable[Iterable[int]],
+        sizes: Mapping[str, int] | None = None,
+        numbers: Mapping[str, int] | None = None,
+    ) -> Signature:
+        """The signature of a line of text with those numbers in it.
+
+        `sizes` are those of index dimensions that stand alone in no operand.
+        """
+        return cls(Notation.parse(text, **(numbers or {})), operand_shapes, sizes)
+
+    @property
+    def space(self) -> ZRange:
+        """All sub-problems: the index dimensions in the order of `sizes`."""
+        return ZRange.of(self.sizes.values())
+
+    @property
+    def operands(self) -> tuple[Projection, ...]:
+        """The projections of the index space onto the operands."""
+        return tuple(_projection(rows, tuple(self.sizes)) for rows in self.notation.operands)
+
+    @property
+    def results(self) -> tuple[Projection, ...]:
+        """The projections of the index space onto the results."""
+        return tuple(_projection(rows, tuple(self.sizes)) for rows in self.notation.results)
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The index dimensions that are combined by a monoid."""
+        return tuple(name for name in self.sizes if name in self.notation.reduced)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        return f"{self.notation}  {{{sizes}}}"
+
+
+def _measure(number: int, shape: Point, rows: TensorRows, known: dict[str, int]) -> None:
+    """Learn the sizes of the dimensions that stand alone in a row, or find that they disagree."""
+    if len(shape) != len(rows):
+        raise WeftError(
+            f"operand {number} has {len(shape)} dimensions, {list(shape)}, and its notation has "
+            f"{len(rows)}: {' '.join(map(str, rows)) or 'a scalar'}"
+        )
+    for dim, (size, row) in enumerate(zip(shape, rows)):
+        name = row.plain
+        if name is not None and known.setdefault(name, size) != size:
+            raise WeftError(
+                f"dimension {dim} of operand {number} has size {size}, and '{name}' has size "
+                f"{known[name]} elsewhere"
+            )
+        if row == Row() and size != 1:
+            raise WeftError(f"dimension {dim} of operand {number} has size {size}, expected 1")
+
+
+def _extent(row: Row, sizes: Mapping[str, int]) -> int:
+    """The size of a result dimension: one past the last element that the row reaches."""
+    last = sum(a * (sizes[name] - 1) for name, a in row.terms if a > 0)
+    return max(0, last + row.offset + row.window) if all(sizes[d] for d in row.dims) else 0
+
+
+@lru_cache(maxsize=4096)
+def _projection(rows: TensorRows, dims: tuple[str, ...]) -> Projection:
+    matrix = [[dict(row.terms).get(name, 0) for name in dims] for row in rows]
+    return Projection(
+        matrix, [row.offset for row in rows], [row.window for row in rows], index_ndim=len(dims)
+    )

@@ -1,0 +1,64 @@
+"""Axes and parts of axes as small tuples: the arithmetic of propagation.
+
+A piece is `(axis, before, size)`: of axis number `axis` the digit of `size` after `before` cells.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Piece: TypeAlias = tuple[int, int, int]
+Pieces: TypeAlias = tuple[Piece, ...]
+
+
+def overlaps(one: Piece, two: Piece) -> bool:
+    """Whether two pieces share cells of an axis.
+
+    >>> overlaps((0, 1, 4), (0, 2, 2)), overlaps((0, 1, 2), (0, 2, 2))
+    (True, False)
+    """
+    return one[0] == two[0] and one[1] < two[1] * two[2] and two[1] < one[1] * one[2]
+
+
+def contains(one: Piece, two: Piece) -> bool:
+    """Whether the first piece holds all of the second."""
+    return one[0] == two[0] and one[1] <= two[1] and two[1] * two[2] <= one[1] * one[2]
+
+
+def is_prefix(one: Piece, two: Piece) -> bool:
+    """Whether the first piece is the major part of the second, or all of it."""
+    return one[0] == two[0] and one[1] == two[1] and one[2] <= two[2]
+
+
+def without(piece: Piece | None, others: Pieces) -> Piece | None:
+    """The largest major part of a piece that shares nothing with the others.
+
+    >>> without((0, 1, 8), ((0, 2, 2),)), without((0, 2, 2), ((0, 1, 4),))
+    ((0, 1, 2), None)
+    """
+    for other in others:
+        if piece is None:
+            return None
+        if overlaps(piece, other):
+            axis, before, _ = piece
+            piece = (axis, before, other[1] // before) if before < other[1] else None
+    return piece
+
+
+def append(pieces: list[Piece], piece: Piece) -> None:
+    """Add a piece at the minor end, joined to the last where it goes on from it."""
+    if pieces:
+        axis, before, size = pieces[-1]
+        if axis == piece[0] and before * size == piece[1]:
+            pieces[-1] = (axis, before, size * piece[2])
+            return
+    pieces.append(piece)
+
+
+def is_strict_prefix(one: Pieces, two: Pieces) -> bool:
+    """Whether the first list says the same as the second, and less."""
+    if len(one) > len(two) or one == two:
+        return False
+    if not one:
+        return True
+    return one[:-1] == two[: len(one) - 1] and is_prefix(one[-1], two[len(one) - 1])

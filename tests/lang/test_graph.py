@@ -1,0 +1,153 @@
+"""Graphs: validated when made, read back from JSON, refused with the path of the field."""
+
+import json
+
+import pytest
+
+from weft import WeftError
+from weft.lang import Application, Graph, Library, Operator, Value
+from weft.lang.serial import from_json, to_json
+
+OPERATORS = Library()
+for operator in (
+    Operator("matmul", "m k, k n -> m n  sum: k"),
+    Operator("tanh", "m n -> m n", passes="both"),
+    Operator("halves", "m n -> m n, m n"),
+    Operator("window", "s*y+u -> y  sum: u"),
+):
+    OPERATORS.add(operator)
+
+
+def program(**changes):
+    parts = {
+        "inputs": [Value("x", (8, 16)), Value("w", (16, 4), "bfloat16")],
+        "applications": [
+            Application("matmul", ("x", "w"), ("y",)),
+            Application("halves", ("y",), ("a", "b")),
+        ],
+        "outputs": ["a", "b"],
+        "meshes": ['@m = <["p"=2]>'],
+        "shardings": {"x": '<@m, [{"p"}, {}]>'},
+        "output_shardings": {1: "<@m, [{}, {}]>"},
+        "operators": OPERATORS,
+        "dtypes": {"b": "int32"},
+    }
+    return Graph(**{**parts, **changes})
+
+
+def test_a_graph_knows_its_values():
+    graph = program()
+    assert graph.values["y"] == Value("y", (8, 4), "float32")
+    assert graph.values["b"].dtype == "int32"
+    assert list(graph.values) == ["x", "w", "y", "a", "b"]
+    assert str(graph).endswith("a: float32[8, 4], b: int32[8, 4] = halves(y)\nreturn a, b")
+
+
+def test_json_round_trip():
+    graph = program()
+    again = from_json(to_json(graph), OPERATORS)
+    assert again == graph
+    assert again.values == graph.values
+    assert to_json(again) == to_json(graph)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"outputs": ["z"]}, "output z is no value of the graph"),
+        ({"shardings": {"z": ""}}, "sharding z is no value of the graph"),
+        ({"output_shardings": {2: ""}}, "there is no output 2 among 2"),
+        ({"inputs": [Value("x", (8, 16)), Value("x", (1,))]}, "two values are named x"),
+        ({"inputs": [Value("x", (8, 16))]}, "application 0, matmul, uses w before it is made"),
+        ({"inputs": [Value("x", (8, -1)), Value("w", (1,))]}, "dimension 1 has the negative size"),
+        (
+            {"applications": [Application("matmul", ("x", "w"), ("x",))]},
+            "two values are named x",
+        ),
+        (
+            {"applications": [Application("matmull", ("x",), ("y",))]},
+            "there is no operator matmull",
+        ),
+        (
+            {"applications": [Application("halves", ("x",), ("y",))]},
+            "application 0, halves, names 1 results and makes 2",
+        ),
+        (
+            {"applications": [Application("matmul", ("w", "x"), ("y",))]},
+            "dimension 0 of operand 1 has size 8, and 'k' has size 4 elsewhere",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, message):
+    with pytest.raises(WeftError) as caught:
+        program(**changes)
+    assert str(caught.value).startswith(message)
+
+
+def edited(*path, value):
+    data = json.loads(to_json(program()))
+    spot = data
+    for key in path[:-1]:
+        spot = spot[key]
+    spot[path[-1]] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "this is no JSON"),
+        ("[" * 100_000, "this is no JSON"),
+        ("[]", "the graph: expected an object, got []"),
+        ("{}", "weft: expected the version 1, got None"),
+        (edited("weft", value=2), "weft: expected the version 1, got 2"),
+        (edited("code", value="import os"), "code: there is no such field"),
+        (edited("inputs", 0, "shape", 1, value=-3), "inputs[0].shape[1]: expected a size from 0"),
+        (
+            edited("inputs", 0, "shape", 1, value=2**60),
+            "inputs[0].shape[1]: expected a size from 0",
+        ),
+        (edited("inputs", 0, "shape", value="8"), "inputs[0].shape: expected a list of at most"),
+        (
+            edited("inputs", 0, "dtype", value="float31"),
+            "inputs[0].dtype: expected one of the dtyp",
+        ),
+        (edited("inputs", 0, "name", value=3), "inputs[0].name: expected a text, got 3"),
+        (
+            edited("applications", 0, "operator", value=None),
+            "applications[0].operator: expected a t",
+        ),
+        (
+            edited("applications", 0, "operands", 1, value="q"),
+            "application 0, matmul, uses q before",
+        ),
+        (
+            edited("applications", 1, "attributes", value={"a": {"b": 1}}),
+            "applications[1].attributes.a: expected a number, a text, a flag or a list",
+        ),
+        (
+            edited("output_shardings", value={"one": "x"}),
+            "output_shardings.one: expected the number",
+        ),
+    ],
+)
+def test_malformed_json_names_the_field(text, message):
+    with pytest.raises(WeftError) as caught:
+        from_json(text, OPERATORS)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_user_adds_an_operator_in_a_line():
+    library = Library()
+    library.add(Operator("stencil", "b y+u -> b y  sum: u"))
+    with pytest.raises(WeftError, match="there is an operator stencil already"):
+        library.add(Operator("stencil", "n -> n"))
+    with pytest.raises(WeftError) as caught:
+        library.find("stensil")
+    assert caught.value.__notes__ == ["hint: did you mean stencil?"]
+
+
+def test_an_operator_says_where_it_was_applied():
+    with pytest.raises(WeftError) as caught:
+        OPERATORS.find("matmul").sign([(8, 16), (8, 4)])
+    assert caught.value.__notes__ == ["while applying matmul to [8, 16], [8, 4]"]

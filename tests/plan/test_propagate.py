@@ -1,0 +1,87 @@
+"""`propagate` on graphs: specs, placements, partial results and reasons."""
+
+import pytest
+
+from weft import WeftError
+from weft.lang import Application, Graph, Library, Operator, Value
+from weft.plan import propagate
+
+OPERATORS = Library()
+for operator in (
+    Operator("matmul", "m k, k n -> m n  sum: k"),
+    Operator("tanh", "m n -> m n", passes="both"),
+    Operator("add", "m n, m n -> m n", passes="both"),
+):
+    OPERATORS.add(operator)
+
+
+def mlp(**shardings):
+    """y = tanh(x w1) w2: Megatron's column-then-row split is two annotations."""
+    return Graph(
+        inputs=[Value("x", (8, 16)), Value("w1", (16, 64)), Value("w2", (64, 16))],
+        applications=[
+            Application("matmul", ("x", "w1"), ("h",)),
+            Application("tanh", ("h",), ("a",)),
+            Application("matmul", ("a", "w2"), ("y",)),
+            Application("add", ("y", "x"), ("z",)),
+        ],
+        outputs=["z"],
+        meshes=['@m = <["dp"=2, "tp"=4]>'],
+        shardings=shardings,
+        operators=OPERATORS,
+    )
+
+
+def test_megatron_from_two_annotations():
+    found = propagate(mlp(x='<@m, [{"dp"}, {}]>', w1='<@m, [{}, {"tp"}]>'))
+    assert {name: str(spec) for name, spec in found.specs.items()} == {
+        "x": '<@m, [{"dp"}, {}]>',
+        "w1": '<@m, [{}, {"tp"}]>',
+        "w2": '<@m, [{"tp", ?}, {?}]>',
+        "h": '<@m, [{"dp", ?}, {"tp", ?}]>',
+        "a": '<@m, [{"dp", ?}, {"tp", ?}]>',
+        "y": '<@m, [{"dp", ?}, {?}]>',
+        "z": '<@m, [{"dp", ?}, {?}]>',
+    }
+    assert dict(found.placements[2]) == {"m": ("dp",), "n": (), "k": ("tp",)}
+    assert dict(found.partials) == {"y": {"tp": "sum"}}
+    assert str(found.output_specs[0]) == '<@m, [{"dp", ?}, {?}]>'
+
+
+def test_reasons_lead_back_to_what_was_written():
+    found = propagate(mlp(x='<@m, [{"dp"}, {}]>', w1='<@m, [{}, {"tp"}]>'))
+    assert found.explain("w2", 0) == [
+        'w2 dimension 0 is cut by "tp"',
+        "  through y = matmul(a, w2) from a dimension 1",
+        "  through a = tanh(h) from h dimension 1",
+        "  through h = matmul(x, w1) from w1 dimension 1",
+        '  as written on w1: <@m, [{}, {"tp"}]>',
+    ]
+    assert found.explain("w2", 1) == ["w2 dimension 1 is not cut"]
+
+
+def test_nothing_is_mutated():
+    graph = mlp(x='<@m, [{"dp"}, {}]>')
+    before = str(graph)
+    assert propagate(graph) == propagate(graph)
+    assert str(graph) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: propagate(mlp(x='<@m, [{"dp"}]>')), "x has rank 2 and its sharding rank 1"),
+        (lambda: propagate(mlp(x='<@m, [{"q"}, {}]>')), 'axis "q" cuts dimension 0, but is not'),
+        (lambda: propagate(mlp(), "bold"), "there is no strategy 'bold'"),
+        (lambda: propagate(mlp()).explain("q", 0), "there is no value q in the graph"),
+        (lambda: propagate(mlp()).explain("x", 2), "x has no dimension 2: its sharding is"),
+        (
+            lambda: propagate(Graph([Value("x", (2,))], [], ["x"])),
+            "propagation needs one mesh and the graph has 0",
+        ),
+    ],
+)
+def test_what_bad_input_gets(call, message):
+    with pytest.raises(WeftError) as caught:
+        call()
+    assert str(caught.value).startswith(message)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from weft import WeftError
+from weft.draw import draw, to_text
 from weft.lang import Application, Graph, Library, Operator, Value
 from weft.lang.serial import from_json, to_json
 
@@ -41,6 +42,17 @@ def test_a_graph_knows_its_values():
     assert graph.values["b"].dtype == "int32"
     assert list(graph.values) == ["x", "w", "y", "a", "b"]
     assert str(graph).endswith("a: float32[8, 4], b: int32[8, 4] = halves(y)\nreturn a, b")
+
+
+def test_a_graph_draws_itself():
+    drawn = to_text(draw(program()))
+    assert "╶╴ matmul ╶─▶" in drawn
+    assert "m k" in drawn
+    assert "sum: k" in drawn
+    chain = [Application("tanh", (f"v{n}",), (f"v{n + 1}",)) for n in range(3000)]
+    long = Graph([Value("v0", (8, 4))], chain, ["v3000"], operators=OPERATORS)
+    assert "… 2988 applications between are not drawn" in to_text(draw(long))
+    assert len(long._repr_html_()) < 20_000
 
 
 def test_json_round_trip():

@@ -1,6 +1,6 @@
 """Rectangles, lines and labels in; text and SVG out. It knows nothing else."""
 
-from weft.draw.drawing import Drawing, Label, Line, Rect, clip
+from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip
 from weft.draw.panels import Patch, draw_blocks, draw_boxes, draw_patches, few
 from weft.draw.scale import Scale, limits
 from weft.draw.show import Drawable, Drawn, draw, say, show, wants_colour
@@ -12,6 +12,7 @@ __all__ = [
     "Drawable",
     "Drawing",
     "Drawn",
+    "Item",
     "Label",
     "Line",
     "Patch",

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.lang.operator import OPERATORS, Library
+from weft.lang.picture import draw_graph
 from weft.lang.signature import Signature
 from weft.values import FrozenMap, Point, as_shape, freeze
 
@@ -43,7 +45,7 @@ class Application(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Graph:
+class Graph(Drawn):
     """A program: its inputs, its applications in order, and which values it returns.
 
     Meshes and shardings are kept in their text form, by name and by value; what they mean is the
@@ -111,6 +113,10 @@ class Graph:
             signatures=tuple(signatures),
             operators=operators,
         )
+
+    def drawing(self) -> Drawing:
+        """The applications, the values they use and make, and their index dimensions."""
+        return draw_graph(self)
 
     def __str__(self) -> str:
         lines = [*self.meshes]

@@ -16,7 +16,7 @@ Attributes: TypeAlias = Mapping[str, Any]
 Sign: TypeAlias = Callable[[Sequence[Point], Attributes], Signature]
 """Makes the signature of an application from the shapes of its operands and its attributes."""
 
-Passes: TypeAlias = Literal["", "forward", "both"]
+Passes: TypeAlias = Literal["", "forward", "backward", "both"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Operator:
     notation: str | Sign
     """The line, or what makes a signature from shapes and attributes."""
     passes: Passes = ""
-    """How propagation goes through it before all others: pointwise operators both ways."""
+    """How propagation goes through it before all others: pointwise operators both ways, slices of
+    a position that is computed forward, broadcasts backward and only after the others."""
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
         """The signature of an application to operands of those shapes."""

@@ -78,7 +78,7 @@ class _Builder:
         return tuple(map(self._dim, rows, shape))
 
     def _dim(self, row: Row, size: int) -> tuple[int, ...]:
-        if row.plain is not None:
+        if row.plain is not None and self.signature.sizes[row.plain] == size:
             return (self.names.index(row.plain),)
         radix = self._mixed_radix(row, size)
         if radix:
@@ -103,6 +103,11 @@ class _Builder:
 
     def _affine(self, row: Row, size: int) -> tuple[int, ...]:
         """The index dimensions that move along this one, the largest first, while there is room."""
+        if len(row.dims) == 1:
+            factor = self.names.index(row.dims[0])
+            self.sizes[factor] = size if row.window == 1 else self.sizes[factor]
+            self.permuted.add(row.dims[0])
+            return (factor,)
         found = []
         for name in sorted(row.dims, key=lambda name: -self.signature.sizes[name]):
             room = min(size, self.signature.sizes[name])

@@ -44,9 +44,10 @@ class Signature:
                 f"{len(shapes)} operands are given and the notation has {len(notation.operands)}: "
                 f"{notation}"
             )
-        known = dict(sizes or {})
+        known: dict[str, int] = {}
         for number, (shape, rows) in enumerate(zip(shapes, notation.operands)):
-            _measure(number, shape, rows, known)
+            _measure(number, shape, rows, known, sizes or {})
+        known |= sizes or {}
         for name in notation.dims:
             if name not in known:
                 raise WeftError(f"the size of '{name}' follows from no operand: {notation}")
@@ -93,8 +94,13 @@ class Signature:
         return f"{self.notation}  {{{sizes}}}"
 
 
-def _measure(number: int, shape: Point, rows: TensorRows, known: dict[str, int]) -> None:
-    """Learn the sizes of the dimensions that stand alone in a row, or find that they disagree."""
+def _measure(
+    number: int, shape: Point, rows: TensorRows, known: dict[str, int], given: Mapping[str, int]
+) -> None:
+    """Learn the sizes of the dimensions that stand alone in a row, or find that they disagree.
+
+    A size that is given need not be that of the operand: a slice reads a part of it.
+    """
     if len(shape) != len(rows):
         raise WeftError(
             f"operand {number} has {len(shape)} dimensions, {list(shape)}, and its notation has "
@@ -102,7 +108,7 @@ def _measure(number: int, shape: Point, rows: TensorRows, known: dict[str, int])
         )
     for dim, (size, row) in enumerate(zip(shape, rows)):
         name = row.plain
-        if name is not None and known.setdefault(name, size) != size:
+        if name is not None and name not in given and known.setdefault(name, size) != size:
             raise WeftError(
                 f"dimension {dim} of operand {number} has size {size}, and '{name}' has size "
                 f"{known[name]} elsewhere"

@@ -23,8 +23,9 @@ Round: TypeAlias = int
 Priorities: TypeAlias = tuple[int, ...]
 """The priority of each dimension of a tensor, 0 first."""
 
-EVERYTHING: Round = 2
-"""The round in which all factors go everywhere; in 0 what passes through, in 1 what is parallel."""
+ROUNDS: tuple[Round, ...] = (0, 1, 2, 3, 4)
+"""What passes through and is used once; what passes through; what is parallel; all, as far as an
+operator lets it; all."""
 
 UNKNOWN = 0
 """The number of no sharding at all."""
@@ -37,8 +38,14 @@ class Node:
     rule: FactorRule
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    passes: Direction = Direction.NONE
+    early: Direction = Direction.NONE
     """Where axes go before all others: through what is pointwise, a reshape or a transpose."""
+    late: Direction = Direction.BOTH
+    """Where they go after that, before they go everywhere: not from a broadcast to its result."""
+    results_first: bool = False
+    """Whether results have their way over operands of the same size, as in pointwise operators."""
+    shared: bool = False
+    """Whether an operand has other uses: then its operators settle it together, a round later."""
 
 
 class Cause(tuple[int, int, int]):
@@ -96,7 +103,7 @@ class Engine:
             self.known.append(sharding)
         return number
 
-    def run(self, rounds: Round = EVERYTHING) -> None:
+    def run(self, rounds: Round = ROUNDS[-1]) -> None:
         """Propagate until nothing changes."""
         self._through_outputs()
         stack = list(reversed(range(len(self.nodes))))
@@ -116,7 +123,8 @@ class Engine:
         node, shardings = self.nodes[number], self.shardings
         values = node.operands + node.results
         before = tuple([shardings[value] for value in values])
-        key = (id(node.rule), node.passes, rounds, *before)
+        how = (node.early, node.late, node.results_first, node.shared)
+        key = (id(node.rule), rounds, *how, *before)
         try:
             after = self._steps[key]
         except KeyError:
@@ -138,7 +146,7 @@ class Engine:
             return None
         allowed = [_direction(node, kind, rounds) for kind in node.rule.kinds]
         known = [self.known[number] for number in before]
-        found = propagate_rule(node.rule, known, self.merge, allowed)
+        found = propagate_rule(node.rule, known, self.merge, allowed, node.results_first)
         after = tuple(old if new is None else self.number(new) for old, new in zip(before, found))
         return None if after == before else after
 
@@ -194,10 +202,12 @@ def _identity(rank: int) -> FactorRule:
 
 
 def _direction(node: Node, kind: Kind, rounds: Round) -> Direction:
-    """Where a factor may go in a round: what passes through, then parallel ones, then all."""
-    if rounds >= EVERYTHING or (rounds == 1 and kind == "parallel"):
+    """Where a factor may go in a round."""
+    if rounds == ROUNDS[-1]:
         return Direction.BOTH
-    return node.passes
+    if rounds == 3 or (rounds == 2 and kind == "parallel"):
+        return node.early | node.late
+    return Direction.NONE if rounds == 0 and node.shared else node.early
 
 
 def propagate_rule(
@@ -205,14 +215,21 @@ def propagate_rule(
     known: Sequence[TensorSharding | None],
     merge: Merge,
     directions: Sequence[Direction],
+    results_first: bool = False,
 ) -> list[TensorSharding | None]:
-    """The new shardings of the tensors of one operator; None where nothing changes."""
+    """The new shardings of the tensors of one operator; None where nothing changes.
+
+    Where tensors of one size disagree, the earlier has its way; in a pointwise operator the result.
+    """
     mappings = (*rule.operands, *rule.results)
     tensors = [project(sharding, m, rule.sizes) for sharding, m in zip(known, mappings)]
     replicated: list[Pieces] = [() if s is None else s.replicated for s in known]
-    elements = [prod(rule.sizes[f] for dim in mapping for f in dim) for mapping in mappings]
     split = len(rule.operands)
-    changed = merge(tensors[:split], tensors[split:], replicated, rule.sizes, directions, elements)
+    weights = [
+        (-prod(rule.sizes[f] for dim in mapping for f in dim), results_first and number < split)
+        for number, mapping in enumerate(mappings)
+    ]
+    changed = merge(tensors[:split], tensors[split:], replicated, rule.sizes, directions, weights)
     found: list[TensorSharding | None] = [None] * len(known)
     for number in changed:
         old = known[number]
@@ -226,8 +243,8 @@ MERGES: dict[str, Merge] = {"basic": merge_basic, "aggressive": merge_aggressive
 
 
 def run_by_operator(engine: Engine) -> None:
-    """Propagate in rounds: what passes through, then parallel factors, then everything, twice."""
-    for rounds in (0, 1, EVERYTHING, EVERYTHING):
+    """Propagate in rounds: what passes through first, what must be combined last."""
+    for rounds in ROUNDS:
         engine.run(rounds)
 
 

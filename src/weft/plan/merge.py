@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 from math import gcd
+from typing import TypeAlias
 
 from weft.plan.axes import Piece, Pieces, contains, is_prefix, is_strict_prefix, without
 from weft.plan.factors import Factors, FactorSharding
+
+Weight: TypeAlias = tuple[int, bool]
+"""How much a tensor's word counts, less being more: the negative of its size, and a tie-break."""
 
 
 class Direction(IntFlag):
@@ -110,7 +114,7 @@ def merge_basic(
     replicated: Sequence[Pieces],
     sizes: tuple[int, ...],
     directions: Sequence[Direction],
-    elements: Sequence[int],
+    weights: Sequence[Weight],
 ) -> set[int]:
     """Give every factor the axes that no tensor objects to; say which tensors changed."""
     tensors = [*operands, *results]
@@ -149,12 +153,12 @@ def merge_aggressive(
     replicated: Sequence[Pieces],
     sizes: tuple[int, ...],
     directions: Sequence[Direction],
-    elements: Sequence[int],
+    weights: Sequence[Weight],
 ) -> set[int]:
     """Give every tensor what it can take by itself; say which tensors changed.
 
-    Where two factors of a tensor want the same axis, the one that has it from the larger tensor
-    wins, then the one that has it from the earlier.
+    Where two factors of a tensor want the same axis, the one that has it from the tensor of lower
+    weight wins, then the one that has it from the earlier.
     """
     tensors = [*operands, *results]
     suggested = [
@@ -162,13 +166,12 @@ def merge_aggressive(
         for factor, direction in enumerate(directions)
     ]
 
-    def origin(factor: int) -> tuple[int, int, int]:
-        sources = [
-            (-elements[number], number)
+    def origin(factor: int) -> tuple[Weight, int, int]:
+        return min(
+            (weights[number], number, factor)
             for number, tensor in enumerate(tensors)
             if factor in tensor and _starts(tensor[factor].axes, suggested[factor])
-        ]
-        return (*min(sources, default=(0, len(tensors))), factor)
+        )
 
     order = sorted((f for f, axes in enumerate(suggested) if axes), key=origin)
     changed: set[int] = set()

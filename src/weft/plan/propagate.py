@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -17,7 +18,13 @@ from weft.values import FrozenMap
 
 Strategy: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]
 
-PASSES = {"": Direction.NONE, "forward": Direction.FORWARD, "both": Direction.BOTH}
+PASSES = {
+    "": (Direction.NONE, Direction.BOTH),
+    "forward": (Direction.FORWARD, Direction.BOTH),
+    "backward": (Direction.NONE, Direction.BACKWARD),
+    "both": (Direction.BOTH, Direction.BOTH),
+}
+"""Where axes go through an operator before all others, and where after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,9 @@ class _Run:
         self.graph, self.strategy = graph, strategy
         self.mesh = _only_mesh(graph)
         self.numbers = {name: number for number, name in enumerate(graph.values)}
+        self.uses = Counter(graph.outputs)
+        for application in graph.applications:
+            self.uses.update(application.operands)
         self.given = {name: self._parse(name, text) for name, text in graph.shardings.items()}
         self.wanted = {
             place: self._parse(graph.outputs[place], text)
@@ -172,11 +182,16 @@ class _Run:
         )
 
     def _node(self, application: Application, number: int) -> Node:
+        passes = self.graph.operators.find(application.operator).passes
+        early, late = PASSES[passes]
         return Node(
             factor_rule(self.graph.signatures[number]),
             tuple(self.numbers[name] for name in application.operands),
             tuple(self.numbers[name] for name in application.results),
-            PASSES[self.graph.operators.find(application.operator).passes],
+            early,
+            late,
+            passes == "both",
+            any(self.uses[name] > 1 for name in application.operands),
         )
 
     def _parse(self, name: str, text: str) -> ShardingSpec:

@@ -1,0 +1,1 @@
+"""Programs of others, read into graphs; each module needs the library whose programs it reads."""

@@ -1,0 +1,169 @@
+"""A StableHLO module read through jaxlib: its meshes, its functions, their operations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jax.interpreters.mlir import make_ir_context
+from jaxlib.mlir import ir
+
+from weft.errors import WeftError
+from weft.interop.attributes import Decoder, mesh_text
+from weft.interop.completion import completed
+from weft.interop.records import Function, Module, Operation
+from weft.lang import Value
+from weft.values import Point
+
+_PREFIXES = ("stablehlo", "chlo", "sdy", "mhlo")
+_PLACE = re.compile(r'"-":(\d+):(\d+)')
+"""A place in the text itself, not in the program that it was made of."""
+
+_RESULT_SHARDINGS = ("sharding", "out_sharding", "out_shardings")
+"""The attributes of operations of `sdy` that say how their results lie."""
+
+
+def parse(text: str) -> Module:
+    """Read the text of a module."""
+    context = make_ir_context()
+    context.allow_unregistered_dialects = True
+    try:
+        module = ir.Module.parse(text, context)
+    except ir.MLIRError as error:
+        raise _refusal(error, text) from None
+    return _Reader(module).module()
+
+
+def _refusal(error: Any, text: str) -> WeftError:
+    """MLIR's first complaint, with the line that it is about."""
+    found = error.error_diagnostics[0]
+    place = _PLACE.search(str(found.location))
+    if place is None:
+        return WeftError(f"{found.message}, at {found.location}")
+    line, column = map(int, place.groups())
+    refusal = WeftError(f"line {line}, column {column}: {found.message}")
+    for quoted in text.splitlines()[line - 1 : line]:
+        refusal.add_note(quoted[:200])
+    return refusal
+
+
+class _Reader:
+    def __init__(self, module: Any) -> None:
+        operations = [op.operation for op in module.body.operations]
+        self.decoder = Decoder()
+        self.mesh_ops = [op for op in operations if op.name == "sdy.mesh"]
+        self.function_ops = {
+            op.attributes["sym_name"].value: op for op in operations if _is_function(op)
+        }
+
+    def module(self) -> Module:
+        main = self._main()
+        functions: dict[str, Function] = {}
+        pending = [main]
+        while pending:
+            name = pending.pop()
+            if name not in functions:
+                functions[name] = self._function(self.function_ops[name])
+                pending += [op.callee for op in functions[name].body if op.callee]
+        meshes = [
+            mesh_text(op.attributes["sym_name"].value, op.attributes["mesh"])
+            for op in self.mesh_ops
+        ]
+        return Module((*meshes, *self.decoder.mesh_texts()), functions, main)
+
+    def _main(self) -> str:
+        """`main`, or else the first function that is not private, or else the first."""
+        if not self.function_ops:
+            raise WeftError("the module has no function with a body of one block")
+        public = [
+            name
+            for name, op in self.function_ops.items()
+            if "sym_visibility" not in op.attributes
+            or op.attributes["sym_visibility"].value == "public"
+        ]
+        return "main" if "main" in self.function_ops else [*public, *self.function_ops][0]
+
+    def _function(self, op: Any) -> Function:
+        state = ir.AsmState(op)
+        block = op.regions[0].blocks[0]
+        *body, last = (inner.operation for inner in block.operations)
+        return Function(
+            tuple(self._value(value, state) for value in block.arguments),
+            self._interface(op, "arg_attrs", len(block.arguments)),
+            tuple(self._operation(inner, state) for inner in body),
+            tuple(_names(last.operands, state)),
+            self._interface(op, "res_attrs", len(last.operands)),
+        )
+
+    def _interface(self, op: Any, which: str, count: int) -> tuple[str, ...]:
+        """The shardings of a function's arguments or results."""
+        if which not in op.attributes:
+            return ("",) * count
+        return tuple(
+            self.decoder.value(said["sdy.sharding"]) if "sdy.sharding" in said else ""
+            for said in op.attributes[which]
+        )
+
+    def _value(self, value: Any, state: Any) -> Value:
+        return Value(value.get_name(state)[1:], *self.decoder.type(value.type))
+
+    def _operation(self, op: Any, state: Any) -> Operation:
+        dialect, _, name = op.name.partition(".")
+        results = tuple(self._value(value, state) for value in op.results)
+        attributes = {
+            key: self.decoder.value(op.attributes[key])
+            for key in op.attributes
+            if (name, key) != ("constant", "value")
+        }
+        callee = attributes.get({"call": "callee", "composite": "decomposition"}.get(name, ""), "")
+        shapes = tuple(self.decoder.type(value.type)[0] for value in op.operands)
+        named = name if dialect in _PREFIXES else op.name
+        return Operation(
+            named,
+            tuple(_names(op.operands, state)),
+            shapes,
+            self._captured(op, state) if len(op.regions) else {},
+            results,
+            completed(op, named, attributes, shapes, results),
+            _result_shardings(dialect, attributes),
+            callee if callee in self.function_ops else "",
+        )
+
+    def _captured(self, op: Any, state: Any) -> dict[str, Point]:
+        """What the regions use and do not make; a name inside never hides one outside."""
+        inside, used = set[str](), dict[str, Any]()
+        for block in _blocks(op):
+            inside.update(_names(block.arguments, state))
+            for inner in block.operations:
+                inside.update(_names(inner.operation.results, state))
+                used.update(zip(_names(inner.operation.operands, state), inner.operation.operands))
+        return {
+            name: self.decoder.type(value.type)[0]
+            for name, value in used.items()
+            if name not in inside
+        }
+
+
+def _is_function(op: Any) -> bool:
+    return op.name == "func.func" and len(op.regions[0].blocks) == 1
+
+
+def _names(values: Iterable[Any], state: Any) -> Iterator[str]:
+    return (value.get_name(state)[1:] for value in values)
+
+
+def _blocks(op: Any) -> Iterator[Any]:
+    """The blocks inside, at any depth."""
+    for region in op.regions:
+        for block in region.blocks:
+            yield block
+            for inner in block.operations:
+                yield from _blocks(inner.operation)
+
+
+def _result_shardings(dialect: str, attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    found = attributes.get("sdy.sharding", ())
+    if dialect == "sdy":
+        found = next((attributes[key] for key in _RESULT_SHARDINGS if key in attributes), found)
+    return (found,) if isinstance(found, str) else found

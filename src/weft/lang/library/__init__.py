@@ -1,0 +1,14 @@
+"""The operators that Weft ships, one module for each theme: importing this fills `OPERATORS`."""
+
+from weft.lang.library import (
+    collective,
+    contract,
+    index,
+    linalg,
+    pointwise,
+    reduce,
+    shape,
+    window,
+)
+
+__all__ = ["collective", "contract", "index", "linalg", "pointwise", "reduce", "shape", "window"]

@@ -6,10 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import layout
+from benchmarks import layout, propagation
 from benchmarks.row import Row
 
-BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {"layout": layout.run}
+BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
+    "layout": layout.run,
+    "propagation": propagation.run,
+}
 """Each takes the seconds it may spend on one row."""
 
 

@@ -28,7 +28,7 @@ class Row:
     """The part of the physical limit reached, where there is one."""
 
     @classmethod
-    def against(  # noqa: PLR0917 - the columns of the row, in their order
+    def against(
         cls,
         name: str,
         weft: float,

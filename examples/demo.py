@@ -7,12 +7,25 @@ from __future__ import annotations
 
 import time
 
-from weft import DeviceMesh, DimSpec, Lifting, Projection, ShardingSpec, ZRange, cover, show
+import weft.lang.library  # noqa: F401 - the operators
+from weft import (
+    DeviceMesh,
+    DimSpec,
+    Graph,
+    Lifting,
+    Projection,
+    ShardingSpec,
+    ZRange,
+    cover,
+    propagate,
+    show,
+)
+from weft.lang import Application, Value
 
 
 def main() -> None:
     """Run every part; each prints a picture and what was checked."""
-    for part in (devices, ciphertexts, halos, files, a_million_cells):
+    for part in (devices, ciphertexts, halos, files, a_million_cells, a_network):
         print(f"\n— {(part.__doc__ or '').splitlines()[0]}\n")
         part()
     print("\nAll checks passed.")
@@ -98,6 +111,29 @@ def a_million_cells() -> None:
     check(
         "it holds the point that it should", spec.block_of((10**6, 10**6), box.start) == (511, 770)
     )
+
+
+def a_network() -> None:
+    """Two annotations on a network of two layers; the rest follows."""
+    network = Graph(
+        inputs=[Value("x", (64, 512)), Value("w1", (512, 2048)), Value("w2", (2048, 512))],
+        applications=[
+            Application("matmul", ("x", "w1"), ("h",)),
+            Application("tanh", ("h",), ("a",)),
+            Application("matmul", ("a", "w2"), ("y",)),
+            Application("add", ("y", "x"), ("z",)),
+        ],
+        outputs=["z"],
+        meshes=['@m = <["dp"=2, "tp"=4]>'],
+        shardings={"x": '<@m, [{"dp"}, {}]>', "w1": '<@m, [{}, {"tp"}]>'},
+    )
+    found = propagate(network)
+    print(found)
+    print("\nwhy is w2 cut?")
+    print(*found.explain("w2", 0), sep="\n")
+    print()
+    check("w2 is cut by rows, as Megatron does", str(found.specs["w2"]).startswith('<@m, [{"tp"'))
+    check("y is left a partial sum over tp", dict(found.partials["y"]) == {"tp": "sum"})
 
 
 if __name__ == "__main__":

@@ -640,6 +640,28 @@ def test_scatter(drawn, monoid):
     check(Case("scatter", [shape, indices, made], attributes, text, f"({body})", types))
 
 
+def rule_of(name, *shapes, **attributes):
+    return factor_rule(OPERATORS.find(name).sign(shapes, attributes))
+
+
+def test_operators_of_our_own_have_the_rules_of_what_they_stand_for():
+    dims = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (1,)}
+    dims |= {"lhs_batching_dimensions": (0,), "rhs_batching_dimensions": (0,)}
+    ours = rule_of("matmul", (2, 8, 16), (2, 16, 4))
+    theirs = rule_of("dot_general", (2, 8, 16), (2, 16, 4), **dims)
+    assert ours[1:] == theirs[1:], "all but the names"
+    assert str(rule_of("linear", (8, 16), (16, 4), (4,))) == (
+        "([m, k], [k, n], [n]) -> ([m, n]) {m=8, n=4, k=16} reduced={k}"
+    )
+    assert rule_of("sharding_constraint", (8, 4)) == rule_of("tanh", (8, 4))
+
+
+def test_what_is_made_of_nothing_has_no_rule_but_its_shape():
+    """Shardy has no rule for these; ours shares no factor with anything."""
+    for name in ("constant", "iota"):
+        assert rule_of(name, result_shape=(8, 4)).operands == ()
+
+
 def test_every_operator_is_compared():
     """The library has no operator that this file does not name."""
     text = Path(__file__).read_text(encoding="utf-8")

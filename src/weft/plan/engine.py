@@ -42,8 +42,8 @@ class Node:
     """Where axes go before all others: through what is pointwise, a reshape or a transpose."""
     late: Direction = Direction.BOTH
     """Where they go after that, before they go everywhere: not from a broadcast to its result."""
-    results_first: bool = False
-    """Whether results have their way over operands of the same size, as in pointwise operators."""
+    is_pointwise: bool = False
+    """Whether its tensors are all alike: then an operand takes no axis that the result does not."""
     shared: bool = False
     """Whether an operand has other uses: then its operators settle it together, a round later."""
 
@@ -123,7 +123,7 @@ class Engine:
         node, shardings = self.nodes[number], self.shardings
         values = node.operands + node.results
         before = tuple([shardings[value] for value in values])
-        how = (node.early, node.late, node.results_first, node.shared)
+        how = (node.early, node.late, node.is_pointwise, node.shared)
         key = (id(node.rule), rounds, *how, *before)
         try:
             after = self._steps[key]
@@ -146,7 +146,7 @@ class Engine:
             return None
         allowed = [_direction(node, kind, rounds) for kind in node.rule.kinds]
         known = [self.known[number] for number in before]
-        found = propagate_rule(node.rule, known, self.merge, allowed, node.results_first)
+        found = propagate_rule(node.rule, known, self.merge, allowed, node.is_pointwise)
         after = tuple(old if new is None else self.number(new) for old, new in zip(before, found))
         return None if after == before else after
 
@@ -215,21 +215,16 @@ def propagate_rule(
     known: Sequence[TensorSharding | None],
     merge: Merge,
     directions: Sequence[Direction],
-    results_first: bool = False,
+    is_pointwise: bool = False,
 ) -> list[TensorSharding | None]:
-    """The new shardings of the tensors of one operator; None where nothing changes.
-
-    Where tensors of one size disagree, the earlier has its way; in a pointwise operator the result.
-    """
+    """The new shardings of the tensors of one operator; None where nothing changes."""
     mappings = (*rule.operands, *rule.results)
     tensors = [project(sharding, m, rule.sizes) for sharding, m in zip(known, mappings)]
     replicated: list[Pieces] = [() if s is None else s.replicated for s in known]
     split = len(rule.operands)
-    weights = [
-        (-prod(rule.sizes[f] for dim in mapping for f in dim), results_first and number < split)
-        for number, mapping in enumerate(mappings)
-    ]
-    changed = merge(tensors[:split], tensors[split:], replicated, rule.sizes, directions, weights)
+    elements = [prod(rule.sizes[f] for dim in mapping for f in dim) for mapping in mappings]
+    operands, results = tensors[:split], tensors[split:]
+    changed = merge(operands, results, replicated, rule.sizes, directions, elements, is_pointwise)
     found: list[TensorSharding | None] = [None] * len(known)
     for number in changed:
         old = known[number]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntFlag
-from math import gcd
-from typing import TypeAlias
+from math import gcd, prod
 
 from weft.plan.axes import Piece, Pieces, contains, is_prefix, is_strict_prefix, without
 from weft.plan.factors import Factors, FactorSharding
-
-Weight: TypeAlias = tuple[int, bool]
-"""How much a tensor's word counts, less being more: the negative of its size, and a tie-break."""
 
 
 class Direction(IntFlag):
@@ -114,7 +110,8 @@ def merge_basic(
     replicated: Sequence[Pieces],
     sizes: tuple[int, ...],
     directions: Sequence[Direction],
-    weights: Sequence[Weight],
+    elements: Sequence[int],
+    is_pointwise: bool,
 ) -> set[int]:
     """Give every factor the axes that no tensor objects to; say which tensors changed."""
     tensors = [*operands, *results]
@@ -153,12 +150,14 @@ def merge_aggressive(
     replicated: Sequence[Pieces],
     sizes: tuple[int, ...],
     directions: Sequence[Direction],
-    weights: Sequence[Weight],
+    elements: Sequence[int],
+    is_pointwise: bool,
 ) -> set[int]:
     """Give every tensor what it can take by itself; say which tensors changed.
 
-    Where two factors of a tensor want the same axis, the one that has it from the tensor of lower
-    weight wins, then the one that has it from the earlier.
+    Where two factors of a tensor want the same axis, the one that has it from the larger tensor
+    wins, then the one that has it from the earlier. In a pointwise operator more cells win before
+    that, and an operand takes no axis that the result does not.
     """
     tensors = [*operands, *results]
     suggested = [
@@ -166,32 +165,48 @@ def merge_aggressive(
         for factor, direction in enumerate(directions)
     ]
 
-    def origin(factor: int) -> tuple[Weight, int, int]:
+    def origin(factor: int) -> tuple[int, int, int, int]:
+        cells = prod(size for _, _, size in suggested[factor]) if is_pointwise else 0
         return min(
-            (weights[number], number, factor)
+            (-elements[number], -cells, number, factor)
             for number, tensor in enumerate(tensors)
             if factor in tensor and _starts(tensor[factor].axes, suggested[factor])
         )
 
     order = sorted((f for f, axes in enumerate(suggested) if axes), key=origin)
     changed: set[int] = set()
-    for number, (tensor, kept) in enumerate(zip(tensors, replicated)):
+    numbers = list(range(len(tensors)))
+    if is_pointwise:
+        numbers = [*numbers[len(operands) :], *numbers[: len(operands)]]
+    for number in numbers:
+        if is_pointwise and number < len(operands):
+            suggested = [_within(axes, results, f) for f, axes in enumerate(suggested)]
         for factor in order:
-            if factor not in tensor:
-                continue
-
-            def allowed(
-                piece: Piece,
-                before: int,
-                tensor: Factors = tensor,
-                factor: int = factor,
-                kept: Pieces = kept,
-            ) -> Piece | None:
-                free = across(piece, tensor, factor)
-                return free and within(free, tensor[factor], kept, before, sizes[factor])
-
-            axes = truncate(suggested[factor], allowed)
-            if is_strict_prefix(tensor[factor].axes, axes):
-                tensor[factor].axes = axes
+            if factor in tensors[number] and _grow(
+                tensors[number], factor, suggested[factor], replicated[number], sizes[factor]
+            ):
                 changed.add(number)
     return changed
+
+
+def _grow(tensor: Factors, factor: int, axes: Pieces, replicated: Pieces, size: int) -> bool:
+    """Give a factor of a tensor as many of the axes as it can take; say whether it has more now."""
+
+    def allowed(piece: Piece, before: int) -> Piece | None:
+        free = across(piece, tensor, factor)
+        return free and within(free, tensor[factor], replicated, before, size)
+
+    found = truncate(axes, allowed)
+    grows = is_strict_prefix(tensor[factor].axes, found)
+    if grows:
+        tensor[factor].axes = found
+    return grows
+
+
+def _within(axes: Pieces, results: Sequence[Factors], factor: int) -> Pieces:
+    """The axes as far as the results have them."""
+    for result in results:
+        if factor in result:
+            held = result[factor].axes
+            axes = axes if _starts(held, axes) else held if _starts(axes, held) else ()
+    return axes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from weft.errors import WeftError
-from weft.lang import Application, Graph, factor_rule
+from weft.lang import Application, FactorRule, Graph, factor_rule
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec, SubAxis
 from weft.plan.axes import Piece, Pieces, without
 from weft.plan.engine import Engine, Node, run_by_operator, run_by_user
@@ -80,7 +80,9 @@ class Propagation:
                 break
             number, value, dim = cause
             application = self.graph.applications[number]
-            yield f"  through {application} from {value} dimension {dim}"
+            operands, results = ", ".join(application.operands), ", ".join(application.results)
+            applied = f"{results} = {application.operator}({operands})"
+            yield f"  through {applied} from {value} dimension {dim}"
         written = self.graph.shardings.get(value, "an output")
         yield f"  as written on {value}: {written}"
 
@@ -133,6 +135,8 @@ class _Run:
         self.graph, self.strategy = graph, strategy
         self.mesh = _only_mesh(graph)
         self.numbers = {name: number for number, name in enumerate(graph.values)}
+        self.specs: dict[tuple[int, int], ShardingSpec] = {}
+        self.placements: dict[tuple[int, ...], Mapping[str, tuple[Axis, ...]]] = {}
         self.uses = Counter(graph.outputs)
         for application in graph.applications:
             self.uses.update(application.operands)
@@ -154,11 +158,11 @@ class _Run:
             engine.run()
         names = list(graph.values)
         specs = {
-            name: self._spec(engine.known[number], len(graph.values[name].shape))
+            name: self._spec(engine, number, len(graph.values[name].shape))
             for name, number in zip(names, engine.shardings)
         }
         outputs = tuple(
-            self._spec(engine.known[number], len(graph.values[name].shape))
+            self._spec(engine, number, len(graph.values[name].shape))
             for name, number in zip(graph.outputs, engine.output_shardings)
         )
         causes = {
@@ -224,7 +228,13 @@ class _Run:
         name = self.mesh.axis_names[position]
         return name if size == self.mesh.shape[position] else SubAxis(name, before, size)
 
-    def _spec(self, sharding: TensorSharding | None, rank: int) -> ShardingSpec:
+    def _spec(self, engine: Engine, number: int, rank: int) -> ShardingSpec:
+        """The spec of a numbered sharding, made once."""
+        if (number, rank) not in self.specs:
+            self.specs[number, rank] = self._made(engine.known[number], rank)
+        return self.specs[number, rank]
+
+    def _made(self, sharding: TensorSharding | None, rank: int) -> ShardingSpec:
         found = TensorSharding.free(rank) if sharding is None else sharding
         dims = (
             DimSpec(map(self._axis, pieces), opened)
@@ -234,12 +244,21 @@ class _Run:
         return ShardingSpec(self.mesh, dims, map(self._axis, found.replicated), parts)
 
     def _placement(self, node: Node, engine: Engine) -> Mapping[str, tuple[Axis, ...]]:
+        """The placement of an application, made once for each rule and shardings."""
+        numbers = [engine.shardings[value] for value in node.operands + node.results]
+        key = (id(node.rule), *numbers)
+        if key not in self.placements:
+            known = [engine.known[number] for number in numbers]
+            self.placements[key] = self._agreed(node.rule, known)
+        return self.placements[key]
+
+    def _agreed(
+        self, rule: FactorRule, known: Sequence[TensorSharding | None]
+    ) -> Mapping[str, tuple[Axis, ...]]:
         """The axes of each index dimension on which the tensors agree, each axis used once."""
-        rule = node.rule
-        mappings, values = rule.operands + rule.results, node.operands + node.results
         tensors: list[Factors] = [
-            project(engine.known[engine.shardings[value]], mapping, rule.sizes)
-            for value, mapping in zip(values, mappings)
+            project(sharding, mapping, rule.sizes)
+            for sharding, mapping in zip(known, rule.operands + rule.results)
         ]
         split, used = len(rule.operands), tuple[Piece, ...]()
         placement: dict[str, tuple[Axis, ...]] = {}

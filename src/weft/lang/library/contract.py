@@ -56,5 +56,17 @@ def sign_dot(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     return sign_dot_general(shapes, contracting)
 
 
+def sign_matmul(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """Matrices, or batches of them alike.
+
+    >>> print(sign_matmul([(2, 8, 16), (2, 16, 4)], {}).notation)
+    b0 m k, b0 k n -> b0 m n  sum: k
+    """
+    batch = " ".join(f"b{number}" for number in range(len(shapes[0]) - 2))
+    return Signature.of(f"{batch} m k, {batch} k n -> {batch} m n  sum: k", shapes)
+
+
+OPERATORS.add(Operator("matmul", sign_matmul))
+OPERATORS.add(Operator("linear", "m k, k n, + n -> m n  sum: k"))
 OPERATORS.add(Operator("dot_general", sign_dot_general))
 OPERATORS.add(Operator("dot", sign_dot))

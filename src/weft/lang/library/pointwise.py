@@ -44,5 +44,6 @@ def sign_with_scalars(shapes: Sequence[Point], attributes: Attributes) -> Signat
 
 for _name in POINTWISE:
     OPERATORS.add(Operator(_name, sign_pointwise, passes="both"))
+OPERATORS.add(Operator("sharding_constraint", sign_pointwise, passes="both"))
 for _name in ("select", "clamp"):
     OPERATORS.add(Operator(_name, sign_with_scalars, passes="both"))

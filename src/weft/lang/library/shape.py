@@ -31,6 +31,17 @@ def sign_broadcast_in_dim(shapes: Sequence[Point], attributes: Attributes) -> Si
     return Signature(Notation([operand], [dims]), shapes, sizes)
 
 
+def sign_made(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """A result that is made of nothing.
+
+    >>> print(sign_made([], {"result_shape": (8, 3)}))
+     -> i0 i1  {i0=8, i1=3}
+    """
+    result = attributes["result_shape"]
+    sizes = {f"i{dim}": size for dim, size in enumerate(result)}
+    return Signature(Notation([], [numbered("i", len(result))]), shapes, sizes)
+
+
 def sign_transpose(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """The same dimensions in another order."""
     dims = numbered("i", len(shapes[0]))
@@ -221,6 +232,8 @@ OPERATORS.add(Operator("reshape", sign_reshape, passes="both"))
 OPERATORS.add(Operator("transpose", sign_transpose, passes="both"))
 OPERATORS.add(Operator("dynamic_slice", sign_dynamic_slice, passes="forward"))
 OPERATORS.add(Operator("dynamic_update_slice", sign_dynamic_update_slice, passes="forward"))
+OPERATORS.add(Operator("constant", sign_made))
+OPERATORS.add(Operator("iota", sign_made))
 OPERATORS.add(Operator("broadcast_in_dim", sign_broadcast_in_dim, passes="backward"))
 OPERATORS.add(Operator("reverse", sign_reverse))
 OPERATORS.add(Operator("slice", sign_slice))

@@ -16,9 +16,9 @@ from typing import TypeAlias
 from weft.lang.rule import FactorRule, Kind
 from weft.plan.axes import Piece, Pieces
 from weft.plan.factors import TensorSharding, lift, project
-from weft.plan.merge import Direction, merge_aggressive, merge_basic
+from weft.plan.merge import Claims, Direction, merge_aggressive, merge_basic
 
-Merge: TypeAlias = Callable[..., set[int]]
+Merge: TypeAlias = Callable[[Claims], set[int]]
 Round: TypeAlias = int
 Priorities: TypeAlias = tuple[int, ...]
 """The priority of each dimension of a tensor, 0 first."""
@@ -223,8 +223,17 @@ def propagate_rule(
     replicated: list[Pieces] = [() if s is None else s.replicated for s in known]
     split = len(rule.operands)
     elements = [prod(rule.sizes[f] for dim in mapping for f in dim) for mapping in mappings]
-    operands, results = tensors[:split], tensors[split:]
-    changed = merge(operands, results, replicated, rule.sizes, directions, elements, is_pointwise)
+    changed = merge(
+        Claims(
+            tensors[:split],
+            tensors[split:],
+            replicated,
+            elements,
+            rule.sizes,
+            directions,
+            is_pointwise,
+        )
+    )
     found: list[TensorSharding | None] = [None] * len(known)
     for number in changed:
         old = known[number]

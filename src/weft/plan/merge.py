@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 from math import gcd, prod
+from typing import NamedTuple
 
 from weft.plan.axes import Piece, Pieces, contains, is_prefix, is_strict_prefix, without
 from weft.plan.factors import Factors, FactorSharding
@@ -17,6 +18,32 @@ class Direction(IntFlag):
     FORWARD = 1
     BACKWARD = 2
     BOTH = 3
+
+
+class Claims(NamedTuple):
+    """What the tensors of one operator say of its factors, to be merged in place."""
+
+    operands: Sequence[Factors]
+    results: Sequence[Factors]
+    replicated: Sequence[Pieces]
+    """The axes that each tensor keeps free, operands first."""
+    elements: Sequence[int]
+    """How many each tensor has."""
+    sizes: tuple[int, ...]
+    directions: Sequence[Direction]
+    is_pointwise: bool = False
+
+    @property
+    def tensors(self) -> list[Factors]:
+        """The operands, then the results."""
+        return [*self.operands, *self.results]
+
+    def suggested(self, factor: int) -> Pieces:
+        """The axes that the tensors suggest for a factor, conflicts apart."""
+        direction = self.directions[factor]
+        if direction == Direction.NONE:
+            return ()
+        return common_axes(factor, self.operands, self.results, direction)
 
 
 def agree(old: Pieces, new: Pieces, may_grow: bool) -> tuple[Pieces, bool]:
@@ -104,27 +131,17 @@ def across(piece: Piece | None, tensor: Factors, factor: int) -> Piece | None:
     return piece
 
 
-def merge_basic(
-    operands: Sequence[Factors],
-    results: Sequence[Factors],
-    replicated: Sequence[Pieces],
-    sizes: tuple[int, ...],
-    directions: Sequence[Direction],
-    elements: Sequence[int],
-    is_pointwise: bool,
-) -> set[int]:
+def merge_basic(claims: Claims) -> set[int]:
     """Give every factor the axes that no tensor objects to; say which tensors changed."""
-    tensors = [*operands, *results]
+    tensors = claims.tensors
     changed: set[int] = set()
-    for factor, (size, direction) in enumerate(zip(sizes, directions)):
-        if direction == Direction.NONE:
-            continue
+    for factor, size in enumerate(claims.sizes):
 
         def allowed(
             piece: Piece, before: int, factor: int = factor, size: int = size
         ) -> Piece | None:
             found: Piece | None = piece
-            for tensor, kept in zip(tensors, replicated):
+            for tensor, kept in zip(tensors, claims.replicated):
                 found = across(found, tensor, factor)
                 if found is not None and factor in tensor:
                     found = within(found, tensor[factor], kept, before, size)
@@ -132,7 +149,7 @@ def merge_basic(
                     return None
             return found
 
-        axes = truncate(common_axes(factor, operands, results, direction), allowed)
+        axes = truncate(claims.suggested(factor), allowed)
         for number, tensor in enumerate(tensors):
             if factor in tensor and is_strict_prefix(tensor[factor].axes, axes):
                 tensor[factor].axes = axes
@@ -144,31 +161,20 @@ def _starts(axes: Pieces, first: Pieces) -> bool:
     return axes == first or is_strict_prefix(first, axes)
 
 
-def merge_aggressive(
-    operands: Sequence[Factors],
-    results: Sequence[Factors],
-    replicated: Sequence[Pieces],
-    sizes: tuple[int, ...],
-    directions: Sequence[Direction],
-    elements: Sequence[int],
-    is_pointwise: bool,
-) -> set[int]:
+def merge_aggressive(claims: Claims) -> set[int]:
     """Give every tensor what it can take by itself; say which tensors changed.
 
     Where two factors of a tensor want the same axis, the one that has it from the larger tensor
     wins, then the one that has it from the earlier. In a pointwise operator more cells win before
     that, and an operand takes no axis that the result does not.
     """
-    tensors = [*operands, *results]
-    suggested = [
-        () if direction == Direction.NONE else common_axes(factor, operands, results, direction)
-        for factor, direction in enumerate(directions)
-    ]
+    tensors, split = claims.tensors, len(claims.operands)
+    suggested = [claims.suggested(factor) for factor in range(len(claims.sizes))]
 
     def origin(factor: int) -> tuple[int, int, int, int]:
-        cells = prod(size for _, _, size in suggested[factor]) if is_pointwise else 0
+        cells = prod(size for _, _, size in suggested[factor]) if claims.is_pointwise else 0
         return min(
-            (-elements[number], -cells, number, factor)
+            (-claims.elements[number], -cells, number, factor)
             for number, tensor in enumerate(tensors)
             if factor in tensor and _starts(tensor[factor].axes, suggested[factor])
         )
@@ -176,16 +182,17 @@ def merge_aggressive(
     order = sorted((f for f, axes in enumerate(suggested) if axes), key=origin)
     changed: set[int] = set()
     numbers = list(range(len(tensors)))
-    if is_pointwise:
-        numbers = [*numbers[len(operands) :], *numbers[: len(operands)]]
+    if claims.is_pointwise:
+        numbers = numbers[split:] + numbers[:split]
     for number in numbers:
-        if is_pointwise and number < len(operands):
-            suggested = [_within(axes, results, f) for f, axes in enumerate(suggested)]
+        if claims.is_pointwise and number < split:
+            suggested = [_within(axes, claims.results, f) for f, axes in enumerate(suggested)]
+        tensor, kept = tensors[number], claims.replicated[number]
         for factor in order:
-            if factor in tensors[number] and _grow(
-                tensors[number], factor, suggested[factor], replicated[number], sizes[factor]
-            ):
-                changed.add(number)
+            if factor in tensor:
+                axes, size = suggested[factor], claims.sizes[factor]
+                if _grow(tensor, factor, axes, kept, size):
+                    changed.add(number)
     return changed
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 
-from jax._src.interpreters import mlir
+from jax.interpreters import mlir
 from jaxlib.mlir import ir, passmanager
 
 from weft.lang import FactorRule

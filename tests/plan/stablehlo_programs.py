@@ -17,6 +17,7 @@ class Writer:
         self.shapes: list[tuple[int, ...]] = []
         self.lines: list[str] = []
         self.used: set[int] = set()
+        self.scalars: set[int] = set()
         self.inputs = 0
 
     def text(self, operators: int, priorities: bool) -> str:
@@ -60,8 +61,11 @@ class Writer:
         return sharding_text(found, self.mesh, levels)
 
     def any(self, least: int = 0) -> int:
-        fit = [n for n, shape in enumerate(self.shapes) if len(shape) >= least]
-        return self.rng.choice(fit) if fit else -1
+        return self.rng.choice([n for n, s in self.arrays() if len(s) >= least])
+
+    def arrays(self) -> list[tuple[int, tuple[int, ...]]]:
+        """The values but for the constants that some operators need."""
+        return [(n, s) for n, s in enumerate(self.shapes) if n not in self.scalars]
 
     def emit(
         self, operands: list[int], shape: tuple[int, ...], body: str, priorities: bool
@@ -80,7 +84,7 @@ class Writer:
 
     def pointwise(self, p: bool) -> None:
         a = self.any()
-        same = [n for n, shape in enumerate(self.shapes) if shape == self.shapes[a]]
+        same = [n for n, shape in self.arrays() if shape == self.shapes[a]]
         b = self.rng.choice(same)
         name = self.rng.choice(["add", "multiply", "subtract", "maximum"])
         self.emit([a, b], self.shapes[a], f"stablehlo.{name} %v{a}, %v{b} @@: @kind", p)
@@ -160,9 +164,7 @@ class Writer:
         rank = len(self.shapes[a])
         dims = sorted(self.rng.sample(range(rank), self.rng.randint(1, rank)))
         shape = tuple(n for d, n in enumerate(self.shapes[a]) if d not in dims)
-        init = len(self.shapes)
-        self.shapes.append(())
-        self.lines.append(f"  %v{init} = stablehlo.constant dense<0.0> : tensor<f32>")
+        init = self._scalar("f32", "0.0")
         body = (
             f"stablehlo.reduce(%v{a} init: %v{init}) applies stablehlo.add "
             f"across dimensions = {dims} @@: ({self.kind(a)}, tensor<f32>) -> @kind"
@@ -197,8 +199,81 @@ class Writer:
         body = f"stablehlo.reverse %v{a}, dims = [{dim}] @@: @kind"
         self.emit([a], self.shapes[a], body, p)
 
+    def _scalar(self, kind: str, value: str) -> int:
+        n = len(self.shapes)
+        self.shapes.append(())
+        self.scalars.add(n)
+        self.lines.append(f"  %v{n} = stablehlo.constant dense<{value}> : tensor<{kind}>")
+        return n
+
+    def select(self, p: bool) -> None:
+        a = self.any()
+        same = [n for n, shape in self.arrays() if shape == self.shapes[a]]
+        b, flag = self.rng.choice(same), self._scalar("i1", "true")
+        body = f"stablehlo.select %v{flag}, %v{a}, %v{b} @@: tensor<i1>, @kind"
+        self.emit([a, b, flag], self.shapes[a], body, p)
+
+    def clamp(self, p: bool) -> None:
+        a = self.any()
+        low = self._scalar("f32", "0.0")
+        body = (
+            f"stablehlo.clamp %v{low}, %v{a}, %v{low} @@: "
+            f"(tensor<f32>, {self.kind(a)}, tensor<f32>) -> @kind"
+        )
+        self.emit([a, low], self.shapes[a], body, p)
+
+    def dynamic_slice(self, p: bool) -> None:
+        a = self.any(1)
+        at = self._scalar("i32", "0")
+        shape = tuple(
+            n if self.rng.random() < 0.6 else self.rng.randint(1, n) for n in self.shapes[a]
+        )
+        starts = [f"%v{at}"] * len(shape)
+        kinds = [self.kind(a), *["tensor<i32>"] * len(shape)]
+        body = (
+            f"stablehlo.dynamic_slice %v{a}, {', '.join(starts)}, sizes = {list(shape)} @@: "
+            f"({', '.join(kinds)}) -> @kind"
+        )
+        self.emit([a, at], shape, body, p)
+
+    def dynamic_update_slice(self, p: bool) -> None:
+        a = self.any(1)
+        fit = [
+            n
+            for n, shape in self.arrays()
+            if len(shape) == len(self.shapes[a])
+            and all(x <= y for x, y in zip(shape, self.shapes[a]))
+        ]
+        b, at = self.rng.choice(fit), self._scalar("i32", "0")
+        rank = len(self.shapes[a])
+        starts = ", ".join([f"%v{at}"] * rank)
+        kinds = ", ".join([self.kind(a), self.kind(b), *["tensor<i32>"] * rank])
+        body = f"stablehlo.dynamic_update_slice %v{a}, %v{b}, {starts} @@: ({kinds}) -> @kind"
+        self.emit([a, b, at], self.shapes[a], body, p)
+
+    def pad(self, p: bool) -> None:
+        a = self.any(1)
+        value = self._scalar("f32", "0.0")
+        low = [self.rng.choice([0, 0, 1, 2]) for _ in self.shapes[a]]
+        high = [self.rng.choice([0, 0, 1, 2]) for _ in self.shapes[a]]
+        inner = [0 for _ in self.shapes[a]]
+        shape = tuple(n + x + y for n, x, y in zip(self.shapes[a], low, high))
+        body = (
+            f"stablehlo.pad %v{a}, %v{value}, low = {low}, high = {high}, interior = {inner} @@: "
+            f"({self.kind(a)}, tensor<f32>) -> @kind"
+        )
+        self.emit([a, value], shape, body, p)
+
+    def cholesky(self, p: bool) -> None:
+        square = [n for n, s in self.arrays() if len(s) > 1 and s[-1] == s[-2]]
+        if square:
+            a = self.rng.choice(square)
+            body = f"stablehlo.cholesky %v{a}, lower = true @@: @kind"
+            self.emit([a], self.shapes[a], body, p)
+
 
 OPERATORS = (
+    *("select", "clamp", "dynamic_slice", "dynamic_update_slice", "pad", "cholesky"),
     *("pointwise", "pointwise", "unary", "unary", "dot", "dot", "transpose", "reshape", "reshape"),
     *("broadcast", "reduce", "concatenate", "slice", "reverse"),
 )

@@ -195,7 +195,10 @@ class _Run:
             early,
             late,
             passes == "both",
-            any(self.uses[name] > 1 for name in application.operands),
+            any(
+                self.uses[name] > 1 and self.graph.values[name].shape
+                for name in application.operands
+            ),
         )
 
     def _parse(self, name: str, text: str) -> ShardingSpec:

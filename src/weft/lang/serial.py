@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
+from weft.draw import clip
 from weft.errors import WeftError
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
@@ -103,8 +104,7 @@ class _Field:
         self.value, self.path = value, path
 
     def fail(self, expected: str) -> NoReturn:
-        shown = repr(self.value)
-        shown = shown if len(shown) <= 60 else shown[:59] + "…"
+        shown = clip(repr(self.value), 60)
         raise WeftError(f"{self.path or 'the graph'}: expected {expected}, got {shown}")
 
     def at(self, key: str) -> _Field:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from weft.lang.rule import FactorRule, Kind
 from weft.plan.axes import Piece, Pieces
@@ -48,10 +48,12 @@ class Node:
     """Whether an operand has other uses: then its operators settle it together, a round later."""
 
 
-class Cause(tuple[int, int, int]):
-    """Why an axis cuts a dimension: `(node, value, dimension)` from which it came."""
+class Cause(NamedTuple):
+    """Why an axis cuts a dimension: through which node, and from where, it came."""
 
-    __slots__ = ()
+    node: int
+    value: int
+    dim: int
 
 
 @dataclass(slots=True)
@@ -160,7 +162,7 @@ class Engine:
             for axis in {piece[0] for piece in pieces} - had:
                 source = _source(mappings, [self.known[b] for b in before], place, dim, axis)
                 if source is not None:
-                    cause = Cause((number, values[source[0]], source[1]))
+                    cause = Cause(number, values[source[0]], source[1])
                     self.causes.setdefault((values[place], dim, axis), cause)
 
     def _through_outputs(self) -> None:

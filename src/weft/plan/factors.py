@@ -7,7 +7,7 @@ than what is left of a factor is split. What a factor cannot take overflows, and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from weft.lang.rule import TensorFactors
@@ -96,6 +96,13 @@ def _joined(pieces: list[Piece]) -> Pieces:
     return tuple(joined)
 
 
+def _follow(pieces: list[Piece], more: Pieces) -> None:
+    """Add what the next factor has; the axis at the seam may go on from the one before."""
+    for piece in more[:1]:
+        append(pieces, piece)
+    pieces += more[1:]
+
+
 def lift(
     factors: Factors, mapping: TensorFactors, sizes: tuple[int, ...], old: TensorSharding | None
 ) -> TensorSharding:
@@ -107,15 +114,11 @@ def lift(
         for factor in dim:
             sharding = factors[factor]
             opened = opened and sharding.is_open
-            count = 1
-            for place, piece in enumerate(sharding.axes):
-                count *= piece[2]
-                append(pieces, piece) if place == 0 else pieces.append(piece)
+            _follow(pieces, sharding.axes)
             if sharding.overflow:
-                for place, piece in enumerate(sharding.overflow):
-                    append(pieces, piece) if place == 0 else pieces.append(piece)
+                _follow(pieces, sharding.overflow)
                 break
-            if count < sizes[factor]:
+            if prod(size for _, _, size in sharding.axes) < sizes[factor]:
                 break
         axes.append(tuple(pieces))
         is_open.append(opened)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 
-import weft.lang.library  # noqa: F401 - the operators
 from weft import (
     DeviceMesh,
     DimSpec,

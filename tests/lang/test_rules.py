@@ -662,6 +662,14 @@ def test_what_is_made_of_nothing_has_no_rule_but_its_shape():
         assert rule_of(name, result_shape=(8, 4)).operands == ()
 
 
+OURS = (
+    *("gelu", "relu", "silu", "einsum", "softmax", "log_softmax", "layer_norm", "rms_norm"),
+    *("sum_dim", "mean_dim", "prod_dim", "max_dim", "min_dim", "all_dim", "any_dim"),
+    *("logsumexp_dim", "attention", "embedding", "cumsum", "topk", "avg_pool", "max_pool"),
+)
+"""Those that Shardy does not know; `tests/run` proves them by trying."""
+
+
 def test_every_operator_is_compared():
     """The library has no operator that this file does not name."""
     text = Path(__file__).read_text(encoding="utf-8")

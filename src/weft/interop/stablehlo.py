@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-import weft.lang.library  # noqa: F401 - it registers the operators
 from weft.errors import WeftError
 from weft.interop.records import Function, Module, Operation
 from weft.lang import (

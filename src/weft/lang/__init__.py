@@ -1,5 +1,7 @@
 """The language: index notation, operators, graphs."""
 
+from weft.lang import library
+from weft.lang.block import Block
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Library, Operator
@@ -9,6 +11,7 @@ from weft.lang.signature import Signature
 __all__ = [
     "OPERATORS",
     "Application",
+    "Block",
     "FactorRule",
     "Graph",
     "Library",
@@ -18,4 +21,5 @@ __all__ = [
     "Signature",
     "Value",
     "factor_rule",
+    "library",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from weft.lang.block import Attributes
 from weft.lang.library.pointwise import sign_pointwise
 from weft.lang.library.rows import numbered, whole
 from weft.lang.notation import Notation
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 

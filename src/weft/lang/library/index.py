@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from weft.lang.block import Attributes
 from weft.lang.library.rows import plain, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.lang.block import Attributes
 from weft.lang.library.rows import numbered, whole
 from weft.lang.notation import Notation
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from weft.lang.notation import Row
+from weft.values import Point
 
 
 def plain(*names: str) -> tuple[Row, ...]:
@@ -70,3 +71,26 @@ def sliding(
     low = (offset + sum(min(0, d) for d in drift)) // divisor
     high = -(-(offset + reach - 1 + sum(max(0, d) for d in drift)) // divisor)
     return Row(tuple(rounded.items()), low, high - low + 1)
+
+
+def aligned(prefix: str, shapes: Sequence[Point]) -> tuple[list[list[Row]], tuple[Row, ...]]:
+    """The rows of arrays that are repeated to one shape, as NumPy does, and those of that shape.
+
+    >>> rows, made = aligned("i", [(8, 4), (1, 4), (4,)])
+    >>> print(*(" ".join(map(str, row)) for row in rows), " ".join(map(str, made)), sep=", ")
+    i0 i1, 1 i1, i1, i0 i1
+    """
+    rank = max(map(len, shapes))
+    single = [
+        all(shape[dim - rank] == 1 for shape in shapes if dim >= rank - len(shape))
+        for dim in range(rank)
+    ]
+    dims = numbered(prefix, rank)
+    rows = [
+        [
+            Row() if size == 1 and not single[dim] else dims[dim]
+            for dim, size in enumerate(shape, rank - len(shape))
+        ]
+        for shape in shapes
+    ]
+    return rows, dims

@@ -7,9 +7,11 @@ from itertools import accumulate
 from math import gcd, prod
 
 from weft.errors import WeftError
+from weft.lang.block import Attributes, Kernel
+from weft.lang.kernels import moves
 from weft.lang.library.rows import digits, numbered, plain, sliding, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator, Passes, Sign
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -228,15 +230,26 @@ def sign_dynamic_update_slice(shapes: Sequence[Point], attributes: Attributes) -
     return Signature(Notation([dims, update, *[()] * (len(shapes) - 2)], [dims]), shapes)
 
 
-OPERATORS.add(Operator("reshape", sign_reshape, passes="both"))
-OPERATORS.add(Operator("transpose", sign_transpose, passes="both"))
-OPERATORS.add(Operator("dynamic_slice", sign_dynamic_slice, passes="forward"))
-OPERATORS.add(Operator("dynamic_update_slice", sign_dynamic_update_slice, passes="forward"))
-OPERATORS.add(Operator("constant", sign_made))
-OPERATORS.add(Operator("iota", sign_made))
-OPERATORS.add(Operator("broadcast_in_dim", sign_broadcast_in_dim, passes="backward"))
-OPERATORS.add(Operator("reverse", sign_reverse))
-OPERATORS.add(Operator("slice", sign_slice))
-OPERATORS.add(Operator("pad", sign_pad))
-OPERATORS.add(Operator("concatenate", sign_concatenate))
-OPERATORS.add(Operator("bitcast_convert", sign_bitcast_convert, passes="both"))
+_MOVES = {"any": [(0,)]}
+_TOGETHER = {"any": [(0, 1)]}
+
+
+def _move(name: str, sign: Sign, kernel: Kernel = moves.move, passes: Passes = "") -> None:
+    keeps = _TOGETHER if kernel in (moves.pad, moves.dynamic_update_slice) else _MOVES
+    OPERATORS.add(Operator(name, sign, kernel, passes, keeps, flops=0))
+
+
+_move("reshape", sign_reshape, passes="both")
+_move("transpose", sign_transpose, passes="both")
+_move("dynamic_slice", sign_dynamic_slice, moves.dynamic_slice, "forward")
+_move("dynamic_update_slice", sign_dynamic_update_slice, moves.dynamic_update_slice, "forward")
+_move("broadcast_in_dim", sign_broadcast_in_dim, passes="backward")
+_move("reverse", sign_reverse)
+_move("slice", sign_slice)
+_move("pad", sign_pad, moves.pad)
+OPERATORS.add(
+    Operator("concatenate", sign_concatenate, moves.concatenate, keeps={"any": [...]}, flops=0)
+)
+OPERATORS.add(Operator("constant", sign_made, moves.constant, flops=0))
+OPERATORS.add(Operator("iota", sign_made, moves.iota, flops=0))
+OPERATORS.add(Operator("bitcast_convert", sign_bitcast_convert, passes="both", flops=0))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from weft.lang.block import Attributes
 from weft.lang.library.rows import digits, numbered, plain, sliding, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 

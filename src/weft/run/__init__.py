@@ -1,0 +1,1 @@
+"""Running programs: kernels on boxes, cell by cell."""

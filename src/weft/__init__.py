@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from weft.errors import WeftError as WeftError
     from weft.lang import Graph as Graph
     from weft.lang import Operator as Operator
+    from weft.lang import ops as ops
+    from weft.lang import trace as trace
     from weft.layout import DeviceMesh as DeviceMesh
     from weft.layout import DimSpec as DimSpec
     from weft.layout import ShardingSpec as ShardingSpec
@@ -51,8 +53,10 @@ _HOMES = {
     "WeftError": "weft.errors",
     "ZRange": "weft.space",
     "cover": "weft.space",
+    "ops": "weft.lang",
     "propagate": "weft.plan",
     "show": "weft.draw",
+    "trace": "weft.lang",
 }
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 - all of them are strings

@@ -90,9 +90,7 @@ def test_a_users_operator_is_a_function():
     mine.add(Operator("outer", "m, n -> m n"))
     with pytest.raises(AttributeError, match="there is no operator outer in weft"):
         ops.outer  # it is not in the library that ships
-    graph = trace(
-        lambda x, y: weft.lang.arithmetic.apply("outer", x, y), (3,), (4,), operators=mine
-    )
+    graph = trace(lambda x, y: apply("outer", x, y), (3,), (4,), operators=mine)
     assert graph.values["outer"].shape == (3, 4)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from weft import DeviceMesh, DimSpec, Operator, ShardingSpec, WeftError, ops, propagate, trace
 from weft.lang import Library, Value
+from weft.lang.arithmetic import apply
 from weft.lang.operator import OPERATORS
 from weft.lang.serial import from_json, to_json
 

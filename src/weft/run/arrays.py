@@ -88,3 +88,11 @@ def masked(xp: Any, array: Array, monoid: str) -> Array:
     array([1., 1.], dtype=float32)
     """
     return xp.full(array.shape, identity(xp, monoid, array.dtype), dtype=array.dtype)
+
+
+def paste(whole: Array, where: tuple[slice, ...], part: Array) -> Array:
+    """An array with another in some place of it; arrays that cannot change are made anew."""
+    if hasattr(whole, "at"):
+        return whole.at[where].set(part)
+    whole[where] = part
+    return whole

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from weft.layout import DimSpec as DimSpec
     from weft.layout import ShardingSpec as ShardingSpec
     from weft.layout import SubAxis as SubAxis
+    from weft.plan import Machine as Machine
+    from weft.plan import plan_reshard as plan_reshard
     from weft.plan import propagate as propagate
     from weft.space import Lifting as Lifting
     from weft.space import Projection as Projection
@@ -45,6 +47,7 @@ _HOMES = {
     "Graph": "weft.lang",
     "LayoutError": "weft.errors",
     "Lifting": "weft.space",
+    "Machine": "weft.plan",
     "Operator": "weft.lang",
     "ParseError": "weft.errors",
     "Projection": "weft.space",
@@ -54,6 +57,7 @@ _HOMES = {
     "ZRange": "weft.space",
     "cover": "weft.space",
     "ops": "weft.lang",
+    "plan_reshard": "weft.plan",
     "propagate": "weft.plan",
     "show": "weft.draw",
     "trace": "weft.lang",

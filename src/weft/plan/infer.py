@@ -16,10 +16,9 @@ from typing import NamedTuple
 from weft.errors import LayoutError
 from weft.lang import FactorRule, Operator, Signature, factor_rule
 from weft.layout import Axis, ShardingSpec
-from weft.plan.axes import Pieces, without
-from weft.plan.factors import project
+from weft.plan.axes import Pieces, axis_of, piece_of, without
+from weft.plan.factors import TensorSharding, project
 from weft.plan.fetch import moved_bytes
-from weft.plan.meshes import axis_of, numbered
 from weft.plan.placed import Placed, place
 
 MOST_ORDERS = 6
@@ -42,6 +41,7 @@ def choose(
 ) -> Placed:
     """The placement of an application whose operands lie as they do; None lies anywhere.
 
+    >>> from weft import DeviceMesh
     >>> from weft.lang import OPERATORS
     >>> mesh = DeviceMesh("m", (2, 2), ("x", "y"))
     >>> matmul = OPERATORS["matmul"]
@@ -146,14 +146,14 @@ class _Choice:
 
 def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Claim]:
     """What an operand says of the index dimensions that may be cut."""
-    sharding = numbered(spec)
+    axes = tuple(tuple(piece_of(spec.mesh, axis) for axis in dim.axes) for dim in spec.dim_specs)
+    sharding = TensorSharding(axes, (True,) * spec.ndim)
     for factor, held in project(sharding, rule.operands[number], rule.sizes).items():
         name = rule.names[factor]
         if held.axes and rule.kinds[factor] != "whole" and not name.startswith("_"):
             yield _Claim(name, "", held.axes)
     for axis, monoid in spec.partial.items():
-        (piece,) = numbered(ShardingSpec(spec.mesh, [], (), {axis: monoid})).unreduced
-        yield _Claim(f"partial {axis}", monoid, (piece,))
+        yield _Claim(f"partial {axis}", monoid, (piece_of(spec.mesh, axis),))
 
 
 def _free(pieces: Pieces, used: Pieces) -> Pieces:

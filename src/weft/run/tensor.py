@@ -102,9 +102,7 @@ class Tensor(Arithmetic):
         """The same tensor under a name, which messages use."""
         return _made(self._shape, self.spec, self.shards, name)
 
-    def with_sharding(
-        self, mesh: DeviceMesh | ShardingSpec, dims: Dims | None = None
-    ) -> Tensor:
+    def with_sharding(self, mesh: DeviceMesh | ShardingSpec, dims: Dims | None = None) -> Tensor:
         """The same values under another sharding: what a cell needs and does not hold moves."""
         spec = _as_spec(mesh, dims)
         _check_rank(self, spec)
@@ -174,9 +172,7 @@ class Tensor(Arithmetic):
         return int(self.numpy())
 
 
-def _made(
-    shape: Point, spec: ShardingSpec | None, shards: Sequence[Array], name: str
-) -> Tensor:
+def _made(shape: Point, spec: ShardingSpec | None, shards: Sequence[Array], name: str) -> Tensor:
     tensor = Tensor.__new__(Tensor)
     tensor._shape, tensor.spec, tensor.shards, tensor._name = shape, spec, shards, name
     return tensor

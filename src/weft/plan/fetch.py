@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from operator import le
 
 from weft.layout import ShardingSpec
 from weft.plan.moves import Transfer
@@ -74,27 +75,34 @@ class Fetch:
 
 def moved_bytes(src: ShardingSpec, placed: Placed, number: int, itemsize: int) -> int:
     """The bytes that all cells receive to have an operand as a placement needs it."""
-    shape, dst = placed.signature.operand_shapes[number], placed.operands[number]
-    if dst is not None:
-        return sum(plan_reshard(src, dst, shape, itemsize).received)
-    held = reduced(src, placed, number)
-    before = sum(plan_reshard(src, held, shape, itemsize).received) if held != src else 0
-    return before + itemsize * sum(Fetch(held, shape, placed.needs[number]).received)
+    shape, held = placed.signature.operand_shapes[number], landing(src, placed, number)
+    moved = sum(plan_reshard(src, held, shape, itemsize).received)
+    if placed.operands[number] is None:
+        moved += itemsize * sum(Fetch(held, shape, placed.needs[number]).received)
+    return moved
 
 
-def reduced(src: ShardingSpec, placed: Placed, number: int) -> ShardingSpec:
-    """The sharding in which boxes are fetched: partial only where the placement keeps it so."""
-    kept = placed.partials[number]
-    if all(kept.get(axis) == monoid for axis, monoid in src.partial.items()):
-        return src
+def landing(src: ShardingSpec, placed: Placed, number: int) -> ShardingSpec:
+    """The sharding to which an operand is brought: partial only where it is so already.
+
+    What else must be partial, or count once, is hidden from all cells but the first by themselves.
+    Where boxes are fetched, nothing but the parts changes before.
+    """
+    kept, dst = placed.partials[number], placed.operands[number]
     parts = {axis: monoid for axis, monoid in src.partial.items() if kept.get(axis) == monoid}
-    return ShardingSpec(src.mesh, src.dim_specs, (), parts)
+    if dst is None and len(parts) == len(src.partial):
+        return src
+    dims = src.dim_specs if dst is None else dst.dim_specs
+    return ShardingSpec(src.mesh, dims, (), parts)
 
 
 def holds(boxes: Sequence[ZRange], needs: Sequence[ZRange]) -> bool:
-    """Whether every cell has what it needs.
+    """Whether every cell has what it needs; an empty box needs room of its shape.
 
     >>> holds([ZRange((0,), (4,))], [ZRange((1,), (3,))])
     True
     """
-    return all(need.is_empty or need in box for box, need in zip(boxes, needs))
+    return all(
+        all(map(le, need.shape, box.shape)) if need.is_empty else need in box
+        for box, need in zip(boxes, needs)
+    )

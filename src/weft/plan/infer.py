@@ -94,15 +94,20 @@ class _Choice:
         used: Pieces = ()
         cuts: dict[str, Pieces] = {}
         kept: dict[Axis, tuple[str, Sequence[int]]] = {}
+        monoids = set[str]()
         for number in order:
             for claim in self.claims[number]:
+                monoid = claim.monoid or self.signature.notation.reduced.get(claim.dim, "")
                 group = self._group(claim, number) if claim.monoid else ()
-                if claim.dim in cuts or (claim.monoid and (not keep or group is None)):
+                refused = claim.monoid and (not keep or group is None)
+                # Parts by two monoids at once would depend on the order in which they are combined.
+                if claim.dim in cuts or refused or (monoid and monoids - {monoid}):
                     continue
                 free = _free(claim.pieces, used)
                 used += free
+                monoids |= {monoid} if monoid and free else set()
                 if claim.monoid:
-                    kept |= {axis_of(self.mesh, p): (claim.monoid, group or ()) for p in free}
+                    kept |= {axis_of(self.mesh, p): (monoid, group or ()) for p in free}
                 elif free:
                     cuts[claim.dim] = free
         return self._fitting(cuts, kept)
@@ -121,13 +126,13 @@ class _Choice:
     ) -> Placed:
         """The placement, without the cuts that would not leave the results in even blocks."""
         placement = {d: [axis_of(self.mesh, p) for p in pieces] for d, pieces in cuts.items()}
-        try:
-            return place(self.mesh, self.signature, placement, kept)
-        except LayoutError:
-            plain = {row.plain for rows in self.signature.notation.results for row in rows}
-            reduced = self.signature.reduced
-            sure = {d: axes for d, axes in placement.items() if d in plain or d in reduced}
-            return place(self.mesh, self.signature, sure if sure != placement else {}, kept)
+        fewer = [{d: axes for d, axes in placement.items() if d != gone} for gone in placement]
+        for attempt in (placement, *fewer):
+            try:
+                return place(self.mesh, self.signature, attempt, kept)
+            except LayoutError:
+                continue
+        return place(self.mesh, self.signature, {}, kept)
 
     def cost(self, placed: Placed) -> tuple[int, int]:
         """The bytes that move now and to finish what is left partial; then how little is cut."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.lang import OPERATORS, Block, Operator
+from weft.lang import OPERATORS, Block, Operator, Signature
 from weft.lang.block import Attributes
 from weft.layout import ShardingSpec
 from weft.plan.infer import choose
@@ -41,12 +41,27 @@ class Whole:
 
     operator: Operator
     block: Block
+    slices: Sequence[tuple[slice, ...] | None]
+    """What the operator reads of each operand; None for all of it."""
+
+    @classmethod
+    def of(cls, operator: Operator, line: Signature, attributes: Attributes) -> Whole:
+        """An application to whole arrays."""
+        block = Block(None, line, attributes, line.space)
+        slices = [
+            None if box.shape == shape else box.slices()
+            for box, shape in zip(block.operands, line.operand_shapes)
+        ]
+        return cls(operator, block, slices)
 
     def run(self, xp: Any, operands: Sequence[Shards]) -> list[list[Array]]:
         """The results, each as one shard."""
         if self.block.xp is not xp:
             self.block = replace(self.block, xp=xp)
-        arrays = [shards[0] for shards in operands]
+        arrays = [
+            array if part is None else array[part]
+            for (array, *_), part in zip(operands, self.slices)
+        ]
         return [[array] for array in run_block(self.operator, self.block, arrays)]
 
     @property
@@ -94,7 +109,7 @@ def _prepare(name: str, attributes: Attributes, operands: Sequence[Operand]) -> 
     meshes = {operand.spec.mesh for operand in operands if operand.spec is not None}
     frozen = FrozenMap(attributes.items())
     if not meshes:
-        return Whole(operator, Block(None, line, frozen, line.space))
+        return Whole.of(operator, line, frozen)
     if len(meshes) > 1:
         said = " and ".join(f"{o.name} on {o.spec.mesh}" for o in operands if o.spec is not None)
         raise WeftError(f"the operands of {name} lie on different meshes: {said}")

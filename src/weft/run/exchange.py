@@ -7,11 +7,12 @@ from functools import lru_cache, reduce
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from weft.lang.kernels.monoids import combination
 from weft.layout import DeviceMesh
 from weft.plan import Reshard, Step
 from weft.plan.fetch import Fetch
 from weft.plan.moves import Transfer
-from weft.run.arrays import Array, combination, masked, paste
+from weft.run.arrays import Array, masked, paste
 from weft.space import ZRange
 from weft.values import Point
 

@@ -10,9 +10,9 @@ from weft.lang import Block, Operator
 from weft.lang.block import Attributes
 from weft.layout import ShardingSpec
 from weft.plan import Reshard, plan_reshard
-from weft.plan.fetch import Fetch, holds, reduced
+from weft.plan.fetch import Fetch, holds, landing
 from weft.plan.placed import Placed
-from weft.run.arrays import Array, identity, masked
+from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
 from weft.run.exchange import Counts, by_device, run_fetch, run_reshard
 from weft.run.ledger import Movement, active
@@ -57,7 +57,7 @@ class Prepared:
     deliveries: tuple[Delivery, ...]
     leaders: tuple[int, ...]
     """For each cell the first that computes the same from the same."""
-    blocks: dict[int, list[Block | None]] = field(default_factory=dict)
+    blocks: dict[int, list[Block]] = field(default_factory=dict)
 
     def run(self, xp: Any, operands: Sequence[Shards]) -> list[list[Array]]:
         """The shards of every result."""
@@ -69,11 +69,8 @@ class Prepared:
         size = self.placed.mesh.size
 
         def compute(rank: int) -> tuple[Array, ...]:
-            block = blocks[rank]
             boxes = [shards[rank if len(shards) > 1 else 0] for shards in inputs]
-            if block is None:
-                return self._nothing(xp, rank, boxes)
-            return run_block(self.operator, block, boxes)
+            return run_block(self.operator, blocks[rank], boxes)
 
         leading = [rank for rank in range(size) if self.leaders[rank] == rank]
         made = dict(zip(leading, each(compute, leading, self._work())))
@@ -94,30 +91,14 @@ class Prepared:
         """The elements that the largest box makes."""
         return max((box.size for box in self.placed.boxes), default=0)
 
-    def _blocks(self, xp: Any) -> list[Block | None]:
-        """The blocks of all cells; None for a cell that has nothing to compute."""
+    def _blocks(self, xp: Any) -> list[Block]:
+        """The blocks of all cells."""
         key = id(xp)
         if key not in self.blocks:
-            line = self.placed.signature
-            found: dict[ZRange, Block] = {}
-            blocks: list[Block | None] = []
-            for box in self.placed.boxes:
-                block = found.setdefault(box, Block(xp, line, self.attributes, box))
-                idle = box.is_empty and any(self.placed.placement[d] for d in line.reduced)
-                blocks.append(None if idle else block)
-            self.blocks[key] = blocks
+            line, boxes = self.placed.signature, self.placed.boxes
+            found = {box: Block(xp, line, self.attributes, box) for box in dict.fromkeys(boxes)}
+            self.blocks[key] = [found[box] for box in boxes]
         return self.blocks[key]
-
-    def _nothing(self, xp: Any, rank: int, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """What a cell has that computes no part of a reduction."""
-        line = self.placed.signature
-        monoid = next(iter(line.notation.reduced.values()))
-        made = []
-        for spec, shape in zip(self.placed.results, line.result_shapes):
-            box = spec.region(shape, rank)
-            value = identity(xp, monoid, operands[0].dtype)
-            made.append(xp.full(box.shape, value, dtype=operands[0].dtype))
-        return tuple(made)
 
     def _deliver(self, xp: Any, delivery: Delivery, shards: Shards) -> Shards:
         mesh, ledgers = self.placed.mesh, active()
@@ -190,20 +171,20 @@ def _delivery(
     name: str, placed: Placed, number: int, spec: ShardingSpec | None, itemsize: int
 ) -> Delivery:
     shape, needs = placed.signature.operand_shapes[number], placed.needs[number]
-    mesh, dst = placed.mesh, placed.operands[number]
     if spec is None:
-        whole = [ZRange.of(shape)] * mesh.size
+        whole = [ZRange.of(shape)] * placed.mesh.size
         return Delivery(name, None, None, _slices(whole, needs), _hidden(placed, number, {}))
-    if dst is not None:
-        plan = plan_reshard(spec, dst, shape, itemsize)
-        none = (None,) * mesh.size
-        return Delivery(name, plan if plan.steps else None, None, none, ("",) * mesh.size)
-    held = reduced(spec, placed, number)
+    held = landing(spec, placed, number)
     plan = plan_reshard(spec, held, shape, itemsize)
-    fetch = None if holds(held.regions(shape), needs) else Fetch(held, shape, needs)
-    boxes = needs if fetch else held.regions(shape)
-    hidden = _hidden(placed, number, held.partial)
-    return Delivery(name, plan if plan.steps else None, fetch, _slices(boxes, needs), hidden)
+    boxes = needs if placed.operands[number] is not None else held.regions(shape)
+    fetch = None if holds(boxes, needs) else Fetch(held, shape, needs)
+    return Delivery(
+        name,
+        plan if plan.steps else None,
+        fetch,
+        _slices(needs if fetch else boxes, needs),
+        _hidden(placed, number, held.partial),
+    )
 
 
 def _slices(

@@ -13,13 +13,12 @@ from itertools import permutations
 from math import prod
 from typing import NamedTuple
 
-from weft.errors import LayoutError
 from weft.lang import FactorRule, Operator, Signature, factor_rule
 from weft.layout import Axis, ShardingSpec
 from weft.plan.axes import Pieces, axis_of, piece_of, without
 from weft.plan.factors import TensorSharding, project
 from weft.plan.fetch import moved_bytes
-from weft.plan.placed import Placed, place
+from weft.plan.placed import Placed, fit
 
 MOST_ORDERS = 6
 """How many orders of the operands are tried: all of them for three."""
@@ -126,13 +125,7 @@ class _Choice:
     ) -> Placed:
         """The placement, without the cuts that would not leave the results in even blocks."""
         placement = {d: [axis_of(self.mesh, p) for p in pieces] for d, pieces in cuts.items()}
-        fewer = [{d: axes for d, axes in placement.items() if d != gone} for gone in placement]
-        for attempt in (placement, *fewer):
-            try:
-                return place(self.mesh, self.signature, attempt, kept)
-            except LayoutError:
-                continue
-        return place(self.mesh, self.signature, {}, kept)
+        return fit(self.mesh, self.signature, placement, kept)
 
     def cost(self, placed: Placed) -> tuple[int, int]:
         """The bytes that move now and to finish what is left partial; then how little is cut."""

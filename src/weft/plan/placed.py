@@ -88,6 +88,30 @@ def place(
     )
 
 
+def fit(
+    mesh: DeviceMesh,
+    signature: Signature,
+    placement: Placement,
+    kept: Mapping[Axis, tuple[str, Sequence[int]]] | None = None,
+) -> Placed:
+    """The placement, or as much of it as leaves the results in blocks of one size.
+
+    >>> mesh = DeviceMesh("m", (3,), ("x",))
+    >>> line = Signature.of("2*i+j -> i j", [(8,)], sizes={"i": 4, "j": 2})
+    >>> dict(fit(mesh, line, {"j": ["x"], "i": ["x"][:0]}).placement)
+    {'i': (), 'j': ('x',)}
+    """
+    whole = signature.notation.whole
+    free = {name: axes for name, axes in placement.items() if axes and name not in whole}
+    fewer = [{name: axes for name, axes in free.items() if name != gone} for gone in free]
+    for attempt in (free, *fewer):
+        try:
+            return place(mesh, signature, attempt, kept)
+        except LayoutError:
+            continue
+    return place(mesh, signature, {}, kept)
+
+
 def _check(
     mesh: DeviceMesh, signature: Signature, placement: Placement, cuts: Mapping[str, Sequence[Axis]]
 ) -> None:

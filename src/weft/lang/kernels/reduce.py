@@ -40,9 +40,9 @@ def reduction(xp: Any, monoid: str, dtype: Any) -> Callable[[Any, Axes], Any]:
 def _bitwise(both: Callable[[Any, Any], Any], x: Any, axes: Axes) -> Any:
     for axis in sorted(axes, reverse=True):
         head = (slice(None),) * axis
-        total = x[(*head, 0)]
+        total = x[(*head, 0, ...)]
         for place in range(1, x.shape[axis]):
-            total = both(total, x[(*head, place)])
+            total = both(total, x[(*head, place, ...)])
         x = total
     return x
 

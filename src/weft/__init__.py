@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from weft.errors import WeftError as WeftError
     from weft.lang import Graph as Graph
     from weft.lang import Operator as Operator
+    from weft.lang import ops as ops
+    from weft.lang import trace as trace
     from weft.layout import DeviceMesh as DeviceMesh
     from weft.layout import DimSpec as DimSpec
     from weft.layout import ShardingSpec as ShardingSpec
     from weft.layout import SubAxis as SubAxis
+    from weft.plan import Machine as Machine
+    from weft.plan import plan_reshard as plan_reshard
     from weft.plan import propagate as propagate
     from weft.space import Lifting as Lifting
     from weft.space import Projection as Projection
@@ -43,6 +47,7 @@ _HOMES = {
     "Graph": "weft.lang",
     "LayoutError": "weft.errors",
     "Lifting": "weft.space",
+    "Machine": "weft.plan",
     "Operator": "weft.lang",
     "ParseError": "weft.errors",
     "Projection": "weft.space",
@@ -51,8 +56,11 @@ _HOMES = {
     "WeftError": "weft.errors",
     "ZRange": "weft.space",
     "cover": "weft.space",
+    "ops": "weft.lang",
+    "plan_reshard": "weft.plan",
     "propagate": "weft.plan",
     "show": "weft.draw",
+    "trace": "weft.lang",
 }
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 - all of them are strings

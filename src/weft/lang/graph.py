@@ -153,13 +153,17 @@ def _apply(
         if operand not in values:
             raise WeftError(f"application {number}, {name}, uses {operand} before it is made")
     shapes = [values[operand].shape for operand in operands]
-    signature = operators.find(name).sign(shapes, attributes)
+    operator = operators.find(name)
+    signature = operator.sign(shapes, attributes)
     if len(signature.result_shapes) != len(results):
         raise WeftError(
             f"application {number}, {name}, names {len(results)} results and makes "
             f"{len(signature.result_shapes)}"
         )
-    first = values[operands[0]].dtype if operands else "float32"
-    for result, shape in zip(results, signature.result_shapes):
-        _add(values, Value(result, shape, dtypes.get(result, first)))
+    made = [dtypes.get(result, "") for result in results]
+    if not all(made):
+        found = operator.dtypes([values[operand].dtype for operand in operands], attributes)
+        made = [said or found[min(n, len(found) - 1)] for n, said in enumerate(made)]
+    for result, shape, dtype in zip(results, signature.result_shapes, made):
+        _add(values, Value(result, shape, dtype))
     return signature

@@ -80,7 +80,7 @@ class ShardingSpec(Drawn):
     partial: Mapping[Axis, str]
     grid: Point = field(init=False, compare=False)
     """How many blocks each dimension is cut into."""
-    _digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
+    digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
     """For each dimension, the digits of a cell's coordinate that number its block."""
 
     def __init__(
@@ -130,7 +130,7 @@ class ShardingSpec(Drawn):
             replicated_axes=in_order(copies),
             partial=FrozenMap((a, m) for m in known for a in in_order(parts[m])),
             grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
-            _digits=tuple(cuts),
+            digits=tuple(cuts),
         )
 
     @classmethod
@@ -191,7 +191,7 @@ class ShardingSpec(Drawn):
         (5,)
         """
         coord, block = self.mesh.coord(cell), []
-        for digits in self._digits:
+        for digits in self.digits:
             number = 0
             for dim, divisor, radix, stride in digits:
                 number += coord[dim] // divisor % radix * stride
@@ -237,7 +237,7 @@ class ShardingSpec(Drawn):
         [0:4] [4:8] [0:4] [4:8]
         """
         find = _block_numbers if self.mesh.size <= 4096 else _block_numbers.__wrapped__
-        boxes, numbers = self.boxes(shape), find(self.mesh.shape, self._digits)
+        boxes, numbers = self.boxes(shape), find(self.mesh.shape, self.digits)
         return boxes if numbers is None else [boxes[number] for number in numbers]
 
     def block_of(self, shape: Iterable[int], point: Iterable[int]) -> Point:
@@ -259,7 +259,7 @@ class ShardingSpec(Drawn):
         >>> list(spec.holders((1,)))
         [(0, 1), (1, 1)]
         """
-        numbered = zip(self._digits, self._as_block(block))
+        numbered = zip(self.digits, self._as_block(block))
         fixed = [(d, number // d.stride % d.radix) for digits, number in numbered for d in digits]
         return matching(self.mesh.shape, fixed)
 
@@ -271,7 +271,7 @@ class ShardingSpec(Drawn):
         [(0, 1), (1, 1)]
         """
         coord = self.mesh.coord(cell)
-        digits = [digit for each in self._digits for digit in each]
+        digits = [digit for each in self.digits for digit in each]
         digits += map(self.mesh.digit, self.partial)
         fixed = [(d, coord[d.dim] // d.divisor % d.radix) for d in digits]
         return matching(self.mesh.shape, fixed)
@@ -302,6 +302,10 @@ class ShardingSpec(Drawn):
             if not 0 <= k < count:
                 raise LayoutError(f"dimension {dim} has no block {k}: it is cut into {count}")
         return numbers
+
+    def __hash__(self) -> int:
+        # Planners look shardings up all the time: what tells most of them apart, hashed in C.
+        return hash((self.mesh.shape, self.digits, self.replicated_axes))
 
     def __repr__(self) -> str:
         return f"ShardingSpec.parse({str(self)!r}, {self.mesh!r})"

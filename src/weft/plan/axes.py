@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from weft.layout import Axis, DeviceMesh, SubAxis
+
 Piece: TypeAlias = tuple[int, int, int]
 Pieces: TypeAlias = tuple[Piece, ...]
 
@@ -62,3 +64,21 @@ def is_strict_prefix(one: Pieces, two: Pieces) -> bool:
     if not one:
         return True
     return one[:-1] == two[: len(one) - 1] and is_prefix(one[-1], two[len(one) - 1])
+
+
+def piece_of(mesh: DeviceMesh, axis: Axis) -> Piece:
+    """An axis of a mesh, or a part of one, as a piece.
+
+    >>> piece_of(DeviceMesh("m", (2, 8), ("x", "y")), SubAxis("y", 2, 2))
+    (1, 2, 2)
+    """
+    name, before, size = (axis, 1, 0) if isinstance(axis, str) else axis
+    position = mesh.axis_names.index(name)
+    return position, before, size or mesh.shape[position]
+
+
+def axis_of(mesh: DeviceMesh, piece: Piece) -> Axis:
+    """A piece as an axis of a mesh: the inverse of `piece_of`."""
+    position, before, size = piece
+    name = mesh.axis_names[position]
+    return name if size == mesh.shape[position] else SubAxis(name, before, size)

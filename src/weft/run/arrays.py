@@ -6,9 +6,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from weft.lang.kernels.monoid import combination, identity
-
-__all__ = ["Array", "combination", "identity", "masked", "namespace"]
+from weft.lang.kernels.monoids import identity
 
 Array = Any
 """An array of any library."""
@@ -33,3 +31,11 @@ def masked(xp: Any, array: Array, monoid: str) -> Array:
     array([1., 1.], dtype=float32)
     """
     return xp.full(array.shape, identity(xp, monoid, array.dtype), dtype=array.dtype)
+
+
+def paste(whole: Array, where: tuple[slice, ...], part: Array) -> Array:
+    """An array with another in some place of it; arrays that cannot change are made anew."""
+    if hasattr(whole, "at"):
+        return whole.at[where].set(part)
+    whole[where] = part
+    return whole

@@ -14,7 +14,8 @@ import numpy as np
 from weft.errors import WeftError
 from weft.lang import Operator, Signature
 from weft.lang.block import Attributes, Block
-from weft.run.arrays import Array, combination, masked
+from weft.lang.kernels.monoids import combination
+from weft.run.arrays import Array, masked
 from weft.run.blocks import mask_once, run_block, take
 from weft.space import ZRange
 from weft.values import FrozenMap

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Block
-from weft.lang.kernels.monoid import combination
+from weft.lang.kernels.monoids import combination
 from weft.lang.kernels.moves import along
 from weft.values import Point
 

@@ -6,7 +6,6 @@ from math import sqrt
 from typing import Any
 
 from weft.lang.block import Block
-from weft.lang.kernels.reduce import logsumexp
 
 
 def softmax(block: Block, x: Any) -> Any:
@@ -18,8 +17,9 @@ def softmax(block: Block, x: Any) -> Any:
 
 def log_softmax(block: Block, x: Any) -> Any:
     """The logarithm of the softmax."""
-    axis = block.attributes.get("dimension", -1) % x.ndim
-    return x - logsumexp(block.xp, x, (axis,), keepdims=True)
+    xp, axis = block.xp, block.attributes.get("dimension", -1) % x.ndim
+    x = x - xp.max(x, axis=axis, keepdims=True)
+    return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
 
 
 def layer_norm(block: Block, x: Any, *scale_and_shift: Any) -> Any:
@@ -51,7 +51,8 @@ def attention(block: Block, q: Any, k: Any, v: Any) -> Any:
     scale = block.attributes.get("scale")
     scale = 1 / sqrt(q.shape[-1]) if scale is None else scale
     if q.ndim > 2:
-        q = xp.reshape(q, (*k.shape[:-2], q.shape[-3] // k.shape[-3], *q.shape[-2:]))
+        sharing = len(block.span("g")) if "g" in block.signature.sizes else 1
+        q = xp.reshape(q, (*k.shape[:-2], sharing, *q.shape[-2:]))
         k, v = xp.expand_dims(k, axis=-3), xp.expand_dims(v, axis=-3)
     scores = xp.matmul(q, xp.matrix_transpose(k)) * scale
     if block.attributes.get("causal", False):

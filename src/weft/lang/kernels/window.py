@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Block, Kernel
-from weft.lang.kernels.monoid import combination, identity
+from weft.lang.kernels.monoids import combination, identity
 from weft.lang.kernels.moves import along, extended
 from weft.values import Point
 
@@ -115,6 +115,8 @@ def pool(block: Block, x: Any, monoid: str, windows: Sequence[Slide]) -> Any:
     """The elements of each window combined, dimension by dimension: a monoid does not mind."""
     xp, nothing = block.xp, identity(block.xp, monoid, x.dtype)
     both = combination(xp, monoid, x.dtype)
+    if block.box.is_empty:
+        return xp.full(block.results[0].shape, nothing, dtype=x.dtype)
     for axis, (how, first) in enumerate(zip(windows, block.operands[0].start)):
         span = block.span(f"i{axis}")
         if how.is_still and len(span) == x.shape[axis]:
@@ -221,7 +223,7 @@ class _Scatter:
     def run(self, source: Any, init: Any) -> Any:
         xp, shape = self.xp, tuple(map(len, self.made))
         total = xp.broadcast_to(xp.astype(init, source.dtype), shape)
-        if not all(self.spans):
+        if not (all(self.spans) and all(self.made)):
             return total
         start = self.block.operands[1].start
         source = source[tuple(slice(s.start - n, s.stop - n) for s, n in zip(self.spans, start))]

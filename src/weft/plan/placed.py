@@ -1,0 +1,159 @@
+"""`Placed`: an application whose index space lies on a mesh, and what follows for its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from weft.errors import LayoutError
+from weft.lang import Block, Row, Signature
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.space import ZRange
+from weft.values import FrozenMap, Point
+
+Placement = Mapping[str, Sequence[Axis]]
+"""For an index dimension the axes that cut it, major to minor."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Which box of an index space each cell computes, what it needs for it, and what it makes.
+
+    >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
+    >>> line = Signature.of("m k, k n -> m n  sum: k", [(8, 16), (16, 32)])
+    >>> placed = place(mesh, line, {"m": ["dp"], "k": ["tp"]})
+    >>> print(placed.boxes[6], placed.operands[1], placed.results[0])
+    [4:8, 0:32, 8:12] <@m, [{"tp"}, {}]> <@m, [{"dp"}, {}], unreduced={"tp"}>
+    """
+
+    mesh: DeviceMesh
+    signature: Signature
+    placement: Mapping[str, tuple[Axis, ...]]
+    boxes: tuple[ZRange, ...]
+    """The box of the index space of each cell, in rank order."""
+    needs: tuple[tuple[ZRange, ...], ...]
+    """For each operand the box that each cell needs."""
+    operands: tuple[ShardingSpec | None, ...]
+    """The sharding under which the cells hold what they need; None where no sharding says it, as
+    with halos."""
+    partials: tuple[Mapping[Axis, str], ...]
+    """For each operand the axes over which it is partial, or counts once."""
+    results: tuple[ShardingSpec, ...]
+
+
+def place(
+    mesh: DeviceMesh,
+    signature: Signature,
+    placement: Placement,
+    kept: Mapping[Axis, tuple[str, Sequence[int]]] | None = None,
+) -> Placed:
+    """Place the index space of an application on a mesh.
+
+    `kept` says over which axes which operands are partial by a monoid and stay so in the results.
+    """
+    names, kept = list(signature.sizes), kept or {}
+    cuts = FrozenMap((name, tuple(placement.get(name, ()))) for name in names)
+    _check(mesh, signature, placement, cuts)
+    index = ShardingSpec(mesh, [DimSpec(cuts[name]) for name in names])
+    boxes = tuple(index.regions(signature.sizes.values()))
+    blocks = {box: Block(None, signature, {}, box) for box in dict.fromkeys(boxes)}
+    reads = {box: block.operands for box, block in blocks.items()}
+    writes = {box: block.results for box, block in blocks.items()}
+    line, lie = signature.notation, _Lie(mesh, signature, cuts)
+    reduced = {axis: line.reduced[name] for name in signature.reduced for axis in cuts[name]}
+    partials = _partials(line.once, len(line.operands), reduced, kept)
+    made = reduced | {axis: monoid for axis, (monoid, _) in kept.items()}
+    needs = tuple(zip(*(reads[box] for box in boxes))) if line.operands else ()
+    makes = tuple(zip(*(writes[box] for box in boxes)))
+    operands = map(lie.spec, line.operands, signature.operand_shapes, needs, partials)
+    results = [
+        lie.spec(rows, shape, images, made)
+        for rows, shape, images in zip(line.results, signature.result_shapes, makes)
+    ]
+    for number, spec in enumerate(results):
+        if spec is None:
+            raise LayoutError(
+                f"result {number} does not lie in blocks of one size where {_text(cuts)}"
+            )
+    return Placed(
+        mesh,
+        signature,
+        cuts,
+        boxes,
+        needs,
+        tuple(operands),
+        partials,
+        tuple(spec for spec in results if spec is not None),
+    )
+
+
+def _check(
+    mesh: DeviceMesh, signature: Signature, placement: Placement, cuts: Mapping[str, Sequence[Axis]]
+) -> None:
+    for name in placement:
+        if name not in signature.sizes:
+            raise LayoutError(f"there is no index dimension '{name}' in {signature}")
+    for name in signature.notation.whole:
+        if cuts[name]:
+            raise LayoutError(f"'{name}' is seen whole, and {_text({name: cuts[name]})}")
+
+
+def _text(cuts: Mapping[str, Sequence[Axis]]) -> str:
+    return ", ".join(f"'{name}' is cut by {DimSpec(axes)}" for name, axes in cuts.items() if axes)
+
+
+def _partials(
+    once: frozenset[int],
+    count: int,
+    reduced: Mapping[Axis, str],
+    kept: Mapping[Axis, tuple[str, Sequence[int]]],
+) -> tuple[Mapping[Axis, str], ...]:
+    """Over which axes each operand is partial: where it is so already, or counts once."""
+    return tuple(
+        FrozenMap(
+            [
+                *(reduced.items() if number in once else ()),
+                *((axis, monoid) for axis, (monoid, group) in kept.items() if number in group),
+            ]
+        )
+        for number in range(count)
+    )
+
+
+class _Lie:
+    """How arrays lie when an index space is cut."""
+
+    def __init__(
+        self, mesh: DeviceMesh, signature: Signature, cuts: Mapping[str, tuple[Axis, ...]]
+    ) -> None:
+        self.mesh, self.sizes, self.cuts = mesh, signature.sizes, cuts
+
+    def spec(
+        self,
+        rows: Sequence[Row],
+        shape: Point,
+        boxes: Sequence[ZRange],
+        partial: Mapping[Axis, str],
+    ) -> ShardingSpec | None:
+        """The sharding whose boxes those are, if there is one."""
+        axes = [self._axes(row) for row in rows]
+        used = [axis for of_dim in axes for axis in of_dim]
+        if len(used) != len(set(used)):
+            return None
+        spec = ShardingSpec(self.mesh, map(DimSpec, axes), (), partial)
+        if all(row.plain and self.sizes[row.plain] == n for row, n in zip(rows, shape)):
+            return spec
+        return spec if list(boxes) == spec.regions(shape) else None
+
+    def _axes(self, row: Row) -> tuple[Axis, ...]:
+        """The axes that cut a dimension: those of its digits, major to minor, while each is cut up.
+
+        A digit that is cut in part hides those below it.
+        """
+        found: tuple[Axis, ...] = ()
+        for name, _ in sorted(row.terms, key=lambda term: -abs(term[1])):
+            found += self.cuts[name]
+            if prod(map(self.mesh.axis_size, self.cuts[name])) < self.sizes[name]:
+                break
+        return found

@@ -17,6 +17,7 @@ def linear(rng):
     k, n = (int(x) for x in rng.integers(1, 7, 2))
     batch, dtype = shape_of(rng, 0, 2, 4), some_dtype(rng)
     shapes = [(*batch, k), (k, n), (n,)]
+    shapes = shapes[: int(rng.integers(2, 4))]
     return [numbers(rng, shape, dtype) for shape in shapes], {}
 
 

@@ -28,6 +28,10 @@ Passes: TypeAlias = Literal["", "forward", "backward", "both"]
 Group: TypeAlias = tuple[int, ...] | EllipsisType
 """Operands that may be partial together; `...` for all of them."""
 
+Keeps: TypeAlias = Mapping[str, Sequence[Group]]
+"""For each monoid the groups of operands that may be partial by it."""
+
+NOTHING: Keeps = FrozenMap(())
 ANY = "any"
 OWN = "own"
 
@@ -58,10 +62,11 @@ class Operator:
     passes: Passes = ""
     """How propagation goes through it before all others: pointwise operators both ways, slices of
     a position that is computed forward, broadcasts backward and only after the others."""
-    keeps: Mapping[str, Sequence[Group]] = FrozenMap(())
+    keeps: Keeps | Callable[[int], Keeps] = NOTHING
     """For a monoid, which operands may be partial by it, so that the results are partial too:
     a product keeps a partial sum in either factor, `{"sum": [(0,), (1,)]}`, and a sum in both at
-    once, `{"sum": [(0, 1)]}`. `"any"` stands for all monoids, `"own"` for that of its reduction."""
+    once, `{"sum": [(0, 1)]}`. `"any"` stands for all monoids, `"own"` for that of its reduction.
+    A function says it for a number of operands."""
     flops: float | Flops = 1
     """How many operations one sub-problem takes."""
     dtypes: Dtypes = like_first
@@ -89,11 +94,11 @@ class Operator:
         ... )
         [(0, 1)]
         """
-        own = set(signature.notation.reduced.values())
-        found = [*self.keeps.get(monoid, ()), *self.keeps.get(ANY, ())]
+        own, count = set(signature.notation.reduced.values()), len(signature.notation.operands)
+        keeps = self.keeps(count) if callable(self.keeps) else self.keeps
+        found = [*keeps.get(monoid, ()), *keeps.get(ANY, ())]
         if own == {monoid}:
-            found += self.keeps.get(OWN, ())
-        count = len(signature.notation.operands)
+            found += keeps.get(OWN, ())
         return [group for group in found if group is ... or max(group) < count]
 
     def count_flops(

@@ -25,12 +25,18 @@ def identity(xp: Any, monoid: str, dtype: Any) -> Any:
     if monoid == "prod":
         return 1
     if monoid == "and":
-        return True if dtype == xp.bool else -1
+        return _all_ones(xp, dtype)
     if monoid == "logsumexp":
         return -float("inf")
     if monoid in ("max", "min"):
         return _extreme(xp, dtype, lowest=monoid == "max")
     raise WeftError(f"there is nothing that '{monoid}' leaves as it is")
+
+
+def _all_ones(xp: Any, dtype: Any) -> Any:
+    if dtype == xp.bool:
+        return True
+    return int(xp.iinfo(dtype).max) if xp.isdtype(dtype, "unsigned integer") else -1
 
 
 def _extreme(xp: Any, dtype: Any, lowest: bool) -> Any:
@@ -107,7 +113,7 @@ def _bitwise(xp: Any, both: Callable[[Any, Any], Any], x: Any, axes: Axes, nothi
         head = (slice(None),) * axis
         total = xp.full((*x.shape[:axis], *x.shape[axis + 1 :]), nothing, dtype=x.dtype)
         for place in range(x.shape[axis]):
-            total = both(total, x[(*head, place)])
+            total = both(total, x[(*head, place, ...)])
         x = total
     return x
 

@@ -120,22 +120,13 @@ def _is_all(slices: list[slice | int], shape: tuple[int, ...]) -> bool:
     ) and len(slices) == len(shape)
 
 
-def fit(block: Block, number: int, x: Any, value: Any) -> Any:
-    """An operand over the whole image of its box, with a value where that is outside the array.
-
-    A convolution's padding, for one.
-    """
-    xp, wide, have = block.xp, block.image(number), block.operands[number]
-    for axis in range(x.ndim):
-        before = have.start[axis] - wide.start[axis]
-        after = wide.stop[axis] - have.stop[axis]
-        if have.is_empty:
-            before, after = wide.shape[axis], 0
-        x = _extended(xp, x, axis, before, after, value)
-    return x
+def along(axis: int, part: slice | int) -> tuple[Any, ...]:
+    """The index of a part of an axis, and of all of the others."""
+    return (*(slice(None),) * axis, part, ...)
 
 
-def _extended(xp: Any, x: Any, axis: int, before: int, after: int, value: Any) -> Any:
+def extended(xp: Any, x: Any, axis: int, before: int, after: int, value: Any) -> Any:
+    """An array with a value before and after it along an axis."""
     parts = []
     for count in (before, after):
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])

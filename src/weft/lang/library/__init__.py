@@ -5,10 +5,21 @@ from weft.lang.library import (
     contract,
     index,
     linalg,
+    nn,
     pointwise,
     reduce,
     shape,
     window,
 )
 
-__all__ = ["collective", "contract", "index", "linalg", "pointwise", "reduce", "shape", "window"]
+__all__ = [
+    "collective",
+    "contract",
+    "index",
+    "linalg",
+    "nn",
+    "pointwise",
+    "reduce",
+    "shape",
+    "window",
+]

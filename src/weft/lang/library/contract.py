@@ -9,7 +9,7 @@ from weft.lang.block import Attributes
 from weft.lang.kernels.contract import contract
 from weft.lang.library.rows import aligned, plain
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Operator
+from weft.lang.operator import OPERATORS, Keeps, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -118,9 +118,15 @@ def _with_sum(text: str) -> str:
     return f"{text}  sum: {' '.join(summed)}" if summed and ":" not in text else text
 
 
+def _with_bias(count: int) -> Keeps:
+    """Either factor, and the bias with it where there is one."""
+    bias = tuple(range(2, count))
+    return {"sum": [(0, *bias), (1, *bias)]}
+
+
 _PRODUCT = {"sum": [(0,), (1,)]}
 OPERATORS.add(Operator("matmul", sign_matmul, contract, keeps=_PRODUCT, flops=2))
-OPERATORS.add(Operator("linear", sign_linear, contract, keeps={"sum": [(0, 2), (1, 2)]}, flops=2))
+OPERATORS.add(Operator("linear", sign_linear, contract, keeps=_with_bias, flops=2))
 OPERATORS.add(Operator("dot_general", sign_dot_general, contract, keeps=_PRODUCT, flops=2))
 OPERATORS.add(Operator("dot", sign_dot, contract, keeps=_PRODUCT, flops=2))
 OPERATORS.add(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from weft.errors import WeftError
 from weft.lang.notation import Row
 from weft.values import Point
 
@@ -94,3 +95,14 @@ def aligned(prefix: str, shapes: Sequence[Point]) -> tuple[list[list[Row]], tupl
         for shape in shapes
     ]
     return rows, dims
+
+
+def place(dim: int, shape: Point) -> int:
+    """A dimension counted from the front, if there is one.
+
+    >>> place(-1, (8, 4))
+    1
+    """
+    if not -len(shape) <= dim < len(shape):
+        raise WeftError(f"{list(shape)} has no dimension {dim}")
+    return dim % len(shape)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
+from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.kernels import window as kernels
+from weft.lang.kernels.convolve import convolution
+from weft.lang.kernels.window import last_dims
 from weft.lang.library.rows import digits, numbered, plain, sliding, whole
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Operator
@@ -188,6 +193,60 @@ def sign_convolution(shapes: Sequence[Point], attributes: Attributes) -> Signatu
     return _Convolution(shapes, attributes).signature()
 
 
-OPERATORS.add(Operator("reduce_window", sign_reduce_window))
-OPERATORS.add(Operator("select_and_scatter", sign_select_and_scatter))
-OPERATORS.add(Operator("convolution", sign_convolution))
+def sign_pool(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """Windows over the last dimensions: `window`, `strides` and `padding` (low and high of each).
+
+    >>> print(sign_pool([(8, 16)], {"window": (4,)}))
+    i0 4*i1+:4 -> i0 i1  {i0=8, i1=4}
+    """
+    (shape,), window = shapes, attributes["window"]
+    if not 0 < len(window) <= len(shape):
+        raise WeftError(f"a window {tuple(window)} does not slide over {list(shape)}")
+    _check_each("window", window, len(window), 1)
+    _check_each("strides", attributes.get("strides") or window, len(window), 1)
+    _check_each("padding", attributes.get("padding") or (0, 0) * len(window), 2 * len(window), 0)
+    line = sign_reduce_window([shape, ()], last_dims(len(shape), attributes))
+    return Signature(
+        Notation(line.notation.operands[:1], line.notation.results), shapes, line.sizes
+    )
+
+
+def _check_each(what: str, given: Sequence[int], count: int, least: int) -> None:
+    if len(given) != count or any(n < least for n in given):
+        raise WeftError(f"{what} {tuple(given)} must be {count} numbers of at least {least}")
+
+
+def _in_window(line: Signature, attributes: Attributes) -> float:
+    """One operation for each element of a window."""
+    return float(prod(attributes.get("window") or attributes["window_dimensions"]))
+
+
+def _of_source(line: Signature, attributes: Attributes) -> float:
+    """For each window a comparison and a sum for each of its elements."""
+    total = 2 * prod(line.operand_shapes[1]) * prod(attributes["window_dimensions"])
+    return total / max(1, line.space.size)
+
+
+OPERATORS.add(
+    Operator("reduce_window", sign_reduce_window, kernels.reduce_window, flops=_in_window)
+)
+OPERATORS.add(
+    Operator(
+        "select_and_scatter", sign_select_and_scatter, kernels.select_and_scatter, flops=_of_source
+    )
+)
+OPERATORS.add(
+    Operator("convolution", sign_convolution, convolution, keeps={"sum": [(0,), (1,)]}, flops=2)
+)
+OPERATORS.add(
+    Operator(
+        "avg_pool",
+        sign_pool,
+        kernels.pooling("sum", mean=True),
+        keeps={"sum": [(0,)]},
+        flops=_in_window,
+    )
+)
+OPERATORS.add(
+    Operator("max_pool", sign_pool, kernels.pooling("max"), keeps={"max": [(0,)]}, flops=_in_window)
+)

@@ -89,6 +89,17 @@ class Signature:
         """The index dimensions that are combined by a monoid."""
         return tuple(name for name in self.sizes if name in self.notation.reduced)
 
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The index dimensions that cannot be cut: seen whole, or lost without being combined.
+
+        >>> Signature.of("i [k] -> j", [(4, 2)], sizes={"j": 8}).fixed == {"i", "k"}
+        True
+        """
+        made = {name for rows in self.notation.results for row in rows for name in row.dims}
+        lost = {d for d in self.sizes if d not in made and d not in self.notation.reduced}
+        return self.notation.whole | lost
+
     def __str__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         return f"{self.notation}  {{{sizes}}}"

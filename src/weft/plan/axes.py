@@ -14,12 +14,13 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 
 def overlaps(one: Piece, two: Piece) -> bool:
-    """Whether two pieces share cells of an axis.
+    """Whether two pieces share cells of an axis; an axis of one cell overlaps itself.
 
     >>> overlaps((0, 1, 4), (0, 2, 2)), overlaps((0, 1, 2), (0, 2, 2))
     (True, False)
     """
-    return one[0] == two[0] and one[1] < two[1] * two[2] and two[1] < one[1] * one[2]
+    apart = one[1] >= two[1] * two[2] or two[1] >= one[1] * one[2]
+    return one[0] == two[0] and (not apart or one == two)
 
 
 def contains(one: Piece, two: Piece) -> bool:

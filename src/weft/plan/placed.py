@@ -101,8 +101,8 @@ def fit(
     >>> dict(fit(mesh, line, {"j": ["x"], "i": ["x"][:0]}).placement)
     {'i': (), 'j': ('x',)}
     """
-    whole = signature.notation.whole
-    free = {name: axes for name, axes in placement.items() if axes and name not in whole}
+    fixed = signature.fixed
+    free = {name: axes for name, axes in placement.items() if axes and name not in fixed}
     fewer = [{name: axes for name, axes in free.items() if name != gone} for gone in free]
     for attempt in (free, *fewer):
         try:
@@ -118,9 +118,9 @@ def _check(
     for name in placement:
         if name not in signature.sizes:
             raise LayoutError(f"there is no index dimension '{name}' in {signature}")
-    for name in signature.notation.whole:
+    for name in signature.fixed:
         if cuts[name]:
-            raise LayoutError(f"'{name}' is seen whole, and {_text({name: cuts[name]})}")
+            raise LayoutError(f"{_text({name: cuts[name]})}, and {signature} needs it whole")
 
 
 def _text(cuts: Mapping[str, Sequence[Axis]]) -> str:

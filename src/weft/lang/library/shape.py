@@ -239,7 +239,7 @@ def _move(name: str, sign: Sign, kernel: Kernel = moves.move, passes: Passes = "
     OPERATORS.add(Operator(name, sign, kernel, passes, keeps, flops=0))
 
 
-_move("reshape", sign_reshape, passes="both")
+_move("reshape", sign_reshape, moves.reshape, "both")
 _move("transpose", sign_transpose, passes="both")
 _move("dynamic_slice", sign_dynamic_slice, moves.dynamic_slice, "forward")
 _move("dynamic_update_slice", sign_dynamic_update_slice, moves.dynamic_update_slice, "forward")

@@ -37,8 +37,11 @@ def choose(
     signature: Signature,
     specs: Sequence[ShardingSpec | None],
     itemsizes: Sequence[int],
+    alike: Sequence[int] = (),
 ) -> Placed:
     """The placement of an application whose operands lie as they do; None lies anywhere.
+
+    `alike` gives for each operand the first that is the same array: it is moved once for both.
 
     >>> from weft import DeviceMesh
     >>> from weft.lang import OPERATORS
@@ -49,7 +52,7 @@ def choose(
     >>> dict(choose(matmul, line, [rows, None], [4, 4]).placement)
     {'m': ('x',), 'n': (), 'k': ()}
     """
-    return _Choice(operator, signature, specs, itemsizes).best()
+    return _Choice(operator, signature, specs, itemsizes, alike).best()
 
 
 class _Choice:
@@ -59,7 +62,9 @@ class _Choice:
         signature: Signature,
         specs: Sequence[ShardingSpec | None],
         itemsizes: Sequence[int],
+        alike: Sequence[int],
     ) -> None:
+        self.alike = alike or range(len(specs))
         self.operator, self.signature = operator, signature
         self.specs, self.itemsizes = specs, itemsizes
         self.mesh = next(spec.mesh for spec in specs if spec is not None)
@@ -132,7 +137,7 @@ class _Choice:
         total = sum(
             moved_bytes(spec, placed, number, self.itemsizes[number])
             for number, spec in enumerate(self.specs)
-            if spec is not None
+            if spec is not None and not self._is_moved_already(placed, number)
         )
         for spec, shape in zip(placed.results, self.signature.result_shapes):
             parts = prod(map(self.mesh.axis_size, spec.partial))
@@ -140,6 +145,10 @@ class _Choice:
             total += self.mesh.size * held * (parts - 1) // parts
         used = sum(len(axes) for axes in placed.placement.values())
         return total, -used
+
+    def _is_moved_already(self, placed: Placed, number: int) -> bool:
+        first = self.alike[number]
+        return first != number and placed.operands[first] == placed.operands[number] is not None
 
 
 def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Claim]:

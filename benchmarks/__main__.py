@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import layout, propagation
+from benchmarks import eager, layout, propagation
 from benchmarks.row import Row
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
+    "eager": eager.run,
     "layout": layout.run,
     "propagation": propagation.run,
 }

@@ -42,7 +42,7 @@ class Prepared:
             self._deliver(xp, name, delivery, shards)
             for name, delivery, shards in zip(self.names, self.deliveries, operands)
         ]
-        blocks = self._blocks(xp)
+        blocks = self.blocks_for(xp)
         size = self.placed.mesh.size
 
         def compute(rank: int) -> tuple[Array, ...]:
@@ -68,7 +68,7 @@ class Prepared:
         """The elements that the largest box makes."""
         return max((box.size for box in self.placed.boxes), default=0)
 
-    def _blocks(self, xp: Any) -> list[Block]:
+    def blocks_for(self, xp: Any) -> list[Block]:
         """The blocks of all cells."""
         key = id(xp)
         if key not in self.blocks:

@@ -111,15 +111,16 @@ class Direct:
         """The shards of the result."""
         kernel, count = self.kernel, len(self.blocks)
         each = [s if len(s) == count else [s[0]] * count for s in operands]
-        if self.leaders is None:
-            return [list(map(kernel, self.blocks, *each))]
         made: list[Array] = []
-        for rank, leader in enumerate(self.leaders):
-            if leader != rank:
-                made.append(made[leader])
-            else:
-                made.append(kernel(self.blocks[rank], *[shards[rank] for shards in each]))
-        return [made]
+        if self.leaders is None:
+            made = list(map(kernel, self.blocks, *each))
+        else:
+            for rank, leader in enumerate(self.leaders):
+                if leader != rank:
+                    made.append(made[leader])
+                else:
+                    made.append(kernel(self.blocks[rank], *[shards[rank] for shards in each]))
+        return [[array for (array,) in made] if isinstance(made[0], tuple) else made]
 
 
 Key: TypeAlias = tuple[Any, ...]

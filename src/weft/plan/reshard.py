@@ -147,7 +147,7 @@ def plan_reshard(
     return _plan(src, dst, array, width, machine)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)
 def _plan(
     src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int, machine: Machine | None
 ) -> Reshard:

@@ -85,7 +85,7 @@ def _through(
                 outer = list(_combining(frame, cuts[1:-1], steps, reduced, pace))
                 if outer:
                     yield (*outer, *inner)
-        if len(steps) < 2:  # where links are alike, which dimension is cut makes no difference
+        if len(set(pace.values())) < 2:  # then it makes no difference which dimension is cut
             return
 
 

@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import layout, propagation
+from benchmarks import layout, propagation, reshard
 from benchmarks.row import Row
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "layout": layout.run,
     "propagation": propagation.run,
+    "reshard": reshard.run,
 }
 """Each takes the seconds it may spend on one row."""
 

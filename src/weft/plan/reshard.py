@@ -162,6 +162,11 @@ def _plan(
     return Reshard(src, dst, shape, itemsize, job.machine, steps)
 
 
+def forget_plans() -> None:
+    """Empty the memory of plans, for those who measure how long planning takes."""
+    _plan.cache_clear()
+
+
 def _unmasked(dst: ShardingSpec, parts: Parts) -> ShardingSpec:
     """The destination before its new parts are made: replicas in their place."""
     kept = [(dst.mesh.axis(there), monoid) for _, there, monoid in parts.kept]

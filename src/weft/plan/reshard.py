@@ -136,12 +136,10 @@ def plan_reshard(
     >>> [step.kind for step in plan.steps], sum(plan.received) == plan.ideal
     (['reduce_scatter', 'all_gather'], True)
     """
-    for what, spec in (("src", src), ("dst", dst)):
-        if not isinstance(spec, ShardingSpec):
-            raise WeftError(f"{what} must be a ShardingSpec, got {spec!r}")
+    if not (isinstance(src, ShardingSpec) and isinstance(dst, ShardingSpec)):
+        raise WeftError(f"source and destination must be ShardingSpecs, got {src!r} and {dst!r}")
     try:
-        array = tuple(map(index, shape))
-        width = index(itemsize)
+        array, width = tuple(map(index, shape)), index(itemsize)
     except TypeError:
         array, width = as_point(shape, "shape"), as_count(itemsize, "itemsize")
     return _plan(src, dst, array, width, machine)

@@ -140,9 +140,9 @@ def _axes(step: Step) -> tuple[Axis, ...]:
     else:
         worths = worths_between(step.before, step.after)[local]
         change = find_change(frame.src, frame.dst)
-        found = {digit for each in (*change.gone, *change.new) for digit in each}
-        found = set(change.reduced) if change.reduced and step.kind != "exchange" else found
-        found |= set(change.reduced)
+        found = set(change.reduced)
+        if step.kind not in ("reduce_scatter", "all_reduce"):
+            found |= {digit for each in (*change.gone, *change.new) for digit in each}
         digits = [digit_of(mesh, worths, worth, frame.radix[worth]) for worth in found]
     return in_mesh_order(step.after if local else step.before, digits)
 

@@ -46,7 +46,9 @@ def sign_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     operand = list(plain(*(f"i{dim}" for dim in range(len(shape)))))
     for dim, place in zip(batching, attributes.get("start_indices_batching_dims", ())):
         operand[dim] = places[place]
-    reduced = {f"i{dim}": "sum" for dim in collapsed}
+    reduced = {f"i{dim}": "sum" for dim in collapsed if shape[dim] > 1}
+    for dim in collapsed:
+        operand[dim] = operand[dim] if shape[dim] > 1 else whole(f"i{dim}")
     seen = iter(_seen(len(shape), collapsed, batching))
     result, sizes, offset = [], {}, attributes["offset_dims"]
     rank = sum(not row.whole for row in places) + len(offset)
@@ -66,9 +68,11 @@ def sign_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:
 def sign_scatter(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """Updates that are put into inputs at each index, combined by a monoid if there is one.
 
+    Without one, or where it works on bits, indices are seen whole, since their order counts.
+
     >>> rows = dict(update_window_dims=(1,), inserted_window_dims=(0,), index_vector_dim=1)
     >>> print(sign_scatter([(100, 8), (5, 1), (5, 8)], rows).notation)
-    i0 i1, b0 [v], b0 i1 -> i0 i1  sum: b0
+    + i0 i1, b0 [v], b0 i1 -> i0 i1  sum: b0
     """
     count = len(shapes) // 2
     shape, indices, updates = shapes[0], shapes[count], shapes[-1]
@@ -76,7 +80,7 @@ def sign_scatter(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     batching = attributes.get("input_batching_dims", ())
     shared = attributes.get("scatter_indices_batching_dims", ())
     places = _index_rows(len(indices), attributes["index_vector_dim"])
-    monoid = attributes.get("monoid", "sum")
+    monoid = "" if attributes.get("region") else attributes.get("monoid", "sum")
     reduced: dict[str, str] = {}
     for dim, row in enumerate(places):
         if not row.whole and dim not in shared:
@@ -98,7 +102,8 @@ def sign_scatter(shapes: Sequence[Point], attributes: Attributes) -> Signature:
             operand[into] = whole(f"i{into}")
         update.append(operand[into] if size == shape[into] else whole(f"u{dim}"))
     operands = [*[operand] * count, places, *[update] * count]
-    return Signature(Notation(operands, [operand] * count, reduced), shapes)
+    line = Notation(operands, [operand] * count, reduced, once=range(count) if reduced else ())
+    return Signature(line, shapes)
 
 
 OPERATORS.add(Operator("gather", sign_gather))

@@ -42,7 +42,7 @@ def random_program(seed: int, nodes: int, priorities: bool) -> Program:
     """A program in which every value is used or returned; dead code is not propagated."""
     rng = random.Random(seed)
     program = Program(
-        [rng.choice([2, 2, 3, 4, 4, 8]) for _ in range(rng.randint(1, 3))], rng.randint(1, 3)
+        [rng.choice([2, 2, 3, 4, 6, 8, 12]) for _ in range(rng.randint(1, 3))], rng.randint(1, 3)
     )
     for _ in range(program.inputs):
         rank = rng.randint(0, 3)

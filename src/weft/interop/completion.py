@@ -76,6 +76,8 @@ def completed(
             said = _window(len(said["input_spatial_dimensions"]), "lhs", "rhs", "dilation") | said
         case "reduce_window":
             said = _window(len(shapes[0]), "base", "window", "dilations") | said
+        case "rng_bit_generator":
+            said["result_shape"] = results[1].shape  # of the bits; the other is the state
         case "sort":
             said["dimension"] = said.get("dimension", -1) % max(1, len(shapes[0]))
         case "triangular_solve":

@@ -30,6 +30,16 @@ def is_prefix(one: Piece, two: Piece) -> bool:
     return one[0] == two[0] and one[1] == two[1] and one[2] <= two[2]
 
 
+def nests(one: Piece, two: Piece) -> bool:
+    """Whether two pieces of an axis can be told apart: their ends divide each other.
+
+    >>> nests((0, 1, 2), (0, 2, 3)), nests((0, 1, 2), (0, 3, 2))
+    (True, False)
+    """
+    ends = sorted((one[1], one[1] * one[2], two[1], two[1] * two[2]))
+    return not (ends[1] % ends[0] or ends[2] % ends[1] or ends[3] % ends[2])
+
+
 def without(piece: Piece | None, others: Pieces) -> Piece | None:
     """The largest major part of a piece that shares nothing with the others.
 
@@ -39,9 +49,12 @@ def without(piece: Piece | None, others: Pieces) -> Piece | None:
     for other in others:
         if piece is None:
             return None
-        if overlaps(piece, other):
-            axis, before, _ = piece
-            piece = (axis, before, other[1] // before) if before < other[1] else None
+        if piece[0] == other[0]:
+            if not nests(piece, other):
+                return None
+            if overlaps(piece, other):
+                axis, before, _ = piece
+                piece = (axis, before, other[1] // before) if before < other[1] else None
     return piece
 
 

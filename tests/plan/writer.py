@@ -53,6 +53,8 @@ class Writer:
 
     def _module(self) -> str:
         rng = self.rng
+        dead = tuple(f"  %v{n} = " for n in self.scalars - self.used)
+        lines = [line for line in self.lines if not line.startswith(dead)]
         made = [n for n in range(len(self.kinds)) if n not in self.scalars]
         idle = [n for n in made if n not in self.used and n not in self.arguments]
         outputs = idle + [n for n in made if rng.random() < 0.06]
@@ -67,7 +69,7 @@ class Writer:
             [
                 f"sdy.mesh @m = <[{axes}]>",
                 f"func.func @main({', '.join(heads)}) -> ({', '.join(kinds)}) {{",
-                *self.lines,
+                *lines,
                 f"  return {names} : {types}",
                 "}",
             ]

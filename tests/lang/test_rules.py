@@ -422,7 +422,9 @@ def test_collectives(shape, count, data):
     dim, other = (data.draw(st.integers(0, len(shape) - 1)) for _ in range(2))
     twice = (*shape[:dim], 2 * shape[dim], *shape[dim + 1 :])
     attributes = {"all_gather_dim": dim, "result_shape": twice}
-    check(Case("all_gather", [shape], attributes, f"all_gather_dim = {dim} : i64, {HANDLE}"))
+    check(
+        Case("all_gather", [shape] * count, attributes, f"all_gather_dim = {dim} : i64, {HANDLE}")
+    )
     attributes = {"scatter_dimension": dim, "result_shape": shape}
     text = f"scatter_dimension = {dim} : i64, {HANDLE}"
     check(Case("reduce_scatter", [twice], attributes, text, f"({ADD})"))
@@ -431,7 +433,9 @@ def test_collectives(shape, count, data):
     made[other] *= 2
     attributes = {"split_dimension": dim, "concat_dimension": other, "result_shape": tuple(made)}
     text = f"split_dimension = {dim} : i64, concat_dimension = {other} : i64"
-    check(Case("all_to_all", [twice], attributes, f"{text}, split_count = 2 : i64, {GROUPS}"))
+    check(
+        Case("all_to_all", [twice] * count, attributes, f"{text}, split_count = 2 : i64, {GROUPS}")
+    )
 
 
 @st.composite

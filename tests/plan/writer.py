@@ -34,7 +34,9 @@ class Writer:
     def __init__(self, seed: int, priorities: bool = False) -> None:
         self.rng = random.Random(seed)
         self.priorities = priorities
-        self.mesh = [self.rng.choice([2, 2, 3, 4, 6, 8, 12]) for _ in range(self.rng.randint(1, 3))]
+        self.mesh = [
+            self.rng.choice([1, 2, 2, 3, 4, 6, 8, 12]) for _ in range(self.rng.randint(1, 3))
+        ]
         self.kinds: list[Kind] = []
         self.arguments: list[int] = []
         self.lines: list[str] = []

@@ -12,12 +12,16 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 
 def overlaps(one: Piece, two: Piece) -> bool:
-    """Whether two pieces share cells of an axis.
+    """Whether two pieces share cells of an axis; an axis of one cell shares that with itself.
 
     >>> overlaps((0, 1, 4), (0, 2, 2)), overlaps((0, 1, 2), (0, 2, 2))
     (True, False)
+    >>> overlaps((0, 1, 1), (0, 1, 1))
+    True
     """
-    return one[0] == two[0] and one[1] < two[1] * two[2] and two[1] < one[1] * one[2]
+    return one == two or (
+        one[0] == two[0] and one[1] < two[1] * two[2] and two[1] < one[1] * one[2]
+    )
 
 
 def contains(one: Piece, two: Piece) -> bool:

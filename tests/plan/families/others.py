@@ -96,7 +96,8 @@ def change_shape(w: Writer) -> None:
         made[other] *= 2
         said = [f"split_dimension = {dim} : i64", f"concat_dimension = {other} : i64"]
         said += ["split_count = 2 : i64", GROUPS]
-    w.emit(name, [a], [Kind(tuple(made), element)], said, regions)
+    operands = [a, w.like(a)] if name != "reduce_scatter" and rng.random() < 0.2 else [a]
+    w.emit(name, operands, [Kind(tuple(made), element)] * len(operands), said, regions)
 
 
 FAMILIES = (

@@ -326,6 +326,36 @@ def test_large_constants_are_not_read():
     assert "value" not in constant
 
 
+@pytest.mark.parametrize(
+    ("element", "body", "said"),
+    [
+        ("f32", ["add %a, %c", "add %b, %d"], {"monoid": "sum"}),
+        ("f32", ["maximum %c, %a", "maximum %b, %d"], {"monoid": "max"}),
+        ("i1", ["and %a, %c", "and %b, %d"], {"monoid": "and"}),
+        ("i32", ["and %a, %c", "and %b, %d"], {"monoid": "and", "region": "bitwise"}),
+        ("f32", ["add %a, %c", "maximum %b, %d"], {"monoid": "sum", "region": "custom"}),
+        ("f32", ["add %a, %b", "add %c, %d"], {"monoid": "sum", "region": "custom"}),
+        ("f32", ["subtract %a, %c", "subtract %b, %d"], {"monoid": "sum", "region": "custom"}),
+    ],
+)
+def test_regions_are_monoids_if_they_treat_all_arrays_alike(element, body, said):
+    one, many, few = f"tensor<{element}>", f"tensor<8x4x{element}>", f"tensor<8x{element}>"
+    lines = "\n".join(f"%{name} = stablehlo.{line} : {one}" for name, line in zip("xy", body))
+    graph = stablehlo.read(f"""
+        func.func @main(%p: {many}, %q: {many}, %i: {one}) -> ({few}, {few}) {{
+            %r, %s = "stablehlo.reduce"(%p, %q, %i, %i) ({{
+            ^bb0(%a: {one}, %b: {one}, %c: {one}, %d: {one}):
+                {lines}
+                stablehlo.return %x, %y : {one}, {one}
+            }}) {{dimensions = array<i64: 1>}} : ({many}, {many}, {one}, {one}) -> ({few}, {few})
+            return %r, %s : {few}, {few}
+        }}""")
+    (attributes,) = attributes_of(graph, "reduce")
+    assert {key: attributes[key] for key in ("monoid", "region") if key in attributes} == said
+    monoid = "custom" if said.get("region") == "custom" else said["monoid"]
+    assert dict(graph.signatures[-1].notation.reduced) == {"i1": monoid}
+
+
 def test_what_regions_use_from_outside_is_an_operand():
     graph = stablehlo.read(lower("scanning", False)[0])
     assert {"while", "case"} <= set(stablehlo.opaque(graph))

@@ -393,3 +393,20 @@ def test_a_mapping_in_a_spec_cannot_change():
     assert spec.partial["y"] == "sum"
     with pytest.raises(TypeError):
         spec.partial["y"] = "max"
+
+
+@given(specs())
+def test_the_parts_are_the_partial_axes_in_mesh_order(spec):
+    found = {spec.mesh.axis(digit): monoid for digit, monoid in spec.parts}
+    assert found == dict(spec.partial)
+    places = [(digit.dim, -digit.divisor) for digit, _ in spec.parts]
+    assert places == sorted(places)
+
+
+@given(specs())
+def test_equal_shardings_have_equal_hashes(spec):
+    again = ShardingSpec.parse(str(spec), DeviceMesh.parse(str(spec.mesh)))
+    assert again == spec
+    assert again is not spec
+    assert hash(again) == hash(spec)
+    assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)

@@ -1,31 +1,61 @@
 """Whole programs: StableHLO read, propagated by Weft and by Shardy, compared value by value."""
 
 import os
+from collections import Counter
 
 import pytest
-from tests.plan.programs import PASSES, run_pass
-from tests.plan.stablehlo_programs import Writer
+from tests.plan.families import FAMILIES
+from tests.plan.programs import PASSES, context, run_pass
+from tests.plan.writer import Writer
 
+import weft.lang.library  # noqa: F401 - it registers the operators
 from weft import ShardingSpec
-from weft.interop.stablehlo import read
+from weft.interop.stablehlo import opaque, read
+from weft.lang import OPERATORS
 from weft.plan import propagate
 
 PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) * 5 or 500
 """For each strategy: 500 in `make test`, 25,000 in `make fuzz`."""
 
 
+def program(seed, strategy):
+    """A random program of 2 to 12 operations."""
+    return Writer(seed, strategy == "user_priority").text(2 + seed % 11, FAMILIES)
+
+
+def says_weft(text, strategy):
+    """The shardings of all values by name, and of what is returned by place."""
+    found = propagate(read(text), strategy)
+    said = {name: str(spec) for name, spec in found.specs.items()}
+    return said | {place: str(spec) for place, spec in enumerate(found.output_specs)}, found
+
+
 def says_shardy(text, strategy, found):
-    """The shardings after Shardy's pass, by value; open everywhere where it says nothing."""
-    shardings = read(run_pass(text, PASSES[strategy])).shardings
-    for name, spec in found.specs.items():
-        free = f"<@m, [{', '.join(['{?}'] * spec.ndim)}]>"
-        yield name, str(ShardingSpec.parse(shardings.get(name, free), found.mesh))
+    """The same after Shardy's pass; open everywhere where it says nothing."""
+    graph = read(run_pass(text, PASSES[strategy]))
+    for said, specs in (
+        (graph.shardings, found.specs.items()),
+        (graph.output_shardings, enumerate(found.output_specs)),
+    ):
+        for key, spec in specs:
+            free = f"<@m, [{', '.join(['{?}'] * spec.ndim)}]>"
+            yield key, str(ShardingSpec.parse(said.get(key, free), found.mesh))
 
 
 @pytest.mark.parametrize("strategy", PASSES)
 def test_shardings_are_those_of_shardy(strategy):
     for seed in range(PROGRAMS):
-        text = Writer(seed).text(1 + seed % 12, priorities=strategy == "user_priority")
-        found = propagate(read(text), strategy)
-        ours = {name: str(spec) for name, spec in found.specs.items()}
+        text = program(seed, strategy)
+        ours, found = says_weft(text, strategy)
         assert ours == dict(says_shardy(text, strategy, found)), f"seed {seed}\n{text}"
+
+
+def test_programs_have_every_operator():
+    counts = Counter()
+    for seed in range(400):
+        graph = read(program(seed, "basic"))
+        counts.update(application.operator for application in graph.applications)
+        assert not opaque(graph)
+    known = {name for name in OPERATORS if context().is_registered_operation(f"stablehlo.{name}")}
+    assert len(known) > 70
+    assert known | {"sharding_constraint"} == set(counts)

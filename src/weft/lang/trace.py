@@ -185,12 +185,13 @@ def trace(
     *inputs: Any,
     meshes: Iterable[Any] = (),
     shardings: Mapping[str, Any] | None = None,
+    names: Sequence[str] = (),
     operators: Library = OPERATORS,
 ) -> Graph:
     """Call a function with symbols and write down what it does.
 
     An input is a shape, a `Value`, or anything that has a shape and a dtype; it is named by the
-    function's parameter. Shardings go by the names of inputs.
+    function's parameter unless `names` are given. Shardings go by the names of inputs.
 
     >>> graph = trace(lambda x, w: (x @ w + 1).sum(-1), (8, 16), (16, 4))
     >>> print(graph)
@@ -203,7 +204,9 @@ def trace(
     return sum_dim
     """
     tracer = Tracer(operators)
-    symbols = [_input(tracer, *pair) for pair in zip(_names(function, len(inputs)), inputs)]
+    symbols = [
+        _input(tracer, *pair) for pair in zip(names or _names(function, len(inputs)), inputs)
+    ]
     made = function(*symbols)
     outputs = list(made) if isinstance(made, tuple | list) else [made]
     for output in outputs:

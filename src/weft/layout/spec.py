@@ -82,6 +82,8 @@ class ShardingSpec(Drawn):
     """How many blocks each dimension is cut into."""
     digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
     """For each dimension, the digits of a cell's coordinate that number its block."""
+    parts: tuple[tuple[Digit, str], ...] = field(init=False, compare=False)
+    """The digits that number the part of a cell, in mesh order, with their monoids."""
 
     def __init__(
         self,
@@ -104,9 +106,8 @@ class ShardingSpec(Drawn):
             uses.extend(found)
             return [digit for digit, _, _ in found]
 
-        def in_order(digits: Iterable[Digit]) -> tuple[Axis, ...]:
-            ordered = sorted(digits, key=lambda digit: (digit.dim, -digit.divisor))
-            return tuple(map(mesh.axis, as_number(ordered)))
+        def in_order(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+            return as_number(sorted(digits, key=lambda digit: (digit.dim, -digit.divisor)))
 
         cuts = [as_number(use(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
         copies = use(as_axes(replicated_axes, "replicated_axes"), "is replicated")
@@ -123,14 +124,16 @@ class ShardingSpec(Drawn):
         check_apart(uses)
         spelled = [tuple(map(mesh.axis, cut)) for cut in cuts]
         known = sorted(parts, key=MONOIDS.index)
+        joined = [(digit, monoid) for monoid in known for digit in in_order(parts[monoid])]
         freeze(
             self,
             mesh=mesh,
             dim_specs=tuple(DimSpec(a, d.is_open, d.priority) for a, d in zip(spelled, dims)),
-            replicated_axes=in_order(copies),
-            partial=FrozenMap((a, m) for m in known for a in in_order(parts[m])),
+            replicated_axes=tuple(map(mesh.axis, in_order(copies))),
+            partial=FrozenMap((mesh.axis(digit), monoid) for digit, monoid in joined),
             grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
             digits=tuple(cuts),
+            parts=tuple(sorted(joined, key=lambda each: (each[0].dim, -each[0].divisor))),
         )
 
     @classmethod
@@ -272,7 +275,7 @@ class ShardingSpec(Drawn):
         """
         coord = self.mesh.coord(cell)
         digits = [digit for each in self.digits for digit in each]
-        digits += map(self.mesh.digit, self.partial)
+        digits += [digit for digit, _ in self.parts]
         fixed = [(d, coord[d.dim] // d.divisor % d.radix) for d in digits]
         return matching(self.mesh.shape, fixed)
 

@@ -2,6 +2,7 @@
 
 from weft.plan.machine import Link, Machine
 from weft.plan.moves import Transfer
+from weft.plan.plan import Plan
 from weft.plan.propagate import Propagation, Strategy, propagate
 from weft.plan.reshard import Reshard, plan_reshard
 from weft.plan.step import Step
@@ -9,6 +10,7 @@ from weft.plan.step import Step
 __all__ = [
     "Link",
     "Machine",
+    "Plan",
     "Propagation",
     "Reshard",
     "Step",

@@ -22,6 +22,8 @@ from weft.values import Point
 Route: TypeAlias = tuple[Layout, ...]
 """The layouts between source and destination."""
 
+Pace: TypeAlias = tuple[float, float]  # seconds for a byte, then seconds to start
+
 
 def find_routes(
     frame: Frame, src: ShardingSpec, dst: ShardingSpec, shape: Point, machine: Machine
@@ -42,9 +44,7 @@ def find_routes(
                 yield route
 
 
-def _paces(
-    frame: Frame, dst: ShardingSpec, worths: Point, machine: Machine
-) -> dict[int, tuple[float, float]]:
+def _paces(frame: Frame, dst: ShardingSpec, worths: Point, machine: Machine) -> dict[int, Pace]:
     """How slow each digit is to cross on the destination's mesh; smaller is faster."""
     paces = {}
     for worth, radix in frame.radix.items():
@@ -62,44 +62,44 @@ def _through(
     frame: Frame,
     digits: Sequence[int],
     reduced: Sequence[int],
-    pace: Mapping[int, tuple[float, float]],
+    pace: Mapping[int, Pace],
     shape: Point,
     commutes: bool,
 ) -> Iterator[Route]:
     """Routes in which those digits cut the array on the way, the slowest innermost."""
-    steps = sorted({pace[d] for d in digits})
-    groups = [[d for d in digits if pace[d] == step] for step in steps]
     for first in range(len(shape)):
-        cuts = [frame.dst.cuts]
-        for group in groups:
-            placed = _cut_further(frame, cuts[-1], group, shape, first)
+        cuts = {(0.0, 0.0): frame.dst.cuts}
+        for step in sorted({pace[d] for d in digits}):
+            group = [d for d in digits if pace[d] == step]
+            placed = _cut_further(frame, [*cuts.values()][-1], group, shape, first)
             if placed is None:
                 break
-            cuts.append(placed)
+            cuts[step] = placed
         else:
-            kept = frame.dst.parts
-            inner = [Layout(each, kept) for each in reversed(cuts[1:])]
+            inner = [Layout(each, frame.dst.parts) for each in [*cuts.values()][:0:-1]]
             yield tuple(inner[:1])
             yield tuple(inner)
-            if commutes and len(groups) > 1 and reduced:
-                outer = list(_combining(frame, cuts[1:-1], steps, reduced, pace))
-                if outer:
-                    yield (*outer, *inner)
-        if len(steps) < 2:  # where links are alike, which dimension is cut makes no difference
+            if commutes:
+                yield (*_combining(frame, cuts, digits, reduced, pace), *inner)
+        if len(set(pace.values())) < 2:  # then it makes no difference which dimension is cut
             return
 
 
 def _combining(
     frame: Frame,
-    cuts: Sequence[tuple[Point, ...]],
-    steps: Sequence[tuple[float, float]],
+    cuts: Mapping[Pace, tuple[Point, ...]],
+    digits: Sequence[int],
     reduced: Sequence[int],
-    pace: Mapping[int, tuple[float, float]],
+    pace: Mapping[int, Pace],
 ) -> Iterator[Layout]:
-    """Layouts in which parts along the faster axes are combined already, those along others not."""
-    for step, cut in zip(steps, cuts):
+    """Layouts in which parts along the faster axes are combined already, those along others not.
+
+    What is left must be scattered later on, so that no cell writes over what it has to send.
+    """
+    for step in sorted({pace[d] for d in reduced}):
         left = [d for d in reduced if pace[d] > step]
-        if left and len(left) < len(reduced) and not any(d in each for each in cut for d in left):
+        if left and all(d in digits for d in left):
+            cut = [each for limit, each in cuts.items() if limit <= step][-1]
             parts = [d for d in frame.src.parts if d in left or d in frame.dst.parts]
             yield Layout(cut, tuple(parts))
 

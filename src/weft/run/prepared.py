@@ -9,42 +9,17 @@ from typing import Any
 from weft.lang import Block, Operator
 from weft.lang.block import Attributes
 from weft.layout import ShardingSpec
-from weft.plan import Reshard, plan_reshard
-from weft.plan.fetch import Fetch, holds, landing
+from weft.plan.delivery import Delivery, deliver
 from weft.plan.placed import Placed
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
 from weft.run.exchange import Counts, by_device, run_fetch, run_reshard
 from weft.run.ledger import Movement, active
 from weft.run.threads import each
-from weft.space import ZRange
 from weft.values import Point
 
 Shards = Sequence[Array]
 """The arrays of all cells in rank order; one alone stands for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """How one operand comes to where it is needed: what moves, and what is cut out of it."""
-
-    name: str
-    reshard: Reshard | None
-    fetch: Fetch | None
-    slices: tuple[tuple[slice, ...] | None, ...]
-    """For each cell what it takes of what it holds then; None for all of it."""
-    hidden: tuple[str, ...]
-    """For each cell the monoid to which its part is hidden, or nothing."""
-
-    @property
-    def received(self) -> Point:
-        """The bytes that will be received, by each device."""
-        itemsize = self.reshard.itemsize if self.reshard else 1
-        total = list(self.reshard.received) if self.reshard else []
-        if self.fetch:
-            more = self.fetch.received
-            total = [a + b * itemsize for a, b in zip(total or [0] * len(more), more)]
-        return tuple(total)
 
 
 @dataclass(slots=True)
@@ -55,6 +30,8 @@ class Prepared:
     attributes: Attributes
     placed: Placed
     deliveries: tuple[Delivery, ...]
+    names: tuple[str, ...]
+    """What messages call the operands."""
     leaders: tuple[int, ...]
     """For each cell the first that computes the same from the same."""
     blocks: dict[int, list[Block]] = field(default_factory=dict)
@@ -62,10 +39,10 @@ class Prepared:
     def run(self, xp: Any, operands: Sequence[Shards]) -> list[list[Array]]:
         """The shards of every result."""
         inputs = [
-            self._deliver(xp, delivery, shards)
-            for delivery, shards in zip(self.deliveries, operands)
+            self._deliver(xp, name, delivery, shards)
+            for name, delivery, shards in zip(self.names, self.deliveries, operands)
         ]
-        blocks = self._blocks(xp)
+        blocks = self.blocks_for(xp)
         size = self.placed.mesh.size
 
         def compute(rank: int) -> tuple[Array, ...]:
@@ -91,7 +68,7 @@ class Prepared:
         """The elements that the largest box makes."""
         return max((box.size for box in self.placed.boxes), default=0)
 
-    def _blocks(self, xp: Any) -> list[Block]:
+    def blocks_for(self, xp: Any) -> list[Block]:
         """The blocks of all cells."""
         key = id(xp)
         if key not in self.blocks:
@@ -100,19 +77,19 @@ class Prepared:
             self.blocks[key] = [found[box] for box in boxes]
         return self.blocks[key]
 
-    def _deliver(self, xp: Any, delivery: Delivery, shards: Shards) -> Shards:
+    def _deliver(self, xp: Any, name: str, delivery: Delivery, shards: Shards) -> Shards:
         mesh, ledgers = self.placed.mesh, active()
         if delivery.reshard is not None or delivery.fetch is not None:
             for ledger in ledgers:
-                ledger.allow(sum(delivery.received), self.operator.name, delivery.name)
+                ledger.allow(sum(delivery.received), self.operator.name, name)
             held: Any = by_device(mesh, shards)
             if delivery.reshard is not None:
                 held, counts = run_reshard(xp, held, delivery.reshard)
                 kinds = [step.kind for step in delivery.reshard.steps]
-                self._note(delivery, kinds, counts)
+                self._note(name, kinds, counts)
             if delivery.fetch is not None:
                 held, counted = run_fetch(xp, held, delivery.fetch)
-                self._note(delivery, ["fetch"], [counted])
+                self._note(name, ["fetch"], [counted])
             shards = [held[device] for device in mesh.device_ids or range(mesh.size)]
         if any(delivery.slices):
             shards = [
@@ -127,14 +104,14 @@ class Prepared:
             ]
         return shards
 
-    def _note(self, delivery: Delivery, kinds: Sequence[str], counts: Sequence[Counts]) -> None:
+    def _note(self, name: str, kinds: Sequence[str], counts: Sequence[Counts]) -> None:
         """Write down what moved."""
         devices = self.placed.mesh.device_ids or range(self.placed.mesh.size)
         for ledger in active():
             for kind, (sent, received) in zip(kinds, counts):
                 if kind not in ("slice", "mask"):
                     bytes_ = [tuple(c.get(d, 0) for d in devices) for c in (sent, received)]
-                    note = Movement(self.operator.name, delivery.name, kind, *bytes_)
+                    note = Movement(self.operator.name, name, kind, *bytes_)
                     ledger.movements.append(note)
 
 
@@ -147,14 +124,14 @@ def prepare(
     names: Sequence[str],
 ) -> Prepared:
     """Work out how an application runs on operands that lie so; None is whole on every cell."""
-    deliveries = [
-        _delivery(name, placed, number, specs[number], itemsizes[number])
-        for number, name in enumerate(names)
-    ]
-    return Prepared(operator, attributes, placed, tuple(deliveries), _leaders(placed))
+    deliveries = tuple(
+        deliver(placed, number, spec, itemsize)
+        for number, (spec, itemsize) in enumerate(zip(specs, itemsizes))
+    )
+    return Prepared(operator, attributes, placed, deliveries, tuple(names), leaders(placed))
 
 
-def _leaders(placed: Placed) -> tuple[int, ...]:
+def leaders(placed: Placed) -> tuple[int, ...]:
     """The first cell with the same box, and the same part of what is partial."""
     mesh = placed.mesh
     axes = list(dict.fromkeys(axis for parts in placed.partials for axis in parts))
@@ -165,46 +142,3 @@ def _leaders(placed: Placed) -> tuple[int, ...]:
         part = tuple(cell[d.dim] // d.divisor % d.radix for d in digits)
         leaders.append(first.setdefault((placed.boxes[rank], part), rank))
     return tuple(leaders)
-
-
-def _delivery(
-    name: str, placed: Placed, number: int, spec: ShardingSpec | None, itemsize: int
-) -> Delivery:
-    shape, needs = placed.signature.operand_shapes[number], placed.needs[number]
-    if spec is None:
-        whole = [ZRange.of(shape)] * placed.mesh.size
-        return Delivery(name, None, None, _slices(whole, needs), _hidden(placed, number, {}))
-    held = landing(spec, placed, number)
-    plan = plan_reshard(spec, held, shape, itemsize)
-    boxes = needs if placed.operands[number] is not None else held.regions(shape)
-    fetch = None if holds(boxes, needs) else Fetch(held, shape, needs)
-    return Delivery(
-        name,
-        plan if plan.steps else None,
-        fetch,
-        _slices(needs if fetch else boxes, needs),
-        _hidden(placed, number, held.partial),
-    )
-
-
-def _slices(
-    boxes: Sequence[ZRange], needs: Sequence[ZRange]
-) -> tuple[tuple[slice, ...] | None, ...]:
-    return tuple(
-        None if box == need else need.slices(box.start if not need.is_empty else need.start)
-        for box, need in zip(boxes, needs)
-    )
-
-
-def _hidden(placed: Placed, number: int, already: Any) -> tuple[str, ...]:
-    """The cells on which an operand that counts once does not count."""
-    mesh = placed.mesh
-    parts = [
-        (mesh.digit(axis), monoid)
-        for axis, monoid in placed.partials[number].items()
-        if axis not in already
-    ]
-    return tuple(
-        next((m for d, m in parts if cell[d.dim] // d.divisor % d.radix), "")
-        for cell in mesh.cells()
-    )

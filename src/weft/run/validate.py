@@ -91,8 +91,8 @@ class _Trial:
 
     def _random_parts(self, rng: Random) -> Parts:
         """Cut what may be cut, at random, so that the results are cut into boxes."""
-        whole = self.line.notation.whole
-        free = [name for name in self.line.sizes if name not in whole]
+        fixed = self.line.fixed
+        free = [name for name in self.line.sizes if name not in fixed]
         for _ in range(20):
             parts = {name: rng.choice([1, 1, 2, 3, 4, self.line.sizes[name]]) for name in free}
             parts = {name: max(1, n) for name, n in parts.items()}

@@ -21,23 +21,45 @@ class _Recipe(NamedTuple):
     spread: tuple[tuple[int, ...], tuple[int, ...]] | None
     made: tuple[int, ...]
 
+    def apart(self, xp: Any, x: Any) -> Any:
+        """The operand with an axis for each of its index dimensions."""
+        if self.slices is not None:
+            x = x[self.slices]
+        if self.flipped is not None:
+            x = xp.flip(x, axis=self.flipped)
+        for axis, places in self.taken:
+            x = xp.take(x, xp.asarray(places), axis=axis)
+        return x if self.split is None else xp.reshape(x, self.split)
+
 
 def move(block: Block, x: Any, *_: Any) -> Any:
     """Each element of the result from its place in the first operand."""
     xp, recipe = block.xp, _recipe(block)
-    if recipe.slices is not None:
-        x = x[recipe.slices]
-    if recipe.flipped is not None:
-        x = xp.flip(x, axis=recipe.flipped)
-    for axis, places in recipe.taken:
-        x = xp.take(x, xp.asarray(places), axis=axis)
-    if recipe.split is not None:
-        x = xp.reshape(x, recipe.split)
+    x = recipe.apart(xp, x)
     if recipe.order is not None:
         x = xp.permute_dims(x, recipe.order)
     if recipe.spread is not None:
         x = xp.broadcast_to(xp.reshape(x, recipe.spread[0]), recipe.spread[1])
     return x if tuple(x.shape) == recipe.made else xp.reshape(x, recipe.made)
+
+
+def reshape(block: Block, x: Any) -> Any:
+    """The same elements in another shape.
+
+    Digits that the two shapes do not share stand together, and are read whole: they are spelled
+    anew, and cut then.
+    """
+    line, xp = block.signature.notation, block.xp
+    given = {name for row in line.operands[0] for name in row.dims}
+    wanted = [name for row in line.results[0] for name in _digits(row)]
+    if given == set(wanted):
+        return move(block, x)
+    recipe, sizes = _recipe(block), block.signature.sizes
+    spelled = [len(block.span(n)) if n in given else sizes[n] for n in wanted]
+    x = xp.reshape(recipe.apart(xp, x), tuple(spelled))
+    spans = [block.span(name) for name in wanted]
+    kept = [slice(None) if n in given else slice(s.start, s.stop) for n, s in zip(wanted, spans)]
+    return xp.reshape(x[tuple(kept)], recipe.made)
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,10 @@
 """Shardings: the laws that every later part of Weft relies on."""
 
 import dataclasses
+import os
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from math import prod
 
@@ -409,4 +412,17 @@ def test_equal_shardings_have_equal_hashes(spec):
     assert again == spec
     assert again is not spec
     assert hash(again) == hash(spec)
-    assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)
+
+
+def test_a_pickled_sharding_is_found_by_its_hash_in_another_process():
+    spec = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y"])], partial={"x": "max"})
+    code = f"""
+import pickle
+from weft import DeviceMesh, DimSpec, ShardingSpec
+there = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y"])], partial={{"x": "max"}})
+came = pickle.loads({pickle.dumps(spec)!r})
+assert came == there and hash(came) == hash(there) and came.parts == there.parts
+"""
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)

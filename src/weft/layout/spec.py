@@ -84,6 +84,7 @@ class ShardingSpec(Drawn):
     """For each dimension, the digits of a cell's coordinate that number its block."""
     parts: tuple[tuple[Digit, str], ...] = field(init=False, compare=False)
     """The digits that number the part of a cell, in mesh order, with their monoids."""
+    _hash: int = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -134,6 +135,7 @@ class ShardingSpec(Drawn):
             grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
             digits=tuple(cuts),
             parts=tuple(sorted(joined, key=lambda each: (each[0].dim, -each[0].divisor))),
+            _hash=hash((mesh, *spelled)),  # planners look shardings up all the time
         )
 
     @classmethod
@@ -307,8 +309,12 @@ class ShardingSpec(Drawn):
         return numbers
 
     def __hash__(self) -> int:
-        # Planners look shardings up all the time: what tells most of them apart, hashed in C.
-        return hash((self.mesh.shape, self.digits, self.replicated_axes))
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Made anew where it is read: the hash of a string differs from process to process.
+        given = self.mesh, self.dim_specs, self.replicated_axes, tuple(self.partial.items())
+        return ShardingSpec, given
 
     def __repr__(self) -> str:
         return f"ShardingSpec.parse({str(self)!r}, {self.mesh!r})"

@@ -10,6 +10,7 @@ from tests.plan.writer import Writer
 
 import weft.lang.library  # noqa: F401 - it registers the operators
 from weft import ShardingSpec
+from weft.interop.mlir import parse
 from weft.interop.stablehlo import opaque, read
 from weft.lang import OPERATORS
 from weft.plan import propagate
@@ -32,14 +33,14 @@ def says_weft(text, strategy):
 
 def says_shardy(text, strategy, found):
     """The same after Shardy's pass; open everywhere where it says nothing."""
-    graph = read(run_pass(text, PASSES[strategy]))
-    for said, specs in (
-        (graph.shardings, found.specs.items()),
-        (graph.output_shardings, enumerate(found.output_specs)),
-    ):
-        for key, spec in specs:
-            free = f"<@m, [{', '.join(['{?}'] * spec.ndim)}]>"
-            yield key, str(ShardingSpec.parse(said.get(key, free), found.mesh))
+    main = parse(run_pass(text, PASSES[strategy])).functions["main"]
+    said = dict(enumerate(main.returned_shardings))
+    said |= {v.name: text for v, text in zip(main.arguments, main.argument_shardings)}
+    for operation in main.body:
+        said |= {v.name: text for v, text in zip(operation.results, operation.shardings)}
+    for key, spec in (*found.specs.items(), *enumerate(found.output_specs)):
+        free = f"<@m, [{', '.join(['{?}'] * spec.ndim)}]>"
+        yield key, str(ShardingSpec.parse(said.get(key) or free, found.mesh))
 
 
 @pytest.mark.parametrize("strategy", PASSES)

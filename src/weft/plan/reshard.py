@@ -34,7 +34,7 @@ class Reshard(Drawn):
     >>> [step.kind for step in plan.steps], plan.received, plan.peak
     (['all_to_all'], (48, 48, 48, 48), (128, 128, 128, 128))
     >>> print(next(plan.steps[0].transfers()))
-    0 -> 1 [0:2, 2:4]
+    1 -> 0 [2:4, 0:2]
     """
 
     src: ShardingSpec

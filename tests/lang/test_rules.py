@@ -659,6 +659,7 @@ OURS = (
     *("gelu", "relu", "silu", "einsum", "softmax", "log_softmax", "layer_norm", "rms_norm"),
     *("sum_dim", "mean_dim", "prod_dim", "max_dim", "min_dim", "all_dim", "any_dim"),
     *("logsumexp_dim", "attention", "embedding", "cumsum", "topk", "avg_pool", "max_pool"),
+    *("prod_of", "reduce_blocks", "attention_blocks"),
 )
 """Those that Shardy does not know; `tests/run` proves them by trying."""
 

@@ -39,8 +39,8 @@ def _parts(block: Block, x: Any, axis: int, number: int) -> list[Any]:
     return parts
 
 
-def _at(axis: int, part: slice) -> tuple[slice, ...]:
-    return (*[slice(None)] * axis, part)
+def _at(axis: int, part: slice) -> tuple[Any, ...]:
+    return (*[slice(None)] * axis, part, ...)
 
 
 def attention_blocks(block: Block, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:

@@ -175,10 +175,14 @@ def nothing(monoid, dtype):
 
 
 @oracle("reduce")
-def reduce(at, x, init):
-    both = REDUCERS[at["monoid"]]
-    made = lax.reduce(x, nothing(at["monoid"], x.dtype), both, at["dimensions"])
-    return both(made, np.broadcast_to(init, made.shape))
+def reduce(at, *operands):
+    half, both = len(operands) // 2, REDUCERS[at["monoid"]]
+
+    def one(x, init):
+        made = lax.reduce(x, nothing(at["monoid"], x.dtype), both, at["dimensions"])
+        return both(made, np.broadcast_to(init, made.shape))
+
+    return tuple(map(one, operands[:half], operands[half:]))
 
 
 def _along(function):

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from weft.interop.comparator import comparison
 from weft.lang import Value
 from weft.values import FrozenMap, Point
 
@@ -80,8 +81,9 @@ def completed(
             said["result_shape"] = results[1].shape  # of the bits; the other is the state
         case "sort":
             said["dimension"] = said.get("dimension", -1) % max(1, len(shapes[0]))
-        case "triangular_solve":
-            said["transpose_a"] = said["transpose_a"] not in ("NO_TRANSPOSE", False)
+            said["comparison_direction"] = comparison(op.regions[0].blocks[0])
+        case "select_and_scatter":
+            said["comparison_direction"] = comparison(op.regions[0].blocks[0])
     return FrozenMap(said.items())
 
 

@@ -82,6 +82,7 @@ def _look(
     if kind == "slice" or 0 in shape:
         return Found("slice", 0.0)
     if link is None:
+        kind = _near_first(kind, before)
         return Found(kind, _by_axis(kind, before, after, job))
     most = most_received(change, frame.count(change.reduced), before.grid, after.grid, shape)
     if most is not None:
@@ -117,8 +118,15 @@ def _look_apart(
     if found.kind == "slice" and not combines and _same_boxes(before, after, job.shape):
         return None
     if link is None and found.seconds:
-        return found._replace(seconds=_by_axis(kind, before, after, job))
+        kind = _near_first(kind, before)
+        return Found(kind, _by_axis(kind, before, after, job), found.is_crowded)
     return found
+
+
+def _near_first(kind: Kind, before: ShardingSpec) -> Kind:
+    """Where links differ and replicas can be chosen, near ones come before one for each."""
+    chooses = kind == "collective_permute" and before.replica_count > 1
+    return "exchange" if chooses else kind
 
 
 def _same_boxes(before: ShardingSpec, after: ShardingSpec, shape: Point) -> bool:

@@ -9,6 +9,7 @@ destination's shard on the same cell, so that a route needs no memory of its own
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 from weft.layout import DimSpec, ShardingSpec
@@ -67,22 +68,31 @@ def _through(
     commutes: bool,
 ) -> Iterator[Route]:
     """Routes in which those digits cut the array on the way, the slowest innermost."""
+    order = sorted(digits, key=pace.__getitem__)
     for first in range(len(shape)):
-        cuts = {(0.0, 0.0): frame.dst.cuts}
-        for step in sorted({pace[d] for d in digits}):
-            group = [d for d in digits if pace[d] == step]
-            placed = _cut_further(frame, [*cuts.values()][-1], group, shape, first)
-            if placed is None:
-                break
-            cuts[step] = placed
-        else:
-            inner = [Layout(each, frame.dst.parts) for each in [*cuts.values()][:0:-1]]
-            yield tuple(inner[:1])
-            yield tuple(inner)
-            if commutes:
-                yield (*_combining(frame, cuts, digits, reduced, pace), *inner)
+        finest = _cut_further(frame, frame.dst.cuts, order, shape, first)
+        yield () if finest is None else (Layout(finest, frame.dst.parts),)
+        cuts = _cut_by_pace(frame, order, pace, shape, first)
+        inner = [Layout(each, frame.dst.parts) for each in [*cuts.values()][:0:-1]]
+        yield tuple(inner)
+        if commutes and inner:
+            yield (*_combining(frame, cuts, digits, reduced, pace), *inner)
         if len(set(pace.values())) < 2:  # then it makes no difference which dimension is cut
             return
+
+
+def _cut_by_pace(
+    frame: Frame, order: Sequence[int], pace: Mapping[int, Pace], shape: Point, first: int
+) -> dict[Pace, tuple[Point, ...]]:
+    """The destination's cuts, cut further by one pace after the other; only those if it fails."""
+    cuts = {(0.0, 0.0): frame.dst.cuts}
+    last = frame.dst.cuts
+    for step, group in groupby(order, key=pace.__getitem__):
+        placed = _cut_further(frame, last, list(group), shape, first)
+        if placed is None:
+            return {(0.0, 0.0): frame.dst.cuts}
+        cuts[step] = last = placed
+    return cuts
 
 
 def _combining(
@@ -107,13 +117,14 @@ def _combining(
 def _cut_further(
     frame: Frame, cuts: tuple[Point, ...], digits: Sequence[int], shape: Point, first: int
 ) -> tuple[Point, ...] | None:
-    """The cuts with more digits at the minor end, all blocks inside the destination's blocks."""
-    found = list(cuts)
+    """The cuts with more digits at the minor end, blocks inside those before, and the last ones."""
+    found, before = list(cuts), list(map(frame.count, cuts))
+    outer = list(map(frame.count, frame.dst.cuts))
     for digit in digits:
         options = []
         for dim, (n, cut) in enumerate(zip(shape, found)):
-            outer, inner = frame.count(frame.dst.cuts[dim]), frame.count((*cut, digit))
-            if nests(n, outer, inner):
+            inner = frame.count((*cut, digit))
+            if nests(n, outer[dim], inner) and nests(n, before[dim], inner):
                 options.append((n % inner > 0, dim != first, -n // inner, dim))
         if not options:
             return None

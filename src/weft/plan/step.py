@@ -134,9 +134,9 @@ def _axes(step: Step) -> tuple[Axis, ...]:
         return tuple(mesh.axis(digit) for digit, _ in step.parts.masked)
     frame = find_frame(step.before, step.after, by_axis=True)
     if frame is None:
-        spec = step.after if local else step.before
+        spec, runs = (step.after, ()) if local else (step.before, step.parts.reduced)
         digits = [digit for cut in spec.digits for digit in cut if digit.radix > 1]
-        digits += [digit for run in step.parts.reduced for digit in run.digits]
+        digits += [digit for run in runs for digit in run.digits]
     else:
         worths = worths_between(step.before, step.after)[local]
         change = find_change(frame.src, frame.dst)

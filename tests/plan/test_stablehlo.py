@@ -52,7 +52,8 @@ def test_shardings_are_those_of_shardy(strategy):
         try:
             theirs = dict(says_shardy(text, strategy, found))
         except LayoutError as error:
-            assert "do not nest" in str(error)
+            if "do not nest" not in str(error):
+                raise
             refused += 1
         else:
             assert ours == theirs, f"seed {seed}\n{text}"

@@ -12,7 +12,7 @@ from jax._src.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir, passmanager
 
 from weft.errors import WeftError
-from weft.lang import OPERATORS, FactorRule, factor_rule, library
+from weft.lang import OPERATORS, FactorRule, Signature, factor_rule, library
 from weft.lang.library.pointwise import POINTWISE
 
 PIPELINE = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
@@ -647,6 +647,26 @@ def test_operators_of_our_own_have_the_rules_of_what_they_stand_for():
         "([m, k], [k, n], [n]) -> ([m, n]) {m=8, n=4, k=16} reduced={k}"
     )
     assert rule_of("sharding_constraint", (8, 4)) == rule_of("tanh", (8, 4))
+
+
+@pytest.mark.parametrize(
+    ("line", "shapes", "sizes", "rule"),
+    [
+        # Windows that only one operand has, and digits that nothing is reduced along.
+        ("3*y+u -> y  sum: u", [(12,)], {"y": 4, "u": 3}, "([yu]) -> ([y]) {y=4, u=3} reduced={u}"),
+        ("3*y+u -> y u", [(12,)], {"y": 4, "u": 3}, "([yu]) -> ([y, u]) {y=4, u=3}"),
+        ("y+u -> y u", [(4,)], {"y": 1, "u": 4}, "([uy]) -> ([y, u]) {y=1, u=4}"),
+        # There is no room for u beside y, but two others have it.
+        (
+            "y+u, u, u -> y  sum: u",
+            [(6,), (3,), (3,)],
+            {"y": 4},
+            "([y], [u], [u]) -> ([y]) {y=4, u=3} reduced={u} permuted={y}",
+        ),
+    ],
+)
+def test_rules_of_lines_that_shardy_does_not_have(line, shapes, sizes, rule):
+    assert str(factor_rule(Signature.of(line, shapes, sizes))) == rule
 
 
 def test_what_is_made_of_nothing_has_no_rule_but_its_shape():

@@ -9,7 +9,7 @@ from tests.plan.programs import PASSES, context, run_pass
 from tests.plan.writer import Writer
 
 import weft.lang.library  # noqa: F401 - it registers the operators
-from weft import ShardingSpec
+from weft import LayoutError, ShardingSpec
 from weft.interop.mlir import parse
 from weft.interop.stablehlo import opaque, read
 from weft.lang import OPERATORS
@@ -45,10 +45,38 @@ def says_shardy(text, strategy, found):
 
 @pytest.mark.parametrize("strategy", PASSES)
 def test_shardings_are_those_of_shardy(strategy):
+    refused = 0
     for seed in range(PROGRAMS):
         text = program(seed, strategy)
         ours, found = says_weft(text, strategy)
-        assert ours == dict(says_shardy(text, strategy, found)), f"seed {seed}\n{text}"
+        try:
+            theirs = dict(says_shardy(text, strategy, found))
+        except LayoutError as error:
+            if "do not nest" not in str(error):
+                raise
+            refused += 1
+        else:
+            assert ours == theirs, f"seed {seed}\n{text}"
+    assert refused <= PROGRAMS // 1000
+
+
+def test_the_one_place_where_we_differ():
+    """Parts of an axis that do not nest cannot both cut a tensor; here Shardy lets them."""
+    parts = ('[{?}, {"x":(4)3}]', '[{"x"}, {}]', '[{"x":(1)3}, {}]')
+    arguments = ", ".join(
+        f"%{name}: tensor<6x6xf32> {{sdy.sharding = #sdy.sharding<@m, {part}>}}"
+        for name, part in zip("abc", parts)
+    )
+    text = f"""sdy.mesh @m = <["x"=12]>
+        func.func @main({arguments}) -> tensor<6x6xf32> {{
+            %d = stablehlo.clamp %a, %b, %c : tensor<6x6xf32>
+            return %d : tensor<6x6xf32>
+        }}"""
+    ours, found = says_weft(text, "basic")
+    assert ours["arg0"] == f"<@m, {parts[0]}>"
+    assert '[{"x":(1)3, ?}, {"x":(4)3}]' in run_pass(text, PASSES["basic"])
+    with pytest.raises(LayoutError, match="do not nest"):
+        dict(says_shardy(text, "basic", found))
 
 
 def test_programs_have_every_operator():

@@ -7,6 +7,7 @@ others share, gets a factor of its own, so that its axes are seen where they wou
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 from operator import and_
@@ -54,6 +55,11 @@ def factor_rule(signature: Signature) -> FactorRule:
     return _Builder(signature).rule()
 
 
+def _tensors_with(tensors: Iterable[Iterable[Row]]) -> Counter[str]:
+    """In how many tensors each index dimension stands."""
+    return Counter(name for rows in tensors for name in {name for row in rows for name in row.dims})
+
+
 class _Builder:
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
@@ -61,12 +67,9 @@ class _Builder:
         self.sizes = list(signature.sizes.values())
         self.permuted: set[str] = set()
         self.cramped: set[str] = set()
-        """The index dimensions for which there is no room where they move along another."""
-        self.operands = Counter(
-            name
-            for rows in signature.notation.operands
-            for name in {name for row in rows for name in row.dims}
-        )
+        """The index dimensions for which there is no room where they move along others."""
+        self.operands = _tensors_with(signature.notation.operands)
+        self.results = _tensors_with(signature.notation.results)
 
     def rule(self) -> FactorRule:
         line, shapes = self.signature.notation, self.signature
@@ -91,13 +94,17 @@ class _Builder:
         return "permuted" if name in self.permuted else "parallel"
 
     def _dim(self, row: Row, size: int) -> tuple[int, ...]:
-        if self.cramped.issuperset(row.dims):
+        if all(map(self._is_lone, row.dims)):
             return (self._own(),)
         if row.plain is not None and self.signature.sizes[row.plain] == size:
             return (self.names.index(row.plain),)
         if len(row.dims) == 1:
             return (self._moved(row, size),)
         return self._mixed_radix(row, size) or self._sliding(row)
+
+    def _is_lone(self, name: str) -> bool:
+        """Whether there is no room for it in one tensor, and no more than one other has it."""
+        return name in self.cramped and self.operands[name] + self.results[name] < 3
 
     def _own(self) -> int:
         """A factor that no other dimension shares: nothing can be said of it."""
@@ -108,7 +115,7 @@ class _Builder:
     def _mixed_radix(self, row: Row, size: int) -> tuple[int, ...]:
         """The digits, if the row spells the dimension as a number in mixed radix."""
         sizes = self.signature.sizes
-        digits = sorted(row.terms, key=lambda term: -term[1])
+        digits = sorted(row.terms, key=lambda term: (-term[1], -sizes[term[0]]))
         expected = [prod(sizes[d] for d, _ in digits[n + 1 :]) for n in range(len(digits))]
         whole = (row.offset, row.window, row.divisor) == (0, 0, 1)
         whole = whole and prod(sizes[d] for d in row.dims) == size and not self._slides(row)

@@ -46,7 +46,10 @@ _SHAPED = frozenset(
 )
 """The operations whose result's shape does not follow from operands and other attributes."""
 
-_DROPPED = frozenset(["sharding", "out_sharding", "callee", "decomposition"])
+_ALL_SHAPED = frozenset(["custom_call", "manual_computation"])
+"""Those with several results of which that is true."""
+
+_DROPPED = frozenset(["sharding", "out_sharding", "out_shardings", "callee", "decomposition"])
 _KEPT = "sdy.sharding_rule"
 
 
@@ -66,6 +69,8 @@ def completed(
             said[key] = value
     if name in _SHAPED:
         said["result_shape"] = results[0].shape if results else ()
+    if name in _ALL_SHAPED:
+        said["result_shapes"] = tuple(value.shape for value in results)
     if name in _REDUCING:
         said |= _combination(op.regions[len(op.regions) - 1].blocks[0])
     match name:
@@ -75,9 +80,16 @@ def completed(
             said = _window(len(shapes[0]), "base", "window", "dilations") | said
         case "sort":
             said["dimension"] = said.get("dimension", -1) % max(1, len(shapes[0]))
+        case "custom_call" if said["call_target_name"] == "X64Combine" and _feeds_a_generator(op):
+            said["is_state"] = True
         case "triangular_solve":
             said["transpose_a"] = said["transpose_a"] not in ("NO_TRANSPOSE", False)
     return FrozenMap(said.items())
+
+
+def _feeds_a_generator(op: Any) -> bool:
+    users = (use.owner.name for result in op.results for use in result.uses)
+    return "stablehlo.rng_bit_generator" in users
 
 
 def _window(ndim: int, inner: str, outer: str, noun: str) -> dict[str, Point]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from weft.lang.rule import FactorRule, Kind
 from weft.plan.axes import Piece, Pieces
 from weft.plan.factors import TensorSharding, lift, project
 from weft.plan.merge import Claims, Direction, merge_aggressive, merge_basic
+from weft.plan.node import EMPTY, Cause, Group, Node, identity, neighbours
 
 Merge: TypeAlias = Callable[[Claims], set[int]]
 Round: TypeAlias = int
@@ -29,31 +30,6 @@ operator lets it; all."""
 
 UNKNOWN = 0
 """The number of no sharding at all."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """An application for propagation: its rule, and the numbers of its values."""
-
-    rule: FactorRule
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    early: Direction = Direction.NONE
-    """Where axes go before all others: through what is pointwise, a reshape or a transpose."""
-    late: Direction = Direction.BOTH
-    """Where they go after that, before they go everywhere: not from a broadcast to its result."""
-    is_pointwise: bool = False
-    """Whether its tensors are all alike: then an operand takes no axis that the result does not."""
-    shared: bool = False
-    """Whether an operand has other uses: then its operators settle it together, a round later."""
-
-
-class Cause(NamedTuple):
-    """Why an axis cuts a dimension: through which node, and from where, it came."""
-
-    node: int
-    value: int
-    dim: int
 
 
 @dataclass(slots=True)
@@ -70,8 +46,9 @@ class Engine:
     """For (value, dimension, axis) what it came from."""
     _numbers: dict[TensorSharding, int] = field(default_factory=dict)
     _steps: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
-    _users: list[list[int]] = field(default_factory=list)
-    _makers: list[int] = field(default_factory=list)
+    _notified: Sequence[Sequence[int]] = ()
+    _groups: Mapping[int, Group] = field(default_factory=dict)
+    _kinds: Sequence[int] = (0,)
 
     @classmethod
     def over(
@@ -81,18 +58,22 @@ class Engine:
         outputs: Sequence[int],
         output_shardings: Sequence[TensorSharding | None],
         merge: str,
+        notified: Sequence[Sequence[int]] | None = None,
+        groups: Sequence[Group] = (),
+        mesh_kinds: Sequence[int] = (0,),
     ) -> Engine:
-        """An engine on a program; `merge` is `basic` or `aggressive`."""
+        """An engine on a program; `merge` is `basic` or `aggressive`.
+
+        `notified` lists for each value the nodes to look at again when it changes, the most urgent
+        last. `mesh_kinds` has a number for each mesh: the same for meshes that are the same but for
+        their names, and `EMPTY` for one that says nothing.
+        """
         engine = cls(nodes, outputs, MERGES[merge], [], [])
         engine.shardings = list(map(engine.number, shardings))
         engine.output_shardings = list(map(engine.number, output_shardings))
-        engine._users = [[] for _ in shardings]
-        engine._makers = [-1] * len(shardings)
-        for number, node in enumerate(nodes):
-            for value in dict.fromkeys(node.operands):
-                engine._users[value].append(number)
-            for value in node.results:
-                engine._makers[value] = number
+        engine._notified = neighbours(nodes, len(shardings)) if notified is None else notified
+        engine._groups = {leader: group for group in groups for leader in group.leaders}
+        engine._kinds = mesh_kinds
         return engine
 
     def number(self, sharding: TensorSharding | None) -> int:
@@ -114,8 +95,8 @@ class Engine:
             number = stack.pop()
             waiting.discard(number)
             for value in self._step(number, rounds):
-                for other in (self._makers[value], *reversed(self._users[value])):
-                    if other not in waiting and other not in (-1, number):
+                for other in self._notified[value]:
+                    if other not in waiting and other != number:
                         stack.append(other)
                         waiting.add(other)
         self._through_outputs()
@@ -125,8 +106,8 @@ class Engine:
         node, shardings = self.nodes[number], self.shardings
         values = node.operands + node.results
         before = tuple([shardings[value] for value in values])
-        how = (node.early, node.late, node.is_pointwise, node.shared)
-        key = (id(node.rule), rounds, *how, *before)
+        how = (node.early, node.late, node.is_pointwise, node.shared, node.limit)
+        key = (id(node.rule), id(node.border), rounds, *how, *before)
         try:
             after = self._steps[key]
         except KeyError:
@@ -137,18 +118,44 @@ class Engine:
         for place, new in enumerate(after):
             if new != before[place]:
                 self._explain(number, place, before, new)
-                shardings[values[place]] = new
-                changed.append(values[place])
+                changed += self._set(values[place], new)
         return changed
+
+    def _set(self, value: int, new: int) -> list[int]:
+        """Give a value and those of its group a sharding; the values that have it now."""
+        self.shardings[value] = new
+        group = self._groups.get(value)
+        if group is None:
+            return [value]
+        others = [other for other in group.members if other != value]
+        for other in others:
+            self._follow(value, other, new)
+            self.shardings[other] = new
+        return [value, *others]
+
+    def _follow(self, value: int, other: int, new: int) -> None:
+        """Note that a value has its axes from another of its group."""
+        sharding, old = self.known[new], self.known[self.shardings[other]]
+        assert sharding is not None
+        for dim, axis in _fresh(sharding, old):
+            self.causes.setdefault((other, dim, axis), Cause(-1, value, dim))
 
     def _propagate(
         self, node: Node, before: tuple[int, ...], rounds: Round
     ) -> tuple[int, ...] | None:
         if not any(before):
             return None
-        allowed = [_direction(node, kind, rounds) for kind in node.rule.kinds]
+        allowed = [_direction(node, kind, rounds) & node.limit for kind in node.rule.kinds]
         known = [self.known[number] for number in before]
-        found = propagate_rule(node.rule, known, self.merge, allowed, node.is_pointwise)
+        mesh = self.common_mesh(known)
+        if mesh is None:
+            return None
+        border = node.border
+        if border is not None and known[-1] is not None:
+            known[-1] = border.seen(known[-1])
+        found = propagate_rule(node.rule, known, self.merge, allowed, node.is_pointwise, mesh)
+        if border is not None and found[-1] is not None:
+            found[-1] = border.kept(found[-1])
         after = tuple(old if new is None else self.number(new) for old, new in zip(before, found))
         return None if after == before else after
 
@@ -157,13 +164,28 @@ class Engine:
         node, sharding, old = self.nodes[number], self.known[new], self.known[before[place]]
         mappings, values = node.rule.operands + node.rule.results, node.operands + node.results
         assert sharding is not None
-        for dim, pieces in enumerate(sharding.axes):
-            had = {piece[0] for piece in old.axes[dim]} if old else set()
-            for axis in {piece[0] for piece in pieces} - had:
-                source = _source(mappings, [self.known[b] for b in before], place, dim, axis)
-                if source is not None:
-                    cause = Cause(number, values[source[0]], source[1])
-                    self.causes.setdefault((values[place], dim, axis), cause)
+        for dim, axis in _fresh(sharding, old):
+            source = _source(mappings, [self.known[b] for b in before], place, dim, axis)
+            if source is not None:
+                cause = Cause(number, values[source[0]], source[1])
+                self.causes.setdefault((values[place], dim, axis), cause)
+
+    def common_mesh(self, known: Sequence[TensorSharding | None]) -> int | None:
+        """The mesh on which all shardings lie; None if they lie on different ones.
+
+        An empty mesh says nothing, and lets the others decide.
+        """
+        if len(self._kinds) == 1:
+            return 0
+        mesh: int | None = None
+        for sharding in known:
+            if sharding is None:
+                continue
+            if mesh is None or self._kinds[mesh] == EMPTY:
+                mesh = sharding.mesh
+            elif self._kinds[sharding.mesh] not in (EMPTY, self._kinds[mesh]):
+                return None
+        return mesh
 
     def _through_outputs(self) -> None:
         """What the program returns lies as its outputs do."""
@@ -171,11 +193,15 @@ class Engine:
             pair = (self.shardings[value], self.output_shardings[place])
             if pair[0] != pair[1]:
                 known = [self.known[number] for number in pair]
+                mesh = self.common_mesh(known)
+                if mesh is None:
+                    continue
                 rank = len(next(s for s in known if s is not None).axes)
                 both = [Direction.BOTH] * rank
-                inner, outer = propagate_rule(_identity(rank), known, self.merge, both)
+                rule = identity(rank)
+                inner, outer = propagate_rule(rule, known, self.merge, both, mesh=mesh)
                 if inner is not None:
-                    self.shardings[value] = self.number(inner)
+                    self._set(value, self.number(inner))
                 if outer is not None:
                     self.output_shardings[place] = self.number(outer)
 
@@ -197,10 +223,13 @@ def _source(
     return None
 
 
-def _identity(rank: int) -> FactorRule:
-    dims = tuple((dim,) for dim in range(rank))
-    kinds: list[Kind] = ["parallel"] * rank
-    return FactorRule((), (1 << 60,) * rank, tuple(kinds), (dims,), (dims,))
+def _fresh(new: TensorSharding, old: TensorSharding | None) -> list[tuple[int, int]]:
+    """The dimensions with the axes that cut them now and did not before."""
+    return [
+        (dim, axis)
+        for dim, pieces in enumerate(new.axes)
+        for axis in {p[0] for p in pieces} - {p[0] for p in (old.axes[dim] if old else ())}
+    ]
 
 
 def _direction(node: Node, kind: Kind, rounds: Round) -> Direction:
@@ -218,11 +247,12 @@ def propagate_rule(
     merge: Merge,
     directions: Sequence[Direction],
     is_pointwise: bool = False,
+    mesh: int = 0,
 ) -> list[TensorSharding | None]:
     """The new shardings of the tensors of one operator; None where nothing changes."""
     mappings = (*rule.operands, *rule.results)
     tensors = [project(sharding, m, rule.sizes) for sharding, m in zip(known, mappings)]
-    replicated: list[Pieces] = [() if s is None else s.replicated for s in known]
+    replicated: list[Pieces] = [() if s is None else s.replicated + s.unreduced for s in known]
     split = len(rule.operands)
     elements = [prod(rule.sizes[f] for dim in mapping for f in dim) for mapping in mappings]
     changed = merge(
@@ -239,7 +269,7 @@ def propagate_rule(
     found: list[TensorSharding | None] = [None] * len(known)
     for number in changed:
         old = known[number]
-        new = lift(tensors[number], mappings[number], rule.sizes, old)
+        new = lift(tensors[number], mappings[number], rule.sizes, old, mesh)
         if new != old and (old is not None or new.is_cut):
             found[number] = new
     return found

@@ -3,12 +3,25 @@
 from weft.lang.library import (
     collective,
     contract,
+    custom,
     index,
     linalg,
     pointwise,
     reduce,
+    region,
     shape,
     window,
 )
 
-__all__ = ["collective", "contract", "index", "linalg", "pointwise", "reduce", "shape", "window"]
+__all__ = [
+    "collective",
+    "contract",
+    "custom",
+    "index",
+    "linalg",
+    "pointwise",
+    "reduce",
+    "region",
+    "shape",
+    "window",
+]

@@ -25,6 +25,9 @@ OPAQUE = "opaque:"
 """What stands before the name of an operation that no operator describes."""
 
 _NOTHING: FrozenMap[str, Any] = FrozenMap(())
+_ENTERS: FrozenMap[str, Any] = FrozenMap([("enters", True)])
+"""What is said of an edge into a call, where one out of it says nothing."""
+
 _LABELS = {"while": ("cond", "body"), "if": ("true", "false")}
 """What the regions of an operation are called in the names of the values in them."""
 
@@ -133,26 +136,34 @@ class Builder:
         arguments, results = border or (free, free)
         for value, local, sharding in zip(code.arguments, operation.operands, arguments):
             crossed = value._replace(name=inside + value.name)
-            inner[value.name] = self._cross(block, names[local], crossed, sharding, bool(border))
+            inner[value.name] = (
+                self._cross(block, names[local], crossed, sharding, _ENTERS)
+                if border
+                else names[local]
+            )
         made = [
             value._replace(name=names.get(value.name, path + value.name))
             for value in operation.results
         ]
-        crossing = [bool(border and (value.shape or s)) for value, s in zip(made, results)]
+        crossing = [bool(border and value.shape) for value in made]
         targets = [
             inside + local if crosses else result.name
             for local, result, crosses in zip(code.returned, made, crossing)
         ]
         returned = self._body(block, code, inner, inside, targets)
         for given, name, result, sharding in zip(operation.results, returned, made, results):
-            names[given.name] = self._cross(block, name, result, sharding, bool(border))
+            names[given.name] = (
+                self._cross(block, name, result, sharding, _NOTHING) if border else name
+            )
 
-    def _cross(self, block: Block, name: str, value: Value, sharding: str, border: bool) -> str:
-        """The named value itself, or at a border what it is beyond the edge; elements need none."""
-        if not border or not (value.shape or sharding):
+    def _cross(
+        self, block: Block, name: str, value: Value, sharding: str, said: FrozenMap[str, Any]
+    ) -> str:
+        """What a value is beyond the edge at a border; an element is what it is."""
+        if not value.shape:
             return name
         edge = Operation(
-            "data_flow_edge", (name,), (value.shape,), {}, (value,), _NOTHING, (sharding,), ""
+            "data_flow_edge", (name,), (value.shape,), {}, (value,), said, (sharding,), ""
         )
         self._add(block, edge, (name,), (value,))
         return value.name

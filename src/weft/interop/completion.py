@@ -49,6 +49,9 @@ _SHAPED = frozenset(
 _ALL_SHAPED = frozenset(["custom_call", "manual_computation"])
 """Those with several results of which that is true."""
 
+_DIRECTIONS = ("NONE", "FORWARD", "BACKWARD", "BOTH")
+"""Where a barrier lets axes pass, in the order of its numbers."""
+
 _DROPPED = frozenset(["sharding", "out_sharding", "out_shardings", "callee", "decomposition"])
 _KEPT = "sdy.sharding_rule"
 
@@ -78,6 +81,8 @@ def completed(
             said = _window(len(said["input_spatial_dimensions"]), "lhs", "rhs", "dilation") | said
         case "reduce_window":
             said = _window(len(shapes[0]), "base", "window", "dilations") | said
+        case "propagation_barrier":
+            said["allowed_direction"] = _DIRECTIONS[said["allowed_direction"]]
         case "sort":
             said["dimension"] = said.get("dimension", -1) % max(1, len(shapes[0]))
         case "custom_call" if said["call_target_name"] == "X64Combine" and _feeds_a_generator(op):

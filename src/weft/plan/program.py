@@ -183,7 +183,8 @@ class _Flattener:
             self._begin([name for name in inner if name not in owned])
             self._lay(region)
             self._use_each(region.outputs, leaving)
-        self._use_each(own_operands(application), entering or leaving)
+        enters = entering or application.attributes.get("enters")
+        self._use_each(own_operands(application), [] if enters else leaving)
         for edge in leaving:
             self._edge(application, edge)
 

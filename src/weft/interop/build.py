@@ -19,6 +19,7 @@ from weft.lang import (
     Signature,
     Value,
 )
+from weft.text.shardy import read_mesh, read_sharding, write_symbol
 from weft.values import FrozenMap, Point
 
 OPAQUE = "opaque:"
@@ -48,6 +49,9 @@ class Builder:
         self.module = module
         self.library = Library(OPERATORS)
         self.values: dict[str, Value] = {}
+        meshes = map(read_mesh, module.meshes)
+        self.maximal = {mesh.name for mesh in meshes if not mesh.axes and mesh.device_ids}
+        """The meshes that are one device."""
         self.calling: list[str] = []
         self.known: dict[object, bool] = {}
         self.count = 0
@@ -101,13 +105,14 @@ class Builder:
     def _call(self, block: Block, operation: Operation, names: dict[str, str], path: str) -> None:
         """Inline a call; a composite is what stands for it, and has no border."""
         function = self.module.functions[operation.callee]
-        arguments, results = function.argument_shardings, operation.shardings
         self.calling.append(operation.callee)
         if operation.name == "composite":
             self._inline(block, operation, function, names, path, None)
         else:
-            given = arguments, results or function.returned_shardings
-            self._inline(block, operation, function, names, path, given)
+            arguments = self._filled(function.argument_shardings, function.arguments)
+            results = self._filled(function.returned_shardings, operation.results)
+            border = arguments, operation.shardings or results
+            self._inline(block, operation, function, names, path, border)
         self.calling.pop()
 
     def _named_computation(
@@ -155,6 +160,20 @@ class Builder:
             names[given.name] = (
                 self._cross(block, name, result, sharding, _NOTHING) if border else name
             )
+
+    def _filled(self, shardings: Sequence[str], values: Sequence[Value]) -> Sequence[str]:
+        """Shardings at a border: if one cuts dimensions, where none is they are open on its mesh.
+
+        A sharding that only names a device does not count, and counts for nothing alone.
+        """
+        meshes = (read_sharding(text).mesh for text in shardings if text)
+        mesh = next((name for name in meshes if name not in self.maximal), None)
+        if mesh is None:
+            return ("",) * len(shardings)
+        return [
+            text or f"<{write_symbol(mesh)}, [{', '.join(['{?}'] * len(value.shape))}]>"
+            for text, value in zip(shardings, values)
+        ]
 
     def _cross(
         self, block: Block, name: str, value: Value, sharding: str, said: FrozenMap[str, Any]

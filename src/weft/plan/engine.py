@@ -24,6 +24,8 @@ Round: TypeAlias = int
 Priorities: TypeAlias = tuple[int, ...]
 """The priority of each dimension of a tensor, 0 first."""
 
+Siblings: TypeAlias = Mapping[int, Sequence[tuple[int, int]]]
+
 ROUNDS: tuple[Round, ...] = (0, 1, 2, 3, 4)
 """What passes through and is used once; what passes through; what is parallel; all, as far as an
 operator lets it; all."""
@@ -47,8 +49,9 @@ class Engine:
     _numbers: dict[TensorSharding, int] = field(default_factory=dict)
     _steps: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
     _notified: Sequence[Sequence[int]] = ()
-    _groups: Mapping[int, Group] = field(default_factory=dict)
+    _groups: Mapping[int, tuple[Group, ...]] = field(default_factory=dict)
     _kinds: Sequence[int] = (0,)
+    _siblings: Siblings = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -61,19 +64,22 @@ class Engine:
         notified: Sequence[Sequence[int]] | None = None,
         groups: Sequence[Group] = (),
         mesh_kinds: Sequence[int] = (0,),
+        siblings: Siblings | None = None,
     ) -> Engine:
         """An engine on a program; `merge` is `basic` or `aggressive`.
 
         `notified` lists for each value the nodes to look at again when it changes, the most urgent
         last. `mesh_kinds` has a number for each mesh: the same for meshes that are the same but for
-        their names, and `EMPTY` for one that says nothing.
+        their names, and `EMPTY` for one that says nothing. `siblings` are, for a value, those that
+        are made with it, and their ranks: needed only where there are several meshes.
         """
         engine = cls(nodes, outputs, MERGES[merge], [], [])
         engine.shardings = list(map(engine.number, shardings))
         engine.output_shardings = list(map(engine.number, output_shardings))
         engine._notified = neighbours(nodes, len(shardings)) if notified is None else notified
-        engine._groups = {leader: group for group in groups for leader in group.leaders}
+        engine._groups = {leader: (group,) for group in groups for leader in group.leaders}
         engine._kinds = mesh_kinds
+        engine._siblings = siblings or {}
         return engine
 
     def number(self, sharding: TensorSharding | None) -> int:
@@ -94,15 +100,15 @@ class Engine:
         while stack:
             number = stack.pop()
             waiting.discard(number)
-            for value in self._step(number, rounds):
-                for other in self._notified[value]:
+            for notified in self._step(number, rounds):
+                for other in notified:
                     if other not in waiting and other != number:
                         stack.append(other)
                         waiting.add(other)
         self._through_outputs()
 
-    def _step(self, number: int, rounds: Round) -> list[int]:
-        """Propagate through one operator; the values that changed, in order."""
+    def _step(self, number: int, rounds: Round) -> list[Sequence[int]]:
+        """Propagate through one operator; who must look again, for each value that changed."""
         node, shardings = self.nodes[number], self.shardings
         values = node.operands + node.results
         before = tuple([shardings[value] for value in values])
@@ -114,24 +120,33 @@ class Engine:
             after = self._steps[key] = self._propagate(node, before, rounds)
         if after is None:
             return []
-        changed = []
+        notified: list[Sequence[int]] = []
         for place, new in enumerate(after):
             if new != before[place]:
                 self._explain(number, place, before, new)
-                changed += self._set(values[place], new)
-        return changed
+                notified += self._set(values[place], new)
+        return notified
 
-    def _set(self, value: int, new: int) -> list[int]:
-        """Give a value and those of its group a sharding; the values that have it now."""
+    def _set(self, value: int, new: int) -> list[Sequence[int]]:
+        """Give a value and those of its group a sharding; who must look again."""
+        self._put(value, new)
+        notified = [self._notified[value]]
+        for group in self._groups.get(value, ()):
+            for other, watching in group.members:
+                if other != value:
+                    self._follow(value, other, new)
+                    self._put(other, new)
+                    notified.append(watching)
+        return notified
+
+    def _put(self, value: int, new: int) -> None:
+        """Give a value a sharding; those that are made with it lie open on the same mesh."""
         self.shardings[value] = new
-        group = self._groups.get(value)
-        if group is None:
-            return [value]
-        others = [other for other in group.members if other != value]
-        for other in others:
-            self._follow(value, other, new)
-            self.shardings[other] = new
-        return [value, *others]
+        for other, rank in self._siblings.get(value, ()):
+            sharding = self.known[new]
+            if self.shardings[other] == UNKNOWN and sharding is not None:
+                free = TensorSharding.free(rank)._replace(mesh=sharding.mesh)
+                self.shardings[other] = self.number(free)
 
     def _follow(self, value: int, other: int, new: int) -> None:
         """Note that a value has its axes from another of its group."""

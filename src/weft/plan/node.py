@@ -39,7 +39,8 @@ class Node:
 class Group(NamedTuple):
     """Values that lie alike: when one of `leaders` changes, all `members` follow."""
 
-    members: tuple[int, ...]
+    members: tuple[tuple[int, Sequence[int]], ...]
+    """Each with the nodes to look at again when it follows, the most urgent last."""
     leaders: frozenset[int]
 
 

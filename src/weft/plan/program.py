@@ -16,6 +16,7 @@ from weft.errors import WeftError
 from weft.lang import Application, FactorRule, Graph, Signature, factor_rule
 from weft.lang.region import Edge, arguments, edges, own_operands
 from weft.lang.written import ATTRIBUTE, written_rule
+from weft.plan.engine import Siblings
 from weft.plan.factors import TensorSharding
 from weft.plan.groups import align, sharding_groups
 from weft.plan.merge import Direction
@@ -59,6 +60,8 @@ class Program:
     notified: Sequence[Sequence[int]]
     groups: Sequence[Group]
     seeds: Sequence[Seed | None]
+    siblings: Siblings
+    """For a value those that its application makes beside it, with their ranks."""
 
 
 def flatten(graph: Graph, meshes: Meshes) -> Program:
@@ -110,6 +113,7 @@ class _Flattener:
         self._lay(graph)
         for name in graph.outputs:
             self._use(name, None)
+        notified = list(self._notified())
         return Program(
             self.names,
             self.numbers,
@@ -117,9 +121,10 @@ class _Flattener:
             [draft.origin for draft in self.drafts],
             self.applied,
             [self.numbers[self._seen(name)] for name in graph.outputs],
-            list(self._notified()),
-            list(map(self._group, self.groups)),
+            notified,
+            [self._group(group, notified) for group in self.groups],
             [self.seeds.found.get(name) for name in self.names],
+            dict(self._siblings()),
         )
 
     # Laying out: numbers, drafts and uses, in the order of the program.
@@ -272,10 +277,23 @@ class _Flattener:
                 found.append(node)
         return found if name in self.turned else found[::-1]
 
-    def _group(self, names: Sequence[str]) -> Group:
-        """A group by number; the argument of a loop follows, and does not lead."""
-        leaders = (self.numbers[name] for name in names if name not in self.seeds.owners)
-        return Group(tuple(self.numbers[name] for name in names), frozenset(leaders))
+    def _siblings(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        values = self.graph.all_values
+        for application, _, _ in self.applied:
+            if len(application.results) > 1 and not edges(application):
+                ranks = [(self.numbers[n], len(values[n].shape)) for n in application.results]
+                for number, _ in ranks:
+                    yield number, [other for other in ranks if other[0] != number]
+
+    def _group(self, names: Sequence[str], notified: Sequence[Sequence[int]]) -> Group:
+        """A group by number; the argument of a loop follows, for its own users, and never leads."""
+        inner = self.seeds.owners
+        members = (
+            (number := self.numbers[name], self._users(name) if name in inner else notified[number])
+            for name in names
+        )
+        leaders = (self.numbers[name] for name in names if name not in inner)
+        return Group(tuple(members), frozenset(leaders))
 
 
 def _rule(application: Application, signature: Signature) -> FactorRule:

@@ -157,6 +157,7 @@ class _Run:
             flat.notified,
             flat.groups,
             self.meshes.kinds,
+            flat.siblings if len(self.meshes.all) > 1 else None,
         )
 
     def _propagate(self) -> None:

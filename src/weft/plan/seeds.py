@@ -20,11 +20,13 @@ class Seed(NamedTuple):
 
     sharding: TensorSharding
     levels: tuple[int, ...]
+    is_maximal: bool = False
+    """Whether it puts the whole value on one device, and says nothing of dimensions."""
 
     @property
     def says_nothing(self) -> bool:
         """Whether nothing is cut and nothing is closed."""
-        return all(self.sharding.is_open) and not self.sharding.is_cut
+        return self.is_maximal or (all(self.sharding.is_open) and not self.sharding.is_cut)
 
 
 class Seeds:
@@ -58,7 +60,8 @@ class Seeds:
     def _add(self, value: Value, text: str) -> None:
         owner = self.owner(value.name)
         spec = self.meshes.parse(value, text)
-        seed = Seed(self.meshes.numbered(spec), _levels(spec))
+        maximal = not spec.mesh.shape and spec.mesh.device_ids is not None
+        seed = Seed(self.meshes.numbered(spec), _levels(spec), maximal)
         if self.found.setdefault(owner, seed) != seed:
             raise WeftError(f"{value.name} and {owner} lie alike and have different shardings")
 

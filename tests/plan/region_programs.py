@@ -1,27 +1,15 @@
-"""Random StableHLO programs with loops, choices, manual computations, calls, barriers and groups.
-
-And Shardy to propagate them: import passes that make edges and groups, then one strategy.
-"""
+"""Random StableHLO programs with loops, choices, manual computations, calls, barriers, groups."""
 
 import random
 from dataclasses import dataclass, field
 from math import prod
 
-from jaxlib.mlir import ir, passmanager
-from tests.plan.programs import PASSES, context, random_sharding, sharding_text
-
-EDGES = "sdy-manual-axes-cleanup,sdy-add-data-flow-edges"
-CALLS = (
-    "sdy-propagate-sharding-from-func-to-call,sdy-flatten-call-graph,"
-    "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce"
-)
-"""What makes named computations of calls, and edges of those; it refuses some that had edges."""
-
-GROUPS = "sdy-sharding-group-import"
+from tests.plan.programs import random_sharding, sharding_text
 
 SIZES = [1, 2, 4, 6, 8, 12, 16]
 PLAIN = ["pointwise", "pointwise", "unary", "dot", "transpose", "reshape", "reduce", "broadcast"]
 AROUND = ["loop", "choice", "barrier", "optimization_barrier", "constraint", "custom", "rule"]
+AROUND += ["several_results"]
 ISOLATED = ["manual", "call"]
 NESTED = ["loop", "choice", *ISOLATED]
 DIRECTIONS = ["NONE", "FORWARD", "BACKWARD"]
@@ -101,12 +89,23 @@ class Writer:
             found = found._replace(
                 axes=tuple(map(keep, found.axes)), replicated=keep(found.replicated)
             )
-        levels = [
+        text = sharding_text(found, sizes, self.levels(found)).replace("@m", f"@{mesh}")
+        text = self.unreduced(text, found, sizes, free)
+        return text.replace('"a0"', '"b0"') if mesh == "other" else text
+
+    def levels(self, found):
+        return [
             self.rng.choice([0, 0, 1, 2]) if self.priorities and (axes or opened) else 0
             for axes, opened in zip(found.axes, found.is_open)
         ]
-        text = sharding_text(found, sizes, levels).replace("@m", f"@{mesh}")
-        return text.replace('"a0"', '"b0"') if mesh == "other" else text
+
+    def unreduced(self, text, found, sizes, free):
+        """The sharding, now and then with an axis that it does not use left unreduced."""
+        used = {p[0] for p in (*found.replicated, *(p for axes in found.axes for p in axes))}
+        left = [a for a in range(len(sizes)) if a not in used and (free is None or a in free)]
+        if not left or self.rng.random() > 0.1:
+            return text
+        return f'{text[:-1]}, unreduced={{"a{self.rng.choice(left)}"}}>'
 
     def on(self, shape, chance, free=None):
         if self.rng.random() >= chance:
@@ -264,6 +263,12 @@ class Writer:
         types = f"({kind(shape)}) -> {kind(shape)}"
         self.emit(scope, shape, f"stablehlo.custom_call @{target}({a}) @@: {types}")
 
+    def several_results(self, scope):
+        a, shape = self.any(scope, 1)
+        new = (*shape[:-1], self.rng.randint(1, shape[-1]))
+        types = f"({kind(shape)}) -> ({kind(new)}, {kind(new)})"
+        self.several(scope, [new, new], [f"stablehlo.custom_call @mhlo.topk({a}) @@: {types}"])
+
     def rule(self, scope):
         """An operation with a rule that its author wrote."""
         a, shape = self.any(scope)
@@ -329,10 +334,19 @@ class Writer:
         types = ", ".join(map(kind, shapes))
         extra = self.per_value(shapes, 0.2, scope.free)
         attributes = f" attributes {extra}" if extra else ""
-        self.several(scope, shapes, [
-            f"stablehlo.while({heads}) : {types}{attributes}",
-            "cond {", *cond, "} do {", *do, "}",
-        ], 0)
+        self.several(
+            scope,
+            shapes,
+            [
+                f"stablehlo.while({heads}) : {types}{attributes}",
+                "cond {",
+                *cond,
+                "} do {",
+                *do,
+                "}",
+            ],
+            0,
+        )
 
     def choice(self, scope):
         operator, flag = self.rng.choice([("case", "i32"), ("case", "i32"), ("if", "i1")])
@@ -441,9 +455,7 @@ class Writer:
             made.append(tuple(shape))
         inside = self.close(inner, returned, [of[n] for n in returned], "sdy.return")
         heads = ", ".join(f"{n}: {kind(s)}" for n, s in zip(names, locals_))
-        types = (
-            f"({', '.join(kind(s) for _, s in given)}) -> ({', '.join(map(kind, made))})"
-        )
+        types = f"({', '.join(kind(s) for _, s in given)}) -> ({', '.join(map(kind, made))})"
         head = (
             f"sdy.manual_computation({', '.join(n for n, _ in given)}) "
             f"in_shardings=[{', '.join(into)}] out_shardings=[{', '.join(out)}] "
@@ -460,7 +472,7 @@ class Writer:
             axes=tuple(m + keep(p) for m, p in zip(manual, found.axes)),
             replicated=keep(found.replicated),
         )
-        return sharding_text(found, self.mesh)
+        return sharding_text(found, self.mesh, self.levels(found))
 
 
 KINDS = ("need_replication", "permutation", "blocked_propagation")
@@ -470,80 +482,3 @@ def kind(shape):
     if isinstance(shape, str):
         return f"tensor<{shape}>"
     return "tensor<" + "".join(f"{n}x" for n in shape) + "f32>"
-
-
-# Shardy.
-
-
-def shardy(text, strategy):
-    """The module after the import passes and one of propagation."""
-    with context():
-        module = ir.Module.parse(text)
-        parts = [EDGES, *[CALLS] * ("func.call" in text), GROUPS, PASSES[strategy]]
-        passmanager.PassManager.parse(f"builtin.module({','.join(parts)})").run(module.operation)
-        return module
-
-
-def shardings(module):
-    """The shape and the sharding of every value of a module, in the order of the program."""
-    (main,) = [op for op in module.body.operations if op.operation.name == "func.func"]
-    main = main.operation
-    arguments = main.regions[0].blocks[0].arguments
-    said = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else [{}] * len(arguments)
-    for value, attributes in zip(arguments, said):
-        found = attributes["sdy.sharding"] if "sdy.sharding" in attributes else None
-        yield shape_of(value), stripped(found)
-    yield from of_block(main.regions[0].blocks[0])
-
-
-def of_block(block):
-    for op in block.operations:
-        operation = op.operation
-        if operation.name in ("sdy.data_flow_edge", "sdy.return", "stablehlo.return", "func.return"):
-            continue
-        if operation.name == "sdy.sharding_constraint" and "mine" not in operation.attributes:
-            continue  # what stands in for a value whose group has no common sharding
-        named = operation.name == "sdy.named_computation"
-        if operation.name.startswith(("sdy.", "stablehlo.while", "stablehlo.case", "stablehlo.if")):
-            for region in operation.regions:
-                for place, value in enumerate(region.blocks[0].arguments):
-                    if shape_of(value) or not named:
-                        yield shape_of(value), of_argument(operation, place, value)
-                yield from of_block(region.blocks[0])
-        for place, value in enumerate(operation.results):
-            if shape_of(value) or not named:
-                yield shape_of(value), of_result(operation, place, value)
-
-
-def of_argument(operation, place, value):
-    if operation.name == "stablehlo.while":
-        return of_result(operation, place, operation.results[place])
-    return of_edge(value)
-
-
-def of_edge(value):
-    edges = [u.owner for u in value.uses if u.owner.name == "sdy.data_flow_edge"]
-    if not edges:
-        return None
-    attributes = edges[0].operation.attributes
-    return stripped(attributes["sharding"]) if "sharding" in attributes else ""
-
-
-def of_result(operation, place, value):
-    edge = of_edge(value)
-    if edge is not None:
-        return edge
-    attributes = operation.attributes
-    if "sdy.sharding" in attributes:
-        from jaxlib.mlir.dialects import sdy
-
-        return stripped(sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings[place])
-    return stripped(attributes["sharding"]) if "sharding" in attributes else ""
-
-
-def shape_of(value):
-    return tuple(ir.RankedTensorType(value.type).shape)
-
-
-def stripped(attribute):
-    return "" if attribute is None else str(attribute).removeprefix("#sdy.sharding")

@@ -17,7 +17,7 @@ from weft.lang.rule import FactorRule, Kind
 from weft.plan.axes import Piece, Pieces
 from weft.plan.factors import TensorSharding, lift, project
 from weft.plan.merge import Claims, Direction, merge_aggressive, merge_basic
-from weft.plan.node import EMPTY, Cause, Group, Node, identity, neighbours
+from weft.plan.node import EMPTY, Event, Group, Node, identity, neighbours
 
 Merge: TypeAlias = Callable[[Claims], set[int]]
 Round: TypeAlias = int
@@ -44,14 +44,18 @@ class Engine:
     shardings: list[int]
     output_shardings: list[int]
     known: list[TensorSharding | None] = field(default_factory=lambda: [None])
-    causes: dict[tuple[int, int, int], Cause] = field(default_factory=dict)
-    """For (value, dimension, axis) what it came from."""
+    log: list[Event] = field(default_factory=list)
+    """What happened, in order."""
     _numbers: dict[TensorSharding, int] = field(default_factory=dict)
     _steps: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
     _notified: Sequence[Sequence[int]] = ()
     _groups: Mapping[int, tuple[Group, ...]] = field(default_factory=dict)
     _kinds: Sequence[int] = (0,)
     _siblings: Siblings = field(default_factory=dict)
+    _alike: Sequence[int] = ()
+    """For each node a number that nodes share which do the same to the same shardings."""
+    _moving: Sequence[Sequence[bool]] = ()
+    """For each round, and each of those numbers, whether such nodes can do anything."""
 
     @classmethod
     def over(
@@ -80,6 +84,10 @@ class Engine:
         engine._groups = {leader: (group,) for group in groups for leader in group.leaders}
         engine._kinds = mesh_kinds
         engine._siblings = siblings or {}
+        ways: dict[object, int] = {}
+        engine._alike = [ways.setdefault(_way(node), len(ways)) for node in nodes]
+        kinds = [nodes[number] for number in _firsts(engine._alike)]
+        engine._moving = [[_moves(node, rounds) for node in kinds] for rounds in ROUNDS]
         return engine
 
     def number(self, sharding: TensorSharding | None) -> int:
@@ -95,14 +103,15 @@ class Engine:
     def run(self, rounds: Round = ROUNDS[-1]) -> None:
         """Propagate until nothing changes."""
         self._through_outputs()
-        stack = list(reversed(range(len(self.nodes))))
+        moves = [self._moving[rounds][way] for way in self._alike]
+        stack = [number for number in reversed(range(len(moves))) if moves[number]]
         waiting = set(stack)
         while stack:
             number = stack.pop()
             waiting.discard(number)
             for notified in self._step(number, rounds):
                 for other in notified:
-                    if other not in waiting and other != number:
+                    if other not in waiting and other != number and moves[other]:
                         stack.append(other)
                         waiting.add(other)
         self._through_outputs()
@@ -112,18 +121,17 @@ class Engine:
         node, shardings = self.nodes[number], self.shardings
         values = node.operands + node.results
         before = tuple([shardings[value] for value in values])
-        how = (node.early, node.late, node.is_pointwise, node.shared, node.limit)
-        key = (id(node.rule), id(node.border), rounds, *how, *before)
+        key = (self._alike[number], rounds, *before)
         try:
             after = self._steps[key]
         except KeyError:
             after = self._steps[key] = self._propagate(node, before, rounds)
         if after is None:
             return []
+        self.log.append(Event(number, before, after))
         notified: list[Sequence[int]] = []
         for place, new in enumerate(after):
             if new != before[place]:
-                self._explain(number, place, before, new)
                 notified += self._set(values[place], new)
         return notified
 
@@ -134,7 +142,7 @@ class Engine:
         for group in self._groups.get(value, ()):
             for other, watching in group.members:
                 if other != value:
-                    self._follow(value, other, new)
+                    self.log.append(Event(-1, (value, other), (self.shardings[other], new)))
                     self._put(other, new)
                     notified.append(watching)
         return notified
@@ -148,19 +156,14 @@ class Engine:
                 free = TensorSharding.free(rank)._replace(mesh=sharding.mesh)
                 self.shardings[other] = self.number(free)
 
-    def _follow(self, value: int, other: int, new: int) -> None:
-        """Note that a value has its axes from another of its group."""
-        sharding, old = self.known[new], self.known[self.shardings[other]]
-        assert sharding is not None
-        for dim, axis in _fresh(sharding, old):
-            self.causes.setdefault((other, dim, axis), Cause(-1, value, dim))
-
     def _propagate(
         self, node: Node, before: tuple[int, ...], rounds: Round
     ) -> tuple[int, ...] | None:
         if not any(before):
             return None
-        allowed = [_direction(node, kind, rounds) & node.limit for kind in node.rule.kinds]
+        allowed = [_direction(node, kind, rounds) for kind in node.rule.kinds]
+        if node.limit != Direction.BOTH:
+            allowed = [direction & node.limit for direction in allowed]
         known = [self.known[number] for number in before]
         mesh = self.common_mesh(known)
         if mesh is None:
@@ -173,17 +176,6 @@ class Engine:
             found[-1] = border.kept(found[-1])
         after = tuple(old if new is None else self.number(new) for old, new in zip(before, found))
         return None if after == before else after
-
-    def _explain(self, number: int, place: int, before: tuple[int, ...], new: int) -> None:
-        """Note where each axis that is new on a tensor came from."""
-        node, sharding, old = self.nodes[number], self.known[new], self.known[before[place]]
-        mappings, values = node.rule.operands + node.rule.results, node.operands + node.results
-        assert sharding is not None
-        for dim, axis in _fresh(sharding, old):
-            source = _source(mappings, [self.known[b] for b in before], place, dim, axis)
-            if source is not None:
-                cause = Cause(number, values[source[0]], source[1])
-                self.causes.setdefault((values[place], dim, axis), cause)
 
     def common_mesh(self, known: Sequence[TensorSharding | None]) -> int | None:
         """The mesh on which all shardings lie; None if they lie on different ones.
@@ -221,30 +213,29 @@ class Engine:
                     self.output_shardings[place] = self.number(outer)
 
 
-def _source(
-    mappings: Sequence[Sequence[tuple[int, ...]]],
-    known: Sequence[TensorSharding | None],
-    place: int,
-    dim: int,
-    axis: int,
-) -> tuple[int, int] | None:
-    """The tensor and the dimension that had the axis on a factor of this dimension."""
-    factors = set(mappings[place][dim])
-    for other, (mapping, sharding) in enumerate(zip(mappings, known)):
-        if other != place and sharding is not None:
-            for d, of_dim in enumerate(mapping):
-                if factors & set(of_dim) and any(piece[0] == axis for piece in sharding.axes[d]):
-                    return other, d
-    return None
+def _way(node: Node) -> tuple[int, ...]:
+    """All of a node but its values."""
+    directions = (id(node.early), id(node.late), id(node.limit))
+    return (id(node.rule), id(node.border), *directions, node.is_pointwise, node.shared)
 
 
-def _fresh(new: TensorSharding, old: TensorSharding | None) -> list[tuple[int, int]]:
-    """The dimensions with the axes that cut them now and did not before."""
-    return [
-        (dim, axis)
-        for dim, pieces in enumerate(new.axes)
-        for axis in {p[0] for p in pieces} - {p[0] for p in (old.axes[dim] if old else ())}
-    ]
+def _firsts(numbers: Sequence[int]) -> list[int]:
+    """Where each number, from 0 up, stands first."""
+    found: dict[int, int] = {}
+    for place, number in enumerate(numbers):
+        found.setdefault(number, place)
+    return list(found.values())
+
+
+def _moves(node: Node, rounds: Round) -> bool:
+    """Whether axes can go along some factor in a round, from one tensor to another."""
+    seen, shared = set[int](), set[int]()
+    for mapping in (*node.rule.operands, *node.rule.results):
+        factors = {factor for dim in mapping for factor in dim}
+        shared |= seen & factors
+        seen |= factors
+    kinds = {node.rule.kinds[factor] for factor in shared}
+    return any(_direction(node, kind, rounds) & node.limit for kind in kinds)
 
 
 def _direction(node: Node, kind: Kind, rounds: Round) -> Direction:

@@ -17,7 +17,8 @@ class Meshes:
     """The meshes of a graph by number, and what their shardings are."""
 
     def __init__(self, graph: Graph) -> None:
-        self.all = tuple(map(DeviceMesh.parse, graph.meshes)) or (NOWHERE,)
+        self.named = tuple(map(DeviceMesh.parse, graph.meshes))
+        self.all = self.named or (NOWHERE,)
         self.by_name = {mesh.name: number for number, mesh in enumerate(self.all)}
         if len(self.by_name) < len(self.all):
             raise WeftError("two meshes have one name", hint=", ".join(graph.meshes))
@@ -39,7 +40,7 @@ class Meshes:
 
     def parse(self, value: Value, text: str) -> ShardingSpec:
         """The sharding of a value; on a mesh without axes its dimensions need not be said."""
-        spec = ShardingSpec.parse(text, self.all)
+        spec = ShardingSpec.parse(text, self.named)
         rank = len(value.shape)
         if not spec.mesh.shape and not spec.ndim:
             return ShardingSpec(spec.mesh, [DimSpec()] * rank)

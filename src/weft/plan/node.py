@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,8 +14,7 @@ EMPTY = -1
 """The kind of a mesh without axes and devices."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(NamedTuple):
     """An application for propagation: its rule, and the numbers of its values."""
 
     rule: FactorRule
@@ -44,13 +42,16 @@ class Group(NamedTuple):
     leaders: frozenset[int]
 
 
-class Cause(NamedTuple):
-    """Why an axis cuts a dimension: through which node, and from where, it came."""
+class Event(NamedTuple):
+    """A node that gave its values other shardings: all their numbers, before and after.
+
+    Where a value followed another of its group, the node is -1, and `before` are both values,
+    `after` the shardings that the one which followed had and has.
+    """
 
     node: int
-    """The number of the node; -1 where a value follows another of its group."""
-    value: int
-    dim: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
 
 
 def neighbours(nodes: Sequence[Node], count: int) -> list[list[int]]:

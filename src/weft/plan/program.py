@@ -61,7 +61,7 @@ class Program:
     groups: Sequence[Group]
     seeds: Sequence[Seed | None]
     siblings: Siblings
-    """For a value those that its application makes beside it, with their ranks."""
+    """For a value those that its application makes beside it, with ranks, if meshes differ."""
 
 
 def flatten(graph: Graph, meshes: Meshes) -> Program:
@@ -84,6 +84,8 @@ class Draft(NamedTuple):
 class _Flattener:
     def __init__(self, graph: Graph, meshes: Meshes) -> None:
         self.graph = graph
+        self.shapes = {name: value.shape for name, value in graph.all_values.items()}
+        self.several = len(meshes.all) > 1
         self.seeds = Seeds(graph, meshes)
         self.names: list[str] = []
         self.numbers: dict[str, int] = {}
@@ -124,7 +126,7 @@ class _Flattener:
             notified,
             [self._group(group, notified) for group in self.groups],
             [self.seeds.found.get(name) for name in self.names],
-            dict(self._siblings()),
+            dict(self._siblings()) if self.several else {},
         )
 
     # Laying out: numbers, drafts and uses, in the order of the program.
@@ -197,7 +199,7 @@ class _Flattener:
         """The node of an edge; its sources were, or will be, used by what it belongs to."""
         self.edge_nodes[edge.owner] = len(self.drafts)
         self.turned.add(edge.owner)
-        rank = len(self.graph.all_values[edge.owner].shape)
+        rank = len(self.shapes[edge.owner])
         sources = tuple(map(self._seen, edge.sources))
         draft = Draft(application, sources, (edge.owner,), identity(rank, len(sources)))
         self.drafts.append(draft)
@@ -213,7 +215,7 @@ class _Flattener:
         if name not in self.turned:
             self.turned.add(other)
         self.turned.discard(name)
-        rank = len(self.graph.all_values[name].shape)
+        rank = len(self.shapes[name])
         origin = Application("sharding_constraint", (name,), (other,))
         self.drafts.append(Draft(origin, (name,), (other,), identity(rank), is_pointwise=True))
 
@@ -250,11 +252,10 @@ class _Flattener:
 
     def _shares(self, draft: Draft) -> bool:
         """Whether an operand that can be cut has other uses."""
-        values = self.graph.all_values
-        return any(
-            len(self.uses[name]) > 1 and values[name.removesuffix("*")].shape
-            for name in draft.operands
-        )
+        for name in draft.operands:
+            if len(self.uses[name]) > 1 and self.shapes[name.removesuffix("*")]:
+                return True
+        return False
 
     def _notified(self) -> Iterator[list[int]]:
         """For each number the nodes to look at again, the most urgent last."""
@@ -278,10 +279,9 @@ class _Flattener:
         return found if name in self.turned else found[::-1]
 
     def _siblings(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        values = self.graph.all_values
         for application, _, _ in self.applied:
             if len(application.results) > 1 and not edges(application):
-                ranks = [(self.numbers[n], len(values[n].shape)) for n in application.results]
+                ranks = [(self.numbers[n], len(self.shapes[n])) for n in application.results]
                 for number, _ in ranks:
                     yield number, [other for other in ranks if other[0] != number]
 
@@ -298,13 +298,16 @@ class _Flattener:
 
 def _rule(application: Application, signature: Signature) -> FactorRule:
     """The rule that the author wrote, or else the one that follows from the line."""
-    text = application.attributes.get(ATTRIBUTE)
-    return factor_rule(signature) if text is None else written_rule(text, signature)
+    if ATTRIBUTE not in application.attributes:
+        return factor_rule(signature)
+    return written_rule(application.attributes[ATTRIBUTE], signature)
 
 
 def _limit(application: Application) -> Direction:
     """Where axes may go at all."""
-    said = application.attributes.get("allowed_direction", "BOTH")
+    if "allowed_direction" not in application.attributes:
+        return Direction.BOTH
+    said = application.attributes["allowed_direction"]
     if said not in Direction.__members__:
         raise WeftError(
             f"{application} allows the direction {said!r}",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from weft.errors import WeftError
-from weft.lang import Application, FactorRule, Graph
+from weft.lang import FactorRule, Graph
 from weft.lang.region import arguments
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.axes import Piece, Pieces, without
@@ -16,26 +16,10 @@ from weft.plan.factors import Factors, TensorSharding, project
 from weft.plan.merge import Direction, common_axes, truncate
 from weft.plan.meshes import Meshes
 from weft.plan.program import Applied, flatten
+from weft.plan.reasons import History
 from weft.values import FrozenMap
 
 Strategy: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]
-
-
-class Reason(NamedTuple):
-    """Where an axis of a value came from: a dimension of another, through an application."""
-
-    application: Application | None
-    """None where both are of one sharding group."""
-    value: str
-    dim: int
-
-    def __str__(self) -> str:
-        place = f"{self.value} dimension {self.dim}"
-        if self.application is None:
-            return f"lies as {place}, of the same sharding group"
-        operands = ", ".join(self.application.operands)
-        results = ", ".join(self.application.results)
-        return f"through {results} = {self.application.operator}({operands}) from {place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +35,7 @@ class Propagation:
     """For every application as `Graph.walk` comes to it, the axes of each index dimension."""
     partials: Mapping[str, Mapping[Axis, str]]
     """The results that are left unreduced: over which axes, by which monoid."""
-    _reasons: Mapping[tuple[str, int, str], Reason]
-    _written: Mapping[str, str]
-    _owners: Mapping[str, str]
+    _history: History = field(compare=False, repr=False)
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -82,12 +64,12 @@ class Propagation:
         seen = set[tuple[str, int]]()
         while (value, dim) not in seen:
             seen.add((value, dim))
-            reason = self._reasons.get((self._owners.get(value, value), dim, axis))
+            reason = self._history.reason(value, dim, axis)
             if reason is None:
                 break
             value, dim = reason.value, reason.dim
             yield f"  {reason}"
-        yield f"  as written on {value}: {self._written.get(value, 'an output')}"
+        yield f"  as written on {value}: {dict(_written(self.graph)).get(value, 'an output')}"
 
     def __str__(self) -> str:
         values = self.graph.all_values
@@ -157,7 +139,7 @@ class _Run:
             flat.notified,
             flat.groups,
             self.meshes.kinds,
-            flat.siblings if len(self.meshes.all) > 1 else None,
+            flat.siblings,
         )
 
     def _propagate(self) -> None:
@@ -192,22 +174,11 @@ class _Run:
             outputs,
             placements,
             dict(_partials(self.flat.applied, placements)),
-            dict(self._reasons()),
-            dict(_written(graph)),
-            {name: self.flat.names[number] for name, number in self.flat.numbers.items()},
+            History(self.flat, self.meshes, engine.known, engine.log),
         )
 
     def _spec(self, number: int, rank: int) -> ShardingSpec:
         return self.meshes.spec(self.engine.known[number], rank)
-
-    def _reasons(self) -> Iterator[tuple[tuple[str, int, str], Reason]]:
-        names, engine = self.flat.names, self.engine
-        for (value, dim, axis), (node, source, at) in engine.causes.items():
-            sharding = engine.known[engine.shardings[value]]
-            mesh = self.meshes.all[0 if sharding is None else sharding.mesh]
-            application = None if node < 0 else self.flat.origins[node]
-            key = names[value], dim, mesh.axis_names[axis]
-            yield key, Reason(application, names[source], at)
 
     def _placement(self, applied: Applied) -> Mapping[str, tuple[Axis, ...]]:
         """The placement of an application, made once for each rule and shardings."""

@@ -6,6 +6,8 @@ from math import prod
 
 from tests.plan.programs import random_sharding, sharding_text
 
+from weft.plan.axes import append
+
 SIZES = [1, 2, 4, 6, 8, 12, 16]
 PLAIN = ["pointwise", "pointwise", "unary", "dot", "transpose", "reshape", "reduce", "broadcast"]
 AROUND = ["loop", "choice", "barrier", "optimization_barrier", "constraint", "custom", "rule"]
@@ -85,9 +87,9 @@ class Writer:
         sizes = {"other": [prod(self.mesh)], "empty": []}.get(mesh, self.mesh)
         found = random_sharding(self.rng, len(shape), sizes)
         if free is not None and mesh in ("m", "n", "same"):
-            keep = lambda pieces: tuple(p for p in pieces if p[0] in free)  # noqa: E731
             found = found._replace(
-                axes=tuple(map(keep, found.axes)), replicated=keep(found.replicated)
+                axes=tuple(kept(pieces, free) for pieces in found.axes),
+                replicated=kept(found.replicated, free),
             )
         text = sharding_text(found, sizes, self.levels(found)).replace("@m", f"@{mesh}")
         text = self.unreduced(text, found, sizes, free)
@@ -466,16 +468,24 @@ class Writer:
     def border(self, shape, cuts, axes, free):
         """A sharding at the border: the manual axes first, then some free ones."""
         found = random_sharding(self.rng, len(shape), self.mesh)
-        keep = lambda pieces: tuple(p for p in pieces if p[0] in free)  # noqa: E731
         manual = [tuple((axis, 1, self.mesh[axis]) for axis in cut) for cut in cuts]
         found = found._replace(
-            axes=tuple(m + keep(p) for m, p in zip(manual, found.axes)),
-            replicated=keep(found.replicated),
+            axes=tuple(m + kept(p, free) for m, p in zip(manual, found.axes)),
+            replicated=kept(found.replicated, free),
         )
         return sharding_text(found, self.mesh, self.levels(found))
 
 
 KINDS = ("need_replication", "permutation", "blocked_propagation")
+
+
+def kept(pieces, free):
+    """The pieces of those axes; what is side by side now is one."""
+    found = []
+    for piece in pieces:
+        if piece[0] in free:
+            append(found, piece)
+    return tuple(found)
 
 
 def kind(shape):

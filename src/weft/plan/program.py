@@ -176,9 +176,9 @@ class _Flattener:
         """An application with edges or regions: what is inside, then the edges to its results."""
         for edge in around:
             self._number(edge.owner, *edge.others)
-        for name in application.results:
-            if name not in self.numbers:
-                self._number(name)
+        alone = [name for name in application.results if name not in self.numbers]
+        for name in alone:
+            self._number(name)
         leaving = [edge for edge in around if edge.region is None]
         entering = [edge for edge in around if edge.region is not None]
         for number, region in enumerate(application.regions):
@@ -194,6 +194,8 @@ class _Flattener:
         self._use_each(own_operands(application), [] if enters else leaving)
         for edge in leaving:
             self._edge(application, edge)
+        for name in alone:
+            self._stand(name)
 
     def _edge(self, application: Application, edge: Edge) -> None:
         """The node of an edge; its sources were, or will be, used by what it belongs to."""

@@ -27,11 +27,19 @@ if TYPE_CHECKING:
     from weft.errors import WeftError as WeftError
     from weft.lang import Graph as Graph
     from weft.lang import Operator as Operator
+    from weft.lang import ops as ops
+    from weft.lang import trace as trace
     from weft.layout import DeviceMesh as DeviceMesh
     from weft.layout import DimSpec as DimSpec
     from weft.layout import ShardingSpec as ShardingSpec
     from weft.layout import SubAxis as SubAxis
+    from weft.plan import Machine as Machine
+    from weft.plan import Plan as Plan
+    from weft.plan import plan_reshard as plan_reshard
     from weft.plan import propagate as propagate
+    from weft.run import Tensor as Tensor
+    from weft.run import communication as communication
+    from weft.run import run as run
     from weft.space import Lifting as Lifting
     from weft.space import Projection as Projection
     from weft.space import ZRange as ZRange
@@ -43,19 +51,31 @@ _HOMES = {
     "Graph": "weft.lang",
     "LayoutError": "weft.errors",
     "Lifting": "weft.space",
+    "Machine": "weft.plan",
     "Operator": "weft.lang",
     "ParseError": "weft.errors",
+    "Plan": "weft.plan",
     "Projection": "weft.space",
     "ShardingSpec": "weft.layout",
     "SubAxis": "weft.layout",
+    "Tensor": "weft.run",
     "WeftError": "weft.errors",
     "ZRange": "weft.space",
+    "communication": "weft.run",
     "cover": "weft.space",
+    "ops": "weft.lang",
+    "plan_reshard": "weft.plan",
     "propagate": "weft.plan",
+    "run": "weft.run",
     "show": "weft.draw",
+    "trace": "weft.lang",
 }
 
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 - all of them are strings
+# What runs arrays needs the extra `run`, so that `from weft import *` leaves it alone.
+__all__ = [  # noqa: PLE0604 - all of them are strings
+    *(name for name, home in _HOMES.items() if home != "weft.run"),
+    "__version__",
+]
 
 
 if not TYPE_CHECKING:  # a checker that saw this would take any name for good
@@ -63,7 +83,9 @@ if not TYPE_CHECKING:  # a checker that saw this would take any name for good
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        home = import_module(_HOMES[name])
+        value = home if _HOMES[name] == f"weft.{name}" else getattr(home, name)
+        globals()[name] = value
         return value
 
 

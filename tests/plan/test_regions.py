@@ -167,8 +167,10 @@ def test_values_of_regions_have_paths_and_are_in_order():
     }
     (_, loop, _, dot) = [application.operator for application, _ in found.graph.walk()]
     assert (loop, dot) == ("while", "dot_general")
-    assert found.placements[3]["m0"] == ("x",)
-    assert dict(found.placements[1])["v1_0"] == ("x",)
+    assert found.all_placements[3]["m0"] == ("x",)
+    assert len(found.placements) == 2
+    assert found.placements[1] == found.all_placements[1]
+    assert found.placements[1]["v1_0"] == ("x",)
     assert str(found).splitlines()[7].split() == [
         "0/body/iterArg_0:", "float32[8,", "16]", '<@m,', '[{"x",', "?},", "{?}]>"
     ]  # fmt: skip

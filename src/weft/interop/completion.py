@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxlib.mlir import ir
+
+from weft.interop.comparator import comparison
 from weft.lang import Value
 from weft.values import FrozenMap, Point
 
@@ -16,6 +19,7 @@ _MONOIDS = {
     "stablehlo.and": "and",
     "stablehlo.or": "or",
 }
+_BITS = ("and", "or")
 _REDUCING = frozenset(
     ["reduce", "reduce_window", "all_reduce", "reduce_scatter", "scatter", "select_and_scatter"]
 )
@@ -64,16 +68,13 @@ def completed(
     results: Sequence[Value],
 ) -> FrozenMap[str, Any]:
     """What the application says: attributes in one spelling, and what else a planner needs."""
-    said: dict[str, Any] = {}
-    for key, value in attributes.items():
-        if isinstance(value, FrozenMap) and key.endswith("dimension_numbers"):
-            said.update(value)
-        elif key == _KEPT or not ("." in key or key in _DROPPED):
-            said[key] = value
+    said = _spelled(attributes)
     if name in _SHAPED:
         said["result_shape"] = results[0].shape if results else ()
     if name in _ALL_SHAPED:
         said["result_shapes"] = tuple(value.shape for value in results)
+    if said.get("call_target_name") == "X64Combine" and _feeds_a_generator(op):
+        said["is_state"] = True
     if name in _REDUCING:
         said |= _combination(op.regions[len(op.regions) - 1].blocks[0])
     match name:
@@ -83,13 +84,25 @@ def completed(
             said = _window(len(shapes[0]), "base", "window", "dilations") | said
         case "propagation_barrier":
             said["allowed_direction"] = _DIRECTIONS[said["allowed_direction"]]
+        case "rng_bit_generator":
+            said["result_shape"] = results[1].shape  # of the bits; the other is the state
         case "sort":
             said["dimension"] = said.get("dimension", -1) % max(1, len(shapes[0]))
-        case "custom_call" if said["call_target_name"] == "X64Combine" and _feeds_a_generator(op):
-            said["is_state"] = True
-        case "triangular_solve":
-            said["transpose_a"] = said["transpose_a"] not in ("NO_TRANSPOSE", False)
+            said["comparison_direction"] = comparison(op.regions[0].blocks[0])
+        case "select_and_scatter":
+            said["comparison_direction"] = comparison(op.regions[0].blocks[0])
     return FrozenMap(said.items())
+
+
+def _spelled(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the text says that counts, and each number of several under its own name."""
+    said: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if isinstance(value, FrozenMap) and key.endswith("dimension_numbers"):
+            said.update(value)
+        elif key == _KEPT or not ("." in key or key in _DROPPED):
+            said[key] = value
+    return said
 
 
 def _feeds_a_generator(op: Any) -> bool:
@@ -109,16 +122,28 @@ def _window(ndim: int, inner: str, outer: str, noun: str) -> dict[str, Point]:
 
 
 def _combination(block: Any) -> dict[str, str]:
-    """The monoid that a region is: one operation on its two arguments.
+    """The monoid that a region is: for each array the same operation on its two arguments.
 
-    A region that gives its last argument back replaces; any other is custom.
+    A region that gives its last arguments back replaces; one that is a monoid on bits says so; any
+    other is custom.
     """
-    *body, last = (inner.operation for inner in block.operations)
+    last = block.operations[len(block.operations) - 1]
     arguments, returned = list(block.arguments), list(last.operands)
-    if not body and returned == arguments[1:]:
+    half = len(arguments) // 2
+    if returned == arguments[half:]:
         return {"region": "replace"}
-    if len(body) == 1 and len(arguments) == 2 and body[0].name in _MONOIDS:
-        operands = list(body[0].operands)
-        if operands in (arguments, arguments[::-1]) and returned == list(body[0].results):
-            return {"monoid": _MONOIDS[body[0].name]}
-    return {"monoid": "sum", "region": "custom"}
+    pairs = zip(returned, arguments[:half], arguments[half:])
+    names = {_operation_on(value, [one, two]) for value, one, two in pairs}
+    if len(names) != 1 or not names <= _MONOIDS.keys():
+        return {"monoid": "sum", "region": "custom"}
+    monoid = _MONOIDS[names.pop()]
+    logical = str(arguments[0].type.element_type) == "i1"
+    return {"monoid": monoid} | ({"region": "bitwise"} if monoid in _BITS and not logical else {})
+
+
+def _operation_on(value: Any, arguments: list[Any]) -> str:
+    """The name of the operation that makes a value of these arguments and nothing else."""
+    made = None if isinstance(value, ir.BlockArgument) else value.owner
+    if made is None or list(made.operands) not in (arguments, arguments[::-1]):
+        return ""
+    return str(made.name)

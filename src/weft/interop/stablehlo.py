@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from importlib import import_module
 
-import weft.lang.library  # noqa: F401 - it registers the operators
 from weft.errors import WeftError
 from weft.interop.build import OPAQUE, Builder
 from weft.interop.records import Module

@@ -1,14 +1,18 @@
 """The language: index notation, operators, graphs."""
 
+from weft.lang import library, ops
+from weft.lang.block import Block
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Library, Operator
 from weft.lang.rule import FactorRule, factor_rule
 from weft.lang.signature import Signature
+from weft.lang.trace import Symbol, Tracer, trace
 
 __all__ = [
     "OPERATORS",
     "Application",
+    "Block",
     "FactorRule",
     "Graph",
     "Library",
@@ -16,6 +20,11 @@ __all__ = [
     "Operator",
     "Row",
     "Signature",
+    "Symbol",
+    "Tracer",
     "Value",
     "factor_rule",
+    "library",
+    "ops",
+    "trace",
 ]

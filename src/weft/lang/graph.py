@@ -191,12 +191,15 @@ def _apply(
     if regions:
         attributes = region_attributes(f"application {number}, {name}", application, values)
     shapes = [values[operand].shape for operand in operands]
-    signature = operators.find(name).sign(shapes, attributes)
+    operator = operators.find(name)
+    signature = operator.sign(shapes, attributes)
     if len(signature.result_shapes) != len(results):
         raise WeftError(
             f"application {number}, {name}, names {len(results)} results and makes "
             f"{len(signature.result_shapes)}"
         )
-    first = values[operands[0]].dtype if operands else "float32"
-    made = zip(results, signature.result_shapes)
-    return _Applied(signature, [Value(r, shape, dtypes.get(r, first)) for r, shape in made])
+    made = [dtypes.get(result, "") for result in results]
+    if not all(made):
+        found = operator.dtypes([values[operand].dtype for operand in operands], attributes)
+        made = [said or found[min(n, len(found) - 1)] for n, said in enumerate(made)]
+    return _Applied(signature, list(map(Value, results, signature.result_shapes, made)))

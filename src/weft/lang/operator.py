@@ -4,26 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from math import prod
+from types import EllipsisType
+from typing import Literal, TypeAlias
 
 from weft.errors import WeftError
+from weft.lang.block import Attributes, Kernel
 from weft.lang.signature import Signature
-from weft.values import Point
-
-Attributes: TypeAlias = Mapping[str, Any]
-"""What an application says beside its operands: numbers, names, and tuples of them."""
+from weft.space import ZRange
+from weft.values import FrozenMap, Point
 
 Sign: TypeAlias = Callable[[Sequence[Point], Attributes], Signature]
 """Makes the signature of an application from the shapes of its operands and its attributes."""
 
+Flops: TypeAlias = Callable[[Signature, Attributes], float]
+"""How many operations one sub-problem of an application takes."""
+
+Dtypes: TypeAlias = Callable[[Sequence[str], Attributes], Sequence[str]]
+"""The dtypes of the results from those of the operands; one stands for all results."""
+
 Passes: TypeAlias = Literal["", "forward", "backward", "both"]
 
+Group: TypeAlias = tuple[int, ...] | EllipsisType
+"""Operands that may be partial together; `...` for all of them."""
 
-@dataclass(frozen=True, slots=True)
+Keeps: TypeAlias = Mapping[str, Sequence[Group]]
+"""For each monoid the groups of operands that may be partial by it."""
+
+NOTHING: Keeps = FrozenMap(())
+ANY = "any"
+OWN = "own"
+
+
+def like_first(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """The dtype that is said, or else that of the first operand.
+
+    >>> like_first(["int32", "bool"], {}), like_first([], {"dtype": "int8"})
+    (['int32'], ['int8'])
+    """
+    return [attributes.get("dtype") or (dtypes[0] if dtypes else "float32")]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """A block operation: its index notation, fixed or made from shapes and attributes.
+    """A block operation: its index notation, fixed or made from shapes, and its kernel.
 
-    >>> halve = Operator("halve", "n -> n", passes="both")
+    >>> halve = Operator("halve", "n -> n", lambda block, x: x / 2, passes="both")
     >>> halve.sign([(8,)]).result_shapes
     ((8,),)
     """
@@ -31,9 +57,20 @@ class Operator:
     name: str
     notation: str | Sign
     """The line, or what makes a signature from shapes and attributes."""
+    kernel: Kernel | None = None
+    """Computes one box: `kernel(block, *operands)`. Without one the operator is only planned."""
     passes: Passes = ""
     """How propagation goes through it before all others: pointwise operators both ways, slices of
     a position that is computed forward, broadcasts backward and only after the others."""
+    keeps: Keeps | Callable[[int], Keeps] = NOTHING
+    """For a monoid, which operands may be partial by it, so that the results are partial too:
+    a product keeps a partial sum in either factor, `{"sum": [(0,), (1,)]}`, and a sum in both at
+    once, `{"sum": [(0, 1)]}`. `"any"` stands for all monoids, `"own"` for that of its reduction.
+    A function says it for a number of operands."""
+    flops: float | Flops = 1
+    """How many operations one sub-problem takes."""
+    dtypes: Dtypes = like_first
+    """The dtypes of the results, from those of the operands and the attributes."""
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
         """The signature of an application to operands of those shapes."""
@@ -48,6 +85,34 @@ class Operator:
                 f"while applying {self.name} to {', '.join(map(str, map(list, shapes)))}"
             )
             raise
+
+    def groups(self, monoid: str, signature: Signature) -> list[Group]:
+        """The groups of operands that may be partial by a monoid.
+
+        >>> Operator("add", "n, n -> n", keeps={"sum": [(0, 1)]}).groups(
+        ...     "sum", Signature.of("n, n -> n", [(8,), (8,)])
+        ... )
+        [(0, 1)]
+        """
+        own, count = set(signature.notation.reduced.values()), len(signature.notation.operands)
+        keeps = self.keeps(count) if callable(self.keeps) else self.keeps
+        found = [*keeps.get(monoid, ()), *keeps.get(ANY, ())]
+        if own == {monoid}:
+            found += keeps.get(OWN, ())
+        return [group for group in found if group is ... or max(group) < count]
+
+    def count_flops(
+        self, signature: Signature, box: ZRange, attributes: Attributes | None = None
+    ) -> int:
+        """How many operations a box takes.
+
+        >>> matmul = Operator("matmul", "m k, k n -> m n  sum: k", flops=2)
+        >>> line = matmul.sign([(8, 16), (16, 4)])
+        >>> matmul.count_flops(line, line.space)
+        1024
+        """
+        each = self.flops(signature, attributes or {}) if callable(self.flops) else self.flops
+        return round(each * prod(box.shape))
 
 
 class Library(dict[str, Operator]):

@@ -103,7 +103,7 @@ def add_region(values: Mapping[str, Value], everything: dict[str, Value], region
 def region_attributes(
     what: str, application: Application, values: Mapping[str, Value]
 ) -> Mapping[str, Any]:
-    """The attributes with the shapes of the results, which follow from the regions."""
+    """The attributes with shapes and dtypes of the results, which follow from the regions."""
     inside = taken(application)
     count = len(own_operands(application))
     if list(application.operands[count:]) != inside:
@@ -114,8 +114,12 @@ def region_attributes(
     _check_interface(what, application, count)
     _check_edges(what, application, values)
     last = application.regions[-1]
-    shapes = tuple(last.values[name].shape for name in last.outputs)
-    return FrozenMap({"result_shapes": shapes, **application.attributes}.items())
+    returned = [last.values[name] for name in last.outputs]
+    known: dict[str, Any] = {
+        "result_shapes": tuple(value.shape for value in returned),
+        "result_dtypes": tuple(value.dtype for value in returned),
+    }
+    return FrozenMap((known | dict(application.attributes)).items())
 
 
 def _interface(application: Application, own: int) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from typing import Any, NoReturn, TypeVar
 
 from weft.draw import clip
 from weft.errors import WeftError
+from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
 from weft.values import FrozenMap
@@ -185,13 +186,14 @@ class _Reader:
         applications = field.at("applications").items(lambda f: self.application(f, depth))
         outputs = field.at("outputs").items(_Field.text)
         shardings = field.at("shardings").table(_Field.text)
+        operators = with_fused(self.operators, (applied.operator for applied in applications))
         try:
             return Graph(
                 inputs,
                 applications,
                 outputs,
                 shardings=shardings,
-                operators=self.operators,
+                operators=operators,
                 dtypes=self.dtypes,
                 **more,
             )

@@ -80,8 +80,11 @@ class ShardingSpec(Drawn):
     partial: Mapping[Axis, str]
     grid: Point = field(init=False, compare=False)
     """How many blocks each dimension is cut into."""
-    _digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
+    digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
     """For each dimension, the digits of a cell's coordinate that number its block."""
+    parts: tuple[tuple[Digit, str], ...] = field(init=False, compare=False)
+    """The digits that number the part of a cell, in mesh order, with their monoids."""
+    _hash: int = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -104,9 +107,8 @@ class ShardingSpec(Drawn):
             uses.extend(found)
             return [digit for digit, _, _ in found]
 
-        def in_order(digits: Iterable[Digit]) -> tuple[Axis, ...]:
-            ordered = sorted(digits, key=lambda digit: (digit.dim, -digit.divisor))
-            return tuple(map(mesh.axis, as_number(ordered)))
+        def in_order(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+            return as_number(sorted(digits, key=lambda digit: (digit.dim, -digit.divisor)))
 
         cuts = [as_number(use(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
         copies = use(as_axes(replicated_axes, "replicated_axes"), "is replicated")
@@ -123,14 +125,17 @@ class ShardingSpec(Drawn):
         check_apart(uses)
         spelled = [tuple(map(mesh.axis, cut)) for cut in cuts]
         known = sorted(parts, key=MONOIDS.index)
+        joined = [(digit, monoid) for monoid in known for digit in in_order(parts[monoid])]
         freeze(
             self,
             mesh=mesh,
             dim_specs=tuple(DimSpec(a, d.is_open, d.priority) for a, d in zip(spelled, dims)),
-            replicated_axes=in_order(copies),
-            partial=FrozenMap((a, m) for m in known for a in in_order(parts[m])),
+            replicated_axes=tuple(map(mesh.axis, in_order(copies))),
+            partial=FrozenMap((mesh.axis(digit), monoid) for digit, monoid in joined),
             grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
-            _digits=tuple(cuts),
+            digits=tuple(cuts),
+            parts=tuple(sorted(joined, key=lambda each: (each[0].dim, -each[0].divisor))),
+            _hash=hash((mesh, *spelled)),  # planners look shardings up all the time
         )
 
     @classmethod
@@ -191,7 +196,7 @@ class ShardingSpec(Drawn):
         (5,)
         """
         coord, block = self.mesh.coord(cell), []
-        for digits in self._digits:
+        for digits in self.digits:
             number = 0
             for dim, divisor, radix, stride in digits:
                 number += coord[dim] // divisor % radix * stride
@@ -237,7 +242,7 @@ class ShardingSpec(Drawn):
         [0:4] [4:8] [0:4] [4:8]
         """
         find = _block_numbers if self.mesh.size <= 4096 else _block_numbers.__wrapped__
-        boxes, numbers = self.boxes(shape), find(self.mesh.shape, self._digits)
+        boxes, numbers = self.boxes(shape), find(self.mesh.shape, self.digits)
         return boxes if numbers is None else [boxes[number] for number in numbers]
 
     def block_of(self, shape: Iterable[int], point: Iterable[int]) -> Point:
@@ -259,7 +264,7 @@ class ShardingSpec(Drawn):
         >>> list(spec.holders((1,)))
         [(0, 1), (1, 1)]
         """
-        numbered = zip(self._digits, self._as_block(block))
+        numbered = zip(self.digits, self._as_block(block))
         fixed = [(d, number // d.stride % d.radix) for digits, number in numbered for d in digits]
         return matching(self.mesh.shape, fixed)
 
@@ -271,8 +276,8 @@ class ShardingSpec(Drawn):
         [(0, 1), (1, 1)]
         """
         coord = self.mesh.coord(cell)
-        digits = [digit for each in self._digits for digit in each]
-        digits += map(self.mesh.digit, self.partial)
+        digits = [digit for each in self.digits for digit in each]
+        digits += [digit for digit, _ in self.parts]
         fixed = [(d, coord[d.dim] // d.divisor % d.radix) for d in digits]
         return matching(self.mesh.shape, fixed)
 
@@ -302,6 +307,14 @@ class ShardingSpec(Drawn):
             if not 0 <= k < count:
                 raise LayoutError(f"dimension {dim} has no block {k}: it is cut into {count}")
         return numbers
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Made anew where it is read: the hash of a string differs from process to process.
+        given = self.mesh, self.dim_specs, self.replicated_axes, tuple(self.partial.items())
+        return ShardingSpec, given
 
     def __repr__(self) -> str:
         return f"ShardingSpec.parse({str(self)!r}, {self.mesh!r})"

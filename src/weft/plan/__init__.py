@@ -1,5 +1,21 @@
-"""Planning: the shardings that follow from those a person wrote."""
+"""Planning: the shardings that follow from those a person wrote, and the ways between them."""
 
+from weft.plan.machine import Link, Machine
+from weft.plan.moves import Transfer
+from weft.plan.plan import Plan
 from weft.plan.propagate import Propagation, Strategy, propagate
+from weft.plan.reshard import Reshard, plan_reshard
+from weft.plan.step import Step
 
-__all__ = ["Propagation", "Strategy", "propagate"]
+__all__ = [
+    "Link",
+    "Machine",
+    "Plan",
+    "Propagation",
+    "Reshard",
+    "Step",
+    "Strategy",
+    "Transfer",
+    "plan_reshard",
+    "propagate",
+]

@@ -42,6 +42,8 @@ class Applied(NamedTuple):
     application: Application
     signature: Signature
     rule: FactorRule
+    depth: int
+    """How many regions it stands in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class _Flattener:
     def __init__(self, graph: Graph, meshes: Meshes) -> None:
         self.graph = graph
         self.shapes = {name: value.shape for name, value in graph.all_values.items()}
+        self.depth = 0
         self.several = len(meshes.all) > 1
         self.seeds = Seeds(graph, meshes)
         self.names: list[str] = []
@@ -148,7 +151,7 @@ class _Flattener:
     def _lay(self, graph: Graph) -> None:
         for application, signature in zip(graph.applications, graph.signatures):
             rule = _rule(application, signature)
-            self.applied.append(Applied(application, signature, rule))
+            self.applied.append(Applied(application, signature, rule, self.depth))
             around = edges(application)
             if not around and not application.regions:
                 self._apply(graph, application, rule)
@@ -165,6 +168,8 @@ class _Flattener:
         for name in application.results:
             self._number(name)
         passes = graph.operators.find(application.operator).passes
+        if passes == "both" and self.applied[-1].signature.notation.whole:
+            passes = ""  # it makes or takes a dimension: a bitcast to smaller elements
         draft = Draft(
             application, operands, application.results, rule, passes, passes == "both", True
         )
@@ -188,7 +193,9 @@ class _Flattener:
             owned = {edge.owner for edge in entering}
             inner = (value.name for value in arguments(application, region))
             self._begin([name for name in inner if name not in owned])
+            self.depth += 1
             self._lay(region)
+            self.depth -= 1
             self._use_each(region.outputs, leaving)
         enters = entering or application.attributes.get("enters")
         self._use_each(own_operands(application), [] if enters else leaving)
@@ -281,7 +288,7 @@ class _Flattener:
         return found if name in self.turned else found[::-1]
 
     def _siblings(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        for application, _, _ in self.applied:
+        for application, *_ in self.applied:
             if len(application.results) > 1 and not edges(application):
                 ranks = [(self.numbers[n], len(self.shapes[n])) for n in application.results]
                 for number, _ in ranks:

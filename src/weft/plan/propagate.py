@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import FactorRule, Graph
+from weft.lang.notation import CUSTOM
 from weft.lang.region import arguments
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.axes import Piece, Pieces, without
@@ -32,7 +33,9 @@ class Propagation:
     """The sharding of every value, by name, in the order of the program, those of regions too."""
     output_specs: tuple[ShardingSpec, ...]
     placements: tuple[Mapping[str, tuple[Axis, ...]], ...]
-    """For every application as `Graph.walk` comes to it, the axes of each index dimension."""
+    """For every application of the graph itself, the axes that cut each of its index dimensions."""
+    all_placements: tuple[Mapping[str, tuple[Axis, ...]], ...]
+    """For those of regions as well, as `Graph.walk` comes to them."""
     partials: Mapping[str, Mapping[Axis, str]]
     """The results that are left unreduced: over which axes, by which monoid."""
     _history: History = field(compare=False, repr=False)
@@ -167,11 +170,13 @@ class _Run:
             for name, number in zip(graph.outputs, engine.output_shardings)
         )
         placements = tuple(map(self._placement, self.flat.applied))
+        outer = (number for number, applied in enumerate(self.flat.applied) if not applied.depth)
         return Propagation(
             graph,
             self.meshes.all,
             specs,
             outputs,
+            tuple(placements[number] for number in outer),
             placements,
             dict(_partials(self.flat.applied, placements)),
             History(self.flat, self.meshes, engine.known, engine.log),
@@ -216,10 +221,19 @@ def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[st
 def _partials(
     applied: Sequence[Applied], placements: Sequence[Mapping[str, tuple[Axis, ...]]]
 ) -> Iterator[tuple[str, Mapping[Axis, str]]]:
-    for (application, signature, rule), placement in zip(applied, placements):
+    for (application, signature, rule, _), placement in zip(applied, placements):
         monoids = signature.notation.reduced
-        reduced = [name for name, kind in zip(rule.names, rule.kinds) if kind == "reduced"]
-        parts = {axis: monoids.get(dim, "sum") for dim in reduced for axis in placement[dim]}
+        reduced = {
+            name: monoids.get(name, "sum")
+            for name, kind in zip(rule.names, rule.kinds)
+            if kind == "reduced"
+        }
+        parts = {
+            axis: monoid
+            for dim, monoid in reduced.items()
+            for axis in placement[dim]
+            if monoid != CUSTOM
+        }
         if parts:
             for name in application.results:
                 yield name, FrozenMap(parts.items())

@@ -1,11 +1,13 @@
 """The operators that Weft ships, one module for each theme: importing this fills `OPERATORS`."""
 
 from weft.lang.library import (
+    blocks,
     collective,
     contract,
     custom,
     index,
     linalg,
+    nn,
     pointwise,
     reduce,
     region,
@@ -14,11 +16,13 @@ from weft.lang.library import (
 )
 
 __all__ = [
+    "blocks",
     "collective",
     "contract",
     "custom",
     "index",
     "linalg",
+    "nn",
     "pointwise",
     "reduce",
     "region",

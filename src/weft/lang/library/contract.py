@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.errors import WeftError
+from weft.lang.block import Attributes
+from weft.lang.kernels.contract import contract
+from weft.lang.library.rows import aligned, plain
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Keeps, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -57,16 +60,81 @@ def sign_dot(shapes: Sequence[Point], attributes: Attributes) -> Signature:
 
 
 def sign_matmul(shapes: Sequence[Point], attributes: Attributes) -> Signature:
-    """Matrices, or batches of them alike.
+    """Matrices, vectors, or batches of matrices that are repeated to one shape.
 
-    >>> print(sign_matmul([(2, 8, 16), (2, 16, 4)], {}).notation)
-    b0 m k, b0 k n -> b0 m n  sum: k
+    >>> print(sign_matmul([(2, 8, 16), (16, 4)], {}).notation)
+    b0 m k, k n -> b0 m n  sum: k
     """
-    batch = " ".join(f"b{number}" for number in range(len(shapes[0]) - 2))
-    return Signature.of(f"{batch} m k, {batch} k n -> {batch} m n  sum: k", shapes)
+    if len(shapes) != 2 or not all(shapes):
+        raise WeftError(f"matmul takes two arrays of rank 1 or more, got {list(map(list, shapes))}")
+    (one, two), made = aligned("b", [shape[:-2] for shape in shapes])
+    left = plain("m", "k")[-len(shapes[0]) :]
+    right = plain("k", "n")[: len(shapes[1])]
+    ends = [row for row in (*left, *right) if row.plain != "k"]
+    line = Notation([[*one, *left], [*two, *right]], [[*made, *ends]], {"k": "sum"})
+    return Signature(line, shapes)
 
 
-OPERATORS.add(Operator("matmul", sign_matmul))
-OPERATORS.add(Operator("linear", "m k, k n, + n -> m n  sum: k"))
-OPERATORS.add(Operator("dot_general", sign_dot_general))
-OPERATORS.add(Operator("dot", sign_dot))
+def sign_linear(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """A matrix for the last dimension, and a bias that is added once.
+
+    >>> print(sign_linear([(2, 8, 16), (16, 4), (4,)], {}).notation)
+    b0 m k, k n, + n -> b0 m n  sum: k
+    """
+    names = [*(f"b{n}" for n in range(len(shapes[0]) - 2)), "m"][-len(shapes[0]) + 1 :]
+    kept = plain(*names) if len(shapes[0]) > 1 else ()
+    k, n = plain("k", "n")
+    operands = [[*kept, k], [k, n], [n]][: len(shapes)]
+    return Signature(
+        Notation(operands, [[*kept, n]], {"k": "sum"}, once=[2][: len(shapes) - 2]), shapes
+    )
+
+
+def sign_einsum(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """Any line of index notation that names plain dimensions, or an equation of single letters.
+
+    >>> print(sign_einsum([(8, 16), (16, 4)], {"equation": "ij,jk->ik"}).notation)
+    i j, j k -> i k  sum: j
+    """
+    text = attributes["equation"]
+    if "->" not in text:
+        raise WeftError(f"the equation {text!r} has no '->'", hint="name what it makes: ij,jk->ik")
+    if " " not in text.strip():
+        text = ", ".join(map(" ".join, text.replace("->", ",->").split(",")))
+        text = text.replace(", - >", " ->")
+    line = Notation.parse(_with_sum(text))
+    for rows in (*line.operands, *line.results):
+        for row in rows:
+            if row.plain is None or row.whole:
+                raise WeftError(f"the equation {text!r} has '{row}', which is no plain dimension")
+    return Signature(line, shapes)
+
+
+def _with_sum(text: str) -> str:
+    """The line with what no result names summed."""
+    left, _, right = text.partition("->")
+    names = [name for tensor in left.split(",") for name in tensor.split()]
+    summed = [name for name in dict.fromkeys(names) if name not in right.split()]
+    return f"{text}  sum: {' '.join(summed)}" if summed and ":" not in text else text
+
+
+def _with_bias(count: int) -> Keeps:
+    """Either factor, and the bias with it where there is one."""
+    bias = tuple(range(2, count))
+    return {"sum": [(0, *bias), (1, *bias)]}
+
+
+_PRODUCT = {"sum": [(0,), (1,)]}
+OPERATORS.add(Operator("matmul", sign_matmul, contract, keeps=_PRODUCT, flops=2))
+OPERATORS.add(Operator("linear", sign_linear, contract, keeps=_with_bias, flops=2))
+OPERATORS.add(Operator("dot_general", sign_dot_general, contract, keeps=_PRODUCT, flops=2))
+OPERATORS.add(Operator("dot", sign_dot, contract, keeps=_PRODUCT, flops=2))
+OPERATORS.add(
+    Operator(
+        "einsum",
+        sign_einsum,
+        contract,
+        keeps={"sum": [(0,), (1,), (2,), (3,)]},
+        flops=lambda line, _: len(line.notation.operands),
+    )
+)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from itertools import chain
 
 from weft.errors import WeftError
+from weft.lang.block import Attributes
 from weft.lang.library.rows import numbered, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
-from weft.lang.library.rows import plain, whole
+from weft.errors import WeftError
+from weft.lang.block import Attributes
+from weft.lang.kernels import index as kernels
+from weft.lang.library.rows import numbered, plain, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Keeps, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -46,7 +50,9 @@ def sign_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     operand = list(plain(*(f"i{dim}" for dim in range(len(shape)))))
     for dim, place in zip(batching, attributes.get("start_indices_batching_dims", ())):
         operand[dim] = places[place]
-    reduced = {f"i{dim}": "sum" for dim in collapsed}
+    reduced = {f"i{dim}": "sum" for dim in collapsed if shape[dim] > 1}
+    for dim in collapsed:
+        operand[dim] = operand[dim] if shape[dim] > 1 else whole(f"i{dim}")
     seen = iter(_seen(len(shape), collapsed, batching))
     result, sizes, offset = [], {}, attributes["offset_dims"]
     rank = sum(not row.whole for row in places) + len(offset)
@@ -66,9 +72,11 @@ def sign_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:
 def sign_scatter(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """Updates that are put into inputs at each index, combined by a monoid if there is one.
 
+    Without one, or where it works on bits, indices are seen whole, since their order counts.
+
     >>> rows = dict(update_window_dims=(1,), inserted_window_dims=(0,), index_vector_dim=1)
     >>> print(sign_scatter([(100, 8), (5, 1), (5, 8)], rows).notation)
-    i0 i1, b0 [v], b0 i1 -> i0 i1  sum: b0
+    + i0 i1, b0 [v], b0 i1 -> i0 i1  sum: b0
     """
     count = len(shapes) // 2
     shape, indices, updates = shapes[0], shapes[count], shapes[-1]
@@ -76,7 +84,7 @@ def sign_scatter(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     batching = attributes.get("input_batching_dims", ())
     shared = attributes.get("scatter_indices_batching_dims", ())
     places = _index_rows(len(indices), attributes["index_vector_dim"])
-    monoid = attributes.get("monoid", "sum")
+    monoid = "" if attributes.get("region") else attributes.get("monoid", "sum")
     reduced: dict[str, str] = {}
     for dim, row in enumerate(places):
         if not row.whole and dim not in shared:
@@ -98,8 +106,40 @@ def sign_scatter(shapes: Sequence[Point], attributes: Attributes) -> Signature:
             operand[into] = whole(f"i{into}")
         update.append(operand[into] if size == shape[into] else whole(f"u{dim}"))
     operands = [*[operand] * count, places, *[update] * count]
-    return Signature(Notation(operands, [operand] * count, reduced), shapes)
+    line = Notation(operands, [operand] * count, reduced, once=range(count) if reduced else ())
+    return Signature(line, shapes)
 
 
-OPERATORS.add(Operator("gather", sign_gather))
-OPERATORS.add(Operator("scatter", sign_scatter))
+def sign_embedding(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """A row of a table for each index; rows are summed over where the table is cut.
+
+    >>> print(sign_embedding([(100, 8), (2, 5)], {}).notation)
+    v d, b0 b1 -> b0 b1 d  sum: v
+    """
+    if len(shapes) != 2 or len(shapes[0]) != 2:
+        raise WeftError(
+            f"embedding takes a table of rank 2 and indices, got {list(map(list, shapes))}"
+        )
+    v, d = plain("v", "d")
+    places = numbered("b", len(shapes[1]))
+    return Signature(Notation([(v, d), places], [(*places, d)], {"v": "sum"}), shapes)
+
+
+def _inputs_and_updates(count: int) -> Keeps:
+    """All but the indices."""
+    return {"own": [tuple(n for n in range(count) if n != count // 2)]}
+
+
+def _updates(line: Signature, attributes: Attributes) -> float:
+    """One operation for each element of the updates."""
+    made = prod(line.operand_shapes[-1]) * (len(line.operand_shapes) // 2)
+    return made / max(1, line.space.size)
+
+
+OPERATORS.add(Operator("gather", sign_gather, kernels.gather, keeps={"sum": [(0,)]}, flops=0))
+OPERATORS.add(
+    Operator("scatter", sign_scatter, kernels.scatter, keeps=_inputs_and_updates, flops=_updates)
+)
+OPERATORS.add(
+    Operator("embedding", sign_embedding, kernels.embedding, keeps={"sum": [(0,)]}, flops=0)
+)

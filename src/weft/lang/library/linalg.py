@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
-from weft.lang.library.rows import numbered, whole
+from weft.errors import WeftError
+from weft.lang.block import Attributes
+from weft.lang.kernels import linalg as kernels
+from weft.lang.library.flops import n_log_n, per_batch
+from weft.lang.library.rows import numbered, place, whole
 from weft.lang.notation import Notation
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -26,7 +31,7 @@ def sign_triangular_solve(shapes: Sequence[Point], attributes: Attributes) -> Si
     batch = numbered("b", len(shapes[0]) - 2)
     n, m, k = whole("n"), whole("m"), whole("k")
     left = bool(attributes["left_side"])
-    turned = attributes.get("transpose_a", "NO_TRANSPOSE") in ("TRANSPOSE", "ADJOINT")
+    turned = attributes.get("transpose_a") in (True, "TRANSPOSE", "ADJOINT")
     a = (n, k) if left != turned else (k, n)
     b, x = ((n, m), (k, m)) if left else ((m, n), (m, k))
     operands = [(*batch, *a), (*batch, *b)]
@@ -41,12 +46,19 @@ def sign_fft(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     i0 [k0] -> i0 [r]  {i0=8, r=4, k0=6}
     """
     count = len(attributes["fft_length"])
-    result = attributes.get("result_shape", shapes[0])
+    result = attributes.get("result_shape") or _transformed_shape(shapes[0], attributes)
     dims = [*numbered("i", len(shapes[0]) - count), *(whole(f"k{n}") for n in range(count))]
     if result[-1] == shapes[0][-1]:
         return Signature(Notation([dims], [dims]), shapes)
     made = [*dims[:-1], whole("r")]
     return Signature(Notation([dims], [made]), shapes, {"r": result[-1]})
+
+
+def _transformed_shape(shape: Point, attributes: Attributes) -> Point:
+    """A real transform has half of the frequencies, for the others say the same."""
+    last = attributes["fft_length"][-1]
+    ends = {"RFFT": last // 2 + 1, "IRFFT": last}
+    return (*shape[:-1], ends.get(attributes.get("fft_type", "FFT"), shape[-1]))
 
 
 def sign_sort(shapes: Sequence[Point], attributes: Attributes) -> Signature:
@@ -57,7 +69,8 @@ def sign_sort(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     >>> print(sign_sort([(6,)], {"dimension": 0}).notation)
     [k0] -> [k1]
     """
-    along, shape = attributes["dimension"], shapes[0]
+    shape = shapes[0]
+    along = place(attributes.get("dimension", -1), shape)
     dims = numbered("i", len(shape))
     shared = any(size > 1 for dim, size in enumerate(shape) if dim != along)
     names = ["k" if shared else f"k{number}" for number in range(2 * len(shapes))]
@@ -89,9 +102,94 @@ def sign_rng_bit_generator(shapes: Sequence[Point], attributes: Attributes) -> S
     return Signature(Notation([[whole("s")]], results), shapes, sizes)
 
 
-OPERATORS.add(Operator("cholesky", sign_cholesky))
-OPERATORS.add(Operator("triangular_solve", sign_triangular_solve))
-OPERATORS.add(Operator("fft", sign_fft))
-OPERATORS.add(Operator("sort", sign_sort))
-OPERATORS.add(Operator("batch_norm_inference", sign_batch_norm_inference))
+def sign_topk(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """The largest `k` elements of the last dimension, which is seen whole, and their places.
+
+    >>> print(sign_topk([(8, 6)], {"k": 2}))
+    i0 [k] -> i0 [t], i0 [t]  {i0=8, t=2, k=6}
+    """
+    (shape,), count = shapes, attributes["k"]
+    if not shape or not 0 <= count <= shape[-1]:
+        raise WeftError(f"there are no {count} largest of {list(shape)[-1:] or 'a scalar'}")
+    kept = numbered("i", len(shape) - 1)
+    made = (*kept, whole("t"))
+    return Signature(Notation([(*kept, whole("k"))], [made, made]), shapes, {"t": count})
+
+
+def sign_along(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """One `dimension` seen whole, the last unless given; the others as they are.
+
+    >>> print(sign_along([(8, 6)], {"dimension": 0}).notation)
+    [k] i1 -> [k] i1
+    """
+    (shape,) = shapes
+    along = place(attributes.get("dimension", -1), shape)
+    dims = [whole("k") if d == along else row for d, row in enumerate(numbered("i", len(shape)))]
+    return Signature(Notation([dims], [dims]), shapes)
+
+
+def _with_places(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return [dtypes[0], "int64"]
+
+
+_COMPLEX = {"float32": "complex64", "float64": "complex128"}
+_REAL = {name: real for real, name in _COMPLEX.items()}
+
+
+def _transformed(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    names = _REAL if attributes.get("fft_type") == "IRFFT" else _COMPLEX
+    return [names.get(dtypes[0], dtypes[0])]
+
+
+def _of_fft(line: Signature, attributes: Attributes) -> float:
+    """The usual count: 5 n log n, and half of that for real transforms."""
+    half = 2 if attributes.get("fft_type") in ("RFFT", "IRFFT") else 1
+    return 5 * n_log_n(prod(attributes["fft_length"])) / half
+
+
+def _of_sort(line: Signature, attributes: Attributes) -> float:
+    return n_log_n(line.operand_shapes[0][attributes.get("dimension", -1)])
+
+
+OPERATORS.add(
+    Operator(
+        "cholesky",
+        sign_cholesky,
+        kernels.cholesky,
+        flops=per_batch(lambda line, _: line.sizes["m"] ** 3 / 3),
+    )
+)
+OPERATORS.add(
+    Operator(
+        "triangular_solve", sign_triangular_solve, kernels.triangular_solve, keeps={"sum": [(1,)]}
+    )
+)
+OPERATORS.add(
+    Operator(
+        "fft",
+        sign_fft,
+        kernels.fft,
+        keeps={"sum": [(0,)]},
+        flops=per_batch(_of_fft),
+        dtypes=_transformed,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "sort", sign_sort, kernels.sort, flops=per_batch(_of_sort), dtypes=lambda dtypes, _: dtypes
+    )
+)
+OPERATORS.add(
+    Operator("topk", sign_topk, kernels.topk, flops=per_batch(_of_sort), dtypes=_with_places)
+)
+OPERATORS.add(Operator("cumsum", sign_along, kernels.cumsum, keeps={"sum": [(0,)]}))
+OPERATORS.add(
+    Operator(
+        "batch_norm_inference",
+        sign_batch_norm_inference,
+        kernels.batch_norm_inference,
+        keeps={"sum": [(0, 2, 3), (1, 2)]},
+        flops=4,
+    )
+)
 OPERATORS.add(Operator("rng_bit_generator", sign_rng_bit_generator))

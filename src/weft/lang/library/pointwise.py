@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from weft.lang.library.rows import numbered
+from weft.errors import WeftError
+from weft.lang.block import Attributes
+from weft.lang.kernels.pointwise import KERNELS
+from weft.lang.library.rows import aligned
 from weft.lang.notation import Notation
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Dtypes, Group, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -21,29 +24,96 @@ _NAMES = """
 POINTWISE = tuple(_NAMES.split())
 """The names of those whose operands all have one shape."""
 
+_OWN = ("gelu", "relu", "silu", "sharding_constraint")
+
 
 def sign_pointwise(shapes: Sequence[Point], attributes: Attributes) -> Signature:
-    """All operands and the result alike.
+    """All operands and the result alike, but that single or missing leading dimensions repeat.
 
     >>> print(sign_pointwise([(8, 4), (8, 4)], {}).notation)
     i0 i1, i0 i1 -> i0 i1
+    >>> print(sign_pointwise([(8, 4), (1, 4), (4,), ()], {}).notation)
+    i0 i1, 1 i1, i1,  -> i0 i1
     """
-    dims = numbered("i", len(shapes[0]))
-    return Signature(Notation([dims] * len(shapes), [dims]), shapes)
+    operands, made = aligned("i", shapes)
+    return Signature(Notation(operands, [made]), shapes)
 
 
-def sign_with_scalars(shapes: Sequence[Point], attributes: Attributes) -> Signature:
-    """As above, and an operand may be a scalar, though not the middle one.
+_KEEPS: dict[str, Mapping[str, Sequence[Group]]] = {
+    "add": {"sum": [(0, 1)]},
+    "subtract": {"sum": [(0, 1)]},
+    "negate": {"sum": [(0,)]},
+    "multiply": {"sum": [(0,), (1,)], "prod": [(0, 1)]},
+    "complex": {"sum": [(0, 1)]},
+    "real": {"sum": [(0,)]},
+    "imag": {"sum": [(0,)]},
+    "maximum": {"max": [(0, 1)]},
+    "minimum": {"min": [(0, 1)]},
+    "and": {"and": [(0, 1)]},
+    "or": {"or": [(0, 1)]},
+    "abs": {"prod": [(0,)]},
+    "select": {"any": [(1, 2)]},
+    "clamp": {"max": [(1,)], "min": [(1,)]},
+    "sharding_constraint": {"any": [(0,)]},
+    **{
+        name: {"max": [(0,)], "min": [(0,)]}
+        for name in (
+            *("cbrt", "ceil", "exponential", "exponential_minus_one", "floor", "logistic"),
+            *("relu", "round_nearest_afz", "round_nearest_even", "sign", "tanh"),
+        )
+    },
+    **{name: {"min": [(0,)]} for name in ("log", "log_plus_one", "sqrt")},
+}
+"""What stays partial: sums through what is linear, extremes through what never falls (and is
+defined for every part: of a maximum some parts may be negative)."""
 
-    >>> print(sign_with_scalars([(), (8, 4), (8, 4)], {}).notation)
-    , i0 i1, i0 i1 -> i0 i1
-    """
-    dims = numbered("i", len(shapes[1]))
-    return Signature(Notation([dims if shape else () for shape in shapes], [dims]), shapes)
+
+def _alike(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    if len(set(dtypes)) > 1:
+        raise WeftError(
+            f"the operands are of {' and '.join(dtypes)}", hint="convert one of them to the other"
+        )
+    return [attributes.get("dtype") or dtypes[0]]
 
 
-for _name in POINTWISE:
-    OPERATORS.add(Operator(_name, sign_pointwise, passes="both"))
-OPERATORS.add(Operator("sharding_constraint", sign_pointwise, passes="both"))
-for _name in ("select", "clamp"):
-    OPERATORS.add(Operator(_name, sign_with_scalars, passes="both"))
+def _is_true(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    _alike(dtypes, {})
+    return ["bool"]
+
+
+def _complex(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return ["complex128" if _alike(dtypes, {})[0] == "float64" else "complex64"]
+
+
+def _real(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return [{"complex64": "float32", "complex128": "float64"}.get(dtypes[0], dtypes[0])]
+
+
+def _chosen(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return _alike(dtypes[1:], attributes)
+
+
+_DTYPES: dict[str, Dtypes] = {
+    "abs": _real,
+    "compare": _is_true,
+    "complex": _complex,
+    "imag": _real,
+    "is_finite": _is_true,
+    "real": _real,
+    "select": _chosen,
+}
+_FREE = frozenset(["convert", "select", "sharding_constraint", "real", "imag", "complex"])
+"""Those that compute nothing."""
+
+for _name in (*POINTWISE, *_OWN, "select", "clamp"):
+    OPERATORS.add(
+        Operator(
+            _name,
+            sign_pointwise,
+            KERNELS.get(_name),
+            passes="both",
+            keeps=_KEEPS.get(_name, {}),
+            flops=0 if _name in _FREE else 1,
+            dtypes=_DTYPES.get(_name, _alike),
+        )
+    )

@@ -6,11 +6,13 @@ Each value keeps its own index dimensions: what flows along an edge lies the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from weft.lang.block import Attributes, Block
 from weft.lang.library.pointwise import sign_pointwise
 from weft.lang.library.rows import numbered, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -64,11 +66,23 @@ def sign_nothing(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     return Signature(Notation([map(whole, _sizes("v", shapes))], []), shapes)
 
 
-OPERATORS.add(Operator("while", sign_while))
-OPERATORS.add(Operator("case", sign_made_inside))
-OPERATORS.add(Operator("if", sign_made_inside))
-OPERATORS.add(Operator("manual_computation", sign_made_inside))
-OPERATORS.add(Operator("optimization_barrier", sign_straight, passes="both"))
-OPERATORS.add(Operator("data_flow_edge", sign_straight, passes="both"))
-OPERATORS.add(Operator("propagation_barrier", sign_pointwise, passes="both"))
+def _as_it_is(block: Block, operand: Any) -> Any:
+    return operand
+
+
+def _dtypes_of_operands(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return dtypes
+
+
+def _dtypes_from_inside(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """What the last region returns."""
+    return attributes.get("result_dtypes") or dtypes
+
+
+for _name, _sign in (("while", sign_while), ("optimization_barrier", sign_straight)):
+    OPERATORS.add(Operator(_name, _sign, dtypes=_dtypes_of_operands))
+for _name in ("case", "if", "manual_computation"):
+    OPERATORS.add(Operator(_name, sign_made_inside, dtypes=_dtypes_from_inside))
+for _name, _sign in (("data_flow_edge", sign_straight), ("propagation_barrier", sign_pointwise)):
+    OPERATORS.add(Operator(_name, _sign, _as_it_is, passes="both", keeps={"any": [(0,)]}, flops=0))
 OPERATORS.add(Operator("sharding_group", sign_nothing))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
+from weft.errors import WeftError
 from weft.lang.notation import Row
+from weft.values import Point
 
 
 def plain(*names: str) -> tuple[Row, ...]:
@@ -48,25 +50,35 @@ def digits(pairs: Iterable[tuple[str, int]]) -> Row:
     return Row(tuple(terms))
 
 
-def sliding(
-    terms: Mapping[str, int],
-    offset: int,
-    sizes: Mapping[str, int],
-    divisor: int = 1,
-    reach: int = 1,
-) -> Row:
-    """The elements from `(terms + offset) / divisor` on, `reach` of them before the division.
+def aligned(prefix: str, shapes: Sequence[Point]) -> tuple[list[list[Row]], tuple[Row, ...]]:
+    """The rows of arrays that are repeated to one shape, as NumPy does, and those of that shape.
 
-    A row has whole coefficients, so that a division which is not exact gives a window that holds
-    all elements that are read, and others.
-
-    >>> print(sliding({"y": 2, "u": 1}, -1, {"y": 8, "u": 3}))
-    2*y+u-1
-    >>> print(sliding({"y": 1}, 0, {"y": 8}, divisor=2))
-    y-4+:5
+    >>> rows, made = aligned("i", [(8, 4), (1, 4), (4,)])
+    >>> print(*(" ".join(map(str, row)) for row in rows), " ".join(map(str, made)), sep=", ")
+    i0 i1, 1 i1, i1, i0 i1
     """
-    rounded = {n: (1 if a > 0 else -1) * max(1, abs(a) // divisor) for n, a in terms.items()}
-    drift = [(a - rounded[name] * divisor) * (sizes[name] - 1) for name, a in terms.items()]
-    low = (offset + sum(min(0, d) for d in drift)) // divisor
-    high = -(-(offset + reach - 1 + sum(max(0, d) for d in drift)) // divisor)
-    return Row(tuple(rounded.items()), low, high - low + 1)
+    rank = max(map(len, shapes))
+    single = [
+        all(shape[dim - rank] == 1 for shape in shapes if dim >= rank - len(shape))
+        for dim in range(rank)
+    ]
+    dims = numbered(prefix, rank)
+    rows = [
+        [
+            Row() if size == 1 and not single[dim] else dims[dim]
+            for dim, size in enumerate(shape, rank - len(shape))
+        ]
+        for shape in shapes
+    ]
+    return rows, dims
+
+
+def place(dim: int, shape: Point) -> int:
+    """A dimension counted from the front, if there is one.
+
+    >>> place(-1, (8, 4))
+    1
+    """
+    if not -len(shape) <= dim < len(shape):
+        raise WeftError(f"{list(shape)} has no dimension {dim}")
+    return dim % len(shape)

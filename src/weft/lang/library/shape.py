@@ -7,9 +7,11 @@ from itertools import accumulate
 from math import gcd, prod
 
 from weft.errors import WeftError
-from weft.lang.library.rows import digits, numbered, plain, sliding, whole
+from weft.lang.block import Attributes, Kernel
+from weft.lang.kernels import moves
+from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator, Passes, Sign
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -161,7 +163,7 @@ def sign_pad(shapes: Sequence[Point], attributes: Attributes) -> Signature:
         size, step = shapes[0][dim], interior[dim] + 1
         made = low + max(0, (size - 1) * step + 1) + high[dim]
         sizes[f"i{dim}"] = made
-        operand.append(sliding({f"i{dim}": 1}, -low, sizes, divisor=step if size > 1 else 1))
+        operand.append(Row(((f"i{dim}", 1),), -low, divisor=step if size > 1 else 1))
     return Signature(Notation([operand, ()], [numbered("i", len(operand))]), shapes, sizes)
 
 
@@ -169,20 +171,18 @@ def sign_concatenate(shapes: Sequence[Point], attributes: Attributes) -> Signatu
     """Whole along one dimension, in which each operand has its place.
 
     >>> print(sign_concatenate([(8, 6), (8, 3)], {"dimension": 1}))
-    i0 [i1+:9], i0 [i1-6+:9] -> i0 [i1]  {i0=8, i1=9}
+    i0 [i1], i0 [i1-6] -> i0 [i1]  {i0=8, i1=9}
     """
     along = attributes["dimension"]
     parts = [shape[along] for shape in shapes]
-    total = sum(parts)
-    window = 1 if len(shapes) == 1 else max(2, total)
     dims = numbered("i", len(shapes[0]))
     operands = []
     for start in accumulate(parts[:-1], initial=0):
         rows = list(dims)
-        rows[along] = Row(((f"i{along}", 1),), -start, window, whole=True)
+        rows[along] = Row(((f"i{along}", 1),), -start, whole=True)
         operands.append(rows)
     result = [*dims[:along], whole(f"i{along}"), *dims[along + 1 :]]
-    return Signature(Notation(operands, [result]), shapes, {f"i{along}": total})
+    return Signature(Notation(operands, [result]), shapes, {f"i{along}": sum(parts)})
 
 
 def sign_bitcast_convert(shapes: Sequence[Point], attributes: Attributes) -> Signature:
@@ -228,15 +228,26 @@ def sign_dynamic_update_slice(shapes: Sequence[Point], attributes: Attributes) -
     return Signature(Notation([dims, update, *[()] * (len(shapes) - 2)], [dims]), shapes)
 
 
-OPERATORS.add(Operator("reshape", sign_reshape, passes="both"))
-OPERATORS.add(Operator("transpose", sign_transpose, passes="both"))
-OPERATORS.add(Operator("dynamic_slice", sign_dynamic_slice, passes="forward"))
-OPERATORS.add(Operator("dynamic_update_slice", sign_dynamic_update_slice, passes="forward"))
-OPERATORS.add(Operator("constant", sign_made))
-OPERATORS.add(Operator("iota", sign_made))
-OPERATORS.add(Operator("broadcast_in_dim", sign_broadcast_in_dim, passes="backward"))
-OPERATORS.add(Operator("reverse", sign_reverse))
-OPERATORS.add(Operator("slice", sign_slice))
-OPERATORS.add(Operator("pad", sign_pad))
-OPERATORS.add(Operator("concatenate", sign_concatenate))
-OPERATORS.add(Operator("bitcast_convert", sign_bitcast_convert, passes="both"))
+_MOVES = {"any": [(0,)]}
+_TOGETHER = {"any": [(0, 1)]}
+
+
+def _move(name: str, sign: Sign, kernel: Kernel = moves.move, passes: Passes = "") -> None:
+    keeps = _TOGETHER if kernel in (moves.pad, moves.dynamic_update_slice) else _MOVES
+    OPERATORS.add(Operator(name, sign, kernel, passes, keeps, flops=0))
+
+
+_move("reshape", sign_reshape, moves.reshape, "both")
+_move("transpose", sign_transpose, passes="both")
+_move("dynamic_slice", sign_dynamic_slice, moves.dynamic_slice, "forward")
+_move("dynamic_update_slice", sign_dynamic_update_slice, moves.dynamic_update_slice, "forward")
+_move("broadcast_in_dim", sign_broadcast_in_dim, passes="backward")
+_move("reverse", sign_reverse)
+_move("slice", sign_slice)
+_move("pad", sign_pad, moves.pad)
+OPERATORS.add(
+    Operator("concatenate", sign_concatenate, moves.concatenate, keeps={"any": [...]}, flops=0)
+)
+OPERATORS.add(Operator("constant", sign_made, moves.constant, flops=0))
+OPERATORS.add(Operator("iota", sign_made, moves.iota, flops=0))
+OPERATORS.add(Operator("bitcast_convert", sign_bitcast_convert, passes="both", flops=0))

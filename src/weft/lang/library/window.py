@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
-from weft.lang.library.rows import digits, numbered, plain, sliding, whole
+from weft.errors import WeftError
+from weft.lang.block import Attributes
+from weft.lang.kernels import window as kernels
+from weft.lang.kernels.convolve import convolution
+from weft.lang.kernels.window import last_dims
+from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Attributes, Operator
+from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -54,12 +60,11 @@ def _windows(
     ]
 
 
-def _pool(name: str, window: _Window, sizes: Mapping[str, int]) -> Row:
-    """The elements of one window, two at least: a window of one is no mere choice of elements."""
+def _pool(name: str, window: _Window) -> Row:
+    """The elements of one window, be it of one element."""
     if window.is_trivial:
         return Row(((name, 1),))
-    reach = max(2, window.reach)
-    return sliding({name: window.stride}, -window.low, sizes, window.base, reach)
+    return Row(((name, window.stride),), -window.low, window.reach, divisor=window.base)
 
 
 def sign_reduce_window(shapes: Sequence[Point], attributes: Attributes) -> Signature:
@@ -74,7 +79,7 @@ def sign_reduce_window(shapes: Sequence[Point], attributes: Attributes) -> Signa
         attributes["window_dimensions"], attributes, "base_dilations", "window_dilations"
     )
     sizes = {f"i{dim}": w.count(n) for dim, (w, n) in enumerate(zip(windows, shapes[0]))}
-    rows = [_pool(f"i{dim}", window, sizes) for dim, window in enumerate(windows)]
+    rows = [_pool(f"i{dim}", window) for dim, window in enumerate(windows)]
     operands = [rows] * count + [()] * count
     results = [numbered("i", len(rows))] * count
     return Signature(Notation(operands, results, once=range(count, 2 * count)), shapes, sizes)
@@ -149,15 +154,11 @@ class _Convolution:
         """The row of one spatial dimension of the input."""
         size = self.shapes[0][self.attributes["input_spatial_dimensions"][number]]
         self.sizes[y], self.sizes[u] = window.count(size), window.size
-        if size == 1:
-            return Row()
-        if window.is_trivial:
-            return Row(((y, 1),))
         reversal = self.attributes.get("window_reversal", ())
         step, offset = window.dilation, -window.low
         if reversal and reversal[number]:
             step, offset = -step, offset + window.reach - 1
-        return sliding({y: window.stride, u: step}, offset, self.sizes, window.base)
+        return Row(((y, window.stride), (u, step)), offset, divisor=window.base)
 
 
 class _Places:
@@ -187,6 +188,60 @@ def sign_convolution(shapes: Sequence[Point], attributes: Attributes) -> Signatu
     return _Convolution(shapes, attributes).signature()
 
 
-OPERATORS.add(Operator("reduce_window", sign_reduce_window))
-OPERATORS.add(Operator("select_and_scatter", sign_select_and_scatter))
-OPERATORS.add(Operator("convolution", sign_convolution))
+def sign_pool(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """Windows over the last dimensions: `window`, `strides` and `padding` (low and high of each).
+
+    >>> print(sign_pool([(8, 16)], {"window": (4,)}))
+    i0 4*i1+:4 -> i0 i1  {i0=8, i1=4}
+    """
+    (shape,), window = shapes, attributes["window"]
+    if not 0 < len(window) <= len(shape):
+        raise WeftError(f"a window {tuple(window)} does not slide over {list(shape)}")
+    _check_each("window", window, len(window), 1)
+    _check_each("strides", attributes.get("strides") or window, len(window), 1)
+    _check_each("padding", attributes.get("padding") or (0, 0) * len(window), 2 * len(window), 0)
+    line = sign_reduce_window([shape, ()], last_dims(len(shape), attributes))
+    return Signature(
+        Notation(line.notation.operands[:1], line.notation.results), shapes, line.sizes
+    )
+
+
+def _check_each(what: str, given: Sequence[int], count: int, least: int) -> None:
+    if len(given) != count or any(n < least for n in given):
+        raise WeftError(f"{what} {tuple(given)} must be {count} numbers of at least {least}")
+
+
+def _in_window(line: Signature, attributes: Attributes) -> float:
+    """One operation for each element of a window."""
+    return float(prod(attributes.get("window") or attributes["window_dimensions"]))
+
+
+def _of_source(line: Signature, attributes: Attributes) -> float:
+    """For each window a comparison and a sum for each of its elements."""
+    total = 2 * prod(line.operand_shapes[1]) * prod(attributes["window_dimensions"])
+    return total / max(1, line.space.size)
+
+
+OPERATORS.add(
+    Operator("reduce_window", sign_reduce_window, kernels.reduce_window, flops=_in_window)
+)
+OPERATORS.add(
+    Operator(
+        "select_and_scatter", sign_select_and_scatter, kernels.select_and_scatter, flops=_of_source
+    )
+)
+OPERATORS.add(
+    Operator("convolution", sign_convolution, convolution, keeps={"sum": [(0,), (1,)]}, flops=2)
+)
+OPERATORS.add(
+    Operator(
+        "avg_pool",
+        sign_pool,
+        kernels.pooling("sum", mean=True),
+        keeps={"sum": [(0,)]},
+        flops=_in_window,
+    )
+)
+OPERATORS.add(
+    Operator("max_pool", sign_pool, kernels.pooling("max"), keeps={"max": [(0,)]}, flops=_in_window)
+)

@@ -1,0 +1,86 @@
+"""`Block`: one box of an application's index space, as its kernel sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft.lang.signature import Signature
+from weft.space import Projection, ZRange
+from weft.values import Point
+
+Attributes: TypeAlias = Mapping[str, Any]
+"""What an application says beside its operands: numbers, names, and tuples of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """What a kernel needs to know of the box that it computes.
+
+    A kernel is called as `kernel(block, *operands)`. Each operand holds the image of the box under
+    its projection, as far as that lies inside the array; what is given back, an array or a tuple
+    of them, holds the images of the box in the results. A block is equal to itself alone, so that
+    a kernel can cheaply remember what it worked out for it.
+
+    >>> line = Signature.of("2*y+u-1, u -> y  sum: u", [(16,), (3,)], sizes={"y": 8})
+    >>> block = Block(None, line, {}, ZRange((0, 0), (4, 3)))
+    >>> print(block.image(0), block.operands[0], block.results[0], block.span("y"))
+    [-1:8] [0:8] [0:4] range(0, 4)
+    """
+
+    xp: Any
+    """The namespace of the arrays: NumPy, or any library that keeps the array API standard."""
+    signature: Signature
+    attributes: Attributes
+    box: ZRange
+
+    def span(self, name: str) -> range:
+        """The part of an index dimension that lies in the box."""
+        place = list(self.signature.sizes).index(name)
+        return range(self.box.start[place], self.box.stop[place])
+
+    def image(self, number: int) -> ZRange:
+        """The image of the box in an operand, be it outside the array or not."""
+        return _image(self.signature.operands[number], self.box)
+
+    @property
+    def operands(self) -> tuple[ZRange, ...]:
+        """The boxes of the operands that the kernel is given."""
+        shapes = self.signature.operand_shapes
+        return tuple(_inside(self.image(n), shape) for n, shape in enumerate(shapes))
+
+    @property
+    def results(self) -> tuple[ZRange, ...]:
+        """The boxes of the results that the kernel makes."""
+        line = self.signature
+        return tuple(
+            _inside(_image(p, self.box), s) for p, s in zip(line.results, line.result_shapes)
+        )
+
+
+def _image(projection: Projection, box: ZRange) -> ZRange:
+    """The image of a box, each dimension by itself: an empty sum still has a result."""
+    if not box.is_empty:
+        return projection.image(box)
+    start, stop = [], []
+    for row, base, width in zip(projection.matrix, projection.offset, projection.shape):
+        moved = [(a, low, high - 1) for a, low, high in zip(row, box.start, box.stop) if a]
+        ends = [sorted((a * low, a * high)) if low <= high else None for a, low, high in moved]
+        known = [end for end in ends if end is not None]
+        is_empty = len(known) < len(ends)
+        start.append(base + sum(low for low, _ in known))
+        stop.append(start[-1] if is_empty else base + sum(high for _, high in known) + width)
+    return ZRange(start, stop)
+
+
+def _inside(image: ZRange, shape: Point) -> ZRange:
+    """The part of an image that lies inside an array; where nothing does, it is at the start."""
+    box = image & ZRange.of(shape)
+    if not box.is_empty:
+        return box
+    return ZRange.of(box.shape, [low if n else 0 for low, n in zip(box.start, box.shape)])
+
+
+Kernel: TypeAlias = Callable[..., Any]
+"""Computes one box: `kernel(block, *operands)`."""

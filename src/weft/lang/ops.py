@@ -1,0 +1,155 @@
+"""The operators of the library as functions of tensors: `weft.ops`.
+
+Those that need no more than their operands go by their names in the library, so that an operator
+that a user adds is a function here at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from weft.errors import WeftError
+from weft.lang.arithmetic import Dims, apply, apply_all, as_dims
+from weft.lang.operator import OPERATORS
+from weft.values import Point, as_shape
+
+_SHORT = {
+    "cos": "cosine",
+    "exp": "exponential",
+    "expm1": "exponential_minus_one",
+    "log1p": "log_plus_one",
+    "negative": "negate",
+    "pow": "power",
+    "sigmoid": "logistic",
+    "sin": "sine",
+    "where": "select",
+}
+"""NumPy's names for operators that StableHLO spells out."""
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """The function that applies an operator of the library."""
+    found = _SHORT.get(name, name)
+    if name.startswith("__") or found not in OPERATORS:
+        raise AttributeError(f"there is no operator {name} in weft.ops")
+    return partial(_apply, found)
+
+
+def _apply(name: str, *operands: Any, **attributes: Any) -> Any:
+    results = apply_all(name, *operands, **attributes)
+    return results[0] if len(results) == 1 else results
+
+
+def einsum(equation: str, *operands: Any) -> Any:
+    """A sum of products: `einsum("ij,jk->ik", a, b)`, or with names `"b m k, k n -> b m n"`."""
+    return apply("einsum", *operands, equation=equation)
+
+
+def _along(name: str) -> Callable[..., Any]:
+    def function(x: Any, dims: Dims = None, keep: bool = False) -> Any:
+        return apply(f"{name}_dim", x, dimensions=as_dims(dims, len(x.shape)), keep=keep)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The {name} along dimensions, all of them unless given."
+    return function
+
+
+sum, mean, prod = _along("sum"), _along("mean"), _along("prod")  # noqa: A001
+max, min = _along("max"), _along("min")  # noqa: A001
+all, any, logsumexp = _along("all"), _along("any"), _along("logsumexp")  # noqa: A001
+
+
+def reshape(x: Any, shape: Sequence[int]) -> Any:
+    """The same elements in another shape; one size may be -1."""
+    return x.reshape(tuple(shape))
+
+
+def transpose(x: Any, order: Sequence[int] = ()) -> Any:
+    """The dimensions in another order, reversed if none is given."""
+    return x.transpose(*order)
+
+
+def concatenate(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """Tensors side by side along a dimension."""
+    (along,) = as_dims(dim, len(tensors[0].shape))
+    return apply("concatenate", *tensors, dimension=along)
+
+
+def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+    """A tensor repeated to a shape, as NumPy does."""
+    wanted, rank = as_shape(shape), len(x.shape)
+    tail = wanted[len(wanted) - rank :]
+    if len(wanted) < rank or any(n not in (1, m) for n, m in zip(x.shape, tail)):
+        raise WeftError(f"{list(x.shape)} cannot be repeated to {list(wanted)}")
+    places = tuple(range(len(wanted) - rank, len(wanted)))
+    return apply("broadcast_in_dim", x, broadcast_dimensions=places, result_shape=wanted)
+
+
+def softmax(x: Any, dim: int = -1) -> Any:
+    """Exponentials that sum to one along a dimension, which is seen whole."""
+    return apply("softmax", x, dimension=as_dims(dim, len(x.shape))[0])
+
+
+def log_softmax(x: Any, dim: int = -1) -> Any:
+    """The logarithm of the softmax."""
+    return apply("log_softmax", x, dimension=as_dims(dim, len(x.shape))[0])
+
+
+def cumsum(x: Any, dim: int = -1, reverse: bool = False) -> Any:
+    """Running sums along a dimension."""
+    return apply("cumsum", x, dimension=as_dims(dim, len(x.shape))[0], reverse=reverse)
+
+
+def sort(x: Any, dim: int = -1) -> Any:
+    """The elements in order along a dimension."""
+    return apply("sort", x, dimension=as_dims(dim, len(x.shape))[0])
+
+
+def topk(x: Any, k: int) -> tuple[Any, Any]:
+    """The largest elements along the last dimension, and their places."""
+    values, places = apply_all("topk", x, k=k)
+    return values, places
+
+
+def convolve(
+    x: Any,
+    kernel: Any,
+    strides: Sequence[int] = (),
+    padding: Sequence[int] | Sequence[tuple[int, int]] = (),
+    dilation: Sequence[int] = (),
+    groups: int = 1,
+) -> Any:
+    """A convolution of [batch, channels, …] by [features, channels, …], any number of dimensions.
+
+    Padding is one number for each dimension, or a pair of low and high.
+    """
+    count = len(x.shape) - 2
+    spatial, ones = tuple(range(2, count + 2)), (1,) * count
+    edges = [(p, p) if isinstance(p, int) else tuple(p) for p in padding or (0,) * count]
+    numbers: dict[str, int | Point] = {}
+    for tensor, first, second in (
+        ("input", "batch", "feature"),
+        ("kernel", "output_feature", "input_feature"),
+        ("output", "batch", "feature"),
+    ):
+        numbers |= {f"{tensor}_{first}_dimension": 0, f"{tensor}_{second}_dimension": 1}
+        numbers[f"{tensor}_spatial_dimensions"] = spatial
+    return apply(
+        "convolution",
+        x,
+        kernel,
+        **numbers,
+        window_strides=tuple(strides) or ones,
+        padding=tuple(edge for pair in edges for edge in pair),
+        lhs_dilation=ones,
+        rhs_dilation=tuple(dilation) or ones,
+        feature_group_count=groups,
+        batch_group_count=1,
+    )
+
+
+def gelu(x: Any) -> Any:
+    """The Gaussian error linear unit, by its usual approximation."""
+    return apply("gelu", x)

@@ -1,0 +1,241 @@
+"""`trace`: an ordinary Python function over symbolic tensors becomes a `Graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, signature
+from typing import Any
+
+from weft.errors import WeftError
+from weft.lang.arithmetic import Arithmetic
+from weft.lang.graph import Application, Graph, Value
+from weft.lang.operator import OPERATORS, Library
+from weft.text.shardy import write_symbol
+from weft.values import FrozenMap, Point, as_shape
+
+
+class Symbol(Arithmetic):
+    """A value of a program that is being traced: a name, a shape and a dtype, and no numbers."""
+
+    __slots__ = ("_tracer", "value")
+
+    def __init__(self, tracer: Tracer, value: Value) -> None:
+        self._tracer, self.value = tracer, value
+
+    @property
+    def name(self) -> str:
+        """Its name in the graph."""
+        return self.value.name
+
+    @property
+    def shape(self) -> Point:
+        """The sizes of its dimensions."""
+        return self.value.shape
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of its elements."""
+        return self.value.dtype
+
+    def __weft_apply__(
+        self, name: str, operands: Sequence[Any], attributes: dict[str, Any]
+    ) -> tuple[Symbol, ...]:
+        return self._tracer.apply(name, operands, attributes)
+
+    def with_sharding(self, mesh: Any, dims: Iterable[Any] | None = None) -> Symbol:
+        """The same value under a sharding: a mesh and its dimensions, a spec, or a mesh and text.
+
+        It is a constraint for propagation, and a reshard where the value lies otherwise.
+        """
+        return self._tracer.constrain(self, mesh, dims)
+
+    shard = with_sharding
+
+    def graph(self) -> Graph:
+        """The program so far, which returns this value."""
+        return self._tracer.graph([self])
+
+    def __repr__(self) -> str:
+        return f"Symbol({self.value})"
+
+    def __bool__(self) -> bool:
+        raise WeftError(
+            f"{self.name} has no numbers yet: a traced function cannot branch on them",
+            hint="use weft.ops.where, or branch on shapes",
+        )
+
+
+class Tracer:
+    """Writes down the applications of operators, one after the other."""
+
+    def __init__(self, operators: Library = OPERATORS) -> None:
+        self.operators = operators
+        self.inputs: list[Value] = []
+        self.applications: list[Application] = []
+        self.shardings: dict[str, str] = {}
+        self.meshes: dict[str, str] = {}
+        self.dtypes: dict[str, str] = {}
+        self.taken: dict[str, int] = {}
+        self.captured: dict[str, Any] = {}
+        """What came in from outside, by the name of the input that it became."""
+
+    def input(self, name: str, shape: Iterable[int], dtype: str) -> Symbol:
+        """A new input."""
+        value = Value(self._fresh(name), as_shape(shape), dtype)
+        self.inputs.append(value)
+        return Symbol(self, value)
+
+    def capture(self, array: Any, name: str = "input") -> Symbol:
+        """A new input for something that has numbers; once for each thing."""
+        for known, other in self.captured.items():
+            if other is array:
+                value = next(value for value in self.inputs if value.name == known)
+                return Symbol(self, value)
+        symbol = self.input(name, array.shape, dtype_name(array.dtype))
+        self.captured[symbol.name] = array
+        return symbol
+
+    def apply(
+        self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]
+    ) -> tuple[Symbol, ...]:
+        """Write down an application and give its results."""
+        like = next(operand.dtype for operand in operands if isinstance(operand, Symbol))
+        taken = [self._operand(name, operand, like) for operand in operands]
+        operator = self.operators.find(name)
+        line = operator.sign([symbol.shape for symbol in taken], attributes)
+        try:
+            dtypes = operator.dtypes([symbol.dtype for symbol in taken], attributes)
+        except WeftError as error:
+            error.add_note(f"while applying {name} to {', '.join(str(t.value) for t in taken)}")
+            raise
+        results = []
+        for number, shape in enumerate(line.result_shapes):
+            value = Value(self._fresh(name), shape, dtypes[min(number, len(dtypes) - 1)])
+            self.dtypes[value.name] = value.dtype
+            results.append(Symbol(self, value))
+        self.applications.append(
+            Application(
+                name,
+                tuple(symbol.name for symbol in taken),
+                tuple(symbol.name for symbol in results),
+                FrozenMap((k, v) for k, v in attributes.items() if v is not None),
+            )
+        )
+        return tuple(results)
+
+    def constrain(self, x: Symbol, mesh: Any, dims: Iterable[Any] | None) -> Symbol:
+        """The value under a sharding constraint."""
+        text = str(mesh)
+        if dims is not None:
+            text = f"<{write_symbol(mesh.name)}, [{', '.join(map(str, dims))}]>"
+        described = mesh if dims is not None else getattr(mesh, "mesh", None)
+        if described is not None:
+            known = self.meshes.setdefault(described.name, str(described))
+            if known != str(described):
+                raise WeftError(f"two meshes are named {described.name}: {known} and {described}")
+        (result,) = self.apply("sharding_constraint", [x], {})
+        self.shardings[result.name] = text
+        return result
+
+    def graph(self, outputs: Sequence[Symbol], **changes: Any) -> Graph:
+        """The program, which returns those values."""
+        parts: dict[str, Any] = {
+            "meshes": tuple(self.meshes.values()),
+            "shardings": self.shardings,
+            "operators": self.operators,
+            "dtypes": self.dtypes,
+        }
+        names = [symbol.name for symbol in outputs]
+        return Graph(self.inputs, self.applications, names, **{**parts, **changes})
+
+    def _operand(self, name: str, operand: Any, like: str) -> Symbol:
+        if isinstance(operand, Symbol):
+            if operand._tracer is not self:
+                raise WeftError(f"{operand.name} belongs to another program than {name} does")
+            return operand
+        if isinstance(operand, bool | int | float | complex):
+            said = {"value": operand, "dtype": like, "result_shape": ()}
+            value = Value(self._fresh("constant"), (), like)
+            self.dtypes[value.name] = like
+            self.applications.append(
+                Application("constant", (), (value.name,), FrozenMap(said.items()))
+            )
+            return Symbol(self, value)
+        if hasattr(operand, "shape") and hasattr(operand, "dtype"):
+            return self.capture(operand)
+        raise WeftError(f"{name} cannot be applied to a {type(operand).__name__}")
+
+    def _fresh(self, name: str) -> str:
+        """The name, with a number from the second value on."""
+        count = self.taken[name] = self.taken.get(name, 0) + 1
+        return name if count == 1 else self._fresh(f"{name}_{count}")
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype of any library.
+
+    >>> dtype_name("int8"), dtype_name(type("D", (), {"__str__": lambda _: "torch.float32"})())
+    ('int8', 'float32')
+    """
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+def trace(
+    function: Callable[..., Any],
+    *inputs: Any,
+    meshes: Iterable[Any] = (),
+    shardings: Mapping[str, Any] | None = None,
+    names: Sequence[str] = (),
+    operators: Library = OPERATORS,
+) -> Graph:
+    """Call a function with symbols and write down what it does.
+
+    An input is a shape, a `Value`, or anything that has a shape and a dtype; it is named by the
+    function's parameter unless `names` are given. Shardings go by the names of inputs.
+
+    >>> graph = trace(lambda x, w: (x @ w + 1).sum(-1), (8, 16), (16, 4))
+    >>> print(graph)
+    x: float32[8, 16]
+    w: float32[16, 4]
+    matmul: float32[8, 4] = matmul(x, w)
+    constant: float32[] = constant(, value=1, dtype=float32, result_shape=())
+    add: float32[8, 4] = add(matmul, constant)
+    sum_dim: float32[8] = sum_dim(add, dimensions=(1,), keep=False)
+    return sum_dim
+    """
+    tracer = Tracer(operators)
+    symbols = [
+        _input(tracer, *pair) for pair in zip(names or _names(function, len(inputs)), inputs)
+    ]
+    made = function(*symbols)
+    outputs = list(made) if isinstance(made, tuple | list) else [made]
+    for output in outputs:
+        if not isinstance(output, Symbol):
+            raise WeftError(f"a traced function returns tensors, got a {type(output).__name__}")
+    for mesh in meshes:
+        text = str(mesh)
+        tracer.meshes.setdefault(text.partition(" ")[0].removeprefix("@").strip('"'), text)
+    for name, sharding in (shardings or {}).items():
+        tracer.shardings[name] = str(sharding)
+        if hasattr(sharding, "mesh"):
+            tracer.meshes.setdefault(sharding.mesh.name, str(sharding.mesh))
+    return tracer.graph(outputs)
+
+
+def _input(tracer: Tracer, name: str, given: Any) -> Symbol:
+    if isinstance(given, Value):
+        return tracer.input(given.name, given.shape, given.dtype)
+    if hasattr(given, "shape") and hasattr(given, "dtype"):
+        return tracer.input(name, given.shape, dtype_name(given.dtype))
+    return tracer.input(name, given, "float32")
+
+
+def _names(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of the first parameters of a function."""
+    try:
+        found = list(signature(function).parameters.values())
+    except (TypeError, ValueError):
+        found = []
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    names = [parameter.name for parameter in found if parameter.kind in kinds]
+    return [*names, *(f"input_{n}" for n in range(len(names), count))][:count]

@@ -1,0 +1,83 @@
+"""How much each cell holds, wants, and has already: elements counted cell by cell, in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from weft.layout import DeviceMesh, ShardingSpec
+from weft.layout.axis import as_number
+from weft.space import Digit, weigh
+from weft.values import Point
+
+
+def ranks_by_device(mesh: DeviceMesh) -> dict[int, int]:
+    """The rank of each device of a mesh."""
+    return _ranks(mesh.device_ids or range(mesh.size))
+
+
+@lru_cache(maxsize=64)
+def _ranks(devices: Point | range) -> dict[int, int]:
+    return {device: rank for rank, device in enumerate(devices)}
+
+
+def wanted_and_held(
+    before: ShardingSpec, after: ShardingSpec, shape: Point
+) -> tuple[list[int], list[int]]:
+    """For each cell of the second sharding, how many elements it wants, and has already.
+
+    >>> mesh = DeviceMesh("m", (2, 2), ("x", "y"))
+    >>> rows = ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh)
+    >>> wanted_and_held(rows, ShardingSpec.parse('<@m, [{"y"}, {}]>', mesh), (4, 3))
+    ([6, 6, 6, 6], [6, 0, 0, 6])
+    """
+    size = after.mesh.size
+    ranks = ranks_in(before.mesh, after.mesh)
+    wanted, held = [1] * size, [1] * size
+    for dim, n in enumerate(shape):
+        have, want = before.digits[dim], after.digits[dim]
+        mine, others = -(-n // before.grid[dim]), -(-n // after.grid[dim])
+        starts = [min(k * others, n) for k in weigh(after.mesh.shape, want)]
+        stops = [min(low + others, n) for low in starts]
+        blocks = weigh(before.mesh.shape, have)
+        if ranks is not None:
+            blocks = [blocks[rank] for rank in ranks]
+        wanted = [w * (high - low) for w, low, high in zip(wanted, starts, stops)]
+        held = [
+            h * max(0, min(high, (k + 1) * mine) - max(low, k * mine))
+            for h, low, high, k in zip(held, starts, stops, blocks)
+        ]
+    if ranks is not None:
+        held = [0 if rank < 0 else h for rank, h in zip(ranks, held)]
+    return wanted, held
+
+
+def ranks_in(before: DeviceMesh, after: DeviceMesh) -> list[int] | None:
+    """The rank in the first mesh of each cell of the second, -1 for none; None: all the same."""
+    if before is after or (before.size == after.size and before.device_ids == after.device_ids):
+        return None
+    ranks = ranks_by_device(before)
+    return [ranks.get(device, -1) for device in after.device_ids or range(after.size)]
+
+
+def sizes(spec: ShardingSpec, shape: Point) -> list[int]:
+    """How many elements each cell holds."""
+    found = [1] * spec.mesh.size
+    for n, count, digits in zip(shape, spec.grid, spec.digits):
+        extent = -(-n // count)
+        held = [max(0, min(n - k * extent, extent)) for k in weigh(spec.mesh.shape, digits)]
+        found = list(map(int.__mul__, found, held))
+    return found
+
+
+def shared(src: ShardingSpec, dst: ShardingSpec, shape: Point, kept: Iterable[Digit]) -> int:
+    """The elements that some cell both holds and wants, once for each value of the kept digits."""
+    _, held = wanted_and_held(src, dst, shape)
+    ranks = ranks_in(src.mesh, dst.mesh) or range(dst.mesh.size)
+    parts = weigh(dst.mesh.shape, as_number(kept))
+    found = {
+        (src.block(rank), dst.block(cell), part): size
+        for cell, (rank, size, part) in enumerate(zip(ranks, held, parts))
+        if rank >= 0
+    }
+    return sum(found.values())

@@ -1,0 +1,95 @@
+"""`Delivery`: how one array comes to where an application needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.layout import Axis, ShardingSpec
+from weft.plan.fetch import Fetch, holds, landing
+from weft.plan.machine import Machine
+from weft.plan.placed import Placed
+from weft.plan.reshard import Reshard, plan_reshard
+from weft.space import ZRange
+from weft.values import Point
+
+Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What moves, what each cell takes of what it holds then, and on which cells it counts."""
+
+    reshard: Reshard | None
+    fetch: Fetch | None
+    slices: tuple[Slices | None, ...]
+    """For each cell what it takes; None for all that it holds."""
+    hidden: tuple[str, ...]
+    """For each cell the monoid from which its copy is hidden, or nothing."""
+    itemsize: int
+
+    @property
+    def received(self) -> Point:
+        """The bytes that each device receives; nothing at all if nothing moves."""
+        total = list(self.reshard.received) if self.reshard else []
+        if self.fetch:
+            more = [count * self.itemsize for count in self.fetch.received]
+            total = [a + b for a, b in zip(total, more)] if total else more
+        return tuple(total)
+
+
+def deliver(
+    placed: Placed,
+    number: int,
+    src: ShardingSpec | None,
+    itemsize: int,
+    machine: Machine | None = None,
+) -> Delivery:
+    """How an operand comes to a placed application; one without a sharding is whole everywhere.
+
+    >>> from weft import DeviceMesh
+    >>> from weft.lang import Signature
+    >>> from weft.plan.placed import place
+    >>> mesh = DeviceMesh("m", (2,), ("x",))
+    >>> conv = Signature.of("y+u, u -> y  sum: u", [(10,), (3,)], {"y": 8})
+    >>> cut = ShardingSpec.parse('<@m, [{"x"}]>', mesh)
+    >>> deliver(place(mesh, conv, {"y": ["x"]}), 0, cut, itemsize=4).received
+    (4, 4)
+    """
+    shape, needs = placed.signature.operand_shapes[number], placed.needs[number]
+    if src is None:
+        whole = [ZRange.of(shape)] * placed.mesh.size
+        hidden = _hidden(placed, number, {})
+        return Delivery(None, None, _slices(whole, needs), hidden, itemsize)
+    held = landing(src, placed, number)
+    plan = None if held == src else plan_reshard(src, held, shape, itemsize, machine)
+    moved = plan if plan and plan.steps else None
+    hidden = _hidden(placed, number, held.partial)
+    if placed.operands[number] is not None:
+        return Delivery(moved, None, (None,) * placed.mesh.size, hidden, itemsize)
+    boxes: Sequence[ZRange] = held.regions(shape)
+    fetch = None if holds(boxes, needs) else Fetch(held, shape, needs)
+    return Delivery(moved, fetch, _slices(needs if fetch else boxes, needs), hidden, itemsize)
+
+
+def _slices(boxes: Sequence[ZRange], needs: Sequence[ZRange]) -> tuple[Slices | None, ...]:
+    return tuple(
+        None if box == need else need.slices(need.start if need.is_empty else box.start)
+        for box, need in zip(boxes, needs)
+    )
+
+
+def _hidden(placed: Placed, number: int, already: Mapping[Axis, str]) -> tuple[str, ...]:
+    """The cells on which an operand that counts once does not count."""
+    mesh = placed.mesh
+    parts = [
+        (mesh.digit(axis), monoid)
+        for axis, monoid in placed.partials[number].items()
+        if axis not in already
+    ]
+    if not parts:
+        return ("",) * mesh.size
+    return tuple(
+        next((m for d, m in parts if cell[d.dim] // d.divisor % d.radix), "")
+        for cell in mesh.cells()
+    )

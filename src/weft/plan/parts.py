@@ -1,0 +1,155 @@
+"""What becomes of the parts of an unreduced array on its way: combined, kept, or made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import groupby
+from math import prod
+from typing import NamedTuple
+
+from weft.errors import LayoutError
+from weft.layout import DeviceMesh, ShardingSpec
+from weft.plan.frame import digit_of, find_frame, monoids_of, worths_between
+from weft.space import Digit
+from weft.text.shardy import write_axis, write_symbol
+
+
+class Run(NamedTuple):
+    """Neighbouring digits over which parts are combined by one monoid, major to minor."""
+
+    monoid: str
+    digits: tuple[Digit, ...]
+
+    @property
+    def size(self) -> int:
+        """How many parts are combined."""
+        return prod(digit.radix for digit in self.digits)
+
+
+class Kept(NamedTuple):
+    """A digit that stays unreduced, on the mesh before and on the mesh after."""
+
+    here: Digit
+    there: Digit
+    monoid: str
+
+
+class Parts(NamedTuple):
+    """What becomes of the parts between two shardings."""
+
+    reduced: tuple[Run, ...] = ()
+    """What is combined, in digits of the source's mesh, major to minor: the last run first."""
+    kept: tuple[Kept, ...] = ()
+    """What stays unreduced."""
+    masked: tuple[tuple[Digit, str], ...] = ()
+    """What becomes unreduced: the first cell along the digit keeps the values, the others get the
+    identity of the monoid."""
+
+    @property
+    def size(self) -> int:
+        """How many parts of each element are combined into one."""
+        return prod(run.size for run in self.reduced)
+
+
+NONE = Parts()
+
+
+def parts_between(src: ShardingSpec, dst: ShardingSpec) -> Parts:
+    """What becomes of the parts; a destination that cannot be is refused."""
+    return _parts_between(src, dst) if src.partial or dst.partial else NONE
+
+
+@lru_cache(maxsize=1024)
+def _parts_between(src: ShardingSpec, dst: ShardingSpec) -> Parts:
+    frame = find_frame(src, dst, by_axis=True)
+    if frame is None:
+        _check_none(src, dst)
+        return Parts(_runs(part for part in src.parts if part[0].radix > 1))
+    ours, theirs = worths_between(src, dst)
+    have, want = monoids_of(src, ours, frame.radix), monoids_of(dst, theirs, frame.radix)
+
+    def here(worth: int) -> Digit:
+        return digit_of(src.mesh, ours, worth, frame.radix[worth])
+
+    def there(worth: int) -> Digit:
+        return digit_of(dst.mesh, theirs, worth, frame.radix[worth])
+
+    for worth, monoid in want.items():
+        _check_one(worth, monoid, have, frame.src.cuts, _name(dst.mesh, there(worth)))
+    kept = [worth for worth in have if worth in want]
+    _check_order([worth for worth in want if worth in have], kept, have)
+    for worth in have:
+        if worth not in want:
+            name = _name(src.mesh, here(worth))
+            _check_inside("combined", name, worth, have, kept)
+    for worth in want:
+        if worth not in have:
+            _check_inside("made", _name(dst.mesh, there(worth)), worth, want, kept)
+    return Parts(
+        _runs((here(worth), monoid) for worth, monoid in have.items() if worth not in want),
+        tuple(Kept(here(worth), there(worth), have[worth]) for worth in kept),
+        tuple((there(worth), monoid) for worth, monoid in want.items() if worth not in have),
+    )
+
+
+def _runs(parts: Iterable[tuple[Digit, str]]) -> tuple[Run, ...]:
+    groups = groupby(parts, key=lambda each: each[1])
+    return tuple(Run(monoid, tuple(digit for digit, _ in group)) for monoid, group in groups)
+
+
+def _name(mesh: DeviceMesh, digit: Digit) -> str:
+    return write_axis(mesh.axis(digit))
+
+
+def _check_none(src: ShardingSpec, dst: ShardingSpec) -> None:
+    for digit, monoid in dst.parts:
+        if digit.radix == 1:
+            continue
+        meshes = f"{write_symbol(src.mesh.name)} and {write_symbol(dst.mesh.name)}"
+        raise LayoutError(
+            f"axis {_name(dst.mesh, digit)} is unreduced by {monoid} in the destination, but the "
+            f"cells of {meshes} do not match",
+            hint="parts are kept or made only where source and destination count the same devices",
+        )
+
+
+def _check_one(
+    worth: int, monoid: str, have: dict[int, str], cuts: tuple[tuple[int, ...], ...], name: str
+) -> None:
+    """A digit may be unreduced if it was so before, or held replicas."""
+    if have.get(worth, monoid) != monoid:
+        raise LayoutError(
+            f"axis {name} is unreduced by {have[worth]} in the source and by {monoid} in the "
+            f"destination: parts of one cannot become parts of the other",
+            hint="reshard to replicated cells first",
+        )
+    for dim, cut in enumerate(cuts):
+        if worth in cut:
+            raise LayoutError(
+                f"axis {name} cuts dimension {dim} of the source and is unreduced by {monoid} in "
+                f"the destination: only replicas can become parts",
+                hint="reshard to replicated cells first",
+            )
+
+
+def _check_order(there: list[int], here: list[int], monoids: dict[int, str]) -> None:
+    if there != here and len({monoids[worth] for worth in here}) > 1:
+        raise LayoutError(
+            "parts by different monoids are combined in the order of the mesh, minor axes first, "
+            "and the destination's mesh has another order"
+        )
+
+
+def _check_inside(
+    doing: str, name: str, worth: int, monoids: dict[int, str], kept: list[int]
+) -> None:
+    """What is combined or made must not lie outside parts of another monoid that are kept."""
+    order = list(monoids)
+    for other in kept:
+        if order.index(other) > order.index(worth) and monoids[other] != monoids[worth]:
+            raise LayoutError(
+                f"parts over axis {name} cannot be {doing} by {monoids[worth]} while parts by "
+                f"{monoids[other]} over a minor axis stay: minor axes are combined first",
+                hint="combine those over the minor axis too",
+            )

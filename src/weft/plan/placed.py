@@ -1,0 +1,217 @@
+"""`Placed`: an application whose index space lies on a mesh, and what follows for its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from weft.errors import LayoutError
+from weft.lang import Block, Row, Signature
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.space import ZRange
+from weft.values import FrozenMap, Point
+
+Placement = Mapping[str, Sequence[Axis]]
+"""For an index dimension the axes that cut it, major to minor."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Which box of an index space each cell computes, what it needs for it, and what it makes.
+
+    >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
+    >>> line = Signature.of("m k, k n -> m n  sum: k", [(8, 16), (16, 32)])
+    >>> placed = place(mesh, line, {"m": ["dp"], "k": ["tp"]})
+    >>> print(placed.boxes[6], placed.operands[1], placed.results[0])
+    [4:8, 0:32, 8:12] <@m, [{"tp"}, {}]> <@m, [{"dp"}, {}], unreduced={"tp"}>
+    """
+
+    mesh: DeviceMesh
+    signature: Signature
+    placement: Mapping[str, tuple[Axis, ...]]
+    boxes: tuple[ZRange, ...]
+    """The box of the index space of each cell, in rank order."""
+    needs: tuple[tuple[ZRange, ...], ...]
+    """For each operand the box that each cell needs."""
+    operands: tuple[ShardingSpec | None, ...]
+    """The sharding under which the cells hold what they need; None where no sharding says it, as
+    with halos."""
+    partials: tuple[Mapping[Axis, str], ...]
+    """For each operand the axes over which it is partial, or counts once."""
+    results: tuple[ShardingSpec, ...]
+
+
+def place(
+    mesh: DeviceMesh,
+    signature: Signature,
+    placement: Placement,
+    kept: Mapping[Axis, tuple[str, Sequence[int]]] | None = None,
+) -> Placed:
+    """Place the index space of an application on a mesh.
+
+    `kept` says over which axes which operands are partial by a monoid and stay so in the results.
+    """
+    names, kept = list(signature.sizes), kept or {}
+    cuts = FrozenMap((name, tuple(placement.get(name, ()))) for name in names)
+    _check(mesh, signature, placement, cuts)
+    index = _spec(mesh, tuple(cuts[name] for name in names), ())
+    boxes = tuple(index.regions(signature.sizes.values()))
+    line = signature.notation
+    reduced = {axis: line.reduced[name] for name in signature.reduced for axis in cuts[name]}
+    partials = _partials(line.once, len(line.operands), reduced, kept)
+    made = reduced | {axis: monoid for axis, (monoid, _) in kept.items()}
+    lie = _Lie(mesh, signature, cuts, boxes)
+    operands = [lie.operand(number, parts) for number, parts in enumerate(partials)]
+    results = []
+    for number in range(len(line.results)):
+        spec = lie.result(number, made)
+        if spec is None:
+            raise LayoutError(
+                f"result {number} does not lie in blocks of one size where {_text(cuts)}"
+            )
+        results.append(spec)
+    return Placed(
+        mesh,
+        signature,
+        cuts,
+        boxes,
+        tuple(needs for _, needs in operands),
+        tuple(spec for spec, _ in operands),
+        partials,
+        tuple(results),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _spec(
+    mesh: DeviceMesh, axes: tuple[tuple[Axis, ...], ...], partial: tuple[tuple[Axis, str], ...]
+) -> ShardingSpec:
+    """A sharding, made once."""
+    return ShardingSpec(mesh, map(DimSpec, axes), (), partial)
+
+
+def fit(
+    mesh: DeviceMesh,
+    signature: Signature,
+    placement: Placement,
+    kept: Mapping[Axis, tuple[str, Sequence[int]]] | None = None,
+) -> Placed:
+    """The placement, or as much of it as leaves the results in blocks of one size.
+
+    >>> mesh = DeviceMesh("m", (3,), ("x",))
+    >>> line = Signature.of("2*i+j -> i j", [(8,)], sizes={"i": 4, "j": 2})
+    >>> dict(fit(mesh, line, {"j": ["x"], "i": ["x"][:0]}).placement)
+    {'i': (), 'j': ('x',)}
+    """
+    fixed = signature.fixed
+    free = {name: axes for name, axes in placement.items() if axes and name not in fixed}
+    fewer = [{name: axes for name, axes in free.items() if name != gone} for gone in free]
+    for attempt in (free, *fewer):
+        try:
+            return place(mesh, signature, attempt, kept)
+        except LayoutError:
+            continue
+    return place(mesh, signature, {}, kept)
+
+
+def _check(
+    mesh: DeviceMesh, signature: Signature, placement: Placement, cuts: Mapping[str, Sequence[Axis]]
+) -> None:
+    for name in placement:
+        if name not in signature.sizes:
+            raise LayoutError(f"there is no index dimension '{name}' in {signature}")
+    for name in signature.fixed:
+        if cuts[name]:
+            raise LayoutError(f"{_text({name: cuts[name]})}, and {signature} needs it whole")
+
+
+def _text(cuts: Mapping[str, Sequence[Axis]]) -> str:
+    return ", ".join(f"'{name}' is cut by {DimSpec(axes)}" for name, axes in cuts.items() if axes)
+
+
+def _partials(
+    once: frozenset[int],
+    count: int,
+    reduced: Mapping[Axis, str],
+    kept: Mapping[Axis, tuple[str, Sequence[int]]],
+) -> tuple[Mapping[Axis, str], ...]:
+    """Over which axes each operand is partial: where it is so already, or counts once."""
+    return tuple(
+        FrozenMap(
+            [
+                *(reduced.items() if number in once else ()),
+                *((axis, monoid) for axis, (monoid, group) in kept.items() if number in group),
+            ]
+        )
+        for number in range(count)
+    )
+
+
+class _Lie:
+    """How arrays lie when an index space is cut."""
+
+    def __init__(
+        self,
+        mesh: DeviceMesh,
+        signature: Signature,
+        cuts: Mapping[str, tuple[Axis, ...]],
+        boxes: Sequence[ZRange],
+    ) -> None:
+        self.mesh, self.signature, self.cuts, self.boxes = mesh, signature, cuts, boxes
+        self.blocks: dict[ZRange, Block] = {}
+
+    def operand(
+        self, number: int, partial: Mapping[Axis, str]
+    ) -> tuple[ShardingSpec | None, tuple[ZRange, ...]]:
+        """The sharding of an operand, if there is one, and the boxes that the cells need."""
+        rows = self.signature.notation.operands[number]
+        shape = self.signature.operand_shapes[number]
+        spec, is_plain = self._spec(rows, shape, partial)
+        if spec is not None and is_plain:
+            return spec, tuple(spec.regions(shape))
+        needs = tuple(self._block(box).operands[number] for box in self.boxes)
+        same = spec is not None and list(needs) == spec.regions(shape)
+        return spec if same else None, needs
+
+    def result(self, number: int, partial: Mapping[Axis, str]) -> ShardingSpec | None:
+        """The sharding of a result, if there is one."""
+        rows = self.signature.notation.results[number]
+        shape = self.signature.result_shapes[number]
+        spec, is_plain = self._spec(rows, shape, partial)
+        if spec is None or is_plain:
+            return spec
+        makes = [self._block(box).results[number] for box in self.boxes]
+        return spec if makes == spec.regions(shape) else None
+
+    def _block(self, box: ZRange) -> Block:
+        if box not in self.blocks:
+            self.blocks[box] = Block(None, self.signature, {}, box)
+        return self.blocks[box]
+
+    def _spec(
+        self, rows: Sequence[Row], shape: Point, partial: Mapping[Axis, str]
+    ) -> tuple[ShardingSpec | None, bool]:
+        """The sharding with the axes of each dimension; whether it is sure to be right."""
+        axes = tuple(self._axes(row) for row in rows)
+        used = [axis for of_dim in axes for axis in of_dim]
+        if len(used) != len(set(used)):
+            return None, False
+        sizes = self.signature.sizes
+        is_plain = all(row.plain and sizes[row.plain] == n for row, n in zip(rows, shape))
+        return _spec(self.mesh, axes, tuple(partial.items())), is_plain
+
+    def _axes(self, row: Row) -> tuple[Axis, ...]:
+        """The axes that cut a dimension: those of its digits, major to minor, while each is cut up.
+
+        A digit that is cut in part hides those below it.
+        """
+        if row.plain:
+            return self.cuts[row.plain]
+        found: tuple[Axis, ...] = ()
+        for name, _ in sorted(row.terms, key=lambda term: -abs(term[1])):
+            found += self.cuts[name]
+            if prod(map(self.mesh.axis_size, self.cuts[name])) < self.signature.sizes[name]:
+                break
+        return found

@@ -1,0 +1,175 @@
+"""`Plan`: a graph with every placement chosen and every movement known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from weft.lang import Graph
+from weft.lang.dtype import itemsize
+from weft.layout import DeviceMesh, DimSpec, ShardingSpec
+from weft.plan.certificate import certify
+from weft.plan.check import check
+from weft.plan.delivery import Delivery, deliver
+from weft.plan.machine import Machine
+from weft.plan.memory import peak
+from weft.plan.placed import Placed, fit
+from weft.plan.propagate import Propagation
+from weft.plan.reshard import Reshard, plan_reshard
+from weft.values import FrozenMap, Point
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a graph runs on a mesh: where everything lies, who computes what, and what moves.
+
+    >>> from weft import propagate, trace
+    >>> graph = trace(
+    ...     lambda x, w: x @ w,
+    ...     (8, 16),
+    ...     (16, 32),
+    ...     meshes=['@m = <["dp"=2, "tp"=4]>'],
+    ...     shardings={"x": '<@m, [{"dp"}, {"tp"}]>'},
+    ... )
+    >>> plan = Plan.of(propagate(graph))
+    >>> print(plan)
+    matmul  matmul m: {"dp"}, k: {"tp"}           <@m, [{"dp"}, {}], unreduced={"tp"}>
+    matmul  reduce_scatter, all_gather of matmul  6144 B
+    >>> plan.verify()["applications"][0]["cover"]
+    {'boxes': 8, 'parts': 4}
+    """
+
+    graph: Graph
+    mesh: DeviceMesh
+    specs: Mapping[str, ShardingSpec]
+    """How every value lies once it is made."""
+    outputs: tuple[ShardingSpec, ...]
+    """How every output is wanted."""
+    placed: tuple[Placed, ...]
+    machine: Machine | None = None
+
+    @classmethod
+    def of(cls, found: Propagation, machine: Machine | None = None) -> Plan:
+        """The plan that follows from a propagation.
+
+        A partial result that one application uses stays partial until that one needs it.
+        """
+        graph, mesh = found.graph, found.mesh
+        uses = Counter(graph.outputs)
+        for application in graph.applications:
+            uses.update(application.operands)
+        specs = {name: _closed(spec) for name, spec in found.specs.items()}
+        placed = []
+        for number, application in enumerate(graph.applications):
+            line = graph.signatures[number]
+            placed.append(fit(mesh, line, found.placements[number]))
+            for name, made in zip(application.results, placed[-1].results):
+                if uses[name] == 1 and name not in graph.outputs and name not in graph.shardings:
+                    specs[name] = made
+        outputs = tuple(map(_closed, found.output_specs))
+        return cls(graph, mesh, FrozenMap(specs.items()), outputs, tuple(placed), machine)
+
+    @cached_property
+    def deliveries(self) -> tuple[tuple[Delivery, ...], ...]:
+        """For every application how its operands come to it."""
+        return tuple(
+            tuple(
+                deliver(placed, n, self.specs[name], self.itemsize(name), self.machine)
+                for n, name in enumerate(application.operands)
+            )
+            for application, placed in zip(self.graph.applications, self.placed)
+        )
+
+    @cached_property
+    def settlings(self) -> tuple[tuple[Reshard, ...], ...]:
+        """For every application how its results come to lie as they are kept."""
+        return tuple(
+            tuple(
+                self._reshard(name, made, self.specs[name])
+                for name, made in zip(application.results, placed.results)
+            )
+            for application, placed in zip(self.graph.applications, self.placed)
+        )
+
+    @cached_property
+    def returns(self) -> tuple[Reshard, ...]:
+        """How the outputs come to lie as they are wanted."""
+        return tuple(
+            self._reshard(name, self.specs[name], wanted)
+            for name, wanted in zip(self.graph.outputs, self.outputs)
+        )
+
+    def _reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
+        shape = self.graph.values[name].shape
+        return plan_reshard(src, dst, shape, self.itemsize(name), self.machine)
+
+    def itemsize(self, name: str) -> int:
+        """The bytes of an element of a value."""
+        return itemsize(self.graph.values[name].dtype)
+
+    @property
+    def received(self) -> Point:
+        """The bytes that each device receives in all."""
+        total = [0] * self.mesh.size
+        for counts in self._received():
+            total = [a + b for a, b in zip(total, counts)]
+        return tuple(total)
+
+    def _received(self) -> Iterator[Point]:
+        for deliveries in self.deliveries:
+            yield from (d.received for d in deliveries if d.received)
+        for settlings in (*self.settlings, self.returns):
+            yield from (reshard.received for reshard in settlings if reshard.steps)
+
+    @property
+    def peak(self) -> Point:
+        """The most bytes that each cell holds while it runs."""
+        return peak(self)
+
+    def verify(self) -> dict[str, Any]:
+        """Prove that every element is made once, from what is there; the proof is given as data.
+
+        It is checked by `weft.plan.check`, which knows boxes and nothing else of Weft.
+        """
+        certificate = certify(self)
+        check(certificate)
+        return certificate
+
+    def __str__(self) -> str:
+        rows = [row for number in range(len(self.placed)) for row in self._rows(number)]
+        for name, reshard in zip(self.graph.outputs, self.returns):
+            rows += _row(name, "", reshard)
+        wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
+        return "\n".join(f"{a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows)
+
+    def _rows(self, number: int) -> Iterator[tuple[str, str, str]]:
+        """What moves to an application, what it computes, and what moves from it."""
+        application, placed = self.graph.applications[number], self.placed[number]
+        name = ", ".join(application.results)
+        for operand, delivery in zip(application.operands, self.deliveries[number]):
+            if sum(delivery.received):
+                yield name, f"{_kinds(delivery)} of {operand}", f"{sum(delivery.received)} B"
+        cut = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
+        what = f"{application.operator} {', '.join(cut)}".rstrip()
+        yield name, what, ", ".join(map(str, placed.results))
+        for reshard in self.settlings[number]:
+            yield from _row(name, name, reshard)
+
+
+def _row(name: str, what: str, reshard: Reshard) -> Iterator[tuple[str, str, str]]:
+    if sum(reshard.received):
+        kinds = ", ".join(step.kind for step in reshard.steps)
+        yield name, f"{kinds} of {what}" if what else kinds, f"{sum(reshard.received)} B"
+
+
+def _kinds(delivery: Delivery) -> str:
+    kinds = [step.kind for step in delivery.reshard.steps] if delivery.reshard else []
+    return ", ".join([*kinds, *["fetch"] * (delivery.fetch is not None)])
+
+
+def _closed(spec: ShardingSpec) -> ShardingSpec:
+    """The sharding with nothing left open, and no priorities: what is, not what may be."""
+    return ShardingSpec(spec.mesh, [DimSpec(dim.axes) for dim in spec.dim_specs], (), spec.partial)

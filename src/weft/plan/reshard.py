@@ -1,0 +1,189 @@
+"""`plan_reshard`: the steps that take an array from one sharding to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from operator import index
+from typing import SupportsIndex
+
+from weft.draw import Drawing, Drawn
+from weft.errors import LayoutError, WeftError
+from weft.layout import ShardingSpec
+from weft.plan.choose import Job, choose_steps
+from weft.plan.counts import shared, sizes, wanted_and_held
+from weft.plan.machine import Machine
+from weft.plan.parts import Parts, parts_between
+from weft.plan.reshard_picture import draw_reshard, write_reshard
+from weft.plan.step import Step, union
+from weft.values import Point, as_count, as_point, as_shape, counted
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Reshard(Drawn):
+    """The steps that take an array from one sharding to another, with their exact bytes.
+
+    What it says of each cell stands in the order of `devices`.
+
+    >>> from weft import DeviceMesh
+    >>> mesh = DeviceMesh("m", (4,), ("x",))
+    >>> rows = ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh)
+    >>> plan = plan_reshard(rows, ShardingSpec.parse('<@m, [{}, {"x"}]>', mesh), (8, 8))
+    >>> [step.kind for step in plan.steps], plan.received, plan.peak
+    (['all_to_all'], (48, 48, 48, 48), (128, 128, 128, 128))
+    >>> print(next(plan.steps[0].transfers()))
+    1 -> 0 [2:4, 0:2]
+    """
+
+    src: ShardingSpec
+    dst: ShardingSpec
+    shape: Point
+    itemsize: int
+    machine: Machine
+    steps: tuple[Step, ...]
+
+    @property
+    def devices(self) -> Point:
+        """The devices of the source's mesh in rank order, then those of the destination alone."""
+        return union(self.src, self.dst)
+
+    @property
+    def price(self) -> float:
+        """What the steps take on the machine, in seconds: an estimate."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def received(self) -> Point:
+        """The bytes that each of the devices receives."""
+        return self._sum([(step.devices, step.received) for step in self.steps])
+
+    @property
+    def sent(self) -> Point:
+        """The bytes that each of the devices sends."""
+        return self._sum([(step.devices, step.sent) for step in self.steps])
+
+    @property
+    def peak(self) -> Point:
+        """The bytes that each of the devices holds at most, messages on their way not counted.
+
+        What lies between source and destination lies inside the destination's shard; parts are
+        combined there as they come.
+        """
+        held = [(self.src.mesh.device_ids or range(self.src.mesh.size), self._bytes(self.src))]
+        if self.steps:
+            there = self.dst.mesh.device_ids or range(self.dst.mesh.size)
+            held.append((there, self._bytes(self.dst)))
+        return self._sum(held)
+
+    @property
+    def ideal(self) -> int:
+        """The bytes that all cells together must receive at least, whatever the steps.
+
+        What a cell wants and does not have must come. Where p parts are combined and w cells want
+        the result, p - 1 values must meet for each element and w - 1 cells must be told; one more
+        if nobody who wants it has a part of it.
+        """
+        parts = parts_between(self.src, self.dst)
+        wanted, held = wanted_and_held(self.src, self.dst, self.shape)
+        if parts.size == 1:
+            return (sum(wanted) - sum(held)) * self.itemsize
+        met = shared(self.src, self.dst, self.shape, [there for _, there, _ in parts.kept])
+        elements = prod(self.shape) * prod(there.radix for _, there, _ in parts.kept)
+        return (elements * (parts.size - 1) + sum(wanted) - met) * self.itemsize
+
+    def drawing(self) -> Drawing:
+        """Who sends which box to whom, step by step."""
+        return draw_reshard(self)
+
+    def _bytes(self, spec: ShardingSpec) -> list[int]:
+        return [size * self.itemsize for size in sizes(spec, self.shape)]
+
+    def _sum(self, counts: Iterable[tuple[Iterable[int], Iterable[int]]]) -> Point:
+        totals = dict.fromkeys(self.devices, 0)
+        for devices, numbers in counts:
+            for device, number in zip(devices, numbers):
+                totals[device] += number
+        return tuple(totals.values())
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(step.kind for step in self.steps)
+        array = f"{list(self.shape)} of {self.itemsize} B"
+        return f"Reshard({self.src} -> {self.dst}, {array}: [{kinds}])"
+
+    def __str__(self) -> str:
+        return write_reshard(self)
+
+
+def plan_reshard(
+    src: ShardingSpec,
+    dst: ShardingSpec,
+    shape: Iterable[SupportsIndex],
+    itemsize: SupportsIndex = 4,
+    machine: Machine | None = None,
+) -> Reshard:
+    """The cheapest steps that take an array of that shape from one sharding to another.
+
+    The two may lie on different meshes: cells are matched by device. `itemsize` is the bytes of
+    an element. With a machine the steps are those that take the least time on it; without one
+    those that move the fewest bytes. Plans are remembered.
+
+    >>> from weft import DeviceMesh
+    >>> mesh = DeviceMesh("m", (2, 4), ("x", "y"))
+    >>> sums = ShardingSpec.parse('<@m, [{"x"}, {}], unreduced={"y"}>', mesh)
+    >>> plan = plan_reshard(sums, ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh), (8, 8))
+    >>> [step.kind for step in plan.steps], sum(plan.received) == plan.ideal
+    (['reduce_scatter', 'all_gather'], True)
+    """
+    if not (isinstance(src, ShardingSpec) and isinstance(dst, ShardingSpec)):
+        raise WeftError(f"source and destination must be ShardingSpecs, got {src!r} and {dst!r}")
+    try:
+        array, width = tuple(map(index, shape)), index(itemsize)
+    except TypeError:
+        array, width = as_point(shape, "shape"), as_count(itemsize, "itemsize")
+    return _plan(src, dst, array, width, machine)
+
+
+@lru_cache(maxsize=1 << 14)
+def _plan(
+    src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int, machine: Machine | None
+) -> Reshard:
+    job, goal = Job(shape, itemsize, machine), dst
+    _check(src, dst, job)
+    parts = parts_between(src, dst)
+    if parts.masked:
+        goal = _unmasked(dst, parts)
+    steps = choose_steps(src, goal, job)
+    if parts.masked:
+        steps += (Step("mask", goal, dst, shape, itemsize, job.machine, 0.0),)
+    return Reshard(src, dst, shape, itemsize, job.machine, steps)
+
+
+def forget_plans() -> None:
+    """Empty the memory of plans, for those who measure how long planning takes."""
+    _plan.cache_clear()
+
+
+def _unmasked(dst: ShardingSpec, parts: Parts) -> ShardingSpec:
+    """The destination before its new parts are made: replicas in their place."""
+    kept = [(dst.mesh.axis(there), monoid) for _, there, monoid in parts.kept]
+    return ShardingSpec(dst.mesh, dst.dim_specs, dst.replicated_axes, kept)
+
+
+def _check(src: ShardingSpec, dst: ShardingSpec, job: Job) -> None:
+    if src.ndim != dst.ndim:
+        raise LayoutError(
+            f"the source is a sharding of {counted(src.ndim, 'dimension')}, {src}, and the "
+            f"destination of {dst.ndim}, {dst}"
+        )
+    as_shape(job.shape, src.ndim)
+    if as_count(job.itemsize, "itemsize") < 1:
+        raise WeftError("itemsize is 0; an element has at least one byte")
+    if not isinstance(job.machine, Machine):
+        raise WeftError(f"machine must be a Machine, got {job.machine!r}")
+    known = {*src.mesh.axis_names, *dst.mesh.axis_names}
+    for axis in job.machine.links:
+        if axis not in known:
+            meshes = " nor ".join(dict.fromkeys([str(src.mesh), str(dst.mesh)]))
+            raise LayoutError(f'the machine has a link along axis "{axis}", but {meshes} has none')

@@ -1,0 +1,216 @@
+"""`Step`: one collective on the way from a sharding to another, with its exact bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from weft.layout import Axis, ShardingSpec
+from weft.plan.counts import ranks_in, sizes, wanted_and_held
+from weft.plan.frame import digit_of, find_frame, row_major, worths_between
+from weft.plan.machine import Machine
+from weft.plan.moves import Transfer, moves
+from weft.plan.parts import Parts, parts_between
+from weft.plan.pattern import Kind, find_change
+from weft.space import Digit, weigh
+from weft.text.shardy import write_axis
+from weft.values import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One collective: an array that lies as `before` comes to lie as `after`.
+
+    `slice` and `mask` are local. A mask keeps the values on the first cell along the axes that
+    become unreduced, and gives the others the identity of the monoid. In `all_gather`,
+    `all_to_all`, `reduce_scatter` and `all_reduce` cells talk within groups along `axes`; in
+    `collective_permute` each sends one block to at most one other; `exchange` is the general case.
+    """
+
+    kind: Kind
+    before: ShardingSpec
+    after: ShardingSpec
+    shape: Point
+    itemsize: int
+    machine: Machine
+    seconds: float
+    """What it takes on the machine: an estimate."""
+
+    @property
+    def devices(self) -> Point:
+        """The devices of the mesh before, in rank order, then those of the mesh after alone."""
+        return union(self.before, self.after)
+
+    @property
+    def parts(self) -> Parts:
+        """What becomes of the parts of an unreduced array."""
+        return parts_between(self.before, self.after)
+
+    @property
+    def monoids(self) -> tuple[str, ...]:
+        """What combines the parts, for each place of `Transfer.part`; the last first."""
+        return tuple(run.monoid for run in self.parts.reduced)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The mesh axes that it is about, in mesh order: of the mesh after for what is local."""
+        return _axes(self)
+
+    @property
+    def dims(self) -> Point:
+        """The array dimensions whose cuts change."""
+        return _dims(self.before, self.after)
+
+    @property
+    def received(self) -> Point:
+        """The bytes that each of the devices receives."""
+        if self.kind in ("slice", "mask"):
+            return (0,) * len(self.devices)
+        wanted, held = wanted_and_held(self.before, self.after, self.shape)
+        count, mesh = self.parts.size, self.after.mesh
+        got = [(want * count - have) * self.itemsize for want, have in zip(wanted, held)]
+        by_device = dict(zip(mesh.device_ids or range(mesh.size), got))
+        return tuple(by_device.get(device, 0) for device in self.devices)
+
+    @property
+    def sent(self) -> Point:
+        """The bytes that each of the devices sends."""
+        return _sent(self)
+
+    def moves(self) -> Iterator[Transfer]:
+        """Every piece of every cell's box after the step, made as it is asked for.
+
+        A piece whose sender is its receiver is there already. The boxes of a cell tile what it
+        holds after the step, once for every part that is combined; the parts of one box come
+        one after another: those along the last run of `monoids` are combined first.
+        """
+        if self.kind == "mask":
+            return _masked(self)
+        apart = self.kind in ("exchange", "collective_permute")
+        return moves(
+            self.before,
+            self.after,
+            self.shape,
+            self.parts,
+            self.machine,
+            even_out=apart,
+            one_to_one=self.kind == "collective_permute",
+        )
+
+    def transfers(self) -> Iterator[Transfer]:
+        """The pieces that go from one device to another."""
+        return (move for move in self.moves() if move.sender != move.receiver)
+
+    def kept(self) -> Iterator[Transfer]:
+        """The pieces that cells have already."""
+        return (move for move in self.moves() if move.sender == move.receiver)
+
+    def __str__(self) -> str:
+        axes = ", ".join(map(write_axis, self.axes))
+        return f"{self.kind} {{{axes}}} {self.before} -> {self.after}"
+
+
+def union(src: ShardingSpec, dst: ShardingSpec) -> Point:
+    """The devices of the first sharding in rank order, then those of the second alone."""
+    first = src.mesh.device_ids or range(src.mesh.size)
+    second = dst.mesh.device_ids or range(dst.mesh.size)
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def _masked(step: Step) -> Iterator[Transfer]:
+    """Every cell keeps its box; which of them keep the values is said by the parts."""
+    for cell in step.after.mesh.cells():
+        device, box = step.after.mesh.device(cell), step.after.region(step.shape, cell)
+        if box:
+            yield Transfer(device, device, box)
+
+
+def _axes(step: Step) -> tuple[Axis, ...]:
+    local = step.kind in ("slice", "mask")
+    mesh = step.after.mesh if local else step.before.mesh
+    if step.kind == "mask":
+        return tuple(mesh.axis(digit) for digit, _ in step.parts.masked)
+    frame = find_frame(step.before, step.after, by_axis=True)
+    if frame is None:
+        spec, runs = (step.after, ()) if local else (step.before, step.parts.reduced)
+        digits = [digit for cut in spec.digits for digit in cut if digit.radix > 1]
+        digits += [digit for run in runs for digit in run.digits]
+    else:
+        worths = worths_between(step.before, step.after)[local]
+        change = find_change(frame.src, frame.dst)
+        found = set(change.reduced)
+        if step.kind not in ("reduce_scatter", "all_reduce"):
+            found |= {digit for each in (*change.gone, *change.new) for digit in each}
+        digits = [digit_of(mesh, worths, worth, frame.radix[worth]) for worth in found]
+    return in_mesh_order(step.after if local else step.before, digits)
+
+
+def in_mesh_order(spec: ShardingSpec, digits: list[Digit]) -> tuple[Axis, ...]:
+    """The axes that digits of a mesh make up together, in mesh order."""
+    named = [spec.mesh.axis(digit) for digit in digits]
+    return ShardingSpec(spec.mesh, (), replicated_axes=named).replicated_axes
+
+
+def _dims(before: ShardingSpec, after: ShardingSpec) -> Point:
+    frame = find_frame(before, after)
+    if frame is None:
+        grids = enumerate(zip(before.grid, after.grid))
+        return tuple(dim for dim, counts in grids if max(counts) > 1)
+    pairs = enumerate(zip(frame.src.cuts, frame.dst.cuts))
+    return tuple(dim for dim, (had, has) in pairs if had != has)
+
+
+@lru_cache(maxsize=128)
+def _sent(step: Step) -> Point:
+    """By formula where the pattern is regular, else counted."""
+    mesh = step.before.mesh
+    match step.kind:
+        case "slice" | "mask":
+            return (0,) * len(step.devices)
+        case "all_gather":
+            times = prod(step.before.grid) // prod(step.after.grid) - 1
+            held = [size * times for size in sizes(step.before, step.shape)]
+        case "all_reduce":
+            held = [size * (step.parts.size - 1) for size in sizes(step.before, step.shape)]
+        case "reduce_scatter":
+            held = _scattered(step)
+        case "all_to_all":
+            held = _passed_on(step)
+        case _:
+            return _counted(step)
+    by_device = dict(zip(mesh.device_ids or range(mesh.size), held))
+    return tuple(by_device.get(device, 0) * step.itemsize for device in step.devices)
+
+
+def _scattered(step: Step) -> list[int]:
+    """Every cell sends each other of its group what that one is to hold."""
+    mesh, worths = step.before.mesh, row_major(step.before.mesh.shape)
+    along = [
+        digit._replace(stride=worths[digit.dim] * digit.divisor)
+        for run in step.parts.reduced
+        for digit in run.digits
+    ]
+    groups = [rank - at for rank, at in enumerate(weigh(mesh.shape, along))]
+    kept, back = sizes(step.after, step.shape), ranks_in(step.after.mesh, mesh)
+    kept = kept if back is None else [kept[rank] for rank in back]
+    totals = dict.fromkeys(groups, 0)
+    for group, size in zip(groups, kept):
+        totals[group] += size
+    return [totals[group] - size for group, size in zip(groups, kept)]
+
+
+def _passed_on(step: Step) -> list[int]:
+    """Every cell sends what it does not keep."""
+    _, kept = wanted_and_held(step.before, step.after, step.shape)
+    back = ranks_in(step.after.mesh, step.before.mesh)
+    kept = kept if back is None else [kept[rank] for rank in back]
+    return [size - stays for size, stays in zip(sizes(step.before, step.shape), kept)]
+
+
+def _counted(step: Step) -> Point:
+    sent = dict.fromkeys(step.devices, 0)
+    for transfer in step.transfers():
+        sent[transfer.sender] += transfer.box.size * step.itemsize
+    return tuple(sent.values())

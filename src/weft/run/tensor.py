@@ -1,0 +1,234 @@
+"""`Tensor`: an array on a mesh, one shard a cell, that computes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.errors import LayoutError, WeftError
+from weft.lang.arithmetic import Arithmetic
+from weft.lang.trace import Symbol, Tracer, dtype_name
+from weft.layout import DeviceMesh, DimSpec, ShardingSpec
+from weft.plan import plan_reshard
+from weft.run.arrays import Array, namespace, paste
+from weft.run.eager import Kind, kind_of, run_operator
+from weft.run.exchange import by_device, run_reshard
+from weft.run.ledger import Movement, active
+from weft.run.prepared import Shards
+from weft.values import Point, as_shape
+
+Dims = Iterable[DimSpec]
+
+
+class Tensor(Arithmetic):
+    """An array, whole or on the cells of a mesh; nothing changes it.
+
+    It keeps the arrays that it is given, of whatever library. Operators infer where the result
+    lies, move only what must move, and leave sums partial until something needs them.
+
+    >>> from weft import DeviceMesh, DimSpec
+    >>> mesh = DeviceMesh("test", (2,), ("x",))
+    >>> a = Tensor.ones((4, 8)).shard(mesh, [DimSpec(["x"]), DimSpec([])])
+    >>> b = a @ Tensor.ones((8, 3))
+    >>> print(b)
+    float32[4, 3] <@test, [{"x"}, {}]>
+    >>> b.numpy()[0]
+    array([8., 8., 8.], dtype=float32)
+    """
+
+    __slots__ = ("kind", "name", "shards")
+
+    kind: Kind
+    """What it is apart from its numbers."""
+    shards: Shards
+    """The arrays of all cells in rank order; one if it lies on no mesh."""
+    name: str
+    """What messages call it."""
+
+    def __init__(self, array: Array, name: str = "") -> None:
+        if isinstance(array, bool | int | float | complex | list | tuple):
+            array = np.asarray(array)
+        self.kind = kind_of(tuple(array.shape), None, array.dtype, namespace(array))
+        self.shards, self.name = [array], name
+
+    @classmethod
+    def of_shards(
+        cls, shards: Sequence[Array], spec: ShardingSpec, shape: Iterable[int], name: str = ""
+    ) -> Tensor:
+        """A tensor made of the shards of all cells, in rank order."""
+        whole, given = as_shape(shape, spec.ndim), list(shards)
+        if len(given) != spec.mesh.size:
+            raise LayoutError(f"{len(given)} shards are given for {spec.mesh.size} cells of {spec}")
+        for rank, (shard, box) in enumerate(zip(given, spec.regions(whole))):
+            if tuple(shard.shape) != box.shape:
+                raise LayoutError(
+                    f"cell {spec.mesh.coord(rank)} holds box {box} of {list(whole)}, and its shard "
+                    f"is {list(shard.shape)}, expected {list(box.shape)}"
+                )
+        kind = kind_of(whole, spec, given[0].dtype, namespace(given[0]))
+        return _made(kind, given, name)
+
+    @classmethod
+    def full(cls, shape: Iterable[int], value: Any, dtype: str = "float32") -> Tensor:
+        """A tensor with one number everywhere."""
+        return cls(np.full(as_shape(shape), value, dtype))
+
+    @classmethod
+    def ones(cls, shape: Iterable[int], dtype: str = "float32") -> Tensor:
+        """A tensor of ones."""
+        return cls.full(shape, 1, dtype)
+
+    @classmethod
+    def zeros(cls, shape: Iterable[int], dtype: str = "float32") -> Tensor:
+        """A tensor of zeros."""
+        return cls.full(shape, 0, dtype)
+
+    @property
+    def shape(self) -> Point:
+        """The sizes of its dimensions."""
+        return self.kind.shape
+
+    @property
+    def spec(self) -> ShardingSpec | None:
+        """How it lies on a mesh; None if it does not."""
+        return self.kind.spec
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of its elements."""
+        return dtype_name(self.kind.dtype)
+
+    def named(self, name: str) -> Tensor:
+        """The same tensor under a name, which messages use."""
+        return _made(self.kind, self.shards, name)
+
+    def with_sharding(self, mesh: DeviceMesh | ShardingSpec, dims: Dims | None = None) -> Tensor:
+        """The same values under another sharding: what a cell needs and does not hold moves."""
+        spec = _as_spec(mesh, dims)
+        _check_rank(self, spec)
+        if self.spec is None:
+            (array,) = self.shards
+            if spec.partial:
+                raise LayoutError(f"a whole array is not partial: {spec}")
+            shards = [array[box.slices()] for box in spec.regions(self.shape)]
+            return _made(_with(self.kind, spec), shards, self.name)
+        return _resharded(self, self.spec, spec)
+
+    shard = with_sharding
+
+    def trace(self, name: str = "input") -> Symbol:
+        """The beginning of a traced program, whose input this tensor is."""
+        return Tracer().capture(self, self.name or name)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The whole array, put together in this process; parts are combined."""
+        return np.asarray(self.whole())
+
+    def whole(self) -> Array:
+        """The whole array, in the library of the shards."""
+        if self.spec is None:
+            return self.shards[0]
+        tensor = self
+        if self.spec.partial:
+            tensor = self.with_sharding(ShardingSpec(self.spec.mesh, self.spec.dim_specs))
+        whole = self.kind.xp.empty(self.shape, dtype=self.kind.dtype)
+        for shard, box in zip(tensor.shards, self.spec.regions(self.shape)):
+            whole = paste(whole, box.slices(), shard)
+        return whole
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.asarray(self.numpy(), dtype=dtype)
+
+    def __weft_apply__(
+        self, name: str, operands: Sequence[Any], attributes: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        for operand in operands:
+            if type(operand) is not Tensor:
+                if isinstance(operand, Symbol):
+                    return operand.__weft_apply__(name, operands, attributes)
+                operands = [_as_tensor(self.kind, *pair) for pair in enumerate(operands)]
+                break
+        if None in attributes.values():
+            attributes = {key: value for key, value in attributes.items() if value is not None}
+        kinds = [operand.kind for operand in operands]
+        shards = [operand.shards for operand in operands]
+        names = [operand.name for operand in operands]
+        return tuple(
+            [_made(*made) for made in run_operator(name, attributes, kinds, shards, names)]
+        )
+
+    def __repr__(self) -> str:
+        return f"Tensor({self})"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.kind}" if self.name else str(self.kind)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+
+def _made(kind: Kind, shards: Shards, name: str = "") -> Tensor:
+    tensor = Tensor.__new__(Tensor)
+    tensor.kind, tensor.shards, tensor.name = kind, shards, name
+    return tensor
+
+
+def _with(kind: Kind, spec: ShardingSpec) -> Kind:
+    return kind_of(kind.shape, spec, kind.dtype, kind.xp)
+
+
+def _as_tensor(like: Kind, number: int, operand: Any) -> Tensor:
+    """An operand as a tensor: a number takes the dtype of the others."""
+    if isinstance(operand, Tensor):
+        return operand
+    if isinstance(operand, bool | int | float | complex):
+        return _number(type(operand).__name__, operand, like.dtype, like.xp)
+    if hasattr(operand, "shape") and hasattr(operand, "dtype"):
+        return Tensor(like.xp.asarray(operand))
+    raise WeftError(f"operand {number} is a {type(operand).__name__}, no tensor and no number")
+
+
+@lru_cache(maxsize=1024)
+def _number(kind: str, value: Any, dtype: Any, xp: Any) -> Tensor:
+    return Tensor(xp.asarray(value, dtype=dtype))
+
+
+def _as_spec(mesh: DeviceMesh | ShardingSpec, dims: Dims | None) -> ShardingSpec:
+    if isinstance(mesh, ShardingSpec):
+        return mesh
+    if dims is None:
+        raise LayoutError("a sharding needs a mesh and one DimSpec for each dimension, or a spec")
+    return ShardingSpec(mesh, dims)
+
+
+def _check_rank(tensor: Tensor, spec: ShardingSpec) -> None:
+    if spec.ndim != len(tensor.shape):
+        raise LayoutError(
+            f"{tensor} has rank {len(tensor.shape)} and the sharding rank {spec.ndim}: {spec}"
+        )
+
+
+def _resharded(tensor: Tensor, src: ShardingSpec, dst: ShardingSpec) -> Tensor:
+    plan = plan_reshard(src, dst, tensor.shape, tensor.kind.itemsize)
+    for ledger in active():
+        ledger.allow(sum(plan.received), "with_sharding", str(tensor))
+    held, counts = run_reshard(tensor.kind.xp, by_device(src.mesh, tensor.shards), plan)
+    for ledger in active():
+        for step, (sent, received) in zip(plan.steps, counts):
+            if step.kind not in ("slice", "mask"):
+                by = [tuple(c.get(d, 0) for d in step.devices) for c in (sent, received)]
+                ledger.movements.append(Movement("with_sharding", str(tensor), step.kind, *by))
+    shards = [held[device] for device in dst.mesh.device_ids or range(dst.mesh.size)]
+    return _made(_with(tensor.kind, dst), shards, tensor.name)

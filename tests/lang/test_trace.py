@@ -1,0 +1,164 @@
+"""Python functions over symbols become graphs."""
+
+import numpy as np
+import pytest
+
+from weft import DeviceMesh, DimSpec, Operator, ShardingSpec, WeftError, ops, propagate, trace
+from weft.lang import Library, Value
+from weft.lang.arithmetic import apply
+from weft.lang.operator import OPERATORS
+from weft.lang.serial import from_json, to_json
+
+MESH = DeviceMesh("m", (2, 4), ("dp", "tp"))
+
+
+def operators_of(graph):
+    return [application.operator for application in graph.applications]
+
+
+def test_values_are_named_by_parameters_and_operators():
+    graph = trace(lambda x, w: ops.tanh(x @ w) @ w.T, (8, 16), (16, 4))
+    assert [value.name for value in graph.inputs] == ["x", "w"]
+    assert list(graph.values) == ["x", "w", "matmul", "tanh", "transpose", "matmul_2"]
+    assert graph.values["matmul_2"].shape == (8, 16)
+    assert graph.outputs == ("matmul_2",)
+
+
+def test_inputs_are_shapes_values_or_arrays():
+    graph = trace(lambda a, b, c: (a, b, c), (2,), Value("mine", (3,), "int8"), np.ones((4, 5)))
+    assert [str(value) for value in graph.inputs] == [
+        "a: float32[2]",
+        "mine: int8[3]",
+        "c: float64[4, 5]",
+    ]
+
+
+def test_scalars_become_constants_of_the_dtype():
+    graph = trace(lambda x: 2 * x - 1.5, Value("x", (4,), "float64"))
+    constants = [a for a in graph.applications if a.operator == "constant"]
+    assert [dict(a.attributes)["value"] for a in constants] == [2, 1.5]
+    assert {graph.values[a.results[0]].dtype for a in constants} == {"float64"}
+
+
+def test_arrays_from_outside_become_inputs_once():
+    table = np.ones((4, 4), "float32")
+    graph = trace(lambda x: (x + table) @ table, (4, 4))
+    assert [value.name for value in graph.inputs] == ["x", "input"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        np.s_[1],
+        np.s_[-1],
+        np.s_[2:5],
+        np.s_[::2],
+        np.s_[::-1],
+        np.s_[5:1:-2],
+        np.s_[..., 1:3],
+        np.s_[:, None, 2],
+        np.s_[None],
+        np.s_[1:3, ..., ::3],
+        np.s_[3:3],
+        np.s_[...],
+    ],
+)
+def test_indexing_has_numpys_shapes(index):
+    graph = trace(lambda x: x[index], (6, 5, 7))
+    assert graph.values[graph.outputs[0]].shape == np.ones((6, 5, 7))[index].shape
+
+
+def test_operators_of_python():
+    def function(x, y):
+        return [x + y, x - y, x * y, x / y, x**y, -x, abs(x), x < y, x >= y, (x < y) & (x > y)]
+
+    graph = trace(function, (4,), (4,))
+    assert "compare" in operators_of(graph)
+    assert [graph.values[name].dtype for name in graph.outputs[-3:]] == ["bool"] * 3
+
+
+def test_reductions_and_reshapes():
+    def function(x):
+        return x.sum(), x.mean(-1), x.max((0, 1), keep=True), x.reshape(6, -1), x.transpose(1, 0, 2)
+
+    graph = trace(function, (2, 3, 4))
+    shapes = [graph.values[name].shape for name in graph.outputs]
+    assert shapes == [(), (2, 3), (1, 1, 4), (6, 4), (3, 2, 4)]
+
+
+def test_a_users_operator_is_a_function():
+    mine = Library(OPERATORS)
+    mine.add(Operator("outer", "m, n -> m n"))
+    with pytest.raises(AttributeError, match="there is no operator outer in weft"):
+        ops.outer  # it is not in the library that ships
+    graph = trace(lambda x, y: apply("outer", x, y), (3,), (4,), operators=mine)
+    assert graph.values["outer"].shape == (3, 4)
+
+
+def test_shardings_are_constraints():
+    def function(x, w):
+        h = (x @ w).with_sharding(MESH, [DimSpec(["dp"]), DimSpec(["tp"])])
+        return ops.exp(h).with_sharding(ShardingSpec(MESH, [DimSpec(["dp"]), DimSpec([])]))
+
+    graph = trace(function, (8, 16), (16, 32))
+    assert graph.meshes == ('@m = <["dp"=2, "tp"=4]>',)
+    assert operators_of(graph) == ["matmul", *["sharding_constraint", "exponential"] * 2][:4]
+    assert list(graph.shardings.values()) == ['<@m, [{"dp"}, {"tp"}]>', '<@m, [{"dp"}, {}]>']
+    assert str(propagate(graph).specs["w"]) == '<@m, [{?}, {"tp", ?}]>'
+
+
+def test_shardings_of_inputs_go_by_name():
+    spec = ShardingSpec(MESH, [DimSpec(["dp"]), DimSpec([])])
+    graph = trace(lambda x, w: x @ w, (8, 16), (16, 32), shardings={"x": spec})
+    assert str(propagate(graph).specs["matmul"]) == '<@m, [{"dp", ?}, {?}]>'
+    again = from_json(to_json(graph))
+    assert again == graph
+    text = trace(lambda x: -x, (8,), meshes=[MESH], shardings={"x": '<@m, [{"dp"}]>'})
+    assert text.meshes == (str(MESH),)
+
+
+def broken(function, message, *shapes):
+    with pytest.raises(WeftError, match=message):
+        trace(function, *(shapes or [(4, 5)]))
+
+
+def test_errors():
+    broken(lambda x: x if x else -x, "x has no numbers yet: a traced function cannot branch on")
+    broken(lambda x: 3, "a traced function returns tensors, got a int")
+    broken(lambda x: x @ "w", "matmul cannot be applied to a str")
+    broken(lambda x: x[9], "there is no element 9 in a dimension of size 4")
+    broken(lambda x: x[1, 2, 3], "an array of rank 2 cannot be indexed by")
+    broken(lambda x: x["a"], "an index is a number, a slice, ... or None, got 'a'")
+    broken(lambda x: x.sum(2), "there is no dimension 2 in an array of rank 2")
+    broken(lambda x: x.reshape(3, -1), r"\[4, 5\] cannot be reshaped to \[3, -1\]")
+    broken(lambda x: x.transpose(0, 0), r"\(0, 0\) is not an order of the 2 dimensions")
+    broken(lambda x: x + x.astype("int8"), "the operands are of float32 and int8")
+    broken(lambda x: ops.broadcast_to(x, (4,)), r"\[4, 5\] cannot be repeated to \[4\]")
+    broken(lambda x: ops.einsum("ij", x), "the equation 'ij' has no '->'")
+    broken(
+        lambda x, y: x + y,
+        "dimension 1 of operand 1 has size 6, and 'i1' has size 5",
+        (4, 5),
+        (4, 6),
+    )
+
+
+def test_two_programs_do_not_mix():
+    outer = []
+    trace(lambda x: outer.append(x) or x, (4,))
+    broken(lambda y: y + outer[0], "x belongs to another program than add does")
+
+
+def test_two_meshes_of_one_name():
+    other = DeviceMesh("m", (8,), ("x",))
+
+    def function(x):
+        first = x.with_sharding(MESH, [DimSpec(["dp"]), DimSpec([])])
+        return first.with_sharding(other, [DimSpec(["x"]), DimSpec([])])
+
+    broken(function, "two meshes are named m")
+
+
+def test_only_tensors_can_be_applied_to():
+    with pytest.raises(WeftError, match="exponential is applied to int, none of them a tensor"):
+        ops.exp(3)

@@ -8,9 +8,9 @@
 Tensors stand between commas, their dimensions between blanks. A dimension is a sum of index
 dimensions with integer coefficients, an offset and perhaps a window (`2*y+:3`); `(y+u)/2` has
 elements at every other place only, as a dilated array has. `[k]` is seen whole and cannot be cut,
-`[r<k]` is made of all of `k` and stands in its place, `1` is a single element. `+` before an operand
-says that it is added once, outside the reduction. What no result names is reduced, by the monoid
-that is said; `custom` is none, and cannot be cut.
+`[r<k]` is made of all of `k` and stands in its place, `1` is a single element. `+` before an
+operand says that it is added once, outside the reduction. What no result names is reduced, by the
+monoid that is said; `custom` is none, and cannot be cut.
 """
 
 from __future__ import annotations

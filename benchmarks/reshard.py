@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from benchmarks import reshard_execution
 from benchmarks.reshard_peers import Pair, peers
 from benchmarks.row import Row, time_each
 from weft import DeviceMesh, DimSpec, ShardingSpec, plan_reshard
@@ -55,6 +56,7 @@ def run(seconds: float) -> Iterator[Row]:
                 yield cached_time(name, asked, shape, peer, theirs, seconds)
     for peer, each in found.items():
         yield from extremes(peer, each)
+    yield from reshard_execution.run(seconds)
 
 
 def all_pairs(shape: tuple[int, ...], rank: int) -> list[Pair]:

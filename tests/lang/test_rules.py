@@ -93,12 +93,11 @@ def rule_of_shardy(case: Case, results: tuple[tuple[int, ...], ...]) -> Rule:
     }
     for word, kind in WORDS.items():
         kinds |= dict.fromkeys(found.get(word, ()), kind)
-    shapes = [*case.shapes, *results]
     for number, tensor in enumerate(tensors):
         for dim, names in enumerate(tensor):
             if names[0] in found.get("blocked_propagation", ()):
                 own = f"{names[0]}@{number}.{dim}"
-                tensor[dim], sizes[own], kinds[own] = [own], shapes[number][dim], "whole"
+                tensor[dim], sizes[own], kinds[own] = [own], sizes[names[0]], "whole"
     return Rule(tensors, sizes, kinds)
 
 

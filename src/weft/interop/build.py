@@ -19,6 +19,7 @@ from weft.lang import (
     Signature,
     Value,
 )
+from weft.lang.kernels.pointwise import WHOLE
 from weft.text.shardy import read_mesh, read_sharding, write_symbol
 from weft.values import FrozenMap, Point
 
@@ -241,7 +242,7 @@ class Builder:
             name = OPAQUE + name
             attributes = FrozenMap({**attributes, "result_shapes": shapes}.items())
             if name not in self.library:
-                self.library.add(Operator(name, _sign_opaque))
+                self.library.add(Operator(name, _sign_opaque, WHOLE.get(operation.name)))
         made = tuple(value.name for value in results)
         block.applications.append(Application(name, tuple(operands), made, attributes, regions))
         block.dtypes.update((value.name, value.dtype) for value in results)

@@ -50,6 +50,9 @@ _SHAPED = frozenset(
 )
 """The operations whose result's shape does not follow from operands and other attributes."""
 
+_TYPED = frozenset(["constant", "convert", "iota"])
+"""Those whose result's dtype does not follow from their operands."""
+
 _ALL_SHAPED = frozenset(["custom_call", "manual_computation"])
 """Those with several results of which that is true."""
 
@@ -71,6 +74,8 @@ def completed(
     said = _spelled(attributes)
     if name in _SHAPED:
         said["result_shape"] = results[0].shape if results else ()
+    if name in _TYPED:
+        said["dtype"] = results[0].dtype
     if name in _ALL_SHAPED:
         said["result_shapes"] = tuple(value.shape for value in results)
     if said.get("call_target_name") == "X64Combine" and _feeds_a_generator(op):

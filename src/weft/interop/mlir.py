@@ -10,7 +10,7 @@ from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir import ir
 
 from weft.errors import WeftError
-from weft.interop.attributes import Decoder, mesh_text
+from weft.interop.attributes import Decoder, elements, mesh_text
 from weft.interop.completion import completed
 from weft.interop.records import Function, Module, Operation, Region
 from weft.lang import Value
@@ -119,6 +119,9 @@ class _Reader:
             for key in op.attributes
             if (name, key) != ("constant", "value")
         }
+        if name == "constant":
+            value = elements(op)
+            attributes |= {} if value is None else {"value": value}
         callee = attributes.get({"call": "callee", "composite": "decomposition"}.get(name, ""), "")
         shapes = tuple(self.decoder.type(value.type)[0] for value in op.operands)
         named = name if dialect in _PREFIXES else op.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 
 from benchmarks.row import Row, time_each
@@ -30,6 +31,17 @@ def run(seconds: float) -> Iterator[Row]:
     yield Row.against("propagation/train-step", mine * 1e3, peer, theirs * 1e3, "ms", n)
     (reading,), n = time_each(lambda: read(text), seconds=seconds)
     yield Row("propagation/read-stablehlo", reading * 1e3, "ms", n)
+    yield Row("propagation/train-step-memory", peak(lambda: propagate(read(text))) / 1e6, "MB", 1)
+
+
+def peak(call: Callable[[], object]) -> int:
+    """The most bytes that Python objects take during a call: the graph, and what is found of it."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def shardy_pipeline(text: str) -> Callable[[], object]:

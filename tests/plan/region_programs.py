@@ -90,9 +90,9 @@ class Writer:
             found = found._replace(
                 axes=tuple(kept(pieces, free) for pieces in found.axes),
                 replicated=kept(found.replicated, free),
+                unreduced=kept(found.unreduced, free),
             )
         text = sharding_text(found, sizes, self.levels(found)).replace("@m", f"@{mesh}")
-        text = self.unreduced(text, found, sizes, free)
         return text.replace('"a0"', '"b0"') if mesh == "other" else text
 
     def levels(self, found):
@@ -100,14 +100,6 @@ class Writer:
             self.rng.choice([0, 0, 1, 2]) if self.priorities and (axes or opened) else 0
             for axes, opened in zip(found.axes, found.is_open)
         ]
-
-    def unreduced(self, text, found, sizes, free):
-        """The sharding, now and then with an axis that it does not use left unreduced."""
-        used = {p[0] for p in (*found.replicated, *(p for axes in found.axes for p in axes))}
-        left = [a for a in range(len(sizes)) if a not in used and (free is None or a in free)]
-        if not left or self.rng.random() > 0.1:
-            return text
-        return f'{text[:-1]}, unreduced={{"a{self.rng.choice(left)}"}}>'
 
     def on(self, shape, chance, free=None):
         if self.rng.random() >= chance:
@@ -472,8 +464,10 @@ class Writer:
         found = found._replace(
             axes=tuple(m + kept(p, free) for m, p in zip(manual, found.axes)),
             replicated=kept(found.replicated, free),
+            unreduced=kept(found.unreduced, free),
         )
-        return sharding_text(found, self.mesh, self.levels(found))
+        free_axes = found._replace(axes=tuple(kept(pieces, free) for pieces in found.axes))
+        return sharding_text(found, self.mesh, self.levels(free_axes))
 
 
 KINDS = ("need_replication", "permutation", "blocked_propagation")

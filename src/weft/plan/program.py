@@ -88,7 +88,8 @@ class _Flattener:
         self.graph = graph
         self.shapes = {name: value.shape for name, value in graph.all_values.items()}
         self.depth = 0
-        self.several = len(meshes.all) > 1
+        self.beside = _beside(graph) if len(meshes.all) > 1 else {}
+        """For a value those that are made with it, where several meshes are."""
         self.seeds = Seeds(graph, meshes)
         self.names: list[str] = []
         self.numbers: dict[str, int] = {}
@@ -103,8 +104,19 @@ class _Flattener:
         self.groups = sharding_groups(graph)
         for group in self.groups:
             conflict = align(group, self.seeds)
-            if conflict is not None:
+            if conflict is None:
+                self._open_beside(group)
+            else:
                 self._conflict(group, conflict)
+
+    def _open_beside(self, group: list[str]) -> None:
+        """What is made with a value that has a sharding lies open on the same mesh."""
+        known = [(name, self.seeds.found[name]) for name in group if name in self.seeds.found]
+        for name, seed in known:
+            for other in self.beside.get(name, ()):
+                rank = len(self.shapes[other])
+                free = TensorSharding.free(rank)._replace(mesh=seed.sharding.mesh)
+                self.seeds.found.setdefault(other, Seed(free, (0,) * rank))
 
     def _conflict(self, group: list[str], seed: Seed) -> None:
         free = TensorSharding.free(len(seed.levels))._replace(mesh=seed.sharding.mesh)
@@ -129,7 +141,7 @@ class _Flattener:
             notified,
             [self._group(group, notified) for group in self.groups],
             [self.seeds.found.get(name) for name in self.names],
-            dict(self._siblings()) if self.several else {},
+            dict(self._siblings()),
         )
 
     # Laying out: numbers, drafts and uses, in the order of the program.
@@ -288,11 +300,9 @@ class _Flattener:
         return found if name in self.turned else found[::-1]
 
     def _siblings(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        for application, *_ in self.applied:
-            if len(application.results) > 1 and not edges(application):
-                ranks = [(self.numbers[n], len(self.shapes[n])) for n in application.results]
-                for number, _ in ranks:
-                    yield number, [other for other in ranks if other[0] != number]
+        for name, others in self.beside.items():
+            ranks = [(self.numbers[other], len(self.shapes[other])) for other in others]
+            yield self.numbers[name], ranks
 
     def _group(self, names: Sequence[str], notified: Sequence[Sequence[int]]) -> Group:
         """A group by number; the argument of a loop follows, for its own users, and never leads."""
@@ -303,6 +313,16 @@ class _Flattener:
         )
         leaders = (self.numbers[name] for name in names if name not in inner)
         return Group(tuple(members), frozenset(leaders))
+
+
+def _beside(graph: Graph) -> dict[str, list[str]]:
+    """For a value those that its application makes as well; what leaves by an edge stands alone."""
+    return {
+        name: [other for other in application.results if other != name]
+        for application, _ in graph.walk()
+        if len(application.results) > 1 and not edges(application)
+        for name in application.results
+    }
 
 
 def _rule(application: Application, signature: Signature) -> FactorRule:

@@ -13,7 +13,8 @@ from weft.layout import ShardingSpec
 from weft.plan.infer import choose
 from weft.run.arrays import Array
 from weft.run.blocks import run_block
-from weft.run.prepared import Prepared, Shards, prepare
+from weft.run.cells import Shards
+from weft.run.prepared import Prepared, deliver_all, prepare
 from weft.values import FrozenMap, Point
 
 
@@ -120,4 +121,4 @@ def _prepare(name: str, attributes: Attributes, operands: Sequence[Operand]) -> 
         f"operand {number}, {operand.name}, {list(operand.shape)} {operand.spec or ''}".rstrip()
         for number, operand in enumerate(operands)
     ]
-    return prepare(operator, frozen, placed, specs, itemsizes, names)
+    return prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), names)

@@ -53,7 +53,7 @@ clean:
 	touch $@
 
 .venv/.demo: .venv/.made pyproject.toml
-	$(PIP) install -e .
+	$(PIP) install -e '.[run]'
 	touch $@
 
 .venv/.test: .venv/.made pyproject.toml

@@ -6,12 +6,14 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import layout, propagation
+from benchmarks import eager, layout, propagation, reshard
 from benchmarks.row import Row
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
+    "eager": eager.run,
     "layout": layout.run,
     "propagation": propagation.run,
+    "reshard": reshard.run,
 }
 """Each takes the seconds it may spend on one row."""
 

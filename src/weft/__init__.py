@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.layout import SubAxis as SubAxis
     from weft.plan import Machine as Machine
     from weft.plan import Plan as Plan
+    from weft.plan import estimate as estimate
     from weft.plan import plan_reshard as plan_reshard
     from weft.plan import propagate as propagate
     from weft.run import Tensor as Tensor
@@ -63,6 +64,7 @@ _HOMES = {
     "ZRange": "weft.space",
     "communication": "weft.run",
     "cover": "weft.space",
+    "estimate": "weft.plan",
     "ops": "weft.lang",
     "plan_reshard": "weft.plan",
     "propagate": "weft.plan",

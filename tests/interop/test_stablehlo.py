@@ -301,7 +301,53 @@ def test_what_the_text_leaves_out_is_filled_in():
     assert (said["window_strides"], said["padding"]) == ((1,), (0, 0))
     assert (said["lhs_dilation"], said["rhs_dilation"]) == ((1,), (1,))
     solves = attributes_of(graph, "triangular_solve")
-    assert [said["transpose_a"] for said in solves] == [True, False]
+    assert [said["transpose_a"] for said in solves] == ["ADJOINT", "NO_TRANSPOSE"]
+
+
+def test_orders_are_recognised():
+    """Those of JAX, which makes one zero of two and one NaN of many; and what is no order."""
+    x = jax.ShapeDtypeStruct((8, 4), jnp.float32)
+
+    def order_of(function, name="sort"):
+        (said,) = attributes_of(stablehlo.read(jax.jit(function).lower(x).as_text()), name)
+        return said["comparison_direction"]
+
+    def pooled(x):
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (2, 2), (2, 2), "VALID").sum()
+
+    assert order_of(jnp.sort) == "LT"
+    assert order_of(lambda x: jax.lax.sort((x.astype(int), x), num_keys=1)) == "LT"
+    assert order_of(lambda x: jax.lax.sort((x, x + 1), num_keys=2)) == "custom"
+    assert order_of(jax.grad(pooled), "select_and_scatter") == "GE"
+
+
+@pytest.mark.parametrize(
+    ("compared", "order"),
+    [
+        ("compare GT, %a, %b, FLOAT", "GT"),
+        ("compare GT, %b, %a, FLOAT", "LT"),
+        ("compare LE, %b, %a, FLOAT", "GE"),
+        ("compare LT, %a, %a, FLOAT", "custom"),
+        ("compare LT, %n, %b, FLOAT", "custom"),
+        ("compare LT, %s, %b, FLOAT", "custom"),
+    ],
+)
+def test_orders_of_all_kinds(compared, order):
+    text = module(
+        f"""
+        %0 = "stablehlo.sort"(%arg0) <{{dimension = 0 : i64}}> ({{
+          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+            %n = stablehlo.negate %a : tensor<f32>
+            %f = stablehlo.compare LT, %a, %b, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            %s = stablehlo.select %f, %b, %a : tensor<i1>, tensor<f32>
+            %c = stablehlo.{compared} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            stablehlo.return %c : tensor<i1>
+        }}) : (tensor<8xf32>) -> tensor<8xf32>
+        return %0 : tensor<8xf32>""",
+        "(%arg0: tensor<8xf32>) -> tensor<8xf32>",
+    )
+    (said,) = attributes_of(stablehlo.read(text), "sort")
+    assert said["comparison_direction"] == order
 
 
 def test_composites_are_inlined_and_results_keep_their_own_names():
@@ -324,6 +370,36 @@ def test_large_constants_are_not_read():
     (constant,) = attributes_of(graph, "constant")
     assert constant["result_shape"] == (1_000_000,)
     assert "value" not in constant
+
+
+@pytest.mark.parametrize(
+    ("element", "body", "said"),
+    [
+        ("f32", ["add %a, %c", "add %b, %d"], {"monoid": "sum"}),
+        ("f32", ["maximum %c, %a", "maximum %b, %d"], {"monoid": "max"}),
+        ("i1", ["and %a, %c", "and %b, %d"], {"monoid": "and"}),
+        ("i32", ["and %a, %c", "and %b, %d"], {"monoid": "and", "region": "bitwise"}),
+        ("f32", ["add %a, %c", "maximum %b, %d"], {"monoid": "sum", "region": "custom"}),
+        ("f32", ["add %a, %b", "add %c, %d"], {"monoid": "sum", "region": "custom"}),
+        ("f32", ["subtract %a, %c", "subtract %b, %d"], {"monoid": "sum", "region": "custom"}),
+    ],
+)
+def test_regions_are_monoids_if_they_treat_all_arrays_alike(element, body, said):
+    one, many, few = f"tensor<{element}>", f"tensor<8x4x{element}>", f"tensor<8x{element}>"
+    lines = "\n".join(f"%{name} = stablehlo.{line} : {one}" for name, line in zip("xy", body))
+    graph = stablehlo.read(f"""
+        func.func @main(%p: {many}, %q: {many}, %i: {one}) -> ({few}, {few}) {{
+            %r, %s = "stablehlo.reduce"(%p, %q, %i, %i) ({{
+            ^bb0(%a: {one}, %b: {one}, %c: {one}, %d: {one}):
+                {lines}
+                stablehlo.return %x, %y : {one}, {one}
+            }}) {{dimensions = array<i64: 1>}} : ({many}, {many}, {one}, {one}) -> ({few}, {few})
+            return %r, %s : {few}, {few}
+        }}""")
+    (attributes,) = attributes_of(graph, "reduce")
+    assert {key: attributes[key] for key in ("monoid", "region") if key in attributes} == said
+    monoid = "custom" if said.get("region") == "custom" else said["monoid"]
+    assert dict(graph.signatures[-1].notation.reduced) == {"i1": monoid}
 
 
 def test_what_regions_use_from_outside_is_an_operand():

@@ -3,11 +3,11 @@
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from weft import ParseError, WeftError, ZRange, cover
-from weft.lang import Notation, Row, Signature
+from weft.lang import Notation, Row, Signature, factor_rule
 
 LINES = [
     "b m k, b k n -> b m n  sum: k",
@@ -15,6 +15,7 @@ LINES = [
     "b c 2*y+u-1 x+2*v, f c u v -> b f y x  sum: c u v",
     "m [k] -> m [k]",
     "2*y+:3 -> y",
+    "(2*y+u-1)/3, y+:1, [u] -> y  custom: u",
     ", i -> i",
     "i 1 -> i 1",
     "m k ->   sum: k  max: m",
@@ -62,6 +63,9 @@ def test_what_a_line_says():
         ("[i -> i", "column 4: expected ']', found '-'"),
         ("i+:w -> i", "column 4: 'w' is not a number that was given"),
         ("i+ -> i", "column 4: expected a name, found '-'"),
+        ("i+:0 -> i", "column 4: 0 is less than 1"),
+        ("(i+1)/0 -> i", "column 7: 0 is less than 1"),
+        ("(i+1) -> i", "column 7: expected '/', found '-'"),
     ],
 )
 def test_refusals_point_at_the_column(line, message):
@@ -70,13 +74,36 @@ def test_refusals_point_at_the_column(line, message):
     assert str(caught.value) == message
 
 
-@given(st.text("ijk[]+-*:,>123 sumax", max_size=24))
+@given(st.text("ijk[]()/+-*:,>123 sumax", max_size=24))
 def test_no_text_crashes_the_reader(text):
     try:
         notation = Notation.parse(text)
     except WeftError:
         return
     assert Notation.parse(str(notation)) == notation
+
+
+def test_what_no_monoid_reduces_cannot_be_cut():
+    line = Signature.of("m k -> m  custom: k", [(8, 4)])
+    assert (line.reduced, line.notation.whole) == ((), {"k"})
+    assert factor_rule(line).kinds == ("parallel", "reduced"), "as propagation sees it"
+
+
+@given(st.data())
+def test_boxes_of_a_dilated_array_hold_all_that_is_read(data):
+    """Places that hold an element are those that the divisor divides."""
+    y, u, window, by = (data.draw(st.integers(1, 5)) for _ in range(4))
+    a, b, offset = (data.draw(st.integers(-4, 4)) for _ in range(3))
+    assume(a and b)
+    row = Row((("y", a), ("u", b)), offset, window, divisor=by)
+    line = Signature.of(f"{row} -> y u", [(9,)], {"y": y, "u": u})
+    assert line.notation.operands[0][0] == row
+    box = ZRange((0, 0), (y, u)) & ZRange((data.draw(st.integers(0, 4)), 0), (5, 5))
+    for point in box:
+        place = a * point[0] + b * point[1] + offset
+        read = [p // by for p in range(place, place + window) if p % by == 0]
+        image = line.operands[0].image(box)
+        assert all((element,) in image for element in read)
 
 
 @st.composite

@@ -1,7 +1,10 @@
 """Shardings: the laws that every later part of Weft relies on."""
 
 import dataclasses
+import os
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from math import prod
 
@@ -393,3 +396,33 @@ def test_a_mapping_in_a_spec_cannot_change():
     assert spec.partial["y"] == "sum"
     with pytest.raises(TypeError):
         spec.partial["y"] = "max"
+
+
+@given(specs())
+def test_the_parts_are_the_partial_axes_in_mesh_order(spec):
+    found = {spec.mesh.axis(digit): monoid for digit, monoid in spec.parts}
+    assert found == dict(spec.partial)
+    places = [(digit.dim, -digit.divisor) for digit, _ in spec.parts]
+    assert places == sorted(places)
+
+
+@given(specs())
+def test_equal_shardings_have_equal_hashes(spec):
+    again = ShardingSpec.parse(str(spec), DeviceMesh.parse(str(spec.mesh)))
+    assert again == spec
+    assert again is not spec
+    assert hash(again) == hash(spec)
+
+
+def test_a_pickled_sharding_is_found_by_its_hash_in_another_process():
+    spec = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y"])], partial={"x": "max"})
+    code = f"""
+import pickle
+from weft import DeviceMesh, DimSpec, ShardingSpec
+there = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y"])], partial={{"x": "max"}})
+came = pickle.loads({pickle.dumps(spec)!r})
+assert came == there and hash(came) == hash(there) and came.parts == there.parts
+"""
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)

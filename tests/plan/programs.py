@@ -4,6 +4,7 @@ import random
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from math import prod
 
 from jax.interpreters import mlir
@@ -20,6 +21,7 @@ PASSES = {
     "op_priority": "sdy-op-priority-propagate",
     "user_priority": "sdy-user-priority-propagate",
 }
+RUNS = count(1)
 LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 WORDS = {"reduced": "reduction", "whole": "need_replication", "permuted": "permutation"}
 
@@ -41,9 +43,7 @@ class Program:
 def random_program(seed: int, nodes: int, priorities: bool) -> Program:
     """A program in which every value is used or returned; dead code is not propagated."""
     rng = random.Random(seed)
-    program = Program(
-        [rng.choice([2, 2, 3, 4, 4, 8]) for _ in range(rng.randint(1, 3))], rng.randint(1, 3)
-    )
+    program = Program(random_mesh(rng), rng.randint(1, 3))
     for _ in range(program.inputs):
         rank = rng.randint(0, 3)
         program.shapes.append(tuple(rng.choice([2, 4, 6, 8, 12, 16]) for _ in range(rank)))
@@ -66,6 +66,11 @@ def random_program(seed: int, nodes: int, priorities: bool) -> Program:
         wanted = random_sharding(rng, rank, program.mesh) if rng.random() < 0.3 else None
         program.output_shardings.append(wanted)
     return program
+
+
+def random_mesh(rng):
+    """The sizes of one to three axes; some have parts that do not nest, some have one cell."""
+    return [rng.choice([1, 2, 2, 3, 4, 6, 8, 12]) for _ in range(rng.randint(1, 3))]
 
 
 def add_node(rng: random.Random, program: Program) -> None:
@@ -127,7 +132,7 @@ def random_mapping(rng, shape, sizes):
 
 
 def random_sharding(rng, rank, mesh):
-    """Some axes, whole or in parts, on some dimensions, some replicated, the rest unsaid."""
+    """Some axes, whole or in parts, cut dimensions, some are replicated or unreduced, or unsaid."""
     pieces = []
     for axis, size in enumerate(mesh):
         before = 1
@@ -138,18 +143,27 @@ def random_sharding(rng, rank, mesh):
         if before == 1:
             pieces.append((axis, 1, size))
     rng.shuffle(pieces)
-    axes, replicated = [[] for _ in range(rank)], []
+    axes, replicated, unreduced = [[] for _ in range(rank)], [], []
     for piece in pieces:
         chance = rng.random()
         if chance < 0.55 and rank:
             append(axes[rng.randrange(rank)], piece)
         elif chance < 0.65:
             replicated.append(piece)
-    kept: list[tuple[int, int, int]] = []
-    for piece in sorted(replicated):
-        append(kept, piece)
+        elif chance < 0.7:
+            unreduced.append(piece)
     opened = tuple(rng.random() < 0.6 for _ in range(rank))
-    return TensorSharding(tuple(map(tuple, axes)), opened, tuple(kept))
+    return TensorSharding(
+        tuple(map(tuple, axes)), opened, in_order(replicated), in_order(unreduced)
+    )
+
+
+def in_order(pieces):
+    """Pieces as Shardy lists them where their order says nothing."""
+    joined: list[tuple[int, int, int]] = []
+    for piece in sorted(pieces):
+        append(joined, piece)
+    return tuple(joined)
 
 
 def sharding_text(sharding, mesh, priorities=None):
@@ -164,8 +178,15 @@ def sharding_text(sharding, mesh, priorities=None):
         "{" + ", ".join([*map(piece, axes), *("?" * opened)]) + "}" + f"p{level}" * bool(level)
         for axes, opened, level in zip(sharding.axes, sharding.is_open, levels)
     ]
-    kept = f", replicated={{{', '.join(map(piece, sharding.replicated))}}}"
-    return f"<@m, [{', '.join(dims)}]{kept * bool(sharding.replicated)}>"
+    kept = "".join(
+        f", {word}={{{', '.join(map(piece, pieces))}}}"
+        for word, pieces in (
+            ("replicated", sharding.replicated),
+            ("unreduced", sharding.unreduced),
+        )
+        if pieces
+    )
+    return f"<@m, [{', '.join(dims)}]{kept}>"
 
 
 def program_text(program):
@@ -232,6 +253,8 @@ def context() -> ir.Context:
 
 def run_pass(text: str, name: str) -> str:
     """The module after one of Shardy's passes."""
+    if next(RUNS) % 2000 == 0:  # a context keeps every attribute that it has seen
+        context.cache_clear()
     with context():
         module = ir.Module.parse(text)
         passmanager.PassManager.parse(f"builtin.module({name})").run(module.operation)

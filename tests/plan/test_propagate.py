@@ -48,6 +48,21 @@ def test_megatron_from_two_annotations():
     assert str(found.output_specs[0]) == '<@m, [{"dp", ?}, {?}]>'
 
 
+def test_what_no_monoid_reduces_is_not_left_partial():
+    operators = Library({"fold": Operator("fold", "m k -> m  custom: k")})
+    graph = Graph(
+        inputs=[Value("x", (8, 16))],
+        applications=[Application("fold", ("x",), ("y",))],
+        outputs=["y"],
+        meshes=['@m = <["dp"=2, "tp"=4]>'],
+        shardings={"x": '<@m, [{"dp"}, {"tp"}]>'},
+        operators=operators,
+    )
+    found = propagate(graph)
+    assert str(found.specs["y"]) == '<@m, [{"dp", ?}]>'
+    assert not found.partials
+
+
 def test_reasons_lead_back_to_what_was_written():
     found = propagate(mlp(x='<@m, [{"dp"}, {}]>', w1='<@m, [{}, {"tp"}]>'))
     assert found.explain("w2", 0) == [

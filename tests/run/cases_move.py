@@ -68,6 +68,7 @@ def pad(rng):
     inner = rng.integers(0, 3, len(shape)) * (rng.random() < 0.5)
     if rng.random() < 0.3:
         low = np.where(np.asarray(shape) > 2, -1, low)
+        high = np.where((np.asarray(shape) > 3) & (rng.random() < 0.5), -2, high)
     attributes = {
         "edge_padding_low": tuple(map(int, low)),
         "edge_padding_high": tuple(map(int, high)),
@@ -87,20 +88,24 @@ def concatenate(rng):
     return [numbers(rng, s, "int64") for s in shapes], {"dimension": dim}
 
 
+def places(rng, shape):
+    """Where a slice begins, outside at times."""
+    dtype = str(rng.choice(["int64", "int32", "uint8", "uint64"]))
+    return [np.asarray(n, dtype) for n in rng.integers(-2 * (dtype[0] == "i"), 8, len(shape))]
+
+
 @case("dynamic_slice")
 def dynamic_slice(rng):
     shape = shape_of(rng)
     sizes = tuple(n if rng.random() < 0.5 else int(rng.integers(1, n + 1)) for n in shape)
-    starts = [np.asarray(int(n)) for n in rng.integers(-2, 8, len(shape))]
-    return [numbers(rng, shape, "int64"), *starts], {"slice_sizes": sizes}
+    return [numbers(rng, shape, "int64"), *places(rng, shape)], {"slice_sizes": sizes}
 
 
 @case("dynamic_update_slice")
 def dynamic_update_slice(rng):
     shape = shape_of(rng)
     small = tuple(n if rng.random() < 0.5 else int(rng.integers(1, n + 1)) for n in shape)
-    starts = [np.asarray(int(n)) for n in rng.integers(-2, 8, len(shape))]
-    return [numbers(rng, shape, "int64"), numbers(rng, small, "int64"), *starts], {}
+    return [numbers(rng, shape, "int64"), numbers(rng, small, "int64"), *places(rng, shape)], {}
 
 
 @case("iota")

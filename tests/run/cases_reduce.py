@@ -13,8 +13,10 @@ def reduce(rng):
     shape, monoid = shape_of(rng), str(rng.choice(["sum", "prod", "max", "min", "and", "or"]))
     dtype = "int64" if monoid not in ("and", "or") or rng.random() < 0.5 else "bool"
     dims = some_dims(rng, len(shape))
-    operands = [numbers(rng, shape, dtype), np.asarray(numbers(rng, (), dtype))]
-    return operands, {"dimensions": dims, "monoid": monoid}
+    count = int(rng.choice([1, 1, 1, 2]))
+    inputs = [numbers(rng, shape, dtype) for _ in range(count)]
+    starts = [np.asarray(numbers(rng, (), dtype)) for _ in range(count)]
+    return [*inputs, *starts], {"dimensions": dims, "monoid": monoid}
 
 
 def along(rng, dtype):

@@ -6,6 +6,7 @@ import array_api_strict
 import numpy as np
 import pytest
 from tests.run import (  # noqa: F401
+    cases_blocks,
     cases_contract,
     cases_index,
     cases_linalg,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxlib.mlir import ir
+
+from weft.interop.comparator import comparison
 from weft.lang import Value
 from weft.values import FrozenMap, Point
 
@@ -16,6 +19,7 @@ _MONOIDS = {
     "stablehlo.and": "and",
     "stablehlo.or": "or",
 }
+_BITS = ("and", "or")
 _REDUCING = frozenset(
     ["reduce", "reduce_window", "all_reduce", "reduce_scatter", "scatter", "select_and_scatter"]
 )
@@ -73,10 +77,13 @@ def completed(
             said = _window(len(said["input_spatial_dimensions"]), "lhs", "rhs", "dilation") | said
         case "reduce_window":
             said = _window(len(shapes[0]), "base", "window", "dilations") | said
+        case "rng_bit_generator":
+            said["result_shape"] = results[1].shape  # of the bits; the other is the state
         case "sort":
             said["dimension"] = said.get("dimension", -1) % max(1, len(shapes[0]))
-        case "triangular_solve":
-            said["transpose_a"] = said["transpose_a"] not in ("NO_TRANSPOSE", False)
+            said["comparison_direction"] = comparison(op.regions[0].blocks[0])
+        case "select_and_scatter":
+            said["comparison_direction"] = comparison(op.regions[0].blocks[0])
     return FrozenMap(said.items())
 
 
@@ -92,16 +99,28 @@ def _window(ndim: int, inner: str, outer: str, noun: str) -> dict[str, Point]:
 
 
 def _combination(block: Any) -> dict[str, str]:
-    """The monoid that a region is: one operation on its two arguments.
+    """The monoid that a region is: for each array the same operation on its two arguments.
 
-    A region that gives its last argument back replaces; any other is custom.
+    A region that gives its last arguments back replaces; one that is a monoid on bits says so; any
+    other is custom.
     """
-    *body, last = (inner.operation for inner in block.operations)
+    last = block.operations[len(block.operations) - 1]
     arguments, returned = list(block.arguments), list(last.operands)
-    if not body and returned == arguments[1:]:
+    half = len(arguments) // 2
+    if returned == arguments[half:]:
         return {"region": "replace"}
-    if len(body) == 1 and len(arguments) == 2 and body[0].name in _MONOIDS:
-        operands = list(body[0].operands)
-        if operands in (arguments, arguments[::-1]) and returned == list(body[0].results):
-            return {"monoid": _MONOIDS[body[0].name]}
-    return {"monoid": "sum", "region": "custom"}
+    pairs = zip(returned, arguments[:half], arguments[half:])
+    names = {_operation_on(value, [one, two]) for value, one, two in pairs}
+    if len(names) != 1 or not names <= _MONOIDS.keys():
+        return {"monoid": "sum", "region": "custom"}
+    monoid = _MONOIDS[names.pop()]
+    logical = str(arguments[0].type.element_type) == "i1"
+    return {"monoid": monoid} | ({"region": "bitwise"} if monoid in _BITS and not logical else {})
+
+
+def _operation_on(value: Any, arguments: list[Any]) -> str:
+    """The name of the operation that makes a value of these arguments and nothing else."""
+    made = None if isinstance(value, ir.BlockArgument) else value.owner
+    if made is None or list(made.operands) not in (arguments, arguments[::-1]):
+        return ""
+    return str(made.name)

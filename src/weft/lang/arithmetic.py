@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
 from types import EllipsisType
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 from weft.errors import WeftError
 from weft.values import Point, as_point
@@ -15,27 +15,13 @@ Dims: TypeAlias = int | Sequence[int] | None
 Index: TypeAlias = int | slice | EllipsisType | None
 
 
-@runtime_checkable
-class Applies(Protocol):
-    """Whatever operators can be applied to: symbols of a traced program, sharded tensors."""
-
-    @property
-    def shape(self) -> Point:
-        """The sizes of its dimensions."""
-        ...
-
-    def __weft_apply__(
-        self, name: str, operands: Sequence[Any], attributes: dict[str, Any]
-    ) -> tuple[Any, ...]:
-        """Apply an operator to operands, of which this is one."""
-        ...
-
-
 def apply_all(name: str, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
     """Apply an operator of the library; all its results."""
     for operand in operands:
-        if isinstance(operand, Applies):
-            return operand.__weft_apply__(name, operands, attributes)
+        applies = getattr(operand, "__weft_apply__", None)
+        if applies is not None:
+            found: tuple[Any, ...] = applies(name, operands, attributes)
+            return found
     kinds = ", ".join(type(operand).__name__ for operand in operands) or "nothing"
     raise WeftError(
         f"{name} is applied to {kinds}, none of them a tensor of Weft",
@@ -45,8 +31,7 @@ def apply_all(name: str, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
 
 def apply(name: str, *operands: Any, **attributes: Any) -> Any:
     """Apply an operator that makes one result."""
-    (result,) = apply_all(name, *operands, **attributes)
-    return result
+    return apply_all(name, *operands, **attributes)[0]
 
 
 def as_dims(dims: Dims, rank: int) -> Point:

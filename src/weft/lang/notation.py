@@ -6,9 +6,10 @@
     m [k] -> m [k]
 
 Tensors stand between commas, their dimensions between blanks. A dimension is a sum of index
-dimensions with integer coefficients, an offset and perhaps a window (`2*y+:3`); `[k]` is seen whole
-and cannot be cut, `1` is a single element. `+` before an operand says that it is added once,
-outside the reduction. What no result names is reduced, by the monoid that is said.
+dimensions with integer coefficients, an offset and perhaps a window (`2*y+:3`); `(y+u)/2` has
+elements at every other place only, as a dilated array has. `[k]` is seen whole and cannot be cut,
+`1` is a single element. `+` before an operand says that it is added once, outside the reduction.
+What no result names is reduced, by the monoid that is said; `custom` is none, and cannot be cut.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import NamedTuple
 from weft.text import Scanner
 from weft.values import MONOIDS, FrozenMap, freeze
 
+CUSTOM = "custom"
+"""How a dimension is reduced by what is no monoid: it is seen whole, so that nothing is partial."""
+
 _CLAUSE = re.compile(r"[A-Za-z_]\w*\s*:")
 _DIGIT = re.compile(r"[0-9]")
 _SINGLE = re.compile(r"1(?![\w*+\-])")
@@ -29,14 +33,17 @@ _SINGLE = re.compile(r"1(?![\w*+\-])")
 class Row(NamedTuple):
     """One dimension of one tensor: `sum(coefficient * index) + offset`, and a window from there.
 
-    >>> print(Row((("y", 2), ("u", 1)), offset=-1))
-    2*y+u-1
+    >>> print(Row((("y", 2), ("u", 1)), offset=-1), Row((("y", 1),), window=3, divisor=2))
+    2*y+u-1 (y)/2+:3
     """
 
     terms: tuple[tuple[str, int], ...] = ()
     offset: int = 0
-    window: int = 1
+    window: int = 0
+    """How many places it sees, or 0 for the one place of an element, which is no window."""
     whole: bool = False
+    divisor: int = 1
+    """The step between places that hold an element: the array is dilated."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -47,18 +54,25 @@ class Row(NamedTuple):
     def plain(self) -> str | None:
         """The index dimension that this row is, if it is just that."""
         match self:
-            case Row(((name, 1),), 0, 1):
+            case Row(((name, 1),), 0, 0, _, 1):
                 return name
         return None
+
+    @property
+    def reach(self) -> int:
+        """How many places it sees."""
+        return max(1, self.window)
 
     def __str__(self) -> str:
         text = "".join(f"{a:+d}*{name}" for name, a in self.terms)
         text = text.replace("+1*", "+").replace("-1*", "-").removeprefix("+")
         if not text:
-            text = "1" if self.offset == 0 and self.window == 1 else f"{self.offset}"
+            text = f"{self.offset}" if self.offset or self.window else "1"
         elif self.offset:
             text += f"{self.offset:+d}"
-        text += f"+:{self.window}" * (self.window != 1)
+        if self.divisor != 1:
+            text = f"({text})/{self.divisor}"
+        text += f"+:{self.window}" * (self.window > 0)
         return f"[{text}]" if self.whole else text
 
 
@@ -117,7 +131,8 @@ class Notation:
     def whole(self) -> frozenset[str]:
         """The index dimensions that are seen whole somewhere, and cannot be cut."""
         rows = (row for tensor in self.results + self.operands for row in tensor)
-        return frozenset(name for row in rows if row.whole for name in row.dims)
+        custom = (name for name, monoid in self.reduced.items() if monoid == CUSTOM)
+        return frozenset(name for row in rows if row.whole for name in row.dims).union(custom)
 
     def __str__(self) -> str:
         operands = [
@@ -173,21 +188,32 @@ class _Reader:
         scan = self.scan
         whole = scan.accept("[")
         terms: dict[str, int] = {}
+        divisor = 1
+        if scan.accept("("):
+            offset = self._sum(terms)
+            scan.expect(")")
+            scan.expect("/")
+            divisor = self._positive()
+        else:
+            offset = self._sum(terms)
+        window = self._positive() if scan.accept("+:") else 0
+        if whole:
+            scan.expect("]")
+        kept = tuple((name, a) for name, a in terms.items() if a)
+        return Row(kept, offset, window, whole, divisor)
+
+    def _sum(self, terms: dict[str, int]) -> int:
+        """Take terms with signs between them; give their offset back."""
+        scan = self.scan
         offset = self._term(terms, -1 if scan.accept("-") else 1, sole=True)
-        window = 1
-        while not (scan.done or scan.starts("->")):
-            if scan.accept("+:"):
-                window = self._number()
-                break
+        while not (scan.done or scan.starts("->") or scan.starts("+:")):
             if scan.accept("+"):
                 offset += self._term(terms, 1)
             elif scan.accept("-"):
                 offset += self._term(terms, -1)
             else:
                 break
-        if whole:
-            scan.expect("]")
-        return Row(tuple((name, a) for name, a in terms.items() if a), offset, window, whole)
+        return offset
 
     def _term(self, terms: dict[str, int], sign: int, sole: bool = False) -> int:
         """Take `3`, `y`, `3*y` or `s*y`; names go to `terms`, a bare number is returned."""
@@ -212,13 +238,19 @@ class _Reader:
         terms[dim] = terms.get(dim, 0) + product
         return 0
 
-    def _number(self) -> int:
+    def _positive(self) -> int:
+        """Take a number of at least 1: a window or a divisor."""
+        column = self.scan.column
         if self.scan.matches(_DIGIT):
-            return self.scan.integer()
-        column, name = self.scan.column, self.scan.name()
-        if name not in self.numbers:
-            self.scan.fail(f"'{name}' is not a number that was given", column)
-        return self.numbers[name]
+            number = self.scan.integer()
+        else:
+            name = self.scan.name()
+            if name not in self.numbers:
+                self.scan.fail(f"'{name}' is not a number that was given", column)
+            number = self.numbers[name]
+        if number < 1:
+            self.scan.fail(f"{number} is less than 1", column)
+        return number
 
     def _reductions(self) -> Iterator[tuple[str, str]]:
         scan = self.scan
@@ -226,7 +258,7 @@ class _Reader:
             if scan.done:
                 return
             column, monoid = scan.column, scan.name()
-            if monoid not in MONOIDS:
+            if monoid not in (*MONOIDS, CUSTOM):
                 hint = f"the monoids are {', '.join(MONOIDS)}"
                 scan.fail(f"'{monoid}' is not a monoid", column, hint)
             scan.expect(":")

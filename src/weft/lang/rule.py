@@ -6,8 +6,11 @@ others share, gets a factor of its own, so that its axes are seen where they wou
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
+from operator import and_
 from typing import Literal, NamedTuple, TypeAlias
 
 from weft.lang.notation import Row
@@ -52,68 +55,118 @@ def factor_rule(signature: Signature) -> FactorRule:
     return _Builder(signature).rule()
 
 
+def _tensors_with(tensors: Iterable[Iterable[Row]]) -> Counter[str]:
+    """In how many tensors each index dimension stands."""
+    return Counter(name for rows in tensors for name in {name for row in rows for name in row.dims})
+
+
 class _Builder:
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self.names = list(signature.sizes)
         self.sizes = list(signature.sizes.values())
         self.permuted: set[str] = set()
+        self.cramped: set[str] = set()
+        """The index dimensions for which there is no room where they move along others."""
+        self.operands = _tensors_with(signature.notation.operands)
+        self.results = _tensors_with(signature.notation.results)
 
     def rule(self) -> FactorRule:
         line, shapes = self.signature.notation, self.signature
-        operands = tuple(map(self._tensor, line.operands, shapes.operand_shapes))
-        results = tuple(map(self._tensor, line.results, shapes.result_shapes))
+        tensors = [
+            *zip(line.operands, shapes.operand_shapes),
+            *zip(line.results, shapes.result_shapes),
+        ]
+        for rows, shape in tensors:
+            for row, size in zip(rows, shape):
+                self._make_room(row, size)
+        found = tuple(tuple(map(self._dim, rows, shape)) for rows, shape in tensors)
         kinds = tuple(map(self._kind, self.names))
-        return FactorRule(tuple(self.names), tuple(self.sizes), kinds, operands, results)
+        split = len(line.operands)
+        return FactorRule(tuple(self.names), tuple(self.sizes), kinds, found[:split], found[split:])
 
     def _kind(self, name: str) -> Kind:
         line = self.signature.notation
         if name in line.reduced:
             return "reduced"
-        if name in line.whole or name not in self.signature.sizes:
+        if name in line.whole:
             return "whole"
         return "permuted" if name in self.permuted else "parallel"
 
-    def _tensor(self, rows: tuple[Row, ...], shape: tuple[int, ...]) -> TensorFactors:
-        return tuple(map(self._dim, rows, shape))
-
     def _dim(self, row: Row, size: int) -> tuple[int, ...]:
+        if all(map(self._is_lone, row.dims)):
+            return (self._own(),)
         if row.plain is not None and self.signature.sizes[row.plain] == size:
             return (self.names.index(row.plain),)
-        radix = self._mixed_radix(row, size)
-        if radix:
-            return radix
-        return self._affine(row, size) or (self._own(size),)
+        if len(row.dims) == 1:
+            return (self._moved(row, size),)
+        return self._mixed_radix(row, size) or self._sliding(row)
 
-    def _own(self, size: int) -> int:
-        """A factor that no other dimension shares."""
+    def _is_lone(self, name: str) -> bool:
+        """Whether there is no room for it in one tensor, and no more than one other has it."""
+        return name in self.cramped and self.operands[name] + self.results[name] < 3
+
+    def _own(self) -> int:
+        """A factor that no other dimension shares: nothing can be said of it."""
         self.names.append(f"_{len(self.names) - len(self.signature.sizes)}")
-        self.sizes.append(size)
+        self.sizes.append(1)
         return len(self.names) - 1
 
     def _mixed_radix(self, row: Row, size: int) -> tuple[int, ...]:
         """The digits, if the row spells the dimension as a number in mixed radix."""
         sizes = self.signature.sizes
-        digits = sorted(row.terms, key=lambda term: -term[1])
+        digits = sorted(row.terms, key=lambda term: (-term[1], -sizes[term[0]]))
         expected = [prod(sizes[d] for d, _ in digits[n + 1 :]) for n in range(len(digits))]
-        whole = row.offset == 0 and row.window == 1 and prod(sizes[d] for d in row.dims) == size
-        if not digits or not whole or [a for _, a in digits] != expected:
+        whole = (row.offset, row.window, row.divisor) == (0, 0, 1)
+        whole = whole and prod(sizes[d] for d in row.dims) == size and not self._slides(row)
+        if not whole or [a for _, a in digits] != expected:
             return ()
         return tuple(self.names.index(name) for name, _ in digits)
 
-    def _affine(self, row: Row, size: int) -> tuple[int, ...]:
-        """The index dimensions that move along this one, the largest first, while there is room."""
-        if len(row.dims) == 1:
-            factor = self.names.index(row.dims[0])
-            self.sizes[factor] = size if row.window == 1 else self.sizes[factor]
-            self.permuted.add(row.dims[0])
-            return (factor,)
-        found = []
-        for name in sorted(row.dims, key=lambda name: -self.signature.sizes[name]):
+    def _slides(self, row: Row) -> bool:
+        """Whether a window slides here: what is reduced is in another operand, the rest is not.
+
+        Windows that lie side by side spell a number in mixed radix, too. They are windows all the
+        same, so that a rule does not change its kind with the stride.
+        """
+        shared = [self.operands[name] > 1 for name in row.dims]
+        reduced = [name in self.signature.notation.reduced for name in row.dims]
+        return any(map(and_, shared, reduced)) and not all(shared)
+
+    def _make_room(self, row: Row, size: int) -> None:
+        """Let index dimensions that move along one dimension share it, the largest first."""
+        if len(row.dims) < 2 or self._mixed_radix(row, size):
+            return
+        for name in self._by_size(row):
             room = min(size, self.signature.sizes[name])
             if room > 1:
-                found.append(self.names.index(name))
-                self.sizes[found[-1]] = room
+                self.sizes[self.names.index(name)] = room
                 size //= room
                 self.permuted.add(name)
-        return tuple(found)
+            else:
+                self.cramped.add(name)
+
+    def _by_size(self, row: Row) -> list[str]:
+        return sorted(row.dims, key=lambda name: -self.signature.sizes[name])
+
+    def _sliding(self, row: Row) -> tuple[int, ...]:
+        """The index dimensions that move along one dimension, those for which there is room."""
+        kept = (name for name in self._by_size(row) if name not in self.cramped)
+        return tuple(map(self.names.index, kept))
+
+    def _moved(self, row: Row, size: int) -> int:
+        """The one index dimension of a row that picks elements, or windows of them.
+
+        A factor counts windows where there are windows, and else what elements are picked from. It
+        stays parallel if there are as many picked as there are, or if each window is an element.
+        """
+        ((name, a),) = row.terms
+        factor, count = self.names.index(name), self.signature.sizes[name]
+        same = count == size
+        if row.window:
+            same = (row.offset, row.window, count) == (0, 1, (size - 1) * row.divisor + 1)
+        elif not row.whole:
+            self.sizes[factor] = size
+        if a != 1 or not same:
+            self.permuted.add(name)
+        return factor

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 from weft.draw import clip
 from weft.errors import WeftError
+from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
 from weft.values import FrozenMap
@@ -85,9 +86,11 @@ def from_json(text: str, operators: Library = OPERATORS) -> Graph:
         root.at("weft").fail(f"the version {VERSION}")
     dtypes: dict[str, str] = {}
     inputs = root.at("inputs").items(_value)
+    applications = root.at("applications").items(lambda field: _application(field, dtypes))
+    operators = with_fused(operators, (application.operator for application in applications))
     return Graph(
         inputs,
-        root.at("applications").items(lambda field: _application(field, dtypes)),
+        applications,
         root.at("outputs").items(_Field.text),
         root.at("meshes").items(_Field.text),
         root.at("shardings").table(_Field.text),

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from weft.errors import WeftError
-from weft.lang.notation import Notation, Row
+from weft.lang.notation import CUSTOM, Notation, Row
 from weft.space import Projection, ZRange
 from weft.values import FrozenMap, Point, as_shape, freeze
 
@@ -77,24 +77,28 @@ class Signature:
     @property
     def operands(self) -> tuple[Projection, ...]:
         """The projections of the index space onto the operands."""
-        return tuple(_projection(rows, tuple(self.sizes)) for rows in self.notation.operands)
+        return tuple(
+            _projection(rows, tuple(self.sizes.items())) for rows in self.notation.operands
+        )
 
     @property
     def results(self) -> tuple[Projection, ...]:
         """The projections of the index space onto the results."""
-        return tuple(_projection(rows, tuple(self.sizes)) for rows in self.notation.results)
+        sizes = tuple(self.sizes.items())
+        return tuple(_projection(rows, sizes) for rows in self.notation.results)
 
     @property
     def reduced(self) -> tuple[str, ...]:
         """The index dimensions that are combined by a monoid."""
-        return tuple(name for name in self.sizes if name in self.notation.reduced)
+        monoids = self.notation.reduced
+        return tuple(name for name in self.sizes if monoids.get(name, CUSTOM) != CUSTOM)
 
     @property
     def fixed(self) -> frozenset[str]:
         """The index dimensions that cannot be cut: seen whole, or lost without being combined.
 
-        >>> Signature.of("i [k] -> j", [(4, 2)], sizes={"j": 8}).fixed == {"i", "k"}
-        True
+        >>> Signature.of("m [k] -> m [k]", [(4, 2)]).fixed
+        frozenset({'k'})
         """
         made = {name for rows in self.notation.results for row in rows for name in row.dims}
         lost = {d for d in self.sizes if d not in made and d not in self.notation.reduced}
@@ -131,12 +135,27 @@ def _measure(
 def _extent(row: Row, sizes: Mapping[str, int]) -> int:
     """The size of a result dimension: one past the last element that the row reaches."""
     last = sum(a * (sizes[name] - 1) for name, a in row.terms if a > 0)
-    return max(0, last + row.offset + row.window) if all(sizes[d] for d in row.dims) else 0
+    return max(0, last + row.offset + row.reach) if all(sizes[d] for d in row.dims) else 0
 
 
 @lru_cache(maxsize=4096)
-def _projection(rows: TensorRows, dims: tuple[str, ...]) -> Projection:
-    matrix = [[dict(row.terms).get(name, 0) for name in dims] for row in rows]
+def _projection(rows: TensorRows, sizes: tuple[tuple[str, int], ...]) -> Projection:
+    whole = [row if row.divisor == 1 else _undivided(row, dict(sizes)) for row in rows]
+    matrix = [[dict(row.terms).get(name, 0) for name, _ in sizes] for row in whole]
     return Projection(
-        matrix, [row.offset for row in rows], [row.window for row in rows], index_ndim=len(dims)
+        matrix, [row.offset for row in whole], [row.reach for row in whole], index_ndim=len(sizes)
     )
+
+
+def _undivided(row: Row, sizes: Mapping[str, int]) -> Row:
+    """A row without division whose window holds all elements that are read, and others.
+
+    >>> print(_undivided(Row((("y", 1),), divisor=2), {"y": 8}))
+    y-3+:4
+    """
+    by = row.divisor
+    whole = {n: (1 if a > 0 else -1) * max(1, abs(a) // by) for n, a in row.terms}
+    drift = [(a - whole[name] * by) * max(0, sizes[name] - 1) for name, a in row.terms]
+    low = -(-(row.offset + sum(min(0, d) for d in drift)) // by)
+    high = (row.offset + row.reach - 1 + sum(max(0, d) for d in drift)) // by
+    return Row(tuple(whole.items()), low, max(1, high - low + 1))

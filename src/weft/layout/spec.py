@@ -82,6 +82,9 @@ class ShardingSpec(Drawn):
     """How many blocks each dimension is cut into."""
     digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
     """For each dimension, the digits of a cell's coordinate that number its block."""
+    parts: tuple[tuple[Digit, str], ...] = field(init=False, compare=False)
+    """The digits that number the part of a cell, in mesh order, with their monoids."""
+    _hash: int = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -104,9 +107,8 @@ class ShardingSpec(Drawn):
             uses.extend(found)
             return [digit for digit, _, _ in found]
 
-        def in_order(digits: Iterable[Digit]) -> tuple[Axis, ...]:
-            ordered = sorted(digits, key=lambda digit: (digit.dim, -digit.divisor))
-            return tuple(map(mesh.axis, as_number(ordered)))
+        def in_order(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+            return as_number(sorted(digits, key=lambda digit: (digit.dim, -digit.divisor)))
 
         cuts = [as_number(use(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
         copies = use(as_axes(replicated_axes, "replicated_axes"), "is replicated")
@@ -123,14 +125,17 @@ class ShardingSpec(Drawn):
         check_apart(uses)
         spelled = [tuple(map(mesh.axis, cut)) for cut in cuts]
         known = sorted(parts, key=MONOIDS.index)
+        joined = [(digit, monoid) for monoid in known for digit in in_order(parts[monoid])]
         freeze(
             self,
             mesh=mesh,
             dim_specs=tuple(DimSpec(a, d.is_open, d.priority) for a, d in zip(spelled, dims)),
-            replicated_axes=in_order(copies),
-            partial=FrozenMap((a, m) for m in known for a in in_order(parts[m])),
+            replicated_axes=tuple(map(mesh.axis, in_order(copies))),
+            partial=FrozenMap((mesh.axis(digit), monoid) for digit, monoid in joined),
             grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
             digits=tuple(cuts),
+            parts=tuple(sorted(joined, key=lambda each: (each[0].dim, -each[0].divisor))),
+            _hash=hash((mesh, *spelled)),  # planners look shardings up all the time
         )
 
     @classmethod
@@ -272,7 +277,7 @@ class ShardingSpec(Drawn):
         """
         coord = self.mesh.coord(cell)
         digits = [digit for each in self.digits for digit in each]
-        digits += map(self.mesh.digit, self.partial)
+        digits += [digit for digit, _ in self.parts]
         fixed = [(d, coord[d.dim] // d.divisor % d.radix) for d in digits]
         return matching(self.mesh.shape, fixed)
 
@@ -304,8 +309,12 @@ class ShardingSpec(Drawn):
         return numbers
 
     def __hash__(self) -> int:
-        # Planners look shardings up all the time: what tells most of them apart, hashed in C.
-        return hash((self.mesh.shape, self.digits, self.replicated_axes))
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Made anew where it is read: the hash of a string differs from process to process.
+        given = self.mesh, self.dim_specs, self.replicated_axes, tuple(self.partial.items())
+        return ShardingSpec, given
 
     def __repr__(self) -> str:
         return f"ShardingSpec.parse({str(self)!r}, {self.mesh!r})"

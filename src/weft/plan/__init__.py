@@ -1,5 +1,6 @@
 """Planning: the shardings that follow from those a person wrote, and the ways between them."""
 
+from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Link, Machine
 from weft.plan.moves import Transfer
 from weft.plan.plan import Plan
@@ -8,6 +9,7 @@ from weft.plan.reshard import Reshard, plan_reshard
 from weft.plan.step import Step
 
 __all__ = [
+    "Cost",
     "Link",
     "Machine",
     "Plan",
@@ -16,6 +18,7 @@ __all__ = [
     "Step",
     "Strategy",
     "Transfer",
+    "estimate",
     "plan_reshard",
     "propagate",
 ]

@@ -14,13 +14,16 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 
 def overlaps(one: Piece, two: Piece) -> bool:
-    """Whether two pieces share cells of an axis; an axis of one cell overlaps itself.
+    """Whether two pieces share cells of an axis; an axis of one cell shares that with itself.
 
     >>> overlaps((0, 1, 4), (0, 2, 2)), overlaps((0, 1, 2), (0, 2, 2))
     (True, False)
+    >>> overlaps((0, 1, 1), (0, 1, 1))
+    True
     """
-    apart = one[1] >= two[1] * two[2] or two[1] >= one[1] * one[2]
-    return one[0] == two[0] and (not apart or one == two)
+    return one == two or (
+        one[0] == two[0] and one[1] < two[1] * two[2] and two[1] < one[1] * one[2]
+    )
 
 
 def contains(one: Piece, two: Piece) -> bool:
@@ -33,6 +36,16 @@ def is_prefix(one: Piece, two: Piece) -> bool:
     return one[0] == two[0] and one[1] == two[1] and one[2] <= two[2]
 
 
+def nests(one: Piece, two: Piece) -> bool:
+    """Whether two pieces of an axis can be told apart: their ends divide each other.
+
+    >>> nests((0, 1, 2), (0, 2, 3)), nests((0, 1, 2), (0, 3, 2))
+    (True, False)
+    """
+    ends = sorted((one[1], one[1] * one[2], two[1], two[1] * two[2]))
+    return not (ends[1] % ends[0] or ends[2] % ends[1] or ends[3] % ends[2])
+
+
 def without(piece: Piece | None, others: Pieces) -> Piece | None:
     """The largest major part of a piece that shares nothing with the others.
 
@@ -42,9 +55,12 @@ def without(piece: Piece | None, others: Pieces) -> Piece | None:
     for other in others:
         if piece is None:
             return None
-        if overlaps(piece, other):
-            axis, before, _ = piece
-            piece = (axis, before, other[1] // before) if before < other[1] else None
+        if piece[0] == other[0]:
+            if not nests(piece, other):
+                return None
+            if overlaps(piece, other):
+                axis, before, _ = piece
+                piece = (axis, before, other[1] // before) if before < other[1] else None
     return piece
 
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from weft.layout import ShardingSpec
 from weft.plan.counts import ranks_in
-from weft.plan.frame import Frame, find_frame
+from weft.plan.frame import Frame, Layout, find_frame
 from weft.plan.machine import Link, Machine
-from weft.plan.parts import Parts, parts_between
+from weft.plan.parts import parts_between
 from weft.plan.pattern import Kind, find_change, most_received, name_pattern
 from weft.plan.pricing import busiest, seconds_by_axis, seconds_of, single_link
-from weft.plan.routes import Route, find_routes, spec_of
+from weft.plan.routes import find_routes, spec_of
 from weft.plan.step import Step
 from weft.values import Point
 
@@ -50,14 +50,13 @@ def choose_steps(src: ShardingSpec, dst: ShardingSpec, job: Job) -> tuple[Step, 
     """The cheapest steps; of equals the fewest."""
     frame = find_frame(src, dst)
     link = single_link(job.machine, (src.mesh, dst.mesh), frame is not None)
-    parts = parts_between(src, dst)
-    direct = _look(src, dst, frame, parts, link, job)
+    direct = _look(src, dst, frame, link, job)
     if direct is None:
         return ()
-    best = (_step(src, dst, direct, job),)
-    if direct.seconds and (direct.is_crowded or parts.reduced or link is None):
-        return _best_route(best[0], link, job) or best
-    return best
+    step = _step(src, dst, direct, job)
+    if direct.seconds and (direct.is_crowded or src.partial or link is None):
+        return _best_route(step, link, job) or (step,)
+    return (step,)
 
 
 def _step(before: ShardingSpec, after: ShardingSpec, found: Found, job: Job) -> Step:
@@ -69,14 +68,13 @@ def _look(
     before: ShardingSpec,
     after: ShardingSpec,
     frame: Frame | None,
-    parts: Parts,
     link: Link | None,
     job: Job,
 ) -> Found | None:
     """What one step between two shardings is, and what it costs; None if nothing is to do."""
     shape = job.shape
     if frame is None:
-        return _look_apart(before, after, parts, link, job)
+        return _look_apart(before, after, link, job)
     change = find_change(frame.src, frame.dst)
     kind = name_pattern(change, before.grid, after.grid, shape)
     if kind is None:
@@ -84,36 +82,51 @@ def _look(
     if kind == "slice" or 0 in shape:
         return Found("slice", 0.0)
     if link is None:
-        return Found(kind, seconds_by_axis(before, after, shape, job.itemsize, parts, job.machine))
+        kind = _near_first(kind, before)
+        return Found(kind, _by_axis(kind, before, after, job))
     most = most_received(change, frame.count(change.reduced), before.grid, after.grid, shape)
     if most is not None:
         return Found(kind, seconds_of(most, job.itemsize, link))
-    return _weigh(kind, before, after, parts, link, job)
+    return _weigh(kind, before, after, link, job)
 
 
-def _weigh(
-    kind: Kind, before: ShardingSpec, after: ShardingSpec, parts: Parts, link: Link, job: Job
-) -> Found:
+def _by_axis(kind: Kind, before: ShardingSpec, after: ShardingSpec, job: Job) -> float:
+    """A step priced where links differ; in a regular one all cells do the same."""
+    shape, itemsize, _ = job
+    alike = kind not in ("exchange", "collective_permute")
+    alike = alike and before.is_even(shape) and after.is_even(shape)
+    parts = parts_between(before, after)
+    return seconds_by_axis(before, after, shape, itemsize, parts, job.machine, alike)
+
+
+def _weigh(kind: Kind, before: ShardingSpec, after: ShardingSpec, link: Link, job: Job) -> Found:
     """A step between uneven shards, or between meshes, priced cell by cell."""
-    most, mean = busiest(before, after, job.shape, parts.size)
+    most, mean = busiest(before, after, job.shape, parts_between(before, after).size)
     if not most:
         return Found("slice", 0.0)
     return Found(kind, seconds_of(max(most, mean), job.itemsize, link), mean > most)
 
 
 def _look_apart(
-    before: ShardingSpec, after: ShardingSpec, parts: Parts, link: Link | None, job: Job
+    before: ShardingSpec, after: ShardingSpec, link: Link | None, job: Job
 ) -> Found | None:
     """The same for meshes whose cells do not correspond."""
     alike = before.grid == after.grid and after.mesh.size <= before.mesh.size
-    kind: Kind = "collective_permute" if alike and not parts.reduced else "exchange"
-    found = _weigh(kind, before, after, parts, link or job.machine.rest, job)
-    if found.kind == "slice" and not parts.reduced and _same_boxes(before, after, job.shape):
+    combines = parts_between(before, after).size > 1
+    kind: Kind = "collective_permute" if alike and not combines else "exchange"
+    found = _weigh(kind, before, after, link or job.machine.rest, job)
+    if found.kind == "slice" and not combines and _same_boxes(before, after, job.shape):
         return None
     if link is None and found.seconds:
-        taken = seconds_by_axis(before, after, job.shape, job.itemsize, parts, job.machine)
-        return found._replace(seconds=taken)
+        kind = _near_first(kind, before)
+        return Found(kind, _by_axis(kind, before, after, job), found.is_crowded)
     return found
+
+
+def _near_first(kind: Kind, before: ShardingSpec) -> Kind:
+    """Where links differ and replicas can be chosen, near ones come before one for each."""
+    chooses = kind == "collective_permute" and before.replica_count > 1
+    return "exchange" if chooses else kind
 
 
 def _same_boxes(before: ShardingSpec, after: ShardingSpec, shape: Point) -> bool:
@@ -129,18 +142,22 @@ def _best_route(direct: Step, link: Link | None, job: Job) -> tuple[Step, ...]:
     start, frame = src, find_frame(src, dst, by_axis=True)
     if frame is None:  # all that routes can do is gather on the destination's mesh
         start, frame = dst, find_frame(dst, dst, by_axis=True)
-    best = tuple[Step, ...]()
+    best, specs = tuple[Step, ...](), dict[Layout, ShardingSpec]()
     if frame is None:
         return best
+    by_price = job.given is not None or bool(src.partial)
     for route in find_routes(frame, start, dst, job.shape, job.machine):
-        cost = _quick_price(frame, route, link, job) if link and start is src else None
-        if cost is not None and cost >= limit * BETTER:
+        frames = [Frame(*pair, frame.radix) for pair in pairwise((frame.src, *route, frame.dst))]
+        if link and start is src and (_quick_price(frames, link, job) or 0) >= limit * BETTER:
             continue
-        between = [spec_of(frame, layout, start, dst) for layout in route]
-        steps = _walk((src, *between, dst), job)
-        cost = sum(step.seconds for step in steps)
-        if cost < limit * BETTER and (job.given or _received(steps) <= _received([direct])):
-            best, limit = steps, cost
+        for layout in route:
+            if layout not in specs:
+                specs[layout] = spec_of(frame, layout, start, dst)
+        between = [specs[layout] for layout in route]
+        known = frames if start is src else [find_frame(src, between[0]), *frames[1:]]
+        steps = _walk((src, *between, dst), known, job, limit * BETTER)
+        if steps and (by_price or _received(steps) <= _received([direct])):
+            best, limit = steps, sum(step.seconds for step in steps)
     return best
 
 
@@ -148,12 +165,12 @@ def _received(steps: Sequence[Step]) -> int:
     return sum(sum(step.received) for step in steps)
 
 
-def _quick_price(frame: Frame, route: Route, link: Link, job: Job) -> float | None:
-    """What a route costs where all links and shards are alike."""
+def _quick_price(frames: Sequence[Frame], link: Link, job: Job) -> float | None:
+    """What a route costs where all links and shards are alike; None where they are not."""
     cost = 0.0
-    for before, after in pairwise((frame.src, *route, frame.dst)):
-        change = find_change(before, after)
-        src, dst = (tuple(map(frame.count, each.cuts)) for each in (before, after))
+    for frame in frames:
+        change = find_change(frame.src, frame.dst)
+        src, dst = (tuple(map(frame.count, each.cuts)) for each in (frame.src, frame.dst))
         most = most_received(change, frame.count(change.reduced), src, dst, job.shape)
         if most is None:
             return None
@@ -161,13 +178,17 @@ def _quick_price(frame: Frame, route: Route, link: Link, job: Job) -> float | No
     return cost
 
 
-def _walk(specs: Sequence[ShardingSpec], job: Job) -> tuple[Step, ...]:
-    """The steps from each sharding to the next."""
-    steps = []
-    for before, after in pairwise(specs):
-        frame = find_frame(before, after)
+def _walk(
+    specs: Sequence[ShardingSpec], frames: Sequence[Frame | None], job: Job, limit: float
+) -> tuple[Step, ...]:
+    """The steps from each sharding to the next; none if they take as long as the limit."""
+    steps, taken = [], 0.0
+    for (before, after), frame in zip(pairwise(specs), frames):
         link = single_link(job.machine, (before.mesh, after.mesh), frame is not None)
-        found = _look(before, after, frame, parts_between(before, after), link, job)
+        found = _look(before, after, frame, link, job)
         if found is not None:
             steps.append(_step(before, after, found, job))
+            taken += found.seconds
+            if taken >= limit:
+                return ()
     return tuple(steps)

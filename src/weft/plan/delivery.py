@@ -62,16 +62,14 @@ def deliver(
         hidden = _hidden(placed, number, {})
         return Delivery(None, None, _slices(whole, needs), hidden, itemsize)
     held = landing(src, placed, number)
-    plan = plan_reshard(src, held, shape, itemsize, machine)
-    boxes = needs if placed.operands[number] is not None else held.regions(shape)
+    plan = None if held == src else plan_reshard(src, held, shape, itemsize, machine)
+    moved = plan if plan and plan.steps else None
+    hidden = _hidden(placed, number, held.partial)
+    if placed.operands[number] is not None:
+        return Delivery(moved, None, (None,) * placed.mesh.size, hidden, itemsize)
+    boxes: Sequence[ZRange] = held.regions(shape)
     fetch = None if holds(boxes, needs) else Fetch(held, shape, needs)
-    return Delivery(
-        plan if plan.steps else None,
-        fetch,
-        _slices(needs if fetch else boxes, needs),
-        _hidden(placed, number, held.partial),
-        itemsize,
-    )
+    return Delivery(moved, fetch, _slices(needs if fetch else boxes, needs), hidden, itemsize)
 
 
 def _slices(boxes: Sequence[ZRange], needs: Sequence[ZRange]) -> tuple[Slices | None, ...]:
@@ -89,6 +87,8 @@ def _hidden(placed: Placed, number: int, already: Mapping[Axis, str]) -> tuple[s
         for axis, monoid in placed.partials[number].items()
         if axis not in already
     ]
+    if not parts:
+        return ("",) * mesh.size
     return tuple(
         next((m for d, m in parts if cell[d.dim] // d.divisor % d.radix), "")
         for cell in mesh.cells()

@@ -222,14 +222,14 @@ def propagate_rule(
     """The new shardings of the tensors of one operator; None where nothing changes."""
     mappings = (*rule.operands, *rule.results)
     tensors = [project(sharding, m, rule.sizes) for sharding, m in zip(known, mappings)]
-    replicated: list[Pieces] = [() if s is None else s.replicated for s in known]
+    kept: list[Pieces] = [() if s is None else s.kept for s in known]
     split = len(rule.operands)
     elements = [prod(rule.sizes[f] for dim in mapping for f in dim) for mapping in mappings]
     changed = merge(
         Claims(
             tensors[:split],
             tensors[split:],
-            replicated,
+            kept,
             elements,
             rule.sizes,
             directions,

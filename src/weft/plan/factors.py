@@ -28,6 +28,11 @@ class TensorSharding(NamedTuple):
         return cls(((),) * ndim, (True,) * ndim)
 
     @property
+    def kept(self) -> Pieces:
+        """The axes that must not cut it: replicated, or used by partial results."""
+        return self.replicated + self.unreduced
+
+    @property
     def is_cut(self) -> bool:
         """Whether some axis cuts some dimension."""
         return any(self.axes)

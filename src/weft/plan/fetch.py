@@ -76,7 +76,7 @@ class Fetch:
 def moved_bytes(src: ShardingSpec, placed: Placed, number: int, itemsize: int) -> int:
     """The bytes that all cells receive to have an operand as a placement needs it."""
     shape, held = placed.signature.operand_shapes[number], landing(src, placed, number)
-    moved = sum(plan_reshard(src, held, shape, itemsize).received)
+    moved = 0 if held == src else sum(plan_reshard(src, held, shape, itemsize).received)
     if placed.operands[number] is None:
         moved += itemsize * sum(Fetch(held, shape, placed.needs[number]).received)
     return moved
@@ -92,6 +92,8 @@ def landing(src: ShardingSpec, placed: Placed, number: int) -> ShardingSpec:
     parts = {axis: monoid for axis, monoid in src.partial.items() if kept.get(axis) == monoid}
     if dst is None and len(parts) == len(src.partial):
         return src
+    if dst is not None and dst.partial == parts:
+        return dst
     dims = src.dim_specs if dst is None else dst.dim_specs
     return ShardingSpec(src.mesh, dims, (), parts)
 

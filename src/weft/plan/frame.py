@@ -63,8 +63,8 @@ def find_frame(src: ShardingSpec, dst: ShardingSpec, by_axis: bool = False) -> F
     edges = {edge for each in (*have, *want) for pair in each for edge in pair}
     parts, wanted = list[Edges](), list[Edges]()
     if src.partial or dst.partial:
-        parts = _edges((digit for digit, _ in parts_of(src)), ours)
-        wanted = _edges((digit for digit, _ in parts_of(dst)), theirs)
+        parts = _edges((digit for digit, _ in src.parts), ours)
+        wanted = _edges((digit for digit, _ in dst.parts), theirs)
         edges.update(edge for pair in (*parts, *wanted) for edge in pair)
     if by_axis:
         for mesh, weights in ((src.mesh, ours), (dst.mesh, theirs)):
@@ -98,22 +98,12 @@ def _spell(digits: list[Edges], down: list[int]) -> Point:
     return tuple([worth for low, high in digits for worth in down if low <= worth < high])
 
 
-def parts_of(spec: ShardingSpec) -> list[tuple[Digit, str]]:
-    """The digits over which a sharding is unreduced with their monoids, in the order of the mesh.
-
-    The last is combined first.
-    """
-    found = [(spec.mesh.digit(axis), monoid) for axis, monoid in spec.partial.items()]
-    found = [each for each in found if each[0].radix > 1]
-    return sorted(found, key=lambda each: (each[0].dim, -each[0].divisor))
-
-
 def monoids_of(spec: ShardingSpec, worths: Point, radix: Mapping[int, int]) -> dict[int, str]:
     """The monoid of each digit of a frame over which a sharding is unreduced, in mesh order."""
     down = sorted(radix, reverse=True)
     return {
         worth: monoid
-        for digit, monoid in parts_of(spec)
+        for digit, monoid in spec.parts
         for worth in _spell(_edges([digit], worths), down)
     }
 

@@ -9,7 +9,7 @@ runs, and what it takes to finish partial results.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import islice, permutations
 from math import prod
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from weft.plan.axes import Pieces, axis_of, piece_of, without
 from weft.plan.factors import TensorSharding, project
 from weft.plan.fetch import moved_bytes
 from weft.plan.placed import Placed, fit
+from weft.values import FrozenMap
 
 MOST_ORDERS = 6
 """How many orders of the operands are tried: all of them for three."""
@@ -32,13 +33,25 @@ class _Claim(NamedTuple):
     pieces: Pieces
 
 
+class _Candidate(NamedTuple):
+    """A placement that might be taken."""
+
+    cuts: Mapping[str, Pieces]
+    kept: Mapping[Axis, tuple[str, Sequence[int]]]
+    granted: int
+    """How many claims have all that they ask for."""
+
+
 def choose(
     operator: Operator,
     signature: Signature,
     specs: Sequence[ShardingSpec | None],
     itemsizes: Sequence[int],
+    alike: Sequence[int] = (),
 ) -> Placed:
     """The placement of an application whose operands lie as they do; None lies anywhere.
+
+    `alike` gives for each operand the first that is the same array: it is moved once for both.
 
     >>> from weft import DeviceMesh
     >>> from weft.lang import OPERATORS
@@ -49,7 +62,7 @@ def choose(
     >>> dict(choose(matmul, line, [rows, None], [4, 4]).placement)
     {'m': ('x',), 'n': (), 'k': ()}
     """
-    return _Choice(operator, signature, specs, itemsizes).best()
+    return _Choice(operator, signature, specs, itemsizes, alike).best()
 
 
 class _Choice:
@@ -59,7 +72,9 @@ class _Choice:
         signature: Signature,
         specs: Sequence[ShardingSpec | None],
         itemsizes: Sequence[int],
+        alike: Sequence[int],
     ) -> None:
+        self.alike = alike or range(len(specs))
         self.operator, self.signature = operator, signature
         self.specs, self.itemsizes = specs, itemsizes
         self.mesh = next(spec.mesh for spec in specs if spec is not None)
@@ -70,46 +85,48 @@ class _Choice:
         ]
 
     def best(self) -> Placed:
-        found: dict[object, Placed] = {}
+        found: dict[object, _Candidate] = {}
         for candidate in self._candidates():
-            key = (candidate.placement, candidate.partials)
-            found.setdefault(key, candidate)
-        if len(found) == 1:
-            return next(iter(found.values()))
-        return min(found.values(), key=self.cost)
+            if candidate.granted == sum(map(len, self.claims)):
+                return self._placed(candidate)
+            found.setdefault((FrozenMap(candidate.cuts.items()), *candidate.kept), candidate)
+        placed = list(map(self._placed, found.values()))
+        return placed[0] if len(placed) == 1 else min(placed, key=self.cost)
 
-    def _candidates(self) -> Iterator[Placed]:
+    def _candidates(self) -> Iterator[_Candidate]:
         speaking = [number for number, claims in enumerate(self.claims) if claims]
-        for place_, order in enumerate(permutations(speaking)):
-            if place_ == MOST_ORDERS:
-                break
-            yield self._placed(order, keep=True)
+        for order in islice(permutations(speaking), MOST_ORDERS):
+            yield self._candidate(order, keep=True)
         if any(claim.monoid for claims in self.claims for claim in claims):
-            yield self._placed(speaking, keep=False)
-        yield self._placed((), keep=False)
+            yield self._candidate(speaking, keep=False)
+        yield self._candidate((), keep=False)
 
-    def _placed(self, order: Sequence[int], keep: bool) -> Placed:
+    def _candidate(self, order: Sequence[int], keep: bool) -> _Candidate:
         """Give the axes to the operands' claims in an order, the first having first say."""
         used: Pieces = ()
         cuts: dict[str, Pieces] = {}
         kept: dict[Axis, tuple[str, Sequence[int]]] = {}
-        monoids = set[str]()
+        monoids, granted = set[str](), 0
         for number in order:
             for claim in self.claims[number]:
+                if claim.dim in cuts:
+                    granted += cuts[claim.dim] == claim.pieces
+                    continue
                 monoid = claim.monoid or self.signature.notation.reduced.get(claim.dim, "")
                 group = self._group(claim, number) if claim.monoid else ()
                 refused = claim.monoid and (not keep or group is None)
                 # Parts by two monoids at once would depend on the order in which they are combined.
-                if claim.dim in cuts or refused or (monoid and monoids - {monoid}):
+                if refused or (monoid and monoids - {monoid}):
                     continue
                 free = _free(claim.pieces, used)
                 used += free
+                granted += free == claim.pieces
                 monoids |= {monoid} if monoid and free else set()
                 if claim.monoid:
                     kept |= {axis_of(self.mesh, p): (monoid, group or ()) for p in free}
                 elif free:
                     cuts[claim.dim] = free
-        return self._fitting(cuts, kept)
+        return _Candidate(cuts, kept, granted)
 
     def _group(self, claim: _Claim, number: int) -> Sequence[int] | None:
         """The operands that may be partial together with this one."""
@@ -120,19 +137,20 @@ class _Choice:
                 return group
         return None
 
-    def _fitting(
-        self, cuts: Mapping[str, Pieces], kept: Mapping[Axis, tuple[str, Sequence[int]]]
-    ) -> Placed:
+    def _placed(self, candidate: _Candidate) -> Placed:
         """The placement, without the cuts that would not leave the results in even blocks."""
-        placement = {d: [axis_of(self.mesh, p) for p in pieces] for d, pieces in cuts.items()}
-        return fit(self.mesh, self.signature, placement, kept)
+        placement = {
+            dim: [axis_of(self.mesh, piece) for piece in pieces]
+            for dim, pieces in candidate.cuts.items()
+        }
+        return fit(self.mesh, self.signature, placement, candidate.kept)
 
     def cost(self, placed: Placed) -> tuple[int, int]:
         """The bytes that move now and to finish what is left partial; then how little is cut."""
         total = sum(
             moved_bytes(spec, placed, number, self.itemsizes[number])
             for number, spec in enumerate(self.specs)
-            if spec is not None
+            if spec is not None and not self._is_moved_already(placed, number)
         )
         for spec, shape in zip(placed.results, self.signature.result_shapes):
             parts = prod(map(self.mesh.axis_size, spec.partial))
@@ -140,6 +158,10 @@ class _Choice:
             total += self.mesh.size * held * (parts - 1) // parts
         used = sum(len(axes) for axes in placed.placement.values())
         return total, -used
+
+    def _is_moved_already(self, placed: Placed, number: int) -> bool:
+        first = self.alike[number]
+        return first != number and placed.operands[first] == placed.operands[number] is not None
 
 
 def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Claim]:

@@ -147,7 +147,8 @@ def merge_basic(claims: Claims) -> set[int]:
                     found = within(found, tensor[factor], kept, before, size)
                 if found is None:
                     return None
-            return found
+            # What became shorter on the way may not nest with what was met before that.
+            return found if found == piece else found and allowed(found, before)
 
         axes = truncate(claims.suggested(factor), allowed)
         for number, tensor in enumerate(tensors):

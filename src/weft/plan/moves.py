@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from math import inf
+from math import inf, prod
 from typing import NamedTuple
 
 from weft.layout import ShardingSpec
@@ -18,6 +18,7 @@ from weft.plan.frame import row_major
 from weft.plan.machine import Machine
 from weft.plan.parts import Parts
 from weft.space import ZRange, matching, weigh
+from weft.space.zrange import unchecked
 from weft.values import Point
 
 
@@ -68,6 +69,9 @@ def moves(
     than the nearest holder send; `one_to_one` lets a cell send to one receiver only, if it can.
     """
     mesh = before.mesh
+    if prod(before.grid) == mesh.size:
+        yield from _from_sole_holders(before, after, shape)
+        return
     senders = _Senders(before, parts, machine, even_out, one_to_one)
     devices = mesh.device_ids or range(mesh.size)
     ranks = ranks_by_device(mesh)
@@ -89,6 +93,52 @@ def moves(
         for number, wish in enumerate(wishes):
             for part, found in zip(numbers, chosen):
                 yield Transfer(devices[found[number]], wish.receiver, wish.box, part)
+
+
+def _from_sole_holders(
+    before: ShardingSpec, after: ShardingSpec, shape: Point
+) -> Iterator[Transfer]:
+    """The pieces where every block has one holder, so that there is nothing to choose."""
+    devices = before.mesh.device_ids or range(before.mesh.size)
+    cuts = [_Cut(*each) for each in zip(shape, before.shard_shape(shape), _worths(before))]
+    regions = after.regions(shape)
+    for receiver, box in zip(after.mesh.device_ids or range(after.mesh.size), regions):
+        if box.is_empty:
+            continue
+        spans = [cut.pieces(*ends) for cut, *ends in zip(cuts, box.start, box.stop)]
+        for piece in product(*spans):
+            start, stop, worth = zip(*piece) if piece else ((), (), ())
+            yield Transfer(devices[sum(worth)], receiver, unchecked(start, stop))
+
+
+def _worths(spec: ShardingSpec) -> list[list[int]]:
+    """For each dimension and each of its blocks what that adds to the rank of the holder."""
+    worths = row_major(spec.mesh.shape)
+    return [
+        [
+            sum(block // d.stride % d.radix * d.divisor * worths[d.dim] for d in digits)
+            for block in range(count)
+        ]
+        for digits, count in zip(spec.digits, spec.grid)
+    ]
+
+
+class _Cut:
+    """A dimension that is cut into blocks."""
+
+    def __init__(self, size: int, extent: int, worths: list[int]) -> None:
+        self.size, self.extent, self.worths = size, extent, worths
+        self.found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+
+    def pieces(self, low: int, high: int) -> list[tuple[int, int, int]]:
+        """Where an interval begins and ends in every block that it meets, and the block's worth."""
+        if (low, high) not in self.found:
+            e = self.extent
+            self.found[low, high] = [
+                (max(low, k * e), min(high, k * e + e), self.worths[k])
+                for k in range(low // e, (high - 1) // e + 1)
+            ]
+        return self.found[low, high]
 
 
 class _Senders:

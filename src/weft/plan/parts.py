@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from weft.errors import LayoutError
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.frame import digit_of, find_frame, monoids_of, parts_of, worths_between
+from weft.plan.frame import digit_of, find_frame, monoids_of, worths_between
 from weft.space import Digit
 from weft.text.shardy import write_axis, write_symbol
 
@@ -65,7 +65,7 @@ def _parts_between(src: ShardingSpec, dst: ShardingSpec) -> Parts:
     frame = find_frame(src, dst, by_axis=True)
     if frame is None:
         _check_none(src, dst)
-        return Parts(_runs(parts_of(src)))
+        return Parts(_runs(part for part in src.parts if part[0].radix > 1))
     ours, theirs = worths_between(src, dst)
     have, want = monoids_of(src, ours, frame.radix), monoids_of(dst, theirs, frame.radix)
 
@@ -103,7 +103,9 @@ def _name(mesh: DeviceMesh, digit: Digit) -> str:
 
 
 def _check_none(src: ShardingSpec, dst: ShardingSpec) -> None:
-    for digit, monoid in parts_of(dst):
+    for digit, monoid in dst.parts:
+        if digit.radix == 1:
+            continue
         meshes = f"{write_symbol(src.mesh.name)} and {write_symbol(dst.mesh.name)}"
         raise LayoutError(
             f"axis {_name(dst.mesh, digit)} is unreduced by {monoid} in the destination, but the "

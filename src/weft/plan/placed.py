@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from weft.errors import LayoutError
@@ -55,37 +56,40 @@ def place(
     names, kept = list(signature.sizes), kept or {}
     cuts = FrozenMap((name, tuple(placement.get(name, ()))) for name in names)
     _check(mesh, signature, placement, cuts)
-    index = ShardingSpec(mesh, [DimSpec(cuts[name]) for name in names])
+    index = _spec(mesh, tuple(cuts[name] for name in names), ())
     boxes = tuple(index.regions(signature.sizes.values()))
-    blocks = {box: Block(None, signature, {}, box) for box in dict.fromkeys(boxes)}
-    reads = {box: block.operands for box, block in blocks.items()}
-    writes = {box: block.results for box, block in blocks.items()}
-    line, lie = signature.notation, _Lie(mesh, signature, cuts)
+    line = signature.notation
     reduced = {axis: line.reduced[name] for name in signature.reduced for axis in cuts[name]}
     partials = _partials(line.once, len(line.operands), reduced, kept)
     made = reduced | {axis: monoid for axis, (monoid, _) in kept.items()}
-    needs = tuple(zip(*(reads[box] for box in boxes))) if line.operands else ()
-    makes = tuple(zip(*(writes[box] for box in boxes)))
-    operands = map(lie.spec, line.operands, signature.operand_shapes, needs, partials)
-    results = [
-        lie.spec(rows, shape, images, made)
-        for rows, shape, images in zip(line.results, signature.result_shapes, makes)
-    ]
-    for number, spec in enumerate(results):
+    lie = _Lie(mesh, signature, cuts, boxes)
+    operands = [lie.operand(number, parts) for number, parts in enumerate(partials)]
+    results = []
+    for number in range(len(line.results)):
+        spec = lie.result(number, made)
         if spec is None:
             raise LayoutError(
                 f"result {number} does not lie in blocks of one size where {_text(cuts)}"
             )
+        results.append(spec)
     return Placed(
         mesh,
         signature,
         cuts,
         boxes,
-        needs,
-        tuple(operands),
+        tuple(needs for _, needs in operands),
+        tuple(spec for spec, _ in operands),
         partials,
-        tuple(spec for spec in results if spec is not None),
+        tuple(results),
     )
+
+
+@lru_cache(maxsize=4096)
+def _spec(
+    mesh: DeviceMesh, axes: tuple[tuple[Axis, ...], ...], partial: tuple[tuple[Axis, str], ...]
+) -> ShardingSpec:
+    """A sharding, made once."""
+    return ShardingSpec(mesh, map(DimSpec, axes), (), partial)
 
 
 def fit(
@@ -149,35 +153,65 @@ class _Lie:
     """How arrays lie when an index space is cut."""
 
     def __init__(
-        self, mesh: DeviceMesh, signature: Signature, cuts: Mapping[str, tuple[Axis, ...]]
-    ) -> None:
-        self.mesh, self.sizes, self.cuts = mesh, signature.sizes, cuts
-
-    def spec(
         self,
-        rows: Sequence[Row],
-        shape: Point,
+        mesh: DeviceMesh,
+        signature: Signature,
+        cuts: Mapping[str, tuple[Axis, ...]],
         boxes: Sequence[ZRange],
-        partial: Mapping[Axis, str],
-    ) -> ShardingSpec | None:
-        """The sharding whose boxes those are, if there is one."""
-        axes = [self._axes(row) for row in rows]
+    ) -> None:
+        self.mesh, self.signature, self.cuts, self.boxes = mesh, signature, cuts, boxes
+        self.blocks: dict[ZRange, Block] = {}
+
+    def operand(
+        self, number: int, partial: Mapping[Axis, str]
+    ) -> tuple[ShardingSpec | None, tuple[ZRange, ...]]:
+        """The sharding of an operand, if there is one, and the boxes that the cells need."""
+        rows = self.signature.notation.operands[number]
+        shape = self.signature.operand_shapes[number]
+        spec, is_plain = self._spec(rows, shape, partial)
+        if spec is not None and is_plain:
+            return spec, tuple(spec.regions(shape))
+        needs = tuple(self._block(box).operands[number] for box in self.boxes)
+        same = spec is not None and list(needs) == spec.regions(shape)
+        return spec if same else None, needs
+
+    def result(self, number: int, partial: Mapping[Axis, str]) -> ShardingSpec | None:
+        """The sharding of a result, if there is one."""
+        rows = self.signature.notation.results[number]
+        shape = self.signature.result_shapes[number]
+        spec, is_plain = self._spec(rows, shape, partial)
+        if spec is None or is_plain:
+            return spec
+        makes = [self._block(box).results[number] for box in self.boxes]
+        return spec if makes == spec.regions(shape) else None
+
+    def _block(self, box: ZRange) -> Block:
+        if box not in self.blocks:
+            self.blocks[box] = Block(None, self.signature, {}, box)
+        return self.blocks[box]
+
+    def _spec(
+        self, rows: Sequence[Row], shape: Point, partial: Mapping[Axis, str]
+    ) -> tuple[ShardingSpec | None, bool]:
+        """The sharding with the axes of each dimension; whether it is sure to be right."""
+        axes = tuple(self._axes(row) for row in rows)
         used = [axis for of_dim in axes for axis in of_dim]
         if len(used) != len(set(used)):
-            return None
-        spec = ShardingSpec(self.mesh, map(DimSpec, axes), (), partial)
-        if all(row.plain and self.sizes[row.plain] == n for row, n in zip(rows, shape)):
-            return spec
-        return spec if list(boxes) == spec.regions(shape) else None
+            return None, False
+        sizes = self.signature.sizes
+        is_plain = all(row.plain and sizes[row.plain] == n for row, n in zip(rows, shape))
+        return _spec(self.mesh, axes, tuple(partial.items())), is_plain
 
     def _axes(self, row: Row) -> tuple[Axis, ...]:
         """The axes that cut a dimension: those of its digits, major to minor, while each is cut up.
 
         A digit that is cut in part hides those below it.
         """
+        if row.plain:
+            return self.cuts[row.plain]
         found: tuple[Axis, ...] = ()
         for name, _ in sorted(row.terms, key=lambda term: -abs(term[1])):
             found += self.cuts[name]
-            if prod(map(self.mesh.axis_size, self.cuts[name])) < self.sizes[name]:
+            if prod(map(self.mesh.axis_size, self.cuts[name])) < self.signature.sizes[name]:
                 break
         return found

@@ -15,6 +15,7 @@ from weft.plan.certificate import certify
 from weft.plan.check import check
 from weft.plan.delivery import Delivery, deliver
 from weft.plan.machine import Machine
+from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
 from weft.plan.propagate import Propagation
 from weft.plan.reshard import Reshard, plan_reshard
@@ -76,7 +77,7 @@ class Plan:
         """For every application how its operands come to it."""
         return tuple(
             tuple(
-                deliver(placed, n, self.specs[name], self._itemsize(name), self.machine)
+                deliver(placed, n, self.specs[name], self.itemsize(name), self.machine)
                 for n, name in enumerate(application.operands)
             )
             for application, placed in zip(self.graph.applications, self.placed)
@@ -103,9 +104,10 @@ class Plan:
 
     def _reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
         shape = self.graph.values[name].shape
-        return plan_reshard(src, dst, shape, self._itemsize(name), self.machine)
+        return plan_reshard(src, dst, shape, self.itemsize(name), self.machine)
 
-    def _itemsize(self, name: str) -> int:
+    def itemsize(self, name: str) -> int:
+        """The bytes of an element of a value."""
         return itemsize(self.graph.values[name].dtype)
 
     @property
@@ -121,6 +123,11 @@ class Plan:
             yield from (d.received for d in deliveries if d.received)
         for settlings in (*self.settlings, self.returns):
             yield from (reshard.received for reshard in settlings if reshard.steps)
+
+    @property
+    def peak(self) -> Point:
+        """The most bytes that each cell holds while it runs."""
+        return peak(self)
 
     def verify(self) -> dict[str, Any]:
         """Prove that every element is made once, from what is there; the proof is given as data.

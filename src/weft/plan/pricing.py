@@ -69,15 +69,22 @@ def seconds_by_axis(
     itemsize: int,
     parts: Parts,
     machine: Machine,
+    are_alike: bool,
 ) -> float:
-    """What a step takes where links differ: the worst of all cells, or of a sample."""
+    """What a step takes where links differ: the worst of all cells, or of a sample.
+
+    One cell is looked at if all `are_alike`.
+    """
     reaches = list(_reaches(before.mesh, machine))
     taken = [
         _seconds_of_cell(box, at, before, shape, itemsize, parts, reaches, machine)
-        for box, at in _cells(before, after, shape)
+        for box, at in _cells(before, after, shape, 1 if are_alike else SAMPLE)
     ]
-    receivers, sending = after.mesh.size, max(1, senders(before, shape))
-    return max(*taken, sum(taken) / len(taken) * receivers / sending)
+    worst, crowd = max(map(sum, taken)), after.mesh.size / max(1, senders(before, shape))
+    if crowd <= 1:
+        return worst
+    mean = sum(seconds for _, seconds in taken) / len(taken)
+    return max(worst, max(latency for latency, _ in taken) + mean * crowd)
 
 
 def _reaches(mesh: DeviceMesh, machine: Machine) -> Iterator[tuple[Link, set[int]]]:
@@ -90,13 +97,12 @@ def _reaches(mesh: DeviceMesh, machine: Machine) -> Iterator[tuple[Link, set[int
 
 
 def _cells(
-    before: ShardingSpec, after: ShardingSpec, shape: Point
+    before: ShardingSpec, after: ShardingSpec, shape: Point, most: int
 ) -> Iterator[tuple[ZRange, Point | None]]:
     """Cells of the destination: what each wants, and where it lies in the source's mesh."""
     size = after.mesh.size
     ranks = ranks_in(before.mesh, after.mesh) or range(size)
-    spread = range(size) if size <= SAMPLE else [k * (size - 1) // 15 for k in range(SAMPLE)]
-    for rank in spread:
+    for rank in {k * (size - 1) // max(1, most - 1) for k in range(most)}:
         at = before.mesh.coord(ranks[rank]) if ranks[rank] >= 0 else None
         yield after.region(shape, rank), at
 
@@ -110,9 +116,11 @@ def _seconds_of_cell(
     parts: Parts,
     reaches: Sequence[tuple[Link, set[int]]],
     machine: Machine,
-) -> float:
+) -> tuple[float, float]:
+    """The latency that a cell waits for, and the seconds that its port is busy."""
     if at is None:
-        return seconds_of(box.size * parts.size, itemsize, machine.rest)
+        latency, bandwidth = machine.rest if box else (0.0, 1.0)
+        return latency, box.size * parts.size * itemsize / bandwidth
     latency = taken = 0.0
     near = _reachable(box, at, before, shape, parts, set())
     for link, crossed in reaches:
@@ -121,7 +129,7 @@ def _seconds_of_cell(
             latency = max(latency, link.latency)
             taken += (found - near) * itemsize / link.bandwidth
             near = found
-    return latency + taken
+    return latency, taken
 
 
 def _reachable(

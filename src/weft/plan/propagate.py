@@ -186,10 +186,13 @@ class _Run:
         )
 
     def _node(self, application: Application, number: int) -> Node:
+        signature = self.graph.signatures[number]
         passes = self.graph.operators.find(application.operator).passes
+        if passes == "both" and signature.notation.whole:
+            passes = ""  # it makes or takes a dimension: a bitcast to smaller elements
         early, late = PASSES[passes]
         return Node(
-            factor_rule(self.graph.signatures[number]),
+            factor_rule(signature),
             tuple(self.numbers[name] for name in application.operands),
             tuple(self.numbers[name] for name in application.results),
             early,

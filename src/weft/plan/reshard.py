@@ -34,7 +34,7 @@ class Reshard(Drawn):
     >>> [step.kind for step in plan.steps], plan.received, plan.peak
     (['all_to_all'], (48, 48, 48, 48), (128, 128, 128, 128))
     >>> print(next(plan.steps[0].transfers()))
-    0 -> 1 [0:2, 2:4]
+    1 -> 0 [2:4, 0:2]
     """
 
     src: ShardingSpec
@@ -136,18 +136,16 @@ def plan_reshard(
     >>> [step.kind for step in plan.steps], sum(plan.received) == plan.ideal
     (['reduce_scatter', 'all_gather'], True)
     """
-    for what, spec in (("src", src), ("dst", dst)):
-        if not isinstance(spec, ShardingSpec):
-            raise WeftError(f"{what} must be a ShardingSpec, got {spec!r}")
+    if not (isinstance(src, ShardingSpec) and isinstance(dst, ShardingSpec)):
+        raise WeftError(f"source and destination must be ShardingSpecs, got {src!r} and {dst!r}")
     try:
-        array = tuple(map(index, shape))
-        width = index(itemsize)
+        array, width = tuple(map(index, shape)), index(itemsize)
     except TypeError:
         array, width = as_point(shape, "shape"), as_count(itemsize, "itemsize")
     return _plan(src, dst, array, width, machine)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)
 def _plan(
     src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int, machine: Machine | None
 ) -> Reshard:
@@ -160,6 +158,11 @@ def _plan(
     if parts.masked:
         steps += (Step("mask", goal, dst, shape, itemsize, job.machine, 0.0),)
     return Reshard(src, dst, shape, itemsize, job.machine, steps)
+
+
+def forget_plans() -> None:
+    """Empty the memory of plans, for those who measure how long planning takes."""
+    _plan.cache_clear()
 
 
 def _unmasked(dst: ShardingSpec, parts: Parts) -> ShardingSpec:

@@ -74,26 +74,34 @@ def draw_reshard(plan: Reshard) -> Drawing:
 
 
 def _draw_step(step: Step) -> Drawing:
-    """The pieces of the array: `0→1 2` where they go from 0 to 1 and 2, `0` where they stay."""
+    """The pieces of the array: `0→1 2` where they go from 0 to 1 and 2, `0` where they stay.
+
+    Of a reduction `1 2→0`: what comes from 1 and 2 is combined on 0.
+    """
     moves = list(islice(step.moves(), MOST_MOVES + 1))
     labels = dict[tuple[Point, Point], dict[int, list[int]]]()
     for move in moves[:MOST_MOVES]:
         ways = labels.setdefault((move.box.start, move.box.stop), {})
-        ways.setdefault(move.sender, [])
-        if move.receiver != move.sender:
-            ways[move.sender].append(move.receiver)
+        one, other = (move.receiver, move.sender)[:: 1 if step.monoids else -1]
+        ways.setdefault(one, [])
+        if one != other:
+            ways[one].append(other)
     corners = [corner for box in labels for corner in box] or [(0,) * len(step.shape)]
     scales = list(map(Scale.through, zip(*corners), limits(len(step.shape))))
-    patches = [Patch(*box, _ways(ways), n) for n, (box, ways) in enumerate(labels.items())]
+    patches = [
+        Patch(*box, _ways(ways, bool(step.monoids)), n)
+        for n, (box, ways) in enumerate(labels.items())
+    ]
     notes = ["… more pieces are not drawn"] if len(moves) > MOST_MOVES else []
     return draw_patches(patches, scales, notes=notes)
 
 
-def _ways(ways: dict[int, list[int]]) -> str:
-    moving = {sender: receivers for sender, receivers in ways.items() if receivers}
+def _ways(ways: dict[int, list[int]], are_senders: bool) -> str:
+    moving = {one: others for one, others in ways.items() if others}
     if not moving:
         return few(map(str, ways), len(ways))
-    texts = [f"{sender}→{few(map(str, to), len(to), 15)}" for sender, to in moving.items()]
+    names = {one: few(map(str, others), len(others), 15) for one, others in moving.items()}
+    texts = [f"{some}→{one}" if are_senders else f"{one}→{some}" for one, some in names.items()]
     return few(texts, len(texts))
 
 

@@ -9,6 +9,7 @@ destination's shard on the same cell, so that a route needs no memory of its own
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 from weft.layout import DimSpec, ShardingSpec
@@ -21,6 +22,8 @@ from weft.values import Point
 
 Route: TypeAlias = tuple[Layout, ...]
 """The layouts between source and destination."""
+
+Pace: TypeAlias = tuple[float, float]  # seconds for a byte, then seconds to start
 
 
 def find_routes(
@@ -42,9 +45,7 @@ def find_routes(
                 yield route
 
 
-def _paces(
-    frame: Frame, dst: ShardingSpec, worths: Point, machine: Machine
-) -> dict[int, tuple[float, float]]:
+def _paces(frame: Frame, dst: ShardingSpec, worths: Point, machine: Machine) -> dict[int, Pace]:
     """How slow each digit is to cross on the destination's mesh; smaller is faster."""
     paces = {}
     for worth, radix in frame.radix.items():
@@ -62,44 +63,53 @@ def _through(
     frame: Frame,
     digits: Sequence[int],
     reduced: Sequence[int],
-    pace: Mapping[int, tuple[float, float]],
+    pace: Mapping[int, Pace],
     shape: Point,
     commutes: bool,
 ) -> Iterator[Route]:
     """Routes in which those digits cut the array on the way, the slowest innermost."""
-    steps = sorted({pace[d] for d in digits})
-    groups = [[d for d in digits if pace[d] == step] for step in steps]
+    order = sorted(digits, key=pace.__getitem__)
     for first in range(len(shape)):
-        cuts = [frame.dst.cuts]
-        for group in groups:
-            placed = _cut_further(frame, cuts[-1], group, shape, first)
-            if placed is None:
-                break
-            cuts.append(placed)
-        else:
-            kept = frame.dst.parts
-            inner = [Layout(each, kept) for each in reversed(cuts[1:])]
-            yield tuple(inner[:1])
-            yield tuple(inner)
-            if commutes and len(groups) > 1 and reduced:
-                outer = list(_combining(frame, cuts[1:-1], steps, reduced, pace))
-                if outer:
-                    yield (*outer, *inner)
-        if len(steps) < 2:  # where links are alike, which dimension is cut makes no difference
+        finest = _cut_further(frame, frame.dst.cuts, order, shape, first)
+        yield () if finest is None else (Layout(finest, frame.dst.parts),)
+        cuts = _cut_by_pace(frame, order, pace, shape, first)
+        inner = [Layout(each, frame.dst.parts) for each in [*cuts.values()][:0:-1]]
+        yield tuple(inner)
+        if commutes and inner:
+            yield (*_combining(frame, cuts, digits, reduced, pace), *inner)
+        if len(set(pace.values())) < 2:  # then it makes no difference which dimension is cut
             return
+
+
+def _cut_by_pace(
+    frame: Frame, order: Sequence[int], pace: Mapping[int, Pace], shape: Point, first: int
+) -> dict[Pace, tuple[Point, ...]]:
+    """The destination's cuts, cut further by one pace after the other; only those if it fails."""
+    cuts = {(0.0, 0.0): frame.dst.cuts}
+    last = frame.dst.cuts
+    for step, group in groupby(order, key=pace.__getitem__):
+        placed = _cut_further(frame, last, list(group), shape, first)
+        if placed is None:
+            return {(0.0, 0.0): frame.dst.cuts}
+        cuts[step] = last = placed
+    return cuts
 
 
 def _combining(
     frame: Frame,
-    cuts: Sequence[tuple[Point, ...]],
-    steps: Sequence[tuple[float, float]],
+    cuts: Mapping[Pace, tuple[Point, ...]],
+    digits: Sequence[int],
     reduced: Sequence[int],
-    pace: Mapping[int, tuple[float, float]],
+    pace: Mapping[int, Pace],
 ) -> Iterator[Layout]:
-    """Layouts in which parts along the faster axes are combined already, those along others not."""
-    for step, cut in zip(steps, cuts):
+    """Layouts in which parts along the faster axes are combined already, those along others not.
+
+    What is left must be scattered later on, so that no cell writes over what it has to send.
+    """
+    for step in sorted({pace[d] for d in reduced}):
         left = [d for d in reduced if pace[d] > step]
-        if left and len(left) < len(reduced) and not any(d in each for each in cut for d in left):
+        if left and all(d in digits for d in left):
+            cut = [each for limit, each in cuts.items() if limit <= step][-1]
             parts = [d for d in frame.src.parts if d in left or d in frame.dst.parts]
             yield Layout(cut, tuple(parts))
 
@@ -107,13 +117,14 @@ def _combining(
 def _cut_further(
     frame: Frame, cuts: tuple[Point, ...], digits: Sequence[int], shape: Point, first: int
 ) -> tuple[Point, ...] | None:
-    """The cuts with more digits at the minor end, all blocks inside the destination's blocks."""
-    found = list(cuts)
+    """The cuts with more digits at the minor end, blocks inside those before, and the last ones."""
+    found, before = list(cuts), list(map(frame.count, cuts))
+    outer = list(map(frame.count, frame.dst.cuts))
     for digit in digits:
         options = []
         for dim, (n, cut) in enumerate(zip(shape, found)):
-            outer, inner = frame.count(frame.dst.cuts[dim]), frame.count((*cut, digit))
-            if nests(n, outer, inner):
+            inner = frame.count((*cut, digit))
+            if nests(n, outer[dim], inner) and nests(n, before[dim], inner):
                 options.append((n % inner > 0, dim != first, -n // inner, dim))
         if not options:
             return None

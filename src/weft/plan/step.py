@@ -134,15 +134,15 @@ def _axes(step: Step) -> tuple[Axis, ...]:
         return tuple(mesh.axis(digit) for digit, _ in step.parts.masked)
     frame = find_frame(step.before, step.after, by_axis=True)
     if frame is None:
-        spec = step.after if local else step.before
+        spec, runs = (step.after, ()) if local else (step.before, step.parts.reduced)
         digits = [digit for cut in spec.digits for digit in cut if digit.radix > 1]
-        digits += [digit for run in step.parts.reduced for digit in run.digits]
+        digits += [digit for run in runs for digit in run.digits]
     else:
         worths = worths_between(step.before, step.after)[local]
         change = find_change(frame.src, frame.dst)
-        found = {digit for each in (*change.gone, *change.new) for digit in each}
-        found = set(change.reduced) if change.reduced and step.kind != "exchange" else found
-        found |= set(change.reduced)
+        found = set(change.reduced)
+        if step.kind not in ("reduce_scatter", "all_reduce"):
+            found |= {digit for each in (*change.gone, *change.new) for digit in each}
         digits = [digit_of(mesh, worths, worth, frame.radix[worth]) for worth in found]
     return in_mesh_order(step.after if local else step.before, digits)
 
@@ -176,6 +176,8 @@ def _sent(step: Step) -> Point:
             held = [size * (step.parts.size - 1) for size in sizes(step.before, step.shape)]
         case "reduce_scatter":
             held = _scattered(step)
+        case "all_to_all":
+            held = _passed_on(step)
         case _:
             return _counted(step)
     by_device = dict(zip(mesh.device_ids or range(mesh.size), held))
@@ -197,6 +199,14 @@ def _scattered(step: Step) -> list[int]:
     for group, size in zip(groups, kept):
         totals[group] += size
     return [totals[group] - size for group, size in zip(groups, kept)]
+
+
+def _passed_on(step: Step) -> list[int]:
+    """Every cell sends what it does not keep."""
+    _, kept = wanted_and_held(step.before, step.after, step.shape)
+    back = ranks_in(step.after.mesh, step.before.mesh)
+    kept = kept if back is None else [kept[rank] for rank in back]
+    return [size - stays for size, stays in zip(sizes(step.before, step.shape), kept)]
 
 
 def _counted(step: Step) -> Point:

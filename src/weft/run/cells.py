@@ -22,7 +22,11 @@ class Cause(NamedTuple):
     """For which operator something moves, and what messages call it."""
 
     operator: str
-    tensor: str
+    tensor: object
+    """Made a text only where a message needs one."""
+
+    def __str__(self) -> str:
+        return f"{self.tensor} for {self.operator}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,11 @@ class Cells:
             return shards
         ledgers = active()
         for ledger in ledgers:
-            ledger.allow(sum(map(_received, steps, [shards[0]] * len(steps))), *cause)
+            ledger.allow(
+                sum(map(_received, steps, [shards[0]] * len(steps))),
+                cause.operator,
+                str(cause.tensor),
+            )
         held: Held = dict(zip(self.devices(_meshes(steps[0])[0]), shards))
         for hop in steps:
             if isinstance(hop, Step) and hop.kind == "mask":
@@ -74,7 +82,7 @@ ALL = Cells()
 """All cells in one process."""
 
 
-def kind_of(hop: Hop) -> str:
+def name_of(hop: Hop) -> str:
     """What messages call a step."""
     return hop.kind if isinstance(hop, Step) else "fetch"
 
@@ -98,13 +106,14 @@ def _received(hop: Hop, like: Array) -> int:
 
 def _note(ledgers: Sequence[Communication], hop: Hop, cause: Cause, counts: Counts) -> None:
     """Write down what moved."""
-    if kind_of(hop) == "slice":
+    if name_of(hop) == "slice":
         return
     devices = hop.devices if isinstance(hop, Step) else _devices(hop.src.mesh)
 
     def of_each(count: dict[int, int]) -> Point:
         return tuple(count.get(device, 0) for device in devices)
 
-    movement = Movement(*cause, kind_of(hop), of_each(counts.sent), of_each(counts.received))
+    what = (cause.operator, str(cause.tensor), name_of(hop))
+    movement = Movement(*what, of_each(counts.sent), of_each(counts.received))
     for ledger in ledgers:
         ledger.movements.append(movement)

@@ -1,39 +1,76 @@
-"""An operator applied to tensors at once: placed, prepared, run; what can be remembered is."""
+"""An operator applied to tensors at once: placed, prepared, run; what can be remembered is.
+
+What a tensor is apart from its numbers is its `Kind`, of which there is one for each shape,
+sharding, dtype and library. What an operator does to kinds is worked out once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import OPERATORS, Block, Operator, Signature
 from weft.lang.block import Attributes
+from weft.lang.trace import dtype_name
 from weft.layout import ShardingSpec
 from weft.plan.infer import choose
 from weft.run.arrays import Array
 from weft.run.blocks import run_block
 from weft.run.cells import Shards
 from weft.run.prepared import Prepared, deliver_all, prepare
+from weft.run.threads import LARGE
 from weft.values import FrozenMap, Point
 
 
-class Operand(NamedTuple):
-    """A tensor as an operator sees it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What tensors have in common whose numbers alone differ; each is equal to itself alone."""
 
     shape: Point
     spec: ShardingSpec | None
-    shards: Shards
-    itemsize: int
-    name: str
+    dtype: Any
+    """The library's own."""
+    xp: Any
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    def __str__(self) -> str:
+        return f"{dtype_name(self.dtype)}{list(self.shape)} {self.spec or ''}".rstrip()
 
 
-class Made(NamedTuple):
-    """A result: how it lies, and its shards."""
+@lru_cache(maxsize=16384)
+def kind_of(shape: Point, spec: ShardingSpec | None, dtype: Any, xp: Any) -> Kind:
+    """The kind of a shape, a sharding, a dtype and a library."""
+    return Kind(shape, spec, dtype, xp)
 
-    shape: Point
-    spec: ShardingSpec | None
-    shards: Shards
+
+@dataclass(slots=True)
+class Ready:
+    """An operator and the kinds of its operands, with all worked out."""
+
+    kernel: Prepared | Whole | Direct
+    xp: Any
+    specs: Sequence[ShardingSpec | None]
+    shapes: Sequence[Point]
+    kinds: dict[Any, list[Kind]] = field(default_factory=dict)
+
+    def run(self, operands: Sequence[Shards]) -> list[tuple[Kind, Shards]]:
+        """The results: their kinds and their shards."""
+        results = self.kernel.run(self.xp, operands)
+        key = results[0][0].dtype
+        kinds = self.kinds.get(key)
+        if kinds is None:
+            kinds = self.kinds[key] = [
+                kind_of(shape, spec, shards[0].dtype, self.xp)
+                for shape, spec, shards in zip(self.shapes, self.specs, results)
+            ]
+        return list(zip(kinds, results))
 
 
 @dataclass(slots=True)
@@ -46,9 +83,9 @@ class Whole:
     """What the operator reads of each operand; None for all of it."""
 
     @classmethod
-    def of(cls, operator: Operator, line: Signature, attributes: Attributes) -> Whole:
+    def of(cls, operator: Operator, line: Signature, attributes: Attributes, xp: Any) -> Whole:
         """An application to whole arrays."""
-        block = Block(None, line, attributes, line.space)
+        block = Block(xp, line, attributes, line.space)
         slices = [
             None if box.shape == shape else box.slices()
             for box, shape in zip(block.operands, line.operand_shapes)
@@ -57,68 +94,94 @@ class Whole:
 
     def run(self, xp: Any, operands: Sequence[Shards]) -> list[list[Array]]:
         """The results, each as one shard."""
-        if self.block.xp is not xp:
-            self.block = replace(self.block, xp=xp)
-        arrays = [
-            array if part is None else array[part]
-            for (array, *_), part in zip(operands, self.slices)
-        ]
+        pairs = zip(operands, self.slices)
+        arrays = [shards[0] if part is None else shards[0][part] for shards, part in pairs]
         return [[array] for array in run_block(self.operator, self.block, arrays)]
 
-    @property
-    def shapes(self) -> tuple[Point, ...]:
-        """The shapes of the results."""
-        return self.block.signature.result_shapes
 
-    @property
-    def specs(self) -> Sequence[None]:
-        """They lie on no mesh."""
-        return (None,) * len(self.shapes)
+@dataclass(slots=True)
+class Direct:
+    """An application with one result and small boxes, whose operands lie where they are needed."""
+
+    kernel: Any
+    blocks: list[Block]
+    leaders: Point | None
+    """None where every cell computes its own box."""
+
+    def run(self, xp: Any, operands: Sequence[Shards]) -> list[list[Array]]:
+        """The shards of the result."""
+        kernel, count = self.kernel, len(self.blocks)
+        each = [s if len(s) == count else [s[0]] * count for s in operands]
+        made: list[Array] = []
+        if self.leaders is None:
+            made = list(map(kernel, self.blocks, *each))
+        else:
+            for rank, leader in enumerate(self.leaders):
+                if leader != rank:
+                    made.append(made[leader])
+                else:
+                    made.append(kernel(self.blocks[rank], *[shards[rank] for shards in each]))
+        return [[array for (array,) in made] if isinstance(made[0], tuple) else made]
 
 
-_PREPARED: dict[object, Prepared | Whole] = {}
+Key: TypeAlias = tuple[Any, ...]
+_READY: dict[Key, Ready] = {}
 _MOST = 4096
 
 
 def run_operator(
-    name: str, attributes: Attributes, xp: Any, operands: Sequence[Operand]
-) -> list[Made]:
-    """The results of an operator."""
-    key = (
-        name,
-        tuple(attributes.items()),
-        tuple([(operand[0], operand[1], operand[3]) for operand in operands]),
-    )
-    try:
-        prepared = _PREPARED[key]
-    except KeyError:
-        prepared = _remember(key, _prepare(name, attributes, operands))
-    results = prepared.run(xp, [operand.shards for operand in operands])
-    return list(map(Made, prepared.shapes, prepared.specs, results))
+    name: str,
+    attributes: Attributes,
+    kinds: Sequence[Kind],
+    operands: Sequence[Shards],
+    names: Sequence[str],
+) -> list[tuple[Kind, Shards]]:
+    """The results of an operator: their kinds and their shards."""
+    key = (name, *kinds, *attributes.items()) if attributes else (name, *kinds)
+    ready = _READY.get(key)
+    if ready is not None:
+        return ready.run(operands)
+    ready = _prepare(name, attributes, kinds, names)
+    results = ready.run(operands)
+    if len(_READY) >= _MOST:
+        _READY.clear()
+    _READY[key] = _direct(ready)
+    return results
 
 
-def _remember(key: object, prepared: Prepared | Whole) -> Prepared | Whole:
-    if len(_PREPARED) >= _MOST:
-        _PREPARED.clear()
-    _PREPARED[key] = prepared
-    return prepared
-
-
-def _prepare(name: str, attributes: Attributes, operands: Sequence[Operand]) -> Prepared | Whole:
-    operator = OPERATORS.find(name)
-    line = operator.sign([operand.shape for operand in operands], attributes)
-    meshes = {operand.spec.mesh for operand in operands if operand.spec is not None}
+def _prepare(
+    name: str, attributes: Attributes, kinds: Sequence[Kind], names: Sequence[str]
+) -> Ready:
+    operator, xp = OPERATORS.find(name), kinds[0].xp
+    line = operator.sign([kind.shape for kind in kinds], attributes)
+    meshes = {kind.spec.mesh for kind in kinds if kind.spec is not None}
     frozen = FrozenMap(attributes.items())
     if not meshes:
-        return Whole.of(operator, line, frozen)
+        whole = Whole.of(operator, line, frozen, xp)
+        return Ready(whole, xp, (None,) * len(line.result_shapes), line.result_shapes)
+    pairs = list(zip(names, kinds))
     if len(meshes) > 1:
-        said = " and ".join(f"{o.name} on {o.spec.mesh}" for o in operands if o.spec is not None)
+        said = " and ".join(f"{n or k} on {k.spec.mesh}" for n, k in pairs if k.spec is not None)
         raise WeftError(f"the operands of {name} lie on different meshes: {said}")
-    specs = [operand.spec for operand in operands]
-    itemsizes = [operand.itemsize for operand in operands]
+    specs, itemsizes = [kind.spec for kind in kinds], [kind.itemsize for kind in kinds]
     placed = choose(operator, line, specs, itemsizes)
-    names = [
-        f"operand {number}, {operand.name}, {list(operand.shape)} {operand.spec or ''}".rstrip()
-        for number, operand in enumerate(operands)
-    ]
-    return prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), names)
+    called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
+    prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
+    return Ready(prepared, xp, placed.results, line.result_shapes)
+
+
+def _direct(ready: Ready) -> Ready:
+    """The same without what this application does not need."""
+    prepared = ready.kernel
+    if not isinstance(prepared, Prepared) or len(ready.shapes) > 1:
+        return ready
+    moving = any(
+        d.reshard or d.fetch or any(d.slices) or any(d.hidden) for d in prepared.deliveries
+    )
+    if moving or max(box.size for box in prepared.placed.boxes) >= LARGE:
+        return ready
+    leaders = prepared.leaders
+    alone = leaders == tuple(range(len(leaders)))
+    blocks = prepared.blocks_for(ready.xp)
+    ready.kernel = Direct(prepared.operator.kernel, blocks, None if alone else leaders)
+    return ready

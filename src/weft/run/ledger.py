@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from weft.errors import WeftError
-from weft.values import Point
+from weft.values import Point, counted
 
 
 class Movement(NamedTuple):
@@ -58,7 +58,7 @@ class Communication:
             )
 
     def __str__(self) -> str:
-        lines = [f"{self.received} B received in {len(self.movements)} steps"]
+        lines = [f"{self.received} B received in {counted(len(self.movements), 'step')}"]
         return "\n".join([*lines, *(f"  {movement}" for movement in self.movements)])
 
 

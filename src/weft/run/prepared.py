@@ -44,7 +44,7 @@ class Prepared:
             self._deliver(xp, cause, delivery, shards)
             for cause, delivery, shards in zip(self.causes, self.deliveries, operands)
         ]
-        blocks = self._blocks(xp)
+        blocks = self.blocks_for(xp)
 
         def compute(place: int) -> tuple[Array, ...]:
             boxes = [shards[place if len(shards) > 1 else 0] for shards in inputs]
@@ -69,7 +69,7 @@ class Prepared:
         """The elements that the largest box makes."""
         return max((box.size for box in self.boxes), default=0)
 
-    def _blocks(self, xp: Any) -> list[Block]:
+    def blocks_for(self, xp: Any) -> list[Block]:
         """The blocks of all cells."""
         key = id(xp)
         if key not in self.blocks:

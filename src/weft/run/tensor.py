@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from weft.lang.trace import Symbol, Tracer, dtype_name
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import plan_reshard
 from weft.run.arrays import Array, namespace, paste
-from weft.run.cells import ALL, Cause
-from weft.run.eager import Operand, run_operator
+from weft.run.cells import ALL, Cause, Shards
+from weft.run.eager import Kind, kind_of, run_operator
 from weft.values import Point, as_shape
 
 Dims = Iterable[DimSpec]
@@ -36,15 +37,20 @@ class Tensor(Arithmetic):
     array([8., 8., 8.], dtype=float32)
     """
 
-    __slots__ = ("_name", "_shape", "shards", "spec")
+    __slots__ = ("kind", "name", "shards")
+
+    kind: Kind
+    """What it is apart from its numbers."""
+    shards: Shards
+    """The arrays of all cells in rank order; one if it lies on no mesh."""
+    name: str
+    """What messages call it."""
 
     def __init__(self, array: Array, name: str = "") -> None:
         if isinstance(array, bool | int | float | complex | list | tuple):
             array = np.asarray(array)
-        self._shape: Point = tuple(array.shape)
-        self.spec: ShardingSpec | None = None
-        self.shards: Sequence[Array] = (array,)
-        self._name = name
+        self.kind = kind_of(tuple(array.shape), None, array.dtype, namespace(array))
+        self.shards, self.name = [array], name
 
     @classmethod
     def of_shards(
@@ -60,7 +66,8 @@ class Tensor(Arithmetic):
                     f"cell {spec.mesh.coord(rank)} holds box {box} of {list(whole)}, and its shard "
                     f"is {list(shard.shape)}, expected {list(box.shape)}"
                 )
-        return _made(whole, spec, given, name)
+        kind = kind_of(whole, spec, given[0].dtype, namespace(given[0]))
+        return _made(kind, given, name)
 
     @classmethod
     def full(cls, shape: Iterable[int], value: Any, dtype: str = "float32") -> Tensor:
@@ -80,26 +87,21 @@ class Tensor(Arithmetic):
     @property
     def shape(self) -> Point:
         """The sizes of its dimensions."""
-        return self._shape
+        return self.kind.shape
+
+    @property
+    def spec(self) -> ShardingSpec | None:
+        """How it lies on a mesh; None if it does not."""
+        return self.kind.spec
 
     @property
     def dtype(self) -> str:
         """The dtype of its elements."""
-        return dtype_name(self.shards[0].dtype)
-
-    @property
-    def itemsize(self) -> int:
-        """The bytes of an element."""
-        return int(self.shards[0].dtype.itemsize)
-
-    @property
-    def name(self) -> str:
-        """The name that it was given, for messages."""
-        return self._name
+        return dtype_name(self.kind.dtype)
 
     def named(self, name: str) -> Tensor:
         """The same tensor under a name, which messages use."""
-        return _made(self._shape, self.spec, self.shards, name)
+        return _made(self.kind, self.shards, name)
 
     def with_sharding(self, mesh: DeviceMesh | ShardingSpec, dims: Dims | None = None) -> Tensor:
         """The same values under another sharding: what a cell needs and does not hold moves."""
@@ -107,17 +109,17 @@ class Tensor(Arithmetic):
         _check_rank(self, spec)
         if self.spec is None:
             (array,) = self.shards
-            shards = [array[box.slices()] for box in spec.regions(self._shape)]
             if spec.partial:
                 raise LayoutError(f"a whole array is not partial: {spec}")
-            return _made(self._shape, spec, shards, self._name)
+            shards = [array[box.slices()] for box in spec.regions(self.shape)]
+            return _made(_with(self.kind, spec), shards, self.name)
         return _resharded(self, self.spec, spec)
 
     shard = with_sharding
 
     def trace(self, name: str = "input") -> Symbol:
         """The beginning of a traced program, whose input this tensor is."""
-        return Tracer().capture(self, self._name or name)
+        return Tracer().capture(self, self.name or name)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The whole array, put together in this process; parts are combined."""
@@ -130,10 +132,8 @@ class Tensor(Arithmetic):
         tensor = self
         if self.spec.partial:
             tensor = self.with_sharding(ShardingSpec(self.spec.mesh, self.spec.dim_specs))
-        xp, spec = namespace(self.shards[0]), tensor.spec
-        assert spec is not None
-        whole = xp.empty(self._shape, dtype=self.shards[0].dtype)
-        for shard, box in zip(tensor.shards, spec.regions(self._shape)):
+        whole = self.kind.xp.empty(self.shape, dtype=self.kind.dtype)
+        for shard, box in zip(tensor.shards, self.spec.regions(self.shape)):
             whole = paste(whole, box.slices(), shard)
         return whole
 
@@ -144,22 +144,28 @@ class Tensor(Arithmetic):
         self, name: str, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> tuple[Any, ...]:
         for operand in operands:
-            if isinstance(operand, Symbol):
-                return operand.__weft_apply__(name, operands, attributes)
-        xp = namespace(self.shards[0])
-        given = [_operand(xp, self, operand, number) for number, operand in enumerate(operands)]
-        said = {key: value for key, value in attributes.items() if value is not None}
-        return tuple(_made(*made, "") for made in run_operator(name, said, xp, given))
+            if type(operand) is not Tensor:
+                if isinstance(operand, Symbol):
+                    return operand.__weft_apply__(name, operands, attributes)
+                operands = [_as_tensor(self.kind, *pair) for pair in enumerate(operands)]
+                break
+        if None in attributes.values():
+            attributes = {key: value for key, value in attributes.items() if value is not None}
+        kinds = [operand.kind for operand in operands]
+        shards = [operand.shards for operand in operands]
+        names = [operand.name for operand in operands]
+        return tuple(
+            [_made(*made) for made in run_operator(name, attributes, kinds, shards, names)]
+        )
 
     def __repr__(self) -> str:
         return f"Tensor({self})"
 
     def __str__(self) -> str:
-        text = f"{self.dtype}{list(self._shape)}"
-        return f"{self._name + ': ' if self._name else ''}{text} {self.spec or ''}".rstrip()
+        return f"{self.name}: {self.kind}" if self.name else str(self.kind)
 
     def __len__(self) -> int:
-        return self._shape[0]
+        return self.shape[0]
 
     def __bool__(self) -> bool:
         return bool(self.numpy())
@@ -171,28 +177,30 @@ class Tensor(Arithmetic):
         return int(self.numpy())
 
 
-def _made(shape: Point, spec: ShardingSpec | None, shards: Sequence[Array], name: str) -> Tensor:
+def _made(kind: Kind, shards: Shards, name: str = "") -> Tensor:
     tensor = Tensor.__new__(Tensor)
-    tensor._shape, tensor.spec, tensor.shards, tensor._name = shape, spec, shards, name
+    tensor.kind, tensor.shards, tensor.name = kind, shards, name
     return tensor
 
 
-def _operand(xp: Any, like: Tensor, operand: Any, number: int) -> Operand:
+def _with(kind: Kind, spec: ShardingSpec) -> Kind:
+    return kind_of(kind.shape, spec, kind.dtype, kind.xp)
+
+
+def _as_tensor(like: Kind, number: int, operand: Any) -> Tensor:
+    """An operand as a tensor: a number takes the dtype of the others."""
     if isinstance(operand, Tensor):
-        return Operand(
-            operand._shape,
-            operand.spec,
-            operand.shards,
-            operand.itemsize,
-            operand._name or f"{operand.dtype}",
-        )
+        return operand
     if isinstance(operand, bool | int | float | complex):
-        array = xp.asarray(operand, dtype=like.shards[0].dtype)
-        return Operand((), None, (array,), like.itemsize, "a number")
+        return _number(type(operand).__name__, operand, like.dtype, like.xp)
     if hasattr(operand, "shape") and hasattr(operand, "dtype"):
-        array = xp.asarray(operand)
-        return Operand(tuple(array.shape), None, (array,), int(array.dtype.itemsize), "an array")
+        return Tensor(like.xp.asarray(operand))
     raise WeftError(f"operand {number} is a {type(operand).__name__}, no tensor and no number")
+
+
+@lru_cache(maxsize=1024)
+def _number(kind: str, value: Any, dtype: Any, xp: Any) -> Tensor:
+    return Tensor(xp.asarray(value, dtype=dtype))
 
 
 def _as_spec(mesh: DeviceMesh | ShardingSpec, dims: Dims | None) -> ShardingSpec:
@@ -211,7 +219,7 @@ def _check_rank(tensor: Tensor, spec: ShardingSpec) -> None:
 
 
 def _resharded(tensor: Tensor, src: ShardingSpec, dst: ShardingSpec) -> Tensor:
-    plan = plan_reshard(src, dst, tensor.shape, tensor.itemsize)
-    xp, cause = namespace(tensor.shards[0]), Cause("with_sharding", str(tensor))
-    shards = ALL.move(xp, tensor.shards, plan.steps, cause)
-    return _made(tensor.shape, dst, shards, tensor.name)
+    plan = plan_reshard(src, dst, tensor.shape, tensor.kind.itemsize)
+    cause = Cause("with_sharding", tensor)
+    shards = ALL.move(tensor.kind.xp, tensor.shards, plan.steps, cause)
+    return _made(_with(tensor.kind, dst), shards, tensor.name)

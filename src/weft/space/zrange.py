@@ -193,10 +193,12 @@ class ZRange(Drawn):
         (slice(0, 4, None), slice(8, 12, None))
         """
         base = (0,) * self.ndim if origin is None else as_point(origin, "origin", self.ndim)
-        for dim, (low, zero) in enumerate(zip(self.start, base)):
-            if low < zero:  # a negative index would silently count from the end
-                raise WeftError(f"dimension {dim} of {self} starts at {low}, before origin {zero}")
-        return tuple(map(slice, map(sub, self.start, base), map(sub, self.stop, base)))
+        start = tuple(map(sub, self.start, base))
+        if min(start, default=0) < 0:  # a negative index would silently count from the end
+            dim, zero = next((d, base[d]) for d, low in enumerate(start) if low < 0)
+            low = self.start[dim]
+            raise WeftError(f"dimension {dim} of {self} starts at {low}, before origin {zero}")
+        return tuple(map(slice, start, map(sub, self.stop, base)))
 
     def drawing(self) -> Drawing:
         """The box as a picture."""

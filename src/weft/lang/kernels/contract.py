@@ -22,7 +22,7 @@ def contract(block: Block, *operands: Any) -> Any:
         x = step.run(xp, x, y)
     x = recipe.finish(xp, x)
     for n in recipe.added:
-        x = x + _spread(xp, operands[n], recipe.names[n], recipe.result)
+        x = x + spread(xp, operands[n], recipe.names[n], recipe.result)
     return x
 
 
@@ -130,7 +130,7 @@ def _diagonal(xp: Any, x: Any, names: Names, name: str) -> tuple[Any, Names]:
     return xp.permute_dims(x, tuple(back)), names[:second] + names[second + 1 :]
 
 
-def _spread(xp: Any, x: Any, names: Names, result: Names) -> Any:
+def spread(xp: Any, x: Any, names: Names, result: Names) -> Any:
     """An array with the axes of the result, of size 1 where it has none."""
     x = _plain(xp, x, names)
     have = _once_each(names)

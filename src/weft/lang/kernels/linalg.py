@@ -8,7 +8,7 @@ from weft.errors import WeftError
 from weft.lang.block import Block
 from weft.lang.kernels.moves import along
 
-_SMALL = 32
+_SMALL = 64
 """The size below which a triangular system is solved at once."""
 
 

@@ -183,7 +183,11 @@ def concatenate(block: Block, *parts: Any) -> Any:
 
 def _starts(xp: Any, places: Any, shape: tuple[int, ...], made: tuple[int, ...]) -> list[Any]:
     """Where a slice begins, moved until it lies inside."""
-    return [xp.clip(place, 0, size - extent) for place, size, extent in zip(places, shape, made)]
+    counting = xp.arange(1).dtype
+    return [
+        xp.clip(xp.astype(place, counting), 0, size - extent)
+        for place, size, extent in zip(places, shape, made)
+    ]
 
 
 def dynamic_slice(block: Block, x: Any, *places: Any) -> Any:

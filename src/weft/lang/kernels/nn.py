@@ -54,14 +54,14 @@ def attention(block: Block, q: Any, k: Any, v: Any) -> Any:
         sharing = len(block.span("g")) if "g" in block.signature.sizes else 1
         q = xp.reshape(q, (*k.shape[:-2], sharing, *q.shape[-2:]))
         k, v = xp.expand_dims(k, axis=-3), xp.expand_dims(v, axis=-3)
-    scores = xp.matmul(q, xp.matrix_transpose(k)) * scale
+    scores = xp.matmul(q * scale, xp.matrix_transpose(k))
     if block.attributes.get("causal", False):
         scores = _behind(block, scores)
     top = xp.max(scores, axis=-1, keepdims=True)
     each = xp.exp(scores - xp.where(xp.isfinite(top), top, xp.zeros_like(top)))
     total = xp.sum(each, axis=-1, keepdims=True)
-    weights = each / xp.where(total == 0, xp.ones_like(total), total)
-    return xp.reshape(xp.matmul(weights, v), (*shape[:-1], v.shape[-1]))
+    made = xp.matmul(each, v) / xp.where(total == 0, xp.ones_like(total), total)
+    return xp.reshape(made, (*shape[:-1], v.shape[-1]))
 
 
 def _behind(block: Block, scores: Any) -> Any:

@@ -49,6 +49,9 @@ def divide(xp: Any, x: Any, y: Any) -> Any:
 
 def remainder(xp: Any, x: Any, y: Any) -> Any:
     """What is left of a division that rounds towards zero: it has the sign of the dividend."""
+    if not _is_integral(xp, x):
+        rest = xp.remainder(xp.abs(x), xp.abs(y))
+        return xp.where(x < 0, -rest, rest)
     rest = xp.remainder(x, y)
     return xp.where((rest != 0) & ((x < 0) != (y < 0)), rest - y, rest)
 
@@ -64,14 +67,17 @@ def rsqrt(xp: Any, x: Any) -> Any:
 
 
 def logistic(xp: Any, x: Any) -> Any:
-    """The sigmoid, through tanh, which does not overflow."""
-    return 0.5 * xp.tanh(0.5 * x) + 0.5
+    """The sigmoid, from the smaller exponential, which does not overflow."""
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x < 0, small, xp.ones_like(x)) / (1 + small)
 
 
 def round_away(xp: Any, x: Any) -> Any:
     """The nearest integer; halves go away from zero."""
-    below = xp.floor(xp.abs(x))
-    return xp.sign(x) * xp.where(xp.abs(x) >= below + 0.5, below + 1, below)
+    size = xp.abs(x)
+    below = xp.floor(size)
+    up = (size != below) & (size >= below + 0.5)  # past 2**52, halves are lost in sums
+    return xp.sign(x) * xp.where(up, below + 1, below)
 
 
 def popcnt(xp: Any, x: Any) -> Any:
@@ -102,9 +108,12 @@ def shift_left(xp: Any, x: Any, by: Any) -> Any:
 
 
 def shift_right_arithmetic(xp: Any, x: Any, by: Any) -> Any:
-    """Bits moved down, the sign filling up."""
+    """Bits moved down, the highest filling up, be it a sign or not."""
     most = xp.full_like(by, _bits(xp, x) - 1)
-    return x >> xp.where(_in_range(xp, x, by), by, most)
+    by = xp.where(_in_range(xp, x, by), by, most)
+    if xp.isdtype(x.dtype, "signed integer"):
+        return x >> by
+    return xp.where((x >> (_bits(xp, x) - 1)) != 0, ~(~x >> by), x >> by)
 
 
 def shift_right_logical(xp: Any, x: Any, by: Any) -> Any:

@@ -10,13 +10,15 @@ from weft.lang.kernels.monoids import combination, reduction
 
 
 def reduce(block: Block, *operands: Any) -> Any:
-    """One input reduced, and an initial value that counts once."""
-    if block.attributes.get("region") == "custom" or len(operands) != 2:
+    """Each input reduced, and its initial value, which counts once."""
+    if block.attributes.get("region") in ("custom", "replace"):
         raise WeftError("a reduction by a region of its own cannot be run box by box")
-    x, init = operands
     monoid, axes = block.attributes.get("monoid", "sum"), tuple(block.attributes["dimensions"])
-    made = reduction(block.xp, monoid, x.dtype)(x, axes) if axes else x
-    return combination(block.xp, monoid, x.dtype)(made, init)
+    half, made = len(operands) // 2, []
+    for x, init in zip(operands[:half], operands[half:]):
+        total = reduction(block.xp, monoid, x.dtype)(x, axes) if axes else x
+        made.append(combination(block.xp, monoid, x.dtype)(total, init))
+    return tuple(made)
 
 
 def along(monoid: str, mean: bool = False) -> Kernel:

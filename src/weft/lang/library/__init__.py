@@ -1,6 +1,7 @@
 """The operators that Weft ships, one module for each theme: importing this fills `OPERATORS`."""
 
 from weft.lang.library import (
+    blocks,
     collective,
     contract,
     index,
@@ -13,6 +14,7 @@ from weft.lang.library import (
 )
 
 __all__ = [
+    "blocks",
     "collective",
     "contract",
     "index",

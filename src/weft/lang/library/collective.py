@@ -20,7 +20,7 @@ def sign_all(shapes: Sequence[Point], attributes: Attributes) -> Signature:
 
 
 def keep_but(shapes: Sequence[Point], result: Point, changed: Collection[int]) -> Signature:
-    """One operand and one result that share all dimensions but some, which are seen whole.
+    """Operands and results that share all dimensions but some, which are seen whole.
 
     >>> print(keep_but([(8, 4)], (16, 4), [0]))
     [i0] j1 -> [o0] j1  {o0=16, j1=4, i0=8}
@@ -29,7 +29,7 @@ def keep_but(shapes: Sequence[Point], result: Point, changed: Collection[int]) -
     operand = [whole(f"i{dim}") if dim in changed else row for dim, row in enumerate(kept)]
     made = [whole(f"o{dim}") if dim in changed else row for dim, row in enumerate(kept)]
     sizes = {f"o{dim}": result[dim] for dim in changed}
-    return Signature(Notation([operand], [made]), shapes, sizes)
+    return Signature(Notation([operand] * len(shapes), [made] * len(shapes)), shapes, sizes)
 
 
 def sign_all_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:

@@ -50,7 +50,9 @@ def sign_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     operand = list(plain(*(f"i{dim}" for dim in range(len(shape)))))
     for dim, place in zip(batching, attributes.get("start_indices_batching_dims", ())):
         operand[dim] = places[place]
-    reduced = {f"i{dim}": "sum" for dim in collapsed}
+    reduced = {f"i{dim}": "sum" for dim in collapsed if shape[dim] > 1}
+    for dim in collapsed:
+        operand[dim] = operand[dim] if shape[dim] > 1 else whole(f"i{dim}")
     seen = iter(_seen(len(shape), collapsed, batching))
     result, sizes, offset = [], {}, attributes["offset_dims"]
     rank = sum(not row.whole for row in places) + len(offset)

@@ -31,7 +31,7 @@ def sign_triangular_solve(shapes: Sequence[Point], attributes: Attributes) -> Si
     batch = numbered("b", len(shapes[0]) - 2)
     n, m, k = whole("n"), whole("m"), whole("k")
     left = bool(attributes["left_side"])
-    turned = attributes.get("transpose_a", "NO_TRANSPOSE") in ("TRANSPOSE", "ADJOINT")
+    turned = attributes.get("transpose_a") in (True, "TRANSPOSE", "ADJOINT")
     a = (n, k) if left != turned else (k, n)
     b, x = ((n, m), (k, m)) if left else ((m, n), (m, k))
     operands = [(*batch, *a), (*batch, *b)]

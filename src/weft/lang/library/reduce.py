@@ -8,10 +8,20 @@ from weft.errors import WeftError
 from weft.lang.block import Attributes
 from weft.lang.kernels import reduce as kernels
 from weft.lang.library.rows import numbered
-from weft.lang.notation import Notation, Row
+from weft.lang.notation import CUSTOM, Notation, Row
 from weft.lang.operator import OPERATORS, Operator, Sign
 from weft.lang.signature import Signature
 from weft.values import Point
+
+
+def monoid_of(attributes: Attributes) -> str:
+    """The monoid of a region, or `custom` if it is none that we know.
+
+    >>> monoid_of({"monoid": "max"}), monoid_of({"monoid": "sum", "region": "custom"})
+    ('max', 'custom')
+    """
+    monoid: str = attributes.get("monoid", "sum")
+    return CUSTOM if attributes.get("region") in ("custom", "replace") else monoid
 
 
 def sign_reduce(shapes: Sequence[Point], attributes: Attributes) -> Signature:
@@ -24,8 +34,7 @@ def sign_reduce(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     dims = numbered("i", len(shapes[0]))
     across = attributes["dimensions"]
     kept = [row for dim, row in enumerate(dims) if dim not in across]
-    monoid = attributes.get("monoid", "sum")
-    reduced = {f"i{dim}": monoid for dim in sorted(across)}
+    reduced = dict.fromkeys((f"i{dim}" for dim in sorted(across)), monoid_of(attributes))
     operands = [dims] * count + [()] * count
     line = Notation(operands, [kept] * count, reduced, once=range(count, 2 * count))
     return Signature(line, shapes)

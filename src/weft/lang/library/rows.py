@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from weft.errors import WeftError
 from weft.lang.notation import Row
@@ -48,30 +48,6 @@ def digits(pairs: Iterable[tuple[str, int]]) -> Row:
         terms.insert(0, (name, weight))
         weight *= size
     return Row(tuple(terms))
-
-
-def sliding(
-    terms: Mapping[str, int],
-    offset: int,
-    sizes: Mapping[str, int],
-    divisor: int = 1,
-    reach: int = 1,
-) -> Row:
-    """The elements from `(terms + offset) / divisor` on, `reach` of them before the division.
-
-    A row has whole coefficients, so that a division which is not exact gives a window that holds
-    all elements that are read, and others.
-
-    >>> print(sliding({"y": 2, "u": 1}, -1, {"y": 8, "u": 3}))
-    2*y+u-1
-    >>> print(sliding({"y": 1}, 0, {"y": 8}, divisor=2))
-    y-4+:5
-    """
-    rounded = {n: (1 if a > 0 else -1) * max(1, abs(a) // divisor) for n, a in terms.items()}
-    drift = [(a - rounded[name] * divisor) * (sizes[name] - 1) for name, a in terms.items()]
-    low = (offset + sum(min(0, d) for d in drift)) // divisor
-    high = -(-(offset + reach - 1 + sum(max(0, d) for d in drift)) // divisor)
-    return Row(tuple(rounded.items()), low, high - low + 1)
 
 
 def aligned(prefix: str, shapes: Sequence[Point]) -> tuple[list[list[Row]], tuple[Row, ...]]:

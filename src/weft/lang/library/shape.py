@@ -9,7 +9,7 @@ from math import gcd, prod
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Kernel
 from weft.lang.kernels import moves
-from weft.lang.library.rows import digits, numbered, plain, sliding, whole
+from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Operator, Passes, Sign
 from weft.lang.signature import Signature
@@ -163,7 +163,7 @@ def sign_pad(shapes: Sequence[Point], attributes: Attributes) -> Signature:
         size, step = shapes[0][dim], interior[dim] + 1
         made = low + max(0, (size - 1) * step + 1) + high[dim]
         sizes[f"i{dim}"] = made
-        operand.append(sliding({f"i{dim}": 1}, -low, sizes, divisor=step if size > 1 else 1))
+        operand.append(Row(((f"i{dim}", 1),), -low, divisor=step if size > 1 else 1))
     return Signature(Notation([operand, ()], [numbered("i", len(operand))]), shapes, sizes)
 
 
@@ -171,20 +171,18 @@ def sign_concatenate(shapes: Sequence[Point], attributes: Attributes) -> Signatu
     """Whole along one dimension, in which each operand has its place.
 
     >>> print(sign_concatenate([(8, 6), (8, 3)], {"dimension": 1}))
-    i0 [i1+:9], i0 [i1-6+:9] -> i0 [i1]  {i0=8, i1=9}
+    i0 [i1], i0 [i1-6] -> i0 [i1]  {i0=8, i1=9}
     """
     along = attributes["dimension"]
     parts = [shape[along] for shape in shapes]
-    total = sum(parts)
-    window = 1 if len(shapes) == 1 else max(2, total)
     dims = numbered("i", len(shapes[0]))
     operands = []
     for start in accumulate(parts[:-1], initial=0):
         rows = list(dims)
-        rows[along] = Row(((f"i{along}", 1),), -start, window, whole=True)
+        rows[along] = Row(((f"i{along}", 1),), -start, whole=True)
         operands.append(rows)
     result = [*dims[:along], whole(f"i{along}"), *dims[along + 1 :]]
-    return Signature(Notation(operands, [result]), shapes, {f"i{along}": total})
+    return Signature(Notation(operands, [result]), shapes, {f"i{along}": sum(parts)})
 
 
 def sign_bitcast_convert(shapes: Sequence[Point], attributes: Attributes) -> Signature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from weft.lang.block import Attributes
 from weft.lang.kernels import window as kernels
 from weft.lang.kernels.convolve import convolution
 from weft.lang.kernels.window import last_dims
-from weft.lang.library.rows import digits, numbered, plain, sliding, whole
+from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Operator
 from weft.lang.signature import Signature
@@ -60,12 +60,11 @@ def _windows(
     ]
 
 
-def _pool(name: str, window: _Window, sizes: Mapping[str, int]) -> Row:
-    """The elements of one window, two at least: a window of one is no mere choice of elements."""
+def _pool(name: str, window: _Window) -> Row:
+    """The elements of one window, be it of one element."""
     if window.is_trivial:
         return Row(((name, 1),))
-    reach = max(2, window.reach)
-    return sliding({name: window.stride}, -window.low, sizes, window.base, reach)
+    return Row(((name, window.stride),), -window.low, window.reach, divisor=window.base)
 
 
 def sign_reduce_window(shapes: Sequence[Point], attributes: Attributes) -> Signature:
@@ -80,7 +79,7 @@ def sign_reduce_window(shapes: Sequence[Point], attributes: Attributes) -> Signa
         attributes["window_dimensions"], attributes, "base_dilations", "window_dilations"
     )
     sizes = {f"i{dim}": w.count(n) for dim, (w, n) in enumerate(zip(windows, shapes[0]))}
-    rows = [_pool(f"i{dim}", window, sizes) for dim, window in enumerate(windows)]
+    rows = [_pool(f"i{dim}", window) for dim, window in enumerate(windows)]
     operands = [rows] * count + [()] * count
     results = [numbered("i", len(rows))] * count
     return Signature(Notation(operands, results, once=range(count, 2 * count)), shapes, sizes)
@@ -155,15 +154,11 @@ class _Convolution:
         """The row of one spatial dimension of the input."""
         size = self.shapes[0][self.attributes["input_spatial_dimensions"][number]]
         self.sizes[y], self.sizes[u] = window.count(size), window.size
-        if size == 1:
-            return Row()
-        if window.is_trivial:
-            return Row(((y, 1),))
         reversal = self.attributes.get("window_reversal", ())
         step, offset = window.dilation, -window.low
         if reversal and reversal[number]:
             step, offset = -step, offset + window.reach - 1
-        return sliding({y: window.stride, u: step}, offset, self.sizes, window.base)
+        return Row(((y, window.stride), (u, step)), offset, divisor=window.base)
 
 
 class _Places:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
 from weft.plan import Step
-from weft.run.cells import Cause, Cells, kind_of
+from weft.run.cells import Cause, Cells, name_of
 from weft.run.exchange import Counts, Held, Hop
 from weft.run.torch import transport
 from weft.run.torch.schedule import Schedule, schedule
@@ -96,7 +96,7 @@ class Ranks:
     def _carry(self, xp: Any, held: Held, hop: Hop, cause: Cause) -> tuple[Held, Counts]:
         mine, plan = held[self.rank], schedule(hop, self.rank)
         monoids = hop.monoids if isinstance(hop, Step) else ()
-        with self._blaming(kind_of(hop), cause):
+        with self._blaming(name_of(hop), cause):
             way = self._way(plan, monoids, mine.dtype)
             made, sent, received = way(xp, mine, plan, monoids, self._at(way, plan, mine.device))
         counts = Counts({}, {})
@@ -145,8 +145,7 @@ class Ranks:
             said = re.sub(r"^(\[[^]]*:\d+\]\s*)+", "", str(error)) or type(error).__name__
             why = re.split(r"\.\s|\n", said, maxsplit=1)[0]
             raise RankError(
-                f"rank {self.rank} of {self.size} could not finish {what} of {cause.tensor} for "
-                f"{cause.operator}: {why}",
+                f"rank {self.rank} of {self.size} could not finish {what} of {cause}: {why}",
                 hint="another rank died, raised or fell behind: look at its messages",
             ) from error
 

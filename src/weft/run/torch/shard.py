@@ -80,7 +80,7 @@ class Shard:
         ranks = Ranks.of(self.group)
         ranks.check(spec.mesh)
         plan = plan_reshard(self.spec, spec, self.shape, self.array.itemsize)
-        cause = Cause(operator, str(self))
+        cause = Cause(operator, self)
         with working_on(self.array.device):
             (array,) = ranks.cells.move(xp, [self.array], plan.steps, cause)
         return Shard(array, spec, self.shape, self.name, self.group)

@@ -1,0 +1,306 @@
+"""Fusion: a producer and its only consumer become one operator, and nothing lies between them.
+
+Where the consumer reads what the producer makes, its rows are put into the producer's: the
+projections compose. The fused operator is named `producer=>consumer`, and says in its attributes
+what both said, so that a graph with fused operators is a graph like any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from weft.errors import WeftError
+from weft.lang.block import Attributes, Block
+from weft.lang.graph import Application, Graph
+from weft.lang.notation import CUSTOM, Notation, Row
+from weft.lang.operator import Library, Operator
+from weft.lang.signature import Signature
+from weft.space import ZRange
+from weft.values import FrozenMap, Point
+
+ARROW = "=>"
+FIRST = "first"
+"""The attribute that says how many operands are the producer's."""
+
+
+def fused_name(producer: str, consumer: str, place: int) -> str:
+    """The name of a fused operator; `place` is the operand of the consumer that goes away.
+
+    >>> fused_name("linear", "relu", 0), fused_name("matmul", "add", 1)
+    ('linear=>relu', 'matmul=>add@1')
+    """
+    return f"{producer}{ARROW}{consumer}" + f"@{place}" * (place > 0)
+
+
+def fused_operator(name: str, operators: Library) -> Operator:
+    """The operator that a fused name stands for; a consumer is never fused itself.
+
+    >>> from weft.lang import OPERATORS
+    >>> both = fused_operator("linear=>relu", OPERATORS)
+    >>> print(both.sign([(8, 16), (16, 4), (4,)], {"first": 3}))
+    i0 k, k i1, i1 -> i0 i1  custom: k  {i0=8, i1=4, k=16}
+    """
+    producer, _, rest = name.rpartition(ARROW)
+    consumer, _, place = rest.partition("@")
+    pair = _Pair(operators.find(producer), operators.find(consumer), int(place or 0))
+    return Operator(name, pair.sign, pair.kernel, flops=pair.flops, dtypes=pair.dtypes)
+
+
+class _Parts(NamedTuple):
+    """The two applications inside a fused one."""
+
+    first: Signature
+    second: Signature
+    first_attributes: Attributes
+    second_attributes: Attributes
+    names: Mapping[str, str]
+    """What the fused line calls those index dimensions of the producer that are its own."""
+
+
+class _Pair(NamedTuple):
+    producer: Operator
+    consumer: Operator
+    place: int
+
+    def sign(self, shapes: Sequence[Point], attributes: Attributes) -> Signature:
+        """The signature of both together."""
+        parts, count = self.parts(tuple(shapes), FrozenMap(attributes.items())), attributes[FIRST]
+        first, second = parts.first.notation, parts.second.notation
+        put = _Composition(parts, self.place)
+        rows = [[put.row(row) for row in tensor] for tensor in first.operands]
+        others = [t for n, t in enumerate(second.operands) if n != self.place]
+        stays = self._stays(parts)
+        once = {*first.once, *range(count, len(shapes))} if stays else set[int]()
+        inner = {
+            parts.names[name]: monoid if stays else CUSTOM for name, monoid in first.reduced.items()
+        }
+        line = Notation([*rows, *others], second.results, {**second.reduced, **inner}, once)
+        sizes = {parts.names[n]: s for n, s in parts.first.sizes.items() if n in parts.names}
+        return Signature(line, shapes, {**parts.second.sizes, **sizes})
+
+    def _stays(self, parts: _Parts) -> bool:
+        """Whether the producer's partial results may stay partial through the consumer."""
+        monoids = set(parts.first.notation.reduced.values())
+        if len(monoids) != 1 or parts.second.reduced:
+            return False
+        every = range(len(parts.second.notation.operands))
+        groups = self.consumer.groups(monoids.pop(), parts.second)
+        return any(group is ... or set(group) == set(every) for group in groups)
+
+    def parts(self, shapes: tuple[Point, ...], attributes: FrozenMap[str, Any]) -> _Parts:
+        """The two applications."""
+        return _parts(self, shapes, attributes)
+
+    def kernel(self, block: Block, *operands: Any) -> Any:
+        """The consumer's kernel on what the producer's makes of the same box."""
+        first, second, count = _blocks(self, block)
+        assert self.producer.kernel is not None
+        assert self.consumer.kernel is not None
+        between = self.producer.kernel(first, *operands[:count])
+        between = between[0] if isinstance(between, tuple) else between
+        others = list(operands[count:])
+        others.insert(self.place, between)
+        return self.consumer.kernel(second, *others)
+
+    def flops(self, signature: Signature, attributes: Attributes) -> float:
+        """What both take, spread over the sub-problems of the fused operator."""
+        parts = self.parts(signature.operand_shapes, FrozenMap(attributes.items()))
+        total = self.producer.count_flops(parts.first, parts.first.space, parts.first_attributes)
+        total += self.consumer.count_flops(
+            parts.second, parts.second.space, parts.second_attributes
+        )
+        return total / max(1, signature.space.size)
+
+    def dtypes(self, dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+        """The dtypes that the consumer makes of what the producer makes."""
+        count = attributes[FIRST]
+        between = self.producer.dtypes(dtypes[:count], part_of(attributes, 1))[0]
+        others = list(dtypes[count:])
+        others.insert(self.place, between)
+        return self.consumer.dtypes(others, part_of(attributes, 2))
+
+
+def part_of(attributes: Attributes, part: int) -> FrozenMap[str, Any]:
+    """What the producer, 1, or the consumer, 2, said of itself.
+
+    >>> part_of({"first": 1, "1.dtype": "int8", "2.keep": True}, 2)
+    {'keep': True}
+    """
+    start = f"{part}."
+    return FrozenMap(
+        (key.removeprefix(start), value)
+        for key, value in attributes.items()
+        if key.startswith(start)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _parts(pair: _Pair, shapes: tuple[Point, ...], attributes: FrozenMap[str, Any]) -> _Parts:
+    count = attributes[FIRST]
+    one, two = part_of(attributes, 1), part_of(attributes, 2)
+    first = pair.producer.sign(shapes[:count], one)
+    if len(first.result_shapes) != 1:
+        raise WeftError(f"{pair.producer.name} makes {len(first.result_shapes)} results")
+    others = list(shapes[count:])
+    others.insert(pair.place, first.result_shapes[0])
+    second = pair.consumer.sign(others, two)
+    made = {name for row in first.notation.results[0] for name in row.dims}
+    taken, names = set(second.sizes), dict[str, str]()
+    for name in first.sizes:
+        if name not in made:
+            free = name
+            while free in taken:
+                free += "_"
+            taken.add(free)
+            names[name] = free
+    return _Parts(first, second, one, two, names)
+
+
+class _Composition:
+    """The producer's rows with the consumer's rows put into them."""
+
+    def __init__(self, parts: _Parts, place: int) -> None:
+        made = parts.first.notation.results[0]
+        read = parts.second.notation.operands[place]
+        self.names = parts.names
+        self.put: dict[str, Row] = {}
+        for row, into in zip(made, read):
+            if row.plain is None or row.plain in self.put:
+                raise WeftError(f"what is made as '{row}' cannot be fused")
+            seen_whole = row.plain in parts.first.notation.whole
+            self.put[row.plain] = into._replace(whole=into.whole or seen_whole)
+
+    def row(self, row: Row) -> Row:
+        if row.plain is not None:
+            inner = self.put.get(row.plain)
+            return Row(((self.names[row.plain], 1),), whole=row.whole) if inner is None else inner
+        if row.divisor != 1:
+            raise WeftError(f"'{row}' cannot be fused: it is dilated")
+        terms: list[tuple[str, int]] = []
+        for name, a in row.terms:
+            inner = self.put.get(name)
+            if inner is not None and (inner.plain is None or inner.whole):
+                raise WeftError(f"'{row}' and '{inner}' cannot be fused: both are more than a name")
+            into = self.names[name] if inner is None else inner.plain
+            terms.append((str(into), a))
+        return row._replace(terms=tuple(terms))
+
+
+@lru_cache(maxsize=4096)
+def _blocks(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
+    """The blocks of the producer and the consumer that a block of both holds."""
+    attributes = FrozenMap(block.attributes.items())
+    parts = pair.parts(block.signature.operand_shapes, attributes)
+    spans = {name: block.span(name) for name in block.signature.sizes}
+    second = Block(
+        block.xp,
+        parts.second,
+        parts.second_attributes,
+        _box([spans[n] for n in parts.second.sizes]),
+    )
+    between = second.operands[pair.place]
+    made = parts.first.notation.results[0]
+    ranges = {
+        str(row.plain): range(low, high)
+        for row, low, high in zip(made, between.start, between.stop)
+    }
+    own = [ranges[n] if n in ranges else spans[parts.names[n]] for n in parts.first.sizes]
+    first = Block(block.xp, parts.first, parts.first_attributes, _box(own))
+    return first, second, attributes[FIRST]
+
+
+def _box(spans: Sequence[range]) -> ZRange:
+    return ZRange([span.start for span in spans], [span.stop for span in spans])
+
+
+def fusable(graph: Graph) -> list[str]:
+    """The values that can be fused away: used once, not returned, under no sharding.
+
+    Their makers and users have kernels, and their lines compose.
+    """
+    uses = Counter(name for application in graph.applications for name in application.operands)
+    kept = {*graph.outputs, *graph.shardings}
+    found = []
+    for application in graph.applications:
+        name = application.results[0]
+        alone = len(application.results) == 1 and uses[name] == 1 and name not in kept
+        if alone and _can(graph, application):
+            found.append(name)
+    return found
+
+
+def _can(graph: Graph, producer: Application) -> bool:
+    try:
+        fuse(graph, producer.results[0])
+    except WeftError:
+        return False
+    return True
+
+
+def fuse(graph: Graph, value: str) -> Graph:
+    """The graph in which the maker of a value and its only user are one application.
+
+    >>> from weft import ops, trace
+    >>> graph = trace(lambda x, w, b: ops.relu(ops.linear(x, w, b)), (8, 16), (16, 4), (4,))
+    >>> print(fuse(graph, "linear"))
+    x: float32[8, 16]
+    w: float32[16, 4]
+    b: float32[4]
+    relu: float32[8, 4] = linear=>relu(x, w, b, first=3)
+    return relu
+    """
+    made = next((a for a in graph.applications if value in a.results), None)
+    users = [a for a in graph.applications if value in a.operands]
+    if made is None or len(users) != 1 or users[0].operands.count(value) != 1:
+        raise WeftError(f"{value} is not made and used just once, so that it cannot be fused away")
+    if value in graph.outputs or value in graph.shardings or len(made.results) != 1:
+        raise WeftError(f"{value} is needed for itself, so that it cannot be fused away")
+    (user,), operators = users, graph.operators
+    if ARROW in user.operator:
+        raise WeftError(f"{user.operator} is fused already: fuse from the front")
+    for part in (made, user):
+        if operators.find(part.operator).kernel is None:
+            raise WeftError(f"{part.operator} has no kernel, so that it cannot be fused")
+    name = fused_name(made.operator, user.operator, user.operands.index(value))
+    said = {FIRST: len(made.operands)}
+    said |= {f"1.{key}": v for key, v in made.attributes.items()}
+    said |= {f"2.{key}": v for key, v in user.attributes.items()}
+    others = tuple(operand for operand in user.operands if operand != value)
+    both = Application(name, (*made.operands, *others), user.results, FrozenMap(said.items()))
+    applications = [
+        both if application is user else application
+        for application in graph.applications
+        if application is not made
+    ]
+    return with_applications(graph, applications)
+
+
+def with_applications(graph: Graph, applications: Iterable[Application]) -> Graph:
+    """The graph with other applications; what they name stays what it was."""
+    made = list(applications)
+    return Graph(
+        graph.inputs,
+        made,
+        graph.outputs,
+        graph.meshes,
+        graph.shardings,
+        graph.output_shardings,
+        with_fused(graph.operators, (application.operator for application in made)),
+        {name: value.dtype for name, value in graph.values.items()},
+    )
+
+
+def with_fused(operators: Library, names: Iterable[str]) -> Library:
+    """A library that has the fused operators of those names as well."""
+    found = [name for name in dict.fromkeys(names) if ARROW in name and name not in operators]
+    if not found:
+        return operators
+    library = Library(operators)
+    for name in found:
+        parts = [name.rpartition(ARROW)[0]]
+        library = with_fused(library, parts)
+        library[name] = fused_operator(name, library)
+    return library

@@ -1,0 +1,84 @@
+"""Kernels of operators in stages: products before they are summed, blocks before they meet."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from weft.lang.block import Block
+from weft.lang.kernels.contract import spread
+from weft.lang.kernels.monoids import reduction
+
+
+def prod_of(block: Block, x: Any, y: Any) -> Any:
+    """Every product of a matrix product, none of them summed."""
+    line = block.signature.notation
+    names = [tuple(row.plain or "" for row in rows) for rows in (*line.operands, *line.results)]
+    one, two = (spread(block.xp, a, n, names[2]) for a, n in zip((x, y), names))
+    return one * two
+
+
+def reduce_blocks(block: Block, x: Any) -> Any:
+    """Each block of a dimension reduced by a monoid; what lies beyond the end counts nothing."""
+    xp, axis = block.xp, block.attributes["dimension"] % x.ndim
+    monoid = reduction(xp, block.attributes["monoid"], x.dtype)
+    made = [monoid(part, (axis,)) for part in _parts(block, x, axis, 0)]
+    return xp.stack(made, axis=axis) if made else x[_at(axis, slice(0, 0))]
+
+
+def _parts(block: Block, x: Any, axis: int, number: int) -> list[Any]:
+    """What each block of the box has of an operand: `width * b + t`, as far as it goes."""
+    width, inner = block.signature.sizes["t"], block.span("t")
+    have = block.operands[number]
+    low, high = have.start[axis], have.stop[axis]
+    parts = []
+    for b in block.span("b"):
+        first = min(max(width * b + inner.start, low), high)
+        stop = min(max(width * b + inner.stop, first), high)
+        parts.append(x[_at(axis, slice(first - low, stop - low))])
+    return parts
+
+
+def _at(axis: int, part: slice) -> tuple[Any, ...]:
+    return (*[slice(None)] * axis, part, ...)
+
+
+def attention_blocks(block: Block, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """For each block of keys its largest score, the sum of its weights, and what they mix.
+
+    A block that a query does not see has the lowest score, and weighs nothing.
+    """
+    xp, axis = block.xp, k.ndim - 2
+    scale = block.attributes.get("scale")
+    q = q * (1 / sqrt(q.shape[-1]) if scale is None else scale)
+    lowest = float(xp.finfo(q.dtype).min) / 2
+    tops, totals, mixed = [], [], []
+    keys, values = _parts(block, k, axis, 1), _parts(block, v, axis, 2)
+    for b, one, two in zip(block.span("b"), keys, values):
+        scores = xp.matmul(q, xp.matrix_transpose(one))
+        seen = _seen(block, b, scores.shape[-1])
+        scores = xp.where(seen, scores, xp.full_like(scores, lowest))
+        top = _highest(xp, scores, lowest)
+        each = xp.where(seen, xp.exp(scores - xp.expand_dims(top, axis=-1)), xp.zeros_like(scores))
+        tops.append(top)
+        totals.append(xp.sum(each, axis=-1))
+        mixed.append(xp.matmul(each, two))
+    return xp.stack(tops, axis=-1), xp.stack(totals, axis=-1), xp.stack(mixed, axis=-2)
+
+
+def _highest(xp: Any, scores: Any, lowest: float) -> Any:
+    if scores.shape[-1]:
+        return xp.max(scores, axis=-1)
+    return xp.full(scores.shape[:-1], lowest, dtype=scores.dtype)
+
+
+def _seen(block: Block, b: int, count: int) -> Any:
+    """Which keys of a block each query sees."""
+    xp, queries = block.xp, block.span("q")
+    first = block.signature.sizes["t"] * b
+    places = xp.arange(first, first + count)
+    if not block.attributes.get("causal", False):
+        return places >= 0
+    ahead = block.signature.operand_shapes[1][-2] - block.signature.sizes["q"]
+    last = xp.reshape(xp.arange(queries.start + ahead, queries.stop + ahead), (-1, 1))
+    return places <= last

@@ -1,0 +1,204 @@
+"""`estimate`: what a plan takes on a machine. Bytes and memory are exact; seconds are estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from weft.layout import DeviceMesh
+from weft.plan.delivery import Delivery
+from weft.plan.machine import Machine
+from weft.plan.moves import Transfer
+from weft.plan.plan import Plan
+from weft.plan.reshard import Reshard
+from weft.values import Point
+
+KINDS = ("compute", "communicate")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of an estimate: an application, or what moves for one."""
+
+    name: str
+    what: str
+    """The operator, or the collective and what it moves."""
+    seconds: float
+    flops: int = 0
+    """Of the cell that has most to compute."""
+    read: int = 0
+    """The bytes that all cells read to compute it."""
+    received: int = 0
+    """The bytes that all cells receive."""
+
+    @property
+    def amount(self) -> str:
+        """How much it moves, or computes."""
+        return f"{self.received} B" if self.received else f"{self.flops} flop"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plan takes: by application and by collective, in exact bytes and estimated seconds."""
+
+    plan: Plan
+    machine: Machine
+    items: tuple[Item, ...]
+
+    @property
+    def compute(self) -> float:
+        """The seconds that kernels take, one after the other."""
+        return sum(item.seconds for item in self.items if not item.received)
+
+    @property
+    def communicate(self) -> float:
+        """The seconds that collectives take, one after the other."""
+        return sum(item.seconds for item in self.items if item.received)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds in all: what of communication does not hide behind computation is added."""
+        hidden = min(self.machine.overlap * self.communicate, self.compute)
+        return self.compute + self.communicate - hidden
+
+    @property
+    def flops(self) -> int:
+        """The operations of the cell that has most to compute."""
+        return sum(item.flops for item in self.items)
+
+    @property
+    def read(self) -> int:
+        """The bytes that all cells read to compute."""
+        return sum(item.read for item in self.items)
+
+    @property
+    def received(self) -> int:
+        """The bytes that all cells receive."""
+        return sum(item.received for item in self.items)
+
+    @cached_property
+    def by_axis(self) -> dict[str, int]:
+        """The bytes that cross each axis of the mesh; what crosses two is counted in both."""
+        return _by_axis(self.plan)
+
+    @cached_property
+    def peak(self) -> Point:
+        """The most bytes that each cell holds."""
+        return self.plan.peak
+
+    @property
+    def fits(self) -> bool:
+        """Whether no cell holds more than it can."""
+        return max(self.peak, default=0) <= self.machine.capacity
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                i.name,
+                i.what,
+                f"{i.seconds:.3g} s",
+                f"{i.received} B" if i.received else f"{i.flops} flop",
+            )
+            for i in self.items
+        ]
+        wide = [max((len(row[c]) for row in rows), default=0) for c in range(3)]
+        lines = [f"{a:{wide[0]}}  {b:{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows]
+        total = (
+            f"{self.seconds:.3g} s, {self.received} B received, peak {max(self.peak, default=0)} B"
+        )
+        return "\n".join([*lines, total])
+
+
+def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
+    """What a plan takes on a machine, before it runs.
+
+    >>> from weft import propagate, trace
+    >>> graph = trace(
+    ...     lambda x, w: x @ w, (8, 16), (16, 32),
+    ...     meshes=['@m = <["x"=4]>'], shardings={"x": '<@m, [{}, {"x"}]>'},
+    ... )
+    >>> cost = estimate(Plan.of(propagate(graph)), Machine(flops={"float32": 1e12}))
+    >>> cost.flops, cost.received, max(cost.peak), cost.by_axis
+    (2048, 6144, 2688, {'x': 6144})
+    """
+    chosen = machine or plan.machine or Machine()
+    return Cost(plan, chosen, tuple(_items(plan, chosen)))
+
+
+def _items(plan: Plan, machine: Machine) -> Iterator[Item]:
+    for number, application in enumerate(plan.graph.applications):
+        name = ", ".join(application.results)
+        for operand, delivery in zip(application.operands, plan.deliveries[number]):
+            yield from _moved(name, operand, delivery, machine)
+        yield _computed(plan, number, name, machine)
+        for result, reshard in zip(application.results, plan.settlings[number]):
+            yield from _resharded(name, result, reshard)
+    for name, reshard in zip(plan.graph.outputs, plan.returns):
+        yield from _resharded(name, name, reshard)
+
+
+def _moved(name: str, operand: str, delivery: Delivery, machine: Machine) -> Iterator[Item]:
+    if delivery.reshard is not None:
+        yield from _resharded(name, operand, delivery.reshard)
+    if delivery.fetch is not None:
+        received = [count * delivery.itemsize for count in delivery.fetch.received]
+        link = machine.rest
+        seconds = link.latency + max(received, default=0) / link.bandwidth
+        yield Item(name, f"fetch of {operand}", seconds, received=sum(received))
+
+
+def _resharded(name: str, value: str, reshard: Reshard) -> Iterator[Item]:
+    for step in reshard.steps:
+        received = sum(step.received)
+        if received:
+            yield Item(name, f"{step.kind} of {value}", step.seconds, received=received)
+
+
+def _computed(plan: Plan, number: int, name: str, machine: Machine) -> Item:
+    """The roofline: the slower of computing and of reading and writing, on the busiest cell."""
+    application, placed = plan.graph.applications[number], plan.placed[number]
+    operator = plan.graph.operators.find(application.operator)
+    flops = [
+        operator.count_flops(placed.signature, box, application.attributes) for box in placed.boxes
+    ]
+    reads = [0] * plan.mesh.size
+    for operand, needs in zip(application.operands, placed.needs):
+        size = plan.itemsize(operand)
+        reads = [total + box.size * size for total, box in zip(reads, needs)]
+    writes = [0] * plan.mesh.size
+    for result, spec in zip(application.results, placed.results):
+        size, shape = plan.itemsize(result), plan.graph.values[result].shape
+        writes = [total + box.size * size for total, box in zip(writes, spec.regions(shape))]
+    dtype = plan.graph.values[application.results[0]].dtype if application.results else ""
+    rate = machine.flops.get(dtype, max(machine.flops.values(), default=inf))
+    touched = max(map(sum, zip(reads, writes)), default=0)
+    seconds = max(max(flops, default=0) / rate, touched / machine.memory_bandwidth)
+    return Item(name, application.operator, seconds, max(flops, default=0), sum(reads))
+
+
+def _by_axis(plan: Plan) -> dict[str, int]:
+    totals = dict.fromkeys(plan.mesh.axis_names, 0)
+    for move, itemsize in _transfers(plan):
+        for axis in _crossed(plan.mesh, move):
+            totals[axis] += move.box.size * itemsize
+    return totals
+
+
+def _transfers(plan: Plan) -> Iterator[tuple[Transfer, int]]:
+    reshards = [r for each in (*plan.settlings, plan.returns) for r in each]
+    for deliveries in plan.deliveries:
+        for delivery in deliveries:
+            reshards += [delivery.reshard] if delivery.reshard else []
+            if delivery.fetch:
+                yield from ((t, delivery.itemsize) for t in delivery.fetch.transfers)
+    for reshard in reshards:
+        for step in reshard.steps:
+            yield from ((t, reshard.itemsize) for t in step.transfers())
+
+
+def _crossed(mesh: DeviceMesh, move: Transfer) -> list[str]:
+    devices = list(mesh.device_ids or range(mesh.size))
+    one, two = (mesh.coord(devices.index(device)) for device in (move.sender, move.receiver))
+    return [axis for axis, a, b in zip(mesh.axis_names, one, two) if a != b]

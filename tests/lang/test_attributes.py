@@ -1,0 +1,173 @@
+"""What the operators of our own refuse, and what they count."""
+
+import numpy as np
+import pytest
+
+from weft import WeftError
+from weft.lang import OPERATORS, Block
+
+
+def sign(name, *shapes, **attributes):
+    return OPERATORS.find(name).sign(shapes, attributes)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "message"),
+    [
+        ("softmax", [(8, 4)], {"dimension": 2}, "[8, 4] has no dimension 2"),
+        ("log_softmax", [(8,)], {"dimension": -2}, "[8] has no dimension -2"),
+        ("cumsum", [()], {"dimension": 0}, "[] has no dimension 0"),
+        ("sort", [(8, 4)], {"dimension": 5}, "[8, 4] has no dimension 5"),
+        ("topk", [(8, 4)], {"k": 5}, "there are no 5 largest of [4]"),
+        ("topk", [(8, 4)], {"k": -1}, "there are no -1 largest of [4]"),
+        ("topk", [()], {"k": 1}, "there are no 1 largest of a scalar"),
+        ("max_pool", [(8,)], {"window": (2, 2)}, "a window (2, 2) does not slide over [8]"),
+        ("max_pool", [(8,)], {"window": ()}, "a window () does not slide over [8]"),
+        ("max_pool", [(8,)], {"window": (0,)}, "window (0,) must be 1 numbers of at least 1"),
+        (
+            "avg_pool",
+            [(8, 8)],
+            {"window": (2, 2), "strides": (2,)},
+            "strides (2,) must be 2 numbers of at least 1",
+        ),
+        (
+            "avg_pool",
+            [(8,)],
+            {"window": (2,), "padding": (1, -1)},
+            "padding (1, -1) must be 2 numbers of at least 0",
+        ),
+        (
+            "embedding",
+            [(8,), (3,)],
+            {},
+            "embedding takes a table of rank 2 and indices, got [[8], [3]]",
+        ),
+        (
+            "rms_norm",
+            [(8, 4), (4,), (4,)],
+            {},
+            "a norm takes an array and up to 1 vectors, got [[8, 4], [4], [4]]",
+        ),
+        ("layer_norm", [()], {}, "a norm takes an array and up to 2 vectors, got [[]]"),
+        (
+            "layer_norm",
+            [(8, 4), (5,)],
+            {},
+            "dimension 0 of operand 1 has size 5, and 'k' has size 4 elsewhere",
+        ),
+        (
+            "attention",
+            [(2, 4), (3, 4)],
+            {},
+            "attention takes queries, keys and values of one rank, got [[2, 4], [3, 4]]",
+        ),
+        (
+            "attention",
+            [(5, 2, 4), (2, 3, 4), (2, 3, 4)],
+            {},
+            "5 heads of queries cannot share 2 heads of keys",
+        ),
+        (
+            "attention",
+            [(4, 2, 4), (2, 3, 4), (1, 3, 4)],
+            {},
+            "dimension 0 of operand 2 has size 1, and 'h' has size 2 elsewhere",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, shapes, attributes, message):
+    with pytest.raises(WeftError) as refusal:
+        sign(name, *shapes, **attributes)
+    assert str(refusal.value).splitlines()[0] == message
+    assert any(f"while applying {name} to" in note for note in refusal.value.__notes__)
+
+
+ROWS = {"update_window_dims": (1,), "inserted_window_dims": (0,), "index_vector_dim": 1}
+POOL = {"window_dimensions": (2,), "window_strides": (2,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "message"),
+    [
+        (
+            "reduce",
+            [(8,), ()],
+            {"dimensions": (0,), "region": "custom"},
+            "a reduction by a region of its own cannot be run box by box",
+        ),
+        (
+            "reduce_window",
+            [(8,), ()],
+            POOL | {"region": "custom"},
+            "windows that a region of its own combines cannot be run box by box",
+        ),
+        (
+            "select_and_scatter",
+            [(8,), (4,), ()],
+            POOL | {"comparison_direction": "EQ"},
+            "windows that select by EQ cannot be run box by box",
+        ),
+        (
+            "scatter",
+            [(8, 4), (3, 1), (3, 4)],
+            ROWS | {"region": "custom"},
+            "a scatter by a region of its own cannot be run box by box",
+        ),
+        (
+            "scatter",
+            [(8, 4), (3, 1), (3, 4)],
+            ROWS,
+            "a scatter needs scatter_dims_to_operand_dims",
+        ),
+        (
+            "sort",
+            [(8,)],
+            {"dimension": 0, "comparison_direction": "custom"},
+            "an order by custom cannot be run box by box",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_planned_and_refused_when_it_runs(name, shapes, attributes, message):
+    line = sign(name, *shapes, **attributes)
+    block = Block(np, line, attributes, line.space)
+    with pytest.raises(WeftError, match=f"^{message}$"):
+        OPERATORS[name].kernel(block, *(np.zeros(shape, int) for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "flops"),
+    [
+        ("attention", [(2, 3, 8, 16), (2, 3, 9, 16), (2, 3, 9, 4)], {}, 432 * (2 * 20 + 5)),
+        ("attention", [(8, 16), (9, 16), (9, 4)], {}, 72 * (2 * 20 + 5)),
+        ("fft", [(3, 8)], {"fft_length": (8,)}, 3 * 5 * 8 * 3),
+        ("fft", [(3, 8)], {"fft_length": (8,), "fft_type": "RFFT"}, 3 * 5 * 8 * 3 // 2),
+        ("sort", [(3, 8)], {"dimension": -1}, 3 * 8 * 3),
+        ("sort", [(8,)], {"dimension": 0}, 8 * 3),
+        ("topk", [(3, 8)], {"k": 2}, 3 * 8 * 3),
+        ("cholesky", [(5, 6, 6)], {}, 5 * 6**3 // 3),
+        ("triangular_solve", [(6, 6), (6, 4)], {"left_side": True}, 6 * 6 * 4),
+        ("max_pool", [(3, 8)], {"window": (2,)}, 3 * 4 * 2),
+        ("reduce_window", [(8,), ()], POOL, 4 * 2),
+        ("select_and_scatter", [(8,), (4,), ()], POOL, 2 * 4 * 2),
+        ("embedding", [(50, 8), (4,)], {}, 0),
+        ("scatter", [(8, 4), (3, 1), (3, 4)], ROWS, 12),
+        ("softmax", [(3, 8)], {}, 3 * 8 * 5),
+    ],
+)
+def test_operations_are_counted(name, shapes, attributes, flops):
+    operator = OPERATORS.find(name)
+    line = operator.sign(shapes, attributes)
+    assert operator.count_flops(line, line.space, attributes) == flops
+
+
+def test_results_have_their_dtypes():
+    def dtypes(name, *given, **attributes):
+        return list(OPERATORS[name].dtypes(given, attributes))
+
+    assert dtypes("topk", "float32") == ["float32", "int64"]
+    assert dtypes("sort", "int32", "float32") == ["int32", "float32"]
+    assert dtypes("fft", "float64", fft_type="RFFT") == ["complex128"]
+    assert dtypes("fft", "complex64", fft_type="IRFFT") == ["float32"]
+    assert dtypes("fft", "complex64", fft_type="FFT") == ["complex64"]
+    assert dtypes("embedding", "float32", "int64") == ["float32"]
+    assert dtypes("gather", "float32", "int64") == ["float32"]

@@ -107,19 +107,19 @@ def reshards(first, count):
     rank, size, seen, ways = dist.get_rank(), dist.get_world_size(), Counter(), Counter()
     choose = ranks.Ranks._way
     ranks.Ranks._way = lambda *given: ways.update([(way := choose(*given)).__name__]) or way
-    dtypes = ["int64", "int32", "uint8", "int16", "float64", "float32"]
+    dtypes = ["int64", "int32", "uint8", "int16", "float64", "float32", "complex64", "bool"]
     for seed in range(first, first + count):
         rng = np.random.default_rng(seed)
         mesh = some_mesh(rng, size)
-        array = np.asarray(
-            rng.integers(0, 3, [int(n) for n in rng.integers(0, 9, rng.integers(0, 4))])
-        )
+        shape = rng.integers(0, 9, rng.integers(0, 4)) * (size // 2 if rng.random() < 0.4 else 1)
+        array = np.asarray(rng.integers(0, 3, [int(n) for n in shape]))
         array = array.astype(str(rng.choice(dtypes)))
-        src = random_spec(rng, mesh, array.ndim, MONOIDS)
+        monoids = () if array.dtype.kind in "bc" else MONOIDS
+        src = random_spec(rng, mesh, array.ndim, monoids)
         dst = random_spec(rng, mesh, array.ndim, monoids=())
         if rng.random() < 0.3:
             src = ShardingSpec(mesh, src.dim_specs)
-            dst = random_spec(rng, mesh, array.ndim, MONOIDS)
+            dst = random_spec(rng, mesh, array.ndim, monoids)
         try:
             plan = plan_reshard(src, dst, array.shape, array.itemsize)
         except WeftError:
@@ -132,19 +132,16 @@ def reshards(first, count):
             shard = Shard(torch.tensor(whole.shards[cell]), src, array.shape)
             made = shard.with_sharding(dst)
         assert np.array_equal(made.array, there.shards[cell]), f"seed {seed}\n{plan!r}"
-        assert dtype_of(made) == dtype_of(shard)
+        assert made.dtype == shard.dtype == str(array.dtype)
         assert moved.movements == expected.movements, f"seed {seed}\n{moved}\n{expected}"
         for step, movement in zip(
             [step for step in plan.steps if step.kind not in ("slice", "mask")], moved.movements
         ):
-            assert (step.kind, step.sent, step.received) == movement[2:][:1] + movement[3:]
+            assert movement[2:] == (step.kind, step.sent, step.received), f"seed {seed}"
         seen.update(step.kind for step in plan.steps)
     ranks.Ranks._way = choose
-    return {"kinds": seen, "ways": ways}
-
-
-def dtype_of(shard):
-    return shard.array.dtype
+    groups = sum(map(len, ranks._ALONG.values()))
+    return {"kinds": seen, "ways": ways, "groups": groups}
 
 
 @job
@@ -211,6 +208,9 @@ def refusals():
     parts = trace(
         lambda x: x + 1, (4,), meshes=[plan.mesh], shardings={"x": '<@m, [{}], unreduced={"x"}>'}
     )
+    OPERATORS.add(Operator("mystery", "n -> n"))
+    unknown = trace(lambda x: apply_all("mystery", x)[0], (4,), meshes=[plan.mesh])
+    found["kernel"] = refusal(run_ranks, propagate(unknown), {"x": np.ones(4, "float32")})
     found["partial"] = refusal(run_ranks, propagate(parts), {"x": np.ones(4, "float32")})
     with communication(budget=0) as moved:
         found["budget"] = refusal(run_ranks, plan, {"x": x, "w": w})

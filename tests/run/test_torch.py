@@ -91,6 +91,7 @@ def test_every_way_of_moving_is_taken(four):
     ways = {*four[0]["reshards"]["ways"], *four[0]["sums_by_torch"]["ways"]}
     names = ("messages", "all_gather", "all_reduce", "all_to_all", "reduce_scatter")
     assert ways == {f"by_{name}" for name in names}
+    assert four[0]["reshards"]["groups"] >= 6  # such as {0, 1} and {2, 3}, made once
     assert "by_reduce_scatter" not in four[0]["reshards"]["ways"]  # gloo's moves twice as much
 
 
@@ -130,6 +131,7 @@ REFUSALS = {
         '@m = <["x"=4], device_ids=[1, 2, 3, 4]> has the devices [1, 2, 3, 4], and the process '
         "group the ranks 0 to 3",
     ],
+    "kernel": ["WeftError", "mystery has no kernel: it can be planned, not run"],
     "partial": [
         "LayoutError",
         'a whole array is not partial: input x: float32[4] is <@m, [{}], unreduced={"x"}>',

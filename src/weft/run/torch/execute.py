@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 import array_api_compat.torch as xp
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from weft.errors import LayoutError
 from weft.lang import Value
@@ -61,9 +60,7 @@ def _device(ranks: Ranks, inputs: Mapping[str, Any]) -> torch.device:
         array = given.array if isinstance(given, Shard) else given
         if isinstance(array, torch.Tensor):
             return array.device
-    if dist.get_backend(ranks.group) == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+    return ranks.device
 
 
 def _taken(plan: Plan, value: Value, given: Any, ranks: Ranks, device: torch.device) -> Shard:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,8 +45,8 @@ class Ranks:
     group: Any
     rank: int
     size: int
-    native: frozenset[str]
-    """The sums that are left to torch."""
+    backends: Mapping[str, str]
+    """For each type of device what moves its tensors."""
 
     @classmethod
     def of(cls, group: Any = None) -> Ranks:
@@ -60,12 +60,21 @@ class Ranks:
         rank, size = dist.get_rank(group), dist.get_world_size(group)
         if rank < 0:
             raise WeftError(f"rank {dist.get_rank()} does not belong to the process group given")
-        return cls(group, rank, size, NATIVE.get(dist.get_backend(group), _SUMS))
+        config = dist.get_backend_config(group)  # such as "cpu:gloo,cuda:nccl"
+        return cls(group, rank, size, dict(each.split(":", 1) for each in config.split(",")))
 
     @property
     def cells(self) -> Cells:
         """The one cell that is here."""
         return Cells(self.rank, self._carry)
+
+    @property
+    def device(self) -> torch.device:
+        """Where arrays are put that are on no device yet: the CPU, if tensors move from there."""
+        if "cpu" in self.backends:
+            return torch.device("cpu")
+        kind = next(iter(self.backends))
+        return torch.device(kind, torch.get_device_module(kind).current_device())
 
     def check(self, mesh: DeviceMesh) -> None:
         """Refuse a mesh whose devices are not these ranks."""
@@ -97,7 +106,7 @@ class Ranks:
         mine, plan = held[self.rank], schedule(hop, self.rank)
         monoids = hop.monoids if isinstance(hop, Step) else ()
         with self._blaming(name_of(hop), cause):
-            way = self._way(plan, monoids, mine.dtype)
+            way = self._way(plan, monoids, mine)
             made, sent, received = way(xp, mine, plan, monoids, self._at(way, plan, mine.device))
         counts = Counts({}, {})
         for device, (out, into) in plan.elements.items():
@@ -106,9 +115,10 @@ class Ranks:
         counts.sent[self.rank], counts.received[self.rank] = sent, received
         return {self.rank: made}, counts
 
-    def _way(self, plan: Schedule, monoids: Sequence[str], dtype: torch.dtype) -> transport.Way:
-        adds = tuple(monoids) == ("sum",) and dtype in transport.SUMMED
-        adds = adds and plan.collective in self.native
+    def _way(self, plan: Schedule, monoids: Sequence[str], mine: torch.Tensor) -> transport.Way:
+        native = NATIVE.get(self.backends[mine.device.type], _SUMS)
+        adds = tuple(monoids) == ("sum",) and mine.dtype in transport.SUMMED
+        adds = adds and plan.collective in native
         if plan.collective and len(plan.group) < self.size and self.group != dist.group.WORLD:
             # Smaller groups are made by all ranks of the world, and not all of them are here.
             return transport.by_messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from operator import index
 from typing import SupportsIndex, TypeAlias, TypeVar
@@ -134,6 +134,20 @@ class FrozenMap(Mapping[K, V_co]):
 
     def __getitem__(self, key: K) -> V_co:
         return self._items[key]
+
+    # Mapping has these, and slowly: by looking up, catching and copying.
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, FrozenMap):
+            return bool(self._items == other._items)
+        return super().__eq__(other)
+
+    def items(self) -> ItemsView[K, V_co]:
+        """The keys with what they map to."""
+        return self._items.items()
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._items)

@@ -16,6 +16,7 @@ LINES = [
     "m [k] -> m [k]",
     "2*y+:3 -> y",
     "(2*y+u-1)/3, y+:1, [u] -> y  custom: u",
+    "i [k] -> i [r<k]",
     ", i -> i",
     "i 1 -> i 1",
     "m k ->   sum: k  max: m",
@@ -63,6 +64,7 @@ def test_what_a_line_says():
         ("[i -> i", "column 4: expected ']', found '-'"),
         ("i+:w -> i", "column 4: 'w' is not a number that was given"),
         ("i+ -> i", "column 4: expected a name, found '-'"),
+        ("i [k] -> i [r<q]", "column 15: no operand has the index dimension 'q'"),
         ("i+:0 -> i", "column 4: 0 is less than 1"),
         ("(i+1)/0 -> i", "column 7: 0 is less than 1"),
         ("(i+1) -> i", "column 7: expected '/', found '-'"),
@@ -74,7 +76,7 @@ def test_refusals_point_at_the_column(line, message):
     assert str(caught.value) == message
 
 
-@given(st.text("ijk[]()/+-*:,>123 sumax", max_size=24))
+@given(st.text("ijk[]()/<+-*:,>123 sumax", max_size=24))
 def test_no_text_crashes_the_reader(text):
     try:
         notation = Notation.parse(text)

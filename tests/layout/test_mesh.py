@@ -158,3 +158,10 @@ def test_an_unknown_axis_gets_the_mesh_as_a_hint():
     with pytest.raises(LayoutError) as caught:
         DeviceMesh("m", (2,), ("x",)).axis_size("y")
     assert caught.value.__notes__ == ['hint: the mesh is @m = <["x"=2]>']
+
+
+def test_a_mesh_without_axes_may_name_its_device():
+    for text in ("@m = <[]>", "@m = <[], device_ids=[0]>", "@m = <[], device_ids=[5]>"):
+        assert str(DeviceMesh.parse(text)) == text
+    assert DeviceMesh.parse("@m = <[], device_ids=[5]>").device(0) == 5
+    assert DeviceMesh("m", (2,), ("x",), [0, 1]) == DeviceMesh("m", (2,), ("x",))

@@ -26,7 +26,10 @@ def integers(rng):
     return [numbers(rng, shape_of(rng), dtype)], {}
 
 
-@case("abs", "negate", "relu", "sign", "sharding_constraint")
+@case(
+    *("abs", "negate", "relu", "sign"),
+    *("sharding_constraint", "propagation_barrier", "data_flow_edge"),
+)
 def numeric(rng):
     return [numbers(rng, shape_of(rng), str(rng.choice(["float64", "int32"])))], {}
 

@@ -42,7 +42,8 @@ for _word in _LAX.split():
 
 ORACLES["real"] = given(np.real)
 ORACLES["imag"] = given(np.imag)
-ORACLES["sharding_constraint"] = given(np.asarray)
+for _name in ("sharding_constraint", "propagation_barrier", "data_flow_edge"):
+    ORACLES[_name] = given(np.asarray)
 ORACLES["relu"] = given(jax.nn.relu)
 ORACLES["silu"] = given(jax.nn.silu)
 ORACLES["gelu"] = given(lambda x: jax.nn.gelu(x, approximate=True))

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from tests.run import oracles_linalg, oracles_window  # noqa: F401
+from tests.run import oracles_blocks, oracles_linalg, oracles_window  # noqa: F401
 from tests.run.cases import CASES
 from tests.run.oracles import ORACLES
 from tests.run.test_validate import WITH_KERNELS

@@ -23,6 +23,9 @@ _KINDS = {"ui": "uint", "si": "int", "i": "int", "f": "float"}
 _ENUM = re.compile(r"#\w+<\w+ (\w+)>")
 _NAMES = re.compile(r'"([^"]*)"')
 
+MOST_ELEMENTS = 1 << 16
+"""The largest constant that a graph keeps."""
+
 _TUPLES = (
     ir.DenseBoolArrayAttr,
     ir.DenseI32ArrayAttr,
@@ -112,6 +115,22 @@ class Decoder:
     def mesh_texts(self) -> list[str]:
         """The meshes that were inlined in shardings, as text."""
         return [mesh_text(name, spelled) for spelled, name in self.meshes.items()]
+
+
+def elements(constant: Any) -> Any:
+    """A constant's number, if it is the same everywhere, or its numbers row by row.
+
+    None where they are too many to be part of a graph, or of a kind that Python does not have.
+    """
+    try:
+        attribute = constant.attributes["value"]
+        if attribute.is_splat:
+            return attribute.get_splat_value().value
+        if len(attribute) <= MOST_ELEMENTS:
+            return tuple(attribute)
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return None
 
 
 def mesh_text(name: str, attribute: Any) -> str:

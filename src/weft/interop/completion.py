@@ -50,7 +50,16 @@ _SHAPED = frozenset(
 )
 """The operations whose result's shape does not follow from operands and other attributes."""
 
-_DROPPED = frozenset(["sharding", "out_sharding", "callee", "decomposition"])
+_TYPED = frozenset(["constant", "convert", "iota"])
+"""Those whose result's dtype does not follow from their operands."""
+
+_ALL_SHAPED = frozenset(["custom_call", "manual_computation"])
+"""Those with several results of which that is true."""
+
+_DIRECTIONS = ("NONE", "FORWARD", "BACKWARD", "BOTH")
+"""Where a barrier lets axes pass, in the order of its numbers."""
+
+_DROPPED = frozenset(["sharding", "out_sharding", "out_shardings", "callee", "decomposition"])
 _KEPT = "sdy.sharding_rule"
 
 
@@ -62,14 +71,15 @@ def completed(
     results: Sequence[Value],
 ) -> FrozenMap[str, Any]:
     """What the application says: attributes in one spelling, and what else a planner needs."""
-    said: dict[str, Any] = {}
-    for key, value in attributes.items():
-        if isinstance(value, FrozenMap) and key.endswith("dimension_numbers"):
-            said.update(value)
-        elif key == _KEPT or not ("." in key or key in _DROPPED):
-            said[key] = value
+    said = _spelled(attributes)
     if name in _SHAPED:
         said["result_shape"] = results[0].shape if results else ()
+    if name in _TYPED:
+        said["dtype"] = results[0].dtype
+    if name in _ALL_SHAPED:
+        said["result_shapes"] = tuple(value.shape for value in results)
+    if said.get("call_target_name") == "X64Combine" and _feeds_a_generator(op):
+        said["is_state"] = True
     if name in _REDUCING:
         said |= _combination(op.regions[len(op.regions) - 1].blocks[0])
     match name:
@@ -77,6 +87,8 @@ def completed(
             said = _window(len(said["input_spatial_dimensions"]), "lhs", "rhs", "dilation") | said
         case "reduce_window":
             said = _window(len(shapes[0]), "base", "window", "dilations") | said
+        case "propagation_barrier":
+            said["allowed_direction"] = _DIRECTIONS[said["allowed_direction"]]
         case "rng_bit_generator":
             said["result_shape"] = results[1].shape  # of the bits; the other is the state
         case "sort":
@@ -85,6 +97,22 @@ def completed(
         case "select_and_scatter":
             said["comparison_direction"] = comparison(op.regions[0].blocks[0])
     return FrozenMap(said.items())
+
+
+def _spelled(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the text says that counts, and each number of several under its own name."""
+    said: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if isinstance(value, FrozenMap) and key.endswith("dimension_numbers"):
+            said.update(value)
+        elif key == _KEPT or not ("." in key or key in _DROPPED):
+            said[key] = value
+    return said
+
+
+def _feeds_a_generator(op: Any) -> bool:
+    users = (use.owner.name for result in op.results for use in result.uses)
+    return "stablehlo.rng_bit_generator" in users
 
 
 def _window(ndim: int, inner: str, outer: str, noun: str) -> dict[str, Point]:

@@ -10,9 +10,9 @@ from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir import ir
 
 from weft.errors import WeftError
-from weft.interop.attributes import Decoder, mesh_text
+from weft.interop.attributes import Decoder, elements, mesh_text
 from weft.interop.completion import completed
-from weft.interop.records import Function, Module, Operation
+from weft.interop.records import Function, Module, Operation, Region
 from weft.lang import Value
 from weft.values import Point
 
@@ -22,6 +22,9 @@ _PLACE = re.compile(r'"-":(\d+):(\d+)')
 
 _RESULT_SHARDINGS = ("sharding", "out_sharding", "out_shardings")
 """The attributes of operations of `sdy` that say how their results lie."""
+
+_REGIONS = frozenset(["while", "case", "if", "manual_computation", "named_computation"])
+"""The operations whose regions hold arrays; those of others, such as `reduce`, hold elements."""
 
 
 def parse(text: str) -> Module:
@@ -65,7 +68,7 @@ class _Reader:
             name = pending.pop()
             if name not in functions:
                 functions[name] = self._function(self.function_ops[name])
-                pending += [op.callee for op in functions[name].body if op.callee]
+                pending += _callees(functions[name].body)
         meshes = [
             mesh_text(op.attributes["sym_name"].value, op.attributes["mesh"])
             for op in self.mesh_ops
@@ -116,18 +119,32 @@ class _Reader:
             for key in op.attributes
             if (name, key) != ("constant", "value")
         }
+        if name == "constant":
+            value = elements(op)
+            attributes |= {} if value is None else {"value": value}
         callee = attributes.get({"call": "callee", "composite": "decomposition"}.get(name, ""), "")
         shapes = tuple(self.decoder.type(value.type)[0] for value in op.operands)
         named = name if dialect in _PREFIXES else op.name
+        is_read = named in _REGIONS and all(len(region.blocks) == 1 for region in op.regions)
         return Operation(
             named,
             tuple(_names(op.operands, state)),
             shapes,
-            self._captured(op, state) if len(op.regions) else {},
+            self._captured(op, state) if len(op.regions) and not is_read else {},
             results,
             completed(op, named, attributes, shapes, results),
             _result_shardings(dialect, attributes),
             callee if callee in self.function_ops else "",
+            tuple(self._region(region, state) for region in op.regions) if is_read else (),
+        )
+
+    def _region(self, region: Any, state: Any) -> Region:
+        block = region.blocks[0]
+        *body, last = (inner.operation for inner in block.operations)
+        return Region(
+            tuple(self._value(value, state) for value in block.arguments),
+            tuple(self._operation(inner, state) for inner in body),
+            tuple(_names(last.operands, state)),
         )
 
     def _captured(self, op: Any, state: Any) -> dict[str, Point]:
@@ -143,6 +160,15 @@ class _Reader:
             for name, value in used.items()
             if name not in inside
         }
+
+
+def _callees(body: Iterable[Operation]) -> Iterator[str]:
+    """The functions that operations call, at any depth."""
+    for op in body:
+        if op.callee:
+            yield op.callee
+        for region in op.regions:
+            yield from _callees(region.body)
 
 
 def _is_function(op: Any) -> bool:

@@ -9,6 +9,14 @@ from weft.lang import Value
 from weft.values import FrozenMap, Point
 
 
+class Region(NamedTuple):
+    """A block inside an operation; what it uses and does not make is from outside."""
+
+    arguments: tuple[Value, ...]
+    body: tuple[Operation, ...]
+    returned: tuple[str, ...]
+
+
 class Operation(NamedTuple):
     """One operation; values have the names that the printer gives them."""
 
@@ -16,13 +24,15 @@ class Operation(NamedTuple):
     operands: tuple[str, ...]
     operand_shapes: tuple[Point, ...]
     captured: Mapping[str, Point]
-    """What its regions use from outside, with shapes."""
+    """What its regions use from outside, with shapes, if they are not read."""
     results: tuple[Value, ...]
     attributes: FrozenMap[str, Any]
     shardings: tuple[str, ...]
     """Those of the results, or nothing at all."""
     callee: str
     """The function that stands for it, if there is one."""
+    regions: tuple[Region, ...] = ()
+    """The regions of loops, choices, manual and named computations."""
 
 
 class Function(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.picture import draw_graph
+from weft.lang.region import add_region, region_attributes
 from weft.lang.signature import Signature
 from weft.values import FrozenMap, Point, as_shape, freeze
 
@@ -30,12 +31,18 @@ class Value(NamedTuple):
 
 
 class Application(NamedTuple):
-    """An operator applied to values, making values."""
+    """An operator applied to values, making values.
+
+    Some operators run graphs of their own: the condition and the body of a loop, the branches of a
+    choice. A region's inputs are its block arguments, then what it takes from outside under the
+    name that it has there; the application's operands end with all that its regions take.
+    """
 
     operator: str
     operands: tuple[str, ...]
     results: tuple[str, ...]
     attributes: Mapping[str, Any] = FrozenMap(())
+    regions: tuple[Graph, ...] = ()
 
     def __str__(self) -> str:
         attributes = "".join(f", {key}={value}" for key, value in self.attributes.items())
@@ -72,6 +79,9 @@ class Graph(Drawn):
     shardings: Mapping[str, str]
     output_shardings: Mapping[int, str]
     values: Mapping[str, Value] = field(init=False, compare=False)
+    """The values of this graph itself."""
+    all_values: Mapping[str, Value] = field(init=False, compare=False)
+    """Those of its regions as well, in the order of the program: regions before results."""
     signatures: tuple[Signature, ...] = field(init=False, compare=False)
     operators: Library = field(init=False, compare=False)
 
@@ -88,11 +98,17 @@ class Graph(Drawn):
     ) -> None:
         given, applied = tuple(inputs), tuple(applications)
         values: dict[str, Value] = {}
+        everything: dict[str, Value] = {}
         for value in given:
-            _add(values, value._replace(shape=as_shape(value.shape)))
+            _add(values, everything, value._replace(shape=as_shape(value.shape)))
         signatures = []
         for number, application in enumerate(applied):
-            signatures.append(_apply(number, application, values, operators, dtypes or {}))
+            for region in application.regions:
+                add_region(values, everything, region)
+            found = _apply(number, application, values, operators, dtypes or {})
+            signatures.append(found.signature)
+            for value in found.results:
+                _add(values, everything, value)
         wanted = tuple(outputs)
         for what, names in (("output", wanted), ("sharding", shardings or {})):
             for name in names:
@@ -110,6 +126,7 @@ class Graph(Drawn):
             shardings=FrozenMap((shardings or {}).items()),
             output_shardings=FrozenMap((output_shardings or {}).items()),
             values=FrozenMap(values.items()),
+            all_values=FrozenMap(everything.items()),
             signatures=tuple(signatures),
             operators=operators,
         )
@@ -118,40 +135,61 @@ class Graph(Drawn):
         """The applications, the values they use and make, and their index dimensions."""
         return draw_graph(self)
 
+    def walk(self) -> Iterator[tuple[Application, Signature]]:
+        """The applications, and behind each those of its regions, with their signatures."""
+        for application, signature in zip(self.applications, self.signatures):
+            yield application, signature
+            for region in application.regions:
+                yield from region.walk()
+
     def __str__(self) -> str:
-        lines = [*self.meshes]
-        for value in self.inputs:
-            sharding = self.shardings.get(value.name)
-            lines.append(f"{value} {sharding}" if sharding else str(value))
-        for application in self.applications:
-            results = ", ".join(str(self.values[name]) for name in application.results)
-            lines.append(f"{results} = {str(application).partition(' = ')[2]}")
-            lines += [
-                f"    {name} {self.shardings[name]}"
-                for name in application.results
-                if name in self.shardings
-            ]
+        lines = [*self.meshes, *self._lines(self.inputs)]
         return "\n".join([*lines, f"return {', '.join(self.outputs)}"])
 
+    def _lines(self, inputs: Iterable[Value]) -> Iterator[str]:
+        """The inputs and the applications; regions stand under theirs, indented."""
+        for value in inputs:
+            sharding = self.shardings.get(value.name)
+            yield f"{value} {sharding}" if sharding else str(value)
+        for application in self.applications:
+            results = ", ".join(str(self.values[name]) for name in application.results)
+            applied = str(application).partition(" = ")[2]
+            yield f"{results} = {applied}" if results else applied
+            for name in application.results:
+                if name in self.shardings:
+                    yield f"    {name} {self.shardings[name]}"
+            for number, region in enumerate(application.regions):
+                taken = [value for value in region.inputs if value.name not in self.values]
+                yield f"  region {number}:"
+                yield from (f"    {line}" for line in region._lines(taken))
+                yield f"    return {', '.join(region.outputs)}"
 
-def _add(values: dict[str, Value], value: Value) -> None:
-    if value.name in values:
+
+def _add(values: dict[str, Value], everything: dict[str, Value], value: Value) -> None:
+    if value.name in everything:
         raise WeftError(f"two values are named {value.name}")
-    values[value.name] = value
+    values[value.name] = everything[value.name] = value
+
+
+class _Applied(NamedTuple):
+    signature: Signature
+    results: list[Value]
 
 
 def _apply(
     number: int,
     application: Application,
-    values: dict[str, Value],
+    values: Mapping[str, Value],
     operators: Library,
     dtypes: Mapping[str, str],
-) -> Signature:
-    """Check one application and add what it makes."""
-    name, operands, results, attributes = application
+) -> _Applied:
+    """Check one application; its signature and what it makes."""
+    name, operands, results, attributes, regions = application
     for operand in operands:
         if operand not in values:
             raise WeftError(f"application {number}, {name}, uses {operand} before it is made")
+    if regions:
+        attributes = region_attributes(f"application {number}, {name}", application, values)
     shapes = [values[operand].shape for operand in operands]
     operator = operators.find(name)
     signature = operator.sign(shapes, attributes)
@@ -164,6 +202,4 @@ def _apply(
     if not all(made):
         found = operator.dtypes([values[operand].dtype for operand in operands], attributes)
         made = [said or found[min(n, len(found) - 1)] for n, said in enumerate(made)]
-    for result, shape, dtype in zip(results, signature.result_shapes, made):
-        _add(values, Value(result, shape, dtype))
-    return signature
+    return _Applied(signature, list(map(Value, results, signature.result_shapes, made)))

@@ -8,8 +8,9 @@
 Tensors stand between commas, their dimensions between blanks. A dimension is a sum of index
 dimensions with integer coefficients, an offset and perhaps a window (`2*y+:3`); `(y+u)/2` has
 elements at every other place only, as a dilated array has. `[k]` is seen whole and cannot be cut,
-`1` is a single element. `+` before an operand says that it is added once, outside the reduction.
-What no result names is reduced, by the monoid that is said; `custom` is none, and cannot be cut.
+`[r<k]` is made of all of `k` and stands in its place, `1` is a single element. `+` before an
+operand says that it is added once, outside the reduction. What no result names is reduced, by the
+monoid that is said; `custom` is none, and cannot be cut.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Row(NamedTuple):
     whole: bool = False
     divisor: int = 1
     """The step between places that hold an element: the array is dilated."""
+    source: str = ""
+    """The index dimension, seen whole, that this one is made of and takes the place of."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -54,7 +57,7 @@ class Row(NamedTuple):
     def plain(self) -> str | None:
         """The index dimension that this row is, if it is just that."""
         match self:
-            case Row(((name, 1),), 0, 0, _, 1):
+            case Row(((name, 1),), 0, 0, _, 1, _):
                 return name
         return None
 
@@ -73,7 +76,8 @@ class Row(NamedTuple):
         if self.divisor != 1:
             text = f"({text})/{self.divisor}"
         text += f"+:{self.window}" * (self.window > 0)
-        return f"[{text}]" if self.whole else text
+        made = f"<{self.source}" if self.source else ""
+        return f"[{text}{made}]" if self.whole else text
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -197,10 +201,19 @@ class _Reader:
         else:
             offset = self._sum(terms)
         window = self._positive() if scan.accept("+:") else 0
-        if whole:
-            scan.expect("]")
+        source = self._source() if whole else ""
         kept = tuple((name, a) for name, a in terms.items() if a)
-        return Row(kept, offset, window, whole, divisor)
+        return Row(kept, offset, window, whole, divisor, source)
+
+    def _source(self) -> str:
+        """Take `]`, or `<k]` and give the name back."""
+        name, scan = "", self.scan
+        if scan.accept("<"):
+            column, name = scan.column, scan.name()
+            if name not in self.columns:
+                scan.fail(f"no operand has the index dimension '{name}'", column)
+        scan.expect("]")
+        return name
 
     def _sum(self, terms: dict[str, int]) -> int:
         """Take terms with signs between them; give their offset back."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.draw import Drawing, Item, Label, Line, Rect, clip
 
@@ -15,24 +16,49 @@ MOST = 12
 TALL = 5
 """Rows of one application: a box of three, its index dimensions below, a free one."""
 
+INDENT = 4
+"""Columns by which what is in a region stands to the right."""
+
 
 def draw_graph(graph: Graph) -> Drawing:
     """The applications in order, and under each value which index dimensions run along it."""
-    count = len(graph.applications)
+    steps = list(_steps(graph, 0, ""))
+    count = len(steps)
     head = count if count <= MOST else MOST // 2
     drawn = [*range(head), *range(max(head, count - MOST // 2), count)]
     items: list[Item] = []
     for row, number in enumerate(drawn):
-        items += _application(graph, number, row * TALL)
+        items += _application(steps[number], row * TALL)
     notes = [f"… {count - len(drawn)} applications between are not drawn"]
     title = f"{len(graph.inputs)} inputs, {count} applications, returns {', '.join(graph.outputs)}"
     return Drawing(tuple(items), clip(title), tuple(notes if len(drawn) < count else ()))
 
 
-def _application(graph: Graph, number: int, y: int) -> list[Item]:
+class _Step(NamedTuple):
+    """An application, and where it stands."""
+
+    graph: Graph
+    number: int
+    depth: int
+    region: str
+
+
+def _steps(graph: Graph, depth: int, where: str) -> Iterator[_Step]:
+    """The applications in order; those of a region behind the one that runs it."""
+    for number, application in enumerate(graph.applications):
+        yield _Step(graph, number, depth, where)
+        for place, region in enumerate(application.regions):
+            inside = f"region {place} of {application.operator}"
+            yield from _steps(region, depth + 1, inside)
+
+
+def _application(step: _Step, y: int) -> list[Item]:
+    graph, number, depth, where = step
     application, notation = graph.applications[number], graph.signatures[number].notation
     items: list[Item] = []
-    x = 0
+    x = depth * INDENT
+    if depth:
+        items += [Line(x - 2, y, x - 2, y + TALL - 2), Label(x, y - 1, clip(where, 32))]
     for name, rows in zip(application.operands, notation.operands):
         x = _value(items, graph, name, " ".join(map(str, rows)), x, y)
     arrow = clip(application.operator, 24)

@@ -97,7 +97,10 @@ class _Builder:
         if all(map(self._is_lone, row.dims)):
             return (self._own(),)
         if row.plain is not None and self.signature.sizes[row.plain] == size:
-            return (self.names.index(row.plain),)
+            factor = self.names.index(row.plain)
+            if row.source:  # it is as large as that in whose place it stands
+                self.sizes[factor] = self.signature.sizes[row.source]
+            return (factor,)
         if len(row.dims) == 1:
             return (self._moved(row, size),)
         return self._mixed_radix(row, size) or self._sliding(row)

@@ -9,7 +9,9 @@ r"""Graphs as JSON: versioned, checked field by field when it is read, never exe
      "shardings": {"a": "<@m, [{\"x\"}, {}]>"},
      "output_shardings": {"0": "<@m, [{}, {}]>"}}
 
-An error names the path of the field that is wrong: `applications[0].operands[1]`.
+An application that runs graphs of its own has them under `regions`: each with inputs, applications,
+outputs and shardings. An error names the path of the field that is wrong:
+`applications[0].operands[1]`, `applications[3].regions[1].inputs[0].shape`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ MOST = 1_000_000
 """The most entries of one list."""
 DEEPEST = 4
 """How deep lists may stand in lists in an attribute."""
+NESTED = 32
+"""How deep regions may stand in regions."""
 
 T = TypeVar("T")
 
@@ -48,25 +52,35 @@ def to_json(graph: Graph, indent: int | None = 1) -> str:
         {
             "weft": VERSION,
             "meshes": list(graph.meshes),
-            "inputs": [value._asdict() for value in graph.inputs],
-            "applications": [
-                {
-                    "operator": application.operator,
-                    "operands": list(application.operands),
-                    "results": [
-                        {"name": name, "dtype": graph.values[name].dtype}
-                        for name in application.results
-                    ],
-                    "attributes": dict(application.attributes),
-                }
-                for application in graph.applications
-            ],
-            "outputs": list(graph.outputs),
-            "shardings": dict(graph.shardings),
+            **_written(graph),
             "output_shardings": {str(place): s for place, s in graph.output_shardings.items()},
         },
         indent=indent,
     )
+
+
+def _written(graph: Graph) -> dict[str, Any]:
+    """The fields that a graph and a region have."""
+    return {
+        "inputs": [value._asdict() for value in graph.inputs],
+        "applications": [_applied(graph, application) for application in graph.applications],
+        "outputs": list(graph.outputs),
+        "shardings": dict(graph.shardings),
+    }
+
+
+def _applied(graph: Graph, application: Application) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "operator": application.operator,
+        "operands": list(application.operands),
+        "results": [
+            {"name": name, "dtype": graph.values[name].dtype} for name in application.results
+        ],
+        "attributes": dict(application.attributes),
+    }
+    if application.regions:
+        written["regions"] = list(map(_written, application.regions))
+    return written
 
 
 def from_json(text: str, operators: Library = OPERATORS) -> Graph:
@@ -84,19 +98,13 @@ def from_json(text: str, operators: Library = OPERATORS) -> Graph:
     root.fields("weft meshes inputs applications outputs shardings output_shardings")
     if root.at("weft").value != VERSION:
         root.at("weft").fail(f"the version {VERSION}")
-    dtypes: dict[str, str] = {}
-    inputs = root.at("inputs").items(_value)
-    applications = root.at("applications").items(lambda field: _application(field, dtypes))
-    operators = with_fused(operators, (application.operator for application in applications))
-    return Graph(
-        inputs,
-        applications,
-        root.at("outputs").items(_Field.text),
-        root.at("meshes").items(_Field.text),
-        root.at("shardings").table(_Field.text),
-        {_place(k): v for k, v in root.at("output_shardings").table(_Field.text).items()},
-        operators,
-        dtypes,
+    reader = _Reader(operators)
+    return reader.graph(
+        root,
+        meshes=root.at("meshes").items(_Field.text),
+        output_shardings={
+            _place(k): v for k, v in root.at("output_shardings").table(_Field.text).items()
+        },
     )
 
 
@@ -166,23 +174,57 @@ def _dtype(field: _Field) -> str:
     return str(field.value)
 
 
-def _application(field: _Field, dtypes: dict[str, str]) -> Application:
-    field.fields("operator operands results attributes")
+class _Reader:
+    """Reads a graph and its regions; dtypes are known by name, which no two values share."""
 
-    def result(one: _Field) -> str:
-        one.fields("name dtype")
-        name = one.at("name").text()
-        if one.at("dtype").value is not None:
-            dtypes[name] = _dtype(one.at("dtype"))
+    def __init__(self, operators: Library) -> None:
+        self.operators = operators
+        self.dtypes: dict[str, str] = {}
+
+    def graph(self, field: _Field, depth: int = 0, **more: Any) -> Graph:
+        inputs = field.at("inputs").items(_value)
+        applications = field.at("applications").items(lambda f: self.application(f, depth))
+        outputs = field.at("outputs").items(_Field.text)
+        shardings = field.at("shardings").table(_Field.text)
+        operators = with_fused(self.operators, (applied.operator for applied in applications))
+        try:
+            return Graph(
+                inputs,
+                applications,
+                outputs,
+                shardings=shardings,
+                operators=operators,
+                dtypes=self.dtypes,
+                **more,
+            )
+        except WeftError as error:
+            if field.path:
+                error.add_note(f"while reading {field.path}")
+            raise
+
+    def application(self, field: _Field, depth: int) -> Application:
+        field.fields("operator operands results attributes regions")
+        attributes: Mapping[str, Any] = field.at("attributes").table(_Field.plain)
+        return Application(
+            field.at("operator").text(),
+            tuple(field.at("operands").items(_Field.text)),
+            tuple(field.at("results").items(self.result)),
+            FrozenMap(attributes.items()),
+            tuple(field.at("regions").items(lambda f: self.region(f, depth + 1))),
+        )
+
+    def region(self, field: _Field, depth: int) -> Graph:
+        if depth > NESTED:
+            field.fail(f"regions at most {NESTED} deep")
+        field.fields("inputs applications outputs shardings")
+        return self.graph(field, depth)
+
+    def result(self, field: _Field) -> str:
+        field.fields("name dtype")
+        name = field.at("name").text()
+        if field.at("dtype").value is not None:
+            self.dtypes[name] = _dtype(field.at("dtype"))
         return name
-
-    attributes: Mapping[str, Any] = field.at("attributes").table(_Field.plain)
-    return Application(
-        field.at("operator").text(),
-        tuple(field.at("operands").items(_Field.text)),
-        tuple(field.at("results").items(result)),
-        FrozenMap(attributes.items()),
-    )
 
 
 def _place(key: str) -> int:

@@ -56,7 +56,7 @@ class DeviceMesh(Drawn):
                 raise LayoutError(f'{what} has two axes named "{axis}"')
             if size < 1:
                 raise LayoutError(f'axis "{axis}" of {what} has size {size}; at least 1')
-        ids = None if device_ids is None else _device_order(what, prod(sizes), device_ids)
+        ids = None if device_ids is None else _device_order(what, sizes, device_ids)
         freeze(self, name=name, shape=sizes, axis_names=axes, device_ids=ids)
 
     @classmethod
@@ -176,12 +176,16 @@ class DeviceMesh(Drawn):
         return f"{write_symbol(self.name)} = <[{axes}]{ids}>"
 
 
-def _device_order(what: str, size: int, device_ids: Iterable[int]) -> Point | None:
-    """The devices, checked; None for the natural order, so that it has one spelling."""
+def _device_order(what: str, shape: Point, device_ids: Iterable[int]) -> Point | None:
+    """The devices, checked; None for the natural order, so that it has one spelling.
+
+    A mesh without axes that names its device is not the one that names none.
+    """
+    size = prod(shape)
     ids = as_point(device_ids, f"device_ids of {what}")
     if not len(ids) == len(set(ids)) == size or min(ids) < 0:
         raise LayoutError(
             f"{what} of {size} cells needs {size} different device ids, none negative: "
             f"{len(ids)} are given, {len(set(ids))} different, the least is {min(ids, default=0)}"
         )
-    return None if ids == tuple(range(size)) else ids
+    return None if shape and ids == tuple(range(size)) else ids

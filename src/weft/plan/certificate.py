@@ -73,9 +73,19 @@ class _Writer:
             for n, (name, delivery) in enumerate(zip(application.operands, plan.deliveries[number]))
         ]
         made = [f"{name} as made" for name in application.results]
-        self._apply(application.operator, placed, operands, made)
+        if application.regions:
+            self._from_regions(application.operator, placed, made)
+        else:
+            self._apply(application.operator, placed, operands, made)
         for name, source, reshard in zip(application.results, made, plan.settlings[number]):
             self.moved(source, name, reshard, rename=True)
+
+    def _from_regions(self, operator: str, placed: Placed, made: Sequence[str]) -> None:
+        """What regions return is taken as given: their plans are proved by themselves."""
+        shapes = placed.signature.result_shapes
+        for name, spec, shape in zip(made, placed.results, shapes):
+            self.entries.append({"kind": "input", "name": name, **_lies(spec, shape)})
+        self.summaries.append({"operator": operator})
 
     def moved(self, source: str, name: str, reshard: Reshard, rename: bool = False) -> str:
         """Write down the steps of a reshard; the name of what they make."""

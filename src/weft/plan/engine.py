@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from weft.lang.rule import FactorRule, Kind
 from weft.plan.axes import Piece, Pieces
 from weft.plan.factors import TensorSharding, lift, project
 from weft.plan.merge import Claims, Direction, merge_aggressive, merge_basic
+from weft.plan.node import EMPTY, Event, Group, Node, identity, neighbours
 
 Merge: TypeAlias = Callable[[Claims], set[int]]
 Round: TypeAlias = int
 Priorities: TypeAlias = tuple[int, ...]
 """The priority of each dimension of a tensor, 0 first."""
+
+Siblings: TypeAlias = Mapping[int, Sequence[tuple[int, int]]]
 
 ROUNDS: tuple[Round, ...] = (0, 1, 2, 3, 4)
 """What passes through and is used once; what passes through; what is parallel; all, as far as an
@@ -29,31 +32,6 @@ operator lets it; all."""
 
 UNKNOWN = 0
 """The number of no sharding at all."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """An application for propagation: its rule, and the numbers of its values."""
-
-    rule: FactorRule
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    early: Direction = Direction.NONE
-    """Where axes go before all others: through what is pointwise, a reshape or a transpose."""
-    late: Direction = Direction.BOTH
-    """Where they go after that, before they go everywhere: not from a broadcast to its result."""
-    is_pointwise: bool = False
-    """Whether its tensors are all alike: then an operand takes no axis that the result does not."""
-    shared: bool = False
-    """Whether an operand has other uses: then its operators settle it together, a round later."""
-
-
-class Cause(NamedTuple):
-    """Why an axis cuts a dimension: through which node, and from where, it came."""
-
-    node: int
-    value: int
-    dim: int
 
 
 @dataclass(slots=True)
@@ -66,12 +44,18 @@ class Engine:
     shardings: list[int]
     output_shardings: list[int]
     known: list[TensorSharding | None] = field(default_factory=lambda: [None])
-    causes: dict[tuple[int, int, int], Cause] = field(default_factory=dict)
-    """For (value, dimension, axis) what it came from."""
+    log: list[Event] = field(default_factory=list)
+    """What happened, in order."""
     _numbers: dict[TensorSharding, int] = field(default_factory=dict)
     _steps: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
-    _users: list[list[int]] = field(default_factory=list)
-    _makers: list[int] = field(default_factory=list)
+    _notified: Sequence[Sequence[int]] = ()
+    _groups: Mapping[int, tuple[Group, ...]] = field(default_factory=dict)
+    _kinds: Sequence[int] = (0,)
+    _siblings: Siblings = field(default_factory=dict)
+    _alike: Sequence[int] = ()
+    """For each node a number that nodes share which do the same to the same shardings."""
+    _moving: Sequence[Sequence[bool]] = ()
+    """For each round, and each of those numbers, whether such nodes can do anything."""
 
     @classmethod
     def over(
@@ -81,18 +65,29 @@ class Engine:
         outputs: Sequence[int],
         output_shardings: Sequence[TensorSharding | None],
         merge: str,
+        notified: Sequence[Sequence[int]] | None = None,
+        groups: Sequence[Group] = (),
+        mesh_kinds: Sequence[int] = (0,),
+        siblings: Siblings | None = None,
     ) -> Engine:
-        """An engine on a program; `merge` is `basic` or `aggressive`."""
+        """An engine on a program; `merge` is `basic` or `aggressive`.
+
+        `notified` lists for each value the nodes to look at again when it changes, the most urgent
+        last. `mesh_kinds` has a number for each mesh: the same for meshes that are the same but for
+        their names, and `EMPTY` for one that says nothing. `siblings` are, for a value, those that
+        are made with it, and their ranks: needed only where there are several meshes.
+        """
         engine = cls(nodes, outputs, MERGES[merge], [], [])
         engine.shardings = list(map(engine.number, shardings))
         engine.output_shardings = list(map(engine.number, output_shardings))
-        engine._users = [[] for _ in shardings]
-        engine._makers = [-1] * len(shardings)
-        for number, node in enumerate(nodes):
-            for value in dict.fromkeys(node.operands):
-                engine._users[value].append(number)
-            for value in node.results:
-                engine._makers[value] = number
+        engine._notified = neighbours(nodes, len(shardings)) if notified is None else notified
+        engine._groups = {leader: (group,) for group in groups for leader in group.leaders}
+        engine._kinds = mesh_kinds
+        engine._siblings = siblings or {}
+        ways: dict[object, int] = {}
+        engine._alike = [ways.setdefault(_way(node), len(ways)) for node in nodes]
+        kinds = [nodes[number] for number in _firsts(engine._alike)]
+        engine._moving = [[_moves(node, rounds) for node in kinds] for rounds in ROUNDS]
         return engine
 
     def number(self, sharding: TensorSharding | None) -> int:
@@ -108,38 +103,58 @@ class Engine:
     def run(self, rounds: Round = ROUNDS[-1]) -> None:
         """Propagate until nothing changes."""
         self._through_outputs()
-        stack = list(reversed(range(len(self.nodes))))
+        moves = [self._moving[rounds][way] for way in self._alike]
+        stack = [number for number in reversed(range(len(moves))) if moves[number]]
         waiting = set(stack)
         while stack:
             number = stack.pop()
             waiting.discard(number)
-            for value in self._step(number, rounds):
-                for other in (self._makers[value], *reversed(self._users[value])):
-                    if other not in waiting and other not in (-1, number):
+            for notified in self._step(number, rounds):
+                for other in notified:
+                    if other not in waiting and other != number and moves[other]:
                         stack.append(other)
                         waiting.add(other)
         self._through_outputs()
 
-    def _step(self, number: int, rounds: Round) -> list[int]:
-        """Propagate through one operator; the values that changed, in order."""
+    def _step(self, number: int, rounds: Round) -> list[Sequence[int]]:
+        """Propagate through one operator; who must look again, for each value that changed."""
         node, shardings = self.nodes[number], self.shardings
         values = node.operands + node.results
         before = tuple([shardings[value] for value in values])
-        how = (node.early, node.late, node.is_pointwise, node.shared)
-        key = (id(node.rule), rounds, *how, *before)
+        key = (self._alike[number], rounds, *before)
         try:
             after = self._steps[key]
         except KeyError:
             after = self._steps[key] = self._propagate(node, before, rounds)
         if after is None:
             return []
-        changed = []
+        self.log.append(Event(number, before, after))
+        notified: list[Sequence[int]] = []
         for place, new in enumerate(after):
             if new != before[place]:
-                self._explain(number, place, before, new)
-                shardings[values[place]] = new
-                changed.append(values[place])
-        return changed
+                notified += self._set(values[place], new)
+        return notified
+
+    def _set(self, value: int, new: int) -> list[Sequence[int]]:
+        """Give a value and those of its group a sharding; who must look again."""
+        self._put(value, new)
+        notified = [self._notified[value]]
+        for group in self._groups.get(value, ()):
+            for other, watching in group.members:
+                if other != value:
+                    self.log.append(Event(-1, (value, other), (self.shardings[other], new)))
+                    self._put(other, new)
+                    notified.append(watching)
+        return notified
+
+    def _put(self, value: int, new: int) -> None:
+        """Give a value a sharding; those that are made with it lie open on the same mesh."""
+        self.shardings[value] = new
+        for other, rank in self._siblings.get(value, ()):
+            sharding = self.known[new]
+            if self.shardings[other] == UNKNOWN and sharding is not None:
+                free = TensorSharding.free(rank)._replace(mesh=sharding.mesh)
+                self.shardings[other] = self.number(free)
 
     def _propagate(
         self, node: Node, before: tuple[int, ...], rounds: Round
@@ -147,23 +162,37 @@ class Engine:
         if not any(before):
             return None
         allowed = [_direction(node, kind, rounds) for kind in node.rule.kinds]
+        if node.limit != Direction.BOTH:
+            allowed = [direction & node.limit for direction in allowed]
         known = [self.known[number] for number in before]
-        found = propagate_rule(node.rule, known, self.merge, allowed, node.is_pointwise)
+        mesh = self.common_mesh(known)
+        if mesh is None:
+            return None
+        border = node.border
+        if border is not None and known[-1] is not None:
+            known[-1] = border.seen(known[-1])
+        found = propagate_rule(node.rule, known, self.merge, allowed, node.is_pointwise, mesh)
+        if border is not None and found[-1] is not None:
+            found[-1] = border.kept(found[-1])
         after = tuple(old if new is None else self.number(new) for old, new in zip(before, found))
         return None if after == before else after
 
-    def _explain(self, number: int, place: int, before: tuple[int, ...], new: int) -> None:
-        """Note where each axis that is new on a tensor came from."""
-        node, sharding, old = self.nodes[number], self.known[new], self.known[before[place]]
-        mappings, values = node.rule.operands + node.rule.results, node.operands + node.results
-        assert sharding is not None
-        for dim, pieces in enumerate(sharding.axes):
-            had = {piece[0] for piece in old.axes[dim]} if old else set()
-            for axis in {piece[0] for piece in pieces} - had:
-                source = _source(mappings, [self.known[b] for b in before], place, dim, axis)
-                if source is not None:
-                    cause = Cause(number, values[source[0]], source[1])
-                    self.causes.setdefault((values[place], dim, axis), cause)
+    def common_mesh(self, known: Sequence[TensorSharding | None]) -> int | None:
+        """The mesh on which all shardings lie; None if they lie on different ones.
+
+        An empty mesh says nothing, and lets the others decide.
+        """
+        if len(self._kinds) == 1:
+            return 0
+        mesh: int | None = None
+        for sharding in known:
+            if sharding is None:
+                continue
+            if mesh is None or self._kinds[mesh] == EMPTY:
+                mesh = sharding.mesh
+            elif self._kinds[sharding.mesh] not in (EMPTY, self._kinds[mesh]):
+                return None
+        return mesh
 
     def _through_outputs(self) -> None:
         """What the program returns lies as its outputs do."""
@@ -171,36 +200,42 @@ class Engine:
             pair = (self.shardings[value], self.output_shardings[place])
             if pair[0] != pair[1]:
                 known = [self.known[number] for number in pair]
+                mesh = self.common_mesh(known)
+                if mesh is None:
+                    continue
                 rank = len(next(s for s in known if s is not None).axes)
                 both = [Direction.BOTH] * rank
-                inner, outer = propagate_rule(_identity(rank), known, self.merge, both)
+                rule = identity(rank)
+                inner, outer = propagate_rule(rule, known, self.merge, both, mesh=mesh)
                 if inner is not None:
-                    self.shardings[value] = self.number(inner)
+                    self._set(value, self.number(inner))
                 if outer is not None:
                     self.output_shardings[place] = self.number(outer)
 
 
-def _source(
-    mappings: Sequence[Sequence[tuple[int, ...]]],
-    known: Sequence[TensorSharding | None],
-    place: int,
-    dim: int,
-    axis: int,
-) -> tuple[int, int] | None:
-    """The tensor and the dimension that had the axis on a factor of this dimension."""
-    factors = set(mappings[place][dim])
-    for other, (mapping, sharding) in enumerate(zip(mappings, known)):
-        if other != place and sharding is not None:
-            for d, of_dim in enumerate(mapping):
-                if factors & set(of_dim) and any(piece[0] == axis for piece in sharding.axes[d]):
-                    return other, d
-    return None
+def _way(node: Node) -> tuple[int, ...]:
+    """All of a node but its values."""
+    directions = (id(node.early), id(node.late), id(node.limit))
+    return (id(node.rule), id(node.border), *directions, node.is_pointwise, node.shared)
 
 
-def _identity(rank: int) -> FactorRule:
-    dims = tuple((dim,) for dim in range(rank))
-    kinds: list[Kind] = ["parallel"] * rank
-    return FactorRule((), (1 << 60,) * rank, tuple(kinds), (dims,), (dims,))
+def _firsts(numbers: Sequence[int]) -> list[int]:
+    """Where each number, from 0 up, stands first."""
+    found: dict[int, int] = {}
+    for place, number in enumerate(numbers):
+        found.setdefault(number, place)
+    return list(found.values())
+
+
+def _moves(node: Node, rounds: Round) -> bool:
+    """Whether axes can go along some factor in a round, from one tensor to another."""
+    seen, shared = set[int](), set[int]()
+    for mapping in (*node.rule.operands, *node.rule.results):
+        factors = {factor for dim in mapping for factor in dim}
+        shared |= seen & factors
+        seen |= factors
+    kinds = {node.rule.kinds[factor] for factor in shared}
+    return any(_direction(node, kind, rounds) & node.limit for kind in kinds)
 
 
 def _direction(node: Node, kind: Kind, rounds: Round) -> Direction:
@@ -218,6 +253,7 @@ def propagate_rule(
     merge: Merge,
     directions: Sequence[Direction],
     is_pointwise: bool = False,
+    mesh: int = 0,
 ) -> list[TensorSharding | None]:
     """The new shardings of the tensors of one operator; None where nothing changes."""
     mappings = (*rule.operands, *rule.results)
@@ -239,7 +275,7 @@ def propagate_rule(
     found: list[TensorSharding | None] = [None] * len(known)
     for number in changed:
         old = known[number]
-        new = lift(tensors[number], mappings[number], rule.sizes, old)
+        new = lift(tensors[number], mappings[number], rule.sizes, old, mesh)
         if new != old and (old is not None or new.is_cut):
             found[number] = new
     return found

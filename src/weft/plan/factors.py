@@ -21,6 +21,8 @@ class TensorSharding(NamedTuple):
     is_open: tuple[bool, ...]
     replicated: Pieces = ()
     unreduced: Pieces = ()
+    mesh: int = 0
+    """The number of the mesh on which it lies, to which the axes belong."""
 
     @classmethod
     def free(cls, ndim: int) -> TensorSharding:
@@ -109,7 +111,11 @@ def _follow(pieces: list[Piece], more: Pieces) -> None:
 
 
 def lift(
-    factors: Factors, mapping: TensorFactors, sizes: tuple[int, ...], old: TensorSharding | None
+    factors: Factors,
+    mapping: TensorFactors,
+    sizes: tuple[int, ...],
+    old: TensorSharding | None,
+    mesh: int = 0,
 ) -> TensorSharding:
     """The sharding of a tensor whose factors have those axes."""
     axes, is_open = [], []
@@ -128,5 +134,5 @@ def lift(
         axes.append(tuple(pieces))
         is_open.append(opened)
     if old is None:
-        return TensorSharding(tuple(axes), tuple(is_open))
-    return TensorSharding(tuple(axes), tuple(is_open), old.replicated, old.unreduced)
+        return TensorSharding(tuple(axes), tuple(is_open), mesh=mesh)
+    return TensorSharding(tuple(axes), tuple(is_open), old.replicated, old.unreduced, mesh)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from weft.lang import Graph
+from weft.errors import WeftError
+from weft.lang import Application, Graph
 from weft.lang.dtype import itemsize
+from weft.lang.region import arguments
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
 from weft.plan.check import check
@@ -51,26 +53,17 @@ class Plan:
     placed: tuple[Placed, ...]
     machine: Machine | None = None
 
+    regions: Mapping[int, tuple[Plan, ...]] = FrozenMap(())
+    """For applications that run graphs of their own, the plans of those."""
+
     @classmethod
     def of(cls, found: Propagation, machine: Machine | None = None) -> Plan:
         """The plan that follows from a propagation.
 
         A partial result that one application uses stays partial until that one needs it.
         """
-        graph, mesh = found.graph, found.mesh
-        uses = Counter(graph.outputs)
-        for application in graph.applications:
-            uses.update(application.operands)
-        specs = {name: _closed(spec) for name, spec in found.specs.items()}
-        placed = []
-        for number, application in enumerate(graph.applications):
-            line = graph.signatures[number]
-            placed.append(fit(mesh, line, found.placements[number]))
-            for name, made in zip(application.results, placed[-1].results):
-                if uses[name] == 1 and name not in graph.outputs and name not in graph.shardings:
-                    specs[name] = made
-        outputs = tuple(map(_closed, found.output_specs))
-        return cls(graph, mesh, FrozenMap(specs.items()), outputs, tuple(placed), machine)
+        maker = _Maker(found, machine)
+        return maker.plan(found.graph, found.output_specs)
 
     @cached_property
     def deliveries(self) -> tuple[tuple[Delivery, ...], ...]:
@@ -136,6 +129,9 @@ class Plan:
         """
         certificate = certify(self)
         check(certificate)
+        for number, plans in self.regions.items():
+            inner = [plan.verify() for plan in plans]
+            certificate["applications"][number]["regions"] = inner
         return certificate
 
     def __str__(self) -> str:
@@ -170,6 +166,47 @@ def _kinds(delivery: Delivery) -> str:
     return ", ".join([*kinds, *["fetch"] * (delivery.fetch is not None)])
 
 
-def _closed(spec: ShardingSpec) -> ShardingSpec:
-    """The sharding with nothing left open, and no priorities: what is, not what may be."""
-    return ShardingSpec(spec.mesh, [DimSpec(dim.axes) for dim in spec.dim_specs], (), spec.partial)
+class _Maker:
+    """Makes the plan of a graph and of the regions in it, in the order of the program."""
+
+    def __init__(self, found: Propagation, machine: Machine | None) -> None:
+        self.found, self.machine = found, machine
+        self.mesh = found.mesh
+        self.placements = iter(found.all_placements)
+        self.specs = {name: self._on_mesh(name, spec) for name, spec in found.specs.items()}
+
+    def plan(self, graph: Graph, wanted: Sequence[ShardingSpec]) -> Plan:
+        uses = Counter(graph.outputs)
+        for application in graph.applications:
+            uses.update(application.operands)
+        specs = {name: self.specs[name] for name in graph.values}
+        placed, regions = [], dict[int, tuple[Plan, ...]]()
+        for number, application in enumerate(graph.applications):
+            placed.append(fit(self.mesh, graph.signatures[number], next(self.placements)))
+            if application.regions:
+                regions[number] = tuple(
+                    self.plan(region, self._returned(application, place))
+                    for place, region in enumerate(application.regions)
+                )
+            for name, made in zip(application.results, placed[-1].results):
+                if uses[name] == 1 and name not in graph.outputs and name not in graph.shardings:
+                    specs[name] = made
+        outputs = tuple(self._on_mesh("an output", spec) for spec in wanted)
+        kept, inner = FrozenMap(specs.items()), FrozenMap(regions.items())
+        return Plan(graph, self.mesh, kept, outputs, tuple(placed), self.machine, inner)
+
+    def _returned(self, application: Application, place: int) -> list[ShardingSpec]:
+        """How what a region returns is wanted: as the arguments of a loop, or as the results."""
+        region = application.regions[place]
+        if application.operator != "while":
+            return [self.specs[name] for name in application.results]
+        if place == 0:
+            return [ShardingSpec(self.mesh, ())]
+        return [self.specs[value.name] for value in arguments(application, region)]
+
+    def _on_mesh(self, name: str, spec: ShardingSpec) -> ShardingSpec:
+        """The sharding with nothing left open: what is, not what may be."""
+        if spec.mesh != self.mesh and any(dim.axes for dim in spec.dim_specs):
+            raise WeftError(f"{name} lies on {spec.mesh}, and the plan is for {self.mesh}")
+        dims = [DimSpec(dim.axes) for dim in spec.dim_specs]
+        return ShardingSpec(self.mesh, dims, (), spec.partial)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
+from weft.errors import WeftError
 from weft.lang.block import Block
 from weft.lang.notation import Row
 
@@ -230,6 +231,8 @@ def iota(block: Block) -> Any:
 
 def constant(block: Block) -> Any:
     """A number everywhere, or an array of numbers in the attributes, row by row."""
+    if "value" not in block.attributes:
+        raise WeftError("a constant of this size, or of this dtype, was not kept: it cannot be run")
     xp, box, value = block.xp, block.results[0], block.attributes["value"]
     dtype = getattr(xp, block.attributes.get("dtype", "float32"))
     if not isinstance(value, tuple):

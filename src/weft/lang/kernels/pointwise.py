@@ -251,3 +251,10 @@ KERNELS: dict[str, Kernel] = {
     "convert": convert,
 }
 """The kernels of the pointwise operators, by name; `reduce_precision` has none."""
+WHOLE: dict[str, Kernel] = {
+    "square": of(lambda xp, x: x * x),
+    "is_inf": named("isinf"),
+    **{name: named(name) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh")},
+    **{name: named(name) for name in ("cosh", "sinh")},
+}
+"""Kernels of operations that no line describes, because Shardy does not know them."""

@@ -64,7 +64,7 @@ def sign_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:
             if slices[dim] == 1:
                 reduced[f"i{dim}"] = "sum"
             else:
-                operand[dim] = whole(f"i{dim}")
+                operand[dim], row = whole(f"i{dim}"), whole(f"o{dim}", f"i{dim}")
         result.append(row)
     return Signature(Notation([operand, places], [result], reduced), shapes, sizes)
 

@@ -43,14 +43,14 @@ def sign_fft(shapes: Sequence[Point], attributes: Attributes) -> Signature:
 
     >>> rfft = {"fft_length": (6,), "fft_type": "RFFT", "result_shape": (8, 4)}
     >>> print(sign_fft([(8, 6)], rfft))
-    i0 [k0] -> i0 [r]  {i0=8, r=4, k0=6}
+    i0 [k0] -> i0 [r<k0]  {i0=8, r=4, k0=6}
     """
     count = len(attributes["fft_length"])
     result = attributes.get("result_shape") or _transformed_shape(shapes[0], attributes)
     dims = [*numbered("i", len(shapes[0]) - count), *(whole(f"k{n}") for n in range(count))]
     if result[-1] == shapes[0][-1]:
         return Signature(Notation([dims], [dims]), shapes)
-    made = [*dims[:-1], whole("r")]
+    made = [*dims[:-1], whole("r", f"k{count - 1}")]
     return Signature(Notation([dims], [made]), shapes, {"r": result[-1]})
 
 

@@ -18,13 +18,13 @@ def plain(*names: str) -> tuple[Row, ...]:
     return tuple(Row(((name, 1),)) for name in names)
 
 
-def whole(name: str) -> Row:
-    """A dimension that is seen whole.
+def whole(name: str, source: str = "") -> Row:
+    """A dimension that is seen whole; one that is made of another, if that is named.
 
-    >>> print(whole("k"))
-    [k]
+    >>> print(whole("k"), whole("r", "k"))
+    [k] [r<k]
     """
-    return Row(((name, 1),), whole=True)
+    return Row(((name, 1),), whole=True, source=source)
 
 
 def numbered(prefix: str, count: int) -> tuple[Row, ...]:

@@ -202,14 +202,14 @@ def sign_dynamic_slice(shapes: Sequence[Point], attributes: Attributes) -> Signa
     """Whole along the dimensions that are sliced, for nobody knows where.
 
     >>> print(sign_dynamic_slice([(8, 6), (), ()], {"slice_sizes": (8, 2)}))
-    i0 [i1], ,  -> i0 [o1]  {i0=8, o1=2, i1=6}
+    i0 [i1], ,  -> i0 [o1<i1]  {i0=8, o1=2, i1=6}
     """
     operand, result = [], []
     sizes: dict[str, int] = {}
     for dim, (size, made) in enumerate(zip(shapes[0], attributes["slice_sizes"])):
         (same,) = plain(f"i{dim}")
         operand.append(same if size == made else whole(f"i{dim}"))
-        result.append(same if size == made else whole(f"o{dim}"))
+        result.append(same if size == made else whole(f"o{dim}", f"i{dim}"))
         sizes |= {} if size == made else {f"o{dim}": made}
     return Signature(Notation([operand, *[()] * (len(shapes) - 1)], [result]), shapes, sizes)
 

@@ -1,0 +1,101 @@
+"""JAX functions read from StableHLO, sharded and run by Weft, against JAX itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from weft import Graph, Plan, WeftError, propagate, run
+from weft.interop.stablehlo import read
+
+MESH = '@m = <["x"=2, "y"=2]>'
+
+
+def perceptron(x, w1, b1, w2):
+    return jax.nn.softmax(jnp.tanh(x @ w1 + b1) @ w2, axis=-1)
+
+
+def moves(x):
+    both = jnp.concatenate([x, x], 1)
+    return (x - x.mean(0)) / (x.std(0) + 1e-5), x[::2, 1:].T, both, jnp.sort(x, 0)
+
+
+def choices(x):
+    return jnp.where(x > 0, x, 2.0), jnp.clip(x, -1, 1), jnp.arange(8) * 2
+
+
+def convolution(x, k):
+    return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME")
+
+
+def lookup(table, places):
+    return table[places]
+
+
+def gradient(x, w):
+    return jax.grad(lambda w: jnp.sum(jax.nn.relu(x @ w) ** 2))(w)
+
+
+def loop(x, w):
+    return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), c.sum()), x, None, length=3)
+
+
+def branch(x, w):
+    return jax.lax.cond(x.sum() > 0, lambda v: v @ w, lambda v: -(v @ w), x)
+
+
+CASES = {
+    perceptron: [(8, 16), (16, 32), (32,), (32, 4)],
+    moves: [(8, 6)],
+    choices: [(8, 6)],
+    convolution: [(1, 2, 8, 8), (3, 2, 3, 3)],
+    lookup: [(10, 4), (5,)],
+    gradient: [(8, 4), (4, 6)],
+    loop: [(4, 4), (4, 4)],
+    branch: [(4, 4), (4, 4)],
+}
+
+
+def arrays(function, shapes):
+    rng = np.random.default_rng(0)
+    made = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    if function is lookup:
+        made[1] = rng.integers(0, 10, shapes[1]).astype("int32")
+    return made
+
+
+def sharded(graph):
+    """The graph with its first input cut by x."""
+    first = graph.inputs[0]
+    rest = ", {}" * (len(first.shape) - 1)
+    return Graph(
+        graph.inputs,
+        graph.applications,
+        graph.outputs,
+        [MESH],
+        {first.name: f'<@m, [{{"x"}}{rest}]>'},
+        operators=graph.operators,
+        dtypes={name: value.dtype for name, value in graph.values.items()},
+    )
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
+def test_jax_functions_run_on_shards(function):
+    given = arrays(function, CASES[function])
+    graph = sharded(read(jax.jit(function).lower(*given).as_text()))
+    plan = Plan.of(propagate(graph))
+    plan.verify()
+    inputs = {value.name: array for value, array in zip(graph.inputs, given)}
+    for found, wanted in zip(run(plan, inputs), jax.tree.leaves(function(*given))):
+        assert np.allclose(found, wanted, atol=1e-5)
+
+
+def test_a_constant_that_was_not_kept_says_so():
+    text = """
+        func.func @main() -> tensor<2xcomplex<f32>> {
+            %0 = stablehlo.constant dense<(1.0, 2.0)> : tensor<2xcomplex<f32>>
+            return %0 : tensor<2xcomplex<f32>>
+        }
+    """
+    with pytest.raises(WeftError, match="a constant of this size, or of this dtype, was not kept"):
+        run(propagate(read(text)), {})

@@ -46,8 +46,10 @@ class Field:
 
     def at(self, key: str) -> Field:
         """A field of an object; nothing if it has none of that name."""
+        if not isinstance(self.value, dict | None):
+            self.fail("an object")
         path = f"{self.path}.{key}".removeprefix(".")
-        return Field(self.value.get(key), path, self.whole)
+        return Field((self.value or {}).get(key), path, self.whole)
 
     def fields(self, allowed: str) -> None:
         """Refuse what is no object, or has other fields than those."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
+from weft.lang.operator import OPERATORS, Library
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
 from weft.plan.check import check
@@ -17,6 +18,7 @@ from weft.plan.delivery import Delivery, deliver
 from weft.plan.machine import Machine
 from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
+from weft.plan.plan_file import read_plan, write_plan
 from weft.plan.propagate import Propagation
 from weft.plan.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
@@ -137,6 +139,15 @@ class Plan:
         certificate = certify(self)
         check(certificate)
         return certificate
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """The plan as text, from which `from_json` reads an equal one; see `plan_file`."""
+        return write_plan(self, indent)
+
+    @classmethod
+    def from_json(cls, text: str, operators: Library = OPERATORS) -> Plan:
+        """Read a plan from its text; `verify` proves what was read."""
+        return cls(*read_plan(text, operators))
 
     def __str__(self) -> str:
         rows = [row for number in range(len(self.placed)) for row in self._rows(number)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from weft.draw import Drawing, Drawn
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
@@ -19,13 +20,14 @@ from weft.plan.machine import Machine
 from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
 from weft.plan.plan_file import read_plan, write_plan
+from weft.plan.plan_picture import draw_plan
 from weft.plan.propagate import Propagation
 from weft.plan.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Drawn):
     """How a graph runs on a mesh: where everything lies, who computes what, and what moves.
 
     >>> from weft import propagate, trace
@@ -139,6 +141,10 @@ class Plan:
         certificate = certify(self)
         check(certificate)
         return certificate
+
+    def drawing(self) -> Drawing:
+        """The applications, how every value lies, and what moves."""
+        return draw_plan(self)
 
     def to_json(self, indent: int | None = 1) -> str:
         """The plan as text, from which `from_json` reads an equal one; see `plan_file`."""

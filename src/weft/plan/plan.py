@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.lang import Application, Graph
 from weft.lang.dtype import itemsize
+from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
@@ -19,13 +21,15 @@ from weft.plan.delivery import Delivery, deliver
 from weft.plan.machine import Machine
 from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
+from weft.plan.plan_file import read_plan, write_plan
+from weft.plan.plan_picture import draw_plan
 from weft.plan.propagate import Propagation
 from weft.plan.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Drawn):
     """How a graph runs on a mesh: where everything lies, who computes what, and what moves.
 
     >>> from weft import propagate, trace
@@ -133,6 +137,19 @@ class Plan:
             inner = [plan.verify() for plan in plans]
             certificate["applications"][number]["regions"] = inner
         return certificate
+
+    def drawing(self) -> Drawing:
+        """The applications, how every value lies, and what moves."""
+        return draw_plan(self)
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """The plan as text, from which `from_json` reads an equal one; see `plan_file`."""
+        return write_plan(self, indent)
+
+    @classmethod
+    def from_json(cls, text: str, operators: Library = OPERATORS) -> Plan:
+        """Read a plan from its text; `verify` proves what was read."""
+        return cls(*read_plan(text, operators))
 
     def __str__(self) -> str:
         rows = [row for number in range(len(self.placed)) for row in self._rows(number)]

@@ -201,8 +201,7 @@ def _grow(tensor: Factors, factor: int, axes: Pieces, replicated: Pieces, size: 
     """Give a factor of a tensor as many of the axes as it can take; say whether it has more now."""
 
     def allowed(piece: Piece, before: int) -> Piece | None:
-        free = across(piece, tensor, factor)
-        return free and within(free, tensor[factor], replicated, before, size)
+        return across(within(piece, tensor[factor], replicated, before, size), tensor, factor)
 
     found = truncate(axes, allowed)
     grows = is_strict_prefix(tensor[factor].axes, found)

@@ -85,7 +85,7 @@ class Plan(Drawn):
         """For every application how its results come to lie as they are kept."""
         return tuple(
             tuple(
-                self._reshard(name, made, self.specs[name])
+                self.reshard(name, made, self.specs[name])
                 for name, made in zip(application.results, placed.results)
             )
             for application, placed in zip(self.graph.applications, self.placed)
@@ -95,11 +95,12 @@ class Plan(Drawn):
     def returns(self) -> tuple[Reshard, ...]:
         """How the outputs come to lie as they are wanted."""
         return tuple(
-            self._reshard(name, self.specs[name], wanted)
+            self.reshard(name, self.specs[name], wanted)
             for name, wanted in zip(self.graph.outputs, self.outputs)
         )
 
-    def _reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
+    def reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
+        """How a value comes from one sharding to another."""
         shape = self.graph.values[name].shape
         return plan_reshard(src, dst, shape, self.itemsize(name), self.machine)
 
@@ -149,7 +150,7 @@ class Plan(Drawn):
     @classmethod
     def from_json(cls, text: str, operators: Library = OPERATORS) -> Plan:
         """Read a plan from its text; `verify` proves what was read."""
-        return cls(*read_plan(text, operators))
+        return cls(*read_plan(text, cls, operators))
 
     def __str__(self) -> str:
         rows = [row for number in range(len(self.placed)) for row in self._rows(number)]

@@ -80,6 +80,14 @@ class Plan(Drawn):
             for application, placed in zip(self.graph.applications, self.placed)
         )
 
+    def brought(self, number: int) -> Iterator[tuple[str, Delivery]]:
+        """What an application needs brought; a value that two operands need alike comes once."""
+        seen: list[tuple[str, Delivery]] = []
+        for pair in zip(self.graph.applications[number].operands, self.deliveries[number]):
+            if pair not in seen:
+                seen.append(pair)
+                yield pair
+
     @cached_property
     def settlings(self) -> tuple[tuple[Reshard, ...], ...]:
         """For every application how its results come to lie as they are kept."""
@@ -117,8 +125,8 @@ class Plan(Drawn):
         return tuple(total)
 
     def _received(self) -> Iterator[Point]:
-        for deliveries in self.deliveries:
-            yield from (d.received for d in deliveries if d.received)
+        for number in range(len(self.placed)):
+            yield from (d.received for _, d in self.brought(number) if d.received)
         for settlings in (*self.settlings, self.returns):
             yield from (reshard.received for reshard in settlings if reshard.steps)
 
@@ -163,7 +171,7 @@ class Plan(Drawn):
         """What moves to an application, what it computes, and what moves from it."""
         application, placed = self.graph.applications[number], self.placed[number]
         name = ", ".join(application.results)
-        for operand, delivery in zip(application.operands, self.deliveries[number]):
+        for operand, delivery in self.brought(number):
             if sum(delivery.received):
                 yield name, f"{_kinds(delivery)} of {operand}", f"{sum(delivery.received)} B"
         cut = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]

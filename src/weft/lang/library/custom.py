@@ -91,7 +91,7 @@ def sign_top_k(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """Whole along the dimension of which the largest are taken.
 
     >>> print(sign_top_k([(8, 6)], {"result_shapes": ((8, 2), (8, 2))}).notation)
-    i0 [i1] -> i0 [o1], i0 [p1]
+    i0 [i1] -> i0 [o1<i1], i0 [p1<i1]
     """
     values, places = _results(attributes)
     operand, first, second = list[Row](), list[Row](), list[Row]()
@@ -99,7 +99,8 @@ def sign_top_k(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     for dim, (size, made) in enumerate(zip(shapes[0], values)):
         rows = [Row(((f"i{dim}", 1),))] * 3
         if size != made:
-            rows = [whole(f"{letter}{dim}") for letter in "iop"]
+            source = f"i{dim}"
+            rows = [whole(source), whole(f"o{dim}", source), whole(f"p{dim}", source)]
             sizes |= {f"o{dim}": made, f"p{dim}": places[dim]}
         for tensor, row in zip((operand, first, second), rows):
             tensor.append(row)

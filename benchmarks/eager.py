@@ -35,11 +35,11 @@ def run(seconds: float) -> Iterator[Row]:
     with FakeRanks(4):
         for case in cases():
             (ours, kernel, peer, peer_kernel), n = time_each(*case[1:], seconds=seconds)
-            cell = max(ours - 4 * kernel, 0.0) / 4
+            cell = max(ours - 4 * kernel, 1e-9) / 4
             overhead = max(peer - peer_kernel, 1e-9)
             name = f"eager/{case.name}"
             yield Row.against(name, cell * 1e6, "DTensor", overhead * 1e6, "µs", n)
-    for rank in (1, 2, 3, 4):
+    for rank in (1, 2, 3, 4) if seconds else (1,):
         for what in ("add", "mismatched-add"):
             with FakeRanks(2**rank):
                 ours = min(_cold(rank, what) for _ in range(5))

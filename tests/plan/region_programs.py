@@ -85,7 +85,7 @@ class Writer:
         if mesh == "maximal":
             return "<@maximal, []>"
         sizes = {"other": [prod(self.mesh)], "empty": []}.get(mesh, self.mesh)
-        found = random_sharding(self.rng, len(shape), sizes)
+        found = random_sharding(self.rng, len(shape), sizes)._replace(unreduced=())
         if free is not None and mesh in ("m", "n", "same"):
             found = found._replace(
                 axes=tuple(kept(pieces, free) for pieces in found.axes),
@@ -459,7 +459,7 @@ class Writer:
 
     def border(self, shape, cuts, axes, free):
         """A sharding at the border: the manual axes first, then some free ones."""
-        found = random_sharding(self.rng, len(shape), self.mesh)
+        found = random_sharding(self.rng, len(shape), self.mesh)._replace(unreduced=())
         manual = [tuple((axis, 1, self.mesh[axis]) for axis in cut) for cut in cuts]
         found = found._replace(
             axes=tuple(m + kept(p, free) for m, p in zip(manual, found.axes)),

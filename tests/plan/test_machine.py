@@ -9,14 +9,31 @@ from weft import Machine, WeftError
 
 def test_links_by_axis_and_the_rest():
     machine = Machine({"node": (5e-6, 25e9)}, 1e-6, 4e11, flops={"float32": 67e12}, capacity=141e9)
-    assert machine.link("node") == (5e-6, 25e9)
-    assert machine.link("gpu") == machine.rest == (1e-6, 4e11)
+    assert machine.link("node") == (5e-6, 25e9, False)
+    assert machine.link("gpu") == machine.rest == (1e-6, 4e11, False)
     assert machine.flops["float32"] == 67e12
     assert (machine.capacity, machine.overlap) == (141e9, 0)
 
 
 def test_a_plain_machine_counts_bytes():
-    assert Machine().rest == (0, 1e9)
+    assert Machine().rest == (0, 1e9, False)
+
+
+def test_links_that_are_shared():
+    machine = Machine({"host": (5e-6, 25e9, True)}, shared=True)
+    assert machine.link("host").shared
+    assert machine.rest.shared
+    assert machine != Machine({"host": (5e-6, 25e9)}, shared=True)
+    assert machine != Machine({"host": (5e-6, 25e9, True)})
+
+
+def test_a_dtype_that_is_not_named_is_no_faster_than_a_wider_one():
+    machine = Machine(flops={"int8": 8, "float32": 4, "float64": 2})
+    assert [machine.rate(d) for d in ("int8", "bool", "bfloat16", "uint32", "int64")] == [
+        *(8, 8, 4, 4, 2)
+    ]
+    assert machine.rate("complex128") == 2
+    assert Machine().rate("float32") == float("inf")
 
 
 def test_equal_machines_are_equal_values():
@@ -26,6 +43,7 @@ def test_equal_machines_are_equal_values():
     assert hash(one) == hash(two)
     assert pickle.loads(pickle.dumps(one)) == one
     assert one != Machine({"a": (0, 1e9)})
+    assert Machine(name="a") != Machine(name="b")
 
 
 @pytest.mark.parametrize(
@@ -43,6 +61,11 @@ def test_equal_machines_are_equal_values():
         (lambda: Machine(latency=float("inf")), "latency of the machine is inf s"),
         (lambda: Machine(overlap=2), "overlap of the machine is 2.0; it is a part, from 0 to 1"),
         (lambda: Machine(flops={"float32": 0}), "flops of float32 is 0.0; it must be above 0"),
+        (lambda: Machine({"x": (0, 1, 2)}), r"latency and bandwidth, got \(0, 1, 2\)"),
+        (lambda: Machine({"x\n": (0, 1)}), r"links of a machine: 'x\\n' cannot be a name, it is"),
+        (lambda: Machine(flops={"flot32": 1}), "flops of flot32: there is no such dtype"),
+        (lambda: Machine(name="a\nb"), r"the name of a machine is a printable text, got 'a\\nb'"),
+        (lambda: Machine(name=3), "the name of a machine is a printable text, got 3"),
         (lambda: Machine(capacity=-1), "capacity is -1.0; it must be above 0"),
     ],
 )

@@ -114,6 +114,25 @@ def test_all_bytes(name, dtype):
     assert not differs(found, ORACLES[name]({}, x))
 
 
+def test_the_first_of_equal_elements_is_selected():
+    """As torch has it in the gradient of pooling."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        shape, size, stride, edge = (1, 1, 7, 6), rng.integers(2, 4, 2), rng.integers(1, 4, 2), 1
+        x = torch.asarray(rng.integers(-2, 3, shape).astype("float64"), requires_grad=True)
+        pooled = torch.nn.functional.max_pool2d(x, size.tolist(), stride.tolist(), edge)
+        source = torch.asarray(rng.integers(-9, 10, tuple(pooled.shape)).astype("float64"))
+        pooled.backward(source)
+        attributes = {
+            "window_dimensions": (1, 1, *size.tolist()),
+            "window_strides": (1, 1, *stride.tolist()),
+            "padding": (0, 0, 0, 0, edge, edge, edge, edge),
+        }
+        operands = [x.detach().numpy(), source.numpy(), np.asarray(0.0)]
+        (found,) = run("select_and_scatter", operands, attributes)
+        assert not differs(found, x.grad.numpy()), seed
+
+
 def test_remainders_of_floats():
     x, y = np.meshgrid([5.0, -5.0, 0.75, -0.75, 1e300], [3.0, -3.0, 0.5, -0.5, np.inf, -np.inf])
     (found,) = run("remainder", [x, y], {})

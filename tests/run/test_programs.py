@@ -27,11 +27,11 @@ def test_eager_programs_agree_with_numpy():
         assert moved.sent == moved.received
 
 
-def planned(seed):
-    """A program traced, with random shardings on inputs, propagated and planned."""
+def planned(seed, mesh=None):
+    """A program traced, with random shardings on its inputs."""
     program = Maker(seed, 1 + seed % 6)
     rng = np.random.default_rng(seed)
-    mesh = random_mesh(rng)
+    mesh = mesh or random_mesh(rng)
     names = [f"x{n}" for n in range(len(program.inputs))]
     specs = {
         name: random_spec(rng, mesh, array.ndim, monoids=())

@@ -17,27 +17,20 @@ outputs and shardings. An error names the path of the field that is wrong:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-from weft.draw import clip
 from weft.errors import WeftError
+from weft.lang.field import Field as _Field
+from weft.lang.field import parse_json
 from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
 from weft.values import FrozenMap
 
 VERSION = 1
-LARGEST = 1 << 48
-"""The largest size of a dimension, far beyond any array: sizes are bounded before they count."""
-MOST = 1_000_000
-"""The most entries of one list."""
-DEEPEST = 4
-"""How deep lists may stand in lists in an attribute."""
 NESTED = 32
 """How deep regions may stand in regions."""
-
-T = TypeVar("T")
 
 
 def to_json(graph: Graph, indent: int | None = 1) -> str:
@@ -90,11 +83,11 @@ def from_json(text: str, operators: Library = OPERATORS) -> Graph:
     Traceback (most recent call last):
     weft.errors.WeftError: inputs[0].shape[1]: expected a size from 0 to 281474976710656, got -3
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WeftError(f"this is no JSON: {error}") from None
-    root = _Field(data, "")
+    return read_graph(parse_json(text, "the graph"), operators)
+
+
+def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
+    """Read a graph from a field of a file."""
     root.fields("weft meshes inputs applications outputs shardings output_shardings")
     if root.at("weft").value != VERSION:
         root.at("weft").fail(f"the version {VERSION}")
@@ -106,60 +99,6 @@ def from_json(text: str, operators: Library = OPERATORS) -> Graph:
             _place(k): v for k, v in root.at("output_shardings").table(_Field.text).items()
         },
     )
-
-
-class _Field:
-    """A part of the data and the path to it."""
-
-    def __init__(self, value: Any, path: str) -> None:
-        self.value, self.path = value, path
-
-    def fail(self, expected: str) -> NoReturn:
-        shown = clip(repr(self.value), 60)
-        raise WeftError(f"{self.path or 'the graph'}: expected {expected}, got {shown}")
-
-    def at(self, key: str) -> _Field:
-        return _Field(self.value.get(key), f"{self.path}.{key}".removeprefix("."))
-
-    def fields(self, allowed: str) -> None:
-        if not isinstance(self.value, dict):
-            self.fail("an object")
-        for key in self.value:
-            if key not in allowed.split():
-                raise WeftError(f"{self.at(key).path}: there is no such field", hint=allowed)
-
-    def text(self) -> str:
-        if not isinstance(self.value, str) or not self.value:
-            self.fail("a text")
-        return str(self.value)
-
-    def items(self, read: Callable[[_Field], T]) -> list[T]:
-        if self.value is None:
-            return []
-        if not isinstance(self.value, list) or len(self.value) > MOST:
-            self.fail(f"a list of at most {MOST}")
-        return [read(_Field(v, f"{self.path}[{n}]")) for n, v in enumerate(self.value)]
-
-    def table(self, read: Callable[[_Field], T]) -> dict[str, T]:
-        if self.value is None:
-            return {}
-        if not isinstance(self.value, dict) or len(self.value) > MOST:
-            self.fail(f"an object of at most {MOST} entries")
-        return {key: read(self.at(key)) for key in self.value}
-
-    def size(self) -> int:
-        n = self.value
-        if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= LARGEST:
-            self.fail(f"a size from 0 to {LARGEST}")
-        return int(n)
-
-    def plain(self, depth: int = 0) -> Any:
-        """A number, a text, a flag, nothing, or a list of such, as a tuple."""
-        if isinstance(self.value, list) and depth < DEEPEST:
-            return tuple(self.items(lambda field: field.plain(depth + 1)))
-        if not isinstance(self.value, str | int | float | bool | None):
-            self.fail(f"a number, a text, a flag or a list of them, at most {DEEPEST} deep")
-        return self.value
 
 
 def _value(field: _Field) -> Value:

@@ -59,6 +59,17 @@ def choose_steps(src: ShardingSpec, dst: ShardingSpec, job: Job) -> tuple[Step, 
     return (step,)
 
 
+def seconds_on(step: Step, machine: Machine) -> float:
+    """What a step takes on another machine than the one it was chosen for."""
+    if step.kind in ("slice", "mask") or machine == step.machine:
+        return step.seconds
+    before, after = step.before, step.after
+    frame = find_frame(before, after)
+    link = single_link(machine, (before.mesh, after.mesh), frame is not None)
+    found = _look(before, after, frame, link, Job(step.shape, step.itemsize, machine))
+    return found.seconds if found else 0.0
+
+
 def _step(before: ShardingSpec, after: ShardingSpec, found: Found, job: Job) -> Step:
     shape, itemsize, _ = job
     return Step(found.kind, before, after, shape, itemsize, job.machine, found.seconds)

@@ -8,11 +8,13 @@ from functools import cached_property
 from math import inf
 
 from weft.layout import DeviceMesh
+from weft.plan.choose import seconds_on
 from weft.plan.delivery import Delivery
 from weft.plan.machine import Machine
+from weft.plan.media import seconds_of_messages
 from weft.plan.moves import Transfer
 from weft.plan.plan import Plan
-from weft.plan.reshard import Reshard
+from weft.plan.reshard import Reshard, check_machine
 from weft.values import Point
 
 KINDS = ("compute", "communicate")
@@ -124,6 +126,7 @@ def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
     (2048, 6144, 2688, {'x': 6144})
     """
     chosen = machine or plan.machine or Machine()
+    check_machine(chosen, [plan.mesh])
     return Cost(plan, chosen, tuple(_items(plan, chosen)))
 
 
@@ -134,26 +137,27 @@ def _items(plan: Plan, machine: Machine) -> Iterator[Item]:
             yield from _moved(name, operand, delivery, machine)
         yield _computed(plan, number, name, machine)
         for result, reshard in zip(application.results, plan.settlings[number]):
-            yield from _resharded(name, result, reshard)
+            yield from _resharded(name, result, reshard, machine)
     for name, reshard in zip(plan.graph.outputs, plan.returns):
-        yield from _resharded(name, name, reshard)
+        yield from _resharded(name, name, reshard, machine)
 
 
 def _moved(name: str, operand: str, delivery: Delivery, machine: Machine) -> Iterator[Item]:
     if delivery.reshard is not None:
-        yield from _resharded(name, operand, delivery.reshard)
+        yield from _resharded(name, operand, delivery.reshard, machine)
     if delivery.fetch is not None:
-        received = [count * delivery.itemsize for count in delivery.fetch.received]
-        link = machine.rest
-        seconds = link.latency + max(received, default=0) / link.bandwidth
-        yield Item(name, f"fetch of {operand}", seconds, received=sum(received))
+        fetch, width = delivery.fetch, delivery.itemsize
+        seconds = seconds_of_messages(fetch.transfers, width, fetch.src.mesh, machine)
+        received = sum(fetch.received) * width
+        yield Item(name, f"fetch of {operand}", seconds, received=received)
 
 
-def _resharded(name: str, value: str, reshard: Reshard) -> Iterator[Item]:
+def _resharded(name: str, value: str, reshard: Reshard, machine: Machine) -> Iterator[Item]:
     for step in reshard.steps:
         received = sum(step.received)
         if received:
-            yield Item(name, f"{step.kind} of {value}", step.seconds, received=received)
+            seconds = seconds_on(step, machine)
+            yield Item(name, f"{step.kind} of {value}", seconds, received=received)
 
 
 def _computed(plan: Plan, number: int, name: str, machine: Machine) -> Item:
@@ -171,8 +175,9 @@ def _computed(plan: Plan, number: int, name: str, machine: Machine) -> Item:
     for result, spec in zip(application.results, placed.results):
         size, shape = plan.itemsize(result), plan.graph.values[result].shape
         writes = [total + box.size * size for total, box in zip(writes, spec.regions(shape))]
-    dtype = plan.graph.values[application.results[0]].dtype if application.results else ""
-    rate = machine.flops.get(dtype, max(machine.flops.values(), default=inf))
+    names = application.operands or application.results
+    dtypes = [plan.graph.values[name].dtype for name in names]
+    rate = min(map(machine.rate, dtypes), default=inf)
     touched = max(map(sum, zip(reads, writes)), default=0)
     seconds = max(max(flops, default=0) / rate, touched / machine.memory_bandwidth)
     return Item(name, application.operator, seconds, max(flops, default=0), sum(reads))

@@ -5,85 +5,125 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
+from os import PathLike
 from typing import NamedTuple, SupportsFloat
 
 from weft.errors import WeftError
+from weft.lang.dtype import itemsize
+from weft.lang.serial import DTYPES
+from weft.plan.machine_file import load_machine, save_machine
 from weft.values import FrozenMap, freeze
 
 
 class Link(NamedTuple):
     """What a message pays on its way: seconds to start, and bytes in a second.
 
+    The cells along an axis have a link each, or one that is shared: then their bytes add up.
+
     >>> Link(latency=1e-6, bandwidth=50e9)
-    Link(latency=1e-06, bandwidth=50000000000.0)
+    Link(latency=1e-06, bandwidth=50000000000.0, shared=False)
     """
 
     latency: float
     bandwidth: float
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Machine:
     """What the cells of a mesh are like: links by mesh axis, and the rates of a cell.
 
-    `links` gives the link along each axis that differs from the others; `latency` and `bandwidth`
-    are the link along all the rest. A message that goes along several axes pays for the slowest.
-    A machine as it stands, `Machine()`, counts bytes alone: a gigabyte takes a second.
+    `links` gives the link along each axis that differs from the others; `latency`, `bandwidth` and
+    `shared` are the link along all the rest. A message that goes along several axes pays for the
+    slowest. A machine as it stands, `Machine()`, counts bytes alone: a gigabyte takes a second.
+
+    A link that is shared is one for all the cells that differ along its axis alone; the shared link
+    of the rest is one for all that differ along those axes alone, as cells of one host do.
 
     The other fields describe a cell: operations in a second by dtype, bytes in a second from its
     memory, bytes that it holds, and the part of communication that hides behind computation.
 
     >>> machine = Machine({"node": (5e-6, 25e9)}, latency=1e-6, bandwidth=400e9)
-    >>> machine.link("node"), machine.link("gpu").bandwidth
-    (Link(latency=5e-06, bandwidth=25000000000.0), 400000000000.0)
+    >>> machine.link("node").bandwidth, machine.link("gpu").bandwidth
+    (25000000000.0, 400000000000.0)
     """
 
     links: Mapping[str, Link]
     latency: float
     bandwidth: float
+    shared: bool
     flops: Mapping[str, float]
     memory_bandwidth: float
     capacity: float
     overlap: float
+    name: str
 
     def __init__(
         self,
-        links: Mapping[str, tuple[float, float]] | None = None,
+        links: Mapping[str, tuple[float, float] | tuple[float, float, bool]] | None = None,
         latency: float = 0.0,
         bandwidth: float = 1e9,
         *,
+        shared: bool = False,
         flops: Mapping[str, float] | None = None,
         memory_bandwidth: float = inf,
         capacity: float = inf,
         overlap: float = 0.0,
+        name: str = "",
     ) -> None:
-        rest = _as_link((latency, bandwidth), "the machine")
+        rest = _as_link((latency, bandwidth, shared), "the machine")
         named = _items(links, "links")
         share = _as_number(overlap, "overlap of the machine")
         if not 0 <= share <= 1:
             raise WeftError(f"overlap of the machine is {share}; it is a part, from 0 to 1")
+        if not isinstance(name, str) or not name.isprintable():
+            raise WeftError(f"the name of a machine is a printable text, got {name!r}")
+        rates = [(dtype, _as_flops(rate, dtype)) for dtype, rate in _items(flops, "flops")]
         freeze(
             self,
             links=FrozenMap((axis, _as_link(link, f'axis "{axis}"')) for axis, link in named),
             latency=rest.latency,
             bandwidth=rest.bandwidth,
-            flops=FrozenMap(
-                (dtype, _as_rate(rate, f"flops of {dtype}"))
-                for dtype, rate in _items(flops, "flops")
-            ),
+            shared=rest.shared,
+            flops=FrozenMap(rates),
             memory_bandwidth=_as_rate(memory_bandwidth, "memory_bandwidth"),
             capacity=_as_rate(capacity, "capacity"),
             overlap=share,
+            name=name,
         )
 
     @property
     def rest(self) -> Link:
         """The link along the axes that have none of their own, and between meshes."""
-        return Link(self.latency, self.bandwidth)
+        return Link(self.latency, self.bandwidth, self.shared)
 
     def link(self, axis: str) -> Link:
         """The link along an axis."""
         return self.links.get(axis) or self.rest
+
+    def rate(self, dtype: str) -> float:
+        """The operations in a second on a dtype.
+
+        One that is not named is no faster than the named ones that are at least as wide.
+
+        >>> machine = Machine(flops={"bfloat16": 990e12, "float32": 67e12})
+        >>> machine.rate("int32") == machine.rate("float32"), Machine().rate("int8")
+        (True, inf)
+        """
+        if dtype in self.flops:
+            return self.flops[dtype]
+        width = itemsize(dtype)
+        wide = [rate for other, rate in self.flops.items() if itemsize(other) >= width]
+        return max(wide) if wide else min(self.flops.values(), default=inf)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Machine:
+        """Read a machine from a TOML file; see `weft.plan.machine_file`."""
+        return cls(**load_machine(path))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the machine to a TOML file, from which `load` reads an equal one."""
+        save_machine(self, path)
 
     def __hash__(self) -> int:
         return hash((self.latency, self.bandwidth, len(self.links)))
@@ -94,17 +134,30 @@ def _items(given: Mapping[str, object] | None, what: str) -> Iterable[tuple[str,
         return ()
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise WeftError(f"{what} of a machine must be a mapping by name: {given!r}")
+    for name in given:
+        if not name or not name.isprintable():
+            raise WeftError(f"{what} of a machine: {name!r} cannot be a name, it is not printable")
     return given.items()
 
 
 def _as_link(given: object, what: str) -> Link:
     match given:
-        case (latency, bandwidth):
+        case (latency, bandwidth) | (latency, bandwidth, True | False):
             start = _as_number(latency, f"latency of {what}")
             if not (start >= 0 and isfinite(start)):
                 raise WeftError(f"latency of {what} is {start} s; it must be finite, 0 or more")
-            return Link(start, _as_rate(bandwidth, f"bandwidth of {what}"))
-    raise WeftError(f"the link of {what} is latency and bandwidth, got {given!r}")
+            rate = _as_rate(bandwidth, f"bandwidth of {what}")
+            return Link(start, rate, len(given) == 3 and bool(given[2]))
+    raise WeftError(
+        f"the link of {what} is latency and bandwidth, got {given!r}",
+        hint="write (seconds, bytes in a second), and True as a third if cells share it",
+    )
+
+
+def _as_flops(given: object, dtype: str) -> float:
+    if dtype not in DTYPES:
+        raise WeftError(f"flops of {dtype}: there is no such dtype", hint=" ".join(DTYPES))
+    return _as_rate(given, f"flops of {dtype}")
 
 
 def _as_rate(given: object, what: str) -> float:

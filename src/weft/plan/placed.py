@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 
@@ -17,7 +17,7 @@ Placement = Mapping[str, Sequence[Axis]]
 """For an index dimension the axes that cut it, major to minor."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Placed:
     """Which box of an index space each cell computes, what it needs for it, and what it makes.
 
@@ -31,11 +31,11 @@ class Placed:
     mesh: DeviceMesh
     signature: Signature
     placement: Mapping[str, tuple[Axis, ...]]
-    boxes: tuple[ZRange, ...]
+    boxes: tuple[ZRange, ...] = field(compare=False)
     """The box of the index space of each cell, in rank order."""
-    needs: tuple[tuple[ZRange, ...], ...]
+    needs: tuple[tuple[ZRange, ...], ...] = field(compare=False)
     """For each operand the box that each cell needs."""
-    operands: tuple[ShardingSpec | None, ...]
+    operands: tuple[ShardingSpec | None, ...] = field(compare=False)
     """The sharding under which the cells hold what they need; None where no sharding says it, as
     with halos."""
     partials: tuple[Mapping[Axis, str], ...]
@@ -147,6 +147,24 @@ def _partials(
         )
         for number in range(count)
     )
+
+
+def kept_of(placed: Placed) -> dict[Axis, tuple[str, tuple[int, ...]]]:
+    """What was said of operands that stay partial: the `kept` with which it was placed.
+
+    >>> mesh = DeviceMesh("m", (2,), ("x",))
+    >>> line = Signature.of("i, i -> i", [(8,), (8,)])
+    >>> kept_of(place(mesh, line, {}, {"x": ("sum", (0, 1))}))
+    {'x': ('sum', (0, 1))}
+    """
+    line = placed.signature
+    own = {axis for name in line.reduced for axis in placed.placement[name]}
+    found: dict[Axis, tuple[str, tuple[int, ...]]] = {}
+    for number, parts in enumerate(placed.partials):
+        for axis, monoid in parts.items():
+            if axis not in own:
+                found[axis] = monoid, (*found.get(axis, ("", ()))[1], number)
+    return found
 
 
 class _Lie:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.lang import Application, Graph
 from weft.lang.dtype import itemsize
+from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
@@ -19,13 +21,15 @@ from weft.plan.delivery import Delivery, deliver
 from weft.plan.machine import Machine
 from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
+from weft.plan.plan_file import read_plan, write_plan
+from weft.plan.plan_picture import draw_plan
 from weft.plan.propagate import Propagation
 from weft.plan.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Drawn):
     """How a graph runs on a mesh: where everything lies, who computes what, and what moves.
 
     >>> from weft import propagate, trace
@@ -81,7 +85,7 @@ class Plan:
         """For every application how its results come to lie as they are kept."""
         return tuple(
             tuple(
-                self._reshard(name, made, self.specs[name])
+                self.reshard(name, made, self.specs[name])
                 for name, made in zip(application.results, placed.results)
             )
             for application, placed in zip(self.graph.applications, self.placed)
@@ -91,11 +95,12 @@ class Plan:
     def returns(self) -> tuple[Reshard, ...]:
         """How the outputs come to lie as they are wanted."""
         return tuple(
-            self._reshard(name, self.specs[name], wanted)
+            self.reshard(name, self.specs[name], wanted)
             for name, wanted in zip(self.graph.outputs, self.outputs)
         )
 
-    def _reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
+    def reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
+        """How a value comes from one sharding to another."""
         shape = self.graph.values[name].shape
         return plan_reshard(src, dst, shape, self.itemsize(name), self.machine)
 
@@ -133,6 +138,19 @@ class Plan:
             inner = [plan.verify() for plan in plans]
             certificate["applications"][number]["regions"] = inner
         return certificate
+
+    def drawing(self) -> Drawing:
+        """The applications, how every value lies, and what moves."""
+        return draw_plan(self)
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """The plan as text, from which `from_json` reads an equal one; see `plan_file`."""
+        return write_plan(self, indent)
+
+    @classmethod
+    def from_json(cls, text: str, operators: Library = OPERATORS) -> Plan:
+        """Read a plan from its text; `verify` proves what was read."""
+        return cls(*read_plan(text, cls, operators))
 
     def __str__(self) -> str:
         rows = [row for number in range(len(self.placed)) for row in self._rows(number)]

@@ -2,17 +2,22 @@
 
 A cell has one port. A message pays the link of the slowest axis that it goes along; the messages
 of a step start together, so a step pays one latency. Where few cells hold what many want, their
-ports are the bottleneck, and the step takes as long as they need.
+ports are the bottleneck, and the step takes as long as they need. Where cells share a link, each
+waits for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import islice, pairwise, product
 from math import prod
+from typing import NamedTuple
 
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.counts import ranks_in, wanted_and_held
+from weft.plan.counts import ranks_in, sizes, wanted_and_held
 from weft.plan.machine import Link, Machine
+from weft.plan.media import media_of
 from weft.plan.parts import Parts
 from weft.space import Digit, ZRange
 from weft.values import Point
@@ -22,14 +27,15 @@ SAMPLE = 16
 
 
 def single_link(machine: Machine, meshes: Iterable[DeviceMesh], is_framed: bool) -> Link | None:
-    """The link that all messages pay, if there is one."""
+    """The link that all messages pay, if there is one, and each cell has its own."""
     if not machine.links:
-        return machine.rest
+        return None if machine.shared else machine.rest
     axes = [pair for mesh in meshes for pair in zip(mesh.axis_names, mesh.shape)]
     links = {machine.link(axis) for axis, size in axes if size > 1}
     if not is_framed or not links:  # some messages go between the meshes
         links.add(machine.rest)
-    return links.pop() if len(links) == 1 else None
+    link = links.pop() if len(links) == 1 else None
+    return None if link is None or link.shared else link
 
 
 def seconds_of(elements: float, itemsize: int, link: Link) -> float:
@@ -75,65 +81,107 @@ def seconds_by_axis(
 
     One cell is looked at if all `are_alike`.
     """
-    reaches = list(_reaches(before.mesh, machine))
-    taken = [
-        _seconds_of_cell(box, at, before, shape, itemsize, parts, reaches, machine)
-        for box, at in _cells(before, after, shape, 1 if are_alike else SAMPLE)
-    ]
-    worst, crowd = max(map(sum, taken)), after.mesh.size / max(1, senders(before, shape))
+    ways = _Ways(before, after, shape, parts, machine)
+    size, most = after.mesh.size, 1 if are_alike else SAMPLE
+    ranks = {k * (size - 1) // max(1, most - 1) for k in range(most)}
+    waits = [ways.wait(rank, itemsize, are_alike) for rank in ranks]
+    worst, crowd = max(wait.seconds for wait in waits), size / max(1, senders(before, shape))
     if crowd <= 1:
         return worst
-    mean = sum(seconds for _, seconds in taken) / len(taken)
-    return max(worst, max(latency for latency, _ in taken) + mean * crowd)
+    mean = sum(wait.port for wait in waits) / len(waits)
+    return max(worst, max(wait.latency for wait in waits) + mean * crowd)
 
 
-def _reaches(mesh: DeviceMesh, machine: Machine) -> Iterator[tuple[Link, set[int]]]:
-    """The links from fast to slow, and which axes can be crossed with nothing slower."""
-    links = [machine.link(axis) for axis in mesh.axis_names]
-    crossed = set[int]()
-    for link in sorted(set(links), key=lambda each: (-each.bandwidth, each.latency)):
-        crossed |= {dim for dim, each in enumerate(links) if each == link}
-        yield link, set(crossed)
+class _Wait(NamedTuple):
+    """What one cell waits for."""
+
+    latency: float
+    port: float
+    """The seconds that its own bytes keep its port busy."""
+    media: float
+    """The same with the bytes of all cells with which it shares a medium."""
+
+    @property
+    def seconds(self) -> float:
+        return self.latency + self.media
 
 
-def _cells(
-    before: ShardingSpec, after: ShardingSpec, shape: Point, most: int
-) -> Iterator[tuple[ZRange, Point | None]]:
-    """Cells of the destination: what each wants, and where it lies in the source's mesh."""
-    size = after.mesh.size
-    ranks = ranks_in(before.mesh, after.mesh) or range(size)
-    for rank in {k * (size - 1) // max(1, most - 1) for k in range(most)}:
-        at = before.mesh.coord(ranks[rank]) if ranks[rank] >= 0 else None
-        yield after.region(shape, rank), at
+class _Ways:
+    """How much comes to each cell of the destination, and through which medium."""
 
+    def __init__(
+        self,
+        before: ShardingSpec,
+        after: ShardingSpec,
+        shape: Point,
+        parts: Parts,
+        machine: Machine,
+    ) -> None:
+        self.before, self.after, self.shape, self.parts = before, after, shape, parts
+        self.media, self.rest = media_of(before.mesh, machine), machine.rest
+        self.ranks = ranks_in(before.mesh, after.mesh) or range(after.mesh.size)
+        self.known: dict[int, list[int]] = {}
 
-def _seconds_of_cell(
-    box: ZRange,
-    at: Point | None,
-    before: ShardingSpec,
-    shape: Point,
-    itemsize: int,
-    parts: Parts,
-    reaches: Sequence[tuple[Link, set[int]]],
-    machine: Machine,
-) -> tuple[float, float]:
-    """The latency that a cell waits for, and the seconds that its port is busy."""
-    if at is None:
-        latency, bandwidth = machine.rest if box else (0.0, 1.0)
-        return latency, box.size * parts.size * itemsize / bandwidth
-    latency = taken = 0.0
-    near = _reachable(box, at, before, shape, parts, set())
-    for link, crossed in reaches:
-        found = _reachable(box, at, before, shape, parts, crossed)
-        if found > near:
-            latency = max(latency, link.latency)
-            taken += (found - near) * itemsize / link.bandwidth
-            near = found
-    return latency, taken
+    @cached_property
+    def cells(self) -> dict[int, int]:
+        """The cells of the destination by their rank in the source's mesh."""
+        return {rank: cell for cell, rank in enumerate(self.ranks) if rank >= 0}
+
+    def wait(self, cell: int, itemsize: int, are_alike: bool) -> _Wait:
+        """What a cell of the destination waits for."""
+        if self.ranks[cell] < 0:
+            return self._wait_outside(cell, itemsize)
+        latency = port = media = 0.0
+        for number, size in enumerate(self._elements(cell)):
+            link = self.media[number].link
+            if size:
+                latency, taken = max(latency, link.latency), size * itemsize / link.bandwidth
+                port += taken
+                media += taken * self._share(number, cell, are_alike) if link.shared else taken
+        return _Wait(latency, port, media)
+
+    def _wait_outside(self, cell: int, itemsize: int) -> _Wait:
+        """A cell that is none of the source's: all that it wants comes by the rest's link."""
+        held, latency, bandwidth = sizes(self.after, self.shape), *self.rest[:2]
+        if not held[cell]:
+            return _Wait(0.0, 0.0, 0.0)
+        scale = self.parts.size * itemsize / bandwidth
+        outside = sum(size for size, rank in zip(held, self.ranks) if rank < 0)
+        shared = outside if self.rest.shared else held[cell]
+        return _Wait(latency, held[cell] * scale, shared * scale)
+
+    def _share(self, number: int, cell: int, are_alike: bool) -> float:
+        """How many times its own elements the cells receive that share a medium with this one."""
+        mesh, medium = self.before.mesh, self.media[number]
+        count = prod(mesh.shape[dim] for dim in medium.axes)
+        if are_alike:
+            return count
+        at = mesh.coord(self.ranks[cell])
+        spans = [range(n) if d in medium.axes else (at[d],) for d, n in enumerate(mesh.shape)]
+        step = -(-count // SAMPLE)
+        group = list(islice(product(*spans), 0, None, step))
+        found = [self.cells[rank] for each in group if (rank := mesh.rank(each)) in self.cells]
+        total = sum(self._elements(each)[number] for each in found)
+        return max(1.0, total * count / len(group) / self._elements(cell)[number])
+
+    def _elements(self, cell: int) -> list[int]:
+        """How many elements come to a cell through each medium."""
+        if cell not in self.known:
+            box, at = self.after.region(self.shape, cell), self.before.mesh.coord(self.ranks[cell])
+            given = box, at, self.before, self.shape, self.parts
+            found = [_reachable(*given, medium.reach) for medium in self.media]
+            near = [_reachable(*given, frozenset()), *found]
+            self.known[cell] = [max(0, far - held) for held, far in pairwise(near)]
+        return self.known[cell]
 
 
 def _reachable(
-    box: ZRange, at: Point, before: ShardingSpec, shape: Point, parts: Parts, crossed: set[int]
+    box: ZRange,
+    at: Point,
+    before: ShardingSpec,
+    shape: Point,
+    parts: Parts,
+    crossed: frozenset[int],
 ) -> int:
     """How many elements of a box, in all their parts, lie on cells across those axes only."""
     found = prod(d.radix for run in parts.reduced for d in run.digits if d.dim in crossed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -11,7 +11,7 @@ from typing import SupportsIndex
 
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError, WeftError
-from weft.layout import ShardingSpec
+from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.choose import Job, choose_steps
 from weft.plan.counts import shared, sizes, wanted_and_held
 from weft.plan.machine import Machine
@@ -180,10 +180,15 @@ def _check(src: ShardingSpec, dst: ShardingSpec, job: Job) -> None:
     as_shape(job.shape, src.ndim)
     if as_count(job.itemsize, "itemsize") < 1:
         raise WeftError("itemsize is 0; an element has at least one byte")
-    if not isinstance(job.machine, Machine):
-        raise WeftError(f"machine must be a Machine, got {job.machine!r}")
-    known = {*src.mesh.axis_names, *dst.mesh.axis_names}
-    for axis in job.machine.links:
+    check_machine(job.machine, (src.mesh, dst.mesh))
+
+
+def check_machine(machine: Machine, meshes: Sequence[DeviceMesh]) -> None:
+    """Refuse a machine that has a link along an axis that no mesh has."""
+    if not isinstance(machine, Machine):
+        raise WeftError(f"machine must be a Machine, got {machine!r}")
+    known = {axis for mesh in meshes for axis in mesh.axis_names}
+    for axis in machine.links:
         if axis not in known:
-            meshes = " nor ".join(dict.fromkeys([str(src.mesh), str(dst.mesh)]))
-            raise LayoutError(f'the machine has a link along axis "{axis}", but {meshes} has none')
+            names = " nor ".join(dict.fromkeys(map(str, meshes)))
+            raise LayoutError(f'the machine has a link along axis "{axis}", but {names} has none')

@@ -1,9 +1,11 @@
 """Running programs: kernels on boxes, cell by cell; tensors that compute at once.
 
-The room is also its verb: `weft.run(plan, inputs)` runs a plan.
+The room is also its verb: `weft.run(plan, inputs)` runs a plan. `weft.run.torch` runs it on many
+ranks, and is loaded when it is used.
 """
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
 try:
@@ -29,6 +31,12 @@ __all__ = [
     "run",
     "validate",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name != "torch":
+        raise AttributeError(f"module 'weft.run' has no attribute {name!r}")
+    return import_module("weft.run.torch")
 
 
 class _Room(ModuleType):

@@ -19,7 +19,8 @@ from weft.layout import ShardingSpec
 from weft.plan.infer import choose
 from weft.run.arrays import Array
 from weft.run.blocks import run_block
-from weft.run.prepared import Prepared, Shards, prepare
+from weft.run.cells import Shards
+from weft.run.prepared import Prepared, deliver_all, prepare
 from weft.run.threads import LARGE
 from weft.values import FrozenMap, Point
 
@@ -165,7 +166,7 @@ def _prepare(
     specs, itemsizes = [kind.spec for kind in kinds], [kind.itemsize for kind in kinds]
     placed = choose(operator, line, specs, itemsizes)
     called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
-    prepared = prepare(operator, frozen, placed, specs, itemsizes, called)
+    prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
     return Ready(prepared, xp, placed.results, line.result_shapes)
 
 

@@ -1,15 +1,16 @@
-"""Steps of a reshard in one process: boxes copied from array to array, counted as they go."""
+"""Steps of a plan as boxes: who reads what of whom, how it is put together; and by plain copies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from weft.lang.kernels.monoids import combination
 from weft.layout import DeviceMesh
-from weft.plan import Reshard, Step
+from weft.plan import Step
+from weft.plan.counts import ranks_by_device
 from weft.plan.fetch import Fetch
 from weft.plan.moves import Transfer
 from weft.run.arrays import Array, masked, paste
@@ -17,9 +18,15 @@ from weft.space import ZRange
 from weft.values import Point
 
 Held = Mapping[int, Array]
-"""The array that each device holds."""
+"""The array that each device holds, of the devices that this process looks after."""
+
+Hop: TypeAlias = Step | Fetch
+"""What brings boxes from device to device."""
 
 Slices = tuple[slice, ...]
+
+Read = Callable[[int, Slices], Array]
+"""A part of what a device holds."""
 
 
 class Counts(NamedTuple):
@@ -27,6 +34,12 @@ class Counts(NamedTuple):
 
     sent: dict[int, int]
     received: dict[int, int]
+
+    def add(self, sender: int, receiver: int, size: int) -> None:
+        """Count what goes from one device to another; what stays is not counted."""
+        if sender != receiver:
+            self.sent[sender] = self.sent.get(sender, 0) + size
+            self.received[receiver] = self.received.get(receiver, 0) + size
 
 
 class Piece(NamedTuple):
@@ -60,96 +73,72 @@ def by_device(mesh: DeviceMesh, items: Sequence[Any]) -> dict[int, Any]:
     return dict(zip(mesh.device_ids or range(mesh.size), items))
 
 
-@lru_cache(maxsize=4096)
-def _deliveries(step: Step) -> tuple[Delivery, ...]:
-    before, after = step.before, step.after
-    held = by_device(before.mesh, before.regions(step.shape))
-    wanted = by_device(after.mesh, after.regions(step.shape))
-    return deliveries(step.moves(), held, wanted)
-
-
-def run_reshard(xp: Any, held: Held, plan: Reshard) -> tuple[Held, list[Counts]]:
-    """The arrays after all steps, and what each step moved."""
-    counts = []
-    for step in plan.steps:
-        held, counted = run_step(xp, held, step)
-        counts.append(counted)
-    return held, counts
-
-
-def run_step(xp: Any, held: Held, step: Step) -> tuple[Held, Counts]:
-    """The arrays after one step, and what it moved."""
-    if step.kind == "mask":
-        return _mask(xp, held, step), Counts({}, {})
-    return deliver(xp, held, _deliveries(step), step.monoids)
-
-
-def run_fetch(xp: Any, held: Held, fetch: Fetch) -> tuple[Held, Counts]:
-    """The boxes that the cells need."""
-    return deliver(xp, held, fetch_deliveries(fetch), ())
+def boxes_before(hop: Hop) -> dict[int, ZRange]:
+    """The box that each device holds before a step."""
+    src = hop.before if isinstance(hop, Step) else hop.src
+    return by_device(src.mesh, src.regions(hop.shape))
 
 
 @lru_cache(maxsize=4096)
-def fetch_deliveries(fetch: Fetch) -> tuple[Delivery, ...]:
-    """The pieces of every device that needs a box."""
-    mesh = fetch.src.mesh
-    held = by_device(mesh, fetch.src.regions(fetch.shape))
-    return deliveries(fetch.transfers, held, by_device(mesh, fetch.needs))
+def hop_deliveries(hop: Hop) -> tuple[Delivery, ...]:
+    """What every device holds after a step, piece by piece."""
+    if isinstance(hop, Step):
+        wanted = by_device(hop.after.mesh, hop.after.regions(hop.shape))
+        return deliveries(hop.moves(), boxes_before(hop), wanted)
+    return deliveries(hop.transfers, boxes_before(hop), by_device(hop.src.mesh, hop.needs))
 
 
-def deliver(
-    xp: Any, held: Held, plan: Sequence[Delivery], monoids: Sequence[str]
-) -> tuple[Held, Counts]:
-    """Put together what every device is to hold."""
+def copy(xp: Any, held: Held, hop: Hop) -> tuple[Held, Counts]:
+    """The arrays after a step, all devices in this process, and what moved."""
     counts = Counts({}, {})
-    like = next(iter(held.values()))
+    monoids = hop.monoids if isinstance(hop, Step) else ()
+    dtype = next(iter(held.values())).dtype
+
+    def read(sender: int, where: Slices) -> Array:
+        array = held[sender][where]
+        counts.add(sender, delivery.device, array.nbytes)
+        return array
+
     made: dict[int, Array] = {}
-    for device, shape, pieces in plan:
-        parts = [
-            (into, _combined(xp, held, device, piece, monoids, counts)) for into, piece in pieces
-        ]
-        if len(parts) == 1 and tuple(parts[0][1].shape) == shape:
-            made[device] = parts[0][1]
-            continue
-        whole = xp.empty(shape, dtype=like.dtype)
-        for into, part in parts:
-            whole = paste(whole, into, part)
-        made[device] = whole
+    for delivery in hop_deliveries(hop):
+        made[delivery.device] = assemble(xp, delivery, monoids, dtype, read)
     return made, counts
 
 
+def assemble(xp: Any, delivery: Delivery, monoids: Sequence[str], dtype: Any, read: Read) -> Array:
+    """What one device is to hold, put together from what it reads."""
+    shape = delivery.shape
+    parts = [(into, _combined(xp, piece, monoids, read)) for into, piece in delivery.pieces]
+    if len(parts) == 1 and tuple(parts[0][1].shape) == shape:
+        return parts[0][1]
+    whole = xp.empty(shape, dtype=dtype)
+    for into, part in parts:
+        whole = paste(whole, into, part)
+    return whole
+
+
 def _combined(
-    xp: Any,
-    held: Held,
-    device: int,
-    parts: Sequence[tuple[Point, int, Slices]],
-    monoids: Sequence[str],
-    counts: Counts,
+    xp: Any, parts: Sequence[tuple[Point, int, Slices]], monoids: Sequence[str], read: Read
 ) -> Array:
     """One box, its parts combined: those along the last run first."""
     if len(parts) == 1:
         _, sender, where = parts[0]
-        array = held[sender][where]
-        if sender != device:
-            counts.sent[sender] = counts.sent.get(sender, 0) + array.nbytes
-            counts.received[device] = counts.received.get(device, 0) + array.nbytes
-        return array
+        return read(sender, where)
     groups = [list(group) for _, group in groupby(parts, key=lambda part: part[0][:1])]
     below = [
-        _combined(xp, held, device, [(p[1:], s, w) for p, s, w in group], monoids[1:], counts)
-        for group in groups
+        _combined(xp, [(p[1:], s, w) for p, s, w in group], monoids[1:], read) for group in groups
     ]
     return reduce(combination(xp, monoids[0], below[0].dtype), below)
 
 
-def _mask(xp: Any, held: Held, step: Step) -> Held:
+def mask(xp: Any, held: Held, step: Step) -> Held:
     """The values on the first cells along the axes, nothing on the others."""
     mesh, made = step.after.mesh, dict[int, Array]()
-    for cell in mesh.cells():
-        device = mesh.device(cell)
-        array = held[device]
+    ranks = ranks_by_device(mesh)
+    for device, array in held.items():
+        cell = mesh.coord(ranks[device])
+        made[device] = array
         for digit, monoid in step.parts.masked:
             if cell[digit.dim] // digit.divisor % digit.radix:
-                array = masked(xp, array, monoid)
-        made[device] = array
+                made[device] = masked(xp, array, monoid)
     return made

@@ -14,10 +14,8 @@ from weft.lang.trace import Symbol, Tracer, dtype_name
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import plan_reshard
 from weft.run.arrays import Array, namespace, paste
+from weft.run.cells import ALL, Cause, Shards
 from weft.run.eager import Kind, kind_of, run_operator
-from weft.run.exchange import by_device, run_reshard
-from weft.run.ledger import Movement, active
-from weft.run.prepared import Shards
 from weft.values import Point, as_shape
 
 Dims = Iterable[DimSpec]
@@ -222,13 +220,6 @@ def _check_rank(tensor: Tensor, spec: ShardingSpec) -> None:
 
 def _resharded(tensor: Tensor, src: ShardingSpec, dst: ShardingSpec) -> Tensor:
     plan = plan_reshard(src, dst, tensor.shape, tensor.kind.itemsize)
-    for ledger in active():
-        ledger.allow(sum(plan.received), "with_sharding", str(tensor))
-    held, counts = run_reshard(tensor.kind.xp, by_device(src.mesh, tensor.shards), plan)
-    for ledger in active():
-        for step, (sent, received) in zip(plan.steps, counts):
-            if step.kind not in ("slice", "mask"):
-                by = [tuple(c.get(d, 0) for d in step.devices) for c in (sent, received)]
-                ledger.movements.append(Movement("with_sharding", str(tensor), step.kind, *by))
-    shards = [held[device] for device in dst.mesh.device_ids or range(dst.mesh.size)]
+    cause = Cause("with_sharding", tensor)
+    shards = ALL.move(tensor.kind.xp, tensor.shards, plan.steps, cause)
     return _made(_with(tensor.kind, dst), shards, tensor.name)

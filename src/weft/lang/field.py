@@ -1,0 +1,132 @@
+"""`Field`: a part of data from a file, checked as it is read; an error names the path to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from math import inf
+from typing import Any, NoReturn, TypeVar
+
+from weft.draw import clip
+from weft.errors import WeftError
+
+LARGEST = 1 << 48
+"""The largest size of a dimension, far beyond any array: sizes are bounded before they count."""
+MOST = 1_000_000
+"""The most entries of one list."""
+DEEPEST = 4
+"""How deep lists may stand in lists in an attribute."""
+
+T = TypeVar("T")
+
+
+def parse_json(text: str, whole: str) -> Field:
+    """The data in a text, unchecked so far."""
+    try:
+        return Field(json.loads(text), "", whole)
+    except (ValueError, RecursionError) as error:
+        raise WeftError(f"this is no JSON: {error}") from None
+
+
+class Field:
+    """A part of the data and the path to it; `whole` is what the data is called.
+
+    >>> Field({"size": -1}, "", "the file").at("size").size()
+    Traceback (most recent call last):
+    weft.errors.WeftError: size: expected a size from 0 to 281474976710656, got -1
+    """
+
+    def __init__(self, value: Any, path: str, whole: str = "the graph") -> None:
+        self.value, self.path, self.whole = value, path, whole
+
+    def fail(self, expected: str) -> NoReturn:
+        """Refuse the field: what was expected, and what came."""
+        shown = clip(repr(self.value), 60)
+        raise WeftError(f"{self.path or self.whole}: expected {expected}, got {shown}")
+
+    def at(self, key: str) -> Field:
+        """A field of an object; nothing if it has none of that name."""
+        if not isinstance(self.value, dict | None):
+            self.fail("an object")
+        path = f"{self.path}.{key}".removeprefix(".")
+        return Field((self.value or {}).get(key), path, self.whole)
+
+    def fields(self, allowed: str) -> None:
+        """Refuse what is no object, or has other fields than those."""
+        if not isinstance(self.value, dict):
+            self.fail("an object")
+        for key in self.value:
+            if key not in allowed.split():
+                path = clip(self.at(key).path, 200)
+                raise WeftError(f"{path}: there is no such field", hint=allowed)
+
+    def make(self, kind: Callable[..., T], *args: Any) -> T:
+        """A value made of what was read; where it is refused, the path goes before the reason.
+
+        >>> from weft.values import as_shape
+        >>> Field([2, -1], "grid").make(as_shape, [2, -1])
+        Traceback (most recent call last):
+        weft.errors.WeftError: grid: dimension 1 has the negative size -1 in shape (2, -1)
+        """
+        try:
+            return kind(*args)
+        except WeftError as error:
+            refused = WeftError(f"{self.path or self.whole}: {error}")
+            for note in getattr(error, "__notes__", ()):
+                refused.add_note(note)
+            raise refused from None
+
+    def text(self) -> str:
+        """A text that is not empty."""
+        if not isinstance(self.value, str) or not self.value:
+            self.fail("a text")
+        return str(self.value)
+
+    def items(self, read: Callable[[Field], T]) -> list[T]:
+        """A list, each entry read alike; nothing is an empty one."""
+        if self.value is None:
+            return []
+        if not isinstance(self.value, list) or len(self.value) > MOST:
+            self.fail(f"a list of at most {MOST}")
+        return [read(Field(v, f"{self.path}[{n}]")) for n, v in enumerate(self.value)]
+
+    def table(self, read: Callable[[Field], T]) -> dict[str, T]:
+        """An object whose names are free, each entry read alike; nothing is an empty one."""
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict) or len(self.value) > MOST:
+            self.fail(f"an object of at most {MOST} entries")
+        return {key: read(self.at(key)) for key in self.value}
+
+    def number(self, otherwise: float) -> float:
+        """A number, or the text "inf", for which JSON has no word; nothing is `otherwise`."""
+        n = self.value
+        if n is None or n == "inf":
+            return otherwise if n is None else inf
+        if isinstance(n, bool) or not isinstance(n, int | float):
+            self.fail("a number")
+        try:
+            return float(n)
+        except OverflowError:
+            self.fail("a number that fits a float")
+
+    def flag(self) -> bool:
+        """True or false; nothing is false."""
+        if not isinstance(self.value, bool | None):
+            self.fail("true or false")
+        return bool(self.value)
+
+    def size(self) -> int:
+        """An integer that may be the size of a dimension."""
+        n = self.value
+        if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= LARGEST:
+            self.fail(f"a size from 0 to {LARGEST}")
+        return int(n)
+
+    def plain(self, depth: int = 0) -> Any:
+        """A number, a text, a flag, nothing, or a list of such, as a tuple."""
+        if isinstance(self.value, list) and depth < DEEPEST:
+            return tuple(self.items(lambda field: field.plain(depth + 1)))
+        if not isinstance(self.value, str | int | float | bool | None):
+            self.fail(f"a number, a text, a flag or a list of them, at most {DEEPEST} deep")
+        return self.value

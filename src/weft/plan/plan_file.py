@@ -1,0 +1,236 @@
+r"""Plans as JSON: versioned, checked field by field when it is read, never executed.
+
+    {"weft_plan": 1,
+     "graph": {"weft": 1, …},
+     "mesh": "@m = <[\"x\"=2]>",
+     "specs": {"a": "<@m, [{\"x\"}, {}]>", "b": "<@m, [{\"x\"}, {}]>"},
+     "outputs": ["<@m, [{}, {}]>"],
+     "placements": [{"cuts": {"i": ["x"]}, "kept": []}],
+     "machine": {"weft_machine": 1, …}}
+
+`cuts` are the axes by index dimension, whole or in part (`"x":(1)2`); `kept` are the axes over
+which operands stay partial. An application that runs graphs of its own has `regions` as well: for
+each the `specs`, `outputs` and `placements` inside. What moves is not written: it follows. An error
+names the path of the field that is wrong: `placements[3].cuts.k`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.errors import WeftError
+from weft.lang import Graph, Signature
+from weft.lang.field import MOST, Field, parse_json
+from weft.lang.operator import OPERATORS, Library
+from weft.lang.serial import read_graph, to_json
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.plan.machine import Machine
+from weft.plan.machine_file import machine_data, read_machine
+from weft.plan.placed import Placed, kept_of, place
+from weft.text.shardy import as_axes
+from weft.values import FrozenMap
+
+if TYPE_CHECKING:
+    from weft.plan.plan import Plan
+
+VERSION = 1
+FIELDS = "weft_plan graph mesh specs outputs placements machine"
+
+Cuts: TypeAlias = Mapping[str, tuple[Axis, ...]]
+Kept: TypeAlias = dict[Axis, tuple[str, tuple[int, ...]]]
+Parts: TypeAlias = tuple[
+    Graph,
+    DeviceMesh,
+    Mapping[str, ShardingSpec],
+    tuple[ShardingSpec, ...],
+    tuple[Placed, ...],
+    Machine | None,
+    Mapping[int, tuple["Plan", ...]],
+]
+"""What a `Plan` is made of."""
+
+Make: TypeAlias = Callable[..., "Plan"]
+"""Makes a plan of its parts."""
+
+
+def write_plan(plan: Plan, indent: int | None = 1) -> str:
+    """The plan as text."""
+    for spec in (*plan.specs.values(), *plan.outputs):
+        if spec.mesh != plan.mesh:
+            raise WeftError(f"a plan on {plan.mesh} has a sharding on {spec.mesh}")
+    return json.dumps(
+        {
+            "weft_plan": VERSION,
+            "graph": json.loads(to_json(plan.graph)),
+            "mesh": str(plan.mesh),
+            **_inside(plan),
+            "machine": None if plan.machine is None else _finite(machine_data(plan.machine)),
+        },
+        indent=indent,
+    )
+
+
+def _inside(plan: Plan) -> dict[str, Any]:
+    """What a plan says of its graph."""
+    return {
+        "specs": {name: str(spec) for name, spec in plan.specs.items()},
+        "outputs": list(map(str, plan.outputs)),
+        "placements": [
+            _placement(placed) | _regions(plan.regions.get(number, ()))
+            for number, placed in enumerate(plan.placed)
+        ],
+    }
+
+
+def _regions(plans: Sequence[Plan]) -> dict[str, Any]:
+    return {"regions": list(map(_inside, plans))} if plans else {}
+
+
+def _placement(placed: Placed) -> dict[str, Any]:
+    return {
+        "cuts": {dim: list(map(str, axes)) for dim, axes in placed.placement.items() if axes},
+        "kept": [
+            {"axis": str(axis), "monoid": monoid, "operands": list(operands)}
+            for axis, (monoid, operands) in kept_of(placed).items()
+        ],
+    }
+
+
+def _finite(data: Any) -> Any:
+    """The data with a word in place of what JSON cannot say."""
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    return "inf" if data == inf else data
+
+
+def read_plan(text: str, make: Make, operators: Library = OPERATORS) -> Parts:
+    """Read what a plan is made of from its text; `make` makes those of its regions."""
+    root = parse_json(text, "the plan")
+    root.fields(FIELDS)
+    if root.at("weft_plan").value != VERSION:
+        root.at("weft_plan").fail(f"the version {VERSION}")
+    graph = read_graph(root.at("graph"), operators)
+    mesh, field = _mesh(root.at("mesh")), root.at("machine")
+    machine = None if field.value is None else field.make(_machine, field)
+    return _Reader(graph, mesh, machine, make).parts(root)
+
+
+def _mesh(field: Field) -> DeviceMesh:
+    mesh = field.make(DeviceMesh.parse, field.text())
+    if mesh.size > MOST:
+        field.fail(f"a mesh of at most {MOST} cells")
+    return mesh
+
+
+def _machine(field: Field) -> Machine:
+    return Machine(**read_machine(field))
+
+
+class _Reader:
+    """Reads what lies on the mesh of a plan."""
+
+    def __init__(self, graph: Graph, mesh: DeviceMesh, machine: Machine | None, make: Make) -> None:
+        self.graph, self.mesh, self.machine, self.make = graph, mesh, machine, make
+
+    def parts(self, field: Field) -> Parts:
+        """What a plan is made of."""
+        return (
+            self.graph,
+            self.mesh,
+            self.specs(field.at("specs")),
+            self.outputs(field.at("outputs")),
+            self.placements(field.at("placements")),
+            self.machine,
+            FrozenMap(self._regions(field.at("placements"))),
+        )
+
+    def _regions(self, field: Field) -> Iterator[tuple[int, tuple[Plan, ...]]]:
+        """The plans of the regions of every application that has some."""
+        for number, one in enumerate(field.items(lambda each: each)):
+            graphs = self.graph.applications[number].regions
+            found = one.at("regions").items(lambda each: each)
+            if len(found) != len(graphs):
+                one.at("regions").fail(f"a list of {len(graphs)}, one for each region")
+            plans = []
+            for graph, inside in zip(graphs, found):
+                inside.fields("specs outputs placements")
+                reader = _Reader(graph, self.mesh, self.machine, self.make)
+                plans.append(self.make(*reader.parts(inside)))
+            if plans:
+                yield number, tuple(plans)
+
+    def specs(self, field: Field) -> Mapping[str, ShardingSpec]:
+        """A sharding for each value, in the order of the program."""
+        values = self.graph.values
+        for name in field.table(Field.text):
+            if name not in values:
+                raise WeftError(f"{field.at(name).path}: there is no such value in the graph")
+        return FrozenMap(
+            (name, self._spec(field.at(name), len(value.shape))) for name, value in values.items()
+        )
+
+    def outputs(self, field: Field) -> tuple[ShardingSpec, ...]:
+        """A sharding for each output."""
+        ranks = [len(self.graph.values[name].shape) for name in self.graph.outputs]
+        found = field.items(lambda one: one)
+        if len(found) != len(ranks):
+            field.fail(f"a list of {len(ranks)} shardings, one for each output")
+        return tuple(map(self._spec, found, ranks))
+
+    def _spec(self, field: Field, rank: int) -> ShardingSpec:
+        spec = field.make(ShardingSpec.parse, field.text(), self.mesh)
+        if spec.ndim != rank:
+            field.fail(f"a sharding of rank {rank}")
+        return spec
+
+    def placements(self, field: Field) -> tuple[Placed, ...]:
+        """Each application placed as the file says."""
+        found = field.items(lambda one: one)
+        if len(found) != len(self.graph.applications):
+            field.fail(f"a list of {len(self.graph.applications)}, one for each application")
+        return tuple(self._placed(number, one) for number, one in enumerate(found))
+
+    def _placed(self, number: int, field: Field) -> Placed:
+        field.fields("cuts kept regions")
+        line = self.graph.signatures[number]
+        cuts = field.at("cuts").table(_axes)
+        for name in cuts:
+            if name not in line.sizes:
+                path = field.at("cuts").at(name).path
+                raise WeftError(f"{path}: there is no such index dimension in {line}")
+        kept: Kept = dict(field.at("kept").items(lambda one: self._kept(number, one)))
+        field.make(self._check_apart, line, cuts, kept)
+        return field.make(place, self.mesh, line, cuts, kept)
+
+    def _check_apart(self, line: Signature, cuts: Cuts, kept: Kept) -> None:
+        """Refuse an axis that both cuts and is kept, and parts by two monoids at once."""
+        partial = {axis: monoid for axis, (monoid, _) in kept.items()}
+        ShardingSpec(self.mesh, map(DimSpec, cuts.values()), (), partial)
+        monoids = {
+            *partial.values(),
+            *(line.notation.reduced[d] for d in line.reduced if cuts.get(d)),
+        }
+        if partial and len(monoids) > 1:
+            raise WeftError(f"parts by {' and '.join(sorted(monoids))} at once")
+
+    def _kept(self, number: int, field: Field) -> tuple[Axis, tuple[str, tuple[int, ...]]]:
+        """Operands that stay partial together: some that the operator keeps so."""
+        field.fields("axis monoid operands")
+        monoid, operands = field.at("monoid").text(), field.at("operands").items(Field.size)
+        application, line = self.graph.applications[number], self.graph.signatures[number]
+        operator = self.graph.operators.find(application.operator)
+        everything = tuple(range(len(application.operands)))
+        groups = [
+            everything if group is ... else tuple(group) for group in operator.groups(monoid, line)
+        ]
+        if not operands or sorted(operands) not in map(sorted, groups):
+            field.at("operands").fail(f"operands that {operator.name} keeps partial by {monoid}")
+        (axis,) = field.at("axis").make(as_axes, [field.at("axis").text()], "axis")
+        return axis, (monoid, tuple(operands))
+
+
+def _axes(field: Field) -> tuple[Axis, ...]:
+    return field.make(as_axes, field.items(Field.text), "axes")

@@ -442,7 +442,7 @@ def test_what_regions_use_from_outside_is_an_operand():
     ]
 
 
-@pytest.mark.parametrize("name", ["scanning", "attention"])
+@pytest.mark.parametrize("name", ["scanning", "mlp"])
 def test_graphs_of_jax_are_read_back_from_json(name):
     graph = stablehlo.read(lower(name, True)[0])
     again = from_json(to_json(graph), graph.operators)

@@ -35,12 +35,6 @@ class Counts(NamedTuple):
     sent: dict[int, int]
     received: dict[int, int]
 
-    def add(self, sender: int, receiver: int, size: int) -> None:
-        """Count what goes from one device to another; what stays is not counted."""
-        if sender != receiver:
-            self.sent[sender] = self.sent.get(sender, 0) + size
-            self.received[receiver] = self.received.get(receiver, 0) + size
-
 
 class Piece(NamedTuple):
     """A part of what a device receives: where it goes, and who has it where."""
@@ -88,20 +82,23 @@ def hop_deliveries(hop: Hop) -> tuple[Delivery, ...]:
     return deliveries(hop.transfers, boxes_before(hop), by_device(hop.src.mesh, hop.needs))
 
 
-def copy(xp: Any, held: Held, hop: Hop) -> tuple[Held, Counts]:
+def copy(xp: Any, held: Held, hop: Hop, cause: object = None) -> tuple[Held, Counts]:
     """The arrays after a step, all devices in this process, and what moved."""
-    counts = Counts({}, {})
+    sent, received = counts = Counts({}, {})
     monoids = hop.monoids if isinstance(hop, Step) else ()
     dtype = next(iter(held.values())).dtype
 
     def read(sender: int, where: Slices) -> Array:
         array = held[sender][where]
-        counts.add(sender, delivery.device, array.nbytes)
+        if sender != device:
+            sent[sender] = sent.get(sender, 0) + array.nbytes
+            received[device] = received.get(device, 0) + array.nbytes
         return array
 
     made: dict[int, Array] = {}
     for delivery in hop_deliveries(hop):
-        made[delivery.device] = assemble(xp, delivery, monoids, dtype, read)
+        device = delivery.device
+        made[device] = assemble(xp, delivery, monoids, dtype, read)
     return made, counts
 
 

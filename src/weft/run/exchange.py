@@ -96,7 +96,7 @@ def hop_deliveries(hop: Hop) -> tuple[Delivery, ...]:
     return deliveries(hop.transfers, boxes_before(hop), by_device(hop.src.mesh, hop.needs))
 
 
-def copy(xp: Any, held: Held, hop: Hop) -> tuple[Held, Counts]:
+def copy(xp: Any, held: Held, hop: Hop, cause: object = None) -> tuple[Held, Counts]:
     """The arrays after a step, all devices in this process, and what moved."""
     monoids = hop.monoids if isinstance(hop, Step) else ()
     dtype = next(iter(held.values())).dtype

@@ -13,7 +13,7 @@ from weft.cli.files import check_folder, print_json
 from weft.draw import say
 from weft.errors import WeftError
 from weft.plan import Machine
-from weft.plan.machine_file import machine_data
+from weft.plan.machine_file import finite, machine_data
 from weft.plan.machines import host_name, memory
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
         raise WeftError(f"{cells} cells cannot share this host: from 1 to {MOST_CELLS} can")
     machine, alone = measure(cells, quick=args.quick)
     if args.json:
-        print_json({**machine_data(machine), "one_thread_memory_bandwidth": alone})
+        print_json({**finite(machine_data(machine)), "one_thread_memory_bandwidth": alone})
     else:
         say(table(machine, alone), sys.stdout)
     if args.output is not None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.errors import WeftError
@@ -28,7 +27,7 @@ from weft.lang.operator import OPERATORS, Library
 from weft.lang.serial import read_graph, to_json
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.machine import Machine
-from weft.plan.machine_file import machine_data, read_machine
+from weft.plan.machine_file import finite, machine_data, read_machine
 from weft.plan.placed import Placed, kept_of, place
 from weft.text.shardy import as_axes
 from weft.values import FrozenMap
@@ -67,7 +66,7 @@ def write_plan(plan: Plan, indent: int | None = 1) -> str:
             "graph": json.loads(to_json(plan.graph)),
             "mesh": str(plan.mesh),
             **_inside(plan),
-            "machine": None if plan.machine is None else _finite(machine_data(plan.machine)),
+            "machine": None if plan.machine is None else finite(machine_data(plan.machine)),
         },
         indent=indent,
     )
@@ -97,13 +96,6 @@ def _placement(placed: Placed) -> dict[str, Any]:
             for axis, (monoid, operands) in kept_of(placed).items()
         ],
     }
-
-
-def _finite(data: Any) -> Any:
-    """The data with a word in place of what JSON cannot say."""
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    return "inf" if data == inf else data
 
 
 def read_plan(text: str, make: Make, operators: Library = OPERATORS) -> Parts:

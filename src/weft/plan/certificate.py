@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.delivery import Delivery
 from weft.plan.placed import Placed
-from weft.plan.reshard import Reshard
+from weft.plan.resharding.reshard import Reshard
 from weft.space import Projection, ZRange
 from weft.values import Point
 

@@ -8,13 +8,13 @@ from functools import cached_property
 from math import inf
 
 from weft.layout import DeviceMesh
-from weft.plan.choose import seconds_on
 from weft.plan.delivery import Delivery
 from weft.plan.machine import Machine
-from weft.plan.media import seconds_of_messages
-from weft.plan.moves import Transfer
 from weft.plan.plan import Plan
-from weft.plan.reshard import Reshard, check_machine
+from weft.plan.resharding.choose import seconds_on
+from weft.plan.resharding.media import seconds_of_messages
+from weft.plan.resharding.moves import Transfer
+from weft.plan.resharding.reshard import Reshard, check_machine
 from weft.values import Point
 
 KINDS = ("compute", "communicate")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.layout import ShardingSpec
 from weft.plan.delivery import Delivery
-from weft.plan.reshard import Reshard
+from weft.plan.resharding.reshard import Reshard
 from weft.values import Point
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
 from weft.plan.plan_file import read_plan, write_plan
 from weft.plan.plan_picture import draw_plan
-from weft.plan.propagate import Propagation
-from weft.plan.reshard import Reshard, plan_reshard
+from weft.plan.propagation.propagate import Propagation
+from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
 
 

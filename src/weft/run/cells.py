@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft.layout import DeviceMesh
 from weft.plan import Step
-from weft.plan.counts import ranks_by_device
+from weft.plan.resharding.counts import ranks_by_device
 from weft.run.arrays import Array
 from weft.run.exchange import Counts, Held, Hop, copy, mask
 from weft.run.ledger import Communication, Movement, active

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 from weft.lang.kernels.monoids import combination
 from weft.layout import DeviceMesh
 from weft.plan import Step
-from weft.plan.counts import ranks_by_device
 from weft.plan.fetch import Fetch
-from weft.plan.moves import Transfer
+from weft.plan.resharding.counts import ranks_by_device
+from weft.plan.resharding.moves import Transfer
 from weft.run.arrays import Array, masked, paste
 from weft.run.threads import each
 from weft.space import ZRange

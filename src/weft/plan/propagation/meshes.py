@@ -5,9 +5,9 @@ from __future__ import annotations
 from weft.errors import WeftError
 from weft.lang import Graph, Value
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
-from weft.plan.axes import Pieces, axis_of, piece_of
-from weft.plan.factors import TensorSharding
-from weft.plan.node import EMPTY
+from weft.plan.propagation.axes import Pieces, axis_of, piece_of
+from weft.plan.propagation.factors import TensorSharding
+from weft.plan.propagation.node import EMPTY
 
 NOWHERE = DeviceMesh("empty", (), ())
 """The mesh of a program that names none and cuts nothing."""

@@ -615,8 +615,8 @@ def training_step(blocks, width=256, heads=8):
 
 def test_a_training_step_of_a_transformer_is_read_in_a_second():
     text = training_step(12)
-    begin = time.perf_counter()
+    begin = time.process_time()
     graph = stablehlo.read(text)
-    taken = time.perf_counter() - begin
+    taken = time.process_time() - begin
     assert len(graph.applications) > 2500
     assert taken < 3  # about 0.4 s; machines are noisy

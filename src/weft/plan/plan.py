@@ -71,11 +71,11 @@ class Plan(Drawn):
 
     @cached_property
     def deliveries(self) -> tuple[tuple[Delivery, ...], ...]:
-        """For every application how its operands come to it."""
+        """For every application how its operands come to it; one that makes nothing needs none."""
         return tuple(
             tuple(
                 deliver(placed, n, self.specs[name], self.itemsize(name), self.machine)
-                for n, name in enumerate(application.operands)
+                for n, name in enumerate(application.operands if application.results else ())
             )
             for application, placed in zip(self.graph.applications, self.placed)
         )

@@ -53,6 +53,8 @@ def walk(plan: Plan, xp: Any, inputs: Mapping[str, Shards], cells: Cells) -> lis
     graph, values = plan.graph, dict(inputs)
     last = _last_uses(graph)
     for number, application in enumerate(graph.applications):
+        if not application.results:
+            continue
         operands = [values[name] for name in application.operands]
         made: Sequence[Shards]
         if application.regions:

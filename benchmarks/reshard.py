@@ -12,7 +12,7 @@ from benchmarks import reshard_execution
 from benchmarks.reshard_peers import Pair, peers
 from benchmarks.row import Row, time_each
 from weft import DeviceMesh, DimSpec, ShardingSpec, plan_reshard
-from weft.plan.reshard import forget_plans
+from weft.plan.resharding.reshard import forget_plans
 
 SETTINGS = [(mesh, rank) for rank in (2, 3) for mesh in ((4, 2), (2, 2, 2), (2, 4))]
 SHAPES = {2: (1024, 1024), 3: (64, 128, 128)}

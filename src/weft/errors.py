@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Self
+
+_PATH = re.compile(r"\w+(\[\d+\]|\.)")
+"""How a path begins: `applications[3]`, `shardings.x`."""
+
 
 class WeftError(ValueError):
     """Refused input. The first line names what did not fit; context and hints are notes.
@@ -17,6 +23,17 @@ class WeftError(ValueError):
         super().__init__(message)
         if hint is not None:
             self.add_note(f"hint: {hint}")
+
+    def at(self, path: str) -> Self:
+        """The same error with the place where it is first in its message.
+
+        >>> print(WeftError("there is no operator nope").at("applications[2]").at("regions[0]"))
+        regions[0].applications[2]: there is no operator nope
+        """
+        message = str(self)
+        joint = "." if _PATH.match(message) else ": "
+        self.args = (f"{path}{joint}{message}",)
+        return self
 
 
 class LayoutError(WeftError):

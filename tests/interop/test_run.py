@@ -44,7 +44,14 @@ def branch(x, w):
     return jax.lax.cond(x.sum() > 0, lambda v: v @ w, lambda v: -(v @ w), x)
 
 
+def remembered(x, w):
+    """A gradient that computes its layer again: it has optimization barriers."""
+    layer = jax.checkpoint(lambda v: jnp.tanh(v @ w))
+    return jax.grad(lambda v: layer(layer(v)).sum())(x)
+
+
 CASES = {
+    remembered: [(4, 4), (4, 4)],
     perceptron: [(8, 16), (16, 32), (32,), (32, 4)],
     moves: [(8, 6)],
     choices: [(8, 6)],

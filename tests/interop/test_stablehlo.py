@@ -293,7 +293,7 @@ def test_attributes_are_plain_values():
         attributes_of(graph, "fft")[0].items() >= {"fft_type": "RFFT", "fft_length": (16,)}.items()
     )
     assert attributes_of(graph, "pad")[0]["edge_padding_high"] == (1, 1)
-    assert attributes_of(graph, "constant")[0].keys() <= {"result_shape", "result_shapes"}
+    assert attributes_of(graph, "constant")[0].keys() == {"result_shape", "dtype", "value"}
     graph = stablehlo.read(lower("sorting", False)[0])
     assert attributes_of(graph, "sort")[0]["dimension"] == 0
     assert (
@@ -442,7 +442,7 @@ def test_what_regions_use_from_outside_is_an_operand():
     ]
 
 
-@pytest.mark.parametrize("name", ["scanning", "attention"])
+@pytest.mark.parametrize("name", ["scanning", "mlp"])
 def test_graphs_of_jax_are_read_back_from_json(name):
     graph = stablehlo.read(lower(name, True)[0])
     again = from_json(to_json(graph), graph.operators)
@@ -615,8 +615,8 @@ def training_step(blocks, width=256, heads=8):
 
 def test_a_training_step_of_a_transformer_is_read_in_a_second():
     text = training_step(12)
-    begin = time.perf_counter()
+    begin = time.process_time()
     graph = stablehlo.read(text)
-    taken = time.perf_counter() - begin
+    taken = time.process_time() - begin
     assert len(graph.applications) > 2500
     assert taken < 3  # about 0.4 s; machines are noisy

@@ -66,27 +66,30 @@ def test_json_round_trip():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"outputs": ["z"]}, "output z is no value of the graph"),
-        ({"shardings": {"z": ""}}, "sharding z is no value of the graph"),
-        ({"output_shardings": {2: ""}}, "there is no output 2 among 2"),
-        ({"inputs": [Value("x", (8, 16)), Value("x", (1,))]}, "two values are named x"),
-        ({"inputs": [Value("x", (8, 16))]}, "application 0, matmul, uses w before it is made"),
-        ({"inputs": [Value("x", (8, -1)), Value("w", (1,))]}, "dimension 1 has the negative size"),
+        ({"outputs": ["z"]}, "outputs[0]: z is no value of the graph"),
+        ({"shardings": {"z": ""}}, "shardings.z: z is no value of the graph"),
+        ({"output_shardings": {2: ""}}, "output_shardings.2: there is no output 2 among 2"),
+        ({"inputs": [Value("x", (8, 16)), Value("x", (1,))]}, "inputs[1]: two values are named x"),
+        ({"inputs": [Value("x", (8, 16))]}, "applications[0]: matmul uses w before it is made"),
+        (
+            {"inputs": [Value("x", (8, -1)), Value("w", (1,))]},
+            "inputs[0]: dimension 1 has the negative size",
+        ),
         (
             {"applications": [Application("matmul", ("x", "w"), ("x",))]},
-            "two values are named x",
+            "applications[0]: two values are named x",
         ),
         (
             {"applications": [Application("matmull", ("x",), ("y",))]},
-            "there is no operator matmull",
+            "applications[0]: there is no operator matmull",
         ),
         (
             {"applications": [Application("halves", ("x",), ("y",))]},
-            "application 0, halves, names 1 results and makes 2",
+            "applications[0]: halves names 1 results and makes 2",
         ),
         (
             {"applications": [Application("matmul", ("w", "x"), ("y",))]},
-            "dimension 0 of operand 1 has size 8, and 'k' has size 4 elsewhere",
+            "applications[0]: dimension 0 of operand 1 has size 8, and 'k' has size 4 elsewhere",
         ),
     ],
 )
@@ -131,7 +134,7 @@ def edited(*path, value):
         ),
         (
             edited("applications", 0, "operands", 1, value="q"),
-            "application 0, matmul, uses q before",
+            "applications[0]: matmul uses q before",
         ),
         (
             edited("applications", 1, "attributes", value={"a": {"b": 1}}),
@@ -163,3 +166,48 @@ def test_an_operator_says_where_it_was_applied():
     with pytest.raises(WeftError) as caught:
         OPERATORS.find("matmul").sign([(8, 16), (8, 4)])
     assert caught.value.__notes__ == ["while applying matmul to [8, 16], [8, 4]"]
+
+
+@pytest.mark.parametrize(
+    ("application", "message"),
+    [
+        ({"operator": "transpose"}, "transpose needs the attribute 'permutation'"),
+        (
+            {"operator": "transpose", "attributes": {"permutation": [0, 7]}},
+            "transpose cannot have permutation=(0, 7): tuple index out of range",
+        ),
+        (
+            {"operator": "reshape", "attributes": {"result_shape": "abc"}},
+            "reshape cannot have result_shape='abc': ",
+        ),
+        ({"operator": "add", "operands": ["x", "i"]}, "the operands are of float32 and int32"),
+        (
+            {
+                "operator": "broadcast_in_dim",
+                "attributes": {"result_shape": [10**30, 8, 4], "broadcast_dimensions": [1, 2]},
+            },
+            "applications[0].results[0]: y has a dimension of 1000000000000000000000000000000",
+        ),
+        (
+            {
+                "operator": "slice",
+                "attributes": {"start_indices": [0], "limit_indices": [1], "strides": [0]},
+            },
+            "slice cannot have start_indices=(0,), limit_indices=(1,), strides=(0,): ",
+        ),
+    ],
+)
+def test_attributes_that_make_no_sense_are_refused(application, message):
+    whole = {
+        "weft": 1,
+        "inputs": [
+            {"name": "x", "shape": [8, 4]},
+            {"name": "i", "shape": [8, 4], "dtype": "int32"},
+        ],
+        "applications": [{"operands": ["x"], "results": [{"name": "y"}], **application}],
+        "outputs": ["y"],
+    }
+    with pytest.raises(WeftError) as caught:
+        from_json(json.dumps(whole))
+    prefix = "" if message.startswith("applications") else "applications[0]: "
+    assert str(caught.value).startswith(prefix + message)

@@ -11,9 +11,9 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir, passmanager
 
 from weft.lang import FactorRule
-from weft.plan.axes import append
-from weft.plan.engine import Engine, Node, run_by_operator, run_by_user
-from weft.plan.factors import TensorSharding
+from weft.plan.propagation.axes import append
+from weft.plan.propagation.engine import Engine, Node, run_by_operator, run_by_user
+from weft.plan.propagation.factors import TensorSharding
 
 PASSES = {
     "basic": "sdy-basic-propagate",

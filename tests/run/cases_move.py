@@ -120,3 +120,8 @@ def constant(rng):
     shape = shape_of(rng)
     many = tuple(int(n) for n in rng.integers(0, 9, prod(shape)))
     return [], {"result_shape": shape, "value": many if rng.random() < 0.5 else 3, "dtype": "int64"}
+
+
+@case("optimization_barrier")
+def optimization_barrier(rng):
+    return [numbers(rng, shape_of(rng, 1, 2), "int64") for _ in range(rng.integers(1, 3))], {}

@@ -52,6 +52,11 @@ ORACLES["round_nearest_afz"] = given(lambda x: lax.round(x, lax.RoundingMethod.A
 ORACLES["round_nearest_even"] = given(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))
 
 
+@oracle("optimization_barrier")
+def optimization_barrier(at, *operands):
+    return tuple(lax.optimization_barrier(operands))
+
+
 @oracle("compare")
 def compare(at, x, y):
     return getattr(lax, at["comparison_direction"].lower())(*np.broadcast_arrays(x, y))

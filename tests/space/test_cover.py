@@ -118,8 +118,8 @@ def test_a_hundred_thousand_boxes_take_less_than_a_second(shape):
     target = ZRange.of([3 * n for n in shape])
     parts = list(target.tiles((3,) * len(shape)))
     assert len(parts) > 99_000
-    begin = time.perf_counter()
+    begin = time.process_time()  # others may use the machine too
     assert cover(parts, target).is_exact
     parts[777] = parts[778]
     assert [len(d.by) for d in cover(parts, target).defects] == [0, 2]
-    assert time.perf_counter() - begin < 2.0, "two covers, a second each at the most"
+    assert time.process_time() - begin < 2.0, "two covers, a second each at the most"

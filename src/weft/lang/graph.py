@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -99,24 +100,28 @@ class Graph(Drawn):
         given, applied = tuple(inputs), tuple(applications)
         values: dict[str, Value] = {}
         everything: dict[str, Value] = {}
-        for value in given:
-            _add(values, everything, value._replace(shape=as_shape(value.shape)))
+        for number, value in enumerate(given):
+            with located(f"inputs[{number}]"):
+                _add(values, everything, value._replace(shape=as_shape(value.shape)))
         signatures = []
         for number, application in enumerate(applied):
-            for region in application.regions:
-                add_region(values, everything, region)
-            found = _apply(number, application, values, operators, dtypes or {})
-            signatures.append(found.signature)
-            for value in found.results:
-                _add(values, everything, value)
+            with located(f"applications[{number}]"):
+                for region in application.regions:
+                    add_region(values, everything, region)
+                found = _apply(application, values, operators, dtypes or {})
+                signatures.append(found.signature)
+                for value in found.results:
+                    _add(values, everything, value)
         wanted = tuple(outputs)
-        for what, names in (("output", wanted), ("sharding", shardings or {})):
-            for name in names:
-                if name not in values:
-                    raise WeftError(f"{what} {name} is no value of the graph")
+        named = [(f"outputs[{number}]", name) for number, name in enumerate(wanted)]
+        for path, name in (*named, *((f"shardings.{name}", name) for name in shardings or {})):
+            if name not in values:
+                raise WeftError(f"{path}: {name} is no value of the graph")
         for place in output_shardings or {}:
             if not 0 <= place < len(wanted):
-                raise WeftError(f"there is no output {place} among {len(wanted)}")
+                raise WeftError(
+                    f"output_shardings.{place}: there is no output {place} among {len(wanted)}"
+                )
         freeze(
             self,
             inputs=given,
@@ -176,8 +181,16 @@ class _Applied(NamedTuple):
     results: list[Value]
 
 
+@contextmanager
+def located(path: str) -> Iterator[None]:
+    """Say of what is refused inside where it stands."""
+    try:
+        yield
+    except WeftError as error:
+        raise error.at(path)  # noqa: B904 - it is the same error
+
+
 def _apply(
-    number: int,
     application: Application,
     values: Mapping[str, Value],
     operators: Library,
@@ -187,16 +200,15 @@ def _apply(
     name, operands, results, attributes, regions = application
     for operand in operands:
         if operand not in values:
-            raise WeftError(f"application {number}, {name}, uses {operand} before it is made")
+            raise WeftError(f"{name} uses {operand} before it is made")
     if regions:
-        attributes = region_attributes(f"application {number}, {name}", application, values)
+        attributes = region_attributes(name, application, values)
     shapes = [values[operand].shape for operand in operands]
     operator = operators.find(name)
     signature = operator.sign(shapes, attributes)
     if len(signature.result_shapes) != len(results):
         raise WeftError(
-            f"application {number}, {name}, names {len(results)} results and makes "
-            f"{len(signature.result_shapes)}"
+            f"{name} names {len(results)} results and makes {len(signature.result_shapes)}"
         )
     made = [dtypes.get(result, "") for result in results]
     if not all(made):

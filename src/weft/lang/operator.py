@@ -8,6 +8,7 @@ from math import prod
 from types import EllipsisType
 from typing import Literal, TypeAlias
 
+from weft.draw import clip
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Kernel
 from weft.lang.signature import Signature
@@ -79,12 +80,24 @@ class Operator:
             if isinstance(self.notation, str):
                 numbers = {name: n for name, n in given.items() if isinstance(n, int)}
                 return Signature.of(self.notation, shapes, numbers=numbers)
-            return self.notation(shapes, given)
+            return self._sign(self.notation, shapes, given)
         except WeftError as error:
             error.add_note(
                 f"while applying {self.name} to {', '.join(map(str, map(list, shapes)))}"
             )
             raise
+
+    def _sign(self, sign: Sign, shapes: Sequence[Point], attributes: Attributes) -> Signature:
+        try:
+            return sign(shapes, attributes)
+        except KeyError as error:
+            raise WeftError(f"{self.name} needs the attribute {error}") from None
+        except WeftError:
+            raise
+        except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError) as error:
+            said = ", ".join(f"{key}={value!r}" for key, value in attributes.items())
+            message = f"{self.name} cannot have {clip(said, 120) or 'these operands'}: {error}"
+            raise WeftError(message) from None
 
     def groups(self, monoid: str, signature: Signature) -> list[Group]:
         """The groups of operands that may be partial by a monoid.

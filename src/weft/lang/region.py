@@ -108,7 +108,7 @@ def region_attributes(
     count = len(own_operands(application))
     if list(application.operands[count:]) != inside:
         raise WeftError(
-            f"{what}, must end its operands with what its regions take from outside: "
+            f"{what} must end its operands with what its regions take from outside: "
             f"{', '.join(inside)}"
         )
     _check_interface(what, application, count)
@@ -141,7 +141,7 @@ def _check_interface(what: str, application: Application, own: int) -> None:
     expected = _interface(application, own)
     if len(expected) != len(application.regions):
         regions = counted(len(application.regions), "region")
-        raise WeftError(f"{what}, has {regions} where {len(expected)} are expected")
+        raise WeftError(f"{what} has {regions} where {len(expected)} are expected")
     for number, (region, (inputs, outputs)) in enumerate(zip(application.regions, expected)):
         for noun, got, want in (
             ("argument", len(arguments(application, region)), inputs),
@@ -165,6 +165,6 @@ def _check_edges(what: str, application: Application, values: Mapping[str, Value
         for name in rest:
             if shapes[name] != shapes[first]:
                 raise WeftError(
-                    f"{what}, joins {first} of shape {list(shapes[first])} and {name} of shape "
+                    f"{what} joins {first} of shape {list(shapes[first])} and {name} of shape "
                     f"{list(shapes[name])}"
                 )

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import WeftError
+from weft.lang.field import LARGEST, parse_json
 from weft.lang.field import Field as _Field
-from weft.lang.field import parse_json
 from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
@@ -101,6 +101,16 @@ def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
     )
 
 
+def _check_sizes(graph: Graph) -> None:
+    """Refuse results of absurd sizes: what attributes say is not bounded by itself."""
+    for number, application in enumerate(graph.applications):
+        for place, name in enumerate(application.results):
+            for size in graph.values[name].shape:
+                if size > LARGEST:
+                    path = f"applications[{number}].results[{place}]"
+                    raise WeftError(f"{path}: {name} has a dimension of {size}, above {LARGEST}")
+
+
 def _value(field: _Field) -> Value:
     field.fields("name shape dtype")
     dtype = "float32" if field.at("dtype").value is None else _dtype(field.at("dtype"))
@@ -127,7 +137,7 @@ class _Reader:
         shardings = field.at("shardings").table(_Field.text)
         operators = with_fused(self.operators, (applied.operator for applied in applications))
         try:
-            return Graph(
+            graph = Graph(
                 inputs,
                 applications,
                 outputs,
@@ -136,10 +146,10 @@ class _Reader:
                 dtypes=self.dtypes,
                 **more,
             )
+            _check_sizes(graph)
         except WeftError as error:
-            if field.path:
-                error.add_note(f"while reading {field.path}")
-            raise
+            raise error.at(field.path) if field.path else error  # noqa: B904 - it is the same error
+        return graph
 
     def application(self, field: _Field, depth: int) -> Application:
         field.fields("operator operands results attributes regions")

@@ -2,11 +2,11 @@
 
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Link, Machine
-from weft.plan.moves import Transfer
 from weft.plan.plan import Plan
-from weft.plan.propagate import Propagation, Strategy, propagate
-from weft.plan.reshard import Reshard, plan_reshard
-from weft.plan.step import Step
+from weft.plan.propagation.propagate import Propagation, Strategy, propagate
+from weft.plan.resharding.moves import Transfer
+from weft.plan.resharding.reshard import Reshard, plan_reshard
+from weft.plan.resharding.step import Step
 
 __all__ = [
     "Cost",

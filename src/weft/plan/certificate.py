@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.delivery import Delivery
 from weft.plan.placed import Placed
-from weft.plan.reshard import Reshard
+from weft.plan.resharding.reshard import Reshard
 from weft.space import Projection, ZRange
 from weft.values import Point
 
@@ -68,6 +68,9 @@ class _Writer:
     def application(self, number: int) -> None:
         plan, application = self.plan, self.plan.graph.applications[number]
         placed = plan.placed[number]
+        if not application.results:
+            self.summaries.append({"operator": application.operator})
+            return
         operands = [
             self._delivered(name, f"{application.results[0]} operand {n}", placed, n, delivery)
             for n, (name, delivery) in enumerate(zip(application.operands, plan.deliveries[number]))

@@ -9,7 +9,7 @@ from weft.layout import Axis, ShardingSpec
 from weft.plan.fetch import Fetch, holds, landing
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed
-from weft.plan.reshard import Reshard, plan_reshard
+from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.space import ZRange
 from weft.values import Point
 

@@ -8,13 +8,13 @@ from functools import cached_property
 from math import inf
 
 from weft.layout import DeviceMesh
-from weft.plan.choose import seconds_on
 from weft.plan.delivery import Delivery
 from weft.plan.machine import Machine
-from weft.plan.media import seconds_of_messages
-from weft.plan.moves import Transfer
 from weft.plan.plan import Plan
-from weft.plan.reshard import Reshard, check_machine
+from weft.plan.resharding.choose import seconds_on
+from weft.plan.resharding.media import seconds_of_messages
+from weft.plan.resharding.moves import Transfer
+from weft.plan.resharding.reshard import Reshard, check_machine
 from weft.values import Point
 
 KINDS = ("compute", "communicate")
@@ -133,7 +133,7 @@ def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
 def _items(plan: Plan, machine: Machine) -> Iterator[Item]:
     for number, application in enumerate(plan.graph.applications):
         name = ", ".join(application.results)
-        for operand, delivery in zip(application.operands, plan.deliveries[number]):
+        for operand, delivery in plan.brought(number):
             yield from _moved(name, operand, delivery, machine)
         yield _computed(plan, number, name, machine)
         for result, reshard in zip(application.results, plan.settlings[number]):
@@ -193,8 +193,8 @@ def _by_axis(plan: Plan) -> dict[str, int]:
 
 def _transfers(plan: Plan) -> Iterator[tuple[Transfer, int]]:
     reshards = [r for each in (*plan.settlings, plan.returns) for r in each]
-    for deliveries in plan.deliveries:
-        for delivery in deliveries:
+    for number in range(len(plan.placed)):
+        for _, delivery in plan.brought(number):
             reshards += [delivery.reshard] if delivery.reshard else []
             if delivery.fetch:
                 yield from ((t, delivery.itemsize) for t in delivery.fetch.transfers)

@@ -13,9 +13,9 @@ from itertools import product
 from operator import le
 
 from weft.layout import ShardingSpec
-from weft.plan.moves import Transfer
 from weft.plan.placed import Placed
-from weft.plan.reshard import plan_reshard
+from weft.plan.resharding.moves import Transfer
+from weft.plan.resharding.reshard import plan_reshard
 from weft.space import ZRange
 from weft.values import Point
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from weft.lang import FactorRule, Operator, Signature, factor_rule
 from weft.layout import Axis, ShardingSpec
-from weft.plan.axes import Pieces, axis_of, piece_of, without
-from weft.plan.factors import TensorSharding, project
 from weft.plan.fetch import moved_bytes
 from weft.plan.placed import Placed, fit
+from weft.plan.propagation.axes import Pieces, axis_of, piece_of, without
+from weft.plan.propagation.factors import TensorSharding, project
 from weft.values import FrozenMap
 
 MOST_ORDERS = 6

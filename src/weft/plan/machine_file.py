@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ def _number(field: Field, key: str) -> float:
     one = field.at(key)
     if one.value is None:
         one.fail("a number")
-    if key == "latency" and not 0 <= one.number(0) < float("inf"):
+    if key == "latency" and not 0 <= one.number(0) < inf:
         one.fail("seconds, 0 or more")
     if key == "overlap" and not 0 <= one.number(0) <= 1:
         one.fail("a part, from 0 to 1")
@@ -121,6 +122,17 @@ def machine_data(machine: Machine) -> dict[str, Any]:
         "flops": dict(machine.flops),
         "links": {axis: link._asdict() for axis, link in machine.links.items()},
     }
+
+
+def finite(data: Any) -> Any:
+    """The data with a word in place of what JSON cannot say.
+
+    >>> finite({"capacity": float("inf"), "overlap": 0.5})
+    {'capacity': 'inf', 'overlap': 0.5}
+    """
+    if isinstance(data, dict):
+        return {key: finite(value) for key, value in data.items()}
+    return "inf" if data == inf else data
 
 
 def save_machine(machine: Machine, path: str | PathLike[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.layout import ShardingSpec
 from weft.plan.delivery import Delivery
-from weft.plan.reshard import Reshard
+from weft.plan.resharding.reshard import Reshard
 from weft.values import Point
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Walk:
         plan, application = self.plan, self.plan.graph.applications[number]
         name = ", ".join(application.results)
         brought = []
-        for operand, delivery in zip(application.operands, plan.deliveries[number]):
+        for operand, delivery in plan.brought(number):
             if delivery.reshard is not None:
                 yield from self._moving(f"{operand} for {name}", delivery.reshard)
             brought.append(self._extra(operand, delivery, number))

@@ -23,8 +23,8 @@ from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
 from weft.plan.plan_file import read_plan, write_plan
 from weft.plan.plan_picture import draw_plan
-from weft.plan.propagate import Propagation
-from weft.plan.reshard import Reshard, plan_reshard
+from weft.plan.propagation.propagate import Propagation
+from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
 
 
@@ -71,21 +71,29 @@ class Plan(Drawn):
 
     @cached_property
     def deliveries(self) -> tuple[tuple[Delivery, ...], ...]:
-        """For every application how its operands come to it."""
+        """For every application how its operands come to it; one that makes nothing needs none."""
         return tuple(
             tuple(
                 deliver(placed, n, self.specs[name], self.itemsize(name), self.machine)
-                for n, name in enumerate(application.operands)
+                for n, name in enumerate(application.operands if application.results else ())
             )
             for application, placed in zip(self.graph.applications, self.placed)
         )
+
+    def brought(self, number: int) -> Iterator[tuple[str, Delivery]]:
+        """What an application needs brought; a value that two operands need alike comes once."""
+        seen: list[tuple[str, Delivery]] = []
+        for pair in zip(self.graph.applications[number].operands, self.deliveries[number]):
+            if pair not in seen:
+                seen.append(pair)
+                yield pair
 
     @cached_property
     def settlings(self) -> tuple[tuple[Reshard, ...], ...]:
         """For every application how its results come to lie as they are kept."""
         return tuple(
             tuple(
-                self._reshard(name, made, self.specs[name])
+                self.reshard(name, made, self.specs[name])
                 for name, made in zip(application.results, placed.results)
             )
             for application, placed in zip(self.graph.applications, self.placed)
@@ -95,11 +103,12 @@ class Plan(Drawn):
     def returns(self) -> tuple[Reshard, ...]:
         """How the outputs come to lie as they are wanted."""
         return tuple(
-            self._reshard(name, self.specs[name], wanted)
+            self.reshard(name, self.specs[name], wanted)
             for name, wanted in zip(self.graph.outputs, self.outputs)
         )
 
-    def _reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
+    def reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
+        """How a value comes from one sharding to another."""
         shape = self.graph.values[name].shape
         return plan_reshard(src, dst, shape, self.itemsize(name), self.machine)
 
@@ -116,8 +125,8 @@ class Plan(Drawn):
         return tuple(total)
 
     def _received(self) -> Iterator[Point]:
-        for deliveries in self.deliveries:
-            yield from (d.received for d in deliveries if d.received)
+        for number in range(len(self.placed)):
+            yield from (d.received for _, d in self.brought(number) if d.received)
         for settlings in (*self.settlings, self.returns):
             yield from (reshard.received for reshard in settlings if reshard.steps)
 
@@ -149,7 +158,7 @@ class Plan(Drawn):
     @classmethod
     def from_json(cls, text: str, operators: Library = OPERATORS) -> Plan:
         """Read a plan from its text; `verify` proves what was read."""
-        return cls(*read_plan(text, operators))
+        return cls(*read_plan(text, cls, operators))
 
     def __str__(self) -> str:
         rows = [row for number in range(len(self.placed)) for row in self._rows(number)]
@@ -162,7 +171,7 @@ class Plan(Drawn):
         """What moves to an application, what it computes, and what moves from it."""
         application, placed = self.graph.applications[number], self.placed[number]
         name = ", ".join(application.results)
-        for operand, delivery in zip(application.operands, self.deliveries[number]):
+        for operand, delivery in self.brought(number):
             if sum(delivery.received):
                 yield name, f"{_kinds(delivery)} of {operand}", f"{sum(delivery.received)} B"
         cut = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]

@@ -9,15 +9,15 @@ r"""Plans as JSON: versioned, checked field by field when it is read, never exec
      "machine": {"weft_machine": 1, …}}
 
 `cuts` are the axes by index dimension, whole or in part (`"x":(1)2`); `kept` are the axes over
-which operands stay partial. What moves is not written: it follows. An error names the path of the
-field that is wrong: `placements[3].cuts.k`.
+which operands stay partial. An application that runs graphs of its own has `regions` as well: for
+each the `specs`, `outputs` and `placements` inside. What moves is not written: it follows. An error
+names the path of the field that is wrong: `placements[3].cuts.k`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from math import inf
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.errors import WeftError
@@ -27,7 +27,7 @@ from weft.lang.operator import OPERATORS, Library
 from weft.lang.serial import read_graph, to_json
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.machine import Machine
-from weft.plan.machine_file import machine_data, read_machine
+from weft.plan.machine_file import finite, machine_data, read_machine
 from weft.plan.placed import Placed, kept_of, place
 from weft.text.shardy import as_axes
 from weft.values import FrozenMap
@@ -47,8 +47,12 @@ Parts: TypeAlias = tuple[
     tuple[ShardingSpec, ...],
     tuple[Placed, ...],
     Machine | None,
+    Mapping[int, tuple["Plan", ...]],
 ]
 """What a `Plan` is made of."""
+
+Make: TypeAlias = Callable[..., "Plan"]
+"""Makes a plan of its parts."""
 
 
 def write_plan(plan: Plan, indent: int | None = 1) -> str:
@@ -61,13 +65,27 @@ def write_plan(plan: Plan, indent: int | None = 1) -> str:
             "weft_plan": VERSION,
             "graph": json.loads(to_json(plan.graph)),
             "mesh": str(plan.mesh),
-            "specs": {name: str(spec) for name, spec in plan.specs.items()},
-            "outputs": list(map(str, plan.outputs)),
-            "placements": list(map(_placement, plan.placed)),
-            "machine": None if plan.machine is None else _finite(machine_data(plan.machine)),
+            **_inside(plan),
+            "machine": None if plan.machine is None else finite(machine_data(plan.machine)),
         },
         indent=indent,
     )
+
+
+def _inside(plan: Plan) -> dict[str, Any]:
+    """What a plan says of its graph."""
+    return {
+        "specs": {name: str(spec) for name, spec in plan.specs.items()},
+        "outputs": list(map(str, plan.outputs)),
+        "placements": [
+            _placement(placed) | _regions(plan.regions.get(number, ()))
+            for number, placed in enumerate(plan.placed)
+        ],
+    }
+
+
+def _regions(plans: Sequence[Plan]) -> dict[str, Any]:
+    return {"regions": list(map(_inside, plans))} if plans else {}
 
 
 def _placement(placed: Placed) -> dict[str, Any]:
@@ -80,30 +98,16 @@ def _placement(placed: Placed) -> dict[str, Any]:
     }
 
 
-def _finite(data: Any) -> Any:
-    """The data with a word in place of what JSON cannot say."""
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    return "inf" if data == inf else data
-
-
-def read_plan(text: str, operators: Library = OPERATORS) -> Parts:
-    """Read what a plan is made of from its text."""
+def read_plan(text: str, make: Make, operators: Library = OPERATORS) -> Parts:
+    """Read what a plan is made of from its text; `make` makes those of its regions."""
     root = parse_json(text, "the plan")
     root.fields(FIELDS)
     if root.at("weft_plan").value != VERSION:
         root.at("weft_plan").fail(f"the version {VERSION}")
     graph = read_graph(root.at("graph"), operators)
-    mesh, machine = _mesh(root.at("mesh")), root.at("machine")
-    reader = _Reader(graph, mesh)
-    return (
-        graph,
-        mesh,
-        reader.specs(root.at("specs")),
-        reader.outputs(root.at("outputs")),
-        reader.placements(root.at("placements")),
-        None if machine.value is None else machine.make(_machine, machine),
-    )
+    mesh, field = _mesh(root.at("mesh")), root.at("machine")
+    machine = None if field.value is None else field.make(_machine, field)
+    return _Reader(graph, mesh, machine, make).parts(root)
 
 
 def _mesh(field: Field) -> DeviceMesh:
@@ -120,8 +124,35 @@ def _machine(field: Field) -> Machine:
 class _Reader:
     """Reads what lies on the mesh of a plan."""
 
-    def __init__(self, graph: Graph, mesh: DeviceMesh) -> None:
-        self.graph, self.mesh = graph, mesh
+    def __init__(self, graph: Graph, mesh: DeviceMesh, machine: Machine | None, make: Make) -> None:
+        self.graph, self.mesh, self.machine, self.make = graph, mesh, machine, make
+
+    def parts(self, field: Field) -> Parts:
+        """What a plan is made of."""
+        return (
+            self.graph,
+            self.mesh,
+            self.specs(field.at("specs")),
+            self.outputs(field.at("outputs")),
+            self.placements(field.at("placements")),
+            self.machine,
+            FrozenMap(self._regions(field.at("placements"))),
+        )
+
+    def _regions(self, field: Field) -> Iterator[tuple[int, tuple[Plan, ...]]]:
+        """The plans of the regions of every application that has some."""
+        for number, one in enumerate(field.items(lambda each: each)):
+            graphs = self.graph.applications[number].regions
+            found = one.at("regions").items(lambda each: each)
+            if len(found) != len(graphs):
+                one.at("regions").fail(f"a list of {len(graphs)}, one for each region")
+            plans = []
+            for graph, inside in zip(graphs, found):
+                inside.fields("specs outputs placements")
+                reader = _Reader(graph, self.mesh, self.machine, self.make)
+                plans.append(self.make(*reader.parts(inside)))
+            if plans:
+                yield number, tuple(plans)
 
     def specs(self, field: Field) -> Mapping[str, ShardingSpec]:
         """A sharding for each value, in the order of the program."""
@@ -155,7 +186,7 @@ class _Reader:
         return tuple(self._placed(number, one) for number, one in enumerate(found))
 
     def _placed(self, number: int, field: Field) -> Placed:
-        field.fields("cuts kept")
+        field.fields("cuts kept regions")
         line = self.graph.signatures[number]
         cuts = field.at("cuts").table(_axes)
         for name in cuts:

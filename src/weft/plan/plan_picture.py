@@ -105,6 +105,6 @@ def _short(spec: ShardingSpec) -> str:
 
 def _moved(plan: Plan, number: int) -> str:
     """The bytes that all cells receive for an application, before and after it computes."""
-    total = sum(sum(delivery.received) for delivery in plan.deliveries[number])
+    total = sum(sum(delivery.received) for _, delivery in plan.brought(number))
     total += sum(sum(reshard.received) for reshard in plan.settlings[number])
     return f"{total} B move" if total else ""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft.layout import DeviceMesh
 from weft.plan import Step
-from weft.plan.counts import ranks_by_device
+from weft.plan.resharding.counts import ranks_by_device
 from weft.run.arrays import Array
 from weft.run.exchange import Counts, Held, Hop, copy, mask
 from weft.run.ledger import Communication, Movement, active
@@ -40,14 +40,12 @@ class Cells:
 
     device: int | None = None
     """The only device that is here; None where all of them are."""
-    carry: Callable[[Any, Held, Hop, Cause], tuple[Held, Counts]] = lambda xp, held, hop, cause: (
-        copy(xp, held, hop)
-    )
+    carry: Callable[[Any, Held, Hop, Cause], tuple[Held, Counts]] = copy
     """The arrays here after a step, and what it moved."""
 
     def devices(self, mesh: DeviceMesh) -> Sequence[int]:
         """The devices of a mesh that are here, in rank order."""
-        return _devices(mesh) if self.device is None else (self.device,)
+        return mesh.device_ids or range(mesh.size) if self.device is None else (self.device,)
 
     def ranks(self, mesh: DeviceMesh) -> Sequence[int]:
         """The cells of a mesh that are here."""
@@ -62,12 +60,11 @@ class Cells:
             return shards
         ledgers = active()
         for ledger in ledgers:
-            ledger.allow(
-                sum(map(_received, steps, [shards[0]] * len(steps))),
-                cause.operator,
-                str(cause.tensor),
-            )
-        held: Held = dict(zip(self.devices(_meshes(steps[0])[0]), shards))
+            received = sum(_received(hop, shards[0]) for hop in steps)
+            ledger.allow(received, cause.operator, str(cause.tensor))
+        first, last = steps[0], steps[-1]
+        mesh = first.before.mesh if isinstance(first, Step) else first.src.mesh
+        held: Held = dict(zip(self.devices(mesh), shards))
         for hop in steps:
             if isinstance(hop, Step) and hop.kind == "mask":
                 held = mask(xp, held, hop)
@@ -75,7 +72,8 @@ class Cells:
             held, counts = self.carry(xp, held, hop, cause)
             if ledgers:
                 _note(ledgers, hop, cause, counts)
-        return [held[device] for device in self.devices(_meshes(steps[-1])[1])]
+        mesh = last.after.mesh if isinstance(last, Step) else last.src.mesh
+        return [held[device] for device in self.devices(mesh)]
 
 
 ALL = Cells()
@@ -85,17 +83,6 @@ ALL = Cells()
 def name_of(hop: Hop) -> str:
     """What messages call a step."""
     return hop.kind if isinstance(hop, Step) else "fetch"
-
-
-def _devices(mesh: DeviceMesh) -> Sequence[int]:
-    return mesh.device_ids or range(mesh.size)
-
-
-def _meshes(hop: Hop) -> tuple[DeviceMesh, DeviceMesh]:
-    """The meshes before and after a step."""
-    if isinstance(hop, Step):
-        return hop.before.mesh, hop.after.mesh
-    return hop.src.mesh, hop.src.mesh
 
 
 def _received(hop: Hop, like: Array) -> int:
@@ -108,7 +95,7 @@ def _note(ledgers: Sequence[Communication], hop: Hop, cause: Cause, counts: Coun
     """Write down what moved."""
     if name_of(hop) == "slice":
         return
-    devices = hop.devices if isinstance(hop, Step) else _devices(hop.src.mesh)
+    devices = hop.devices if isinstance(hop, Step) else ALL.devices(hop.src.mesh)
 
     def of_each(count: dict[int, int]) -> Point:
         return tuple(count.get(device, 0) for device in devices)

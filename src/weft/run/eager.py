@@ -138,10 +138,15 @@ def run_operator(
 ) -> list[tuple[Kind, Shards]]:
     """The results of an operator: their kinds and their shards."""
     key = (name, *kinds, *attributes.items()) if attributes else (name, *kinds)
+    alike: Point = ()
+    if len(operands) > 1 and len(set(map(id, operands))) < len(operands):
+        places = list(map(id, operands))
+        alike = tuple(map(places.index, places))
+        key += (alike,)
     ready = _READY.get(key)
     if ready is not None:
         return ready.run(operands)
-    ready = _prepare(name, attributes, kinds, names)
+    ready = _prepare(name, attributes, kinds, names, alike)
     results = ready.run(operands)
     if len(_READY) >= _MOST:
         _READY.clear()
@@ -150,7 +155,11 @@ def run_operator(
 
 
 def _prepare(
-    name: str, attributes: Attributes, kinds: Sequence[Kind], names: Sequence[str]
+    name: str,
+    attributes: Attributes,
+    kinds: Sequence[Kind],
+    names: Sequence[str],
+    alike: Point,
 ) -> Ready:
     operator, xp = OPERATORS.find(name), kinds[0].xp
     line = operator.sign([kind.shape for kind in kinds], attributes)
@@ -164,7 +173,7 @@ def _prepare(
         said = " and ".join(f"{n or k} on {k.spec.mesh}" for n, k in pairs if k.spec is not None)
         raise WeftError(f"the operands of {name} lie on different meshes: {said}")
     specs, itemsizes = [kind.spec for kind in kinds], [kind.itemsize for kind in kinds]
-    placed = choose(operator, line, specs, itemsizes)
+    placed = choose(operator, line, specs, itemsizes, alike)
     called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
     prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
     return Ready(prepared, xp, placed.results, line.result_shapes)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import groupby
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 from weft.lang.kernels.monoids import combination
 from weft.layout import DeviceMesh
 from weft.plan import Step
-from weft.plan.counts import ranks_by_device
 from weft.plan.fetch import Fetch
-from weft.plan.moves import Transfer
+from weft.plan.resharding.counts import ranks_by_device
+from weft.plan.resharding.moves import Transfer
 from weft.run.arrays import Array, masked, paste
+from weft.run.threads import each
 from weft.space import ZRange
 from weft.values import Point
 
@@ -40,6 +42,12 @@ class Counts(NamedTuple):
         if sender != receiver:
             self.sent[sender] = self.sent.get(sender, 0) + size
             self.received[receiver] = self.received.get(receiver, 0) + size
+
+    def join(self, other: Counts) -> None:
+        """Add what was counted elsewhere."""
+        for mine, theirs in zip(self, other):
+            for device, size in theirs.items():
+                mine[device] = mine.get(device, 0) + size
 
 
 class Piece(NamedTuple):
@@ -88,21 +96,28 @@ def hop_deliveries(hop: Hop) -> tuple[Delivery, ...]:
     return deliveries(hop.transfers, boxes_before(hop), by_device(hop.src.mesh, hop.needs))
 
 
-def copy(xp: Any, held: Held, hop: Hop) -> tuple[Held, Counts]:
+def copy(xp: Any, held: Held, hop: Hop, cause: object = None) -> tuple[Held, Counts]:
     """The arrays after a step, all devices in this process, and what moved."""
-    counts = Counts({}, {})
     monoids = hop.monoids if isinstance(hop, Step) else ()
     dtype = next(iter(held.values())).dtype
+    plan = hop_deliveries(hop)
 
-    def read(sender: int, where: Slices) -> Array:
-        array = held[sender][where]
-        counts.add(sender, delivery.device, array.nbytes)
-        return array
+    def receive(delivery: Delivery) -> tuple[Array, Counts]:
+        counts = Counts({}, {})
 
-    made: dict[int, Array] = {}
-    for delivery in hop_deliveries(hop):
-        made[delivery.device] = assemble(xp, delivery, monoids, dtype, read)
-    return made, counts
+        def read(sender: int, where: Slices) -> Array:
+            array = held[sender][where]
+            counts.add(sender, delivery.device, array.nbytes)
+            return array
+
+        return assemble(xp, delivery, monoids, dtype, read), counts
+
+    total, made = Counts({}, {}), dict[int, Array]()
+    work = max((prod(delivery.shape) for delivery in plan), default=0)
+    for delivery, (array, counts) in zip(plan, each(receive, plan, work)):
+        made[delivery.device] = array
+        total.join(counts)
+    return made, total
 
 
 def assemble(xp: Any, delivery: Delivery, monoids: Sequence[str], dtype: Any, read: Read) -> Array:

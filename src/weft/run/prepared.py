@@ -15,6 +15,7 @@ from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
 from weft.run.cells import ALL, Cause, Cells, Shards
 from weft.run.exchange import Hop
+from weft.run.ledger import active
 from weft.run.threads import each
 from weft.space import ZRange
 from weft.values import Point
@@ -36,14 +37,20 @@ class Prepared:
     deliveries: tuple[Delivery, ...]
     causes: tuple[Cause, ...]
     """What messages say when an operand moves."""
+    alike: tuple[int, ...]
+    """For each operand the first that is brought in the same way."""
     blocks: dict[int, list[Block]] = field(default_factory=dict)
 
     def run(self, xp: Any, operands: Sequence[Shards]) -> list[list[Array]]:
         """The shards of every result."""
-        inputs = [
-            self._deliver(xp, cause, delivery, shards)
-            for cause, delivery, shards in zip(self.causes, self.deliveries, operands)
-        ]
+        if active():
+            self._allow(operands)
+        inputs: list[Shards] = []
+        for number, shards in enumerate(operands):
+            if self._is_there(number, operands):
+                inputs.append(inputs[self.alike[number]])
+            else:
+                inputs.append(self._deliver(xp, number, shards))
         blocks = self.blocks_for(xp)
 
         def compute(place: int) -> tuple[Array, ...]:
@@ -78,7 +85,24 @@ class Prepared:
             self.blocks[key] = [found[box] for box in boxes]
         return self.blocks[key]
 
-    def _deliver(self, xp: Any, cause: Cause, delivery: Delivery, shards: Shards) -> Shards:
+    def _allow(self, operands: Sequence[Shards]) -> None:
+        """Refuse what would go beyond a budget before anything moves."""
+        moving = {
+            number: sum(delivery.received)
+            for number, delivery in enumerate(self.deliveries)
+            if delivery.received and not self._is_there(number, operands)
+        }
+        tensors = " and ".join(str(self.causes[number].tensor) for number in moving)
+        for ledger in active():
+            ledger.allow(sum(moving.values()), self.operator.name, tensors)
+
+    def _is_there(self, number: int, operands: Sequence[Shards]) -> bool:
+        """Whether an operand is the same tensor as one before, brought in the same way."""
+        first = self.alike[number]
+        return first != number and operands[first] is operands[number]
+
+    def _deliver(self, xp: Any, number: int, shards: Shards) -> Shards:
+        cause, delivery = self.causes[number], self.deliveries[number]
         if delivery.reshard is not None or delivery.fetch is not None:
             shards = self.cells.move(xp, shards, _hops(delivery), cause)
         if any(delivery.slices):
@@ -114,6 +138,7 @@ def prepare(
         leaders(placed, ranks),
         tuple(_on(ranks, delivery) for delivery in deliveries),
         tuple(Cause(operator.name, name) for name in names),
+        tuple(map(list(deliveries).index, deliveries)),
     )
 
 

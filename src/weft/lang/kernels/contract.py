@@ -16,7 +16,10 @@ Names = tuple[str, ...]
 def contract(block: Block, *operands: Any) -> Any:
     """The sum of products over what the result does not name, and what is added once."""
     xp, recipe = block.xp, _recipe(block)
-    arrays = [_plain(xp, operands[n], recipe.names[n]) for n in recipe.factors]
+    arrays = [
+        operands[n] if recipe.plain[n] else _plain(xp, operands[n], recipe.names[n])
+        for n in recipe.factors
+    ]
     x = arrays[0]
     for step, y in zip(recipe.steps, arrays[1:]):
         x = step.run(xp, x, y)
@@ -27,32 +30,37 @@ def contract(block: Block, *operands: Any) -> Any:
 
 
 class _Step(NamedTuple):
-    """One product of two arrays as a product of matrices."""
+    """One product of two arrays as a product of matrices; what is None is not needed."""
 
-    left: tuple[Point, Point]
-    right: tuple[Point, Point]
-    made: Point
+    left: tuple[Point | None, Point | None]
+    right: tuple[Point | None, Point | None]
+    made: Point | None
 
     def run(self, xp: Any, x: Any, y: Any) -> Any:
-        (order, shape), (other, other_shape) = self.left, self.right
-        x = _reshaped(xp, _permuted(xp, x, order), shape)
-        y = _reshaped(xp, _permuted(xp, y, other), other_shape)
-        return _reshaped(xp, xp.matmul(x, y), self.made)
+        made = xp.matmul(_matrix(xp, x, *self.left), _matrix(xp, y, *self.right))
+        return made if self.made is None else xp.reshape(made, self.made)
+
+
+def _matrix(xp: Any, x: Any, order: Point | None, shape: Point | None) -> Any:
+    x = x if order is None else xp.permute_dims(x, order)
+    return x if shape is None else xp.reshape(x, shape)
 
 
 class _Recipe(NamedTuple):
     names: tuple[Names, ...]
+    plain: tuple[bool, ...]
+    """Whether each operand has an axis for each of its names, as it is."""
     factors: tuple[int, ...]
     added: tuple[int, ...]
     steps: tuple[_Step, ...]
     summed: Point
-    order: Point
+    order: Point | None
     result: Names
 
     def finish(self, xp: Any, x: Any) -> Any:
         if self.summed:
             x = xp.sum(x, axis=self.summed, dtype=x.dtype)
-        return _permuted(xp, x, self.order)
+        return x if self.order is None else xp.permute_dims(x, self.order)
 
 
 @lru_cache(maxsize=4096)
@@ -70,8 +78,14 @@ def _recipe(block: Block) -> _Recipe:
         steps.append(step)
     summed = tuple(n for n, name in enumerate(have) if name not in result)
     kept = [name for name in have if name in result]
-    order = tuple(kept.index(name) for name in result)
-    return _Recipe(names, factors, tuple(sorted(line.once)), tuple(steps), summed, order, result)
+    order = _unless_in_order(tuple(kept.index(name) for name in result))
+    plain = tuple(len(set(each)) == len(each) and "" not in each for each in names)
+    added = tuple(sorted(line.once))
+    return _Recipe(names, plain, factors, added, tuple(steps), summed, order, result)
+
+
+def _unless_in_order(order: Point) -> Point | None:
+    return None if order == tuple(range(len(order))) else order
 
 
 def _once_each(names: Names) -> Names:
@@ -87,26 +101,25 @@ def _pair(left: Names, right: Names, later: set[str], sizes: dict[str, int]) -> 
     rows = [name for name in left if name not in both]
     columns = [name for name in right if name not in both]
 
-    def sides(groups: Sequence[list[str]], names: Names) -> tuple[Point, Point]:
+    def sides(groups: Sequence[list[str]], names: Names) -> tuple[Point | None, Point | None]:
         order = tuple(names.index(name) for group in groups for name in group)
         groups = groups if batch else groups[1:]
-        return order, tuple(prod(sizes[name] for name in group) for group in groups)
+        alone = all(len(group) == 1 for group in groups)
+        shape = tuple(prod(sizes[name] for name in group) for group in groups)
+        return _unless_in_order(order), None if alone else shape
 
     made = (*batch, *rows, *columns)
+    single = len(batch) < 2 and len(rows) == len(columns) == 1
     step = _Step(
         sides((batch, rows, inner), left),
         sides((batch, inner, columns), right),
-        tuple(sizes[name] for name in made),
+        None if single else tuple(sizes[name] for name in made),
     )
     return step, made
 
 
 def _permuted(xp: Any, x: Any, order: Point) -> Any:
     return x if order == tuple(range(len(order))) else xp.permute_dims(x, order)
-
-
-def _reshaped(xp: Any, x: Any, shape: Point) -> Any:
-    return x if tuple(x.shape) == shape else xp.reshape(x, shape)
 
 
 def _plain(xp: Any, x: Any, names: Names) -> Any:

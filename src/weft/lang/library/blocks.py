@@ -8,6 +8,7 @@ from weft.errors import WeftError
 from weft.lang.block import Attributes
 from weft.lang.kernels import blocks as kernels
 from weft.lang.library.contract import sign_matmul
+from weft.lang.library.nn import flops_of_attention
 from weft.lang.library.rows import numbered, place, plain, whole
 from weft.lang.notation import CUSTOM, Notation, Row
 from weft.lang.operator import OPERATORS, Operator
@@ -73,17 +74,15 @@ def sign_attention_blocks(shapes: Sequence[Point], attributes: Attributes) -> Si
     return Signature(Notation(operands, results, {"t": CUSTOM}), shapes, sizes)
 
 
-def _of_attention(line: Signature, attributes: Attributes) -> float:
-    d, e = line.sizes["d"], line.sizes["e"]
-    return (2 * (d + e) + 5) / max(1, d * e)
-
-
 OPERATORS.add(Operator("prod_of", sign_prod_of, kernels.prod_of, keeps={"sum": [(0,), (1,)]}))
 OPERATORS.add(
     Operator("reduce_blocks", sign_reduce_blocks, kernels.reduce_blocks, keeps={"own": [(0,)]})
 )
 OPERATORS.add(
     Operator(
-        "attention_blocks", sign_attention_blocks, kernels.attention_blocks, flops=_of_attention
+        "attention_blocks",
+        sign_attention_blocks,
+        kernels.attention_blocks,
+        flops=flops_of_attention,
     )
 )

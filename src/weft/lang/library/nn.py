@@ -73,7 +73,7 @@ def _heads(queries: Point, keys: Point) -> tuple[Rows, Rows, dict[str, int]]:
     return kept, (*batch, digits([("h", few), ("g", group)])), {"g": group}
 
 
-def _of_attention(line: Signature, attributes: Attributes) -> float:
+def flops_of_attention(line: Signature, attributes: Attributes) -> float:
     """Two products for each pair of a query and a key, and the softmax of their scores.
 
     A sub-problem is one feature of a key and one of a value for a query and a key.
@@ -95,6 +95,10 @@ OPERATORS.add(
 OPERATORS.add(Operator("rms_norm", sign_norm(1), kernels.rms_norm, keeps=_scale_and_shift, flops=5))
 OPERATORS.add(
     Operator(
-        "attention", sign_attention, kernels.attention, keeps={"sum": [(2,)]}, flops=_of_attention
+        "attention",
+        sign_attention,
+        kernels.attention,
+        keeps={"sum": [(2,)]},
+        flops=flops_of_attention,
     )
 )

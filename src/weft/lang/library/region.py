@@ -70,6 +70,10 @@ def _as_it_is(block: Block, operand: Any) -> Any:
     return operand
 
 
+def _all(block: Block, *operands: Any) -> tuple[Any, ...]:
+    return operands
+
+
 def _dtypes_of_operands(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
     return dtypes
 
@@ -79,8 +83,10 @@ def _dtypes_from_inside(dtypes: Sequence[str], attributes: Attributes) -> Sequen
     return attributes.get("result_dtypes") or dtypes
 
 
-for _name, _sign in (("while", sign_while), ("optimization_barrier", sign_straight)):
-    OPERATORS.add(Operator(_name, _sign, dtypes=_dtypes_of_operands))
+OPERATORS.add(Operator("while", sign_while, dtypes=_dtypes_of_operands))
+OPERATORS.add(
+    Operator("optimization_barrier", sign_straight, _all, dtypes=_dtypes_of_operands, flops=0)
+)
 for _name in ("case", "if", "manual_computation"):
     OPERATORS.add(Operator(_name, sign_made_inside, dtypes=_dtypes_from_inside))
 for _name, _sign in (("data_flow_edge", sign_straight), ("propagation_barrier", sign_pointwise)):

@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeAlias
 
 from weft.lang import Application
 from weft.lang.rule import TensorFactors
-from weft.plan.factors import TensorSharding
-from weft.plan.meshes import Meshes
-from weft.plan.node import Event
-from weft.plan.program import Program
+from weft.plan.propagation.factors import TensorSharding
+from weft.plan.propagation.meshes import Meshes
+from weft.plan.propagation.node import Event
+from weft.plan.propagation.program import Program
 
 Place: TypeAlias = tuple[str, int, str]
 """A value, a dimension of it, and an axis that cuts it."""

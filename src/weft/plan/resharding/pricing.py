@@ -15,10 +15,10 @@ from math import prod
 from typing import NamedTuple
 
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.counts import ranks_in, sizes, wanted_and_held
 from weft.plan.machine import Link, Machine
-from weft.plan.media import media_of
-from weft.plan.parts import Parts
+from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held
+from weft.plan.resharding.media import media_of
+from weft.plan.resharding.parts import Parts
 from weft.space import Digit, ZRange
 from weft.values import Point
 

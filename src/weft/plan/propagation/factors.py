@@ -11,7 +11,7 @@ from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from weft.lang.rule import TensorFactors
-from weft.plan.axes import Piece, Pieces, append
+from weft.plan.propagation.axes import Piece, Pieces, append
 
 
 class TensorSharding(NamedTuple):

@@ -8,12 +8,12 @@ from functools import lru_cache
 from math import prod
 
 from weft.layout import Axis, ShardingSpec
-from weft.plan.counts import ranks_in, sizes, wanted_and_held
-from weft.plan.frame import digit_of, find_frame, row_major, worths_between
 from weft.plan.machine import Machine
-from weft.plan.moves import Transfer, moves
-from weft.plan.parts import Parts, parts_between
-from weft.plan.pattern import Kind, find_change
+from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held
+from weft.plan.resharding.frame import digit_of, find_frame, row_major, worths_between
+from weft.plan.resharding.moves import Transfer, moves
+from weft.plan.resharding.parts import Parts, parts_between
+from weft.plan.resharding.pattern import Kind, find_change
 from weft.space import Digit, weigh
 from weft.text.shardy import write_axis
 from weft.values import Point

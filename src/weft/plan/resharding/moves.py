@@ -13,10 +13,10 @@ from math import inf, prod
 from typing import NamedTuple
 
 from weft.layout import ShardingSpec
-from weft.plan.counts import ranks_by_device
-from weft.plan.frame import row_major
 from weft.plan.machine import Machine
-from weft.plan.parts import Parts
+from weft.plan.resharding.counts import ranks_by_device
+from weft.plan.resharding.frame import row_major
+from weft.plan.resharding.parts import Parts
 from weft.space import ZRange, matching, weigh
 from weft.space.zrange import unchecked
 from weft.values import Point

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from weft.layout import DimSpec, ShardingSpec
 from weft.layout.axis import as_number
-from weft.plan.frame import Frame, Layout, digit_of, monoids_of, worths_between
 from weft.plan.machine import Machine
-from weft.plan.pattern import nests
+from weft.plan.resharding.frame import Frame, Layout, digit_of, monoids_of, worths_between
+from weft.plan.resharding.pattern import nests
 from weft.text.shardy import Axis
 from weft.values import Point
 

@@ -11,13 +11,13 @@ from weft.lang import FactorRule, Graph
 from weft.lang.notation import CUSTOM
 from weft.lang.region import arguments
 from weft.layout import Axis, DeviceMesh, ShardingSpec
-from weft.plan.axes import Piece, Pieces, without
-from weft.plan.engine import Engine, run_by_operator, run_by_user
-from weft.plan.factors import Factors, TensorSharding, project
-from weft.plan.merge import Direction, common_axes, truncate
-from weft.plan.meshes import Meshes
-from weft.plan.program import Applied, flatten
-from weft.plan.reasons import History
+from weft.plan.propagation.axes import Piece, Pieces, without
+from weft.plan.propagation.engine import Engine, run_by_operator, run_by_user
+from weft.plan.propagation.factors import Factors, TensorSharding, project
+from weft.plan.propagation.merge import Direction, common_axes, truncate
+from weft.plan.propagation.meshes import Meshes
+from weft.plan.propagation.program import Applied, flatten
+from weft.plan.propagation.reasons import History
 from weft.values import FrozenMap
 
 Strategy: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]

@@ -9,9 +9,9 @@ from weft.errors import WeftError
 from weft.lang import Application, Graph, Value
 from weft.lang.region import arguments, edges
 from weft.layout import Axis, ShardingSpec
-from weft.plan.factors import TensorSharding
-from weft.plan.manual import Border
-from weft.plan.meshes import Meshes
+from weft.plan.propagation.factors import TensorSharding
+from weft.plan.propagation.manual import Border
+from weft.plan.propagation.meshes import Meshes
 from weft.text.shardy import write_axis
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from weft.plan.frame import Layout
+from weft.plan.resharding.frame import Layout
 from weft.values import Point
 
 Kind: TypeAlias = Literal[

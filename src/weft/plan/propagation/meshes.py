@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft.errors import WeftError
 from weft.lang import Graph, Value
-from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec, SubAxis
-from weft.plan.axes import Piece, Pieces
-from weft.plan.factors import TensorSharding
-from weft.plan.node import EMPTY
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.plan.propagation.axes import Pieces, axis_of, piece_of
+from weft.plan.propagation.factors import TensorSharding
+from weft.plan.propagation.node import EMPTY
 
 NOWHERE = DeviceMesh("empty", (), ())
 """The mesh of a program that names none and cuts nothing."""
@@ -61,7 +61,7 @@ class Meshes:
         )
 
     def _pieces(self, mesh: DeviceMesh, axes: tuple[Axis, ...]) -> Pieces:
-        return tuple(_piece(mesh, axis) for axis in axes)
+        return tuple(piece_of(mesh, axis) for axis in axes)
 
     def spec(self, sharding: TensorSharding | None, rank: int) -> ShardingSpec:
         """What the engine found as a spec, made once; open everywhere where it found nothing."""
@@ -84,16 +84,4 @@ class Meshes:
 
     def axes(self, mesh: int, pieces: Pieces) -> tuple[Axis, ...]:
         """Pieces as axes."""
-        return tuple(_axis(self.all[mesh], piece) for piece in pieces)
-
-
-def _piece(mesh: DeviceMesh, axis: Axis) -> Piece:
-    name, before, size = (axis, 1, 0) if isinstance(axis, str) else axis
-    position = mesh.axis_names.index(name)
-    return position, before, size or mesh.shape[position]
-
-
-def _axis(mesh: DeviceMesh, piece: Piece) -> Axis:
-    position, before, size = piece
-    name = mesh.axis_names[position]
-    return name if size == mesh.shape[position] else SubAxis(name, before, size)
+        return tuple(axis_of(self.all[mesh], piece) for piece in pieces)

@@ -16,13 +16,13 @@ from weft.errors import WeftError
 from weft.lang import Application, FactorRule, Graph, Signature, factor_rule
 from weft.lang.region import Edge, arguments, edges, own_operands
 from weft.lang.written import ATTRIBUTE, written_rule
-from weft.plan.engine import Siblings
-from weft.plan.factors import TensorSharding
-from weft.plan.groups import align, sharding_groups
-from weft.plan.merge import Direction
-from weft.plan.meshes import Meshes
-from weft.plan.node import Group, Node, identity
-from weft.plan.seeds import Seed, Seeds
+from weft.plan.propagation.engine import Siblings
+from weft.plan.propagation.factors import TensorSharding
+from weft.plan.propagation.groups import align, sharding_groups
+from weft.plan.propagation.merge import Direction
+from weft.plan.propagation.meshes import Meshes
+from weft.plan.propagation.node import Group, Node, identity
+from weft.plan.propagation.seeds import Seed, Seeds
 
 PASSES = {
     "": (Direction.NONE, Direction.BOTH),

@@ -7,8 +7,8 @@ from enum import IntFlag
 from math import gcd, prod
 from typing import NamedTuple
 
-from weft.plan.axes import Piece, Pieces, contains, is_prefix, is_strict_prefix, without
-from weft.plan.factors import Factors, FactorSharding
+from weft.plan.propagation.axes import Piece, Pieces, contains, is_prefix, is_strict_prefix, without
+from weft.plan.propagation.factors import Factors, FactorSharding
 
 
 class Direction(IntFlag):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from weft.errors import WeftError
 from weft.lang import Application, Graph, Value
-from weft.plan.seeds import Seed, Seeds
+from weft.plan.propagation.seeds import Seed, Seeds
 
 
 class Membership(NamedTuple):

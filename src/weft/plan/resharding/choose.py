@@ -7,14 +7,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from weft.layout import ShardingSpec
-from weft.plan.counts import ranks_in
-from weft.plan.frame import Frame, Layout, find_frame
 from weft.plan.machine import Link, Machine
-from weft.plan.parts import parts_between
-from weft.plan.pattern import Kind, find_change, most_received, name_pattern
-from weft.plan.pricing import busiest, seconds_by_axis, seconds_of, single_link
-from weft.plan.routes import find_routes, spec_of
-from weft.plan.step import Step
+from weft.plan.resharding.counts import ranks_in
+from weft.plan.resharding.frame import Frame, Layout, find_frame
+from weft.plan.resharding.parts import parts_between
+from weft.plan.resharding.pattern import Kind, find_change, most_received, name_pattern
+from weft.plan.resharding.pricing import busiest, seconds_by_axis, seconds_of, single_link
+from weft.plan.resharding.routes import find_routes, spec_of
+from weft.plan.resharding.step import Step
 from weft.values import Point
 
 PLAIN = Machine()

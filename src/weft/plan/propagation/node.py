@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from weft.lang.rule import FactorRule, Kind
-from weft.plan.manual import Border
-from weft.plan.merge import Direction
+from weft.plan.propagation.manual import Border
+from weft.plan.propagation.merge import Direction
 
 EMPTY = -1
 """The kind of a mesh without axes and devices."""

@@ -11,8 +11,8 @@ from weft.text.shardy import write_axis
 from weft.values import Point, counted
 
 if TYPE_CHECKING:
-    from weft.plan.reshard import Reshard
-    from weft.plan.step import Step
+    from weft.plan.resharding.reshard import Reshard
+    from weft.plan.resharding.step import Step
 
 MOST_MOVES = 5_000
 """Pieces that a picture looks at."""

@@ -12,12 +12,12 @@ from typing import SupportsIndex
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError, WeftError
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.choose import Job, choose_steps
-from weft.plan.counts import shared, sizes, wanted_and_held
 from weft.plan.machine import Machine
-from weft.plan.parts import Parts, parts_between
-from weft.plan.reshard_picture import draw_reshard, write_reshard
-from weft.plan.step import Step, union
+from weft.plan.resharding.choose import Job, choose_steps
+from weft.plan.resharding.counts import shared, sizes, wanted_and_held
+from weft.plan.resharding.parts import Parts, parts_between
+from weft.plan.resharding.picture import draw_reshard, write_reshard
+from weft.plan.resharding.step import Step, union
 from weft.values import Point, as_count, as_point, as_shape, counted
 
 

@@ -14,10 +14,10 @@ from math import prod
 from typing import TypeAlias
 
 from weft.lang.rule import FactorRule, Kind
-from weft.plan.axes import Piece, Pieces
-from weft.plan.factors import TensorSharding, lift, project
-from weft.plan.merge import Claims, Direction, merge_aggressive, merge_basic
-from weft.plan.node import EMPTY, Event, Group, Node, identity, neighbours
+from weft.plan.propagation.axes import Piece, Pieces
+from weft.plan.propagation.factors import TensorSharding, lift, project
+from weft.plan.propagation.merge import Claims, Direction, merge_aggressive, merge_basic
+from weft.plan.propagation.node import EMPTY, Event, Group, Node, identity, neighbours
 
 Merge: TypeAlias = Callable[[Claims], set[int]]
 Round: TypeAlias = int

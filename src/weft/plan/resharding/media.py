@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from weft.layout import DeviceMesh
-from weft.plan.counts import ranks_by_device
 from weft.plan.machine import Link, Machine
-from weft.plan.moves import Transfer
+from weft.plan.resharding.counts import ranks_by_device
+from weft.plan.resharding.moves import Transfer
 from weft.values import Point
 
 

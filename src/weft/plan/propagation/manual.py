@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weft.plan.axes import Piece, Pieces
-from weft.plan.factors import TensorSharding
+from weft.plan.propagation.axes import Piece, Pieces
+from weft.plan.propagation.factors import TensorSharding
 
 
 class Border(NamedTuple):

@@ -1,0 +1,53 @@
+"""`weft diff`: what differs between two plans."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli.files import print_json, read_text
+from weft.cli.plan import MACHINE
+from weft.draw import say
+from weft.errors import WeftError
+from weft.plan import Plan
+from weft.plan.machines import find_machine
+from weft.plan.plan_diff import diff_plans
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "diff",
+        help="what differs between two plans",
+        description="Say what differs between two plans: how values lie, where applications "
+        "compute, and the bytes, the memory and the seconds that each takes.",
+    )
+    parser.add_argument("one", type=Path, help="a plan's JSON, as `weft plan -o` writes it")
+    parser.add_argument("two", type=Path, help="another")
+    parser.add_argument("--machine", help=f"price both on it: {MACHINE}")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the difference."""
+    machine = find_machine(args.machine) if args.machine else None
+    found = diff_plans(read_plan(args.one), read_plan(args.two), machine)
+    if args.json:
+        print_json(found.data())
+    else:
+        say(str(found), sys.stdout)
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file; what is refused is said with the name of the file."""
+    try:
+        return Plan.from_json(read_text(path))
+    except WeftError as error:
+        error.add_note(f"while reading {path}")
+        raise

@@ -1,0 +1,89 @@
+"""`weft plan`: a graph, propagated and planned; its table and what it takes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.files import check_folder, print_json, read_text
+from weft.draw import say
+from weft.errors import WeftError
+from weft.lang.field import MOST
+from weft.lang.serial import from_json
+from weft.plan import Cost, Plan, estimate, propagate
+from weft.plan.machines import find_machine
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+EXAMPLES = """\
+examples:
+  weft plan graph.json
+  weft plan graph.json --machine h200 -o plan.json
+  weft plan graph.json --machine machine.toml --json
+"""
+MACHINE = "a machine's TOML file, or one of h200, cluster, chips, host"
+
+
+def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "plan",
+        help="plan a graph: where it computes, what moves, what it takes",
+        description="Propagate the shardings of a graph, plan it, and print what it takes.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("graph", type=Path, help="a graph's JSON, as weft.lang.serial writes it")
+    parser.add_argument("--machine", help=f"what it runs on: {MACHINE}")
+    parser.add_argument("-o", "--output", type=Path, help="write the plan to this JSON file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Plan the graph, print it, and write it where that is asked for."""
+    check_folder(args.output)
+    machine = find_machine(args.machine) if args.machine else None
+    found = propagate(from_json(read_text(args.graph)))
+    if found.mesh.size > MOST:
+        raise WeftError(f"{found.mesh} has {found.mesh.size} cells; at most {MOST} are planned")
+    plan = Plan.of(found, machine)
+    cost = estimate(plan)
+    if args.json:
+        print_json(describe(plan, cost))
+    else:
+        say(f"{plan}\n\n{cost}", sys.stdout)
+    if args.output is not None:
+        args.output.write_text(plan.to_json() + "\n", encoding="utf-8")
+        say(f"wrote {args.output}", sys.stderr if args.json else sys.stdout)
+
+
+def describe(plan: Plan, cost: Cost) -> dict[str, Any]:
+    """A plan and what it takes, as plain data."""
+    return {
+        "mesh": str(plan.mesh),
+        "machine": cost.machine.name,
+        "specs": {name: str(spec) for name, spec in plan.specs.items()},
+        "outputs": list(map(str, plan.outputs)),
+        "applications": [
+            {
+                "operator": application.operator,
+                "results": list(application.results),
+                "cuts": {d: list(map(str, axes)) for d, axes in placed.placement.items() if axes},
+            }
+            for application, placed in zip(plan.graph.applications, plan.placed)
+        ],
+        "items": list(map(asdict, cost.items)),
+        "received": list(plan.received),
+        "by_axis": cost.by_axis,
+        "peak": list(cost.peak),
+        "fits": cost.fits,
+        "flops": cost.flops,
+        "compute": cost.compute,
+        "communicate": cost.communicate,
+        "seconds": cost.seconds,
+    }

@@ -1,0 +1,168 @@
+"""`diff_plans`: what differs between two plans, value by value, and what each takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from weft.layout import DimSpec
+from weft.plan.estimate import Cost, estimate
+from weft.plan.machine import Machine
+from weft.plan.placed import Placed, kept_of
+from weft.plan.plan import Plan
+from weft.text.shardy import write_axis
+
+NONE = "-"
+"""Stands for what one of the plans does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that is one way in the first plan and another in the second."""
+
+    name: str
+    """A value, or an output by its number."""
+    what: str
+    one: str
+    two: str
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a plan takes in all."""
+
+    received: int
+    """The bytes that all cells receive."""
+    peak: int
+    """The most bytes that a cell holds."""
+    flops: int
+    seconds: float
+
+    @classmethod
+    def of(cls, cost: Cost) -> Totals:
+        """The totals of an estimate."""
+        return cls(cost.received, max(cost.peak, default=0), cost.flops, cost.seconds)
+
+    def texts(self) -> dict[str, str]:
+        """Each with its unit."""
+        return {
+            "received": f"{self.received} B",
+            "peak": f"{self.peak} B",
+            "flops": f"{self.flops} flop",
+            "seconds": f"{self.seconds:.3g} s",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """What differs between two plans."""
+
+    changes: tuple[Change, ...]
+    one: Totals
+    two: Totals
+
+    def data(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = [(c.name, c.what, c.one, c.two) for c in self.changes]
+        texts = self.one.texts(), self.two.texts()
+        rows += [(what, "", texts[0][what], texts[1][what]) for what in texts[0]]
+        wide = [max(len(row[column]) for row in rows) for column in range(3)]
+        return "\n".join(
+            "  ".join(f"{text:{width}}" for text, width in zip(row, (*wide, 0))).rstrip()
+            for row in rows
+        )
+
+
+def diff_plans(one: Plan, two: Plan, machine: Machine | None = None) -> PlanDiff:
+    """What differs between two plans: how values lie, where applications compute, what it takes.
+
+    Without a machine each is priced on its own.
+
+    >>> from weft import propagate, trace
+    >>> def planned(sharding):
+    ...     given = {"x": f"<@m, {sharding}>"}
+    ...     graph = trace(lambda x: x.sum(0), (8, 4), meshes=['@m = <["a"=2]>'], shardings=given)
+    ...     return Plan.of(propagate(graph))
+    >>> print(diff_plans(planned('[{"a"}, {}]'), planned('[{}, {"a"}]')))
+    x         sharding  <@m, [{"a"}, {}]>           <@m, [{}, {"a"}]>
+    sum_dim   sharding  <@m, [{}]>                  <@m, [{"a"}]>
+    sum_dim   sum_dim   i0: {"a"}                   i1: {"a"}
+    output 0  sharding  <@m, [{}]>                  <@m, [{"a"}]>
+    sum_dim   moves     all_reduce of sum_dim 32 B  -
+    received            32 B                        0 B
+    peak                96 B                        72 B
+    flops               16 flop                     16 flop
+    seconds             1.6e-08 s                   0 s
+    """
+    costs = estimate(one, machine), estimate(two, machine)
+    rows = [*_rows(one, two), *_moves(*costs)]
+    changes = [row for row in rows if row.one != row.two]
+    return PlanDiff(tuple(changes), *map(Totals.of, costs))
+
+
+def _rows(one: Plan, two: Plan) -> Iterator[Change]:
+    yield Change("mesh", "", str(one.mesh), str(two.mesh))
+    yield Change("machine", "", _machine(one), _machine(two))
+    for name in dict.fromkeys((*one.graph.values, *two.graph.values)):
+        yield from _value(name, one, two)
+    yield from _applications(one, two)
+    for place in range(max(len(one.outputs), len(two.outputs))):
+        texts = [
+            str(plan.outputs[place]) if place < len(plan.outputs) else NONE for plan in (one, two)
+        ]
+        yield Change(f"output {place}", "sharding", *texts)
+
+
+def _machine(plan: Plan) -> str:
+    if plan.machine is None:
+        return NONE
+    return plan.machine.name or str(plan.machine)
+
+
+def _value(name: str, one: Plan, two: Plan) -> Iterator[Change]:
+    found = [plan.graph.values.get(name) for plan in (one, two)]
+    yield Change(name, "value", *(NONE if value is None else str(value) for value in found))
+    if None not in found:
+        yield Change(name, "sharding", str(one.specs[name]), str(two.specs[name]))
+
+
+def _applications(one: Plan, two: Plan) -> Iterator[Change]:
+    """Applications that make the same values are the same; what they are and where they compute."""
+    ones, twos = (
+        {
+            application.results: (application, placed)
+            for application, placed in zip(plan.graph.applications, plan.placed)
+        }
+        for plan in (one, two)
+    )
+    for results in dict.fromkeys((*ones, *twos)):
+        name, found = ", ".join(results), [ones.get(results), twos.get(results)]
+        applied = [NONE if each is None else str(each[0]).partition(" = ")[2] for each in found]
+        yield Change(name, "application", *applied)
+        if None not in found:
+            (first, placed), (_, other) = ones[results], twos[results]
+            yield Change(name, first.operator, cuts_text(placed), cuts_text(other))
+
+
+def _moves(one: Cost, two: Cost) -> Iterator[Change]:
+    """What moves for each value."""
+    texts: list[dict[str, list[str]]] = [{}, {}]
+    for cost, found in zip((one, two), texts):
+        for item in cost.items:
+            moved = [f"{item.what} {item.received} B"] if item.received else []
+            found.setdefault(item.name, []).extend(moved)
+    for name in dict.fromkeys((*texts[0], *texts[1])):
+        yield Change(name, "moves", *(", ".join(t.get(name, ())) or NONE for t in texts))
+
+
+def cuts_text(placed: Placed) -> str:
+    """The axes that cut an index space, and those over which operands stay partial."""
+    cuts = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
+    kept = [
+        f"keeps {monoid} over {write_axis(axis)}" for axis, (monoid, _) in kept_of(placed).items()
+    ]
+    return ", ".join([*cuts, *kept]) or "whole"

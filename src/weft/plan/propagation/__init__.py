@@ -1,0 +1,1 @@
+"""Propagation: the shardings that follow from those a person wrote."""

@@ -1,0 +1,1 @@
+"""Resharding: the steps that take an array from one sharding to another."""

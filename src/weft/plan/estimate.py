@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
+from weft.lang import Application, Graph
+from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
 from weft.plan.delivery import Delivery
 from weft.plan.machine import Machine
+from weft.plan.memory import held_by
+from weft.plan.placed import Placed
 from weft.plan.plan import Plan
 from weft.plan.resharding.choose import seconds_on
 from weft.plan.resharding.media import seconds_of_messages
@@ -147,7 +151,7 @@ def _moved(name: str, operand: str, delivery: Delivery, machine: Machine) -> Ite
         yield from _resharded(name, operand, delivery.reshard, machine)
     if delivery.fetch is not None:
         fetch, width = delivery.fetch, delivery.itemsize
-        seconds = seconds_of_messages(fetch.transfers, width, fetch.src.mesh, machine)
+        seconds = seconds_of_messages(fetch.messages, width, fetch.src.mesh, machine)
         received = sum(fetch.received) * width
         yield Item(name, f"fetch of {operand}", seconds, received=received)
 
@@ -161,33 +165,43 @@ def _resharded(name: str, value: str, reshard: Reshard, machine: Machine) -> Ite
 
 
 def _computed(plan: Plan, number: int, name: str, machine: Machine) -> Item:
-    """The roofline: the slower of computing and of reading and writing, on the busiest cell."""
     application, placed = plan.graph.applications[number], plan.placed[number]
-    operator = plan.graph.operators.find(application.operator)
-    flops = [
-        operator.count_flops(placed.signature, box, application.attributes) for box in placed.boxes
-    ]
-    reads = [0] * plan.mesh.size
+    seconds, flops, read = compute(plan.graph, application, placed, machine)
+    return Item(name, application.operator, seconds, flops, read)
+
+
+def compute(
+    graph: Graph, application: Application, placed: Placed, machine: Machine
+) -> tuple[float, int, int]:
+    """The roofline: the slower of computing and of reading and writing, on the busiest cell.
+
+    Given are the seconds, the operations of that cell, and the bytes that all cells read.
+    """
+    operator = graph.operators.find(application.operator)
+    values = graph.values
+    flops = max(
+        operator.count_flops(placed.signature, box, application.attributes)
+        for box in set(placed.boxes)
+    )
+    reads = [0] * placed.mesh.size
     for operand, needs in zip(application.operands, placed.needs):
-        size = plan.itemsize(operand)
+        size = itemsize(values[operand].dtype)
         reads = [total + box.size * size for total, box in zip(reads, needs)]
-    writes = [0] * plan.mesh.size
+    writes = [0] * placed.mesh.size
     for result, spec in zip(application.results, placed.results):
-        size, shape = plan.itemsize(result), plan.graph.values[result].shape
-        writes = [total + box.size * size for total, box in zip(writes, spec.regions(shape))]
-    names = application.operands or application.results
-    dtypes = [plan.graph.values[name].dtype for name in names]
+        held = held_by(spec, values[result].shape, itemsize(values[result].dtype))
+        writes = [total + more for total, more in zip(writes, held)]
+    dtypes = [values[name].dtype for name in application.operands or application.results]
     rate = min(map(machine.rate, dtypes), default=inf)
     touched = max(map(sum, zip(reads, writes)), default=0)
-    seconds = max(max(flops, default=0) / rate, touched / machine.memory_bandwidth)
-    return Item(name, application.operator, seconds, max(flops, default=0), sum(reads))
+    return max(flops / rate, touched / machine.memory_bandwidth), flops, sum(reads)
 
 
 def _by_axis(plan: Plan) -> dict[str, int]:
     totals = dict.fromkeys(plan.mesh.axis_names, 0)
-    for move, itemsize in _transfers(plan):
+    for move, width in _transfers(plan):
         for axis in _crossed(plan.mesh, move):
-            totals[axis] += move.box.size * itemsize
+            totals[axis] += move.box.size * width
     return totals
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
+from math import prod
 from operator import le
 
 from weft.layout import ShardingSpec
 from weft.plan.placed import Placed
+from weft.plan.resharding.media import Message
 from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import plan_reshard
 from weft.space import ZRange
@@ -39,38 +41,61 @@ class Fetch:
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
         """The pieces of every cell's box, its own included, cell by cell."""
-        return tuple(t for rank in range(len(self.needs)) for t in self._pieces(rank))
+        src, devices, found = self.src, self._devices, []
+        for rank, need in enumerate(self.needs):
+            for pieces in product(*self._overlaps(need)):
+                block = tuple(number for number, _ in pieces)
+                box = src.box(self.shape, block) & need
+                found.append(Transfer(devices[_nearest(src, block, rank)], devices[rank], box))
+        return tuple(found)
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Who sends how many elements to whom."""
+        src, devices, found = self.src, self._devices, []
+        for rank, need in enumerate(self.needs):
+            for pieces in product(*self._overlaps(need)):
+                sender = _nearest(src, tuple(block for block, _ in pieces), rank)
+                if sender != rank:
+                    size = prod(length for _, length in pieces)
+                    found.append(Message(devices[sender], devices[rank], size))
+        return tuple(found)
 
     @cached_property
     def received(self) -> tuple[int, ...]:
         """The elements that each cell receives, in rank order."""
-        counts = dict.fromkeys(map(self.src.mesh.device, range(len(self.needs))), 0)
-        for sender, receiver, box, _ in self.transfers:
-            counts[receiver] += box.size * (sender != receiver)
+        counts = dict.fromkeys(self._devices, 0)
+        for _, receiver, size in self.messages:
+            counts[receiver] += size
         return tuple(counts.values())
 
-    def _pieces(self, rank: int) -> Iterator[Transfer]:
-        src, mesh, need = self.src, self.src.mesh, self.needs[rank]
+    @property
+    def _devices(self) -> Sequence[int]:
+        return self.src.mesh.device_ids or range(self.src.mesh.size)
+
+    def _overlaps(self, need: ZRange) -> Iterator[list[tuple[int, int]]]:
+        """For every dimension the blocks that a box touches, and how much of it lies in each."""
         if need.is_empty:
+            yield []
             return
-        at, own = mesh.coord(rank), src.block(rank)
-        extents = src.shard_shape(self.shape)
-        spans = zip(need.start, need.stop, extents)
-        for block in product(*(range(low // e, (high - 1) // e + 1) for low, high, e in spans)):
-            sender = rank if block == own else self._nearest(block, at)
-            box = src.box(self.shape, block) & need
-            yield Transfer(mesh.device(sender), mesh.device(rank), box)
+        for low, high, extent in zip(need.start, need.stop, self.src.shard_shape(self.shape)):
+            blocks = range(low // extent, (high - 1) // extent + 1)
+            yield [(k, min(high, (k + 1) * extent) - max(low, k * extent)) for k in blocks]
 
-    def _nearest(self, block: Point, at: Point) -> int:
-        """The holder of a block, and of the same part of it, that shares most coordinates."""
-        mesh = self.src.mesh
-        parts = [mesh.digit(axis) for axis in self.src.partial]
 
-        def part(cell: Point) -> list[int]:
-            return [cell[d.dim] // d.divisor % d.radix for d in parts]
+@lru_cache(maxsize=1 << 16)
+def _nearest(src: ShardingSpec, block: Point, rank: int) -> int:
+    """The holder of a block, and of the same part of it, that shares most coordinates."""
+    mesh, at = src.mesh, src.mesh.coord(rank)
+    if block == src.block(rank):
+        return rank
+    parts = [mesh.digit(axis) for axis in src.partial]
 
-        holders = [cell for cell in self.src.holders(block) if part(cell) == part(at)]
-        return mesh.rank(min(holders, key=lambda c: (sum(x != y for x, y in zip(c, at)), c)))
+    def part(cell: Point) -> list[int]:
+        return [cell[d.dim] // d.divisor % d.radix for d in parts]
+
+    holders = [cell for cell in src.holders(block) if part(cell) == part(at)]
+    return mesh.rank(min(holders, key=lambda c: (sum(x != y for x, y in zip(c, at)), c)))
 
 
 def moved_bytes(src: ShardingSpec, placed: Placed, number: int, itemsize: int) -> int:

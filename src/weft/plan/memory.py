@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.layout import ShardingSpec
 from weft.plan.delivery import Delivery
+from weft.plan.placed import Placed
+from weft.plan.resharding.counts import sizes
 from weft.plan.resharding.reshard import Reshard
 from weft.values import Point
 
@@ -51,6 +53,31 @@ def last_uses(plan: Plan) -> list[list[str]]:
     return ends
 
 
+def held_by(spec: ShardingSpec, shape: Point, itemsize: int) -> list[int]:
+    """The bytes of an array on every cell."""
+    return [count * itemsize for count in sizes(spec, shape)]
+
+
+def moving(reshard: Reshard) -> list[int]:
+    """The most that cells hold on the way beyond the source; what is between lies inside that."""
+    if not reshard.steps:
+        return [0] * reshard.dst.mesh.size
+    return held_by(reshard.dst, reshard.shape, reshard.itemsize)
+
+
+def beside(delivery: Delivery, placed: Placed, number: int) -> list[int]:
+    """What an operand adds once it is where it is needed."""
+    extra = [0] * placed.mesh.size
+    if delivery.reshard is not None:
+        reshard = delivery.reshard
+        extra = held_by(reshard.dst, reshard.shape, reshard.itemsize)
+    needs = [box.size * delivery.itemsize for box in placed.needs[number]]
+    if delivery.fetch is not None:
+        extra = [a + b for a, b in zip(extra, needs)]
+    hidden = [n if monoid else 0 for n, monoid in zip(needs, delivery.hidden)]
+    return [a + b for a, b in zip(extra, hidden)]
+
+
 class _Walk:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.size = plan, plan.mesh.size
@@ -79,7 +106,8 @@ class _Walk:
         for operand, delivery in plan.brought(number):
             if delivery.reshard is not None:
                 yield from self._moving(f"{operand} for {name}", delivery.reshard)
-            brought.append(self._extra(operand, delivery, number))
+            place = application.operands.index(operand)
+            brought.append(beside(delivery, plan.placed[number], place))
             self._add(brought[-1])
         made = [
             self._bytes(result, spec)
@@ -96,25 +124,9 @@ class _Walk:
                 self._add(self._bytes(result, reshard.dst))
                 self._add(each, -1)
 
-    def _extra(self, operand: str, delivery: Delivery, number: int) -> list[int]:
-        """What an operand adds once it is where it is needed."""
-        placed = self.plan.placed[number]
-        place = self.plan.graph.applications[number].operands.index(operand)
-        itemsize = delivery.itemsize
-        extra = [0] * self.size
-        if delivery.reshard is not None:
-            extra = self._bytes(operand, delivery.reshard.dst)
-        needs = [box.size * itemsize for box in placed.needs[place]]
-        if delivery.fetch is not None:
-            extra = [a + b for a, b in zip(extra, needs)]
-        hidden = [n if monoid else 0 for n, monoid in zip(needs, delivery.hidden)]
-        return [a + b for a, b in zip(extra, hidden)]
-
     def _moving(self, what: str, reshard: Reshard) -> Iterator[Held]:
-        """What a reshard comes from beside what it comes to; what is between lies inside that."""
         if reshard.steps:
-            after = self._sizes(reshard.dst, reshard.shape, reshard.itemsize)
-            yield Held(what, tuple(map(sum, zip(self.live, after))))
+            yield Held(what, tuple(map(sum, zip(self.live, moving(reshard)))))
 
     def _held(self, what: str) -> Held:
         return Held(what, tuple(self.live))
@@ -123,7 +135,4 @@ class _Walk:
         self.live = [a + sign * b for a, b in zip(self.live, sizes)]
 
     def _bytes(self, name: str, spec: ShardingSpec) -> list[int]:
-        return self._sizes(spec, self.plan.graph.values[name].shape, self.plan.itemsize(name))
-
-    def _sizes(self, spec: ShardingSpec, shape: Point, itemsize: int) -> list[int]:
-        return [box.size * itemsize for box in spec.regions(shape)]
+        return held_by(spec, self.plan.graph.values[name].shape, self.plan.itemsize(name))

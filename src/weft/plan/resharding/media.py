@@ -7,13 +7,21 @@ What cells receive through a medium that they share adds up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from weft.layout import DeviceMesh
 from weft.plan.machine import Link, Machine
 from weft.plan.resharding.counts import ranks_by_device
-from weft.plan.resharding.moves import Transfer
 from weft.values import Point
+
+
+class Message(NamedTuple):
+    """So many elements from one device to another."""
+
+    sender: int
+    receiver: int
+    size: int
 
 
 class Medium(NamedTuple):
@@ -58,42 +66,55 @@ def _slowness(item: tuple[tuple[Link, str], set[int]]) -> tuple[float, float, bo
 
 
 def seconds_of_messages(
-    messages: Iterable[Transfer], itemsize: int, mesh: DeviceMesh, machine: Machine
+    messages: Iterable[Message], itemsize: int, mesh: DeviceMesh, machine: Machine
 ) -> float:
     """What messages between the devices of a mesh take: as long as the busiest device needs.
 
-    >>> from weft.space import ZRange
-    >>> mesh, pair = DeviceMesh("m", (2,), ("x",)), [(0, 1), (1, 0)]
-    >>> messages = [Transfer(*ends, ZRange((0,), (1000,))) for ends in pair]
+    >>> mesh = DeviceMesh("m", (2,), ("x",))
+    >>> messages = [Message(0, 1, 1000), Message(1, 0, 1000)]
     >>> apart, together = Machine(bandwidth=1e9), Machine(bandwidth=1e9, shared=True)
     >>> [seconds_of_messages(messages, 4, mesh, machine) for machine in (apart, together)]
     [4e-06, 8e-06]
     """
     received, sent, added = dict[_Key, int](), dict[_Key, int](), dict[_Key, int]()
-    media, ranks = media_of(mesh, machine), ranks_by_device(mesh)
-    for sender, receiver, box, _ in messages:
-        size, one, two = box.size * itemsize, ranks[sender], ranks[receiver]
-        number = _medium_between(media, mesh.coord(one), mesh.coord(two))
+    media, ways, groups = _between(mesh, machine)
+    ranks = ranks_by_device(mesh)
+    for sender, receiver, count in messages:
+        size, one, two = count * itemsize, ranks[sender], ranks[receiver]
+        number = ways[one][two]
         if size and number is not None:
-            group = media[number].group(mesh.coord(two))
-            for counts, key in ((received, (two,)), (sent, (one,)), (added, group)):
+            for counts, key in ((received, two), (sent, one), (added, groups[number][two])):
                 counts[number, key] = counts.get((number, key), 0) + size
     waits: dict[int, list[float]] = {}
-    for (number, (rank,)), size in received.items():
-        link, group = media[number].link, media[number].group(mesh.coord(rank))
+    for (number, rank), size in received.items():
+        link, group = media[number].link, groups[number][rank]
         wait = waits.setdefault(rank, [0.0, 0.0])
         wait[0] = max(wait[0], link.latency)
         wait[1] += (added[number, group] if link.shared else size) / link.bandwidth
     return max([*map(sum, waits.values()), *_sending(sent, media)], default=0.0)
 
 
-_Key = tuple[int, Point]
-"""The number of a medium, and a rank or what the cells of a group have in common."""
+_Key = tuple[int, int]
+"""The number of a medium, and of a cell or a group of cells."""
+
+
+@lru_cache(maxsize=64)
+def _between(
+    mesh: DeviceMesh, machine: Machine
+) -> tuple[list[Medium], list[list[int | None]], list[list[int]]]:
+    """The media, which of them every two cells pay, and for each the group of every cell."""
+    media, cells = media_of(mesh, machine), list(mesh.cells())
+    ways = [[_medium_between(media, one, two) for two in cells] for one in cells]
+    groups = []
+    for medium in media:
+        numbers: dict[Point, int] = {}
+        groups.append([numbers.setdefault(medium.group(cell), len(numbers)) for cell in cells])
+    return media, ways, groups
 
 
 def _sending(sent: dict[_Key, int], media: list[Medium]) -> Iterator[float]:
     """How long each sender is busy."""
-    busy: dict[Point, list[float]] = {}
+    busy: dict[int, list[float]] = {}
     for (number, rank), size in sent.items():
         link, each = media[number].link, busy.setdefault(rank, [0.0, 0.0])
         each[0] = max(each[0], link.latency)

@@ -1,0 +1,1 @@
+"""Search: the plans worth choosing from."""

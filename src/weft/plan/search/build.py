@@ -1,0 +1,319 @@
+"""`pose`: from a graph, a mesh and a machine to the decisions and what they cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+from weft.errors import WeftError
+from weft.lang import Graph
+from weft.lang.dtype import itemsize
+from weft.layout import DeviceMesh, ShardingSpec
+from weft.plan.estimate import compute
+from weft.plan.machine import Machine
+from weft.plan.memory import last_uses
+from weft.plan.placed import Placed
+from weft.plan.plan import Plan
+from weft.plan.propagation.meshes import Meshes
+from weft.plan.propagation.propagate import propagate
+from weft.plan.resharding.reshard import check_machine
+from weft.plan.search.choices import agreeing, placements, shardings
+from weft.plan.search.prices import Move, Prices
+from weft.plan.search.problem import (
+    Choice,
+    Decision,
+    Kept,
+    Link,
+    Made,
+    Moment,
+    Price,
+    Problem,
+    Table,
+)
+from weft.plan.search.symmetry import Symmetry
+from weft.values import FrozenMap, Point
+
+T = TypeVar("T")
+
+LARGE = 200
+"""With more applications than this, twins are left out, and reshards are priced by pattern."""
+
+
+def pose(graph: Graph, mesh: DeviceMesh, machine: Machine) -> Problem:
+    """The decisions for a graph on a mesh, each with its choices and prices.
+
+    >>> from weft import trace
+    >>> mesh = DeviceMesh("m", (2,), ("x",))
+    >>> graph = trace(lambda x, w: x @ w, (8, 4), (4, 2))
+    >>> [len(d.choices) for d in pose(graph, mesh, Machine()).decisions]
+    [3, 3, 4, 3]
+    """
+    check_machine(machine, [mesh])
+    return _Builder(on_mesh(graph, mesh), mesh, machine).problem()
+
+
+def on_mesh(graph: Graph, mesh: DeviceMesh) -> Graph:
+    """The graph, with the mesh that it is planned for as its only one with axes."""
+    named = list(map(DeviceMesh.parse, graph.meshes))
+    for other in named:
+        if other.shape and other != mesh:
+            raise WeftError(f"the graph is annotated on {other}, and the search is for {mesh}")
+    if mesh in named:
+        return graph
+    return Graph(
+        graph.inputs,
+        graph.applications,
+        graph.outputs,
+        [*graph.meshes, str(mesh)],
+        graph.shardings,
+        graph.output_shardings,
+        graph.operators,
+        {name: value.dtype for name, value in graph.values.items()},
+    )
+
+
+class _Builder:
+    def __init__(self, graph: Graph, mesh: DeviceMesh, machine: Machine) -> None:
+        self.graph, self.mesh, self.machine = graph, mesh, machine
+        self.base = Plan.of(propagate(graph), machine)
+        self.meshes = Meshes(graph)
+        self.symmetry = Symmetry(graph, mesh, machine)
+        self.is_large = len(graph.applications) > LARGE
+        kinds = self.symmetry.kinds if self.is_large else None
+        self.prices = Prices(machine, self._cells(), kinds)
+        self.decisions: list[Decision] = []
+        self.links: list[Link] = []
+        self.kept: dict[str, Kept] = {}
+        self.tables: dict[object, Table] = {}
+        self.sizes: dict[object, tuple[Point, ...]] = {}
+        self.computed: dict[object, tuple[Price, ...]] = {}
+        self.lists: dict[object, Any] = {}
+
+    def problem(self) -> Problem:
+        graph, ends = self.graph, last_uses(self.base)
+        for value in graph.inputs:
+            self._keep(value.name, self._specs(value.name, None))
+        moments = [self._moment(number, ends[number]) for number in range(len(graph.applications))]
+        wanted = {place: self._returned(place) for place in graph.output_shardings}
+        return Problem(
+            graph,
+            self.mesh,
+            self.machine,
+            self.base,
+            tuple(self.decisions),
+            tuple(self.links),
+            FrozenMap(self.kept.items()),
+            tuple(moments),
+            FrozenMap(wanted.items()),
+        )
+
+    def _cells(self) -> Sequence[int]:
+        """The cells on which room is counted: the first holds most, unless boxes are fetched."""
+        for number, application in enumerate(self.graph.applications):
+            if not application.results or self.is_large:
+                continue
+            if any(None in way.operands for way in self._placements(number)):
+                return range(self.mesh.size)
+        return (0,)
+
+    # -- what there is to choose from
+
+    def _placements(self, number: int) -> tuple[Placed, ...]:
+        application, base = self.graph.applications[number], self.base.placed[number]
+        if application.regions or not application.results:
+            return self._same((base,))
+        alike = self.symmetry.of_application(number) if self.is_large else None
+        found = placements(self.mesh, self.graph.signatures[number], alike)
+        return self._same(_with(found, [base]))
+
+    def _specs(
+        self, name: str, made: Sequence[Placed] | None, place: int = 0
+    ) -> tuple[ShardingSpec, ...]:
+        """The ways in which a value may be kept: an input anyhow, a result as somebody has it."""
+        base, shape = self.base.specs[name], self.graph.values[name].shape
+        if name in self._at_regions:
+            return self._same((base,))
+        alike = self.symmetry.of_value(name) if self.is_large else None
+        every = shardings(self.mesh, shape, alike)
+        written = self.graph.shardings.get(name)
+        if written is not None:
+            said = self.meshes.parse(self.graph.values[name], written)
+            return self._same(_with(agreeing(said, every, self.mesh), [base]))
+        if made is None:
+            return self._same(_with(every, [base]))
+        seen = dict.fromkeys([base, *(_whole(placed.results[place]) for placed in made)])
+        for number, slot in self.readers[name]:
+            for placed in self._placements(number):
+                wanted = placed.operands[slot]
+                if wanted is not None:
+                    seen.setdefault(_whole(wanted))
+        return self._same(tuple(seen))
+
+    def _same(self, found: tuple[T, ...]) -> tuple[T, ...]:
+        """Equal lists of choices are one, so that they can be told by identity."""
+        same: tuple[T, ...] = self.lists.setdefault(found, found)
+        return same
+
+    @cached_property
+    def readers(self) -> dict[str, list[tuple[int, int]]]:
+        """For every value the applications that read it, and as which operand."""
+        found: dict[str, list[tuple[int, int]]] = {name: [] for name in self.graph.values}
+        for number, application in enumerate(self.graph.applications):
+            if application.results:
+                for slot, name in enumerate(application.operands):
+                    found[name].append((number, slot))
+        return found
+
+    @cached_property
+    def _at_regions(self) -> set[str]:
+        """The values that regions see: they lie as propagation says."""
+        return {
+            name
+            for application in self.graph.applications
+            if application.regions
+            for name in (*application.operands, *application.results)
+        }
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        uses = Counter(self.graph.outputs)
+        for application in self.graph.applications:
+            uses.update(set(application.operands))
+        return uses
+
+    def _stays(self, name: str) -> bool:
+        """Whether a result stays as it is made, for the one that reads it."""
+        kept = {*self.graph.outputs, *self.graph.shardings, *self._at_regions}
+        return self._uses[name] == 1 and name not in kept
+
+    # -- decisions and what lies between them
+
+    def _decide(
+        self, what: str | int, choices: tuple[Choice, ...], prices: Iterable[Price], kind: object
+    ) -> int:
+        self.decisions.append(Decision(what, choices, tuple(prices), (kind, id(choices))))
+        return len(self.decisions) - 1
+
+    def _keep(self, name: str, specs: tuple[ShardingSpec, ...]) -> int:
+        returned = [Price()] * len(specs)
+        for place in self.graph.output_shardings:
+            if self.graph.outputs[place] == name:
+                moves = [self._move(name, spec, self.base.outputs[place]) for spec in specs]
+                returned = [
+                    Price(0.0, old.communicate + m.seconds, old.received + m.received)
+                    for old, m in zip(returned, moves)
+                ]
+        value = self.graph.values[name]
+        kind = (value.shape, value.dtype, tuple(returned))
+        decision = self._decide(name, specs, returned, kind)
+        self.kept[name] = Kept(decision, specs, self._sizes(name, specs))
+        return decision
+
+    def _moment(self, number: int, ends: Sequence[str]) -> Moment:
+        application, placed = self.graph.applications[number], self._placements(number)
+        kind = self._kind(number)
+        key = (kind, id(placed))
+        prices = self.computed.get(key) or self.computed.setdefault(
+            key, self._computed(number, placed)
+        )
+        decision = self._decide(number, placed, prices, kind)
+        brought = tuple(self._brought(number, decision, placed)) if application.results else ()
+        made = tuple(
+            self._made(name, place, decision, placed)
+            for place, name in enumerate(application.results)
+        )
+        return Moment(decision, brought, made, tuple(ends))
+
+    def _kind(self, number: int) -> object:
+        application = self.graph.applications[number]
+        dtypes = [self.graph.values[n].dtype for n in (*application.operands, *application.results)]
+        said = repr(sorted(application.attributes.items())) if application.attributes else ""
+        return (application.operator, self.graph.signatures[number], tuple(dtypes), said)
+
+    def _computed(self, number: int, placed: Sequence[Placed]) -> tuple[Price, ...]:
+        application = self.graph.applications[number]
+        return tuple(
+            Price(compute(self.graph, application, way, self.machine)[0]) for way in placed
+        )
+
+    def _brought(self, number: int, decision: int, placed: tuple[Placed, ...]) -> Iterator[Link]:
+        application = self.graph.applications[number]
+        for slot, name in enumerate(application.operands if not application.regions else ()):
+            earlier = tuple(n for n in range(slot) if application.operands[n] == name)
+            kept, width = self.kept[name], itemsize(self.graph.values[name].dtype)
+            key = (id(kept.specs), id(placed), slot, earlier, width)
+            table = self._table(key, partial(self._bring, kept.specs, placed, slot, earlier, width))
+            yield self._link(kept.decision, decision, table)
+
+    def _bring(
+        self,
+        specs: Sequence[ShardingSpec],
+        placed: Sequence[Placed],
+        slot: int,
+        earlier: Sequence[int],
+        width: int,
+    ) -> Table:
+        """What every way of lying costs for every placement; equal rows and columns found once."""
+        kinds: dict[object, int] = {}
+        columns = []
+        for way in placed:
+            kind = [(way.operands[n] or way.needs[n], way.partials[n]) for n in (slot, *earlier)]
+            columns.append(kinds.setdefault(tuple(kind), len(kinds)))
+        firsts = [placed[columns.index(number)] for number in range(len(kinds))]
+        rows: dict[ShardingSpec, list[Move]] = {}
+        for spec in specs:
+            if spec not in rows:
+                found = [self.prices.bring(way, slot, spec, width, earlier) for way in firsts]
+                rows[spec] = [found[column] for column in columns]
+        return [rows[spec] for spec in specs]
+
+    def _made(self, name: str, place: int, decision: int, placed: tuple[Placed, ...]) -> Made:
+        specs = self._same(tuple(way.results[place] for way in placed))
+        sizes = self._sizes(name, specs)
+        if self._stays(name):
+            self.kept[name] = Kept(decision, specs, sizes)
+            return Made(name, sizes, None)
+        keeper = self._keep(name, self._specs(name, placed, place))
+        wanted, value = self.kept[name].specs, self.graph.values[name]
+        key = (id(specs), id(wanted), value.shape, value.dtype)
+        table = self._table(key, lambda: [[self._move(name, a, b) for b in wanted] for a in specs])
+        return Made(name, sizes, self._link(decision, keeper, table))
+
+    def _link(self, first: int, second: int, table: Table) -> Link:
+        self.links.append(Link(first, second, table))
+        return self.links[-1]
+
+    def _move(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Move:
+        value = self.graph.values[name]
+        return self.prices.reshard(src, dst, value.shape, itemsize(value.dtype))
+
+    def _returned(self, place: int) -> tuple[Move, ...]:
+        name = self.graph.outputs[place]
+        return tuple(
+            self._move(name, spec, self.base.outputs[place]) for spec in self.kept[name].specs
+        )
+
+    def _sizes(self, name: str, specs: tuple[ShardingSpec, ...]) -> tuple[Point, ...]:
+        value = self.graph.values[name]
+        key = (id(specs), value.shape, value.dtype)
+        if key not in self.sizes:
+            width = itemsize(value.dtype)
+            self.sizes[key] = tuple(self.prices.held(spec, value.shape, width) for spec in specs)
+        return self.sizes[key]
+
+    def _table(self, key: object, make: Callable[[], Table]) -> Table:
+        """A table that is made once for all that are alike."""
+        if key not in self.tables:
+            self.tables[key] = make()
+        return self.tables[key]
+
+
+def _with(found: tuple[T, ...], more: Iterable[T]) -> tuple[T, ...]:
+    return found + tuple(one for one in more if one not in found)
+
+
+def _whole(spec: ShardingSpec) -> ShardingSpec:
+    """The sharding with nothing partial."""
+    return ShardingSpec(spec.mesh, spec.dim_specs) if spec.partial else spec

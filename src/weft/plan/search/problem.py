@@ -1,0 +1,211 @@
+"""`Problem`: what a search decides, and what every decision costs beside its neighbours'.
+
+Three kinds of thing are decided: how an input lies, how the index space of an application is
+placed, and, of a result that several read or that is an output, how it is kept. A result that one
+application reads stays as it is made until that one needs it. Everything else follows, and so the
+cost of a plan is a sum over decisions and over pairs of them: what an application computes, what
+moves to it, and what moves from it to where it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from weft.lang import Graph
+from weft.layout import DeviceMesh, ShardingSpec
+from weft.plan.machine import Machine
+from weft.plan.placed import Placed
+from weft.plan.plan import Plan
+from weft.plan.search.prices import Move
+from weft.values import FrozenMap, Point
+
+Choice: TypeAlias = ShardingSpec | Placed
+Table: TypeAlias = Sequence[Sequence[Move]]
+"""For each choice of one decision and each of another, what moves between them."""
+
+Found: TypeAlias = Sequence[int]
+"""For every decision the number of the choice that is taken."""
+
+
+class Price(NamedTuple):
+    """What one choice takes by itself."""
+
+    compute: float = 0.0
+    communicate: float = 0.0
+    received: int = 0
+
+
+class Decision(NamedTuple):
+    """One thing to decide: how a value lies, or how the application of some number is placed."""
+
+    what: str | int
+    choices: tuple[Choice, ...]
+    prices: tuple[Price, ...]
+    kind: object
+    """What is equal for decisions that may be taken as one."""
+
+
+class Link(NamedTuple):
+    """What moves from one decision to another."""
+
+    first: int
+    second: int
+    table: Table
+
+    def move(self, found: Found) -> Move:
+        """What moves when choices are taken."""
+        return self.table[found[self.first]][found[self.second]]
+
+
+class Kept(NamedTuple):
+    """Which decision says how a value lies, and the bytes that it then has on the cells counted."""
+
+    decision: int
+    specs: tuple[ShardingSpec, ...]
+    sizes: tuple[Point, ...]
+
+
+class Made(NamedTuple):
+    """A result: its bytes as made, by choice, and the way to where it is kept, if that differs."""
+
+    name: str
+    sizes: tuple[Point, ...]
+    settled: Link | None
+
+
+class Moment(NamedTuple):
+    """An application as memory sees it: what comes, what is made, what goes."""
+
+    decision: int
+    brought: tuple[Link, ...]
+    made: tuple[Made, ...]
+    ends: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The decisions for a graph on a mesh, with the prices of a machine."""
+
+    graph: Graph
+    mesh: DeviceMesh
+    machine: Machine
+    base: Plan
+    """What propagation alone would do: always one of the plans that are looked at."""
+    decisions: tuple[Decision, ...]
+    links: tuple[Link, ...]
+    kept: FrozenMap[str, Kept]
+    moments: tuple[Moment, ...]
+    wanted: FrozenMap[int, tuple[Move, ...]]
+    """Of an output that is wanted in one sharding, what it takes from every way it may lie."""
+
+    @property
+    def start(self) -> list[int]:
+        """The choices that propagation alone takes."""
+        return [
+            decision.choices.index(
+                self.base.placed[decision.what]
+                if isinstance(decision.what, int)
+                else self.base.specs[decision.what]
+            )
+            for decision in self.decisions
+        ]
+
+    def plan(self, found: Found) -> Plan:
+        """The plan that choices stand for."""
+        placed: dict[int, Placed] = {}
+        for decision, chosen in zip(self.decisions, found):
+            choice = decision.choices[chosen]
+            if isinstance(decision.what, int) and isinstance(choice, Placed):
+                placed[decision.what] = choice
+        specs = {name: kept.specs[found[kept.decision]] for name, kept in self.kept.items()}
+        outputs = tuple(
+            self.base.outputs[place] if place in self.wanted else specs[name]
+            for place, name in enumerate(self.graph.outputs)
+        )
+        return Plan(
+            self.graph,
+            self.mesh,
+            FrozenMap((name, specs[name]) for name in self.graph.values),
+            outputs,
+            tuple(placed[number] for number in range(len(placed))),
+            self.machine,
+            self.base.regions,
+        )
+
+    def price(self, found: Found) -> Price:
+        """What choices take in all: the sums of an estimate, without making the plan."""
+        compute = communicate = 0.0
+        received = 0
+        for decision, chosen in zip(self.decisions, found):
+            price = decision.prices[chosen]
+            compute += price.compute
+            communicate += price.communicate
+            received += price.received
+        for link in self.links:
+            move = link.move(found)
+            communicate += move.seconds
+            received += move.received
+        return Price(compute, communicate, received)
+
+    def peak(self, found: Found) -> int:
+        """The most bytes that any cell holds: `Plan.peak`, without making the plan."""
+        return max(self._peak(found), default=0)
+
+    def _peak(self, found: Found) -> Point:
+        cells = range(len(next(iter(self.kept.values())).sizes[0])) if self.kept else range(0)
+        live = [0] * len(cells)
+
+        def add(*amounts: Point) -> None:
+            for amount in amounts:
+                for cell in cells:
+                    live[cell] += amount[cell]
+
+        def take(amount: Point) -> None:
+            for cell in cells:
+                live[cell] -= amount[cell]
+
+        most = live[:]
+
+        def note(more: Point) -> None:
+            for cell in cells:
+                most[cell] = max(most[cell], live[cell] + more[cell])
+
+        none = (0,) * len(cells)
+        for value in self.graph.inputs:
+            add(self.size(value.name, found))
+        note(none)
+        for moment in self.moments:
+            moves = [link.move(found) for link in moment.brought]
+            for move in moves:
+                note(move.most)
+                add(move.beside)
+            add(*(made.sizes[found[moment.decision]] for made in moment.made))
+            note(none)
+            for move in moves:
+                take(move.beside)
+            for made in moment.made:
+                if made.settled is not None:
+                    note(made.settled.move(found).most)
+                    add(self.size(made.name, found))
+                    take(made.sizes[found[moment.decision]])
+            for name in moment.ends:
+                take(self.size(name, found))
+        for place, name in enumerate(self.graph.outputs):
+            if place in self.wanted:
+                move = self.wanted[place][found[self.kept[name].decision]]
+                note(move.most)
+                add(move.beside)
+        note(none)
+        return tuple(most)
+
+    def size(self, name: str, found: Found) -> Point:
+        """The bytes of a value as it is kept."""
+        kept = self.kept[name]
+        return kept.sizes[found[kept.decision]]
+
+    def seconds(self, price: Price) -> float:
+        """The seconds of a price: what of communication does not hide is added."""
+        hidden = min(self.machine.overlap * price.communicate, price.compute)
+        return price.compute + price.communicate - hidden

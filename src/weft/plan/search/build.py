@@ -81,8 +81,6 @@ class _Builder:
         self.meshes = Meshes(graph)
         self.symmetry = Symmetry(graph, mesh, machine)
         self.is_large = len(graph.applications) > LARGE
-        kinds = self.symmetry.kinds if self.is_large else None
-        self.prices = Prices(machine, self._cells(), kinds)
         self.decisions: list[Decision] = []
         self.links: list[Link] = []
         self.kept: dict[str, Kept] = {}
@@ -90,6 +88,8 @@ class _Builder:
         self.sizes: dict[object, tuple[Point, ...]] = {}
         self.computed: dict[object, tuple[Price, ...]] = {}
         self.lists: dict[object, Any] = {}
+        kinds = self.symmetry.kinds if self.is_large else None
+        self.prices = Prices(machine, self._cells(), kinds)
 
     def problem(self) -> Problem:
         graph, ends = self.graph, last_uses(self.base)
@@ -186,7 +186,7 @@ class _Builder:
     def _stays(self, name: str) -> bool:
         """Whether a result stays as it is made, for the one that reads it."""
         kept = {*self.graph.outputs, *self.graph.shardings, *self._at_regions}
-        return self._uses[name] == 1 and name not in kept
+        return self._uses[name] <= 1 and name not in kept
 
     # -- decisions and what lies between them
 

@@ -7,8 +7,9 @@ choices, which adds up to the choices of both. Needs the extra `search`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.plan.search.model import Matrix, Priced
@@ -29,33 +30,35 @@ def solve(priced: Priced, seconds: float = inf, gap: float = 0.0) -> Optimum:
     >>> solve(Priced([[1.0, 0.0], [0.0, 0.5]], {(0, 1): apart})).chosen
     [1, 1]
     """
-    try:
-        import numpy as np
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import coo_array
-    except ImportError as error:
-        raise WeftError(
-            "the integer programme needs SciPy", hint="pip install 'weft[search]'"
-        ) from error
+    optimize, sparse = needed("scipy.optimize"), needed("scipy.sparse")
     layout = _Layout(priced)
     rows, columns, values, sides = layout.constraints()
     scale = max(max(map(abs, layout.costs), default=0.0), 1e-300)
-    matrix = coo_array((values, (rows, columns)), shape=(len(sides), len(layout.costs)))
-    found = milp(
-        np.array(layout.costs) / scale,
-        integrality=np.array(layout.is_choice, dtype=int),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(matrix.tocsr(), sides, sides),
+    matrix = sparse.coo_array((values, (rows, columns)), shape=(len(sides), len(layout.costs)))
+    found = optimize.milp(
+        [cost / scale for cost in layout.costs],
+        integrality=[int(is_choice) for is_choice in layout.is_choice],
+        bounds=optimize.Bounds(0, 1),
+        constraints=optimize.LinearConstraint(matrix.tocsr(), sides, sides),
         options={"time_limit": min(seconds, 1e6), "mip_rel_gap": gap},
     )
     if found.x is None:
         raise WeftError(f"HiGHS found nothing: {found.message}")
-    chosen = [
-        max(range(len(row)), key=lambda n, first=first: found.x[first + n])
-        for first, row in zip(layout.firsts, priced.alone)
-    ]
+    chosen = []
+    for first, row in zip(layout.firsts, priced.alone):
+        shares = list(found.x[first : first + len(row)])
+        chosen.append(shares.index(max(shares)))
     bound = found.mip_dual_bound * scale if found.mip_dual_bound is not None else -inf
     return Optimum(chosen, priced.total(chosen), bound)
+
+
+def needed(module: str) -> Any:
+    """A module of the extra `search`."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise WeftError(f"this search needs {name}", hint="pip install 'weft[search]'") from error
 
 
 class _Layout:

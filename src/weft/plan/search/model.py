@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -36,14 +37,13 @@ class Model:
     @cached_property
     def between(self) -> Mapping[tuple[int, int], list[tuple[Table, int]]]:
         """For two classes, the first one first, the tables between them and how often they are."""
-        counts: dict[tuple[int, int], dict[int, list[object]]] = {}
+        tables = {id(link.table): link.table for link in self.problem.links}
+        counts: dict[tuple[int, int], Counter[int]] = {}
         for first, second, table in self.problem.links:
-            pair = self.of[first], self.of[second]
-            found = counts.setdefault(pair, {}).setdefault(id(table), [table, 0])
-            found[1] += 1
+            counts.setdefault((self.of[first], self.of[second]), Counter())[id(table)] += 1
         return {
-            pair: [(table, count) for table, count in tables.values()]
-            for pair, tables in counts.items()
+            pair: [(tables[number], count) for number, count in counted.items()]
+            for pair, counted in counts.items()
         }
 
     def found(self, chosen: Found) -> list[int]:
@@ -70,15 +70,15 @@ class Model:
         if room is not None:
             alone = [[a + b for a, b in zip(*both)] for both in zip(alone, room)]
         pairs: dict[tuple[int, int], Matrix] = {}
-        for (first, second), tables in self.between.items():
+        for pair, tables in self.between.items():
+            first, second = sorted(pair)
             matrix = self._matrix(tables, weights)
             if first == second:
                 alone[first] = [a + matrix[n][n] for n, a in enumerate(alone[first])]
                 continue
-            if first > second:
-                first, second, matrix = second, first, _turned(matrix)
+            turned = matrix if pair == (first, second) else _turned(matrix)
             known = pairs.get((first, second))
-            pairs[first, second] = matrix if known is None else _sum(known, matrix)
+            pairs[first, second] = turned if known is None else _sum(known, turned)
         return Priced(alone, pairs)
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from weft.lang import Graph
@@ -151,54 +152,72 @@ class Problem:
 
     def peak(self, found: Found) -> int:
         """The most bytes that any cell holds: `Plan.peak`, without making the plan."""
-        return max(self._peak(found), default=0)
+        return max(max(held, default=0) for held in self.levels(found))
 
-    def _peak(self, found: Found) -> Point:
-        cells = range(len(next(iter(self.kept.values())).sizes[0])) if self.kept else range(0)
-        live = [0] * len(cells)
-
-        def add(*amounts: Point) -> None:
-            for amount in amounts:
-                for cell in cells:
-                    live[cell] += amount[cell]
-
-        def take(amount: Point) -> None:
-            for cell in cells:
-                live[cell] -= amount[cell]
-
+    def levels(self, found: Found) -> list[Point]:
+        """The most that cells hold: before all, while each application runs, and after."""
+        live = [0] * self.cells
+        none = (0,) * self.cells
         most = live[:]
+        levels: list[Point] = []
+
+        def add(amount: Point, sign: int = 1) -> None:
+            for cell, size in enumerate(amount):
+                live[cell] += sign * size
 
         def note(more: Point) -> None:
-            for cell in cells:
-                most[cell] = max(most[cell], live[cell] + more[cell])
+            most[:] = map(max, most, map(int.__add__, live, more))
 
-        none = (0,) * len(cells)
+        def end() -> None:
+            levels.append(tuple(most))
+            most[:] = none
+
         for value in self.graph.inputs:
             add(self.size(value.name, found))
         note(none)
+        end()
         for moment in self.moments:
             moves = [link.move(found) for link in moment.brought]
             for move in moves:
                 note(move.most)
                 add(move.beside)
-            add(*(made.sizes[found[moment.decision]] for made in moment.made))
+            for made in moment.made:
+                add(made.sizes[found[moment.decision]])
             note(none)
             for move in moves:
-                take(move.beside)
+                add(move.beside, -1)
             for made in moment.made:
                 if made.settled is not None:
                     note(made.settled.move(found).most)
                     add(self.size(made.name, found))
-                    take(made.sizes[found[moment.decision]])
+                    add(made.sizes[found[moment.decision]], -1)
             for name in moment.ends:
-                take(self.size(name, found))
+                add(self.size(name, found), -1)
+            end()
         for place, name in enumerate(self.graph.outputs):
             if place in self.wanted:
                 move = self.wanted[place][found[self.kept[name].decision]]
                 note(move.most)
                 add(move.beside)
         note(none)
-        return tuple(most)
+        end()
+        return levels
+
+    @cached_property
+    def lives(self) -> FrozenMap[str, tuple[int, int]]:
+        """For every value the first and the last level at which it lies on the cells."""
+        begin = {value.name: 0 for value in self.graph.inputs}
+        end = dict[str, int]()
+        for number, moment in enumerate(self.moments, 1):
+            begin |= {made.name: number for made in moment.made}
+            end |= dict.fromkeys(moment.ends, number)
+        last = len(self.moments) + 1
+        return FrozenMap((name, (first, end.get(name, last))) for name, first in begin.items())
+
+    @cached_property
+    def cells(self) -> int:
+        """On how many cells room is counted."""
+        return max((len(kept.sizes[0]) for kept in self.kept.values()), default=0)
 
     def size(self, name: str, found: Found) -> Point:
         """The bytes of a value as it is kept."""

@@ -33,19 +33,19 @@ class Symmetry:
     def of_application(self, number: int) -> Alike:
         """How the index dimensions of an application stand in the order."""
         names = self.graph.signatures[number].sizes
-        return self._alike({name: self._places[number, name] for name in names})
+        return self._alike({name: self.places[number, name] for name in names})
 
     def of_value(self, name: str) -> Alike:
         """How the dimensions of a value stand in the order."""
         rank = len(self.graph.values[name].shape)
-        return self._alike({str(dim): self._places[name, dim] for dim in range(rank)})
+        return self._alike({str(dim): self.places[name, dim] for dim in range(rank)})
 
     def _alike(self, places: Mapping[str, int]) -> Alike:
         ranks = {place: rank for rank, place in enumerate(sorted(set(places.values())))}
         return Alike(self.classes, tuple((name, ranks[p]) for name, p in places.items()))
 
     @cached_property
-    def _places(self) -> Mapping[Hashable, int]:
+    def places(self) -> Mapping[Hashable, int]:
         """For every dimension of a value and of an index space the number of its group."""
         ties = _Ties()
         graph = self.graph

@@ -123,7 +123,7 @@ def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
     ... )
     >>> cost = estimate(Plan.of(propagate(graph)), Machine(flops={"float32": 1e12}))
     >>> cost.flops, cost.received, max(cost.peak), cost.by_axis
-    (2048, 6144, 2688, {'x': 6144})
+    (2048, 6144, 2944, {'x': 6144})
     """
     chosen = machine or plan.machine or Machine()
     check_machine(chosen, [plan.mesh])

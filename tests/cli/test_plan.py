@@ -141,7 +141,7 @@ def test_what_differs(capsys, tmp_path):
         ["matmul", "matmul"],
         ["matmul", "moves"],
         ["received", "6144"],
-        ["peak", str(4 * (4 * 4 + 4 * 32 + 2 * 4 * 32))],  # x, w, the parts, what becomes of them
+        ["peak", str(4 * (4 * 4 + 4 * 32 + (4 + 1 + 4) * 32))],  # x, w, parts, their sum in blocks
         ["flops", str(2 * 4 * 4 * 32)],
         ["seconds", "7.68e-07"],
     ]

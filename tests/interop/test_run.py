@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from weft import Graph, Plan, WeftError, propagate, run
+from weft import Graph, Plan, WeftError, communication, propagate, run
 from weft.interop.stablehlo import read
 
 MESH = '@m = <["x"=2, "y"=2]>'
@@ -44,6 +44,38 @@ def branch(x, w):
     return jax.lax.cond(x.sum() > 0, lambda v: v @ w, lambda v: -(v @ w), x)
 
 
+def exchange(x, w):
+    """A loop that changes some of its values, hands some on to others, and leaves one as it is."""
+
+    def body(values):
+        count, a, b, total = values
+        return count + 1, b, jnp.tanh(a @ w) + total, total
+
+    start = (0, x, x * 2, w.sum())
+    return jax.lax.while_loop(lambda values: values[0] < 5, body, start)
+
+
+def shift(x):
+    return jax.lax.fori_loop(0, 4, lambda i, s: (s[1], s[2], s[0] + s[1]), (x, x, x * 2))
+
+
+def nested(x, w):
+    def step(c, t):
+        return jax.lax.cond(t > 0, lambda v: -v + t, lambda v: v @ w, c), (c * t).sum()
+
+    return jax.lax.scan(step, x, jnp.arange(3.0))
+
+
+def same(x, w):
+    """What a branch gives back may be what it was given."""
+    return jax.lax.cond(x.sum() < 1e9, lambda v: (v, v), lambda v: (v * 2, -v), x)
+
+
+def switch(x, w):
+    ways = [lambda v: v, lambda v: v @ w, lambda v: (v @ w) @ w + v]
+    return jax.lax.switch(jnp.int32(2), ways, x)
+
+
 def remembered(x, w):
     """A gradient that computes its layer again: it has optimization barriers."""
     layer = jax.checkpoint(lambda v: jnp.tanh(v @ w))
@@ -60,6 +92,11 @@ CASES = {
     gradient: [(8, 4), (4, 6)],
     loop: [(4, 4), (4, 4)],
     branch: [(4, 4), (4, 4)],
+    exchange: [(4, 4), (4, 4)],
+    shift: [(8, 4)],
+    nested: [(4, 4), (4, 4)],
+    same: [(4, 4), (4, 4)],
+    switch: [(8, 8), (8, 8)],
 }
 
 
@@ -71,30 +108,47 @@ def arrays(function, shapes):
     return made
 
 
-def sharded(graph):
-    """The graph with its first input cut by x."""
+def sharded(graph, *axes):
+    """The graph with its first input cut by axes."""
     first = graph.inputs[0]
-    rest = ", {}" * (len(first.shape) - 1)
+    cut = ", ".join([*axes, *["{}"] * len(first.shape)][: len(first.shape)])
     return Graph(
         graph.inputs,
         graph.applications,
         graph.outputs,
         [MESH],
-        {first.name: f'<@m, [{{"x"}}{rest}]>'},
+        {first.name: f"<@m, [{cut}]>"},
         operators=graph.operators,
         dtypes={name: value.dtype for name, value in graph.values.items()},
     )
 
 
+@pytest.mark.parametrize("axes", [['{"x"}'], [], ["{}", '{"y", "x"}']], ids=["rows", "", "columns"])
 @pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
-def test_jax_functions_run_on_shards(function):
+def test_jax_functions_run_on_shards(function, axes):
     given = arrays(function, CASES[function])
-    graph = sharded(read(jax.jit(function).lower(*given).as_text()))
+    graph = sharded(read(jax.jit(function).lower(*given).as_text()), *axes)
     plan = Plan.of(propagate(graph))
     plan.verify()
     inputs = {value.name: array for value, array in zip(graph.inputs, given)}
-    for found, wanted in zip(run(plan, inputs), jax.tree.leaves(function(*given))):
+    with communication() as moved:
+        outputs = run(plan, inputs)
+    for found, wanted in zip(outputs, jax.tree.leaves(function(*given))):
         assert np.allclose(found, wanted, atol=1e-5)
+    assert moved.peak == plan.peak
+
+
+def test_a_branch_that_is_not_taken_counts_as_well():
+    graph = sharded(read(jax.jit(branch).lower(*[jnp.ones((4, 4))] * 2).as_text()))
+    plan = Plan.of(propagate(graph))
+    peaks = []
+    for sign in (1, -1):
+        given = {"arg0": np.full((4, 4), sign, "float32"), "arg1": np.ones((4, 4), "float32")}
+        with communication() as moved:
+            run(plan, given)
+        peaks.append(moved.peak)
+    assert plan.peak == tuple(map(max, *peaks))
+    assert peaks[0] != peaks[1]
 
 
 def test_a_constant_that_was_not_kept_says_so():

@@ -89,6 +89,7 @@ def programs(first, count):
         assert moved.movements == expected.movements, f"seed {seed}\n{moved}\n{expected}"
         received = sum(movement.received[cell] for movement in moved.movements)
         assert received == plan.received[cell], f"seed {seed}"
+        assert moved.peaks == {rank: plan.peak[cell]}, f"seed {seed}"
         for place, output, spec in zip(program.outputs, outputs, plan.outputs):
             whole = program.values[place]
             assert output.spec == spec
@@ -132,6 +133,10 @@ def reshards(first, count):
             shard = Shard(torch.tensor(whole.shards[cell]), src, array.shape)
             made = shard.with_sharding(dst)
         assert np.array_equal(made.array, there.shards[cell]), f"seed {seed}\n{plan!r}"
+        peaks = dict(zip(plan.devices, plan.peak)) if plan.steps else {}
+        assert expected.peaks == peaks, f"seed {seed}\n{plan!r}"
+        mine = {device: size for device, size in peaks.items() if device == rank}
+        assert moved.peaks == mine, f"seed {seed}\n{plan!r}"
         assert made.dtype == shard.dtype == str(array.dtype)
         assert moved.movements == expected.movements, f"seed {seed}\n{moved}\n{expected}"
         for step, movement in zip(

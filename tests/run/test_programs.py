@@ -47,6 +47,11 @@ def planned(seed, mesh=None):
     return program, graph, dict(zip(names, program.inputs))
 
 
+def held(plan, moved):
+    """The bytes that were counted on each cell, in rank order."""
+    return tuple(moved.peaks[plan.mesh.device(rank)] for rank in range(plan.mesh.size))
+
+
 def test_planned_programs_agree_with_numpy_and_with_their_prediction():
     for seed in range(PROGRAMS):
         program, graph, inputs = planned(seed)
@@ -61,6 +66,7 @@ def test_planned_programs_agree_with_numpy_and_with_their_prediction():
         for movement in moved.movements:
             counted += movement.received
         assert tuple(counted) == plan.received, f"seed {seed}\n{plan}"
+        assert held(plan, moved) == plan.peak, f"seed {seed}\n{plan}"
 
 
 def test_traced_programs_survive_json():

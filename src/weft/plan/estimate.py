@@ -12,7 +12,7 @@ from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
 from weft.plan.delivery import Delivery
 from weft.plan.machine import Machine
-from weft.plan.memory import held_by
+from weft.plan.memory import sizes_of
 from weft.plan.placed import Placed
 from weft.plan.plan import Plan
 from weft.plan.resharding.choose import seconds_on
@@ -127,7 +127,7 @@ def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
     ... )
     >>> cost = estimate(Plan.of(propagate(graph)), Machine(flops={"float32": 1e12}))
     >>> cost.flops, cost.received, max(cost.peak), cost.by_axis
-    (2048, 6144, 2688, {'x': 6144})
+    (2048, 6144, 2944, {'x': 6144})
     """
     chosen = machine or plan.machine or Machine()
     check_machine(chosen, [plan.mesh])
@@ -189,7 +189,7 @@ def compute(
         reads = [total + box.size * size for total, box in zip(reads, needs)]
     writes = [0] * placed.mesh.size
     for result, spec in zip(application.results, placed.results):
-        held = held_by(spec, values[result].shape, itemsize(values[result].dtype))
+        held = sizes_of(spec, values[result].shape, itemsize(values[result].dtype))
         writes = [total + more for total, more in zip(writes, held)]
     dtypes = [values[name].dtype for name in application.operands or application.results]
     rate = min(map(machine.rate, dtypes), default=inf)

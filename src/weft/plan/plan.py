@@ -82,11 +82,17 @@ class Plan(Drawn):
 
     def brought(self, number: int) -> Iterator[tuple[str, Delivery]]:
         """What an application needs brought; a value that two operands need alike comes once."""
+        operands, deliveries = self.graph.applications[number].operands, self.deliveries[number]
+        return ((operands[n], deliveries[n]) for n in self.places_brought(number))
+
+    def places_brought(self, number: int) -> Iterator[int]:
+        """The operands that are brought: of those that come as one, the first."""
         seen: list[tuple[str, Delivery]] = []
-        for pair in zip(self.graph.applications[number].operands, self.deliveries[number]):
+        pairs = zip(self.graph.applications[number].operands, self.deliveries[number])
+        for place, pair in enumerate(pairs):
             if pair not in seen:
                 seen.append(pair)
-                yield pair
+                yield place
 
     @cached_property
     def settlings(self) -> tuple[tuple[Reshard, ...], ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from weft.layout import DeviceMesh
@@ -12,6 +13,7 @@ from weft.plan.resharding.counts import ranks_by_device
 from weft.run.arrays import Array
 from weft.run.exchange import Counts, Held, Hop, copy, mask
 from weft.run.ledger import Communication, Movement, active
+from weft.run.meter import Meter, Trail
 from weft.values import Point
 
 Shards = Sequence[Array]
@@ -42,6 +44,8 @@ class Cells:
     """The only device that is here; None where all of them are."""
     carry: Callable[[Any, Held, Hop, Cause], tuple[Held, Counts]] = copy
     """The arrays here after a step, and what it moved."""
+    meter: Meter | None = None
+    """What counts the bytes that they hold; None where nobody asks."""
 
     def devices(self, mesh: DeviceMesh) -> Sequence[int]:
         """The devices of a mesh that are here, in rank order."""
@@ -53,31 +57,96 @@ class Cells:
             return range(mesh.size)
         return (ranks_by_device(mesh)[self.device],)
 
+    def held(self, mesh: DeviceMesh, shards: Shards) -> Held:
+        """The shards by device."""
+        devices = self.devices(mesh)
+        return dict(zip(devices, shards if len(shards) > 1 else [shards[0]] * len(devices)))
+
+    @contextmanager
+    def counting(self) -> Iterator[Cells]:
+        """The same cells with a meter, if anybody wants to know what they hold."""
+        if not active() or self.meter is not None:
+            yield self
+            return
+        meter = Meter()
+        yield replace(self, meter=meter)
+        for ledger in active():
+            ledger.reach(meter.most)
+
     def move(self, xp: Any, shards: Shards, hops: Iterable[Hop], cause: Cause) -> Shards:
-        """The shards after some steps: refused if beyond a budget, counted as they go."""
+        """The shards after some steps, maybe as views of those before, which others hold."""
         steps = tuple(hops)
         if not steps:
             return shards
+        before, after = mesh_before(steps[0]), mesh_after(steps[-1])
+        with self.counting() as cells:
+            held = cells.held(before, shards)
+            if cells.meter is not None and self.meter is None:
+                cells.meter.hold(held)
+            trail = cells.travel(xp, Trail(held, cells.meter), steps, cause)
+        return [trail.held[device] for device in self.devices(after)]
+
+    def keep(
+        self,
+        xp: Any,
+        shards: Shards,
+        hops: Iterable[Hop],
+        cause: Cause,
+        *,
+        mesh: DeviceMesh,
+        gone: bool,
+    ) -> Shards:
+        """The shards after some steps, arrays of their own; those before are `gone` then, or not.
+
+        What is a view of something larger is copied, so that the rest need not stay.
+        """
+        steps, meter = tuple(hops), self.meter
+        if not steps and gone:
+            return shards
+        held = self.held(mesh, shards)
+        mark = meter.mark() if meter is not None else {}
+        trail = self.travel(xp, Trail(held, meter), steps, cause)
+        views = trail.views(gone)
+        copies = {device: xp.asarray(trail.held[device], copy=True) for device in views}
+        trail.step({**trail.held, **copies}, copies)
+        if meter is not None:
+            meter.back(mark)
+            if gone:
+                meter.drop(held)
+            meter.hold(trail.held)
+        return [trail.held[device] for device in self.devices(mesh)]
+
+    def travel(self, xp: Any, trail: Trail, steps: Sequence[Hop], cause: Cause) -> Trail:
+        """Take the steps: refused if beyond a budget, counted as they go."""
         ledgers = active()
-        for ledger in ledgers:
-            received = sum(_received(hop, shards[0]) for hop in steps)
+        like = next(iter(trail.held.values()))
+        for ledger in ledgers if steps else ():
+            received = sum(_received(hop, like) for hop in steps)
             ledger.allow(received, cause.operator, str(cause.tensor))
-        first, last = steps[0], steps[-1]
-        mesh = first.before.mesh if isinstance(first, Step) else first.src.mesh
-        held: Held = dict(zip(self.devices(mesh), shards))
         for hop in steps:
             if isinstance(hop, Step) and hop.kind == "mask":
-                held = mask(xp, held, hop)
+                made = mask(xp, trail.held, hop)
+                trail.step(made, [d for d, array in made.items() if array is not trail.held[d]])
                 continue
-            held, counts = self.carry(xp, held, hop, cause)
+            made, counts = self.carry(xp, trail.held, hop, cause)
+            trail.step(made, [device for device in made if counts.received.get(device)])
             if ledgers:
                 _note(ledgers, hop, cause, counts)
-        mesh = last.after.mesh if isinstance(last, Step) else last.src.mesh
-        return [held[device] for device in self.devices(mesh)]
+        return trail
 
 
 ALL = Cells()
 """All cells in one process."""
+
+
+def mesh_before(hop: Hop) -> DeviceMesh:
+    """The mesh on which an array lies before a step."""
+    return hop.before.mesh if isinstance(hop, Step) else hop.src.mesh
+
+
+def mesh_after(hop: Hop) -> DeviceMesh:
+    """The mesh on which it lies then."""
+    return hop.after.mesh if isinstance(hop, Step) else hop.src.mesh
 
 
 def name_of(hop: Hop) -> str:

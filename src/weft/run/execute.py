@@ -1,21 +1,19 @@
-"""`run`: a plan executed in this process, all cells side by side; and the walk that ranks share."""
+"""`run`: a plan executed in this process, all cells side by side; and checks of its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.lang import Graph, Value
-from weft.lang.region import arguments
-from weft.layout import ShardingSpec
 from weft.plan import Plan, Propagation
 from weft.run.arrays import namespace
-from weft.run.cells import ALL, Cause, Cells, Shards
-from weft.run.prepared import Prepared, prepare
+from weft.run.cells import ALL
 from weft.run.tensor import Tensor
+from weft.run.walk import Values, walk
 
 
 def run(plan: Plan | Propagation, inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
@@ -36,156 +34,16 @@ def run(plan: Plan | Propagation, inputs: Mapping[str, Any]) -> tuple[Tensor, ..
     """
     plan = as_plan(plan)
     check_inputs(plan.graph, inputs)
-    values = {value.name: _placed(plan, value, inputs[value.name]) for value in plan.graph.inputs}
-    xp = _namespace([tensor.shards[0] for tensor in values.values()])
-    made = walk(plan, xp, {name: tensor.shards for name, tensor in values.items()}, ALL)
+    given: Values = {
+        value.name: list(_placed(plan, value, inputs[value.name]).shards)
+        for value in plan.graph.inputs
+    }
+    xp = _namespace([shards[0] for shards in given.values()])
+    made = walk(plan, xp, given, ALL)
     return tuple(
         Tensor.of_shards(shards, spec, plan.graph.values[name].shape, name)
         for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs)
     )
-
-
-def walk(plan: Plan, xp: Any, inputs: Mapping[str, Shards], cells: Cells) -> list[Shards]:
-    """The shards of the outputs on the cells that are here; every process walks the same way.
-
-    The inputs lie as the plan says. What no later application reads is dropped.
-    """
-    graph, values = plan.graph, dict(inputs)
-    last = _last_uses(graph)
-    for number, application in enumerate(graph.applications):
-        if not application.results:
-            continue
-        operands = [values[name] for name in application.operands]
-        made: Sequence[Shards]
-        if application.regions:
-            made = _run_regions(plan, number, xp, operands, cells)
-        else:
-            made = _prepared(plan, number, cells).run(xp, operands)
-        placed = plan.placed[number].results
-        for name, shards, spec, reshard in zip(
-            application.results, made, placed, plan.settlings[number]
-        ):
-            cause = Cause(application.operator, f"{graph.values[name]} {spec}")
-            values[name] = cells.move(xp, shards, reshard.steps, cause)
-        for name in {*application.operands, *application.results}:
-            if last.get(name, -1) <= number:
-                del values[name]
-    return [
-        cells.move(xp, values[name], reshard.steps, Cause("output", _label(plan, name)))
-        for name, reshard in zip(graph.outputs, plan.returns)
-    ]
-
-
-def _run_regions(
-    plan: Plan, number: int, xp: Any, operands: Sequence[Shards], cells: Cells
-) -> list[Shards]:
-    """The results of an application that runs graphs of its own: a loop, or one of its branches."""
-    application, plans = plan.graph.applications[number], plan.regions[number]
-    outside = dict(zip(application.operands, operands))
-    match application.operator:
-        case "while":
-            count = len(application.results)
-            return _loop(plan, number, xp, list(operands[:count]), outside, cells)
-        case "case" | "if":
-            chosen = _branch(xp, operands[0][0], len(plans), application.operator)
-            made = _inside(plan, number, chosen, xp, (), outside, cells)
-            return _as_made(plan, number, xp, made, cells)
-    raise WeftError(f"{application.operator} runs a graph of its own, and cannot be run here")
-
-
-def _loop(
-    plan: Plan,
-    number: int,
-    xp: Any,
-    carried: list[Shards],
-    outside: Mapping[str, Shards],
-    cells: Cells,
-) -> list[Shards]:
-    """A loop: its values as they are when the condition no longer holds."""
-    application = plan.graph.applications[number]
-    held = [plan.specs[name] for name in application.operands[: len(carried)]]
-    while True:
-        inner = plan.regions[number][1]
-        names = [value.name for value in arguments(application, inner.graph)]
-        into = [inner.specs[name] for name in names]
-        carried = _moved(plan, number, xp, carried, held, into, cells)
-        held = into
-        (going,) = _inside(plan, number, 0, xp, carried, outside, cells)
-        if not bool(going[0]):
-            return _moved(plan, number, xp, carried, held, plan.placed[number].results, cells)
-        carried = _inside(plan, number, 1, xp, carried, outside, cells)
-
-
-def _inside(
-    plan: Plan,
-    number: int,
-    region: int,
-    xp: Any,
-    given: Sequence[Shards],
-    outside: Mapping[str, Shards],
-    cells: Cells,
-) -> list[Shards]:
-    """What a region returns; what it takes from outside lies as it does there."""
-    application, inner = plan.graph.applications[number], plan.regions[number][region]
-    own = [value.name for value in arguments(application, inner.graph)]
-    taken = [value.name for value in inner.graph.inputs if value.name not in own]
-    return walk(inner, xp, {**dict(zip(own, given)), **{n: outside[n] for n in taken}}, cells)
-
-
-def _moved(
-    plan: Plan,
-    number: int,
-    xp: Any,
-    shards: Sequence[Shards],
-    held: Sequence[ShardingSpec],
-    wanted: Sequence[ShardingSpec],
-    cells: Cells,
-) -> list[Shards]:
-    """The carried values of a loop under other shardings."""
-    names = plan.graph.applications[number].results
-    found = []
-    for name, array, src, dst in zip(names, shards, held, wanted):
-        steps = plan.reshard(name, src, dst).steps
-        found.append(cells.move(xp, array, steps, Cause("while", _label(plan, name))))
-    return found
-
-
-def _as_made(
-    plan: Plan, number: int, xp: Any, made: Sequence[Shards], cells: Cells
-) -> list[Shards]:
-    """What a branch returns, under the shardings in which the application makes it."""
-    held = [plan.specs[name] for name in plan.graph.applications[number].results]
-    return _moved(plan, number, xp, made, held, plan.placed[number].results, cells)
-
-
-def _branch(xp: Any, index: Any, count: int, operator: str) -> int:
-    """The number of the branch: of `case` the last one where the index is out of range."""
-    if operator == "if":
-        return 0 if bool(index) else 1
-    chosen = int(index)
-    return chosen if 0 <= chosen < count else count - 1
-
-
-def _last_uses(graph: Graph) -> dict[str, int]:
-    """For each value the number of the last application that reads it; outputs are read last."""
-    last = {
-        name: number
-        for number, application in enumerate(graph.applications)
-        for name in application.operands
-    }
-    return last | dict.fromkeys(graph.outputs, len(graph.applications))
-
-
-def _prepared(plan: Plan, number: int, cells: Cells) -> Prepared:
-    application = plan.graph.applications[number]
-    operator = plan.graph.operators.find(application.operator)
-    names = [_label(plan, name) for name in application.operands]
-    deliveries = plan.deliveries[number]
-    return prepare(operator, application.attributes, plan.placed[number], deliveries, names, cells)
-
-
-def _label(plan: Plan, name: str) -> str:
-    return f"{plan.graph.values[name]} {plan.specs[name]}"
 
 
 def as_plan(plan: Plan | Propagation) -> Plan:

@@ -1,8 +1,8 @@
-"""`communication`: every byte that moves, by the operator that made it move."""
+"""`communication`: every byte that moves, by the operator that made it move, and what is held."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,11 +32,23 @@ class CommunicationError(WeftError):
 
 @dataclass(slots=True)
 class Communication:
-    """What moved inside a `communication` block."""
+    """What moved inside a `communication` block, and what devices held."""
 
     budget: int | None = None
     """The bytes that all devices together may receive; None for any number."""
     movements: list[Movement] = field(default_factory=list)
+    peaks: dict[int, int] = field(default_factory=dict)
+    """The most bytes that each device held, of what a plan or a reshard had there."""
+
+    @property
+    def peak(self) -> Point:
+        """The most bytes that each device held, in the order of the devices."""
+        return tuple(self.peaks[device] for device in sorted(self.peaks))
+
+    def reach(self, held: Mapping[int, int]) -> None:
+        """Write down what devices held at most."""
+        for device, size in held.items():
+            self.peaks[device] = max(size, self.peaks.get(device, 0))
 
     @property
     def received(self) -> int:
@@ -68,6 +80,8 @@ _ACTIVE: ContextVar[tuple[Communication, ...]] = ContextVar("weft_communication"
 @contextmanager
 def communication(budget: int | None = None) -> Iterator[Communication]:
     """Count every byte that moves inside the block; refuse more than a budget before it moves.
+
+    Where a plan runs, or an array is resharded, it counts the bytes that each device holds, too.
 
     >>> with communication() as moved:
     ...     pass

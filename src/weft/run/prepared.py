@@ -16,6 +16,7 @@ from weft.run.blocks import run_block
 from weft.run.cells import ALL, Cause, Cells, Shards
 from weft.run.exchange import Hop
 from weft.run.ledger import active
+from weft.run.meter import Trail
 from weft.run.threads import each
 from weft.space import ZRange
 from weft.values import Point
@@ -37,20 +38,20 @@ class Prepared:
     deliveries: tuple[Delivery, ...]
     causes: tuple[Cause, ...]
     """What messages say when an operand moves."""
-    alike: tuple[int, ...]
-    """For each operand the first that is brought in the same way."""
+    alike: tuple[tuple[int, ...], ...]
+    """For each operand those before it that are brought in the same way."""
     blocks: dict[int, list[Block]] = field(default_factory=dict)
 
     def run(self, xp: Any, operands: Sequence[Shards]) -> list[list[Array]]:
         """The shards of every result."""
         if active():
             self._allow(operands)
+        meter = self.cells.meter
+        mark = meter.mark() if meter is not None else {}
         inputs: list[Shards] = []
         for number, shards in enumerate(operands):
-            if self._is_there(number, operands):
-                inputs.append(inputs[self.alike[number]])
-            else:
-                inputs.append(self._deliver(xp, number, shards))
+            there = self._is_there(number, operands)
+            inputs.append(self._deliver(xp, number, shards) if there is None else inputs[there])
         blocks = self.blocks_for(xp)
 
         def compute(place: int) -> tuple[Array, ...]:
@@ -59,8 +60,13 @@ class Prepared:
 
         leading = [place for place, leader in enumerate(self.leaders) if leader == place]
         made = dict(zip(leading, each(compute, leading, self._work())))
-        results = [made[leader] for leader in self.leaders]
-        return [list(shards) for shards in zip(*results)]
+        results = [list(shards) for shards in zip(*(made[leader] for leader in self.leaders))]
+        if meter is not None:
+            held = [self.cells.held(self.placed.mesh, shards) for shards in results]
+            for arrays in held:
+                meter.hold(arrays)
+            meter.back(mark, hold=held)
+        return results
 
     @property
     def shapes(self) -> tuple[Point, ...]:
@@ -90,33 +96,34 @@ class Prepared:
         moving = {
             number: sum(delivery.received)
             for number, delivery in enumerate(self.deliveries)
-            if delivery.received and not self._is_there(number, operands)
+            if delivery.received and self._is_there(number, operands) is None
         }
         tensors = " and ".join(str(self.causes[number].tensor) for number in moving)
         for ledger in active():
             ledger.allow(sum(moving.values()), self.operator.name, tensors)
 
-    def _is_there(self, number: int, operands: Sequence[Shards]) -> bool:
-        """Whether an operand is the same tensor as one before, brought in the same way."""
-        first = self.alike[number]
-        return first != number and operands[first] is operands[number]
+    def _is_there(self, number: int, operands: Sequence[Shards]) -> int | None:
+        """The operand before this one that is the same tensor, brought in the same way, if any."""
+        mine = operands[number]
+        return next((first for first in self.alike[number] if operands[first] is mine), None)
 
     def _deliver(self, xp: Any, number: int, shards: Shards) -> Shards:
-        cause, delivery = self.causes[number], self.deliveries[number]
-        if delivery.reshard is not None or delivery.fetch is not None:
-            shards = self.cells.move(xp, shards, _hops(delivery), cause)
-        if any(delivery.slices):
-            shards = [
-                shards[place if len(shards) > 1 else 0][part or ...]
-                for place, part in enumerate(delivery.slices)
-            ]
-        if any(delivery.hidden):
-            every = shards if len(shards) > 1 else [shards[0]] * len(self.boxes)
-            shards = [
-                masked(xp, array, monoid) if monoid else array
-                for array, monoid in zip(every, delivery.hidden)
-            ]
-        return shards
+        """What the cells compute with: what moved, of that what they need, hidden where it must."""
+        cause, delivery, mesh = self.causes[number], self.deliveries[number], self.placed.mesh
+        steps, takes, hides = tuple(_hops(delivery)), any(delivery.slices), any(delivery.hidden)
+        if not (steps or takes or hides):
+            return shards
+        trail = Trail(self.cells.held(mesh, shards), self.cells.meter)
+        if steps:
+            self.cells.travel(xp, trail, steps, cause)
+        if takes:
+            pairs = zip(trail.held.items(), delivery.slices)
+            trail.step({device: array[part or ...] for (device, array), part in pairs}, ())
+        if hides:
+            hidden = dict(zip(trail.held, delivery.hidden))
+            fresh = {d: masked(xp, trail.held[d], m) for d, m in hidden.items() if m}
+            trail.step({**trail.held, **fresh}, fresh)
+        return list(trail.held.values())
 
 
 def prepare(
@@ -138,7 +145,10 @@ def prepare(
         leaders(placed, ranks),
         tuple(_on(ranks, delivery) for delivery in deliveries),
         tuple(Cause(operator.name, name) for name in names),
-        tuple(map(list(deliveries).index, deliveries)),
+        tuple(
+            tuple(first for first in range(number) if deliveries[first] == delivery)
+            for number, delivery in enumerate(deliveries)
+        ),
     )
 
 

@@ -68,14 +68,24 @@ class Reshard(Drawn):
     def peak(self) -> Point:
         """The bytes that each of the devices holds at most, messages on their way not counted.
 
-        What lies between source and destination lies inside the destination's shard; parts are
-        combined there as they come.
+        At every step that is the source, what the step before made, and what this step makes. What
+        a device takes of an array that it has is no array of its own, but that one stays; parts
+        are combined as they come.
         """
-        held = [(self.src.mesh.device_ids or range(self.src.mesh.size), self._bytes(self.src))]
-        if self.steps:
-            there = self.dst.mesh.device_ids or range(self.dst.mesh.size)
-            held.append((there, self._bytes(self.dst)))
-        return self._sum(held)
+        there = self.src.mesh.device_ids or range(self.src.mesh.size)
+        source = dict(zip(self.devices, self._sum([(there, self._bytes(self.src))])))
+        most, beside = dict(source), dict[int, int]()
+        for step in self.steps:
+            found = dict(zip(step.devices, step.made))
+            there = step.after.mesh.device_ids or range(step.after.mesh.size)
+            kept = {device: beside.get(device, 0) for device in there}
+            for device in there:
+                made = found[device]
+                if made is not None:
+                    most[device] = max(most[device], source[device] + kept[device] + made)
+                    kept[device] = made
+            beside = kept
+        return tuple(most.values())
 
     @property
     def ideal(self) -> int:

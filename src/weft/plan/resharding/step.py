@@ -79,6 +79,27 @@ class Step:
         """The bytes that each of the devices sends."""
         return _sent(self)
 
+    @property
+    def made(self) -> tuple[int | None, ...]:
+        """The bytes of the array that each of the devices makes; None where it makes none.
+
+        A device that receives nothing takes its part of what it has, or has none.
+        """
+        mesh = self.after.mesh
+        held = [size * self.itemsize for size in sizes(self.after, self.shape)]
+        if self.kind == "mask":
+            digits = [digit for digit, _ in self.parts.masked]
+            cells = zip(held, mesh.cells())
+            return tuple(
+                size if any(cell[d.dim] // d.divisor % d.radix for d in digits) else None
+                for size, cell in cells
+            )
+        if self.after.mesh == self.before.mesh:
+            return tuple(size if got else None for size, got in zip(held, self.received))
+        by_device = dict(zip(mesh.device_ids or range(mesh.size), held))
+        pairs = zip(self.devices, self.received)
+        return tuple(by_device[device] if got else None for device, got in pairs)
+
     def moves(self) -> Iterator[Transfer]:
         """Every piece of every cell's box after the step, made as it is asked for.
 

@@ -12,8 +12,8 @@ from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.estimate import compute
+from weft.plan.liveness import lives
 from weft.plan.machine import Machine
-from weft.plan.memory import last_uses
 from weft.plan.placed import Placed
 from weft.plan.plan import Plan
 from weft.plan.propagation.meshes import Meshes
@@ -30,6 +30,7 @@ from weft.plan.search.problem import (
     Moment,
     Price,
     Problem,
+    Return,
     Table,
 )
 from weft.plan.search.symmetry import Symmetry
@@ -89,10 +90,10 @@ class _Builder:
         self.computed: dict[object, tuple[Price, ...]] = {}
         self.lists: dict[object, Any] = {}
         kinds = self.symmetry.kinds if self.is_large else None
-        self.prices = Prices(machine, self._cells(), kinds)
+        self.prices = Prices(machine, mesh, kinds)
 
     def problem(self) -> Problem:
-        graph, ends = self.graph, last_uses(self.base)
+        graph, ends = self.graph, lives(self.graph).ends
         for value in graph.inputs:
             self._keep(value.name, self._specs(value.name, None))
         moments = [self._moment(number, ends[number]) for number in range(len(graph.applications))]
@@ -107,16 +108,8 @@ class _Builder:
             FrozenMap(self.kept.items()),
             tuple(moments),
             FrozenMap(wanted.items()),
+            lives(graph).unused,
         )
-
-    def _cells(self) -> Sequence[int]:
-        """The cells on which room is counted: the first holds most, unless boxes are fetched."""
-        for number, application in enumerate(self.graph.applications):
-            if not application.results or self.is_large:
-                continue
-            if any(None in way.operands for way in self._placements(number)):
-                return range(self.mesh.size)
-        return (0,)
 
     # -- what there is to choose from
 
@@ -289,11 +282,12 @@ class _Builder:
         value = self.graph.values[name]
         return self.prices.reshard(src, dst, value.shape, itemsize(value.dtype))
 
-    def _returned(self, place: int) -> tuple[Move, ...]:
-        name = self.graph.outputs[place]
-        return tuple(
-            self._move(name, spec, self.base.outputs[place]) for spec in self.kept[name].specs
-        )
+    def _returned(self, place: int) -> tuple[Return, ...]:
+        name, wanted = self.graph.outputs[place], self.base.outputs[place]
+        value = self.graph.values[name]
+        ways = [self.base.reshard(name, spec, wanted) for spec in self.kept[name].specs]
+        final = self.prices.held(wanted, value.shape, itemsize(value.dtype))
+        return tuple(Return(*self.prices.settled(way), final) for way in ways)
 
     def _sizes(self, name: str, specs: tuple[ShardingSpec, ...]) -> tuple[Point, ...]:
         value = self.graph.values[name]

@@ -267,7 +267,7 @@ class _Sweep:
 
         def room(state: State, choice: int) -> tuple[int, ...]:
             held = tuple(map(add, live(state), later(state)))
-            return tuple(map(add, held, link.table[state[at]][choice].most))
+            return tuple(map(add, held, link.table[state[at]][choice].settled))
 
         return room
 
@@ -307,9 +307,10 @@ class _Sweep:
         return pending
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether a value is moved once more in the end, as an output."""
+        """Whether a value is moved or copied once more in the end, as an output."""
         outputs = self.problem.graph.outputs
-        return any(outputs[place] == name for place in self.problem.wanted)
+        is_moved = any(outputs[place] == name for place in self.problem.wanted)
+        return is_moved or outputs.count(name) > 1
 
     def _decision_order(self) -> list[int]:
         """The order in which decisions will be taken."""

@@ -21,7 +21,7 @@ def share(problem: Problem, rounds: int = ROUNDS) -> list[int]:
     ...     return x
     >>> problem = pose(trace(layers, (8, 8), (8, 8)), DeviceMesh("m", (2,), ("x",)), Machine())
     >>> len(problem.decisions), max(share(problem)) + 1
-    (23, 11)
+    (23, 12)
     """
     links: dict[int, int] = {}
     around: list[list[tuple[int, int, int]]] = [[] for _ in problem.decisions]

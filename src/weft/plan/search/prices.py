@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
 from typing import NamedTuple
 
-from weft.layout import Axis, ShardingSpec
+from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.delivery import Delivery, deliver
 from weft.plan.machine import Machine
-from weft.plan.memory import beside, held_by, moving
+from weft.plan.memory import brought, resharded, settled, sizes_of
 from weft.plan.placed import Placed
 from weft.plan.resharding.media import seconds_of_messages
 from weft.plan.resharding.reshard import Reshard, plan_reshard
@@ -23,33 +23,35 @@ class Move(NamedTuple):
     received: int
     """The bytes that all cells receive."""
     most: Point
-    """The most bytes that a cell holds for it on the way, beyond what it held; of some cells."""
+    """The most bytes that cells hold for it on the way, beyond what they held."""
     beside: Point
-    """The bytes that a cell holds for it in the end, beyond what it held."""
+    """The bytes that cells hold for it in the end, beyond what they held."""
+    settled: Point = ()
+    """The most bytes that cells hold until it lies there in arrays of its own."""
 
 
 class Prices:
-    """Prices on one machine, remembered; room is counted on some cells, which stand for all."""
+    """Prices on one machine, remembered.
+
+    Room is counted on every cell; with the kinds of axes, for large graphs, on one that is as full
+    as the fullest, and reshards are priced by their pattern.
+    """
 
     def __init__(
-        self, machine: Machine, cells: Sequence[int], kinds: Mapping[Axis, int] | None = None
+        self, machine: Machine, mesh: DeviceMesh, kinds: Mapping[Axis, int] | None = None
     ) -> None:
-        self.machine, self.cells, self.kinds = machine, tuple(cells), kinds
-        """With the kinds of axes, reshards are priced by their pattern."""
-        self.nothing = Move(0.0, 0, self._none, self._none)
+        self.machine, self.kinds = machine, kinds
+        self.none = (0,) * (mesh.size if kinds is None else 1)
+        self.nothing = Move(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, Move] = {}
         self._patterns: dict[object, Move] = {}
         self._held: dict[object, Point] = {}
-
-    @property
-    def _none(self) -> Point:
-        return (0,) * len(self.cells)
 
     def held(self, spec: ShardingSpec, shape: Point, itemsize: int) -> Point:
         """The bytes of an array on the cells that are counted."""
         key = (spec, shape, itemsize)
         if key not in self._held:
-            self._held[key] = self._at(held_by(spec, shape, itemsize))
+            self._held[key] = self._at(sizes_of(spec, shape, itemsize))
         return self._held[key]
 
     def reshard(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
@@ -71,8 +73,8 @@ class Prices:
                 return self._patterns[pattern]
         plan = plan_reshard(src, dst, shape, itemsize, self.machine)
         seconds, received = _taken(plan)
-        after = self.held(dst, shape, itemsize) if plan.steps else self._none
-        found = Move(seconds, received, self._at(moving(plan)), after)
+        rooms = (*resharded(plan), settled(plan))
+        found = Move(seconds, received, *map(self._at, rooms))
         if pattern is not None:
             self._patterns[pattern] = found
         return found
@@ -104,12 +106,14 @@ class Prices:
             fetch, width = delivery.fetch, delivery.itemsize
             seconds += seconds_of_messages(fetch.messages, width, fetch.src.mesh, self.machine)
             received += sum(fetch.received) * width
-        kept = self._at(beside(delivery, placed, number))
-        most = self._at(moving(delivery.reshard)) if delivery.reshard else self._none
-        return Move(seconds, received, tuple(map(max, zip(most, kept))), kept)
+        return Move(seconds, received, *map(self._at, brought(delivery, placed, number)))
+
+    def settled(self, way: Reshard) -> tuple[Point, Point]:
+        """The room on a way, if the source is gone then, and if it stays."""
+        return self._at(settled(way)), self._at(settled(way, gone=False))
 
     def _at(self, counts: Sequence[int]) -> Point:
-        return tuple(counts[cell] for cell in self.cells)
+        return tuple(counts) if self.kinds is None else (max(counts, default=0),)
 
 
 def _taken(plan: Reshard) -> tuple[float, int]:

@@ -85,6 +85,14 @@ class Moment(NamedTuple):
     ends: tuple[str, ...]
 
 
+class Return(NamedTuple):
+    """The room on the way to an output: where the value is gone then, where it stays, and after."""
+
+    gone: Point
+    kept: Point
+    final: Point
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """The decisions for a graph on a mesh, with the prices of a machine."""
@@ -98,8 +106,10 @@ class Problem:
     links: tuple[Link, ...]
     kept: FrozenMap[str, Kept]
     moments: tuple[Moment, ...]
-    wanted: FrozenMap[int, tuple[Move, ...]]
-    """Of an output that is wanted in one sharding, what it takes from every way it may lie."""
+    wanted: FrozenMap[int, tuple[Return, ...]]
+    """Of an output that is wanted in one sharding, the room it takes from every way it may lie."""
+    unused: tuple[str, ...]
+    """The inputs that nobody needs."""
 
     @property
     def start(self) -> list[int]:
@@ -176,6 +186,8 @@ class Problem:
             add(self.size(value.name, found))
         note(none)
         end()
+        for name in self.unused:
+            add(self.size(name, found), -1)
         for moment in self.moments:
             moves = [link.move(found) for link in moment.brought]
             for move in moves:
@@ -188,17 +200,24 @@ class Problem:
                 add(move.beside, -1)
             for made in moment.made:
                 if made.settled is not None:
-                    note(made.settled.move(found).most)
+                    note(made.settled.move(found).settled)
                     add(self.size(made.name, found))
                     add(made.sizes[found[moment.decision]], -1)
             for name in moment.ends:
                 add(self.size(name, found), -1)
             end()
-        for place, name in enumerate(self.graph.outputs):
+        outputs = self.graph.outputs
+        for place, name in enumerate(outputs):
+            gone = name not in outputs[place + 1 :]
+            size = self.size(name, found)
             if place in self.wanted:
-                move = self.wanted[place][found[self.kept[name].decision]]
-                note(move.most)
-                add(move.beside)
+                way = self.wanted[place][found[self.kept[name].decision]]
+                note(way.gone if gone else way.kept)
+                add(size, -gone)
+                add(way.final)
+            elif not gone:
+                note(size)
+                add(size)
         note(none)
         end()
         return levels
@@ -211,6 +230,7 @@ class Problem:
         for number, moment in enumerate(self.moments, 1):
             begin |= {made.name: number for made in moment.made}
             end |= dict.fromkeys(moment.ends, number)
+        end |= dict.fromkeys(self.unused, 0)
         last = len(self.moments) + 1
         return FrozenMap((name, (first, end.get(name, last))) for name, first in begin.items())
 

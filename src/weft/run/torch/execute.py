@@ -16,9 +16,10 @@ from weft.lang import Value
 from weft.lang.serial import to_json
 from weft.lang.trace import dtype_name
 from weft.plan import Plan, Propagation
-from weft.run.execute import as_plan, check_array, check_inputs, walk
+from weft.run.execute import as_plan, check_array, check_inputs
 from weft.run.torch.ranks import Ranks
 from weft.run.torch.shard import Shard, working_on
+from weft.run.walk import Values, walk
 
 
 def run(
@@ -45,10 +46,10 @@ def run(
     with working_on(device):
         taken = {v.name: _taken(plan, v, inputs[v.name], ranks, device) for v in plan.graph.inputs}
         ranks.agree(_digest(plan, taken), device, ", ".join(taken) or "nothing")
-        for name, shard in taken.items():
-            taken[name] = shard.with_sharding(plan.specs[name])
-        arrays = {name: [shard.array] for name, shard in taken.items()}
-        made = walk(plan, xp, arrays, ranks.cells)
+        given: Values = {}
+        for name, spec in [(name, plan.specs[name]) for name in taken]:
+            given[name] = [taken.pop(name).with_sharding(spec).array]
+        made = walk(plan, xp, given, ranks.cells)
     return tuple(
         Shard(array, spec, plan.graph.values[name].shape, name, group)
         for name, (array,), spec in zip(plan.graph.outputs, made, plan.outputs)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from weft.plan import estimate as estimate
     from weft.plan import plan_reshard as plan_reshard
     from weft.plan import propagate as propagate
+    from weft.plan import search as search
     from weft.run import Tensor as Tensor
     from weft.run import communication as communication
     from weft.run import run as run
@@ -69,6 +70,7 @@ _HOMES = {
     "plan_reshard": "weft.plan",
     "propagate": "weft.plan",
     "run": "weft.run",
+    "search": "weft.plan",
     "show": "weft.draw",
     "trace": "weft.lang",
 }

@@ -7,6 +7,7 @@ dimensions are not cut, and the parts where they must be.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from weft.lang import ops
 from weft.lang.arithmetic import apply, apply_all
@@ -20,7 +21,7 @@ BLOCKS = 4
 """Into how many blocks a reduction is taken apart, where its size allows."""
 
 
-def _one_dim(operator: str) -> Rewrite:
+def _one_dim(operator: str, count: int) -> Rewrite:
     """A reduction along one dimension as a reduction of blocks and of what they make."""
 
     def condition(graph: Graph, match: Match) -> bool:
@@ -33,7 +34,7 @@ def _one_dim(operator: str) -> Rewrite:
         x, (dim,) = v["x"], said["dimensions"]
         dim %= len(x.shape)
         monoid = "sum" if operator == "mean_dim" else operator.removesuffix("_dim")
-        blocks = min(BLOCKS, x.shape[dim])
+        blocks = min(count, x.shape[dim])
         parts = apply("reduce_blocks", x, dimension=dim, blocks=blocks, monoid=monoid)
         keep = said.get("keep", False)
         made: Symbol = apply(f"{monoid}_dim", parts, dimensions=(dim,), keep=keep)
@@ -59,10 +60,10 @@ def _logsumexp(v: Values, match: Match) -> Symbol:
     return made if keep else made.reshape(kept)
 
 
-def _attention(v: Values, match: Match) -> Symbol:
+def _attention(v: Values, match: Match, count: int) -> Symbol:
     """Blocks of keys with a running softmax: each its maximum, its sum and its weighted sum."""
     said = dict(match.attributes("attention"))
-    blocks = min(BLOCKS, v["k"].shape[-2])
+    blocks = min(count, v["k"].shape[-2])
     top, total, mixed = apply_all("attention_blocks", v["q"], v["k"], v["v"], blocks=blocks, **said)
     highest = top.max(-1, keep=True)
     weight = ops.exp(top - highest)
@@ -73,7 +74,7 @@ def _attention(v: Values, match: Match) -> Symbol:
     return made
 
 
-def _convolution(v: Values, match: Match) -> Symbol:
+def _convolution(v: Values, match: Match, blocks: int) -> Symbol:
     """The first spatial dimension of the output in blocks, each from the rows that it reads."""
     said, x, k = dict(match.attributes("convolution")), v["x"], v["k"]
     dim, kernel_dim = said["input_spatial_dimensions"][0], said["kernel_spatial_dimensions"][0]
@@ -84,7 +85,7 @@ def _convolution(v: Values, match: Match) -> Symbol:
     padded = apply("pad", x, 0, **spread)
     reach = step * (k.shape[kernel_dim] - 1) + 1
     count = (padded.shape[dim] - reach) // stride + 1
-    width = -(-count // min(BLOCKS, count))
+    width = -(-count // min(blocks, count))
     parts = []
     for first in range(0, count, width):
         last = min(first + width, count) - 1
@@ -107,43 +108,63 @@ def _has_keys(graph: Graph, match: Match) -> bool:
     return keys[-2] >= 2 and queries[:-2] == keys[:-2]
 
 
-REWRITES: tuple[Rewrite, ...] = (
-    Rewrite(
-        "linear as matmul and add",
-        ("linear", "x", "w", "b"),
-        lambda v, _: v["x"] @ v["w"] + v["b"],
-    ),
-    Rewrite(
-        "matmul and add as linear",
-        ("add", ("matmul", "x", "w"), "b"),
-        lambda v, _: ops.linear(v["x"], v["w"], v["b"]),
-        lambda graph, m: (
-            len(graph.values[m.values["b"]].shape) == 1
-            and len(graph.values[m.values["w"]].shape) == 2
-            and graph.values[m.values["b"]].shape[0] == graph.values[m.values["w"]].shape[1]
+@lru_cache(maxsize=64)
+def rewrites_in(blocks: int) -> tuple[Rewrite, ...]:
+    """All rewrites, where something is taken apart into so many blocks.
+
+    >>> len(rewrites_in(8)) == len(REWRITES)
+    True
+    """
+    return (
+        Rewrite(
+            "linear as matmul and add",
+            ("linear", "x", "w", "b"),
+            lambda v, _: v["x"] @ v["w"] + v["b"],
         ),
-    ),
-    Rewrite(
-        "matmul as prod and sum_dim",
-        ("matmul", "x", "w"),
-        lambda v, _: ops.prod_of(v["x"], v["w"]).sum(-1),
-    ),
-    Rewrite(
-        "prod and sum_dim as matmul",
-        ("sum_dim", ("prod_of", "x", "w")),
-        lambda v, _: v["x"] @ v["w"],
-        lambda graph, m: (
-            not m.attributes("sum_dim").get("keep")
-            and tuple(m.attributes("sum_dim")["dimensions"])
-            == (len(graph.values[m.applications[1].results[0]].shape) - 1,)
+        Rewrite(
+            "matmul and add as linear",
+            ("add", ("matmul", "x", "w"), "b"),
+            lambda v, _: ops.linear(v["x"], v["w"], v["b"]),
+            lambda graph, m: (
+                len(graph.values[m.values["b"]].shape) == 1
+                and len(graph.values[m.values["w"]].shape) == 2
+                and graph.values[m.values["b"]].shape[0] == graph.values[m.values["w"]].shape[1]
+            ),
         ),
-    ),
-    *(_one_dim(f"{monoid}_dim") for monoid in ("sum", "max", "min", "prod", "mean")),
-    Rewrite("softmax in stages", ("softmax", "x"), _softmax),
-    Rewrite("logsumexp in stages", ("logsumexp_dim", "x"), _logsumexp),
-    Rewrite("attention in blocks of keys", ("attention", "q", "k", "v"), _attention, _has_keys),
-    Rewrite("convolution in blocks", ("convolution", "x", "k"), _convolution, _has_rows),
-)
+        Rewrite(
+            "matmul as prod and sum_dim",
+            ("matmul", "x", "w"),
+            lambda v, _: ops.prod_of(v["x"], v["w"]).sum(-1),
+        ),
+        Rewrite(
+            "prod and sum_dim as matmul",
+            ("sum_dim", ("prod_of", "x", "w")),
+            lambda v, _: v["x"] @ v["w"],
+            lambda graph, m: (
+                not m.attributes("sum_dim").get("keep")
+                and tuple(m.attributes("sum_dim")["dimensions"])
+                == (len(graph.values[m.applications[1].results[0]].shape) - 1,)
+            ),
+        ),
+        *(_one_dim(f"{monoid}_dim", blocks) for monoid in ("sum", "max", "min", "prod", "mean")),
+        Rewrite("softmax in stages", ("softmax", "x"), _softmax),
+        Rewrite("logsumexp in stages", ("logsumexp_dim", "x"), _logsumexp),
+        Rewrite(
+            "attention in blocks of keys",
+            ("attention", "q", "k", "v"),
+            lambda v, match: _attention(v, match, blocks),
+            _has_keys,
+        ),
+        Rewrite(
+            "convolution in blocks",
+            ("convolution", "x", "k"),
+            lambda v, match: _convolution(v, match, blocks),
+            _has_rows,
+        ),
+    )
+
+
+REWRITES = rewrites_in(BLOCKS)
 """All of them."""
 
 

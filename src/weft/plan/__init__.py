@@ -7,11 +7,14 @@ from weft.plan.propagation.propagate import Propagation, Strategy, propagate
 from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
+from weft.plan.search.front import ParetoFront
+from weft.plan.search.search import search
 
 __all__ = [
     "Cost",
     "Link",
     "Machine",
+    "ParetoFront",
     "Plan",
     "Propagation",
     "Reshard",
@@ -21,4 +24,5 @@ __all__ = [
     "estimate",
     "plan_reshard",
     "propagate",
+    "search",
 ]

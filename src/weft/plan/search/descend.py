@@ -6,7 +6,7 @@ changes from pass to pass, and no pass makes anything worse. Nothing but the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import add
 from random import Random
 
@@ -23,7 +23,6 @@ def descend(
     start: Sequence[int],
     rng: Random,
     patience: int = PATIENCE,
-    is_over: Callable[[], bool] = lambda: False,
 ) -> list[int]:
     """Choices that no forest can better, from a start.
 
@@ -33,7 +32,7 @@ def descend(
     [1, 1, 1]
     """
     chosen, best, waited = list(start), priced.total(start), 0
-    while waited < patience and not is_over():
+    while waited < patience:
         for forest in _forests(priced, rng):
             _decide(priced, forest, chosen)
         total = priced.total(chosen)
@@ -93,6 +92,11 @@ def _rooted(near: dict[int, list[int]]) -> list[tuple[int, int]]:
                     seen.add(other)
                     stack.append((other, number))
     return found
+
+
+def redecide(priced: Priced, numbers: Sequence[int], chosen: list[int]) -> None:
+    """Take the decisions of some classes anew, as many at once as go, while others stand still."""
+    _decide(priced, _grow(priced, numbers), chosen)
 
 
 def _decide(priced: Priced, forest: Sequence[tuple[int, int]], chosen: list[int]) -> None:

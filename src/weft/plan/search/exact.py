@@ -57,14 +57,13 @@ def sweep(
     goal: Goal = ALL,
     known: Sequence[Found] = (),
     limit: int = 200_000,
-    on_step: Callable[[float], None] = lambda part: None,
 ) -> list[list[int]]:
     """Choices for every point of the front, by what is to be small.
 
     Plans that are `known` already leave out what they dominate. With more partial plans than the
     limit a `TooWideError` is raised.
     """
-    return _Sweep(problem, goal, known, limit, on_step).front()
+    return _Sweep(problem, goal, known, limit).front()
 
 
 class _Sweep:
@@ -74,9 +73,8 @@ class _Sweep:
         goal: Goal,
         known: Sequence[Found],
         limit: int,
-        on_step: Callable[[float], None],
     ) -> None:
-        self.problem, self.goal, self.limit, self.on_step = problem, goal, limit, on_step
+        self.problem, self.goal, self.limit = problem, goal, limit
         kept = next(iter(problem.kept.values()), None)
         cells = len(kept.sizes[0]) if kept and goal.memory else 0
         self.none = (0,) * cells
@@ -100,7 +98,6 @@ class _Sweep:
             for name in problem.graph.applications[number].operands:
                 self._introduce(inputs, name)
             self._apply(moment)
-            self.on_step((number + 1) / len(problem.moments))
         for name in sorted(inputs):
             self._introduce(inputs, name)
         found = [*self.known]

@@ -13,7 +13,7 @@ Matrix = list[list[float]]
 
 
 class Weights(NamedTuple):
-    """What a second, and a byte received, count for in a sum; room is added by class."""
+    """What a second, and a byte received, count for in a sum."""
 
     seconds: float = 1.0
     received: float = 0.0
@@ -54,7 +54,7 @@ class Model:
         """The choice of every class: that of its first decision."""
         return [found[members[0]] for members in self.members]
 
-    def priced(self, weights: Weights, room: Sequence[Sequence[float]] | None = None) -> Priced:
+    def priced(self, weights: Weights) -> Priced:
         """The model with one number for every choice and every pair."""
         alone = [
             [
@@ -67,8 +67,6 @@ class Model:
             ]
             for members in self.members
         ]
-        if room is not None:
-            alone = [[a + b for a, b in zip(*both)] for both in zip(alone, room)]
         pairs: dict[tuple[int, int], Matrix] = {}
         for pair, tables in self.between.items():
             first, second = sorted(pair)
@@ -80,6 +78,16 @@ class Model:
             known = pairs.get((first, second))
             pairs[first, second] = turned if known is None else _sum(known, turned)
         return Priced(alone, pairs)
+
+    def room(self, level: int) -> list[list[int]]:
+        """For every choice of every class the bytes on a cell of what lives at a level."""
+        found = [[0] * count for count in self.sizes]
+        for name, (first, last) in self.problem.lives.items():
+            if first <= level <= last:
+                kept = self.problem.kept[name]
+                row = found[self.of[kept.decision]]
+                row[:] = [old + max(size) for old, size in zip(row, kept.sizes)]
+        return found
 
     @property
     def _share(self) -> float:
@@ -104,13 +112,20 @@ class Model:
 class Priced:
     """Numbers for every choice of every class, and for every pair of choices of two classes."""
 
-    def __init__(self, alone: Sequence[Sequence[float]], pairs: Mapping[tuple[int, int], Matrix]):
+    def __init__(
+        self,
+        alone: Sequence[Sequence[float]],
+        pairs: Mapping[tuple[int, int], Matrix],
+        near: list[list[tuple[int, Matrix]]] | None = None,
+    ) -> None:
         self.alone, self.pairs = alone, pairs
-        self.near: list[list[tuple[int, Matrix]]] = [[] for _ in alone]
+        self.near = near if near is not None else _near(len(alone), pairs)
         """For each class its neighbours, and what a choice of theirs costs beside each of its."""
-        for (first, second), matrix in pairs.items():
-            self.near[first].append((second, _turned(matrix)))
-            self.near[second].append((first, matrix))
+
+    def plus(self, more: Sequence[Sequence[int]], weight: float) -> Priced:
+        """The same, and something more for every choice."""
+        alone = [[a + weight * b for a, b in zip(*both)] for both in zip(self.alone, more)]
+        return Priced(alone, self.pairs, self.near)
 
     def total(self, chosen: Found) -> float:
         """The sum of everything."""
@@ -118,6 +133,14 @@ class Priced:
         for (first, second), matrix in self.pairs.items():
             total += matrix[chosen[first]][chosen[second]]
         return total
+
+
+def _near(count: int, pairs: Mapping[tuple[int, int], Matrix]) -> list[list[tuple[int, Matrix]]]:
+    near: list[list[tuple[int, Matrix]]] = [[] for _ in range(count)]
+    for (first, second), matrix in pairs.items():
+        near[first].append((second, _turned(matrix)))
+        near[second].append((first, matrix))
+    return near
 
 
 def _turned(matrix: Matrix) -> Matrix:

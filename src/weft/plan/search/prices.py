@@ -26,7 +26,7 @@ class Move(NamedTuple):
     """The most bytes that cells hold for it on the way, beyond what they held."""
     beside: Point
     """The bytes that cells hold for it in the end, beyond what they held."""
-    settled: Point = ()
+    settled: Point
     """The most bytes that cells hold until it lies there in arrays of its own."""
 
 
@@ -106,7 +106,8 @@ class Prices:
             fetch, width = delivery.fetch, delivery.itemsize
             seconds += seconds_of_messages(fetch.messages, width, fetch.src.mesh, self.machine)
             received += sum(fetch.received) * width
-        return Move(seconds, received, *map(self._at, brought(delivery, placed, number)))
+        most, beside = map(self._at, brought(delivery, placed, number))
+        return Move(seconds, received, most, beside, self.none)
 
     def settled(self, way: Reshard) -> tuple[Point, Point]:
         """The room on a way, if the source is gone then, and if it stays."""

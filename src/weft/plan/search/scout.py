@@ -1,0 +1,76 @@
+"""Scouting: the ends of the front and points between them, each by descent on a weighted sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from weft.plan.search.ahead import Goal
+from weft.plan.search.descend import descend
+from weft.plan.search.model import Model, Priced, Weights
+from weft.plan.search.seeds import Seeds
+
+STARTS = 6
+"""So many seeds are followed down."""
+
+ROOM = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+RECEIVED = (0.1, 1.0, 10.0)
+"""How much room, and bytes, weigh against time in the sums: as shares of the fastest plan."""
+
+
+class Scout:
+    """The plans that descent finds for one model."""
+
+    def __init__(self, model: Model, goal: Goal, rng: Random) -> None:
+        self.model, self.goal, self.rng = model, goal, rng
+        self.problem = model.problem
+        self.found: list[list[int]] = []
+        """For every plan the choices of the classes, as they were found."""
+        self.sums: list[Priced] = []
+        """The weighted sums that were used."""
+
+    def look(self) -> None:
+        """Find the ends of the front, and points between."""
+        fastest = self.fastest()
+        price = self.problem.price(self.model.found(fastest))
+        seconds = self.problem.seconds(price) or 1.0
+        weights = [Weights(0.0, 1.0)] if self.goal.received else []
+        if self.goal.received and self.goal.time:
+            total = price.received or 1
+            weights += [Weights(1.0, share * seconds / total) for share in RECEIVED]
+        for weight in weights:
+            self._follow(self.model.priced(weight), [fastest])
+        if self.goal.memory:
+            self.smaller()
+
+    def fastest(self) -> list[int]:
+        """The choices that take the least time, or move the fewest bytes if time is no matter."""
+        weights = Weights() if self.goal.time else Weights(0.0, 1.0)
+        priced = self.model.priced(weights)
+        start = self.model.chosen(self.problem.start)
+        return self._follow(priced, [start, *Seeds(self.model).best(priced, STARTS)])
+
+    def smaller(self) -> None:
+        """From the best plan of the first sum to ever smaller ones."""
+        priced = self.sums[0]
+        chosen = min(self.found, key=priced.total)
+        total = priced.total(chosen) or 1.0
+        peak = self.problem.peak(self.model.found(chosen)) or 1
+        for share in ROOM:
+            for _ in range(2):
+                level = self._fullest(chosen)
+                heavier = priced.plus(self.model.room(level), share * total / peak)
+                chosen = self._follow(heavier, [chosen])
+
+    def _fullest(self, chosen: list[int]) -> int:
+        levels = [max(held, default=0) for held in self.problem.levels(self.model.found(chosen))]
+        return levels.index(max(levels))
+
+    def _follow(self, priced: Priced, starts: Iterable[list[int]]) -> list[int]:
+        """Where the best of some starts leads."""
+        self.sums.append(priced)
+        ends = [descend(priced, start, self.rng, 2) for start in starts]
+        best = min(ends, key=priced.total)
+        best = descend(priced, best, self.rng)
+        self.found += [*ends, best]
+        return best

@@ -1,0 +1,242 @@
+"""`search`: from a graph, a mesh and a machine to the plans worth choosing from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal, TypeAlias
+
+from weft.errors import WeftError
+from weft.lang import Graph
+from weft.layout import DeviceMesh
+from weft.plan.estimate import Cost, estimate
+from weft.plan.machine import Machine
+from weft.plan.memory import moments, sizes_of
+from weft.plan.plan import Plan
+from weft.plan.search.ahead import Goal
+from weft.plan.search.build import LARGE, pose
+from weft.plan.search.evolve import CROWD, evolve
+from weft.plan.search.exact import TooWideError, sweep
+from weft.plan.search.front import OBJECTIVES, ParetoFront
+from weft.plan.search.integer import solve
+from weft.plan.search.layers import share
+from weft.plan.search.model import Model, Weights
+from weft.plan.search.pareto import best
+from weft.plan.search.problem import Found, Problem
+from weft.plan.search.scout import Scout
+from weft.plan.search.variants import Variant, variants
+
+Engine: TypeAlias = Literal["auto", "exact", "evolve", "integer", "descend"]
+
+WIDTH = 20_000
+"""The most partial plans that the exact engine may keep before another takes over."""
+
+POINTS = 32
+"""The most plans of a front of a large graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is: what it does, which part of it is done, and the best points so far."""
+
+    stage: str
+    part: float
+    points: tuple[tuple[float, ...], ...]
+    """Seconds, bytes of the fullest cell, and bytes received of the plans that are best so far."""
+
+
+def search(
+    graph: Graph,
+    mesh: DeviceMesh,
+    machine: Machine | None = None,
+    objectives: Sequence[str] = ("time", "peak_memory", "bytes"),
+    budget: int = 3000,
+    seed: int = 0,
+    *,
+    engine: Engine = "auto",
+    rewrite: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> ParetoFront:
+    """The plans for a graph on a mesh of which none is better than another in every objective.
+
+    Placements, rewrites and fusion are chosen together. Shardings written on the graph are kept to.
+    A small graph is searched exactly; for a larger one `budget` says how many plans the stochastic
+    search may look at (extra `search`). The same seed finds the same front. Interrupted, the search
+    gives the best front so far.
+
+    >>> from weft import Machine, trace
+    >>> graph = trace(lambda x, w: x @ w, (64, 16), (16, 16))
+    >>> machine = Machine(latency=1e-6, bandwidth=1e9, flops={"float32": 1e9})
+    >>> front = search(graph, DeviceMesh("m", (4,), ("x",)), machine)
+    >>> print(front.best("time"))
+    matmul  matmul m: {"x"}  <@m, [{"x"}, {}]>
+    """
+    run = _Search(graph, mesh, machine or Machine(), tuple(objectives), seed, engine)
+    run.progress = progress
+    is_complete = True
+    try:
+        run.look(budget, rewrite)
+    except KeyboardInterrupt:
+        is_complete = False
+    return run.front(is_complete)
+
+
+@dataclass
+class _Search:
+    graph: Graph
+    mesh: DeviceMesh
+    machine: Machine
+    objectives: tuple[str, ...]
+    seed: int
+    engine: Engine
+    progress: Callable[[Progress], None] | None = None
+    found: list[tuple[Problem, list[int]]] = field(default_factory=list)
+    is_exact: bool = True
+
+    def __post_init__(self) -> None:
+        for name in self.objectives:
+            if name not in OBJECTIVES:
+                known = ", ".join(OBJECTIVES)
+                raise WeftError(f"there is no objective {name!r}", hint=f"there are {known}")
+        if not self.objectives:
+            raise WeftError("a search needs an objective", hint=", ".join(OBJECTIVES))
+        if self.engine == "integer" and len(self.objectives) > 1:
+            raise WeftError("the integer programme has one objective", hint="time, or bytes")
+        self.goal = Goal(*(name in self.objectives for name in ("time", "bytes", "peak_memory")))
+
+    def look(self, budget: int, rewrite: bool) -> None:
+        """Search every variant of the graph."""
+        written = [Variant("as written", self.graph)]
+        every = variants(self.graph, self.mesh.size) if rewrite else written
+        for number, variant in enumerate(every):
+            self._say(f"{variant.name}: pricing", number / len(every))
+            self._search(pose(variant.graph, self.mesh, self.machine), budget // len(every))
+            self._say(variant.name, (number + 1) / len(every))
+
+    def _search(self, problem: Problem, budget: int) -> None:
+        is_large = len(problem.graph.applications) > LARGE
+        classes = share(problem) if is_large else range(len(problem.decisions))
+        model, rng = Model(problem, classes), Random(self.seed)
+        if self.engine == "integer":
+            self._add(model, [solve(model.priced(self._weights())).chosen])
+            return
+        scout = Scout(model, self.goal, rng)
+        known = self._scouted(scout)
+        if self.engine in ("auto", "exact") and not (is_large and self.engine == "auto"):
+            try:
+                self._sweep(problem, known)
+                return
+            except TooWideError:
+                if self.engine == "exact":
+                    raise WeftError(
+                        "the graph is too wide for the exact engine", hint="take engine='auto'"
+                    ) from None
+        self.is_exact = False
+        is_open = len(self.objectives) > 1 or not self._fits(problem, known)
+        if is_open and self.engine != "descend":
+            self._evolve(model, scout, budget, rng)
+
+    def _add(self, model: Model, plans: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Remember plans, each given as the choices of a model's classes."""
+        found = [model.found(chosen) for chosen in plans]
+        self.found += [(model.problem, one) for one in found]
+        return found
+
+    def _weights(self) -> Weights:
+        return Weights(1.0, 0.0) if self.goal.time else Weights(0.0, 1.0)
+
+    def _scouted(self, scout: Scout) -> list[list[int]]:
+        """What descent finds: if one thing is to be small, and it fits, that is enough."""
+        if self.goal.memory or len(self.objectives) > 1:
+            scout.look()
+            return self._add(scout.model, scout.found)
+        scout.fastest()
+        found = self._add(scout.model, scout.found)
+        if self._fits(scout.problem, found):
+            return found
+        scout.smaller()
+        return found + self._add(scout.model, scout.found[len(found) :])
+
+    def _fits(self, problem: Problem, known: Sequence[Found]) -> bool:
+        return any(problem.peak(found) <= self.machine.capacity for found in known)
+
+    def _sweep(self, problem: Problem, known: Sequence[Found]) -> None:
+        """The exact front; memory is looked at only where it matters, or is short."""
+        limit = WIDTH if self.engine == "auto" else 100 * WIDTH
+        found = sweep(problem, self.goal, known, limit)
+        if any(problem.peak(one) > self.machine.capacity for one in found):
+            found = sweep(problem, self.goal._replace(memory=True), known, limit)
+        self.found += [(problem, one) for one in found]
+
+    def _evolve(self, model: Model, scout: Scout, budget: int, rng: Random) -> None:
+        before = len(self.found)
+        looked = evolve(model, self.goal, scout.found, scout.sums, budget, rng)
+        for number, plans in enumerate(looked, 1):
+            del self.found[before:]
+            self._add(model, plans)
+            self._say("breeding", min(1.0, number * CROWD / max(budget, 1)))
+
+    def _say(self, stage: str, part: float) -> None:
+        if self.progress is not None:
+            points = [self._point(problem, found) for problem, found in self.found]
+            front = tuple(tuple(point) for point, _ in best((p, None) for p in points))
+            self.progress(Progress(stage, part, front))
+
+    # -- the front
+
+    def front(self, is_complete: bool) -> ParetoFront:
+        """The best of what was found, priced exactly."""
+        if not self.found:
+            problem = pose(self.graph, self.mesh, self.machine)
+            self.found.append((problem, problem.start))
+        chosen = self._chosen()
+        costs = [cost for problem, found in chosen for cost in self._costs(problem.plan(found))]
+        fitting = [cost for cost in costs if cost.fits]
+        if not fitting:
+            raise self._too_small(costs)
+        found = best((self._values(cost), cost) for cost in fitting)
+        exact = self.is_exact and is_complete and self.engine != "integer"
+        return ParetoFront(self.objectives, tuple(cost for _, cost in found), exact, is_complete)
+
+    def _chosen(self) -> list[tuple[Problem, list[int]]]:
+        """The plans whose prices are best; of many in a large graph some that lie apart."""
+        points = [(self._point(*one), one) for one in self.found]
+        fitting = [pair for pair in points if pair[0][1] <= self.machine.capacity]
+        if not fitting:
+            return [min(points, key=lambda pair: pair[0][1])[1]]
+        order = [("time", "peak_memory", "bytes").index(name) for name in self.objectives]
+        front = best(([point[n] for n in order], one) for point, one in fitting)
+        if len(front) > POINTS and len(self.graph.applications) > LARGE:
+            step = (len(front) - 1) / (POINTS - 1)
+            front = [front[round(n * step)] for n in range(POINTS)]
+        return [one for _, one in front]
+
+    def _costs(self, plan: Plan) -> Iterator[Cost]:
+        yield estimate(plan, self.machine)
+
+    def _values(self, cost: Cost) -> list[float]:
+        return [OBJECTIVES[name](cost) for name in self.objectives]
+
+    def _point(self, problem: Problem, found: Found) -> tuple[float, float, float]:
+        price = problem.price(found)
+        return problem.seconds(price), problem.peak(found), price.received
+
+    def _too_small(self, costs: Sequence[Cost]) -> WeftError:
+        """Which array does not fit, and by how much."""
+        cost = min(costs, key=lambda cost: max(cost.peak))
+        plan, peak, capacity = cost.plan, max(cost.peak), self.machine.capacity
+        held = next(moment for moment in moments(plan) if max(moment.cells) == peak)
+        cell = held.cells.index(peak)
+        sizes = {
+            name: sizes_of(spec, plan.graph.values[name].shape, plan.itemsize(name))[cell]
+            for name, spec in plan.specs.items()
+        }
+        largest = max(sizes, key=lambda name: sizes[name])
+        return WeftError(
+            f"no plan fits: cell {cell} holds {peak} B while {held.what} runs, "
+            f"{peak - capacity:.0f} B more than its {capacity:.0f} B; the largest array is "
+            f"{plan.graph.values[largest]}, of which it holds {sizes[largest]} B as "
+            f"{plan.specs[largest]}",
+            hint="take a larger mesh, a machine with more capacity, or a smaller program",
+        )

@@ -46,7 +46,7 @@ def fused_operator(name: str, operators: Library) -> Operator:
     producer, _, rest = name.rpartition(ARROW)
     consumer, _, place = rest.partition("@")
     pair = _Pair(operators.find(producer), operators.find(consumer), int(place or 0))
-    return Operator(name, pair.sign, pair.kernel, flops=pair.flops, dtypes=pair.dtypes)
+    return Operator(name, pair.sign, pair.kernel, dtypes=pair.dtypes, count=pair.operations)
 
 
 class _Parts(NamedTuple):
@@ -105,14 +105,12 @@ class _Pair(NamedTuple):
         others.insert(self.place, between)
         return self.consumer.kernel(second, *others)
 
-    def flops(self, signature: Signature, attributes: Attributes) -> float:
-        """What both take, spread over the sub-problems of the fused operator."""
-        parts = self.parts(signature.operand_shapes, FrozenMap(attributes.items()))
-        total = self.producer.count_flops(parts.first, parts.first.space, parts.first_attributes)
-        total += self.consumer.count_flops(
-            parts.second, parts.second.space, parts.second_attributes
-        )
-        return total / max(1, signature.space.size)
+    def operations(self, signature: Signature, box: ZRange, attributes: Attributes) -> int:
+        """What both take of a box: the producer makes all that the consumer reads there."""
+        first, second, _ = _blocks(self, Block(None, signature, attributes, box))
+        return self.producer.count_flops(
+            first.signature, first.box, first.attributes
+        ) + self.consumer.count_flops(second.signature, second.box, second.attributes)
 
     def dtypes(self, dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
         """The dtypes that the consumer makes of what the producer makes."""
@@ -217,9 +215,11 @@ def _box(spans: Sequence[range]) -> ZRange:
 
 
 def fusable(graph: Graph) -> list[str]:
-    """The values that can be fused away: used once, not returned, under no sharding.
+    """The values that are better fused away: used once, not returned, under no sharding.
 
-    Their makers and users have kernels, and their lines compose.
+    Their makers and users have kernels, and their lines compose. One of the two combines nothing:
+    a chain of pointwise operators, one behind a product, or one before a sum. Two products in one
+    would need what is between them after all.
     """
     uses = Counter(name for application in graph.applications for name in application.operands)
     kept = {*graph.outputs, *graph.shardings}
@@ -227,9 +227,19 @@ def fusable(graph: Graph) -> list[str]:
     for application in graph.applications:
         name = application.results[0]
         alone = len(application.results) == 1 and uses[name] == 1 and name not in kept
-        if alone and _can(graph, application):
+        if alone and _pays(graph, application) and _can(graph, application):
             found.append(name)
     return found
+
+
+def _pays(graph: Graph, producer: Application) -> bool:
+    """Whether the producer or its consumer makes every element of a few others."""
+    value = producer.results[0]
+    for application, signature in zip(graph.applications, graph.signatures):
+        if application is producer or value in application.operands:
+            if not signature.reduced and not signature.notation.whole and not signature.fixed:
+                return True
+    return False
 
 
 def _can(graph: Graph, producer: Application) -> bool:

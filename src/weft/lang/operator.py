@@ -72,6 +72,8 @@ class Operator:
     """How many operations one sub-problem takes."""
     dtypes: Dtypes = like_first
     """The dtypes of the results, from those of the operands and the attributes."""
+    count: Callable[[Signature, ZRange, Attributes], int] | None = None
+    """How many operations a box takes, where sub-problems share work; else `flops` for each."""
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
         """The signature of an application to operands of those shapes."""
@@ -124,6 +126,8 @@ class Operator:
         >>> matmul.count_flops(line, line.space)
         1024
         """
+        if self.count is not None:
+            return self.count(signature, box, attributes or {})
         each = self.flops(signature, attributes or {}) if callable(self.flops) else self.flops
         return round(each * prod(box.shape))
 

@@ -236,9 +236,9 @@ def _pays(graph: Graph, producer: Application) -> bool:
     """Whether the producer or its consumer makes every element of a few others."""
     value = producer.results[0]
     for application, signature in zip(graph.applications, graph.signatures):
-        if application is producer or value in application.operands:
-            if not signature.reduced and not signature.notation.whole and not signature.fixed:
-                return True
+        is_one = application is producer or value in application.operands
+        if is_one and not (signature.reduced or signature.notation.whole or signature.fixed):
+            return True
     return False
 
 

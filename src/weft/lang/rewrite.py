@@ -105,7 +105,7 @@ def _is_apart(graph: Graph, match: Match) -> bool:
     """Whether nobody else needs what lies inside the pattern."""
     uses = Counter(name for a in graph.applications for name in a.operands)
     uses.update(graph.outputs)
-    uses.update(graph.shardings)
+    uses.update(list(graph.shardings))
     own = Counter(name for a in match.applications for name in a.operands)
     inner = [name for a in match.applications[1:] for name in a.results]
     return len(match.applications[0].results) == 1 and all(uses[n] == own[n] for n in inner)

@@ -7,8 +7,8 @@ from weft.plan.propagation.propagate import Propagation, Strategy, propagate
 from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
-from weft.plan.search.front import ParetoFront
-from weft.plan.search.search import search
+from weft.plan.searching.front import ParetoFront
+from weft.plan.searching.search import search
 
 __all__ = [
     "Cost",

@@ -19,9 +19,9 @@ from weft.plan.plan import Plan
 from weft.plan.propagation.meshes import Meshes
 from weft.plan.propagation.propagate import propagate
 from weft.plan.resharding.reshard import check_machine
-from weft.plan.search.choices import agreeing, placements, shardings
-from weft.plan.search.prices import Move, Prices
-from weft.plan.search.problem import (
+from weft.plan.searching.choices import agreeing, placements, shardings
+from weft.plan.searching.prices import Move, Prices
+from weft.plan.searching.problem import (
     Choice,
     Decision,
     Kept,
@@ -33,7 +33,7 @@ from weft.plan.search.problem import (
     Return,
     Table,
 )
-from weft.plan.search.symmetry import Symmetry
+from weft.plan.searching.symmetry import Symmetry
 from weft.values import FrozenMap, Point
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from weft.plan.search.ahead import Goal
-from weft.plan.search.descend import redecide
-from weft.plan.search.evaluate import Evaluator
-from weft.plan.search.integer import needed
-from weft.plan.search.model import Model, Priced
+from weft.plan.searching.ahead import Goal
+from weft.plan.searching.descend import redecide
+from weft.plan.searching.evaluate import Evaluator
+from weft.plan.searching.integer import needed
+from weft.plan.searching.model import Model, Priced
 
 CROWD = 64
 """Plans in a generation."""

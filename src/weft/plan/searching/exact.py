@@ -13,9 +13,9 @@ from operator import add
 from typing import NamedTuple
 
 from weft.plan.placed import Placed
-from weft.plan.search.ahead import ALL, Ahead, Goal, Least
-from weft.plan.search.pareto import best, dominates
-from weft.plan.search.problem import Found, Link, Made, Moment, Problem
+from weft.plan.searching.ahead import ALL, Ahead, Goal, Least
+from weft.plan.searching.pareto import best, dominates
+from weft.plan.searching.problem import Found, Link, Made, Moment, Problem
 
 State = tuple[int, ...]
 

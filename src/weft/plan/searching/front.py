@@ -11,7 +11,7 @@ from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.plan.estimate import Cost
 from weft.plan.plan import Plan
-from weft.plan.search.front_picture import draw_front, scaled
+from weft.plan.searching.front_picture import draw_front, scaled
 from weft.values import counted
 
 Objective: TypeAlias = Literal["time", "peak_memory", "bytes"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.plan.search.problem import Problem
+from weft.plan.searching.problem import Problem
 
 ROUNDS = 4
 """How far around a decision is looked; what is nearer to the end of a graph stands alone."""
@@ -14,7 +14,7 @@ def share(problem: Problem, rounds: int = ROUNDS) -> list[int]:
     """For every decision the number of its class.
 
     >>> from weft import DeviceMesh, Machine, trace
-    >>> from weft.plan.search.build import pose
+    >>> from weft.plan.searching.build import pose
     >>> def layers(x, w):
     ...     for _ in range(20):
     ...         x = x @ w

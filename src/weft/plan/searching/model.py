@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from weft.plan.search.problem import Found, Problem, Table
+from weft.plan.searching.problem import Found, Problem, Table
 
 Matrix = list[list[float]]
 

@@ -13,8 +13,8 @@ from math import prod
 
 from weft.layout import Axis
 from weft.plan.placed import Placed
-from weft.plan.search.model import Model, Priced
-from weft.plan.search.symmetry import Symmetry
+from weft.plan.searching.model import Model, Priced
+from weft.plan.searching.symmetry import Symmetry
 
 GROUPS = 6
 """So many groups of dimensions are tried: those over which most is computed."""

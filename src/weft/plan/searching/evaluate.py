@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.plan.search.integer import needed
-from weft.plan.search.model import Model
-from weft.plan.search.problem import Link, Moment
+from weft.plan.searching.integer import needed
+from weft.plan.searching.model import Model
+from weft.plan.searching.problem import Link, Moment
 
 
 class Evaluator:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from weft.plan.search.ahead import Goal
-from weft.plan.search.descend import descend
-from weft.plan.search.model import Model, Priced, Weights
-from weft.plan.search.seeds import Seeds
+from weft.plan.searching.ahead import Goal
+from weft.plan.searching.descend import descend
+from weft.plan.searching.model import Model, Priced, Weights
+from weft.plan.searching.seeds import Seeds
 
 STARTS = 6
 """So many seeds are followed down."""

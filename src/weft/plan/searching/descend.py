@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from operator import add
 from random import Random
 
-from weft.plan.search.model import Priced
+from weft.plan.searching.model import Priced
 
 PATIENCE = 6
 """After so many passes that found nothing better, the descent is over."""

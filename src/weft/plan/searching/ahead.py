@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from operator import add
 from typing import NamedTuple
 
-from weft.plan.search.problem import Link, Problem
+from weft.plan.searching.problem import Link, Problem
 
 Matrix = list[list[float]]
 

@@ -14,18 +14,18 @@ from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Machine
 from weft.plan.memory import moments, sizes_of
 from weft.plan.plan import Plan
-from weft.plan.search.ahead import Goal
-from weft.plan.search.build import LARGE, pose
-from weft.plan.search.evolve import CROWD, evolve
-from weft.plan.search.exact import TooWideError, sweep
-from weft.plan.search.front import OBJECTIVES, ParetoFront
-from weft.plan.search.integer import solve
-from weft.plan.search.layers import share
-from weft.plan.search.model import Model, Weights
-from weft.plan.search.pareto import best
-from weft.plan.search.problem import Found, Problem
-from weft.plan.search.scout import Scout
-from weft.plan.search.variants import Variant, variants
+from weft.plan.searching.ahead import Goal
+from weft.plan.searching.build import LARGE, pose
+from weft.plan.searching.evolve import CROWD, evolve
+from weft.plan.searching.exact import TooWideError, sweep
+from weft.plan.searching.front import OBJECTIVES, ParetoFront
+from weft.plan.searching.integer import solve
+from weft.plan.searching.layers import share
+from weft.plan.searching.model import Model, Weights
+from weft.plan.searching.pareto import best
+from weft.plan.searching.problem import Found, Problem
+from weft.plan.searching.scout import Scout
+from weft.plan.searching.variants import Variant, variants
 
 Engine: TypeAlias = Literal["auto", "exact", "evolve", "integer", "descend"]
 

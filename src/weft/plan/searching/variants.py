@@ -22,8 +22,8 @@ LITERAL = ("matmul as prod and sum_dim",)
 """What is fused back into what it was before it runs."""
 
 SMALL = 16
-"""Where parts can be cut no better than the whole, they may still need less room; they are looked at
-in graphs of so few applications."""
+"""Where parts can be cut no better than the whole, they may still need less room: they are looked
+at in graphs of so few applications."""
 
 
 class Variant(NamedTuple):

@@ -19,7 +19,7 @@ from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed
 from weft.plan.plan import Plan
-from weft.plan.search.prices import Move
+from weft.plan.searching.prices import Move
 from weft.values import FrozenMap, Point
 
 Choice: TypeAlias = ShardingSpec | Placed

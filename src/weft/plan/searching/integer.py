@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.plan.search.model import Matrix, Priced
+from weft.plan.searching.model import Matrix, Priced
 
 
 class Optimum(NamedTuple):

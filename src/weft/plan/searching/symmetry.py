@@ -13,7 +13,7 @@ from functools import cached_property
 from weft.lang import Graph, Row
 from weft.layout import Axis, DeviceMesh
 from weft.plan.machine import Machine
-from weft.plan.search.choices import Alike
+from weft.plan.searching.choices import Alike
 
 
 class Symmetry:

@@ -94,6 +94,9 @@ class _Sweep:
     def front(self) -> list[list[int]]:
         problem = self.problem
         inputs = {value.name for value in problem.graph.inputs}
+        for name in problem.unused:
+            self._introduce(inputs, name)
+            self.alive.remove(name)
         for number, moment in enumerate(problem.moments):
             for name in problem.graph.applications[number].operands:
                 self._introduce(inputs, name)
@@ -311,8 +314,8 @@ class _Sweep:
 
     def _decision_order(self) -> list[int]:
         """The order in which decisions will be taken."""
-        inputs = {value.name for value in self.problem.graph.inputs}
-        order: list[int] = []
+        inputs = {value.name for value in self.problem.graph.inputs} - {*self.problem.unused}
+        order = [self.problem.kept[name].decision for name in self.problem.unused]
         for moment, application in zip(self.problem.moments, self.problem.graph.applications):
             for name in application.operands:
                 if name in inputs:

@@ -26,8 +26,11 @@ from weft.plan.searching.pareto import best
 from weft.plan.searching.problem import Found, Problem
 from weft.plan.searching.scout import Scout
 from weft.plan.searching.variants import Variant, variants
+from weft.values import as_count
 
 Engine: TypeAlias = Literal["auto", "exact", "evolve", "integer", "descend"]
+
+ENGINES: tuple[Engine, ...] = ("auto", "exact", "evolve", "integer", "descend")
 
 WIDTH = 20_000
 """The most partial plans that the exact engine may keep before another takes over."""
@@ -72,6 +75,8 @@ def search(
     >>> print(front.best("time"))
     matmul  matmul m: {"x"}  <@m, [{"x"}, {}]>
     """
+    if as_count(budget, "budget") < 1:
+        raise WeftError("a search with a budget of 0 plans looks at nothing")
     run = _Search(graph, mesh, machine or Machine(), tuple(objectives), seed, engine)
     run.progress = progress
     is_complete = True
@@ -101,8 +106,10 @@ class _Search:
                 raise WeftError(f"there is no objective {name!r}", hint=f"there are {known}")
         if not self.objectives:
             raise WeftError("a search needs an objective", hint=", ".join(OBJECTIVES))
-        if self.engine == "integer" and len(self.objectives) > 1:
-            raise WeftError("the integer programme has one objective", hint="time, or bytes")
+        if self.engine not in ENGINES:
+            raise WeftError(f"there is no engine {self.engine!r}", hint=", ".join(ENGINES))
+        if self.engine == "integer" and self.objectives not in (("time",), ("bytes",)):
+            raise WeftError("the integer programme has one objective: time, or bytes")
         self.goal = Goal(*(name in self.objectives for name in ("time", "bytes", "peak_memory")))
 
     def look(self, budget: int, rewrite: bool) -> None:

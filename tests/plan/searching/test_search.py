@@ -1,0 +1,249 @@
+"""`search`: what it finds, keeps to, refuses and says."""
+
+import os
+import signal
+from random import Random
+
+import numpy as np
+import pytest
+from tests.plan.searching.small import GRID, LINE, machine, program
+from tests.run.tensors import random_spec
+
+from weft import (
+    DeviceMesh,
+    Machine,
+    Plan,
+    WeftError,
+    communication,
+    estimate,
+    ops,
+    propagate,
+    run,
+    search,
+    show,
+    trace,
+)
+from weft.draw import to_svg, to_text
+from weft.plan.machines import H200_NODE
+from weft.plan.searching.pareto import dominates
+from weft.plan.searching.variants import variants
+
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 40
+SLOW = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, memory_bandwidth=1e10)
+
+
+def mlp(x, w, v):
+    return ops.relu(x @ w) @ v
+
+
+def layers(x, *weights):
+    for w in weights:
+        x = x + ops.relu(x @ w)
+    return x
+
+
+def test_every_plan_verifies_runs_and_moves_what_it_says():
+    for seed in range(PROGRAMS // 2):
+        rng = np.random.default_rng(seed)
+        graph = program(seed, 1 + seed % 5)
+        front = search(graph, GRID, machine(Random(seed)), budget=128)
+        inputs = {v.name: rng.integers(-3, 4, v.shape).astype(v.dtype) for v in graph.inputs}
+        whole = run(propagate(graph), inputs)
+        for plan, cost in zip(front, front.costs):
+            plan.verify()
+            with communication() as counted:
+                found = run(plan, inputs)
+            assert counted.received == cost.received, f"seed {seed}\n{plan}"
+            assert tuple(counted.peak) == tuple(cost.peak), f"seed {seed}\n{plan}"
+            for one, two in zip(found, whole):
+                assert np.array_equal(one.numpy(), two.numpy()), f"seed {seed}\n{plan}"
+
+
+def test_no_point_is_worse_than_another():
+    front = search(trace(mlp, (64, 32), (32, 64), (64, 32)), GRID, SLOW)
+    for number, one in enumerate(front.points):
+        assert not any(dominates(two, one) for n, two in enumerate(front.points) if n != number)
+
+
+def test_no_annotation_gives_a_plan_that_is_better():
+    for seed in range(PROGRAMS):
+        rng, chance = np.random.default_rng(seed), Random(seed)
+        graph, rates = program(seed, 1 + seed % 4), machine(chance)
+        front = search(graph, GRID, rates, engine="exact")
+        assert front.is_exact
+        specs = {v.name: str(random_spec(rng, GRID, len(v.shape), ())) for v in graph.inputs}
+        if any(":(" in spec for spec in specs.values()):  # parts of axes are not looked at
+            continue
+        written = type(graph)(
+            graph.inputs, graph.applications, graph.outputs, [str(GRID)], specs, {}, graph.operators
+        )
+        for strategy in ("aggressive", "user_priority"):
+            cost = estimate(Plan.of(propagate(written, strategy), rates), rates)
+            point = (cost.seconds * (1 + 1e-9), max(cost.peak), cost.received)
+            better = [p for p in front.points if dominates(p, point)]
+            assert better, f"seed {seed}: {point} against {front}"
+
+
+def test_shardings_that_are_written_are_kept():
+    written = '<@m, [{"y"}, {}]>'
+    graph = trace(mlp, (8, 8), (8, 8), (8, 8), meshes=[str(GRID)], shardings={"x": written})
+    for plan in search(graph, GRID, SLOW):
+        assert str(plan.specs["x"]) == written
+
+
+def test_an_output_is_left_as_it_is_wanted():
+    graph = trace(mlp, (8, 8), (8, 8), (8, 8))
+    wanted = '<@m, [{}, {"x"}]>'
+    graph = type(graph)(
+        graph.inputs, graph.applications, graph.outputs, [str(GRID)], {}, {0: wanted}
+    )
+    for plan in search(graph, GRID, SLOW):
+        assert str(plan.outputs[0]) == wanted
+        plan.verify()
+
+
+def test_the_same_seed_finds_the_same_front():
+    graph = trace(layers, (64, 32), *[(32, 32)] * 6)
+    one, two = (search(graph, GRID, SLOW, budget=400, seed=7, engine="evolve") for _ in range(2))
+    assert one.points == two.points
+    assert str(one) == str(two)
+    assert not one.is_exact
+
+
+def test_evolution_comes_near_the_exact_front():
+    graph = trace(mlp, (64, 32), (32, 64), (64, 32))
+    exact = search(graph, GRID, SLOW, engine="exact")
+    found = search(graph, GRID, SLOW, engine="evolve", budget=2000)
+    assert set(found.points) <= set(exact.points)
+    assert len(found) >= 0.8 * len(exact)
+
+
+def test_the_integer_programme_agrees_on_one_objective():
+    for seed in range(12):
+        graph, rates = program(seed, 4), machine(Random(seed))
+        for objective in ("time", "bytes"):
+            fronts = [
+                search(graph, GRID, rates, [objective], engine=engine)
+                for engine in ("exact", "integer", "descend")
+            ]
+            exact, integer, descended = (front.points[0][0] for front in fronts)
+            if rates.overlap == 0 or objective == "bytes":
+                assert integer == pytest.approx(exact, rel=1e-6, abs=1e-15), f"seed {seed}"
+            assert descended >= exact * (1 - 1e-9)
+
+
+def test_capacity_is_a_constraint():
+    graph = trace(mlp, (64, 32), (32, 64), (64, 32))
+    free = search(graph, GRID, SLOW)
+    peaks = sorted(max(cost.peak) for cost in free.costs)
+    assert peaks[0] < peaks[-1]
+    for objectives in (("time", "peak_memory", "bytes"), ("time",)):
+        small = Machine(
+            latency=1e-7,
+            bandwidth=1e9,
+            flops={"float32": 1e9},
+            memory_bandwidth=1e10,
+            capacity=peaks[0],
+        )
+        front = search(graph, GRID, small, objectives)
+        assert all(cost.fits for cost in front.costs)
+
+
+def test_what_does_not_fit_is_said():
+    graph = trace(mlp, (64, 32), (32, 64), (64, 32))
+    tiny = Machine(capacity=1000)
+    with pytest.raises(WeftError, match=r"no plan fits: cell \d+ holds \d+ B while .* runs, \d+ B"):
+        search(graph, GRID, tiny)
+    with pytest.raises(WeftError, match=r"the largest array is \w+: float32\[\d+, \d+\], of which"):
+        search(graph, GRID, tiny)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"objectives": ["speed"]}, "there is no objective 'speed'"),
+        ({"objectives": []}, "a search needs an objective"),
+        ({"engine": "integer"}, "the integer programme has one objective"),
+        ({"engine": "fast"}, "there is no engine 'fast'"),
+        ({"budget": -1}, "budget"),
+        ({"budget": 0}, "a search with a budget of 0 plans looks at nothing"),
+        ({"engine": "integer", "objectives": ["peak_memory"]}, "has one objective: time, or bytes"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, message):
+    with pytest.raises(WeftError, match=message):
+        search(program(0, 1), LINE, SLOW, **arguments)
+
+
+def test_another_mesh_than_the_graphs_is_refused():
+    graph = trace(mlp, (8, 8), (8, 8), (8, 8), meshes=['@m = <["x"=4]>'])
+    with pytest.raises(WeftError, match="the graph is annotated on"):
+        search(graph, GRID, SLOW)
+
+
+def test_progress_is_told_and_an_interrupt_gives_what_was_found():
+    graph = trace(layers, (64, 32), *[(32, 32)] * 8)
+    seen = []
+
+    def interrupt(progress):
+        seen.append(progress)
+        if progress.stage == "breeding" and len(progress.points) > 1:
+            signal.raise_signal(signal.SIGINT)
+
+    front = search(graph, GRID, SLOW, budget=100_000, engine="evolve", progress=interrupt)
+    assert not front.is_complete
+    assert len(front) >= 1
+    assert all(0 <= progress.part <= 1 for progress in seen)
+    for plan in front:
+        plan.verify()
+
+
+def test_an_interrupt_before_anything_was_found_gives_what_propagation_does():
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    front = search(program(1, 2), LINE, SLOW, progress=interrupt)
+    assert len(front) == 1
+    assert not front.is_complete
+
+
+def test_a_front_is_a_table_and_a_plot():
+    front = search(trace(mlp, (64, 32), (32, 64), (64, 32)), GRID, SLOW)
+    lines = str(front).splitlines()
+    assert lines[0].split() == ["plan", "time", "peak_memory", "bytes", "cut"]
+    assert len(lines) == len(front) + 2
+    assert "plans: time across, peak_memory up" in to_text(front.drawing())
+    assert to_svg(front.drawing()).startswith("<svg")
+    assert front._repr_html_()
+    show(front)
+
+
+def test_the_best_plans_of_a_front():
+    front = search(trace(mlp, (64, 32), (32, 64), (64, 32)), GRID, SLOW)
+    assert estimate(front.best("bytes"), SLOW).received == min(c.received for c in front.costs)
+    assert front.balanced in front.plans
+    assert front[0] is front.plans[0]
+    with pytest.raises(WeftError, match="the front knows nothing of 'speed'"):
+        front.best("speed")
+
+
+def test_plans_are_saved_and_read():
+    for plan in search(trace(mlp, (64, 32), (32, 64), (64, 32)), GRID, SLOW):
+        assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_rewrites_and_fusion_are_among_the_variants():
+    graph = trace(ops.attention, *[(2, 2, 8, 4)] * 3)
+    names = [variant.name for variant in variants(graph, 4)]
+    assert names[0] == "as written"
+    assert "attention in blocks of keys" in names
+    assert "attention in blocks of keys, fused" in names
+
+
+def test_large_graphs_share_decisions():
+    graph = trace(layers, (64, 32), *[(32, 32)] * 120)
+    front = search(graph, DeviceMesh("m", (2, 2), ("x", "y")), H200_NODE, ["time"])
+    (plan,) = front
+    placements = {str(placed.placement) for placed in plan.placed[30:-30]}
+    assert len(placements) <= 3
+    plan.verify()

@@ -88,6 +88,21 @@ def test_every_consumer_has_products_of_its_own():
         assert np.array_equal(y.numpy(), wanted)
 
 
+def test_so_has_every_consumer_of_what_is_made_of_products():
+    x, w = numbers((6, 5), (5, 4))
+
+    def twice(x, w):
+        each = ops.relu(products(x, w))
+        return each.sum(-1), each.max(0)
+
+    plan = planned(twice, x.shape, w.shape)
+    plan.verify()
+    assert operators(plan) == ["prod_of=>relu=>sum_dim", "prod_of=>relu=>max_dim"]
+    full = np.maximum(in_full(x, w), 0)
+    for y, wanted in zip(run(plan, {"x": x, "w": w}), (full.sum(-1), full.max(0))):
+        assert np.array_equal(y.numpy(), wanted)
+
+
 def test_products_that_are_not_many_may_be_returned():
     x, w = numbers((6, 5), (5, 4))
     plan = planned(products, x.shape, w.shape)

@@ -30,7 +30,9 @@ def without_products(plan: Plan) -> Plan:
     """The plan in which products are made box by box, as what reduces them asks for them."""
     if not any(application.operator == PRODUCTS for application, _ in plan.graph.walk()):
         return plan
-    fused = fuse_plan(_apart(plan), where=_are_products)
+    fused, before = fuse_plan(_apart(plan), where=_are_products), plan
+    while fused is not before:
+        before, fused = fused, fuse_plan(_apart(fused), where=_are_products)
     for name, size in _in_full(fused):
         raise too_many_products(name, size)
     return fused
@@ -68,7 +70,7 @@ def _apart(plan: Plan) -> Plan:
         name: number
         for number, application in enumerate(graph.applications)
         for name in application.results
-        if application.operator == PRODUCTS and uses[name] > 1 and name not in kept
+        if _are_products(application, application) and uses[name] > 1 and name not in kept
     }
     if not shared:
         return plan

@@ -7,16 +7,18 @@ what both said, so that a graph with fused operators is a graph like any other.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.lang.block import Attributes, Block
-from weft.lang.graph import Application, Graph
+from weft.lang.block import Attributes, Block, Kernel
+from weft.lang.graph import Application, Graph, Value
+from weft.lang.halves import halve
+from weft.lang.kernels.contract import sum_of_products
 from weft.lang.notation import CUSTOM, Notation, Row
 from weft.lang.operator import Library, Operator
+from weft.lang.region import EDGES
 from weft.lang.signature import Signature
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
@@ -24,6 +26,10 @@ from weft.values import FrozenMap, Point
 ARROW = "=>"
 FIRST = "first"
 """The attribute that says how many operands are the producer's."""
+LARGE = 1 << 18
+"""Up to so many elements, what lies between producer and consumer is made in one piece."""
+SHORTCUTS: dict[str, Kernel] = {"prod_of=>sum_dim": sum_of_products}
+"""Fused operators that have a kernel of their own."""
 
 
 def fused_name(producer: str, consumer: str, place: int) -> str:
@@ -43,10 +49,15 @@ def fused_operator(name: str, operators: Library) -> Operator:
     >>> print(both.sign([(8, 16), (16, 4), (4,)], {"first": 3}))
     i0 k, k i1, i1 -> i0 i1  custom: k  {i0=8, i1=4, k=16}
     """
+    pair = _pair_of(name, operators)
+    kernel = SHORTCUTS.get(name, pair.kernel)
+    return Operator(name, pair.sign, kernel, dtypes=pair.dtypes, count=pair.count_box)
+
+
+def _pair_of(name: str, operators: Library) -> _Pair:
     producer, _, rest = name.rpartition(ARROW)
     consumer, _, place = rest.partition("@")
-    pair = _Pair(operators.find(producer), operators.find(consumer), int(place or 0))
-    return Operator(name, pair.sign, pair.kernel, dtypes=pair.dtypes, count=pair.operations)
+    return _Pair(operators.find(producer), operators.find(consumer), int(place or 0))
 
 
 class _Parts(NamedTuple):
@@ -79,6 +90,12 @@ class _Pair(NamedTuple):
         }
         line = Notation([*rows, *others], second.results, {**second.reduced, **inner}, once)
         sizes = {parts.names[n]: s for n, s in parts.first.sizes.items() if n in parts.names}
+        lost = next(
+            (name for name in {**parts.second.sizes, **sizes} if name not in line.dims), None
+        )
+        if lost is not None:
+            both = f"{self.producer.name} and {self.consumer.name}"
+            raise WeftError(f"{both} cannot be fused: no array has the dimension '{lost}' then")
         return Signature(line, shapes, {**parts.second.sizes, **sizes})
 
     def _stays(self, parts: _Parts) -> bool:
@@ -95,8 +112,16 @@ class _Pair(NamedTuple):
         return _parts(self, shapes, attributes)
 
     def kernel(self, block: Block, *operands: Any) -> Any:
-        """The consumer's kernel on what the producer's makes of the same box."""
+        """The consumer's kernel on what the producer's makes of the same box.
+
+        Where that would be much larger than all else, the box is computed half by half.
+        """
         first, second, count = _blocks(self, block)
+        sizes = [box.size for box in (*block.operands, *block.results)]
+        if second.operands[self.place].size > max(LARGE, 4 * sum(sizes)):
+            halves = halve(block)
+            if halves is not None:
+                return halves.run(self.kernel, operands)
         assert self.producer.kernel is not None
         assert self.consumer.kernel is not None
         between = self.producer.kernel(first, *operands[:count])
@@ -105,12 +130,13 @@ class _Pair(NamedTuple):
         others.insert(self.place, between)
         return self.consumer.kernel(second, *others)
 
-    def operations(self, signature: Signature, box: ZRange, attributes: Attributes) -> int:
-        """What both take of a box: the producer makes all that the consumer reads there."""
-        first, second, _ = _blocks(self, Block(None, signature, attributes, box))
-        return self.producer.count_flops(
-            first.signature, first.box, first.attributes
-        ) + self.consumer.count_flops(second.signature, second.box, second.attributes)
+    def count_box(self, signature: Signature, box: ZRange, attributes: Attributes) -> int:
+        """What both take for a box: what two boxes need of the producer, it computes twice."""
+        first, second, _ = _split(self, Block(None, signature, attributes, box))
+        return sum(
+            operator.count_flops(part.signature, part.box, part.attributes)
+            for operator, part in ((self.producer, first), (self.consumer, second))
+        )
 
     def dtypes(self, dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
         """The dtypes that the consumer makes of what the producer makes."""
@@ -189,6 +215,10 @@ class _Composition:
 
 @lru_cache(maxsize=4096)
 def _blocks(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
+    return _split(pair, block)
+
+
+def _split(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
     """The blocks of the producer and the consumer that a block of both holds."""
     attributes = FrozenMap(block.attributes.items())
     parts = pair.parts(block.signature.operand_shapes, attributes)
@@ -217,37 +247,87 @@ def _box(spans: Sequence[range]) -> ZRange:
 def fusable(graph: Graph) -> list[str]:
     """The values that are better fused away: used once, not returned, under no sharding.
 
-    Their makers and users have kernels, and their lines compose. One of the two combines nothing:
-    a chain of pointwise operators, one behind a product, or one before a sum. Two products in one
-    would need what is between them after all.
+    Their makers and users have kernels, their lines compose, and it pays (`pays`).
     """
-    uses = Counter(name for application in graph.applications for name in application.operands)
-    kept = {*graph.outputs, *graph.shardings}
-    found = []
-    for application in graph.applications:
-        name = application.results[0]
-        alone = len(application.results) == 1 and uses[name] == 1 and name not in kept
-        if alone and _pays(graph, application) and _can(graph, application):
-            found.append(name)
+    users, library = users_of(graph), Library(graph.operators)
+    kept, found = {*graph.outputs, *graph.shardings}, []
+    lines = dict(zip(map(id, graph.applications), graph.signatures))
+    for made in graph.applications:
+        for name in made.results:
+            if len(users[name]) != 1 or name in kept:
+                continue
+            if pays(lines[id(made)], lines[id(users[name][0])]):
+                try:
+                    join(library, graph.values, made, users[name][0], name)
+                except WeftError:
+                    continue
+                found.append(name)
     return found
 
 
-def _pays(graph: Graph, producer: Application) -> bool:
-    """Whether the producer or its consumer makes every element of a few others."""
-    value = producer.results[0]
-    for application, signature in zip(graph.applications, graph.signatures):
-        is_one = application is producer or value in application.operands
-        if is_one and not (signature.reduced or signature.notation.whole or signature.fixed):
-            return True
-    return False
+def pays(producer: Signature, consumer: Signature) -> bool:
+    """Whether one of the two combines nothing, so that what is between them need not lie anywhere.
+
+    A chain of pointwise operators pays, one behind a product, and one before a sum. Two products
+    in one would need what is between them after all.
+
+    >>> product = Signature.of("m k, k n -> m n  sum: k", [(8, 4), (4, 2)])
+    >>> pays(product, Signature.of("m n -> m n", [(8, 2)])), pays(product, product)
+    (True, False)
+    """
+    lines = (producer, consumer)
+    return not all(line.reduced or line.notation.whole or line.fixed for line in lines)
 
 
-def _can(graph: Graph, producer: Application) -> bool:
-    try:
-        fuse(graph, producer.results[0])
-    except WeftError:
-        return False
-    return True
+def users_of(graph: Graph) -> dict[str, list[Application]]:
+    """For every value the applications that read it, once for each time that they do."""
+    users: dict[str, list[Application]] = {name: [] for name in graph.values}
+    for application in graph.applications:
+        for name in application.operands:
+            users[name].append(application)
+    return users
+
+
+def join(
+    library: Library, values: Mapping[str, Value], made: Application, user: Application, value: str
+) -> tuple[Application, Signature]:
+    """The maker and the user of a value as one application, with its signature.
+
+    The library learns the fused operator. The value must be used nowhere else.
+    """
+    if len(made.results) != 1:
+        raise WeftError(f"{value} is needed for itself, so that it cannot be fused away")
+    if ARROW in user.operator:
+        raise WeftError(f"{user.operator} is fused already: fuse from the front")
+    for part in (made, user):
+        if part.operator in EDGES:
+            raise WeftError(f"{part.operator} keeps apart what is before it and after it")
+        if library.find(part.operator).kernel is None or part.regions:
+            raise WeftError(f"{part.operator} has no kernel, so that it cannot be fused")
+    name = fused_name(made.operator, user.operator, user.operands.index(value))
+    said = {FIRST: len(made.operands)}
+    said |= {f"1.{key}": v for key, v in made.attributes.items()}
+    said |= {f"2.{key}": v for key, v in user.attributes.items()}
+    others = tuple(operand for operand in user.operands if operand != value)
+    both = Application(name, (*made.operands, *others), user.results, FrozenMap(said.items()))
+    if name not in library:
+        library[name] = fused_operator(name, library)
+    shapes = [values[operand].shape for operand in both.operands]
+    return both, library[name].sign(shapes, both.attributes)
+
+
+def own_names(library: Library, both: Application, line: Signature) -> Mapping[str, str]:
+    """What a fused line calls those index dimensions of the producer that are its own."""
+    parts = _pair_of(both.operator, library).parts(
+        line.operand_shapes, FrozenMap(both.attributes.items())
+    )
+    return parts.names
+
+
+def restrict(library: Library, name: str, block: Block) -> tuple[ZRange, ZRange]:
+    """The boxes of the producer and of the consumer that a box of a fused operator holds."""
+    first, second, _ = _split(_pair_of(name, library), block)
+    return first.box, second.box
 
 
 def fuse(graph: Graph, value: str) -> Graph:
@@ -266,20 +346,10 @@ def fuse(graph: Graph, value: str) -> Graph:
     users = [a for a in graph.applications if value in a.operands]
     if made is None or len(users) != 1 or users[0].operands.count(value) != 1:
         raise WeftError(f"{value} is not made and used just once, so that it cannot be fused away")
-    if value in graph.outputs or value in graph.shardings or len(made.results) != 1:
+    if value in graph.outputs or value in graph.shardings:
         raise WeftError(f"{value} is needed for itself, so that it cannot be fused away")
-    (user,), operators = users, graph.operators
-    if ARROW in user.operator:
-        raise WeftError(f"{user.operator} is fused already: fuse from the front")
-    for part in (made, user):
-        if operators.find(part.operator).kernel is None:
-            raise WeftError(f"{part.operator} has no kernel, so that it cannot be fused")
-    name = fused_name(made.operator, user.operator, user.operands.index(value))
-    said = {FIRST: len(made.operands)}
-    said |= {f"1.{key}": v for key, v in made.attributes.items()}
-    said |= {f"2.{key}": v for key, v in user.attributes.items()}
-    others = tuple(operand for operand in user.operands if operand != value)
-    both = Application(name, (*made.operands, *others), user.results, FrozenMap(said.items()))
+    (user,) = users
+    both, _ = join(Library(graph.operators), graph.values, made, user, value)
     applications = [
         both if application is user else application
         for application in graph.applications
@@ -310,7 +380,9 @@ def with_fused(operators: Library, names: Iterable[str]) -> Library:
         return operators
     library = Library(operators)
     for name in found:
-        parts = [name.rpartition(ARROW)[0]]
-        library = with_fused(library, parts)
-        library[name] = fused_operator(name, library)
+        parts = name.split(ARROW)
+        for count in range(2, len(parts) + 1):
+            front = ARROW.join(parts[:count])
+            if front not in library:
+                library[front] = fused_operator(front, library)
     return library

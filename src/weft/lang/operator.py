@@ -21,6 +21,9 @@ Sign: TypeAlias = Callable[[Sequence[Point], Attributes], Signature]
 Flops: TypeAlias = Callable[[Signature, Attributes], float]
 """How many operations one sub-problem of an application takes."""
 
+Count: TypeAlias = Callable[[Signature, ZRange, Attributes], int]
+"""How many operations a box of an application takes."""
+
 Dtypes: TypeAlias = Callable[[Sequence[str], Attributes], Sequence[str]]
 """The dtypes of the results from those of the operands; one stands for all results."""
 
@@ -72,8 +75,8 @@ class Operator:
     """How many operations one sub-problem takes."""
     dtypes: Dtypes = like_first
     """The dtypes of the results, from those of the operands and the attributes."""
-    count: Callable[[Signature, ZRange, Attributes], int] | None = None
-    """How many operations a box takes, where sub-problems share work; else `flops` for each."""
+    count: Count | None = None
+    """How many operations a box takes, where that is not the same for every sub-problem."""
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
         """The signature of an application to operands of those shapes."""

@@ -71,6 +71,33 @@ def peak(plan: Plan) -> Point:
     return tuple(map(max, zip(*(held.cells for held in moments(plan)))))
 
 
+class Use(NamedTuple):
+    """What the cells hold around one application."""
+
+    before: Sequence[int]
+    brought: Sequence[int]
+    """How much more while its operands are brought."""
+    most: Sequence[int]
+    """All that they hold when they hold most."""
+
+
+def profile(plan: Plan, own: Collection[str]) -> Iterator[Use]:
+    """What the cells hold around every application; some of the inputs are the plan's own."""
+    walk = _Walk(plan, [0] * plan.mesh.size, own)
+    for name in own:
+        walk.add(walk.bytes(name, plan.specs[name]))
+    walk.end(walk.lives.unused)
+    for number, application in enumerate(plan.graph.applications):
+        before, brought = walk.live, [0] * plan.mesh.size
+        if not application.regions:
+            found = [held.cells for held in walk.bring(number)]
+            walk.live = before
+            peaks = map(max, zip(before, *found))
+            brought = [most - size for most, size in zip(peaks, before)]
+        cells = [held.cells for held in walk.application(number)]
+        yield Use(before, brought, list(map(max, zip(before, *cells))))
+
+
 class _Walk:
     """A walk through a graph; those of its inputs that are its own are counted already."""
 
@@ -82,21 +109,21 @@ class _Walk:
     def moments(self, skip: Collection[int] = ()) -> Iterator[Held]:
         """What is held until the outputs are there, but for some, which are left as they are."""
         graph = self.plan.graph
-        self._end(self.lives.unused)
-        for number, application in enumerate(graph.applications):
-            if application.results:
-                yield from self._application(number)
-            else:
-                self._end(self.lives.ends[number])
+        self.end(self.lives.unused)
+        for number in range(len(graph.applications)):
+            yield from self.application(number)
         places = [n for n in range(len(graph.outputs)) if n not in skip]
         names = [graph.outputs[place] for place in places]
         for at, (place, name) in enumerate(zip(places, names)):
             gone = name not in self.lent and name not in names[at + 1 :]
             yield from self._keep(f"output {name}", self.plan.returns[place], gone)
 
-    def _application(self, number: int) -> Iterator[Held]:
+    def application(self, number: int) -> Iterator[Held]:
         """What an application holds, and what it leaves."""
         application, none = self.plan.graph.applications[number], set[str]()
+        if not application.results:
+            self.end(self.lives.ends[number])
+            return
         match application.operator, bool(application.regions):
             case "while", True:
                 none = yield from self._loop(number)
@@ -107,16 +134,12 @@ class _Walk:
         for name, way in zip(application.results, self.plan.settlings[number]):
             if name not in none:
                 yield from self._keep(f"{name} settled", way)
-        self._end([name for name in self.lives.ends[number] if name not in none])
+        self.end([name for name in self.lives.ends[number] if name not in none])
 
     def _kernel(self, number: int) -> Iterator[Held]:
         plan, application = self.plan, self.plan.graph.applications[number]
         name, before = ", ".join(application.results), self.live
-        for place in plan.places_brought(number):
-            most, beside = brought(plan.deliveries[number][place], plan.placed[number], place)
-            if any(most):
-                yield self.held(f"{application.operands[place]} for {name}", most)
-                self.add(beside)
+        yield from self.bring(number)
         made = [
             self.bytes(result, spec)
             for result, spec in zip(application.results, plan.placed[number].results)
@@ -125,6 +148,17 @@ class _Walk:
             self.add(each)
         yield self.held(name)
         self.live = list(map(sum, zip(before, *made)))
+
+    def bring(self, number: int) -> Iterator[Held]:
+        """The operands of an application, one after the other, where they are needed."""
+        application = self.plan.graph.applications[number]
+        for place in self.plan.places_brought(number):
+            placed = self.plan.placed[number]
+            most, beside = brought(self.plan.deliveries[number][place], placed, place)
+            if any(most):
+                made = ", ".join(application.results)
+                yield self.held(f"{application.operands[place]} for {made}", most)
+                self.add(beside)
 
     def _loop(self, number: int) -> Generator[Held, None, set[str]]:
         """What a loop holds; the values that it took over, and results that nobody needs."""
@@ -172,7 +206,8 @@ class _Walk:
             self.add(sizes_of(way.src, way.shape, way.itemsize), -1)
         self.add(sizes_of(way.dst, way.shape, way.itemsize))
 
-    def _end(self, names: Iterable[str]) -> None:
+    def end(self, names: Iterable[str]) -> None:
+        """Hold some values no longer, unless they are others'."""
         for name in names:
             if name not in self.lent:
                 self.add(self.bytes(name, self.plan.specs[name]), -1)

@@ -18,11 +18,13 @@ from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
 from weft.plan.check import check
 from weft.plan.delivery import Delivery, deliver
+from weft.plan.fuse import fuse_plan
 from weft.plan.machine import Machine
 from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
 from weft.plan.plan_file import read_plan, write_plan
 from weft.plan.plan_picture import draw_plan
+from weft.plan.products import without_products
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
@@ -64,10 +66,18 @@ class Plan(Drawn):
     def of(cls, found: Propagation, machine: Machine | None = None) -> Plan:
         """The plan that follows from a propagation.
 
-        A partial result that one application uses stays partial until that one needs it.
+        A partial result that one application uses stays partial until that one needs it. Products
+        before their sum are fused with it, so that they are never held in full.
         """
         maker = _Maker(found, machine)
-        return maker.plan(found.graph, found.output_specs)
+        return without_products(maker.plan(found.graph, found.output_specs))
+
+    def fused(self) -> Plan:
+        """The plan with producers and consumers that are placed alike as one application each.
+
+        Nothing more moves, no cell holds more, and it takes no longer.
+        """
+        return fuse_plan(self)
 
     @cached_property
     def deliveries(self) -> tuple[tuple[Delivery, ...], ...]:

@@ -5,17 +5,32 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
+from weft.errors import WeftError
 from weft.lang.block import Block
 from weft.lang.kernels.contract import spread
 from weft.lang.kernels.monoids import reduction
 
+MOST = 1 << 30
+"""So many bytes of products may lie on a cell."""
+
 
 def prod_of(block: Block, x: Any, y: Any) -> Any:
     """Every product of a matrix product, none of them summed."""
+    size = block.results[0].size * getattr(x.dtype, "itemsize", 1)  # not in the standard
+    if size > MOST:
+        raise too_many_products("prod_of", size)
     line = block.signature.notation
     names = [tuple(row.plain or "" for row in rows) for rows in (*line.operands, *line.results)]
     one, two = (spread(block.xp, a, n, names[2]) for a, n in zip((x, y), names))
     return one * two
+
+
+def too_many_products(name: str, size: int) -> WeftError:
+    """What is said where products would lie in full that are too many."""
+    return WeftError(
+        f"{name} would hold {size} B of products on a cell, and at most {MOST} B may lie there",
+        hint="plan it, and let nothing but reductions use it, without a sharding; or use matmul",
+    )
 
 
 def reduce_blocks(block: Block, x: Any) -> Any:

@@ -8,6 +8,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from weft.lang.block import Block
+from weft.lang.notation import Notation
+from weft.lang.signature import Signature
 from weft.values import Point
 
 Names = tuple[str, ...]
@@ -27,6 +29,35 @@ def contract(block: Block, *operands: Any) -> Any:
     for n in recipe.added:
         x = x + spread(xp, operands[n], recipe.names[n], recipe.result)
     return x
+
+
+def sum_of_products(block: Block, *operands: Any) -> Any:
+    """The same of a line that may sum over what one factor alone has, or keep single dimensions.
+
+    What one factor alone has is summed before anything is multiplied.
+    """
+    xp, (lost, whole) = block.xp, _without_lone(block)
+    arrays = [xp.sum(x, axis=axes, dtype=x.dtype) if axes else x for x, axes in zip(operands, lost)]
+    return xp.reshape(contract(whole, *arrays), block.results[0].shape)
+
+
+@lru_cache(maxsize=4096)
+def _without_lone(block: Block) -> tuple[list[Point], Block]:
+    """For each factor the axes that it alone has and nobody keeps; the block without them."""
+    line = block.signature.notation
+    named = [[str(row.plain) for row in rows] for rows in line.operands]
+    result = [row for row in line.results[0] if row.plain]
+    kept, lost, rows, shapes = {str(row.plain) for row in result}, list[Point](), [], []
+    for n, (names, box) in enumerate(zip(named, block.operands)):
+        others = kept.union(*(each for m, each in enumerate(named) if m != n))
+        lost.append(tuple(axis for axis, name in enumerate(names) if name not in others))
+        stays = [axis for axis in range(len(names)) if axis not in lost[n]]
+        rows.append([line.operands[n][axis] for axis in stays])
+        shapes.append([box.shape[axis] for axis in stays])
+    left = {name for each in rows for row in each for name in row.dims}
+    reduced = {name: monoid for name, monoid in line.reduced.items() if name in left}
+    inner = Signature(Notation(rows, [result], reduced), shapes)
+    return lost, Block(block.xp, inner, {}, inner.space)
 
 
 class _Step(NamedTuple):

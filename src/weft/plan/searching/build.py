@@ -173,7 +173,7 @@ class _Builder:
     def _uses(self) -> Counter[str]:
         uses = Counter(self.graph.outputs)
         for application in self.graph.applications:
-            uses.update(set(application.operands))
+            uses.update(application.operands)
         return uses
 
     def _stays(self, name: str) -> bool:

@@ -220,7 +220,11 @@ class _Search:
         return [one for _, one in front]
 
     def _costs(self, plan: Plan) -> Iterator[Cost]:
+        """What a plan takes, and what it takes with all fused that is placed alike."""
         yield estimate(plan, self.machine)
+        fused = plan.fused()
+        if fused is not plan:
+            yield estimate(fused, self.machine)
 
     def _values(self, cost: Cost) -> list[float]:
         return [OBJECTIVES[name](cost) for name in self.objectives]

@@ -227,30 +227,31 @@ class _Walk:
 
 def brought(delivery: Delivery, placed: Placed, place: int) -> tuple[list[int], list[int]]:
     """What cells hold beyond what they had for one operand: on the way at most, and in the end."""
-    most, beside = _along(_delivered(delivery, placed, place), placed.mesh.size)
+    return along(_delivered(delivery, placed, place), placed.mesh.size)
+
+
+def along(steps: Iterable[Made], count: int) -> tuple[list[int], list[int]]:
+    """What so many cells hold beyond the source of some steps: at most, and in the end."""
+    most, beside = _along(steps, count)
     return most, [size or 0 for size in beside]
 
 
-def resharded(way: Reshard) -> tuple[list[int], list[int]]:
-    """What cells hold beyond the source of a reshard: on the way at most, and in the end."""
-    most, beside = _along((step.made for step in way.steps), way.dst.mesh.size)
-    return most, [size or 0 for size in beside]
-
-
-def settled(way: Reshard, gone: bool = True) -> list[int]:
+def settled(way: Reshard, gone: bool = True, made: Sequence[Made] | None = None) -> list[int]:
     """The most that cells hold beyond the source, until a value lies in arrays of its own.
 
-    A view is copied, unless it is a view of all that is left: the source is gone, or not.
+    A view is copied, unless it is a view of all that is left: the source is gone, or not. What
+    the steps make may be given, where it is known.
     """
     if gone and not way.steps:
         return [0] * way.dst.mesh.size
     source, final = (sizes_of(spec, way.shape, way.itemsize) for spec in (way.src, way.dst))
-    most, beside = _along((step.made for step in way.steps), len(final))
+    steps = [step.made for step in way.steps] if made is None else made
+    most, beside = _along(steps, len(final))
     copies = [
-        size if size < (had if made is None else made) or (made is None and not gone) else 0
-        for size, had, made in zip(final, source, beside)
+        size if size < (had if last is None else last) or (last is None and not gone) else 0
+        for size, had, last in zip(final, source, beside)
     ]
-    return [max(top, (made or 0) + copy) for top, made, copy in zip(most, beside, copies)]
+    return [max(top, (last or 0) + copy) for top, last, copy in zip(most, beside, copies)]
 
 
 def _along(steps: Iterable[Made], count: int) -> tuple[list[int], list[int | None]]:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.delivery import Delivery, deliver
 from weft.plan.machine import Machine
-from weft.plan.memory import brought, resharded, settled, sizes_of
+from weft.plan.memory import along, brought, settled, sizes_of
 from weft.plan.placed import Placed
 from weft.plan.resharding.media import seconds_of_messages
+from weft.plan.resharding.pricing import single_link
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.values import Point
 
@@ -41,6 +42,7 @@ class Prices:
         self, machine: Machine, mesh: DeviceMesh, kinds: Mapping[Axis, int] | None = None
     ) -> None:
         self.machine, self.kinds = machine, kinds
+        self._has_one_link = single_link(machine, [mesh], is_framed=True) is not None
         self.none = (0,) * (mesh.size if kinds is None else 1)
         self.nothing = Move(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, Move] = {}
@@ -65,16 +67,19 @@ class Prices:
         return found
 
     def _reshard(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
-        kinds = self.kinds
-        pattern = _pattern(src, dst, shape, kinds) if kinds and not dst.partial else None
+        pattern = None
+        if self.kinds is not None and not dst.partial:
+            has_routes = not self._has_one_link or bool(src.partial)
+            pattern = _pattern(src, dst, shape, self.kinds, has_routes)
         if pattern is not None:
             pattern = (*pattern, prod(shape), itemsize)
             if pattern in self._patterns:
                 return self._patterns[pattern]
         plan = plan_reshard(src, dst, shape, itemsize, self.machine)
         seconds, received = _taken(plan)
-        rooms = (*resharded(plan), settled(plan))
-        found = Move(seconds, received, *map(self._at, rooms))
+        made = [step.made for step in plan.steps]
+        most, beside = map(self._at, along(made, src.mesh.size))
+        found = Move(seconds, received, most, beside, self._at(settled(plan, made=made)))
         if pattern is not None:
             self._patterns[pattern] = found
         return found
@@ -129,13 +134,14 @@ def _taken(plan: Reshard) -> tuple[float, int]:
 
 
 def _pattern(
-    src: ShardingSpec, dst: ShardingSpec, shape: Point, kinds: Mapping[Axis, int]
+    src: ShardingSpec, dst: ShardingSpec, shape: Point, kinds: Mapping[Axis, int], has_routes: bool
 ) -> tuple[object, ...] | None:
     """What a reshard is but for the order and the sizes of dimensions; None if blocks are uneven.
 
     Where every block is full, a cell's bytes follow from the bytes of the array and from which axes
-    leave and enter a dimension: the same for any shape. How much further a dimension could be cut
-    evenly decides which ways there are. Axes of one kind are named in the order in which they come.
+    leave and enter a dimension: the same for any shape. Where there are several ways to go, how
+    much further a dimension could be cut evenly decides which. Axes of one kind are named in the
+    order in which they come.
     """
     dims, spare = [], set[int]()
     for size, before, after, one, two in zip(
@@ -144,12 +150,18 @@ def _pattern(
         blocks = one if before.axes == after.axes else one * two
         if size % blocks or not size:
             return None
-        room = gcd(size // blocks, src.mesh.size)
+        room = gcd(size // blocks, src.mesh.size) if has_routes else 0
         if before.axes or after.axes:
             dims.append((before.axes, after.axes, room))
         else:
             spare.add(room)
-    dims.sort(key=lambda dim: _order(dim, kinds))
+    ways: dict[Axis, list[int]] = {axis: [-1, -1, -2, -2] for axis in src.partial}
+    for held, wanted, room in dims:
+        for at, axis in enumerate(held):
+            ways.setdefault(axis, [-3, -3, -2, -2])[:2] = room, at
+        for at, axis in enumerate(wanted):
+            ways.setdefault(axis, [-3, -3, -2, -2])[2:] = room, at
+    dims.sort(key=lambda dim: (dim[2], [ways[a] for a in dim[0]], [ways[a] for a in dim[1]]))
     names: dict[Axis, tuple[int, int]] = {}
 
     def name(axes: Iterable[Axis]) -> tuple[object, ...]:
@@ -163,12 +175,5 @@ def _pattern(
             found.append(names[axis])
         return tuple(found)
 
-    moved = tuple((name(before), name(after), room) for before, after, room in dims)
+    moved = tuple((name(held), name(wanted), room) for held, wanted, room in dims)
     return moved, frozenset(spare), name(src.partial), *src.partial.values()
-
-
-def _order(
-    dim: tuple[Sequence[Axis], Sequence[Axis], int], kinds: Mapping[Axis, int]
-) -> tuple[object, ...]:
-    before, after, room = dim
-    return room, [kinds.get(a, -1) for a in before], [kinds.get(a, -1) for a in after]

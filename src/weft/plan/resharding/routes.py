@@ -67,8 +67,13 @@ def _through(
     shape: Point,
     commutes: bool,
 ) -> Iterator[Route]:
-    """Routes in which those digits cut the array on the way, the slowest innermost."""
-    order = sorted(digits, key=pace.__getitem__)
+    """Routes in which those digits cut the array on the way, the slowest innermost.
+
+    Of equally slow ones those that cut the source come first, in its order: they stay as they are.
+    """
+    held = [digit for cut in frame.src.cuts for digit in cut]
+    places = {digit: place for place, digit in enumerate(held)}
+    order = sorted(digits, key=lambda d: (pace[d], places.get(d, len(held))))
     for first in range(len(shape)):
         finest = _cut_further(frame, frame.dst.cuts, order, shape, first)
         yield () if finest is None else (Layout(finest, frame.dst.parts),)
@@ -120,12 +125,13 @@ def _cut_further(
     """The cuts with more digits at the minor end, blocks inside those before, and the last ones."""
     found, before = list(cuts), list(map(frame.count, cuts))
     outer = list(map(frame.count, frame.dst.cuts))
+    homes = {digit: dim for dim, cut in enumerate(frame.src.cuts) for digit in cut}
     for digit in digits:
-        options = []
+        options, home = [], homes.get(digit, first)
         for dim, (n, cut) in enumerate(zip(shape, found)):
             inner = frame.count((*cut, digit))
             if nests(n, outer[dim], inner) and nests(n, before[dim], inner):
-                options.append((n % inner > 0, dim != first, -n // inner, dim))
+                options.append((n % inner > 0, dim != home, dim != first, -n // inner, dim))
         if not options:
             return None
         dim = min(options)[-1]

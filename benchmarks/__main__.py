@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import eager, layout, propagation, reshard
+from benchmarks import eager, layout, propagation, reshard, search
 from benchmarks.row import Row
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
@@ -14,6 +14,7 @@ BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "layout": layout.run,
     "propagation": propagation.run,
     "reshard": reshard.run,
+    "search": search.run,
 }
 """Each takes the seconds it may spend on one row."""
 

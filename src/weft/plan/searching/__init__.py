@@ -1,6 +1,7 @@
 """Search: the plans worth choosing from."""
 
 from weft.plan.searching.front import ParetoFront
-from weft.plan.searching.search import Progress, search
+from weft.plan.searching.progress import Progress
+from weft.plan.searching.search import search
 
 __all__ = ["ParetoFront", "Progress", "search"]

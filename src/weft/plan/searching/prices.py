@@ -42,11 +42,11 @@ class Prices:
         self, machine: Machine, mesh: DeviceMesh, kinds: Mapping[Axis, int] | None = None
     ) -> None:
         self.machine, self.kinds = machine, kinds
-        self._has_one_link = single_link(machine, [mesh], is_framed=True) is not None
+        self._link = single_link(machine, [mesh], is_framed=True)
         self.none = (0,) * (mesh.size if kinds is None else 1)
         self.nothing = Move(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, Move] = {}
-        self._patterns: dict[object, Move] = {}
+        self._patterns: dict[object, tuple[Move, int]] = {}
         self._held: dict[object, Point] = {}
 
     def held(self, spec: ShardingSpec, shape: Point, itemsize: int) -> Point:
@@ -67,22 +67,35 @@ class Prices:
         return found
 
     def _reshard(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
-        pattern = None
-        if self.kinds is not None and not dst.partial:
-            has_routes = not self._has_one_link or bool(src.partial)
-            pattern = _pattern(src, dst, shape, self.kinds, has_routes)
-        if pattern is not None:
-            pattern = (*pattern, prod(shape), itemsize)
-            if pattern in self._patterns:
-                return self._patterns[pattern]
+        if self.kinds is None or dst.partial:
+            return self._found(src, dst, shape, itemsize)
+        has_routes = self._link is None or bool(src.partial)
+        pattern = _pattern(src, dst, shape, self.kinds, has_routes)
+        if pattern is None:
+            return self._found(src, dst, shape, itemsize)
+        size = prod(shape) * itemsize
+        key = (*pattern, size) if has_routes else pattern
+        if key not in self._patterns:
+            self._patterns[key] = self._found(src, dst, shape, itemsize), size
+        return self._scaled(*self._patterns[key], size)
+
+    def _found(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
         plan = plan_reshard(src, dst, shape, itemsize, self.machine)
         seconds, received = _taken(plan)
         made = [step.made for step in plan.steps]
         most, beside = map(self._at, along(made, src.mesh.size))
-        found = Move(seconds, received, most, beside, self._at(settled(plan, made=made)))
-        if pattern is not None:
-            self._patterns[pattern] = found
-        return found
+        return Move(seconds, received, most, beside, self._at(settled(plan, made=made)))
+
+    def _scaled(self, move: Move, of: int, size: int) -> Move:
+        """The same move of an array of another size: one step, through one kind of link."""
+        if of == size or self._link is None:
+            return move
+        seconds, received, *rooms = move
+        if received:
+            latency = self._link.latency
+            seconds = latency + (seconds - latency) * size / of
+        most, beside, kept = (tuple(room * size // of for room in each) for each in rooms)
+        return Move(seconds, received * size // of, most, beside, kept)
 
     def bring(
         self,

@@ -69,7 +69,7 @@ class Scout:
     def _follow(self, priced: Priced, starts: Iterable[list[int]]) -> list[int]:
         """Where the best of some starts leads."""
         self.sums.append(priced)
-        ends = [descend(priced, start, self.rng, 2) for start in starts]
+        ends = [descend(priced, start, self.rng, 1) for start in starts]
         best = min(ends, key=priced.total)
         best = descend(priced, best, self.rng)
         self.found += [*ends, best]

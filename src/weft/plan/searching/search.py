@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -24,6 +25,7 @@ from weft.plan.searching.layers import share
 from weft.plan.searching.model import Model, Weights
 from weft.plan.searching.pareto import best
 from weft.plan.searching.problem import Found, Problem
+from weft.plan.searching.progress import Bar, Progress
 from weft.plan.searching.scout import Scout
 from weft.plan.searching.variants import Variant, variants
 from weft.values import as_count
@@ -39,16 +41,6 @@ POINTS = 32
 """The most plans of a front of a large graph."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a search is: what it does, which part of it is done, and the best points so far."""
-
-    stage: str
-    part: float
-    points: tuple[tuple[float, ...], ...]
-    """Seconds, bytes of the fullest cell, and bytes received of the plans that are best so far."""
-
-
 def search(
     graph: Graph,
     mesh: DeviceMesh,
@@ -59,14 +51,14 @@ def search(
     *,
     engine: Engine = "auto",
     rewrite: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
 ) -> ParetoFront:
     """The plans for a graph on a mesh of which none is better than another in every objective.
 
     Placements, rewrites and fusion are chosen together. Shardings written on the graph are kept to.
     A small graph is searched exactly; for a larger one `budget` says how many plans the stochastic
     search may look at (extra `search`). The same seed finds the same front. Interrupted, the search
-    gives the best front so far.
+    gives the best front so far. Progress is shown on a terminal, or told to a function.
 
     >>> from weft import Machine, trace
     >>> graph = trace(lambda x, w: x @ w, (64, 16), (16, 16))
@@ -78,12 +70,16 @@ def search(
     if as_count(budget, "budget") < 1:
         raise WeftError("a search with a budget of 0 plans looks at nothing")
     run = _Search(graph, mesh, machine or Machine(), tuple(objectives), seed, engine)
-    run.progress = progress
+    bar = Bar() if progress is True or (progress is None and sys.stderr.isatty()) else None
+    run.progress = bar or (progress if callable(progress) else None)
     is_complete = True
     try:
         run.look(budget, rewrite)
     except KeyboardInterrupt:
         is_complete = False
+    finally:
+        if bar is not None:
+            bar.close()
     return run.front(is_complete)
 
 
@@ -98,6 +94,7 @@ class _Search:
     progress: Callable[[Progress], None] | None = None
     found: list[tuple[Problem, list[int]]] = field(default_factory=list)
     is_exact: bool = True
+    _points: dict[object, tuple[float, float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.objectives:
@@ -230,8 +227,11 @@ class _Search:
         return [OBJECTIVES[name](cost) for name in self.objectives]
 
     def _point(self, problem: Problem, found: Found) -> tuple[float, float, float]:
-        price = problem.price(found)
-        return problem.seconds(price), problem.peak(found), price.received
+        key = (id(problem), *found)
+        if key not in self._points:
+            price = problem.price(found)
+            self._points[key] = problem.seconds(price), problem.peak(found), price.received
+        return self._points[key]
 
     def _too_small(self, costs: Sequence[Cost]) -> WeftError:
         """Which array does not fit, and by how much."""

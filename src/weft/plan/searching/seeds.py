@@ -8,8 +8,8 @@ follows as far as it can; descent does the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
-from math import prod
+from itertools import combinations_with_replacement, product
+from math import comb, prod
 
 from weft.layout import Axis
 from weft.plan.placed import Placed
@@ -19,7 +19,7 @@ from weft.plan.searching.symmetry import Symmetry
 GROUPS = 6
 """So many groups of dimensions are tried: those over which most is computed."""
 
-MOST = 216
+MOST = 120
 """The most seeds that are looked at."""
 
 
@@ -31,11 +31,14 @@ class Seeds:
         self.model = model
         self.axes = [a for a in problem.mesh.axis_names if problem.mesh.axis_size(a) > 1]
         self.symmetry = Symmetry(problem.graph, problem.mesh, problem.machine)
-        self.cuts = [
-            [self._cut(members[0], number) for number in range(count)]
+        cuts = [
+            tuple(self._cut(members[0], number) for number in range(count))
             for members, count in zip(model.members, model.sizes)
         ]
-        """For each choice of each class the group that every axis cuts, or -1."""
+        self.kinds = list(dict.fromkeys(cuts))
+        """The lists that differ of what choices cut: for each the group of every axis, or -1."""
+        numbers = {kind: number for number, kind in enumerate(self.kinds)}
+        self.of = [numbers[cut] for cut in cuts]
 
     def _cut(self, decision: int, number: int) -> tuple[int, ...]:
         what = self.model.problem.decisions[decision].what
@@ -50,11 +53,13 @@ class Seeds:
 
     def all(self) -> Iterator[list[int]]:
         """The seeds: all ways to give the axes to the large groups."""
-        groups = self._groups()
-        while groups and len(groups) ** len(self.axes) > MOST:
+        groups, classes = self._groups(), self.symmetry.classes_of(self.axes)
+        while groups and prod(comb(len(groups) + len(c) - 1, len(c)) for c in classes) > MOST:
             groups.pop()
-        for wanted in product(groups, repeat=len(self.axes)):
-            yield self.follow(wanted)
+        ways = [combinations_with_replacement(sorted(groups), len(axes)) for axes in classes]
+        for picked in product(*ways):
+            wanted = {a: g for axes, given in zip(classes, picked) for a, g in zip(axes, given)}
+            yield self.follow([wanted[axis] for axis in self.axes])
 
     def best(self, priced: Priced, count: int) -> list[list[int]]:
         """The cheapest of them, each once."""
@@ -64,10 +69,10 @@ class Seeds:
     def follow(self, wanted: Sequence[int]) -> list[int]:
         """The choices that cut what is wanted, and nothing else if that can be."""
         found = []
-        for cuts in self.cuts:
+        for cuts in self.kinds:
             fits = [sum((a == b) - (a != b and a >= 0) for a, b in zip(c, wanted)) for c in cuts]
             found.append(fits.index(max(fits)))
-        return found
+        return [found[kind] for kind in self.of]
 
     def _groups(self) -> list[int]:
         """The groups over which most is computed."""

@@ -7,7 +7,7 @@ the graph, and such axes are given to them in that order.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 
 from weft.lang import Graph, Row
@@ -29,6 +29,13 @@ class Symmetry:
             axis: n for n, axes in enumerate(kinds.values()) for axis in axes
         }
         """For every axis the number of its kind."""
+
+    def classes_of(self, axes: Sequence[str]) -> list[list[str]]:
+        """Axes, those that are alike together."""
+        found: dict[int, list[str]] = {}
+        for axis in axes:
+            found.setdefault(self.kinds[axis], []).append(axis)
+        return list(found.values())
 
     def of_application(self, number: int) -> Alike:
         """How the index dimensions of an application stand in the order."""

@@ -1,0 +1,136 @@
+"""The search for plans: time to a front, the gap to the optimum, and what random plans would find.
+
+The training step is that of `benchmarks.transformer`, read from JAX without its annotations: the
+search is given the graph, a mesh and a machine. The optimum is HiGHS' on the same decisions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+from benchmarks.row import Row
+from benchmarks.transformer import train_step_text
+from weft import DeviceMesh, Machine, ops, search, trace
+from weft.interop.stablehlo import read
+from weft.lang import Graph
+from weft.plan.machines import H200_NODE
+from weft.plan.searching.ahead import ALL
+from weft.plan.searching.build import pose
+from weft.plan.searching.evaluate import Evaluator
+from weft.plan.searching.evolve import evolve
+from weft.plan.searching.integer import solve
+from weft.plan.searching.layers import share
+from weft.plan.searching.model import Model, Weights
+from weft.plan.searching.pareto import Point, volume
+from weft.plan.searching.scout import Scout
+
+MESHES = {
+    "2x4": DeviceMesh("m", (2, 4), ("a", "b")),
+    "2x2x2": DeviceMesh("m", (2, 2, 2), ("a", "b", "c")),
+}
+MACHINE = Machine(
+    latency=1e-6,
+    bandwidth=50e9,
+    flops={"float32": 60e12},
+    memory_bandwidth=4e12,
+    capacity=141e9,
+)
+
+
+def run(seconds: float) -> Iterator[Row]:
+    """All rows; each may take about `seconds`, but for the large graphs."""
+    yield from small_fronts()
+    yield from block(3000 if seconds else 128)
+    try:
+        graph = bare(train_step_text(12 if seconds else 1))
+    except ImportError:
+        return
+    for name, mesh in MESHES.items() if seconds else [("2x4", MESHES["2x4"])]:
+        yield from train_step(name, graph, mesh)
+
+
+def bare(text: str) -> Graph:
+    """A program without the shardings that are written on it."""
+    graph = read(text)
+    return Graph(
+        graph.inputs,
+        graph.applications,
+        graph.outputs,
+        operators=graph.operators,
+        dtypes={name: value.dtype for name, value in graph.values.items()},
+    )
+
+
+def small_fronts() -> Iterator[Row]:
+    """The exact front of a wide MLP, with rewrites and fusion."""
+    graph = trace(lambda x, w, v: ops.relu(x @ w) @ v, (64, 8192), (8192, 32768), (32768, 8192))
+    begin = time.perf_counter()
+    front = search(graph, MESHES["2x4"], H200_NODE)
+    taken = time.perf_counter() - begin
+    assert front.is_exact
+    yield Row("search/mlp-exact-front", taken, "s", len(front))
+
+
+def block(budget: int) -> Iterator[Row]:
+    """The front of a transformer block against random plans, as many as the search looked at."""
+    shapes = [(8, 512, 512), *[(512, 8, 64)] * 3, (8, 64, 512), (512, 2048), (2048, 512)]
+    problem = pose(trace(transformer_block, *shapes), MESHES["2x4"], MACHINE)
+    model, rng = Model(problem, range(len(problem.decisions))), Random(0)
+    begin = time.perf_counter()
+    scout = Scout(model, ALL, rng)
+    scout.look()
+    for plans in evolve(model, ALL, scout.found, scout.sums, budget, rng):
+        found = plans
+    taken = time.perf_counter() - begin
+    evaluate = Evaluator(model)
+    ours = evaluate(found).tolist()
+    chance = [[rng.randrange(count) for count in model.sizes] for _ in range(budget)]
+    theirs = evaluate(chance).tolist()
+    worst = tuple(map(max, zip(*ours, *theirs)))
+    yield Row("search/block-time-to-front", taken, "s", len(found))
+    yield Row.against(
+        "search/block-hypervolume",
+        share_of(ours, worst),
+        f"the best of {budget} random plans",
+        share_of(theirs, worst),
+        "of all there is",
+        budget,
+        "higher",
+    )
+
+
+def share_of(points: Sequence[Point], worst: Sequence[float]) -> float:
+    """The volume that points leave behind them, as a part of the whole."""
+    ones = [1.0] * len(worst)
+    return volume([[x / w if w else 0.0 for x, w in zip(p, worst)] for p in points], ones)
+
+
+def train_step(name: str, graph: Graph, mesh: DeviceMesh) -> Iterator[Row]:
+    """The fastest plan of a training step: how long it takes to find, how far from the optimum."""
+    begin = time.perf_counter()
+    front = search(graph, mesh, H200_NODE, ["time"])
+    taken = time.perf_counter() - begin
+    assert front.costs[0].fits
+    yield Row(f"search/train-step-{name}-fastest", taken, "s", len(graph.applications))
+    problem = pose(graph, mesh, H200_NODE)
+    model = Model(problem, share(problem))
+    scout = Scout(model, ALL, Random(0))
+    priced = model.priced(Weights())
+    ours = priced.total(scout.fastest())
+    optimum = solve(priced, seconds=300)
+    label = f"search/train-step-{name}-seconds"
+    yield Row.against(label, ours * 1e3, "HiGHS' optimum", optimum.total * 1e3, "ms", 1)
+
+
+def transformer_block(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: Any) -> Any:
+    """Attention by heads and two layers, each with a residual."""
+
+    def heads(y: Any) -> Any:
+        return ops.einsum("b s d, d h e -> b h s e", x, y)
+
+    seen = ops.attention(heads(wq), heads(wk), heads(wv), causal=True)
+    x = x + ops.einsum("b h s e, h e d -> b s d", seen, wo)
+    return x + ops.gelu(x @ w1) @ w2

@@ -16,7 +16,7 @@ MOST = 60
 def draw_front(
     objectives: Sequence[str], points: Sequence[Sequence[float]], units: Sequence[str]
 ) -> Drawing:
-    """The points, each with its number; a third objective is told by the tone."""
+    """The points, each with its number; those of one tone are alike in the last objective."""
     if not points:
         return Drawing((), "an empty front")
     across = _Axis([p[0] for p in points], WIDE)
@@ -30,7 +30,7 @@ def draw_front(
     tones = _tones([p[-1] for p in points])
     for number, point in enumerate(points[:MOST]):
         x = left + 2 + across.at(point[0])
-        y = TALL - up.at(point[1] if len(point) > 1 else 0.0)
+        y = TALL - 1 - up.at(point[1] if len(point) > 1 else 0.0)
         if len(str(number)) == 1 or not taken & {(x, y), (x + 1, y)}:
             items.append(Rect(x, y, 2, 1, "", tones[number]))
             items.append(Label(x + 1, y, str(number)))
@@ -38,15 +38,15 @@ def draw_front(
     items += _ticks(across, up, left, units)
     title = f"{len(points)} plans: {objectives[0]} across"
     title += f", {objectives[1]} up" if len(objectives) > 1 else ""
-    notes = [f"{objectives[2]} by tone, from light to dark"] if len(objectives) > 2 else []
+    notes = [f"one tone, the same {objectives[2]}"] if len(objectives) > 2 else []
     return Drawing(tuple(items), title, tuple(notes))
 
 
 def _ticks(across: _Axis, up: _Axis, left: int, units: Sequence[str]) -> list[Item]:
     unit = units[1] if len(units) > 1 else ""
     return [
-        Label(left - 1, 0, scaled(up.high, unit), "end"),
-        Label(left - 1, TALL, scaled(up.low, unit), "end"),
+        Label(left - 1, 1, scaled(up.high, unit), "end"),
+        Label(left - 1, TALL - 1, scaled(up.low, unit), "end"),
         Label(left, TALL + 2, scaled(across.low, units[0])),
         Label(left + WIDE + 2, TALL + 2, scaled(across.high, units[0]), "end"),
     ]

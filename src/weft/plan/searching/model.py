@@ -79,11 +79,11 @@ class Model:
             pairs[first, second] = turned if known is None else _sum(known, turned)
         return Priced(alone, pairs)
 
-    def room(self, level: int) -> list[list[int]]:
-        """For every choice of every class the bytes on a cell of what lives at a level."""
+    def room(self, level: int | None = None) -> list[list[int]]:
+        """For every choice of every class the bytes on a cell of what lives at a level, or ever."""
         found = [[0] * count for count in self.sizes]
         for name, (first, last) in self.problem.lives.items():
-            if first <= level <= last:
+            if level is None or first <= level <= last:
                 kept = self.problem.kept[name]
                 row = found[self.of[kept.decision]]
                 row[:] = [old + max(size) for old, size in zip(row, kept.sizes)]

@@ -13,6 +13,9 @@ from weft.plan.searching.seeds import Seeds
 STARTS = 6
 """So many seeds are followed down."""
 
+HARDLY = 1e-9
+"""So little that it decides between equals only."""
+
 ROOM = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 RECEIVED = (0.1, 1.0, 10.0)
 """How much room, and bytes, weigh against time in the sums: as shares of the fastest plan."""
@@ -28,6 +31,17 @@ class Scout:
         """For every plan the choices of the classes, as they were found."""
         self.sums: list[Priced] = []
         """The weighted sums that were used."""
+        self.bandwidth = min(self.problem.machine.bandwidth, 1e18)
+
+    def tidy(self, weights: Weights) -> Priced:
+        """A weighted sum that tells equals apart: by bytes, seconds and room, hardly weighed."""
+        seconds = weights.seconds or HARDLY * self.bandwidth
+        received = weights.received or HARDLY / self.bandwidth
+        priced = self.model.priced(Weights(seconds, received))
+        room = self.model.room()
+        most = sum(map(max, room)) or 1
+        total = sum(map(min, priced.alone)) + seconds / self.bandwidth
+        return priced.plus(room, HARDLY * total / most)
 
     def look(self) -> None:
         """Find the ends of the front, and points between."""
@@ -39,14 +53,14 @@ class Scout:
             total = price.received or 1
             weights += [Weights(1.0, share * seconds / total) for share in RECEIVED]
         for weight in weights:
-            self._follow(self.model.priced(weight), [fastest])
+            self._follow(self.tidy(weight), [fastest])
         if self.goal.memory:
             self.smaller()
 
     def fastest(self) -> list[int]:
         """The choices that take the least time, or move the fewest bytes if time is no matter."""
         weights = Weights() if self.goal.time else Weights(0.0, 1.0)
-        priced = self.model.priced(weights)
+        priced = self.tidy(weights)
         start = self.model.chosen(self.problem.start)
         return self._follow(priced, [start, *Seeds(self.model).best(priced, STARTS)])
 

@@ -17,13 +17,14 @@ from weft.plan.memory import moments, sizes_of
 from weft.plan.plan import Plan
 from weft.plan.searching.ahead import Goal
 from weft.plan.searching.build import LARGE, pose
+from weft.plan.searching.descend import descend
 from weft.plan.searching.evolve import CROWD, evolve
 from weft.plan.searching.exact import TooWideError, sweep
 from weft.plan.searching.front import OBJECTIVES, ParetoFront
 from weft.plan.searching.integer import solve
 from weft.plan.searching.layers import share
 from weft.plan.searching.model import Model, Weights
-from weft.plan.searching.pareto import best
+from weft.plan.searching.pareto import best, dominates
 from weft.plan.searching.problem import Found, Problem
 from weft.plan.searching.progress import Bar, Progress
 from weft.plan.searching.scout import Scout
@@ -171,7 +172,18 @@ class _Search:
         found = sweep(problem, self.goal, known, limit)
         if any(problem.peak(one) > self.machine.capacity for one in found):
             found = sweep(problem, self.goal._replace(memory=True), known, limit)
-        self.found += [(problem, one) for one in found]
+        tidy = Model(problem, range(len(problem.decisions)))
+        scout = Scout(tidy, self.goal, Random(self.seed))
+        self.found += [(problem, one) for one in found if one in known]
+        self.found += [(problem, self._tidied(scout, one)) for one in found if one not in known]
+
+    def _tidied(self, scout: Scout, found: Found) -> list[int]:
+        """A plan that is no worse in anything, with ties settled for less room and fewer bytes."""
+        priced = scout.tidy(self._weights())
+        again = descend(priced, found, Random(self.seed), 1)
+        old, new = (self._point(scout.problem, one) for one in (found, again))
+        slack = (new[0] * (1 - 1e-12), *new[1:])
+        return again if dominates(slack, old) else list(found)
 
     def _evolve(self, model: Model, scout: Scout, budget: int, rng: Random) -> None:
         before = len(self.found)
@@ -199,13 +211,16 @@ class _Search:
         fitting = [cost for cost in costs if cost.fits]
         if not fitting:
             raise self._too_small(costs)
+        fitting.sort(key=lambda cost: (max(cost.peak), cost.received, cost.seconds))
         found = best((self._values(cost), cost) for cost in fitting)
         exact = self.is_exact and is_complete and self.engine != "integer"
         return ParetoFront(self.objectives, tuple(cost for _, cost in found), exact, is_complete)
 
     def _chosen(self) -> list[tuple[Problem, list[int]]]:
         """The plans whose prices are best; of many in a large graph some that lie apart."""
-        points = [(self._point(*one), one) for one in self.found]
+        points = sorted(
+            ((self._point(*one), one) for one in self.found), key=lambda pair: pair[0][1:]
+        )
         fitting = [pair for pair in points if pair[0][1] <= self.machine.capacity]
         if not fitting:
             return [min(points, key=lambda pair: pair[0][1])[1]]

@@ -1,0 +1,131 @@
+"""Prices by pattern against plans; layers that are one; models against problems."""
+
+import os
+from random import Random
+
+import numpy as np
+import pytest
+from tests.plan.searching.small import GRID, machine, program
+
+from weft import DeviceMesh, Machine, ShardingSpec, plan_reshard, trace
+from weft.plan.machines import H200_NODE
+from weft.plan.searching.build import pose
+from weft.plan.searching.choices import agreeing, cuttings, placements, shardings
+from weft.plan.searching.descend import descend
+from weft.plan.searching.evaluate import Evaluator
+from weft.plan.searching.integer import solve
+from weft.plan.searching.layers import share
+from weft.plan.searching.model import Model, Weights
+from weft.plan.searching.pareto import best, dominates, volume
+from weft.plan.searching.prices import Prices
+from weft.plan.searching.symmetry import Symmetry
+
+PAIRS = 20 * (int(os.environ.get("WEFT_FUZZ", "0")) or 150)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kinds"), [((2, 4), {"a": 0, "b": 1}), ((2, 2, 2), {"a": 0, "b": 0, "c": 0})]
+)
+@pytest.mark.parametrize("rates", [H200_NODE, Machine({"a": (5e-6, 1e9)}, 1e-6, 1e10)])
+def test_a_pattern_costs_what_each_reshard_of_it_does(shape, kinds, rates):
+    rng, mesh = Random(0), DeviceMesh("m", shape, tuple(kinds))
+    if rates.links:
+        kinds = {axis: number for number, axis in enumerate(kinds)}
+    prices, exact = Prices(rates, mesh, kinds), Prices(rates, mesh)
+    for _ in range(PAIRS):
+        size = tuple(rng.choice([1, 3, 8, 16, 64]) for _ in range(rng.randint(1, 4)))
+        src, dst = (rng.choice(shardings(mesh, size)) for _ in range(2))
+        used = {axis for dim in src.dim_specs for axis in dim.axes}
+        free = [axis for axis in mesh.axis_names if axis not in used]
+        if free and rng.random() < 0.4:
+            src = ShardingSpec(mesh, src.dim_specs, (), {rng.choice(free): "sum"})
+        width = rng.choice([1, 4])
+        found, wanted = (p.reshard(src, dst, size, width) for p in (prices, exact))
+        assert found.received == wanted.received, f"{src} -> {dst}, {size}"
+        assert found.seconds == pytest.approx(wanted.seconds, rel=1e-9)
+        for mine, theirs in zip(found[2:], wanted[2:]):
+            assert mine == (max(theirs),), f"{src} -> {dst}, {size}"
+        assert wanted.received == sum(plan_reshard(src, dst, size, width, rates).received)
+
+
+def test_many_plans_at_once_are_priced_as_each():
+    for seed in range(20):
+        rng = Random(seed)
+        problem = pose(program(seed, 1 + seed % 5), GRID, machine(rng))
+        model = Model(problem, range(len(problem.decisions)))
+        plans = [[rng.randrange(count) for count in model.sizes] for _ in range(8)]
+        for plan, costs in zip(plans, Evaluator(model)(plans)):
+            price = problem.price(plan)
+            wanted = [problem.seconds(price), problem.peak(plan), price.received]
+            assert np.allclose(costs, wanted, rtol=1e-9, atol=0), f"seed {seed}"
+
+
+def test_descent_never_makes_worse_and_the_programme_is_no_worse():
+    for seed in range(20):
+        rng = Random(seed)
+        problem = pose(program(seed, 5), GRID, machine(rng))
+        priced = Model(problem, range(len(problem.decisions))).priced(Weights(1.0, 1e-9))
+        start = [rng.randrange(len(row)) for row in priced.alone]
+        found = descend(priced, start, rng)
+        optimum = solve(priced)
+        assert priced.total(found) <= priced.total(start)
+        assert optimum.total <= priced.total(found) * (1 + 1e-9)
+        assert optimum.bound <= optimum.total * (1 + 1e-6)
+
+
+def test_layers_that_are_alike_are_taken_as_one():
+    def chain(count):
+        def layers(x, *weights):
+            for w in weights:
+                x = x @ w
+            return x
+
+        return trace(layers, (8, 8), *[(8, 8)] * count)
+
+    few, many = (share(pose(chain(count), GRID, Machine())) for count in (20, 60))
+    assert max(few) == max(many)
+    assert len(many) > len(few)
+
+
+def test_twins_are_left_out_of_large_graphs():
+    graph = trace(lambda x, w: x @ w, (8, 8), (8, 8))
+    symmetry = Symmetry(graph, GRID, Machine())
+    assert symmetry.classes == (("x", "y"),)
+    all_of_them = placements(GRID, graph.signatures[0])
+    one_of_each = placements(GRID, graph.signatures[0], symmetry.of_application(0))
+    assert len(one_of_each) < len(all_of_them)
+    assert Symmetry(graph, GRID, Machine({"x": (0.0, 1e6)})).classes == ()
+
+
+def test_ways_to_cut():
+    assert len(list(cuttings(GRID, {"m": 8}))) == 4
+    assert list(cuttings(GRID, {"m": 1})) == [{}]
+    huge = DeviceMesh("m", (2,) * 6, tuple("abcdef"))
+    assert len(list(cuttings(huge, dict.fromkeys("ijkl", 64)))) <= 512
+
+
+def test_what_is_written_is_agreed_with():
+    written = ShardingSpec.parse('<@m, [{}, {?}], replicated={"y"}>', GRID)
+    found = agreeing(written, shardings(GRID, (8, 8)), GRID)
+    assert list(map(str, found)) == ["<@m, [{}, {}]>", '<@m, [{}, {"x"}]>']
+
+
+def test_points_that_are_best():
+    rng = np.random.default_rng(0)
+    points = rng.integers(0, 10, (200, 3)).tolist()
+    front = [p for p, _ in best((p, None) for p in points)]
+    for point in points:
+        assert any(dominates(other, point) for other in front)
+    for number, point in enumerate(front):
+        assert not any(dominates(o, point) for n, o in enumerate(front) if n != number)
+
+
+def test_volume_is_what_counting_cells_gives():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        points = rng.integers(0, 6, (8, 3)).tolist()
+        cells = np.stack(np.meshgrid(*[np.arange(6)] * 3, indexing="ij"), -1).reshape(-1, 3)
+        covered = np.zeros(len(cells), bool)
+        for point in points:
+            covered |= (cells >= point).all(1)
+        assert volume(points, (6, 6, 6)) == covered.sum()

@@ -53,7 +53,7 @@ clean:
 	touch $@
 
 .venv/.demo: .venv/.made pyproject.toml
-	$(PIP) install -e '.[run]'
+	$(PIP) install -e '.[run,search]'
 	touch $@
 
 .venv/.test: .venv/.made pyproject.toml

@@ -1,6 +1,6 @@
 """The main job, from end to end: shard arrays on meshes, look at them, check them.
 
-Run it with `make demo`, or `python -m examples.demo`. It needs Weft and NumPy.
+Run it with `make demo`, or `python -m examples.demo`. It needs Weft, NumPy and pymoo.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from weft import (
     ops,
     propagate,
     run,
+    search,
     show,
     trace,
 )
 from weft.plan import Propagation
+from weft.plan.machines import H200_NODE
 
 
 def main() -> None:
     """Run every part; each prints a picture and what was checked."""
-    for part in (devices, ciphertexts, halos, files, a_million_cells, a_network):
+    for part in (devices, ciphertexts, halos, files, a_million_cells, a_network, a_search):
         print(f"\n— {(part.__doc__ or '').splitlines()[0]}\n")
         part()
     print("\nAll checks passed.")
@@ -173,6 +175,42 @@ def a_network() -> None:
     check(f"eight shards compute what one array does, to {apart:.0e}", apart < 1e-5)
     predicted, counted = sum(plan.received), moved.received
     check(f"{predicted} bytes were predicted, {counted} were counted", predicted == counted)
+
+
+def a_search() -> None:
+    """The block again, larger and with no annotation: the plans worth choosing from."""
+    batch, positions, features, heads, each, hidden = 8, 256, 512, 8, 64, 2048
+    shapes = {
+        "x": (batch, positions, features),
+        **dict.fromkeys(("wq", "wk", "wv"), (features, heads, each)),
+        "wo": (heads, each, features),
+        "w1": (features, hidden),
+        "w2": (hidden, features),
+    }
+    mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
+    begin = time.perf_counter()
+    front = search(trace(transformer_block, *shapes.values()), mesh, H200_NODE)
+    print(f"on {mesh}, {H200_NODE.name}, in {time.perf_counter() - begin:.1f} s:\n")
+    print(front)
+    print()
+    show(front)
+    plan = front.balanced
+    print(f"\nplan {front.plans.index(plan)}, between fast and small:\n")
+    show(plan)
+    print()
+    plan.verify()
+    check("the proof holds: every element is made once, from what is there", True)
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.normal(size=s).astype("float32") / 16 for name, s in shapes.items()}
+    with communication() as moved:
+        (found,) = run(plan, inputs)
+    whole = transformer_block(*map(Tensor, inputs.values()))
+    apart = float(np.abs(found.numpy() - whole.numpy()).max())
+    check(f"eight shards compute what one array does, to {apart:.0e}", apart < 1e-4)
+    predicted, counted = sum(plan.received), moved.received
+    check(f"{predicted} bytes were predicted to move, {counted} were counted", predicted == counted)
+    most, held = max(plan.peak), max(moved.peak)
+    check(f"{most} bytes were predicted on the fullest cell, {held} were counted", most == held)
 
 
 def cut_by_heads(found: Propagation) -> bool:

@@ -95,6 +95,8 @@ class _Search:
     progress: Callable[[Progress], None] | None = None
     found: list[tuple[Problem, list[int]]] = field(default_factory=list)
     is_exact: bool = True
+    stage: tuple[str, float, float] = ("", 0.0, 1.0)
+    """The variant that is being searched, what was done before it, and its part of the whole."""
     _points: dict[object, tuple[float, float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,9 +117,10 @@ class _Search:
         written = [Variant("as written", self.graph)]
         every = variants(self.graph, self.mesh.size) if rewrite else written
         for number, variant in enumerate(every):
-            self._say(f"{variant.name}: pricing", number / len(every))
+            self.stage = variant.name, number / len(every), 1 / len(every)
+            self._say(0.0)
             self._search(pose(variant.graph, self.mesh, self.machine), budget // len(every))
-            self._say(variant.name, (number + 1) / len(every))
+            self._say(1.0)
 
     def _search(self, problem: Problem, budget: int) -> None:
         is_large = len(problem.graph.applications) > LARGE
@@ -191,13 +194,15 @@ class _Search:
         for number, plans in enumerate(looked, 1):
             del self.found[before:]
             self._add(model, plans)
-            self._say("breeding", min(1.0, number * CROWD / max(budget, 1)))
+            self._say(min(1.0, number * CROWD / max(budget, 1)))
 
-    def _say(self, stage: str, part: float) -> None:
+    def _say(self, part: float) -> None:
+        """Tell how far the variant is that is being searched."""
         if self.progress is not None:
+            name, before, whole = self.stage
             points = [self._point(problem, found) for problem, found in self.found]
             front = tuple(tuple(point) for point, _ in best((p, None) for p in points))
-            self.progress(Progress(stage, part, front))
+            self.progress(Progress(name, before + whole * part, front))
 
     # -- the front
 

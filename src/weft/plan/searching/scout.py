@@ -68,8 +68,8 @@ class Scout:
         """From the best plan of the first sum to ever smaller ones."""
         priced = self.sums[0]
         chosen = min(self.found, key=priced.total)
-        total = priced.total(chosen) or 1.0
         peak = self.problem.peak(self.model.found(chosen)) or 1
+        total = max(priced.total(chosen), peak / self.bandwidth)
         for share in ROOM:
             for _ in range(2):
                 level = self._fullest(chosen)

@@ -126,6 +126,9 @@ class _Pair(NamedTuple):
         assert self.consumer.kernel is not None
         between = self.producer.kernel(first, *operands[:count])
         between = between[0] if isinstance(between, tuple) else between
+        made, read = first.results[0], second.operands[self.place]
+        if made != read:  # it makes more than is read: all of a dimension that it sees whole
+            between = between[read.slices(made.start)]
         others = list(operands[count:])
         others.insert(self.place, between)
         return self.consumer.kernel(second, *others)
@@ -231,10 +234,12 @@ def _split(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
     )
     between = second.operands[pair.place]
     made = parts.first.notation.results[0]
+    whole = parts.first.notation.whole
     ranges = {
         str(row.plain): range(low, high)
         for row, low, high in zip(made, between.start, between.stop)
     }
+    ranges |= {name: range(parts.first.sizes[name]) for name in ranges if name in whole}
     own = [ranges[n] if n in ranges else spans[parts.names[n]] for n in parts.first.sizes]
     first = Block(block.xp, parts.first, parts.first_attributes, _box(own))
     return first, second, attributes[FIRST]

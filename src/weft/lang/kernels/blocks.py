@@ -58,7 +58,7 @@ def _at(axis: int, part: slice) -> tuple[Any, ...]:
     return (*[slice(None)] * axis, part, ...)
 
 
-def attention_blocks(block: Block, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+def attention_blocks(block: Block, q: Any, k: Any, v: Any) -> tuple[Any, ...]:
     """For each block of keys its largest score, the sum of its weights, and what they mix.
 
     A block that a query does not see has the lowest score, and weighs nothing.
@@ -69,6 +69,8 @@ def attention_blocks(block: Block, q: Any, k: Any, v: Any) -> tuple[Any, Any, An
     lowest = float(xp.finfo(q.dtype).min) / 2
     tops, totals, mixed = [], [], []
     keys, values = _parts(block, k, axis, 1), _parts(block, v, axis, 2)
+    if not keys:
+        return tuple(xp.empty(box.shape, dtype=q.dtype) for box in block.results)
     for b, one, two in zip(block.span("b"), keys, values):
         scores = xp.matmul(q, xp.matrix_transpose(one))
         seen = _seen(block, b, scores.shape[-1])

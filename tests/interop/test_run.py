@@ -123,6 +123,11 @@ def sharded(graph, *axes):
     )
 
 
+def received(moved):
+    """The bytes that each device received."""
+    return tuple(map(sum, zip((0,) * 4, *(movement.received for movement in moved.movements))))
+
+
 @pytest.mark.parametrize("axes", [['{"x"}'], [], ["{}", '{"y", "x"}']], ids=["rows", "", "columns"])
 @pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
 def test_jax_functions_run_on_shards(function, axes):
@@ -136,6 +141,11 @@ def test_jax_functions_run_on_shards(function, axes):
     for found, wanted in zip(outputs, jax.tree.leaves(function(*given))):
         assert np.allclose(found, wanted, atol=1e-5)
     assert moved.peak == plan.peak
+    if plan.assumed:
+        assert function is nested
+        assert all(got <= most for got, most in zip(received(moved), plan.received))
+    else:
+        assert received(moved) == plan.received
 
 
 def test_a_branch_that_is_not_taken_counts_as_well():

@@ -5,7 +5,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from tests.interop.test_run import CASES, arrays, sharded
+from tests.interop.test_run import CASES, arrays, received, sharded
 from tests.run.test_eager import agree
 from tests.run.test_programs import held, planned
 
@@ -65,6 +65,8 @@ def test_programs_of_jax_are_fused_in_their_regions_too(function):
     for found, wanted in zip(outputs, jax.tree.leaves(function(*given))):
         assert np.allclose(found, wanted, atol=1e-5)
     assert moved.peak == fused.peak
+    assert fused.assumed == plan.assumed
+    assert plan.assumed or received(moved) == fused.received
     assert never_more(fused, plan)
     inside = [len(inner.placed) for plans in fused.regions.values() for inner in plans]
     before = [len(inner.placed) for plans in plan.regions.values() for inner in plans]

@@ -80,6 +80,7 @@ def describe(plan: Plan, cost: Cost) -> dict[str, Any]:
         "items": list(map(asdict, cost.items)),
         "received": list(plan.received),
         "by_axis": cost.by_axis,
+        "assumed": list(cost.assumed),
         "peak": list(cost.peak),
         "fits": cost.fits,
         "flops": cost.flops,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -10,6 +10,7 @@ from math import inf
 from weft.lang import Application, Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
+from weft.plan.course import Event, flops_of
 from weft.plan.delivery import Delivery
 from weft.plan.machine import Machine
 from weft.plan.memory import sizes_of
@@ -89,6 +90,11 @@ class Cost:
         """The bytes that cross each axis of the mesh; what crosses two is counted in both."""
         return _by_axis(self.plan)
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the program does not say of its loops and branches; empty if bytes are exact."""
+        return self.plan.assumed
+
     @cached_property
     def peak(self) -> Point:
         """The most bytes that each cell holds."""
@@ -114,7 +120,7 @@ class Cost:
         total = (
             f"{self.seconds:.3g} s, {self.received} B received, peak {max(self.peak, default=0)} B"
         )
-        return "\n".join([*lines, total])
+        return "\n".join([*lines, total, *(f"assumed: {text}" for text in self.assumed)])
 
 
 def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
@@ -131,22 +137,34 @@ def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
     """
     chosen = machine or plan.machine or Machine()
     check_machine(chosen, [plan.mesh])
-    return Cost(plan, chosen, tuple(_items(plan, chosen)))
+    return Cost(plan, chosen, tuple(priced(plan.course.events, chosen)))
 
 
-def _items(plan: Plan, machine: Machine) -> Iterator[Item]:
-    for number, application in enumerate(plan.graph.applications):
-        name = ", ".join(application.results)
-        for operand, delivery in plan.brought(number):
-            yield from _moved(name, operand, delivery, machine)
-        yield _computed(plan, number, name, machine)
-        for result, reshard in zip(application.results, plan.settlings[number]):
-            yield from _resharded(name, result, reshard, machine)
-    for name, reshard in zip(plan.graph.outputs, plan.returns):
-        yield from _resharded(name, name, reshard, machine)
+def priced(events: Iterable[Event], machine: Machine) -> Iterator[Item]:
+    """What events take, each in all the times that it happens."""
+    for event in events:
+        for item in _once(event, machine):
+            yield Item(
+                item.name,
+                f"{event.inside}{item.what}",
+                event.times * item.seconds,
+                event.times * item.flops,
+                event.times * item.read,
+                event.times * item.received,
+            )
 
 
-def _moved(name: str, operand: str, delivery: Delivery, machine: Machine) -> Iterator[Item]:
+def _once(event: Event, machine: Machine) -> Iterator[Item]:
+    match event.way:
+        case None:
+            yield _computed(event, machine)
+        case Delivery():
+            yield from _delivered(event.name, event.value, event.way, machine)
+        case Reshard():
+            yield from _resharded(event.name, event.value, event.way, machine)
+
+
+def _delivered(name: str, operand: str, delivery: Delivery, machine: Machine) -> Iterator[Item]:
     if delivery.reshard is not None:
         yield from _resharded(name, operand, delivery.reshard, machine)
     if delivery.fetch is not None:
@@ -164,10 +182,12 @@ def _resharded(name: str, value: str, reshard: Reshard, machine: Machine) -> Ite
             yield Item(name, f"{step.kind} of {value}", seconds, received=received)
 
 
-def _computed(plan: Plan, number: int, name: str, machine: Machine) -> Item:
+def _computed(event: Event, machine: Machine) -> Item:
+    plan, number = event.plan, event.number
+    assert number is not None
     application, placed = plan.graph.applications[number], plan.placed[number]
     seconds, flops, read = compute(plan.graph, application, placed, machine)
-    return Item(name, application.operator, seconds, flops, read)
+    return Item(event.name, application.operator, seconds, flops, read)
 
 
 def compute(
@@ -177,12 +197,7 @@ def compute(
 
     Given are the seconds, the operations of that cell, and the bytes that all cells read.
     """
-    operator = graph.operators.find(application.operator)
-    values = graph.values
-    flops = max(
-        operator.count_flops(placed.signature, box, application.attributes)
-        for box in set(placed.boxes)
-    )
+    values, flops = graph.values, flops_of(graph, application, placed)
     reads = [0] * placed.mesh.size
     for operand, needs in zip(application.operands, placed.needs):
         size = itemsize(values[operand].dtype)
@@ -206,15 +221,16 @@ def _by_axis(plan: Plan) -> dict[str, int]:
 
 
 def _transfers(plan: Plan) -> Iterator[tuple[Transfer, int]]:
-    reshards = [r for each in (*plan.settlings, plan.returns) for r in each]
-    for number in range(len(plan.placed)):
-        for _, delivery in plan.brought(number):
-            reshards += [delivery.reshard] if delivery.reshard else []
-            if delivery.fetch:
-                yield from ((t, delivery.itemsize) for t in delivery.fetch.transfers)
-    for reshard in reshards:
-        for step in reshard.steps:
-            yield from ((t, reshard.itemsize) for t in step.transfers())
+    """What goes from cell to cell, and the bytes of an element, in all the times together."""
+    for event in plan.course.events:
+        if event.way is None:
+            continue
+        way, width = event.way, event.times * event.way.itemsize
+        reshard = way.reshard if isinstance(way, Delivery) else way
+        for step in reshard.steps if reshard else ():
+            yield from ((transfer, width) for transfer in step.transfers())
+        if isinstance(way, Delivery) and way.fetch is not None:
+            yield from ((transfer, width) for transfer in way.fetch.transfers)
 
 
 def _crossed(mesh: DeviceMesh, move: Transfer) -> list[str]:

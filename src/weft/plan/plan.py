@@ -17,6 +17,7 @@ from weft.lang.region import arguments
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
 from weft.plan.check import check
+from weft.plan.course import RUN_INSIDE, Course, Event, course_of, total
 from weft.plan.delivery import Delivery, deliver
 from weft.plan.fuse import fuse_plan
 from weft.plan.machine import Machine
@@ -96,9 +97,14 @@ class Plan(Drawn):
         return ((operands[n], deliveries[n]) for n in self.places_brought(number))
 
     def places_brought(self, number: int) -> Iterator[int]:
-        """The operands that are brought: of those that come as one, the first."""
-        seen: list[tuple[str, Delivery]] = []
-        pairs = zip(self.graph.applications[number].operands, self.deliveries[number])
+        """The operands that are brought: of those that come as one, the first.
+
+        Nothing is brought to loops and branches: what they use comes to what is inside.
+        """
+        application, seen = self.graph.applications[number], list[tuple[str, Delivery]]()
+        if application.regions and application.operator in RUN_INSIDE:
+            return
+        pairs = zip(application.operands, self.deliveries[number])
         for place, pair in enumerate(pairs):
             if pair not in seen:
                 seen.append(pair)
@@ -132,19 +138,20 @@ class Plan(Drawn):
         """The bytes of an element of a value."""
         return itemsize(self.graph.values[name].dtype)
 
+    @cached_property
+    def course(self) -> Course:
+        """All that happens while it runs, in regions too, and how often."""
+        return course_of(self)
+
     @property
     def received(self) -> Point:
         """The bytes that each device receives in all."""
-        total = [0] * self.mesh.size
-        for counts in self._received():
-            total = [a + b for a, b in zip(total, counts)]
-        return tuple(total)
+        return total(self.course.events, self.mesh.size)
 
-    def _received(self) -> Iterator[Point]:
-        for number in range(len(self.placed)):
-            yield from (d.received for _, d in self.brought(number) if d.received)
-        for settlings in (*self.settlings, self.returns):
-            yield from (reshard.received for reshard in settlings if reshard.steps)
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the program does not say of its loops and branches; empty if bytes are exact."""
+        return self.course.assumed
 
     @property
     def peak(self) -> Point:
@@ -177,35 +184,37 @@ class Plan(Drawn):
         return cls(*read_plan(text, cls, operators))
 
     def __str__(self) -> str:
-        rows = [row for number in range(len(self.placed)) for row in self._rows(number)]
-        for name, reshard in zip(self.graph.outputs, self.returns):
-            rows += _row(name, "", reshard)
+        found: dict[int | None, list[Event]] = {}
+        for event in self.course.events:
+            found.setdefault(event.root, []).append(event)
+        rows = [row for n in range(len(self.placed)) for row in self._rows(n, found.get(n, []))]
+        rows += map(_moved, found.get(None, ()))
         wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
-        return "\n".join(f"{a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows)
+        lines = [f"{a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows]
+        return "\n".join([*lines, *(f"assumed: {text}" for text in self.assumed)])
 
-    def _rows(self, number: int) -> Iterator[tuple[str, str, str]]:
-        """What moves to an application, what it computes, and what moves from it."""
+    def _rows(self, number: int, events: list[Event]) -> Iterator[tuple[str, str, str]]:
+        """What moves to an application, what it computes, and what moves inside and from it."""
         application, placed = self.graph.applications[number], self.placed[number]
-        name = ", ".join(application.results)
-        for operand, delivery in self.brought(number):
-            if sum(delivery.received):
-                yield name, f"{_kinds(delivery)} of {operand}", f"{sum(delivery.received)} B"
+        at = next((n for n, event in enumerate(events) if event.way is None), 0)
+        yield from map(_moved, events[:at])
         cut = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
         what = f"{application.operator} {', '.join(cut)}".rstrip()
-        yield name, what, ", ".join(map(str, placed.results))
-        for reshard in self.settlings[number]:
-            yield from _row(name, name, reshard)
+        yield ", ".join(application.results), what, ", ".join(map(str, placed.results))
+        yield from (_moved(event) for event in events[at:] if event.way is not None)
 
 
-def _row(name: str, what: str, reshard: Reshard) -> Iterator[tuple[str, str, str]]:
-    if sum(reshard.received):
-        kinds = ", ".join(step.kind for step in reshard.steps)
-        yield name, f"{kinds} of {what}" if what else kinds, f"{sum(reshard.received)} B"
+def _moved(event: Event) -> tuple[str, str, str]:
+    """A row for what moves."""
+    kinds = ", ".join(_kinds(event.way))
+    what = kinds if event.root is None else f"{event.inside}{kinds} of {event.value}"
+    return event.name, what, f"{sum(event.received)} B"
 
 
-def _kinds(delivery: Delivery) -> str:
-    kinds = [step.kind for step in delivery.reshard.steps] if delivery.reshard else []
-    return ", ".join([*kinds, *["fetch"] * (delivery.fetch is not None)])
+def _kinds(way: Delivery | Reshard | None) -> Iterator[str]:
+    reshard, fetch = (way.reshard, way.fetch) if isinstance(way, Delivery) else (way, None)
+    yield from (step.kind for step in reshard.steps) if reshard else ()
+    yield from ["fetch"] * (fetch is not None)
 
 
 class _Maker:

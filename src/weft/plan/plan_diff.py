@@ -61,6 +61,8 @@ class PlanDiff:
     changes: tuple[Change, ...]
     one: Totals
     two: Totals
+    assumed: tuple[str, ...] = ()
+    """What the programs do not say of their loops and branches; empty if bytes are exact."""
 
     def data(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -71,10 +73,11 @@ class PlanDiff:
         texts = self.one.texts(), self.two.texts()
         rows += [(what, "", texts[0][what], texts[1][what]) for what in texts[0]]
         wide = [max(len(row[column]) for row in rows) for column in range(3)]
-        return "\n".join(
+        lines = [
             "  ".join(f"{text:{width}}" for text, width in zip(row, (*wide, 0))).rstrip()
             for row in rows
-        )
+        ]
+        return "\n".join([*lines, *(f"assumed: {text}" for text in self.assumed)])
 
 
 def diff_plans(one: Plan, two: Plan, machine: Machine | None = None) -> PlanDiff:
@@ -101,7 +104,9 @@ def diff_plans(one: Plan, two: Plan, machine: Machine | None = None) -> PlanDiff
     costs = estimate(one, machine), estimate(two, machine)
     rows = [*_rows(one, two), *_moves(*costs)]
     changes = [row for row in rows if row.one != row.two]
-    return PlanDiff(tuple(changes), *map(Totals.of, costs))
+    assumed = dict.fromkeys(text for cost in costs for text in cost.assumed)
+    totals = [Totals.of(cost) for cost in costs]
+    return PlanDiff(tuple(changes), totals[0], totals[1], tuple(assumed))
 
 
 def _rows(one: Plan, two: Plan) -> Iterator[Change]:

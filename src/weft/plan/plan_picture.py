@@ -42,6 +42,7 @@ def draw_plan(plan: Plan) -> Drawing:
         if sum(reshard.received):
             kinds = ", ".join(step.kind for step in reshard.steps)
             notes.append(clip(f"{name} is returned by {kinds}: {sum(reshard.received)} B move"))
+    notes += [clip(f"assumed: {text}") for text in plan.assumed]
     moved, title = sum(plan.received), f"{counted(count, 'application')} on {plan.mesh}"
     return Drawing(tuple(items), clip(f"{title}, {moved} B move in all"), tuple(notes[:MOST]))
 
@@ -104,7 +105,6 @@ def _short(spec: ShardingSpec) -> str:
 
 
 def _moved(plan: Plan, number: int) -> str:
-    """The bytes that all cells receive for an application, before and after it computes."""
-    total = sum(sum(delivery.received) for _, delivery in plan.brought(number))
-    total += sum(sum(reshard.received) for reshard in plan.settlings[number])
+    """The bytes that all cells receive for an application: before it, in its regions, after it."""
+    total = sum(sum(event.received) for event in plan.course.events if event.root == number)
     return f"{total} B move" if total else ""

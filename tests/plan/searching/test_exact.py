@@ -5,11 +5,25 @@ from itertools import product
 from math import prod
 from random import Random
 
+import jax
+import jax.numpy as jnp
 import pytest
+from tests.interop.test_run import (
+    CASES,
+    arrays,
+    branch,
+    exchange,
+    loop,
+    nested,
+    sharded,
+    shift,
+    switch,
+)
 from tests.plan.searching.small import GRID, LINE, machine, program
 from tests.run.test_programs import planned
 
 from weft import Machine, estimate
+from weft.interop.stablehlo import read
 from weft.plan.searching.ahead import Goal
 from weft.plan.searching.build import pose
 from weft.plan.searching.exact import TooWideError, sweep
@@ -81,6 +95,34 @@ def test_prices_and_room_are_those_of_the_plan():
             assert cost.compute == pytest.approx(price.compute, rel=1e-9)
             assert cost.communicate == pytest.approx(price.communicate, rel=1e-9, abs=1e-18)
             assert max(cost.peak) == problem.peak(found), f"seed {seed}\n{plan}"
+
+
+@pytest.mark.parametrize("axes", [['{"x"}'], ["{}", '{"y", "x"}'], ['{"x"}', '{"y"}']])
+@pytest.mark.parametrize("function", [loop, exchange, shift, nested, branch, switch])
+def test_prices_hold_all_that_happens_in_regions(function, axes):
+    given = arrays(function, CASES[function])
+    graph = sharded(read(jax.jit(function).lower(*given).as_text()), *axes)
+    for seed in range(3):
+        rng = Random(seed)
+        problem = pose(graph, GRID, machine(rng))
+        for found in (problem.start, some_choices(problem, rng)):
+            plan, price = problem.plan(found), problem.price(found)
+            cost = estimate(plan)
+            assert cost.received == price.received, f"seed {seed}\n{plan}"
+            assert cost.compute == pytest.approx(price.compute, rel=1e-9)
+            assert cost.communicate == pytest.approx(price.communicate, rel=1e-9, abs=1e-18)
+
+
+def test_loops_that_look_alike_from_outside_have_prices_of_their_own():
+    def twice(x, w):
+        once = jax.lax.fori_loop(0, 2, lambda _, c: jnp.tanh(c @ w), x)
+        return jax.lax.fori_loop(0, 9, lambda _, c: jnp.tanh((c @ w) @ w), once)
+
+    shapes = [jax.ShapeDtypeStruct((4, 4), "float32")] * 2
+    graph = sharded(read(jax.jit(twice).lower(*shapes).as_text()), "{}", '{"x"}')
+    problem = pose(graph, GRID, machine(Random(0)))
+    price, cost = problem.price(problem.start), estimate(problem.plan(problem.start))
+    assert (price.received, price.compute) == (cost.received, pytest.approx(cost.compute))
 
 
 def pose_base(graph):

@@ -11,7 +11,8 @@ from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.estimate import compute
+from weft.plan.course import made_by
+from weft.plan.estimate import compute, priced
 from weft.plan.liveness import lives
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed
@@ -223,12 +224,24 @@ class _Builder:
         application = self.graph.applications[number]
         dtypes = [self.graph.values[n].dtype for n in (*application.operands, *application.results)]
         said = repr(sorted(application.attributes.items())) if application.attributes else ""
-        return (application.operator, self.graph.signatures[number], tuple(dtypes), said)
+        inside = self._within(number) if application.regions else None
+        return (application.operator, self.graph.signatures[number], tuple(dtypes), said, inside)
 
     def _computed(self, number: int, placed: Sequence[Placed]) -> tuple[Price, ...]:
         application = self.graph.applications[number]
+        if application.regions or not application.results:
+            return (self._within(number),)
         return tuple(
             Price(compute(self.graph, application, way, self.machine)[0]) for way in placed
+        )
+
+    def _within(self, number: int) -> Price:
+        """What an application takes that is placed as propagation says, with all in its regions."""
+        items = list(priced(made_by(self.base, number), self.machine))
+        return Price(
+            sum(item.seconds for item in items if not item.received),
+            sum(item.seconds for item in items if item.received),
+            sum(item.received for item in items),
         )
 
     def _brought(self, number: int, decision: int, placed: tuple[Placed, ...]) -> Iterator[Link]:

@@ -198,6 +198,11 @@ class _Composition:
             if row.plain is None or row.plain in self.put:
                 raise WeftError(f"what is made as '{row}' cannot be fused")
             seen_whole = row.plain in parts.first.notation.whole
+            if (
+                seen_whole
+                and parts.second.sizes.get(str(into.plain)) != parts.first.sizes[row.plain]
+            ):
+                raise WeftError(f"'[{row}]' is seen whole, and read as '{into}': not to be fused")
             self.put[row.plain] = into._replace(whole=into.whole or seen_whole)
 
     def row(self, row: Row) -> Row:

@@ -78,9 +78,23 @@ class Fetch:
         if need.is_empty:
             yield []
             return
-        for low, high, extent in zip(need.start, need.stop, self.src.shard_shape(self.shape)):
-            blocks = range(low // extent, (high - 1) // extent + 1)
-            yield [(k, min(high, (k + 1) * extent) - max(low, k * extent)) for k in blocks]
+        for span in zip(need.start, need.stop, self._extents):
+            if span not in self._known:
+                low, high, extent = span
+                self._known[span] = [
+                    (k, min(high, (k + 1) * extent) - max(low, k * extent))
+                    for k in range(low // extent, (high - 1) // extent + 1)
+                ]
+            yield self._known[span]
+
+    @cached_property
+    def _extents(self) -> Point:
+        return self.src.shard_shape(self.shape)
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+        """The overlaps of spans: cells have many in common."""
+        return {}
 
 
 @lru_cache(maxsize=1 << 16)

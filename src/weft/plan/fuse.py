@@ -69,12 +69,32 @@ class _Fuser:
         self.uses = Counter([*graph.outputs, *graph.outputs, *graph.shardings, *graph.shardings])
         self.uses.update(name for a in graph.applications for name in a.operands)
         self.lent = {value.name for value in graph.inputs} - set(own)
+        self.known: dict[str, list[int]] = {}
         self.ends = {name: n for n, names in enumerate(lives(graph).ends) for name in names}
 
     @cached_property
     def profile(self) -> list[Use]:
-        """What the cells hold around every application, as fused so far."""
+        """What some cells hold around every application, as fused so far."""
+        return [Use(*map(self._of_cells, use)) for use in self._all]
+
+    @cached_property
+    def _all(self) -> list[Use]:
         return list(profile(self.given, self.own))
+
+    @cached_property
+    def cells(self) -> list[int]:
+        """Of the cells that hold the same all the time, the first of each kind."""
+        values = self.given.graph.values.values()
+        rows = [self._everywhere(value.name) for value in values]
+        rows += [tuple(counts) for use in self._all for counts in use]
+        kinds = dict.fromkeys(rows)
+        firsts: dict[tuple[int, ...], int] = {}
+        for cell, column in enumerate(zip(*kinds)):
+            firsts.setdefault(column, cell)
+        return list(firsts.values())
+
+    def _of_cells(self, counts: Sequence[int]) -> list[int]:
+        return [counts[cell] for cell in self.cells]
 
     @cached_property
     def peak(self) -> list[int]:
@@ -108,12 +128,19 @@ class _Fuser:
 
     def _size(self, name: str) -> int:
         """Large values come first."""
-        return -max(self._bytes(name), default=0)
+        return -max(self._everywhere(name), default=0)
 
-    def _bytes(self, name: str) -> Sequence[int]:
+    def _everywhere(self, name: str) -> tuple[int, ...]:
+        """The bytes of a value on every cell."""
         plan = self.given
         shape = plan.graph.values[name].shape
         return sizes_of(plan.specs[name], shape, plan.itemsize(name))
+
+    def _bytes(self, name: str) -> Sequence[int]:
+        """The bytes of a value on the cells that are looked at."""
+        if name not in self.known:
+            self.known[name] = self._of_cells(self._everywhere(name))
+        return self.known[name]
 
     def _regions(self, number: int) -> tuple[Plan, ...]:
         """The plans of the regions of an application, fused as well."""

@@ -87,6 +87,7 @@ class _Builder:
         self.links: list[Link] = []
         self.kept: dict[str, Kept] = {}
         self.tables: dict[object, Table] = {}
+        self.ways: dict[object, tuple[Placed, ...]] = {}
         self.sizes: dict[object, tuple[Point, ...]] = {}
         self.computed: dict[object, tuple[Price, ...]] = {}
         self.lists: dict[object, Any] = {}
@@ -119,8 +120,10 @@ class _Builder:
         if application.regions or not application.results:
             return self._same((base,))
         alike = self.symmetry.of_application(number) if self.is_large else None
-        found = placements(self.mesh, self.graph.signatures[number], alike)
-        return self._same(_with(found, [base]))
+        key = (self.graph.signatures[number], alike, base)
+        if key not in self.ways:
+            self.ways[key] = self._same(_with(placements(self.mesh, *key[:2]), [base]))
+        return self.ways[key]
 
     def _specs(
         self, name: str, made: Sequence[Placed] | None, place: int = 0

@@ -45,7 +45,7 @@ class Prices:
         self._link = single_link(machine, [mesh], is_framed=True)
         self.none = (0,) * (mesh.size if kinds is None else 1)
         self.nothing = Move(0.0, 0, self.none, self.none, self.none)
-        self._moves: dict[object, Move] = {}
+        self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, Move]]] = {}
         self._patterns: dict[object, tuple[Move, int]] = {}
         self._held: dict[object, Point] = {}
 
@@ -60,17 +60,17 @@ class Prices:
         """What a reshard takes."""
         if src == dst:
             return self.nothing
-        key = (src, dst, shape, itemsize)
-        found = self._moves.get(key)
+        known = self._moves.setdefault((shape, itemsize), {}).setdefault(src, {})
+        found = known.get(dst)
         if found is None:
-            found = self._moves[key] = self._reshard(src, dst, shape, itemsize)
+            found = known[dst] = self._reshard(src, dst, shape, itemsize)
         return found
 
     def _reshard(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
         if self.kinds is None or dst.partial:
             return self._found(src, dst, shape, itemsize)
         has_routes = self._link is None or bool(src.partial)
-        pattern = _pattern(src, dst, shape, self.kinds, has_routes)
+        pattern = _pattern(src, dst, shape, self.kinds, self._least_room(src))
         if pattern is None:
             return self._found(src, dst, shape, itemsize)
         size = prod(shape) * itemsize
@@ -78,6 +78,12 @@ class Prices:
         if key not in self._patterns:
             self._patterns[key] = self._found(src, dst, shape, itemsize), size
         return self._scaled(*self._patterns[key], size)
+
+    def _least_room(self, src: ShardingSpec) -> int:
+        """How far a dimension must go on to be cut evenly, for partial sums to be scattered."""
+        if self._link is None:
+            return src.mesh.size + 1  # any room may matter
+        return prod(map(src.mesh.axis_size, src.partial))
 
     def _found(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
         plan = plan_reshard(src, dst, shape, itemsize, self.machine)
@@ -147,14 +153,14 @@ def _taken(plan: Reshard) -> tuple[float, int]:
 
 
 def _pattern(
-    src: ShardingSpec, dst: ShardingSpec, shape: Point, kinds: Mapping[Axis, int], has_routes: bool
+    src: ShardingSpec, dst: ShardingSpec, shape: Point, kinds: Mapping[Axis, int], least: int
 ) -> tuple[object, ...] | None:
     """What a reshard is but for the order and the sizes of dimensions; None if blocks are uneven.
 
     Where every block is full, a cell's bytes follow from the bytes of the array and from which axes
-    leave and enter a dimension: the same for any shape. Where there are several ways to go, how
-    much further a dimension could be cut evenly decides which. Axes of one kind are named in the
-    order in which they come.
+    leave and enter a dimension: the same for any shape. Where no dimension has the least room to
+    be cut further evenly, the room of each decides which ways there are. Axes of one kind are
+    named in the order in which they come.
     """
     dims, spare = [], set[int]()
     for size, before, after, one, two in zip(
@@ -163,11 +169,12 @@ def _pattern(
         blocks = one if before.axes == after.axes else one * two
         if size % blocks or not size:
             return None
-        room = gcd(size // blocks, src.mesh.size) if has_routes else 0
+        room = gcd(size // blocks, src.mesh.size)
         if before.axes or after.axes:
             dims.append((before.axes, after.axes, room))
-        else:
-            spare.add(room)
+        spare.add(room)
+    if max(spare, default=0) >= least:
+        dims, spare = [(held, wanted, 0) for held, wanted, _ in dims], set()
     ways: dict[Axis, list[int]] = {axis: [-1, -1, -2, -2] for axis in src.partial}
     for held, wanted, room in dims:
         for at, axis in enumerate(held):

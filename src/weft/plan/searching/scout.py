@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from random import Random
 
 from weft.plan.searching.ahead import Goal
-from weft.plan.searching.descend import descend
+from weft.plan.searching.descend import PATIENCE, descend
 from weft.plan.searching.model import Model, Priced, Weights
 from weft.plan.searching.seeds import Seeds
 
 STARTS = 6
 """So many seeds are followed down."""
+
+MANY = 200
+"""With so many classes a pass decides much at once, and fewer seeds and passes are enough."""
 
 HARDLY = 1e-9
 """So little that it decides between equals only."""
@@ -62,7 +65,8 @@ class Scout:
         weights = Weights() if self.goal.time else Weights(0.0, 1.0)
         priced = self.tidy(weights)
         start = self.model.chosen(self.problem.start)
-        return self._follow(priced, [start, *Seeds(self.model).best(priced, STARTS)])
+        count = STARTS if len(start) < MANY else 2
+        return self._follow(priced, [start, *Seeds(self.model).best(priced, count)])
 
     def smaller(self) -> None:
         """From the best plan of the first sum to ever smaller ones."""
@@ -85,6 +89,6 @@ class Scout:
         self.sums.append(priced)
         ends = [descend(priced, start, self.rng, 1) for start in starts]
         best = min(ends, key=priced.total)
-        best = descend(priced, best, self.rng)
+        best = descend(priced, best, self.rng, PATIENCE if len(best) < MANY else 2)
         self.found += [*ends, best]
         return best

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, TypeAlias
@@ -74,14 +76,27 @@ def search(
     bar = Bar() if progress is True or (progress is None and sys.stderr.isatty()) else None
     run.progress = bar or (progress if callable(progress) else None)
     is_complete = True
+    with _uncollected():
+        try:
+            run.look(budget, rewrite)
+        except KeyboardInterrupt:
+            is_complete = False
+        finally:
+            if bar is not None:
+                bar.close()
+        return run.front(is_complete)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for garbage in circles meanwhile: there are many objects, and no circles."""
+    was_on = gc.isenabled()
+    gc.disable()
     try:
-        run.look(budget, rewrite)
-    except KeyboardInterrupt:
-        is_complete = False
+        yield
     finally:
-        if bar is not None:
-            bar.close()
-    return run.front(is_complete)
+        if was_on:
+            gc.enable()
 
 
 @dataclass
@@ -212,7 +227,7 @@ class _Search:
             problem = pose(self.graph, self.mesh, self.machine)
             self.found.append((problem, problem.start))
         chosen = self._chosen()
-        costs = [cost for problem, found in chosen for cost in self._costs(problem.plan(found))]
+        costs = [self._cost(problem.plan(found)) for problem, found in chosen]
         fitting = [cost for cost in costs if cost.fits]
         if not fitting:
             raise self._too_small(costs)
@@ -236,12 +251,9 @@ class _Search:
             front = [front[round(n * step)] for n in range(POINTS)]
         return [one for _, one in front]
 
-    def _costs(self, plan: Plan) -> Iterator[Cost]:
-        """What a plan takes, and what it takes with all fused that is placed alike."""
-        yield estimate(plan, self.machine)
-        fused = plan.fused()
-        if fused is not plan:
-            yield estimate(fused, self.machine)
+    def _cost(self, plan: Plan) -> Cost:
+        """What a plan takes with all fused that is placed alike, which never makes it worse."""
+        return estimate(plan.fused(), self.machine)
 
     def _values(self, cost: Cost) -> list[float]:
         return [OBJECTIVES[name](cost) for name in self.objectives]

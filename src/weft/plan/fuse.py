@@ -20,6 +20,7 @@ from weft.lang.region import arguments
 from weft.plan.liveness import invariant, lives
 from weft.plan.memory import Use, profile, sizes_of
 from weft.plan.placed import Placed, place
+from weft.space import ZRange
 from weft.values import FrozenMap
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class _Fuser:
         self.uses.update(name for a in graph.applications for name in a.operands)
         self.lent = {value.name for value in graph.inputs} - set(own)
         self.known: dict[str, list[int]] = {}
+        self.boxes: dict[object, tuple[ZRange, ZRange]] = {}
         self.ends = {name: n for n, names in enumerate(lives(graph).ends) for name in names}
 
     @cached_property
@@ -192,11 +194,18 @@ class _Fuser:
             return None
         if any(delivery.slices) or any(delivery.hidden):
             return None
-        for cell, box in enumerate(placed.boxes):
-            found = restrict(self.library, both.operator, Block(None, line, both.attributes, box))
-            if found != (one.boxes[cell], two.boxes[cell]):
+        for box, *parts in zip(placed.boxes, one.boxes, two.boxes):
+            if self._restrict(both, line, box) != tuple(parts):
                 return None
         return placed if _lies_alike(placed, one, two, at) else None
+
+    def _restrict(self, both: Application, line: Signature, box: ZRange) -> tuple[ZRange, ZRange]:
+        """The boxes of the producer and of the consumer in a box of both, found once."""
+        key = (both.operator, line, both.attributes, box)
+        if key not in self.boxes:
+            block = Block(None, line, both.attributes, box)
+            self.boxes[key] = restrict(self.library, both.operator, block)
+        return self.boxes[key]
 
     def _is_free(
         self, pair: _Pair, made: Application, user: Application, both: Application

@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import eager, layout, propagation, reshard, search
+from benchmarks import conflicts, eager, layout, propagation, reshard, search
 from benchmarks.row import Row
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
+    "conflicts": conflicts.run,
     "eager": eager.run,
     "layout": layout.run,
     "propagation": propagation.run,

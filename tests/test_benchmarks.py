@@ -44,7 +44,10 @@ def test_an_unknown_name_is_refused():
         check=False,
     )
     assert ran.returncode == 2
-    assert "no benchmark 'nope'; there are eager, layout, propagation, reshard" in ran.stderr
+    assert (
+        "no benchmark 'nope'; there are conflicts, eager, layout, propagation, reshard"
+        in ran.stderr
+    )
 
 
 def test_a_ratio_above_one_is_ahead_whatever_the_unit():

@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
+from weft.lang import OPERATORS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture
+def operators():
+    """What a page adds to the library is gone behind it."""
+    known = dict(OPERATORS)
+    yield
+    OPERATORS.clear()
+    OPERATORS.update(known)
+
+
+@pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run_and_print_what_is_shown(page):
     """The blocks of a page run in order; a `text` block right behind one is its output."""

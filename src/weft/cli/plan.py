@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from weft.cli.files import check_folder, print_json, read_text
 from weft.draw import say
@@ -15,6 +15,7 @@ from weft.lang.field import MOST
 from weft.lang.serial import from_json
 from weft.plan import Cost, Plan, estimate, propagate
 from weft.plan.machines import find_machine
+from weft.plan.propagation.propagate import Rule
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -23,6 +24,7 @@ EXAMPLES = """\
 examples:
   weft plan graph.json
   weft plan graph.json --machine h200 -o plan.json
+  weft plan graph.json --strategy cost
   weft plan graph.json --machine machine.toml --json
 """
 MACHINE = "a machine's TOML file, or one of h200, cluster, chips, host"
@@ -39,6 +41,12 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("graph", type=Path, help="a graph's JSON, as weft.lang.serial writes it")
     parser.add_argument("--machine", help=f"what it runs on: {MACHINE}")
+    parser.add_argument(
+        "--strategy",
+        choices=(*get_args(Rule), "cost"),
+        default="user_priority",
+        help="how conflicts are settled; cost takes the plan that moves the fewest bytes",
+    )
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this JSON file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -48,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     """Plan the graph, print it, and write it where that is asked for."""
     check_folder(args.output)
     machine = find_machine(args.machine) if args.machine else None
-    found = propagate(from_json(read_text(args.graph)))
+    found = propagate(from_json(read_text(args.graph)), args.strategy, machine)
     if found.mesh.size > MOST:
         raise WeftError(f"{found.mesh} has {found.mesh.size} cells; at most {MOST} are planned")
     plan = Plan.of(found, machine)

@@ -3,12 +3,13 @@
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Link, Machine
 from weft.plan.plan import Plan
-from weft.plan.propagation.propagate import Propagation, Strategy, propagate
+from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
 from weft.plan.searching.front import ParetoFront
 from weft.plan.searching.search import search
+from weft.plan.settle import Strategy, propagate
 
 __all__ = [
     "Cost",

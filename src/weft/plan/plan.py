@@ -230,16 +230,20 @@ class _Maker:
         uses = Counter(graph.outputs)
         for application in graph.applications:
             uses.update(application.operands)
+        settled = self.found.settled if graph is self.found.graph else None
         specs = {name: self.specs[name] for name in graph.values}
+        if settled:
+            specs |= settled.specs
         placed, regions = [], dict[int, tuple[Plan, ...]]()
         for number, application in enumerate(graph.applications):
-            placed.append(fit(self.mesh, graph.signatures[number], next(self.placements)))
+            line, stay = graph.signatures[number], settled.kept[number] if settled else None
+            placed.append(fit(self.mesh, line, next(self.placements), stay))
             if application.regions:
                 regions[number] = tuple(
                     self.plan(region, self._returned(application, place))
                     for place, region in enumerate(application.regions)
                 )
-            for name, made in zip(application.results, placed[-1].results):
+            for name, made in zip(application.results, placed[-1].results if not settled else ()):
                 if uses[name] == 1 and name not in graph.outputs and name not in graph.shardings:
                     specs[name] = made
         outputs = tuple(self._on_mesh("an output", spec) for spec in wanted)

@@ -1,10 +1,11 @@
-"""`propagate`: the shardings that follow from those that a program's author wrote."""
+"""`follow`: the shardings that follow from those that a program's author wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from math import isfinite
+from typing import Literal, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import FactorRule, Graph
@@ -20,7 +21,24 @@ from weft.plan.propagation.program import Applied, flatten
 from weft.plan.propagation.reasons import History
 from weft.values import FrozenMap
 
-Strategy: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]
+Rule: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]
+
+
+class Settled(NamedTuple):
+    """How a plan was settled otherwise than propagation leaves it: by what it costs."""
+
+    specs: Mapping[str, ShardingSpec]
+    """How every value of the graph is kept, partial where it stays so."""
+    kept: tuple[Mapping[Axis, tuple[str, tuple[int, ...]]], ...]
+    """For every application the axes over which operands stay partial: the monoid, and which."""
+    received: float
+    """The bytes that the plan moves."""
+    usual: float
+    """The bytes that the plan of ordinary propagation moves; without end if it has none."""
+
+    def __str__(self) -> str:
+        usual = f"{self.usual} B" if isfinite(self.usual) else "no plan"
+        return f"chosen by cost: {self.received} B move, {usual} as propagation would have it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,8 @@ class Propagation:
     partials: Mapping[str, Mapping[Axis, str]]
     """The results that are left unreduced: over which axes, by which monoid."""
     _history: History = field(compare=False, repr=False)
+    settled: Settled | None = None
+    """What a choice by cost adds: then a plan has values and operands as this says."""
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -55,15 +75,16 @@ class Propagation:
             raise WeftError(f"there is no value {value} in the graph")
         if not 0 <= dim < spec.ndim:
             raise WeftError(f"{value} has no dimension {dim}: its sharding is {spec}")
-        names = dict.fromkeys(
-            axis if isinstance(axis, str) else axis.name for axis in spec.dim_specs[dim].axes
-        )
+        names = dict.fromkeys(map(_name, spec.dim_specs[dim].axes))
         return [line for name in names for line in self._way_back(value, dim, name)] or [
             f"{value} dimension {dim} is not cut"
         ]
 
     def _way_back(self, value: str, dim: int, axis: str) -> Iterator[str]:
         yield f'{value} dimension {dim} is cut by "{axis}"'
+        if self.settled is not None and value in self.graph.values:
+            yield f"  {self._said_or_chosen(value, dim, axis)}"
+            return
         seen = set[tuple[str, int]]()
         while (value, dim) not in seen:
             seen.add((value, dim))
@@ -74,6 +95,14 @@ class Propagation:
             yield f"  {reason}"
         yield f"  as written on {value}: {dict(_written(self.graph)).get(value, 'an output')}"
 
+    def _said_or_chosen(self, value: str, dim: int, axis: str) -> str:
+        """Why an axis is there where costs decided: it was written, or it was chosen."""
+        text = self.graph.shardings.get(value)
+        dims = ShardingSpec.parse(text, self.meshes).dim_specs if text else ()
+        if dims and axis in map(_name, dims[dim].axes):
+            return f"as written on {value}: {text}"
+        return str(self.settled)
+
     def __str__(self) -> str:
         values = self.graph.all_values
         rows = [(str(values[name]), str(spec)) for name, spec in self.specs.items()]
@@ -81,12 +110,8 @@ class Propagation:
         return "\n".join(f"{left:{wide}}  {right}" for left, right in rows)
 
 
-def propagate(graph: Graph, strategy: Strategy = "user_priority") -> Propagation:
-    r"""Propagate the shardings on a graph's values to all of them, forwards and backwards.
-
-    The strategies build on each other, as Shardy's do: `basic` takes what nothing objects to,
-    `aggressive` settles conflicts for the larger tensor, `op_priority` goes through pointwise
-    operators first, `user_priority` takes what users gave a lower priority first.
+def follow(graph: Graph, rule: Rule = "user_priority") -> Propagation:
+    r"""Propagate the shardings on a graph's values to all of them, by one of Shardy's rules.
 
     >>> from weft.lang import Application, Graph, Library, Operator, Value
     >>> graph = Graph(
@@ -97,7 +122,7 @@ def propagate(graph: Graph, strategy: Strategy = "user_priority") -> Propagation
     ...     shardings={"x": '<@m, [{"dp"}, {"tp"}]>'},
     ...     operators=Library({"matmul": Operator("matmul", "m k, k n -> m n  sum: k")}),
     ... )
-    >>> found = propagate(graph)
+    >>> found = follow(graph)
     >>> print(found)
     x: float32[8, 16]   <@m, [{"dp"}, {"tp"}]>
     w: float32[16, 32]  <@m, [{"tp", ?}, {?}]>
@@ -109,17 +134,17 @@ def propagate(graph: Graph, strategy: Strategy = "user_priority") -> Propagation
       through y = matmul(x, w) from x dimension 1
       as written on x: <@m, [{"dp"}, {"tp"}]>
     """
-    return _Run(graph, strategy).propagation()
+    return _Run(graph, rule).propagation()
 
 
 class _Run:
     """One propagation: from text to numbers and back."""
 
-    def __init__(self, graph: Graph, strategy: Strategy) -> None:
+    def __init__(self, graph: Graph, strategy: Rule) -> None:
         if strategy not in ("basic", "aggressive", "op_priority", "user_priority"):
             raise WeftError(
                 f"there is no strategy {strategy!r}",
-                hint="there are basic, aggressive, op_priority and user_priority",
+                hint="there are basic, aggressive, op_priority, user_priority and cost",
             )
         self.graph, self.strategy = graph, strategy
         self.meshes = Meshes(graph)
@@ -237,6 +262,10 @@ def _partials(
         if parts:
             for name in application.results:
                 yield name, FrozenMap(parts.items())
+
+
+def _name(axis: Axis) -> str:
+    return axis if isinstance(axis, str) else axis.name
 
 
 def _written(graph: Graph) -> Iterator[tuple[str, str]]:

@@ -18,9 +18,10 @@ from weft.plan.machine import Machine
 from weft.plan.placed import Placed
 from weft.plan.plan import Plan
 from weft.plan.propagation.meshes import Meshes
-from weft.plan.propagation.propagate import propagate
+from weft.plan.propagation.propagate import follow
 from weft.plan.resharding.reshard import check_machine
-from weft.plan.searching.choices import agreeing, placements, shardings
+from weft.plan.searching.choices import USUAL, Breadth, agreeing, placements, shardings
+from weft.plan.searching.partials import Partials
 from weft.plan.searching.prices import Move, Prices
 from weft.plan.searching.problem import (
     Choice,
@@ -43,8 +44,14 @@ LARGE = 200
 """With more applications than this, twins are left out, and reshards are priced by pattern."""
 
 
-def pose(graph: Graph, mesh: DeviceMesh, machine: Machine) -> Problem:
+def pose(
+    graph: Graph, mesh: DeviceMesh, machine: Machine | None, thorough: bool = False
+) -> Problem:
     """The decisions for a graph on a mesh, each with its choices and prices.
+
+    Without a machine arrays go the ways that move the fewest bytes. A thorough problem of a graph
+    that is not large has more to choose from: operands that stay partial, what open dimensions of
+    outputs may become and, for two axes, any order of them. It counts no room on the way.
 
     >>> from weft import trace
     >>> mesh = DeviceMesh("m", (2,), ("x",))
@@ -52,8 +59,8 @@ def pose(graph: Graph, mesh: DeviceMesh, machine: Machine) -> Problem:
     >>> [len(d.choices) for d in pose(graph, mesh, Machine()).decisions]
     [3, 3, 4, 3]
     """
-    check_machine(machine, [mesh])
-    return _Builder(on_mesh(graph, mesh), mesh, machine).problem()
+    check_machine(machine or Machine(), [mesh])
+    return _Builder(on_mesh(graph, mesh), mesh, machine, thorough).problem()
 
 
 def on_mesh(graph: Graph, mesh: DeviceMesh) -> Graph:
@@ -77,12 +84,15 @@ def on_mesh(graph: Graph, mesh: DeviceMesh) -> Graph:
 
 
 class _Builder:
-    def __init__(self, graph: Graph, mesh: DeviceMesh, machine: Machine) -> None:
-        self.graph, self.mesh, self.machine = graph, mesh, machine
-        self.base = Plan.of(propagate(graph), machine)
+    def __init__(
+        self, graph: Graph, mesh: DeviceMesh, machine: Machine | None, thorough: bool
+    ) -> None:
+        self.graph, self.mesh, self.machine = graph, mesh, machine or Machine()
+        self.base = Plan.of(follow(graph), machine)
         self.meshes = Meshes(graph)
-        self.symmetry = Symmetry(graph, mesh, machine)
+        self.symmetry = Symmetry(graph, mesh, self.machine)
         self.is_large = len(graph.applications) > LARGE
+        self.thorough = thorough and not self.is_large
         self.decisions: list[Decision] = []
         self.links: list[Link] = []
         self.kept: dict[str, Kept] = {}
@@ -92,14 +102,20 @@ class _Builder:
         self.computed: dict[object, tuple[Price, ...]] = {}
         self.lists: dict[object, Any] = {}
         kinds = self.symmetry.kinds if self.is_large else None
-        self.prices = Prices(machine, mesh, kinds)
+        self.prices = Prices(machine, mesh, kinds, has_room=not self.thorough)
 
     def problem(self) -> Problem:
         graph, ends = self.graph, lives(self.graph).ends
         for value in graph.inputs:
             self._keep(value.name, self._specs(value.name, None))
         moments = [self._moment(number, ends[number]) for number in range(len(graph.applications))]
-        wanted = {place: self._returned(place) for place in graph.output_shardings}
+        returned = {
+            place: tuple(
+                self._return(place, spec) for spec in self.kept[graph.outputs[place]].specs
+            )
+            for place in graph.output_shardings
+        }
+        wanted = {place: self._returned(place, specs) for place, specs in returned.items()}
         return Problem(
             graph,
             self.mesh,
@@ -110,6 +126,7 @@ class _Builder:
             FrozenMap(self.kept.items()),
             tuple(moments),
             FrozenMap(wanted.items()),
+            FrozenMap(returned.items()),
             lives(graph).unused,
         )
 
@@ -120,9 +137,10 @@ class _Builder:
         if application.regions or not application.results:
             return self._same((base,))
         alike = self.symmetry.of_application(number) if self.is_large else None
-        key = (self.graph.signatures[number], alike, base)
+        keeps = self.partials.keeps(number) if self.thorough else ()
+        key = (self.graph.signatures[number], alike, self._breadth, keeps, base)
         if key not in self.ways:
-            self.ways[key] = self._same(_with(placements(self.mesh, *key[:2]), [base]))
+            self.ways[key] = self._same(_with(placements(self.mesh, *key[:-1]), [base]))
         return self.ways[key]
 
     def _specs(
@@ -133,14 +151,17 @@ class _Builder:
         if name in self._at_regions:
             return self._same((base,))
         alike = self.symmetry.of_value(name) if self.is_large else None
-        every = shardings(self.mesh, shape, alike)
+        every = shardings(self.mesh, shape, alike, self._breadth)
         written = self.graph.shardings.get(name)
         if written is not None:
             said = self.meshes.parse(self.graph.values[name], written)
             return self._same(_with(agreeing(said, every, self.mesh), [base]))
         if made is None:
             return self._same(_with(every, [base]))
-        seen = dict.fromkeys([base, *(_whole(placed.results[place]) for placed in made)])
+        results = [placed.results[place] for placed in made]
+        seen = dict.fromkeys([base, *map(_whole, results), *(every if self.thorough else ())])
+        if self.thorough and name not in self.graph.outputs:
+            seen |= dict.fromkeys(results)
         for number, slot in self.readers[name]:
             for placed in self._placements(number):
                 wanted = placed.operands[slot]
@@ -165,13 +186,33 @@ class _Builder:
 
     @cached_property
     def _at_regions(self) -> set[str]:
-        """The values that regions see: they lie as propagation says."""
+        """The values that regions see, or that lie alike: they lie as propagation says."""
         return {
             name
             for application in self.graph.applications
-            if application.regions
+            if application.regions or application.operator == "sharding_group"
             for name in (*application.operands, *application.results)
         }
+
+    @cached_property
+    def _breadth(self) -> Breadth:
+        """Cells stay idle on purpose only where somebody wrote it."""
+        if not self.thorough or sum(size > 1 for size in self.mesh.shape) > 2:
+            return USUAL
+        graph = self.graph
+        said = [
+            *((name, text) for name, text in graph.shardings.items()),
+            *((graph.outputs[place], text) for place, text in graph.output_shardings.items()),
+        ]
+        specs = [
+            (self.meshes.parse(graph.values[n], text), graph.values[n].shape) for n, text in said
+        ]
+        return Breadth(True, any(k > n for spec, shape in specs for k, n in zip(spec.grid, shape)))
+
+    @cached_property
+    def partials(self) -> Partials:
+        """Which values may be left partial."""
+        return Partials(self.graph, self.base, self._at_regions)
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -183,6 +224,8 @@ class _Builder:
     def _stays(self, name: str) -> bool:
         """Whether a result stays as it is made, for the one that reads it."""
         kept = {*self.graph.outputs, *self.graph.shardings, *self._at_regions}
+        if self.thorough and self.partials.monoids[name]:
+            return False  # on the way it may be best to finish it first
         return self._uses[name] <= 1 and name not in kept
 
     # -- decisions and what lies between them
@@ -197,7 +240,7 @@ class _Builder:
         returned = [Price()] * len(specs)
         for place in self.graph.output_shardings:
             if self.graph.outputs[place] == name:
-                moves = [self._move(name, spec, self.base.outputs[place]) for spec in specs]
+                moves = [self._move(name, spec, self._return(place, spec)) for spec in specs]
                 returned = [
                     Price(0.0, old.communicate + m.seconds, old.received + m.received)
                     for old, m in zip(returned, moves)
@@ -298,12 +341,33 @@ class _Builder:
         value = self.graph.values[name]
         return self.prices.reshard(src, dst, value.shape, itemsize(value.dtype))
 
-    def _returned(self, place: int) -> tuple[Return, ...]:
-        name, wanted = self.graph.outputs[place], self.base.outputs[place]
+    def _return(self, place: int, spec: ShardingSpec) -> ShardingSpec:
+        """How an output that someone wrote is returned from where it lies: the nearest way."""
+        name = self.graph.outputs[place]
+
+        def price(wanted: ShardingSpec) -> tuple[int, float]:
+            move = self._move(name, spec, wanted)
+            return move.received, move.seconds
+
+        return min(self._returns(place), key=price)
+
+    def _returns(self, place: int) -> tuple[ShardingSpec, ...]:
+        """The ways in which an output that someone wrote may be returned."""
+        wanted, value = self.base.outputs[place], self.graph.values[self.graph.outputs[place]]
+        if not self.thorough:
+            return (wanted,)
+        said = self.meshes.parse(value, self.graph.output_shardings[place])
+        every = shardings(self.mesh, value.shape, None, self._breadth)
+        return _with(agreeing(said, every, self.mesh), [wanted])
+
+    def _returned(self, place: int, returned: Sequence[ShardingSpec]) -> tuple[Return, ...]:
+        name = self.graph.outputs[place]
         value = self.graph.values[name]
-        ways = [self.base.reshard(name, spec, wanted) for spec in self.kept[name].specs]
-        final = self.prices.held(wanted, value.shape, itemsize(value.dtype))
-        return tuple(Return(*self.prices.settled(way), final) for way in ways)
+        array = value.shape, itemsize(value.dtype)
+        return tuple(
+            Return(*self.prices.settled(spec, wanted, *array), self.prices.held(wanted, *array))
+            for spec, wanted in zip(self.kept[name].specs, returned)
+        )
 
     def _sizes(self, name: str, specs: tuple[ShardingSpec, ...]) -> tuple[Point, ...]:
         value = self.graph.values[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import product
+from itertools import permutations, product
 from math import prod
 from typing import NamedTuple
 
@@ -20,21 +20,41 @@ stay whole."""
 
 Cuts = dict[str, tuple[Axis, ...]]
 
+Keep = tuple[str, tuple[int, ...]]
+"""A monoid, and operands that may be partial by it together."""
+
+
+class Breadth(NamedTuple):
+    """How far choices reach beyond the usual."""
+
+    orders: bool = False
+    """Axes that cut one dimension stand in any order, not in that of the mesh alone."""
+    idle: bool = False
+    """A dimension may be cut into more blocks than it has elements: some cells have nothing."""
+
+
+USUAL = Breadth()
+
 
 def cuttings(
-    mesh: DeviceMesh, sizes: Mapping[str, int], alike: Alike | None = None
+    mesh: DeviceMesh,
+    sizes: Mapping[str, int],
+    alike: Alike | None = None,
+    breadth: Breadth = USUAL,
 ) -> Iterator[Cuts]:
     """The ways to give every axis of a mesh to one of some dimensions, or to none.
 
-    Axes that cut one dimension stand in the order of the mesh. A dimension is cut into no more
-    blocks than it has elements.
+    Axes that cut one dimension stand in the order of the mesh, and a dimension is cut into no more
+    blocks than it has elements, unless the breadth says otherwise.
 
     >>> mesh = DeviceMesh("m", (2, 2), ("x", "y"))
     >>> len(list(cuttings(mesh, {"m": 8, "n": 3}))), list(cuttings(mesh, {"k": 2}))
     (8, [{}, {'k': ('y',)}, {'k': ('x',)}])
+    >>> [cuts for cuts in cuttings(mesh, {"k": 2}, None, Breadth(True, True))][3:]
+    [{'k': ('x', 'y')}, {'k': ('y', 'x')}]
     """
     axes = [axis for axis in mesh.axis_names if mesh.axis_size(axis) > 1]
-    dims = [name for name, size in sizes.items() if size > 1]
+    dims = [name for name, size in sizes.items() if size > 1 or (size and breadth.idle)]
     while dims and (len(dims) + 1) ** len(axes) > MOST:
         dims.remove(min(dims, key=lambda name: sizes[name]))
     for picked in product([None, *dims], repeat=len(axes)):
@@ -43,12 +63,18 @@ def cuttings(
             if name is not None:
                 cuts[name] = (*cuts.get(name, ()), axis)
         blocks = [(sizes[name], prod(map(mesh.axis_size, by))) for name, by in cuts.items()]
-        if any(count > size for size, count in blocks):
+        if not breadth.idle and any(count > size for size, count in blocks):
             continue
         if alike is None or (
             alike.in_order(dict(zip(axes, picked))) and not any(map(_is_wasteful, blocks))
         ):
-            yield cuts
+            yield from _ordered(cuts) if breadth.orders else (cuts,)
+
+
+def _ordered(cuts: Cuts) -> Iterator[Cuts]:
+    """The same cuts with the axes of each dimension in every order."""
+    for orders in product(*map(permutations, cuts.values())):
+        yield dict(zip(cuts, orders))
 
 
 def _is_wasteful(block: tuple[int, int]) -> bool:
@@ -84,9 +110,15 @@ class Alike(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def placements(
-    mesh: DeviceMesh, signature: Signature, alike: Alike | None = None
+    mesh: DeviceMesh,
+    signature: Signature,
+    alike: Alike | None = None,
+    breadth: Breadth = USUAL,
+    keeps: tuple[Keep, ...] = (),
 ) -> tuple[Placed, ...]:
     """The placements of an index space that leave its results in blocks of one size.
+
+    Over axes that cut nothing, operands of `keeps` may be partial and stay so in the results.
 
     >>> mesh = DeviceMesh("m", (2,), ("x",))
     >>> line = Signature.of("m k, k n -> m n  sum: k", [(8, 16), (16, 32)])
@@ -95,17 +127,39 @@ def placements(
     """
     sizes = {name: size for name, size in signature.sizes.items() if name not in signature.fixed}
     found = []
-    for cuts in cuttings(mesh, sizes, alike):
-        try:
-            found.append(place(mesh, signature, cuts))
-        except LayoutError:
-            continue
+    for cuts in cuttings(mesh, sizes, alike, breadth):
+        for kept in _keepings(mesh, signature, cuts, keeps):
+            try:
+                found.append(place(mesh, signature, cuts, kept))
+            except LayoutError:
+                break
     return tuple(found)
+
+
+def _keepings(
+    mesh: DeviceMesh, signature: Signature, cuts: Cuts, keeps: tuple[Keep, ...]
+) -> Iterator[dict[Axis, Keep]]:
+    """The ways to leave operands partial over the axes that are free; nothing first.
+
+    Parts by two monoids at once would depend on the order in which they are combined.
+    """
+    used = {axis for axes in cuts.values() for axis in axes}
+    free = [axis for axis in mesh.axis_names if mesh.axis_size(axis) > 1 and axis not in used]
+    reduced = signature.notation.reduced
+    own = {reduced[name] for name in signature.reduced if cuts.get(name)}
+    yield {}
+    for monoid in dict.fromkeys(monoid for monoid, _ in keeps):
+        if own <= {monoid}:
+            ways = [None, *(keep for keep in keeps if keep[0] == monoid)]
+            for picked in product(ways, repeat=len(free)):
+                kept: dict[Axis, Keep] = {a: keep for a, keep in zip(free, picked) if keep}
+                if kept:
+                    yield kept
 
 
 @lru_cache(maxsize=4096)
 def shardings(
-    mesh: DeviceMesh, shape: Point, alike: Alike | None = None
+    mesh: DeviceMesh, shape: Point, alike: Alike | None = None, breadth: Breadth = USUAL
 ) -> tuple[ShardingSpec, ...]:
     """The shardings of an array of which nothing is partial.
 
@@ -116,7 +170,7 @@ def shardings(
     names = [str(dim) for dim in range(len(shape))]
     return tuple(
         ShardingSpec(mesh, [DimSpec(cuts.get(name, ())) for name in names])
-        for cuts in cuttings(mesh, dict(zip(names, shape)), alike)
+        for cuts in cuttings(mesh, dict(zip(names, shape)), alike, breadth)
     )
 
 

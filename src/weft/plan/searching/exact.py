@@ -214,7 +214,9 @@ class _Sweep:
         over = [
             (name, problem.kept[name].decision)
             for name in self.alive
-            if not self.pending[problem.kept[name].decision] and not self._is_wanted(name)
+            if not self.pending[problem.kept[name].decision]
+            and not self._is_wanted(name)
+            and problem.lives[name][1] > len(problem.moments)
         ]
         gone = {decision for _, decision in over}
         stay = [

@@ -6,15 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
 from typing import NamedTuple
 
+from weft.errors import LayoutError
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.delivery import Delivery, deliver
 from weft.plan.machine import Machine
 from weft.plan.memory import along, brought, settled, sizes_of
 from weft.plan.placed import Placed
+from weft.plan.resharding.choose import PLAIN
 from weft.plan.resharding.media import seconds_of_messages
 from weft.plan.resharding.pricing import single_link
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.values import Point
+
+IMPOSSIBLE = 1 << 60
+"""The bytes of what cannot be done: more than any plan moves."""
 
 
 class Move(NamedTuple):
@@ -32,17 +37,22 @@ class Move(NamedTuple):
 
 
 class Prices:
-    """Prices on one machine, remembered.
+    """Prices on one machine, remembered; without one, of the ways that move the fewest bytes.
 
     Room is counted on every cell; with the kinds of axes, for large graphs, on one that is as full
-    as the fullest, and reshards are priced by their pattern.
+    as the fullest, and reshards are priced by their pattern. Room on the way costs most of the
+    time to find, and is left out where nobody asks for it.
     """
 
     def __init__(
-        self, machine: Machine, mesh: DeviceMesh, kinds: Mapping[Axis, int] | None = None
+        self,
+        machine: Machine | None,
+        mesh: DeviceMesh,
+        kinds: Mapping[Axis, int] | None = None,
+        has_room: bool = True,
     ) -> None:
-        self.machine, self.kinds = machine, kinds
-        self._link = single_link(machine, [mesh], is_framed=True)
+        self.machine, self.kinds, self.has_room = machine, kinds, has_room
+        self._link = single_link(machine or PLAIN, [mesh], is_framed=True)
         self.none = (0,) * (mesh.size if kinds is None else 1)
         self.nothing = Move(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, Move]]] = {}
@@ -86,8 +96,13 @@ class Prices:
         return prod(map(src.mesh.axis_size, src.partial))
 
     def _found(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
-        plan = plan_reshard(src, dst, shape, itemsize, self.machine)
+        try:
+            plan = plan_reshard(src, dst, shape, itemsize, self.machine)
+        except LayoutError:  # what is cut cannot become parts
+            return self.nothing._replace(received=IMPOSSIBLE)
         seconds, received = _taken(plan)
+        if not self.has_room:
+            return self.nothing._replace(seconds=seconds, received=received)
         made = [step.made for step in plan.steps]
         most, beside = map(self._at, along(made, src.mesh.size))
         return Move(seconds, received, most, beside, self._at(settled(plan, made=made)))
@@ -128,13 +143,21 @@ class Prices:
         seconds, received = _taken(delivery.reshard) if delivery.reshard else (0.0, 0)
         if delivery.fetch is not None:
             fetch, width = delivery.fetch, delivery.itemsize
-            seconds += seconds_of_messages(fetch.messages, width, fetch.src.mesh, self.machine)
+            machine = self.machine or PLAIN
+            seconds += seconds_of_messages(fetch.messages, width, fetch.src.mesh, machine)
             received += sum(fetch.received) * width
+        if not self.has_room:
+            return self.nothing._replace(seconds=seconds, received=received)
         most, beside = map(self._at, brought(delivery, placed, number))
         return Move(seconds, received, most, beside, self.none)
 
-    def settled(self, way: Reshard) -> tuple[Point, Point]:
+    def settled(
+        self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int
+    ) -> tuple[Point, Point]:
         """The room on a way, if the source is gone then, and if it stays."""
+        if self.reshard(src, dst, shape, itemsize).received == IMPOSSIBLE:
+            return self.none, self.none
+        way = plan_reshard(src, dst, shape, itemsize, self.machine)
         return self._at(settled(way)), self._at(settled(way, gone=False))
 
     def _at(self, counts: Sequence[int]) -> Point:

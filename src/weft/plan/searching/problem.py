@@ -108,6 +108,8 @@ class Problem:
     moments: tuple[Moment, ...]
     wanted: FrozenMap[int, tuple[Return, ...]]
     """Of an output that is wanted in one sharding, the room it takes from every way it may lie."""
+    returned: FrozenMap[int, tuple[ShardingSpec, ...]]
+    """Of such an output how it is returned, by the way it lies."""
     unused: tuple[str, ...]
     """The inputs that nobody needs."""
 
@@ -132,7 +134,9 @@ class Problem:
                 placed[decision.what] = choice
         specs = {name: kept.specs[found[kept.decision]] for name, kept in self.kept.items()}
         outputs = tuple(
-            self.base.outputs[place] if place in self.wanted else specs[name]
+            self.returned[place][found[self.kept[name].decision]]
+            if place in self.wanted
+            else specs[name]
             for place, name in enumerate(self.graph.outputs)
         )
         return Plan(
@@ -141,7 +145,7 @@ class Problem:
             FrozenMap((name, specs[name]) for name in self.graph.values),
             outputs,
             tuple(placed[number] for number in range(len(placed))),
-            self.machine,
+            self.base.machine,
             self.base.regions,
         )
 

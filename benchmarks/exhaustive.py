@@ -1,0 +1,149 @@
+"""The fewest bytes of any plan, by looking at all of them; nothing of the search's own prices.
+
+Every placement of every application is tried with every other, in the order of the program. Once
+the applications are placed, each value by itself is kept where that moves the fewest bytes. What a
+value must cost at least, with some of its applications placed, cuts the rest short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import inf
+
+from weft.errors import LayoutError
+from weft.lang.dtype import itemsize
+from weft.layout import ShardingSpec
+from weft.plan import plan_reshard
+from weft.plan.delivery import Delivery, deliver
+from weft.plan.placed import Placed
+from weft.plan.searching.problem import Problem
+
+
+def fewest_bytes(problem: Problem) -> float:
+    """The bytes of the best plan of a problem without a machine."""
+    return _Enumeration(problem).best
+
+
+class _Value:
+    """What one value costs, by how the applications that touch it are placed."""
+
+    def __init__(self, problem: Problem, name: str) -> None:
+        self.problem, self.name = problem, name
+        graph = problem.graph
+        self.shape = graph.values[name].shape
+        self.itemsize = itemsize(graph.values[name].dtype)
+        apps = list(enumerate(graph.applications))
+        self.maker = next((n for n, app in apps if name in app.results), None)
+        self.readers = [n for n, app in apps if name in app.operands and app.results]
+        self.touching = sorted({*self.readers, *([] if self.maker is None else [self.maker])})
+        self.choices = [_placements(problem, number) for number in self.touching]
+        self.bounds: dict[tuple[int, ...], float] = {}
+        decision = problem.decisions[problem.kept[name].decision]
+        self.stays = isinstance(decision.what, int)
+        self.specs = list(dict.fromkeys(problem.kept[name].specs))
+
+    def least(self, chosen: Sequence[int]) -> float:
+        """What it costs at least, with the applications of lower numbers placed."""
+        known = tuple(chosen[number] for number in self.touching if number < len(chosen))
+        return self._least(known)
+
+    def _least(self, known: tuple[int, ...]) -> float:
+        if known not in self.bounds:
+            place = len(known)
+            if place == len(self.touching):
+                self.bounds[known] = self._cost(known)
+            else:
+                more = range(len(self.choices[place]))
+                self.bounds[known] = min(self._least((*known, choice)) for choice in more)
+        return self.bounds[known]
+
+    def _cost(self, known: tuple[int, ...]) -> float:
+        """The bytes if it is kept in the best way."""
+        if self.stays:
+            made = self._made(self.choices[0][known[0]])
+            readers = zip(self.touching[1:], self.choices[1:], known[1:])
+            return sum(self._brought(number, of[choice], made) for number, of, choice in readers)
+        rows = [rows[choice] for rows, choice in zip(self._rows, known)]
+        return min(map(sum, zip(self._returned, *rows)))
+
+    def _made(self, placed: Placed) -> ShardingSpec:
+        assert self.maker is not None
+        application = self.problem.graph.applications[self.maker]
+        return placed.results[application.results.index(self.name)]
+
+    @cached_property
+    def _rows(self) -> list[list[list[float]]]:
+        """For every application and each of its placements, what every way of lying costs."""
+        return [
+            [
+                [
+                    self._moved(self._made(placed), spec)
+                    if number == self.maker
+                    else self._brought(number, placed, spec)
+                    for spec in self.specs
+                ]
+                for placed in choices
+            ]
+            for number, choices in zip(self.touching, self.choices)
+        ]
+
+    @cached_property
+    def _returned(self) -> list[float]:
+        """For every way of lying what the outputs cost that someone wrote."""
+        places = [n for n, name in enumerate(self.problem.graph.outputs) if name == self.name]
+        wanted = [
+            set(self.problem.returned[place]) for place in places if place in self.problem.wanted
+        ]
+        return [
+            sum(min(self._moved(spec, way) for way in ways) for ways in wanted)
+            for spec in self.specs
+        ]
+
+    def _brought(self, number: int, placed: Placed, spec: ShardingSpec) -> float:
+        operands = self.problem.graph.applications[number].operands
+        seen: list[Delivery] = []
+        try:
+            for slot, name in enumerate(operands):
+                if name == self.name:
+                    delivery = deliver(placed, slot, spec, self.itemsize)
+                    if delivery not in seen:
+                        seen.append(delivery)
+        except LayoutError:
+            return inf
+        return sum(sum(delivery.received) for delivery in seen)
+
+    def _moved(self, src: ShardingSpec, dst: ShardingSpec) -> float:
+        try:
+            return sum(plan_reshard(src, dst, self.shape, self.itemsize).received)
+        except LayoutError:
+            return inf
+
+
+def _placements(problem: Problem, number: int) -> list[Placed]:
+    (decision,) = (d for d in problem.decisions if d.what == number)
+    return [choice for choice in decision.choices if isinstance(choice, Placed)]
+
+
+class _Enumeration:
+    def __init__(self, problem: Problem) -> None:
+        self.values = [_Value(problem, name) for name in problem.graph.values]
+        self.counts = [
+            len(_placements(problem, number)) for number in range(len(problem.graph.applications))
+        ]
+        self.best = inf
+        self._try([])
+
+    def _try(self, chosen: list[int]) -> None:
+        """Place the next application in every way that might still be better, the best first."""
+        if len(chosen) == len(self.counts):
+            self.best = min(self.best, self._least(chosen))
+            return
+        ways = [[*chosen, choice] for choice in range(self.counts[len(chosen)])]
+        for bound, way in sorted((self._least(way), way) for way in ways):
+            if bound >= self.best:
+                break
+            self._try(way)
+
+    def _least(self, chosen: Sequence[int]) -> float:
+        return sum(value.least(chosen) for value in self.values)

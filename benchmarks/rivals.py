@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from weft.interop.mlir import parse
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
@@ -41,6 +40,8 @@ def bytes_of_shardy(graph: Graph, text: str) -> int:
 
     A partial result is finished at once, or when it is needed, whichever moves fewer bytes.
     """
+    from weft.interop.mlir import parse
+
     main = parse(by_shardy(text)).functions["main"]
     said = dict(zip((v.name for v in main.arguments), main.argument_shardings))
     for operation in main.body:

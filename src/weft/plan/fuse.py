@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
@@ -71,6 +72,7 @@ class _Fuser:
         self.uses.update(name for a in graph.applications for name in a.operands)
         self.lent = {value.name for value in graph.inputs} - set(own)
         self.known: dict[str, list[int]] = {}
+        self.asked: tuple[_Pair | None, list[Use]] = (None, [])
         self.boxes: dict[object, tuple[ZRange, ZRange]] = {}
         self.ends = {name: n for n, names in enumerate(lives(graph).ends) for name in names}
 
@@ -225,22 +227,25 @@ class _Fuser:
         return {self.given.graph.values[name].dtype for name in names}
 
     def _uses(self, pair: _Pair, made: Application) -> list[Use]:
-        """What is held from the producer to the consumer if they are fused.
+        """What is held from the producer to the consumer if they are fused, found once."""
+        if self.asked[0] != pair:
+            self.asked = pair, self._found_uses(pair, made)
+        return self.asked[1]
 
-        What the producer makes is not there, what it reads stays, and is brought to the consumer.
-        """
+    def _found_uses(self, pair: _Pair, made: Application) -> list[Use]:
+        """The same: what the producer makes is not there, what it reads stays, and is brought."""
         found, value = [], self._bytes(pair.value)
         longer = {name: self.ends[name] for name in self._longer(pair, made)}
         for n in range(pair.first + 1, pair.second + 1):
-            stays = [self._bytes(name) for name, end in longer.items() if end < n]
-            change = [sum(each) - size for size, *each in zip(value, *stays)]
+            change = [-size for size in value]
+            for name, end in longer.items():
+                if end < n:
+                    change = list(map(add, change, self._bytes(name)))
             before, brought, most = self.profile[n]
             if n == pair.second:
                 early = self.profile[pair.first].brought
-                brought = list(map(sum, zip(brought, early)))
-                most = list(map(sum, zip(most, early)))
-            before, most = (list(map(sum, zip(cells, change))) for cells in (before, most))
-            found.append(Use(before, brought, most))
+                brought, most = list(map(add, brought, early)), list(map(add, most, early))
+            found.append(Use(list(map(add, before, change)), brought, list(map(add, most, change))))
         return found
 
     def _longer(self, pair: _Pair, made: Application) -> list[str]:

@@ -65,10 +65,13 @@ def cuttings(
         blocks = [(sizes[name], prod(map(mesh.axis_size, by))) for name, by in cuts.items()]
         if not breadth.idle and any(count > size for size, count in blocks):
             continue
-        if alike is None or (
-            alike.in_order(dict(zip(axes, picked))) and not any(map(_is_wasteful, blocks))
-        ):
-            yield from _ordered(cuts) if breadth.orders else (cuts,)
+        if alike is not None:
+            unused = picked.count(None)
+            if 1 < unused < len(axes) and len(dims) > 3:
+                continue  # with so many dimensions there is one for all axes but one
+            if not alike.in_order(dict(zip(axes, picked))) or any(map(_is_wasteful, blocks)):
+                continue
+        yield from _ordered(cuts) if breadth.orders else (cuts,)
 
 
 def _ordered(cuts: Cuts) -> Iterator[Cuts]:

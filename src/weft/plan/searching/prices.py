@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -58,6 +58,7 @@ class Prices:
         self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, Move]]] = {}
         self._patterns: dict[object, tuple[Move, int]] = {}
         self._held: dict[object, Point] = {}
+        self._fetched: dict[object, Move] = {}
 
     def held(self, spec: ShardingSpec, shape: Point, itemsize: int) -> Point:
         """The bytes of an array on the cells that are counted."""
@@ -133,6 +134,12 @@ class Prices:
                 if not placed.partials[other] and placed.operands[other] == held:
                     return self.nothing
             return self.reshard(src, held, placed.signature.operand_shapes[number], itemsize)
+        if held is None and not earlier:
+            key = (src, placed.partials[number], itemsize, *_spans(placed, number, src))
+            if key not in self._fetched:
+                delivery = deliver(placed, number, src, itemsize, self.machine)
+                self._fetched[key] = self._delivered(placed, number, delivery)
+            return self._fetched[key]
         delivery = deliver(placed, number, src, itemsize, self.machine)
         for other in earlier:
             if deliver(placed, other, src, itemsize, self.machine) == delivery:
@@ -162,6 +169,20 @@ class Prices:
 
     def _at(self, counts: Sequence[int]) -> Point:
         return tuple(counts) if self.kinds is None else (max(counts, default=0),)
+
+
+def _spans(placed: Placed, number: int, src: ShardingSpec) -> Iterator[object]:
+    """What cells need along every dimension; of one that nobody has cut it is all the same where.
+
+    An array of other sizes is another array.
+    """
+    needs = placed.needs[number]
+    yield placed.signature.operand_shapes[number]
+    for dim, blocks in enumerate(src.grid):
+        if blocks > 1:
+            yield tuple((need.start[dim], need.stop[dim]) for need in needs)
+        else:
+            yield tuple(need.stop[dim] - need.start[dim] for need in needs)
 
 
 def _taken(plan: Reshard) -> tuple[float, int]:

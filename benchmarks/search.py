@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
+
+from examples.demo import transformer_block
 
 from benchmarks.row import Row
 from benchmarks.transformer import train_step_text
@@ -123,14 +124,3 @@ def train_step(name: str, graph: Graph, mesh: DeviceMesh) -> Iterator[Row]:
     optimum = solve(priced, seconds=300)
     label = f"search/train-step-{name}-seconds"
     yield Row.against(label, ours * 1e3, "HiGHS' optimum", optimum.total * 1e3, "ms", 1)
-
-
-def transformer_block(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: Any) -> Any:
-    """Attention by heads and two layers, each with a residual."""
-
-    def heads(y: Any) -> Any:
-        return ops.einsum("b s d, d h e -> b h s e", x, y)
-
-    seen = ops.attention(heads(wq), heads(wk), heads(wv), causal=True)
-    x = x + ops.einsum("b h s e, h e d -> b s d", seen, wo)
-    return x + ops.gelu(x @ w1) @ w2

@@ -135,14 +135,7 @@ def transformer_block(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: A
 
 def a_network() -> None:
     """A transformer block, traced; three annotations, and the rest follows: Megatron's split."""
-    batch, positions, features, heads, each, hidden = 4, 16, 32, 4, 8, 128
-    shapes = {
-        "x": (batch, positions, features),
-        **dict.fromkeys(("wq", "wk", "wv"), (features, heads, each)),
-        "wo": (heads, each, features),
-        "w1": (features, hidden),
-        "w2": (hidden, features),
-    }
+    shapes = block_shapes(batch=4, positions=16, features=32, heads=4, hidden=128)
     graph = trace(
         transformer_block,
         *shapes.values(),
@@ -164,29 +157,12 @@ def a_network() -> None:
     print()
     check("keys and the output go by heads, as the queries do", cut_by_heads(found))
     check("w2 is cut by rows, as Megatron does", str(found.specs["w2"]).startswith('<@m, [{"tp"'))
-    plan.verify()
-    check("the proof holds: every element is made once, from what is there", True)
-    rng = np.random.default_rng(0)
-    inputs = {name: rng.normal(size=s).astype("float32") / 4 for name, s in shapes.items()}
-    with communication() as moved:
-        (found_by_shards,) = run(plan, inputs)
-    whole = transformer_block(*map(Tensor, inputs.values()))
-    apart = float(np.abs(found_by_shards.numpy() - whole.numpy()).max())
-    check(f"eight shards compute what one array does, to {apart:.0e}", apart < 1e-5)
-    predicted, counted = sum(plan.received), moved.received
-    check(f"{predicted} bytes were predicted, {counted} were counted", predicted == counted)
+    run_and_compare(plan, shapes)
 
 
 def a_search() -> None:
     """The block again, larger and with no annotation: the plans worth choosing from."""
-    batch, positions, features, heads, each, hidden = 8, 256, 512, 8, 64, 2048
-    shapes = {
-        "x": (batch, positions, features),
-        **dict.fromkeys(("wq", "wk", "wv"), (features, heads, each)),
-        "wo": (heads, each, features),
-        "w1": (features, hidden),
-        "w2": (hidden, features),
-    }
+    shapes = block_shapes(batch=8, positions=256, features=512, heads=8, hidden=2048)
     mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     begin = time.perf_counter()
     front = search(trace(transformer_block, *shapes.values()), mesh, H200_NODE)
@@ -198,6 +174,24 @@ def a_search() -> None:
     print(f"\nplan {front.plans.index(plan)}, between fast and small:\n")
     show(plan)
     print()
+    run_and_compare(plan, shapes)
+
+
+def block_shapes(
+    batch: int, positions: int, features: int, heads: int, hidden: int
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of what a transformer block takes."""
+    return {
+        "x": (batch, positions, features),
+        **dict.fromkeys(("wq", "wk", "wv"), (features, heads, features // heads)),
+        "wo": (heads, features // heads, features),
+        "w1": (features, hidden),
+        "w2": (hidden, features),
+    }
+
+
+def run_and_compare(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Prove a plan of the block, run it on random arrays, and compare with one array."""
     plan.verify()
     check("the proof holds: every element is made once, from what is there", True)
     rng = np.random.default_rng(0)
@@ -206,7 +200,7 @@ def a_search() -> None:
         (found,) = run(plan, inputs)
     whole = transformer_block(*map(Tensor, inputs.values()))
     apart = float(np.abs(found.numpy() - whole.numpy()).max())
-    check(f"eight shards compute what one array does, to {apart:.0e}", apart < 1e-4)
+    check(f"eight shards compute what one array does, to {apart:.0e}", apart < 1e-5)
     predicted, counted = sum(plan.received), moved.received
     check(f"{predicted} bytes were predicted to move, {counted} were counted", predicted == counted)
     most, held = max(plan.peak), max(moved.peak)

@@ -1,0 +1,111 @@
+"""Data types and fill values as Zarr v3 names and writes them."""
+
+from __future__ import annotations
+
+import struct
+from math import inf, isinf, isnan, nan
+from typing import Any
+
+import numpy as np
+
+from weft.errors import WeftError
+
+NAMES = (
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float16", "float32", "float64", "bfloat16", "complex64", "complex128"),
+)
+"""The data types that can be stored."""
+
+_SPECIAL = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
+
+
+def as_dtype(given: Any) -> tuple[str, np.dtype[Any]]:
+    """The name of a data type, and how NumPy holds it; bfloat16 is two bytes to it.
+
+    >>> as_dtype("uint16"), as_dtype(np.float32)
+    (('uint16', dtype('uint16')), ('float32', dtype('float32')))
+    """
+    name = given if isinstance(given, str) else getattr(given, "name", None) or np.dtype(given).name
+    if name not in NAMES:
+        raise WeftError(f"{name!r} cannot be stored in Zarr v3", hint=", ".join(NAMES))
+    return name, np.dtype(np.uint16 if name == "bfloat16" else name)
+
+
+def write_fill(name: str, value: Any) -> object:
+    """A fill value as metadata has it.
+
+    >>> write_fill("uint8", 3), write_fill("float32", nan), write_fill("complex64", 1j)
+    (3, 'NaN', [0.0, 1.0])
+    """
+    if name == "bool":
+        return bool(value)
+    if "int" in name:
+        return _whole(name, value)
+    if name.startswith("complex"):
+        number = complex(value)
+        return [_write_float(number.real), _write_float(number.imag)]
+    return _write_float(float(value))
+
+
+def _whole(name: str, value: Any) -> int:
+    number, limits = int(value), np.iinfo(name)
+    if number != value or not limits.min <= number <= limits.max:
+        raise WeftError(f"{value!r} is no {name}: {limits.min} to {limits.max}")
+    return number
+
+
+def _write_float(value: float) -> object:
+    if isnan(value):
+        return "NaN"
+    if isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def read_fill(name: str, value: Any) -> Any:
+    """A fill value from metadata, as NumPy holds it: a scalar of the data type's width.
+
+    >>> read_fill("float64", "-Infinity"), read_fill("float32", "0x7fc00000"), read_fill("int8", -1)
+    (np.float64(-inf), np.float32(nan), np.int8(-1))
+    """
+    _, dtype = as_dtype(name)
+    try:
+        if name == "bool":
+            if not isinstance(value, bool):
+                raise TypeError
+            return dtype.type(value)
+        if "int" in name:
+            return dtype.type(_whole(name, value))
+        if name.startswith("complex"):
+            real, imaginary = value
+            half = "float32" if name == "complex64" else "float64"
+            return dtype.type(complex(_read_float(half, real), _read_float(half, imaginary)))
+        if name == "bfloat16":
+            return dtype.type(_bfloat16(value))
+        return dtype.type(_read_float(name, value))
+    except (TypeError, ValueError, OverflowError, struct.error):
+        raise WeftError(f"{value!r} is no fill value of {name}") from None
+
+
+def _read_float(name: str, value: Any) -> float:
+    if isinstance(value, str):
+        if value in _SPECIAL:
+            return _SPECIAL[value]
+        width = np.dtype(name).itemsize
+        bits = int(value, 16).to_bytes(width, "little")
+        return float(np.frombuffer(bits, dtype=f"<f{width}")[0])
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _bfloat16(value: Any) -> int:
+    """The two upper bytes of a float32, rounded to the nearest, to even."""
+    if isinstance(value, str) and value not in _SPECIAL:
+        return int(value, 16)
+    number = _SPECIAL[value] if isinstance(value, str) else float(value)
+    if isnan(number):
+        return 0x7FC0
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    return int((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)

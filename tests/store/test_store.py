@@ -1,0 +1,231 @@
+"""What is stored is what others read, and what others store is read."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+import zarrs  # noqa: F401  registers nothing; it is imported so that it is there
+from tests.store.cases import OWN, Case
+
+from weft import WeftError, ZRange
+from weft.store import Blosc, CodecError, ShardError, Zstd, create, open_array
+from weft.store.codecs import checksum
+from weft.store.index import ABSENT, Index, length
+
+CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 300
+
+
+def stored(folder, case, **more):
+    path = folder / "array"
+    options = case.options | more
+    with create(
+        path, case.given_shape, case.dtype, case.chunks, case.shards, overwrite=True, **options
+    ) as writer:
+        for block in case.blocks():
+            writer.append(block)
+    return path
+
+
+def read_by_tensorstore(path):
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
+    return tensorstore.open(spec).result().read().result()
+
+
+def read_by_zarrs(path):
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        return zarr.open_array(path, mode="r")[...]
+
+
+def same(one, two):
+    return one.dtype == two.dtype and one.shape == two.shape and np.array_equal(one, two)
+
+
+def test_arrays_are_read_back_by_everybody(tmp_path):
+    for seed in range(CASES):
+        case = Case(seed)
+        path = stored(tmp_path, case)
+        array = open_array(path)
+        assert same(array.read(), case.array), f"seed {seed}: {case}"
+        assert array.verify() == count_chunks(path, array), f"seed {seed}: {case}"
+        assert same(zarr.open_array(path, mode="r")[...], case.array), f"seed {seed}: {case}"
+        if not (case.codecs and case.order):
+            assert same(read_by_tensorstore(path), case.array), f"seed {seed}: {case}"
+        if seed % 3 == 0:
+            assert same(read_by_zarrs(path), case.array), f"seed {seed}: {case}"
+
+
+def count_chunks(path, array):
+    """The chunks of all shards; every byte of every shard belongs to a chunk or to the index."""
+    total = 0
+    slots = array.tiling.slots
+    for file in (path / "c").rglob("*"):
+        if not file.is_file():
+            continue
+        assert not file.name.startswith("."), "nothing is left aside"
+        data = file.read_bytes()
+        first = array.metadata.index_location == "start"
+        raw = data[: length(slots)] if first else data[-length(slots) :]
+        index = Index.from_bytes(raw, slots, len(data))
+        spans = sorted((index.offsets[n], index.sizes[n]) for n in index.present())
+        at = length(slots) if first else 0
+        for offset, size in spans:
+            assert offset == at
+            at += size
+        assert at + (0 if first else length(slots)) == len(data)
+        total += len(spans)
+    return total
+
+
+def test_chunks_of_fill_value_are_not_stored(tmp_path):
+    with create(tmp_path / "a", (8, 8), "float32", (2, 2), (4, 4), fill_value=np.nan) as writer:
+        block = np.full((8, 8), np.nan, "float32")
+        block[5, 5] = 1.0
+        writer.append(block)
+    assert open_array(tmp_path / "a").verify() == 1
+    files = [file for file in (tmp_path / "a" / "c").rglob("*") if file.is_file()]
+    assert [file.relative_to(tmp_path / "a" / "c").as_posix() for file in files] == ["1/1"]
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
+@pytest.mark.parametrize("codecs", OWN)
+def test_codecs_that_not_everybody_knows(tmp_path, codecs):
+    array = np.arange(100, dtype="int32").reshape(10, 10)
+    with create(tmp_path / "a", (10, 10), "int32", (4, 4), (8, 8), codecs=codecs) as writer:
+        writer.append(array)
+    assert same(open_array(tmp_path / "a").read(), array)
+    assert same(zarr.open_array(tmp_path / "a", mode="r")[...], array)
+
+
+def test_boxes(tmp_path):
+    for seed in range(CASES // 3):
+        case = Case(seed)
+        array = open_array(stored(tmp_path, case))
+        for _ in range(4):
+            start = [int(case.rng.integers(0, n)) for n in case.shape]
+            stop = [int(case.rng.integers(a, n + 1)) for a, n in zip(start, case.shape)]
+            box = ZRange(start, stop)
+            assert same(array.read(box), case.array[box.slices()]), f"seed {seed}: {case} {box}"
+    with pytest.raises(WeftError, match="is not inside the array"):
+        array.read(ZRange.of([n + 1 for n in case.shape]))
+
+
+def test_what_others_write_is_read(tmp_path):
+    for seed in range(CASES // 3):
+        case = Case(seed)
+        path = tmp_path / f"zarr{seed}"
+        wanted = json.loads(open_array(stored(tmp_path, case)).metadata.to_json())
+        del wanted["attributes"]
+        made = zarr.create_array(
+            path,
+            shape=case.shape,
+            dtype=case.dtype,
+            chunks=case.chunks,
+            shards=case.shards,
+            compressors=zarr.codecs.ZstdCodec() if seed % 2 else zarr.codecs.BloscCodec(),
+            fill_value=case.fill,
+        )
+        made[...] = case.array
+        assert same(open_array(path).read(), case.array), f"seed {seed}: {case}"
+        spec = {
+            "driver": "zarr3",
+            "kvstore": {"driver": "file", "path": str(tmp_path / f"ts{seed}")},
+        }
+        if not (case.codecs and case.order):
+            other = tensorstore.open(spec | {"metadata": wanted}, create=True).result()
+            other.write(case.array).result()
+            assert same(open_array(tmp_path / f"ts{seed}").read(), case.array), f"seed {seed}"
+
+
+def test_streams_of_several_leading_dimensions(tmp_path):
+    array = np.random.default_rng(0).integers(0, 9, (3, 2, 4, 6, 5)).astype("uint8")
+    shape = (None, 2, 4, 6, 5)
+    with create(tmp_path / "a", shape, "uint8", (1, 1, 1, 4, 4), (2, 2, 3, 4, 8)) as writer:
+        for plane in array.reshape(-1, 6, 5):
+            writer.append(plane)
+    assert same(open_array(tmp_path / "a").read(), array)
+    assert same(zarr.open_array(tmp_path / "a", mode="r")[...], array)
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    def make(shape=(4, 4), dtype="uint8", chunks=(2, 2), shards=(4, 4), **more):
+        return create(tmp_path / "a", shape, dtype, chunks, shards, **more)
+
+    for arguments, message in [
+        ({"shape": (4,)}, "must have one rank"),
+        ({"shards": (3, 4)}, "dimension 0: chunks of 2 do not fill shards of 3"),
+        ({"shape": (4, None)}, "dimension 1 cannot be unbounded"),
+        ({"dtype": "str"}, "cannot be stored in Zarr v3"),
+        ({"fill_value": 300}, "300 is no uint8"),
+        ({"order": (0, 0)}, "is no order of 2 dimensions"),
+        ({"index_location": "middle"}, "neither start nor end"),
+        ({"dimension_names": ["x"]}, "1 names for 2 dimensions"),
+    ]:
+        with pytest.raises(WeftError, match=message):
+            make(**arguments)
+    with make() as writer:
+        with pytest.raises(WeftError, match="the array holds uint8, and the block int64"):
+            writer.append(np.zeros((1, 4), int))
+        with pytest.raises(WeftError, match="does not go to frames of"):
+            writer.append(np.zeros((1, 5), "uint8"))
+        writer.append(np.zeros((4, 4), "uint8"))
+        with pytest.raises(WeftError, match="row 4 lies behind the end"):
+            writer.append(np.zeros((1, 4), "uint8"))
+    with pytest.raises(WeftError, match="is closed"):
+        writer.append(np.zeros((1, 4), "uint8"))
+    with pytest.raises(WeftError, match="holds an array already"):
+        make()
+    with pytest.raises(WeftError, match=r"there is no zarr\.json"):
+        open_array(tmp_path / "b")
+
+
+def test_a_damaged_shard_is_found(tmp_path):
+    array = np.random.default_rng(0).integers(0, 99, (8, 8)).astype("uint16")
+    with create(
+        tmp_path / "a", (8, 8), "uint16", (4, 4), (8, 8), codecs=[Zstd(1, checksum=True)]
+    ) as writer:
+        writer.append(array)
+    file = tmp_path / "a" / "c" / "0" / "0"
+    good = file.read_bytes()
+    for damaged in (
+        good[:-1],
+        good[:40],
+        b"",
+        bytes([good[0] ^ 1]) + good[1:],
+        good[:-9] + b"123456789",
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(ShardError, match="c/0/0"):
+            open_array(tmp_path / "a").verify()
+    rng = np.random.default_rng(1)
+    for _ in range(CASES):
+        damaged = bytearray(good)
+        damaged[int(rng.integers(len(good)))] ^= int(rng.integers(1, 256))
+        file.write_bytes(damaged)
+        try:
+            found = open_array(tmp_path / "a").read()
+        except ShardError:
+            continue
+        assert same(found, array)  # a bit of a frame's header that says nothing
+
+
+def test_an_index_that_points_outside_is_refused():
+    index = Index.empty(2)
+    index.offsets[1], index.sizes[1] = 90, 20
+    with pytest.raises(ShardError, match="chunk 1 is said to lie at 90, 20 B of 100 B"):
+        Index.from_bytes(index.to_bytes(), 2, 100)
+    assert Index.from_bytes(index.to_bytes(), 2, 110) == index
+    assert index.offsets[0] == ABSENT
+    with pytest.raises(ShardError, match="has 36 B, got 35 B"):
+        Index.from_bytes(index.to_bytes()[:-1], 2, 100)
+
+
+def test_a_codec_claims_no_more_than_a_chunk():
+    large = Zstd(1).encode(bytes(1 << 20))
+    with pytest.raises(CodecError, match="claims 1048576 B"):
+        Zstd(1).decode(large, 1000)
+    with pytest.raises(CodecError, match="claims 1048576 B"):
+        Blosc().decode(Blosc().encode(bytes(1 << 20)), 1000)
+    assert checksum(b"") == bytes(4)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import conflicts, eager, layout, propagation, reshard, search
+from benchmarks import conflicts, eager, layout, propagation, reshard, search, store
 from benchmarks.row import Row
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "propagation": propagation.run,
     "reshard": reshard.run,
     "search": search.run,
+    "store": store.run,
 }
 """Each takes the seconds it may spend on one row."""
 

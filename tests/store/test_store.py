@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -229,3 +231,38 @@ def test_a_codec_claims_no_more_than_a_chunk():
     with pytest.raises(CodecError, match="claims 1048576 B"):
         Blosc().decode(Blosc().encode(bytes(1 << 20)), 1000)
     assert checksum(b"") == bytes(4)
+
+
+FULL_DISK = """
+import resource, signal, sys
+import numpy as np
+from weft import WeftError
+from weft.store import create
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+frame = np.random.default_rng(0).integers(0, 255, (4, 256, 256)).astype("uint8")
+writer = create(sys.argv[1], (None, 256, 256), "uint8", (4, 64, 64), (8, 256, 256))
+for attempt in range(2):
+    try:
+        for _ in range(8):
+            writer.append(frame)
+    except WeftError as error:
+        print(error)
+writer.close()
+"""
+
+
+def test_a_write_that_fails_is_said_and_nothing_torn_is_seen(tmp_path):
+    """Files may not grow: a real refusal by the system."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "a")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = ran.stdout.splitlines()
+    assert "a: writing failed: [Errno 27] File too large" in first
+    assert "writing failed before, and nothing can be appended" in second
+    assert not [file for file in (tmp_path / "a" / "c").rglob("*") if file.is_file()]
+    assert open_array(tmp_path / "a").shape == (0, 256, 256)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from types import TracebackType
@@ -41,6 +42,15 @@ class _Piece(NamedTuple):
     counts: Point
 
 
+@dataclass(slots=True)
+class _Made:
+    """The compressed tiles of an epoch for one shard, and how many batches are still to come."""
+
+    group: Group
+    chunks: list[Bytes | None]
+    left: int
+
+
 class Writer:
     """Appends frames to a sharded array; used in a `with` block."""
 
@@ -60,7 +70,7 @@ class Writer:
         self._shards: dict[Point, Shard] = {}
         self._lock = threading.Lock()
         self._pool_now: np.ndarray[Any, Any] | None = None
-        self._failed: BaseException | None = None
+        self._failed: OSError | None = None
         self._is_open = True
 
     # -- what a person calls
@@ -218,7 +228,11 @@ class Writer:
         lead = (slice(None),) * len(self.tiling.inner)
         pool[(*lead, slice(place + 1, None))] = self.fill  # a short epoch at an end
         flat = pool.reshape(self.tiling.tiles, *self._tile)
-        jobs = [self._threads.submit(self._write, flat, group) for group in self.tiling.groups(at)]
+        jobs = []
+        for group in self.tiling.groups(at):
+            made = _Made(group, [None] * len(group.tiles), -(-len(group.tiles) // BATCH))
+            for first in range(0, len(group.tiles), BATCH):
+                jobs.append(self._threads.submit(self._compress, flat, made, first))
         self._busy.append((pool, jobs))
 
     def _wait(self, most: int) -> None:
@@ -228,14 +242,26 @@ class Writer:
             for job in jobs:
                 try:
                     job.result()
-                except BaseException as error:
-                    self._failed = self._failed or error
-                    raise
+                except OSError as error:
+                    self._failed = error
+                    raise WeftError(
+                        f"{self.folder.path}: writing failed: {error}",
+                        hint="shards that are visible are whole; what came after them is not there",
+                    ) from error
             self._free.append(pool)
 
-    def _write(self, tiles: np.ndarray[Any, Any], group: Group) -> None:
-        """Compress the tiles of a shard, and write them in one piece."""
-        chunks = [self._encoded(tiles[tile]) for tile in group.tiles]
+    def _compress(self, tiles: np.ndarray[Any, Any], made: _Made, first: int) -> None:
+        """Compress some tiles of a shard; who has the last of them writes all."""
+        for n in range(first, min(first + BATCH, len(made.chunks))):
+            made.chunks[n] = self._encoded(tiles[made.group.tiles[n]])
+        with self._lock:
+            made.left -= 1
+            is_last = made.left == 0
+        if is_last:
+            self._write(made.group, made.chunks)
+
+    def _write(self, group: Group, chunks: Sequence[Bytes | None]) -> None:
+        """Write the tiles of a shard in one piece."""
         with self._lock:
             shard = self._shards.get(group.shard)
             if shard is None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from weft.store import Blosc, CodecError, ShardError, Zstd, create, open_array
 from weft.store.codecs import checksum
 from weft.store.index import ABSENT, Index, length
 
+KILLS = int(os.environ.get("WEFT_FUZZ", "0")) // 50 or 6
 CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 300
 
 
@@ -266,3 +268,75 @@ def test_a_write_that_fails_is_said_and_nothing_torn_is_seen(tmp_path):
     assert "writing failed before, and nothing can be appended" in second
     assert not [file for file in (tmp_path / "a" / "c").rglob("*") if file.is_file()]
     assert open_array(tmp_path / "a").shape == (0, 256, 256)
+
+
+def test_an_array_is_continued(tmp_path):
+    for seed in range(CASES // 3):
+        case = Case(seed)
+        cut = int(case.rng.integers(0, case.shape[0] + 1))
+        path = tmp_path / f"a{seed}"
+        shape = (None, *case.shape[1:])
+        with create(path, shape, case.dtype, case.chunks, case.shards, **case.options) as writer:
+            writer.append(case.array[:cut])
+        assert open_array(path).shape[0] == cut
+        with open_array(path, mode="a") as writer:
+            writer.append(case.array[cut:])
+        assert same(open_array(path).read(), case.array), f"seed {seed}: {case} cut at {cut}"
+        assert open_array(path).verify() == count_chunks(path, open_array(path))
+        other = stored(tmp_path, case)
+        assert contents(path) == contents(other), f"seed {seed}: {case} cut at {cut}"
+
+
+def contents(path):
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def test_two_writers_are_refused(tmp_path):
+    with create(tmp_path / "a", (None, 4), "uint8", (2, 4), (4, 4)):
+        with pytest.raises(WeftError, match="is being written by somebody else"):
+            open_array(tmp_path / "a", mode="a")
+        with pytest.raises(WeftError, match="is being written by somebody else"):
+            create(tmp_path / "a", (None, 4), "uint8", (2, 4), (4, 4), overwrite=True)
+    open_array(tmp_path / "a", mode="a").close()
+    with pytest.raises(WeftError, match="mode is 'r' or 'a', and not 'w'"):
+        open_array(tmp_path / "a", mode="w")
+
+
+RECORDING = """
+import sys, time
+import numpy as np
+from weft.store import Zstd, create
+
+with create(
+    sys.argv[1], (None, 40, 48), "uint16", (4, 16, 16), (8, 32, 32), codecs=[Zstd(1)]
+) as writer:
+    for row in range(200):
+        writer.append(np.random.default_rng(row).integers(0, 50, (1, 40, 48)).astype("uint16"))
+        time.sleep(0.0005)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_whole_shards_and_can_be_continued(tmp_path):
+    wanted = np.concatenate(
+        [np.random.default_rng(n).integers(0, 50, (1, 40, 48)).astype("uint16") for n in range(200)]
+    )
+    subprocess.run([sys.executable, "-c", RECORDING, str(tmp_path / "whole")], check=True)
+    assert same(open_array(tmp_path / "whole").read(), wanted)
+    rng, seen = np.random.default_rng(0), set()
+    for number in range(KILLS):
+        path = tmp_path / f"a{number}"
+        process = subprocess.Popen([sys.executable, "-c", RECORDING, str(path)])
+        while not (path / "zarr.json").exists():
+            time.sleep(0.01)
+        time.sleep(float(rng.uniform(0, 0.25)))
+        process.kill()
+        process.wait()
+        array = open_array(path)
+        array.verify()
+        assert same(array.read(), wanted[: array.shape[0]])
+        seen.add(array.shape[0])
+        with open_array(path, mode="a") as writer:
+            writer.append(wanted[array.shape[0] :])
+        assert contents(path) == contents(tmp_path / "whole")
+    assert len(seen) > 1

@@ -2,6 +2,7 @@
 
 from weft.store.codecs import Blosc, CodecError, Crc32c, Gzip, Lz4, Zstd
 from weft.store.create import create, open_array
+from weft.store.create import open_array as open  # noqa: A004 - the word that everybody knows
 from weft.store.index import ShardError
 from weft.store.metadata import Metadata
 from weft.store.reader import Array
@@ -19,5 +20,6 @@ __all__ = [
     "Writer",
     "Zstd",
     "create",
+    "open",
     "open_array",
 ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from weft.errors import WeftError
+from weft.space import ZRange
 from weft.store.codecs import Blosc, Codec
 from weft.store.dtypes import as_dtype, read_fill, write_fill
 from weft.store.files import Folder
@@ -70,10 +72,14 @@ def create(
     )
     folder = Folder(Path(path), fsync)
     if (folder.path / "zarr.json").exists() and not overwrite:
-        raise WeftError(f"{folder.path} holds an array already", hint="say overwrite=True")
+        raise WeftError(
+            f"{folder.path} holds an array already",
+            hint="say overwrite=True, or go on with open(path, mode='a')",
+        )
+    lock = folder.lock()
     _clear(folder.path)
-    folder.write_text("zarr.json", metadata.to_json())
-    return Writer(folder, metadata, size, threads)
+    folder.write_text("zarr.json", replace(metadata, shape=(0, *metadata.shape[1:])).to_json())
+    return Writer(folder, metadata, size, threads, lock)
 
 
 def _sized(codec: Codec, itemsize: int) -> Codec:
@@ -89,11 +95,52 @@ def _clear(path: Path) -> None:
         file.rmdir() if file.is_dir() else file.unlink()
 
 
-def open_array(path: str | PathLike[str]) -> Array:
-    """An array that is there."""
-    folder = Path(path)
+@overload
+def open_array(path: str | PathLike[str], mode: Literal["r"] = "r") -> Array: ...
+
+
+@overload
+def open_array(
+    path: str | PathLike[str], mode: Literal["a"], *, threads: int = 2, fsync: bool = False
+) -> Writer: ...
+
+
+def open_array(
+    path: str | PathLike[str], mode: str = "r", *, threads: int = 2, fsync: bool = False
+) -> Array | Writer:
+    """An array that is there: to read, or with mode "a" to append more frames to.
+
+    Shards that are whole stay as they are. A short last one is written anew, and is there in its
+    old form until the new one is whole. What a writer that was killed left aside is removed.
+    """
+    folder = Folder(Path(path), fsync)
+    if mode == "r":
+        return Array(folder.path, _read(folder.path))
+    if mode != "a":
+        raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
+    lock = folder.lock()
     try:
-        text = (folder / "zarr.json").read_text(encoding="utf-8")
+        metadata = _read(folder.path)
+        folder.clear_partial()
+        writer = Writer(
+            folder, metadata, (None, *metadata.shape[1:]), threads, lock, metadata.shape[0]
+        )
+    except BaseException:
+        folder.unlock(lock)
+        raise
+    whole = metadata.shape[0] // metadata.shards[0] * metadata.shards[0]
+    writer.start_at(whole)
+    old, step = Array(folder.path, metadata), metadata.chunks[0]
+    for row in range(whole, metadata.shape[0], step):
+        stop = min(row + step, metadata.shape[0])
+        box = ZRange((row, *[0] * (len(metadata.shape) - 1)), (stop, *metadata.shape[1:]))
+        writer.append(old.read(box))
+    return writer
+
+
+def _read(path: Path) -> Metadata:
+    try:
+        text = (path / "zarr.json").read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise WeftError(f"{folder} holds no Zarr v3 array: there is no zarr.json") from None
-    return Array(folder, Metadata.from_json(text))
+        raise WeftError(f"{path} holds no Zarr v3 array: there is no zarr.json") from None
+    return Metadata.from_json(text)

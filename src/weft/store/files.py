@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
+from weft.errors import WeftError
 from weft.store.codecs import Bytes
 from weft.store.index import Index, length
 from weft.values import Point
 
+LOCK = ".weft.lock"
+"""The file that a writer holds locked."""
+
 MOST_BUFFERS = 512
 """Buffers in one write; systems allow 1,024."""
+
+
+Chunks: TypeAlias = Sequence[Bytes | None]
+"""The bytes of chunks, None for one that is all fill value."""
+
+Ready: TypeAlias = tuple[Sequence[int], Chunks]
+"""The slots of chunks, and their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,29 @@ class Folder:
                 os.fsync(file.fileno())
         aside.replace(self.path / name)
 
+    def lock(self) -> int:
+        """Be the only writer; the lock is gone with the process, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        file = os.open(
+            self.path / LOCK, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o666
+        )
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            raise WeftError(f"{self.path} is being written by somebody else") from None
+        return file
+
+    def unlock(self, file: int) -> None:
+        """Let others write."""
+        (self.path / LOCK).unlink(missing_ok=True)
+        os.close(file)
+
+    def clear_partial(self) -> None:
+        """Remove what a writer that was killed left aside."""
+        for file in self.path.rglob(".*.partial"):
+            file.unlink(missing_ok=True)
+
     def open_shard(self, at: Point, slots: int, index_first: bool) -> Shard:
         """A shard to be written."""
         final = self.shard(at)
@@ -59,8 +95,26 @@ class Shard:
     end: int
     index_first: bool
     fsync: bool
-    seen: int = field(default=0)
+    seen: int = 0
     """How many chunks have come, those that are all fill value included."""
+    written: int = 0
+    """How many epochs are in the file."""
+    next: int = 0
+    """The number of the epoch whose chunks go in next."""
+    ready: dict[int, Ready] = field(default_factory=dict)
+    """Chunks of later epochs, which wait: however threads run, bytes are the same."""
+
+    def take(self, number: int, ready: Ready) -> list[tuple[int, Chunks]]:
+        """Places for the chunks of an epoch, and of those that waited for it, in their order."""
+        self.ready[number] = ready
+        found = []
+        while self.next in self.ready:
+            slots, chunks = self.ready.pop(self.next)
+            self.next += 1
+            self.seen += len(chunks)
+            start = self.reserve(slots, [None if c is None else len(c) for c in chunks])
+            found.append((start, chunks))
+        return found
 
     def reserve(self, slots: Sequence[int], sizes: Sequence[int | None]) -> int:
         """Places for chunks, one behind the other; None for one that is not stored."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import prod
 from types import TracebackType
@@ -47,6 +48,8 @@ class _Made:
     """The compressed tiles of an epoch for one shard, and how many batches are still to come."""
 
     group: Group
+    number: int
+    """Of the epochs of this shard."""
     chunks: list[Bytes | None]
     left: int
 
@@ -55,20 +58,32 @@ class Writer:
     """Appends frames to a sharded array; used in a `with` block."""
 
     def __init__(
-        self, folder: Folder, metadata: Metadata, shape: Sequence[int | None], threads: int
-    ):
-        self.folder, self.metadata = folder, metadata
+        self,
+        folder: Folder,
+        metadata: Metadata,
+        shape: Sequence[int | None],
+        threads: int,
+        lock: int,
+        first: int = 0,
+    ) -> None:
+        self.folder, self.metadata, self._held = folder, metadata, lock
         self.tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards)
         self.dtype = as_dtype(metadata.dtype)[1]
         self.fill = read_fill(metadata.dtype, write_fill(metadata.dtype, metadata.fill_value))
         self.frames = 0
         """Rows along the grain that have been appended, all leading dimensions counted through."""
+        self._first = first
+        """The rows that were there before, of an array that is continued."""
         self._pieces = list(self._cut())
         self._threads = ThreadPoolExecutor(threads, "weft-store")
         self._free = [self._pool() for _ in range(POOLS)]
         self._busy: list[tuple[np.ndarray[Any, Any], list[Future[None]]]] = []
         self._shards: dict[Point, Shard] = {}
         self._lock = threading.Lock()
+        self._epochs: dict[Point, int] = {}
+        self._rows_done: dict[int, int] = {}
+        self._safe = 0
+        """The rows that lie in shards that are visible, with all before them."""
         self._pool_now: np.ndarray[Any, Any] | None = None
         self._failed: OSError | None = None
         self._is_open = True
@@ -100,11 +115,12 @@ class Writer:
                 with self._lock:
                     for at in list(self._shards):
                         self._shards.pop(at).finish()
-                self.folder.write_text("zarr.json", self._described().to_json())
+                self._describe(self.shape[0])
         finally:
+            self._threads.shutdown(wait=True, cancel_futures=True)
             for shard in self._shards.values():
                 shard.drop()
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            self.folder.unlock(self._held)
 
     def __enter__(self) -> Writer:
         return self
@@ -120,7 +136,20 @@ class Writer:
     @property
     def shape(self) -> Point:
         """The shape of what has been appended."""
-        return self._described().shape
+        rest = prod(n or 0 for n in self.tiling.shape[1 : self.tiling.grain + 1])
+        rows = -(-self.frames // rest) if rest else 0
+        return (rows, *self.metadata.shape[1:])
+
+    def start_at(self, row: int) -> None:
+        """Go on at a row of the outermost dimension, where a shard begins."""
+        rest = prod(n or 0 for n in self.tiling.shape[1 : self.tiling.grain + 1])
+        self.frames, self._safe = row * rest, row
+
+    @cached_property
+    def _across(self) -> int:
+        """How many shards lie in one row of them."""
+        sizes = zip(self.metadata.shape[1:], self.metadata.shards[1:])
+        return prod(-(-n // s) for n, s in sizes)
 
     # -- frames
 
@@ -230,7 +259,10 @@ class Writer:
         flat = pool.reshape(self.tiling.tiles, *self._tile)
         jobs = []
         for group in self.tiling.groups(at):
-            made = _Made(group, [None] * len(group.tiles), -(-len(group.tiles) // BATCH))
+            number = self._epochs.get(group.shard, 0)
+            self._epochs[group.shard] = number + 1
+            left = -(-len(group.tiles) // BATCH)
+            made = _Made(group, number, [None] * len(group.tiles), left)
             for first in range(0, len(group.tiles), BATCH):
                 jobs.append(self._threads.submit(self._compress, flat, made, first))
         self._busy.append((pool, jobs))
@@ -258,25 +290,46 @@ class Writer:
             made.left -= 1
             is_last = made.left == 0
         if is_last:
-            self._write(made.group, made.chunks)
+            self._write(made)
 
-    def _write(self, group: Group, chunks: Sequence[Bytes | None]) -> None:
-        """Write the tiles of a shard in one piece."""
+    def _write(self, made: _Made) -> None:
+        """Write the tiles of a shard in one piece, behind those of the epochs before."""
+        group = made.group
         with self._lock:
             shard = self._shards.get(group.shard)
             if shard is None:
                 first = self.metadata.index_location == "start"
                 shard = self.folder.open_shard(group.shard, self.tiling.slots, first)
                 self._shards[group.shard] = shard
-            start = shard.reserve(group.slots, [None if c is None else len(c) for c in chunks])
-        shard.write(start, [chunk for chunk in chunks if chunk is not None])
+            turns = shard.take(made.number, (group.slots, made.chunks))
+        for start, chunks in turns:
+            shard.write(start, [chunk for chunk in chunks if chunk is not None])
         with self._lock:
-            shard.seen += len(chunks)
-            done = shard.seen == self._expected(group.shard)
+            shard.written += len(turns)
+            done = shard.written == shard.next and shard.seen == self._expected(group.shard)
             if done:
                 del self._shards[group.shard]
         if done:
             shard.finish()
+            self._finished(group.shard)
+
+    def _finished(self, shard: Point) -> None:
+        """Say in the metadata what is there, once all shards along a row are visible."""
+        with self._lock:
+            row = shard[0]
+            self._rows_done[row] = self._rows_done.get(row, 0) + 1
+            before = self._safe
+            while self._rows_done.get(self._safe // self.metadata.shards[0], 0) == self._across:
+                self._safe += self.metadata.shards[0]
+            if self._safe > before:
+                self._describe(self._safe)
+
+    def _describe(self, rows: int) -> None:
+        """Write the metadata of an array of so many rows; never fewer than were there."""
+        end = self.tiling.shape[0]
+        rows = max(self._first, rows if end is None else min(rows, end))
+        shape = (rows, *self.metadata.shape[1:])
+        self.folder.write_text("zarr.json", replace(self.metadata, shape=shape).to_json())
 
     def _expected(self, shard: Point) -> int:
         size = [
@@ -314,25 +367,3 @@ class Writer:
                 f"{self.folder.path}: writing failed before, and nothing can be appended: "
                 f"{self._failed}"
             )
-
-    def _described(self) -> Metadata:
-        """The metadata, with the shape of what is there."""
-        shape = list(self.tiling.shape)
-        if shape[0] is None:
-            rest = [n or 0 for n in shape[1 : self.tiling.grain + 1]]
-            shape[0] = -(-self.frames // prod(rest)) if prod(rest) else 0
-        data = self.metadata
-        return Metadata(
-            tuple(n or 0 for n in shape),
-            data.dtype,
-            data.chunks,
-            data.shards,
-            data.codecs,
-            data.fill_value,
-            data.order,
-            data.endian,
-            data.index_location,
-            data.dimension_names,
-            data.attributes,
-            data.is_sharded,
-        )

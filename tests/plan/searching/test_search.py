@@ -175,6 +175,22 @@ def test_what_cannot_be_is_refused(arguments, message):
         search(program(0, 1), LINE, SLOW, **arguments)
 
 
+def test_what_is_no_graph_or_mesh_is_refused():
+    for arguments in ((1, GRID), (program(0, 1), "m")):
+        with pytest.raises(WeftError, match="a Graph and a DeviceMesh are searched, got"):
+            search(*arguments)
+
+
+def test_programs_with_little_in_them():
+    alone = DeviceMesh("m", (1,), ("x",))
+    for function, shape in ((lambda x: x, (8, 8)), (lambda x: x + 1, (0, 3)), (lambda x: -x, ())):
+        for mesh in (GRID, alone):
+            front = search(trace(function, shape), mesh, SLOW)
+            assert front.is_exact
+            for plan in front:
+                plan.verify()
+
+
 def test_another_mesh_than_the_graphs_is_refused():
     graph = trace(mlp, (8, 8), (8, 8), (8, 8), meshes=['@m = <["x"=4]>'])
     with pytest.raises(WeftError, match="the graph is annotated on"):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from random import Random
 from typing import Literal, TypeAlias
 
@@ -60,8 +61,9 @@ def search(
 
     Placements, rewrites and fusion are chosen together. Shardings written on the graph are kept to.
     A small graph is searched exactly; for a larger one `budget` says how many plans the stochastic
-    search may look at (extra `search`). The same seed finds the same front. Interrupted, the search
-    gives the best front so far. Progress is shown on a terminal, or told to a function.
+    search may look at (extra `search`; without it descent has the last word). The same seed finds
+    the same front. Interrupted, the search gives the best front so far. Progress is shown on a
+    terminal, or told to a function.
 
     >>> from weft import Machine, trace
     >>> graph = trace(lambda x, w: x @ w, (64, 16), (16, 16))
@@ -70,6 +72,8 @@ def search(
     >>> print(front.best("time"))
     matmul  matmul m: {"x"}  <@m, [{"x"}, {}]>
     """
+    if not isinstance(graph, Graph) or not isinstance(mesh, DeviceMesh):
+        raise WeftError(f"a Graph and a DeviceMesh are searched, got {graph!r} and {mesh!r}")
     if as_count(budget, "budget") < 1:
         raise WeftError("a search with a budget of 0 plans looks at nothing")
     run = _Search(graph, mesh, machine or Machine(), tuple(objectives), seed, engine)
@@ -157,7 +161,8 @@ class _Search:
                     ) from None
         self.is_exact = False
         is_open = len(self.objectives) > 1 or not self._fits(problem, known)
-        if is_open and self.engine != "descend":
+        can_breed = self.engine == "evolve" or find_spec("pymoo") is not None
+        if is_open and self.engine != "descend" and can_breed:
             self._evolve(model, scout, budget, rng)
 
     def _add(self, model: Model, plans: Sequence[Sequence[int]]) -> list[list[int]]:

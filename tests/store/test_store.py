@@ -292,6 +292,21 @@ def contents(path):
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
+def test_bytes_are_the_same_however_threads_run(tmp_path):
+    array = np.random.default_rng(0).integers(0, 50, (64, 24, 24)).astype("uint8")
+    found = []
+    for number in range(CASES // 10):
+        path = tmp_path / f"a{number}"
+        with create(
+            path, (None, 24, 24), "uint8", (2, 4, 4), (8, 24, 24), codecs=[Zstd(1)],
+            threads=1 + number % 8,
+        ) as writer:  # fmt: skip
+            writer.append(array)
+        found.append(contents(path))
+    assert all(one == found[0] for one in found)
+    assert same(open_array(path).read(), array)
+
+
 def test_two_writers_are_refused(tmp_path):
     with create(tmp_path / "a", (None, 4), "uint8", (2, 4), (4, 4)):
         with pytest.raises(WeftError, match="is being written by somebody else"):

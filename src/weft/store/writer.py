@@ -302,6 +302,8 @@ class Writer:
                 shard = self.folder.open_shard(group.shard, self.tiling.slots, first)
                 self._shards[group.shard] = shard
             turns = shard.take(made.number, (group.slots, made.chunks))
+        if not turns:  # an epoch before it is not there yet; who brings it writes both
+            return
         for start, chunks in turns:
             shard.write(start, [chunk for chunk in chunks if chunk is not None])
         with self._lock:

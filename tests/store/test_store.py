@@ -93,6 +93,21 @@ def test_chunks_of_fill_value_are_not_stored(tmp_path):
     assert [file.relative_to(tmp_path / "a" / "c").as_posix() for file in files] == ["1/1"]
 
 
+def test_bfloat16_with_a_fill_value(tmp_path):
+    """Two bytes of a number, as tensorstore knows it; the fill value is written as a number."""
+    with create(tmp_path / "a", (4, 4), "bfloat16", (2, 4), fill_value=1.0) as writer:
+        writer.append(np.full((2, 4), 0x3F80, "uint16"))  # all fill value: 1.0
+        writer.append(np.full((2, 4), 0x4000, "uint16"))  # 2.0
+    array = open_array(tmp_path / "a")
+    assert json.loads(array.metadata.to_json())["fill_value"] == 1.0
+    assert array.verify() == 1
+    assert array.read().tolist() == [[0x3F80] * 4] * 2 + [[0x4000] * 4] * 2
+    assert (
+        read_by_tensorstore(tmp_path / "a").astype("float32").tolist()
+        == [[1.0] * 4] * 2 + [[2.0] * 4] * 2
+    )
+
+
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
 @pytest.mark.parametrize("codecs", OWN)
 def test_codecs_that_not_everybody_knows(tmp_path, codecs):

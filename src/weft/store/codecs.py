@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from weft.errors import WeftError
-from weft.store.needed import needed
+from weft.extra import needed
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 """What a codec takes and makes."""
@@ -43,14 +45,14 @@ class Zstd:
         """The stored bytes."""
         known: dict[Zstd, Any] = _LOCAL.__dict__.setdefault("zstd", {})
         if self not in known:
-            zstandard = needed("zstandard")
+            zstandard = needed("zstandard", "store")
             known[self] = zstandard.ZstdCompressor(self.level, write_checksum=self.checksum)
         made: bytes = known[self].compress(data)
         return made
 
     def decode(self, data: Bytes, size: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        zstandard = needed("zstandard")
+        zstandard = needed("zstandard", "store")
         try:
             claimed = zstandard.frame_content_size(data)
             if claimed > size:
@@ -63,7 +65,7 @@ class Zstd:
 
 @dataclass(frozen=True, slots=True)
 class Gzip:
-    """Gzip, by `isal` where there is one, else by zlib."""
+    """Gzip, by zlib."""
 
     level: int = 1
 
@@ -117,10 +119,9 @@ class Blosc:
 
     def encode(self, data: Bytes) -> Bytes:
         """The stored bytes."""
-        blosc = needed("numcodecs.blosc")
+        blosc = needed("numcodecs.blosc", "store")
         kinds = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
         kind = kinds.get(self.shuffle, blosc.BITSHUFFLE)
-        np = needed("numpy")
         size = self.typesize or 1
         array = np.frombuffer(data, dtype=f"V{size}" if len(data) % size == 0 else "V1")
         made: bytes = blosc.compress(array, self.cname.encode(), self.clevel, kind, self.blocksize)
@@ -134,7 +135,7 @@ class Blosc:
         if claimed > size or stored > len(data):
             raise CodecError(f"a blosc buffer claims {claimed} B, and a chunk has {size} B")
         try:
-            made: bytes = needed("numcodecs.blosc").decompress(bytes(data[:stored]))
+            made: bytes = needed("numcodecs.blosc", "store").decompress(bytes(data[:stored]))
         except (RuntimeError, ValueError) as error:
             raise CodecError(f"not a blosc buffer: {error}") from None
         return made
@@ -155,7 +156,7 @@ class Lz4:
 
     def encode(self, data: Bytes) -> Bytes:
         """The stored bytes."""
-        made: bytes = needed("numcodecs.lz4").compress(data, self.acceleration)
+        made: bytes = needed("numcodecs.lz4", "store").compress(data, self.acceleration)
         return made
 
     def decode(self, data: Bytes, size: int) -> Bytes:
@@ -164,7 +165,7 @@ class Lz4:
         if len(data) < 4 or claimed > size:
             raise CodecError(f"an lz4 block claims {claimed} B, and a chunk has {size} B")
         try:
-            made: bytes = needed("numcodecs.lz4").decompress(bytes(data))
+            made: bytes = needed("numcodecs.lz4", "store").decompress(bytes(data))
         except (RuntimeError, ValueError) as error:
             raise CodecError(f"not an lz4 block: {error}") from None
         return made
@@ -205,7 +206,7 @@ def checksum(data: Bytes) -> bytes:
     >>> checksum(b"123456789").hex()
     '839206e3'
     """
-    value: int = needed("google_crc32c").value(bytes(data))
+    value: int = needed("google_crc32c", "store").value(bytes(data))
     return value.to_bytes(4, "little")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.codecs import Blosc, Codec
-from weft.store.dtypes import as_dtype, read_fill, write_fill
+from weft.store.dtypes import as_dtype, write_fill
 from weft.store.files import Folder
 from weft.store.metadata import Metadata, checked
 from weft.store.reader import Array
@@ -63,7 +63,7 @@ def create(
         small,
         large,
         tuple(_sized(codec, kind.itemsize) for codec in codecs),
-        read_fill(name, write_fill(name, fill_value)),
+        write_fill(name, fill_value),
         tuple(order),
         "little",
         index_location,

@@ -37,9 +37,23 @@ def write_fill(name: str, value: Any) -> object:
 
     >>> write_fill("uint8", 3), write_fill("float32", nan), write_fill("complex64", 1j)
     (3, 'NaN', [0.0, 1.0])
+    >>> write_fill("bfloat16", "0x7fc0")
+    '0x7fc0'
     """
+    if isinstance(value, str | list):  # as metadata has it already
+        read_fill(name, value)
+        return value
     if name == "bool":
         return bool(value)
+    try:
+        return _written(name, value)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, WeftError):
+            raise
+        raise WeftError(f"{value!r} is no fill value of {name}") from None
+
+
+def _written(name: str, value: Any) -> object:
     if "int" in name:
         return _whole(name, value)
     if name.startswith("complex"):

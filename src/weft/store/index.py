@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from weft.errors import WeftError
 from weft.store.codecs import Bytes, checksum
 
@@ -45,7 +47,7 @@ class Index(NamedTuple):
         body = bytes(data[:-4])
         if checksum(body) != bytes(data[-4:]):
             raise ShardError("the checksum of the index is not that of its bytes")
-        numbers = memoryview(body).cast("Q").tolist()
+        numbers = np.frombuffer(body, "<u8").tolist()
         index = cls(numbers[::2], numbers[1::2])
         for slot in index.present():
             offset, size = index.offsets[slot], index.sizes[slot]

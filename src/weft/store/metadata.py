@@ -33,6 +33,7 @@ class Metadata:
     shards: Point
     codecs: tuple[Codec, ...] = ()
     fill_value: Any = 0
+    """As metadata writes it; `fill` is the same as NumPy holds it."""
     order: Point = ()
     endian: str = "little"
     index_location: str = "end"
@@ -40,6 +41,11 @@ class Metadata:
     attributes: Mapping[str, Any] = FrozenMap(())
     is_sharded: bool = True
     """Whether chunks lie in shards; else each chunk is a file, and a shard is one chunk."""
+
+    @property
+    def fill(self) -> Any:
+        """The fill value, a scalar of the data type's width."""
+        return read_fill(self.dtype, self.fill_value)
 
     def to_json(self) -> str:
         """The text of `zarr.json`."""
@@ -71,7 +77,7 @@ class Metadata:
                 "configuration": {"chunk_shape": list(self.shards)},
             },
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-            "fill_value": write_fill(self.dtype, self.fill_value),
+            "fill_value": self.fill_value,
             "codecs": outer,
             "attributes": dict(self.attributes),
         }
@@ -126,7 +132,7 @@ class _Reader:
             chunks,
             shards,
             inner.codecs,
-            read_fill(dtype, data.get("fill_value")),
+            write_fill(dtype, data.get("fill_value")),
             inner.order,
             inner.endian,
             location,

@@ -16,8 +16,8 @@ import numpy as np
 from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.codecs import CodecError, decode
-from weft.store.dtypes import as_dtype, read_fill, write_fill
-from weft.store.index import Index, ShardError, length
+from weft.store.dtypes import as_dtype
+from weft.store.index import ABSENT, Index, ShardError, length
 from weft.store.metadata import Metadata
 from weft.store.tiling import Tiling
 from weft.values import Point
@@ -45,7 +45,6 @@ class Array:
         self.path, self.metadata = path, metadata
         self.tiling = Tiling(metadata.shape, metadata.chunks, metadata.shards)
         self.dtype = as_dtype(metadata.dtype)[1]
-        self._fill = read_fill(metadata.dtype, write_fill(metadata.dtype, metadata.fill_value))
         self._index = lru_cache(maxsize=1024)(self._read_index)
 
     @property
@@ -60,7 +59,7 @@ class Array:
         if wanted not in whole and not wanted.is_empty:
             raise WeftError(f"{wanted} is not inside the array, {whole}")
         made = np.empty(wanted.shape, self.dtype)
-        made[...] = self._fill
+        made[...] = self.metadata.fill
         with ThreadPoolExecutor(THREADS) as threads:
             for part in threads.map(lambda chunk: self._part(chunk, wanted), self._chunks(wanted)):
                 if part is not None:
@@ -108,7 +107,7 @@ class Array:
     def _decoded(self, shard: Point, slot: int) -> np.ndarray[Any, Any] | None:
         """A chunk, or None if it is not stored."""
         index = self._index(shard)
-        if index is None or index.sizes[slot] > (1 << 62):
+        if index is None or index.offsets[slot] == ABSENT:
             return None
         data = self._bytes(shard, index.offsets[slot], index.sizes[slot])
         size = prod(self.metadata.chunks) * self.dtype.itemsize

@@ -21,7 +21,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.codecs import Bytes, encode
-from weft.store.dtypes import as_dtype, read_fill, write_fill
+from weft.store.dtypes import as_dtype
 from weft.store.files import Folder, Shard
 from weft.store.metadata import Metadata
 from weft.store.tiling import Group, Tiling
@@ -69,7 +69,7 @@ class Writer:
         self.folder, self.metadata, self._held = folder, metadata, lock
         self.tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards)
         self.dtype = as_dtype(metadata.dtype)[1]
-        self.fill = read_fill(metadata.dtype, write_fill(metadata.dtype, metadata.fill_value))
+        self.fill = metadata.fill
         self.frames = 0
         """Rows along the grain that have been appended, all leading dimensions counted through."""
         self._first = first
@@ -136,14 +136,17 @@ class Writer:
     @property
     def shape(self) -> Point:
         """The shape of what has been appended."""
-        rest = prod(n or 0 for n in self.tiling.shape[1 : self.tiling.grain + 1])
-        rows = -(-self.frames // rest) if rest else 0
+        rows = -(-self.frames // self._per_row) if self._per_row else 0
         return (rows, *self.metadata.shape[1:])
 
     def start_at(self, row: int) -> None:
         """Go on at a row of the outermost dimension, where a shard begins."""
-        rest = prod(n or 0 for n in self.tiling.shape[1 : self.tiling.grain + 1])
-        self.frames, self._safe = row * rest, row
+        self.frames, self._safe = row * self._per_row, row
+
+    @cached_property
+    def _per_row(self) -> int:
+        """How many rows along the grain make one of the outermost dimension."""
+        return prod(n or 0 for n in self.tiling.shape[1 : self.tiling.grain + 1])
 
     @cached_property
     def _across(self) -> int:

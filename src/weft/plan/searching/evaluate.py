@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.plan.searching.integer import needed
+from weft.extra import needed
 from weft.plan.searching.model import Model
 from weft.plan.searching.problem import Link, Moment
 
@@ -14,7 +14,7 @@ class Evaluator:
 
     def __init__(self, model: Model) -> None:
         self.model, self.problem = model, model.problem
-        self.np = needed("numpy")
+        self.np = needed("numpy", "search")
         self.count = 0
         """How many plans have been priced."""
         self._tables: dict[int, tuple[Any, ...]] = {}

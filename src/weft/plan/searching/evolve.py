@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
+from weft.extra import needed
 from weft.plan.searching.ahead import Goal
 from weft.plan.searching.descend import redecide
 from weft.plan.searching.evaluate import Evaluator
-from weft.plan.searching.integer import needed
 from weft.plan.searching.model import Model, Priced
 
 CROWD = 64
@@ -50,7 +50,7 @@ class _Crowd:
         plans = [list(plan) for plan in dict.fromkeys(map(tuple, first))]
         while len(plans) < CROWD:
             plans.append(self._child(self.rng.choice(plans), self.rng.choice(plans)))
-        core = needed("pymoo.core.problem")
+        core = needed("pymoo.core.problem", "search")
         self.problem = core.Problem(
             n_var=len(self.model.sizes),
             n_obj=len(self.columns),
@@ -58,7 +58,7 @@ class _Crowd:
             xl=self.np.zeros(len(self.model.sizes)),
             xu=self.np.array(self.model.sizes) - 1,
         )
-        self.algorithm = needed("pymoo.algorithms.moo.nsga2").NSGA2(
+        self.algorithm = needed("pymoo.algorithms.moo.nsga2", "search").NSGA2(
             pop_size=CROWD, sampling=self.np.array(plans)
         )
         seed = self.rng.randrange(1 << 31)
@@ -83,11 +83,13 @@ class _Crowd:
         """Price plans, and leave the choice of survivors to NSGA-II."""
         costs = self.evaluate(plans)
         over = costs[:, 1:2] - min(self.model.problem.machine.capacity, 1e300)
-        population = needed("pymoo.core.population").Population.new("X", self.np.array(plans))
-        static = needed("pymoo.problems.static").StaticProblem(
+        population = needed("pymoo.core.population", "search").Population.new(
+            "X", self.np.array(plans)
+        )
+        static = needed("pymoo.problems.static", "search").StaticProblem(
             self.problem, F=costs[:, self.columns], G=over
         )
-        needed("pymoo.core.evaluator").Evaluator().eval(static, population)
+        needed("pymoo.core.evaluator", "search").Evaluator().eval(static, population)
         self.algorithm.tell(infills=population)
         best: Any = self.algorithm.opt
         return [list(map(int, plan)) for plan in best.get("X")]

@@ -7,11 +7,11 @@ choices, which adds up to the choices of both. Needs the extra `search`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft.errors import WeftError
+from weft.extra import needed
 from weft.plan.searching.model import Matrix, Priced
 
 
@@ -30,7 +30,7 @@ def solve(priced: Priced, seconds: float = inf, gap: float = 0.0) -> Optimum:
     >>> solve(Priced([[1.0, 0.0], [0.0, 0.5]], {(0, 1): apart})).chosen
     [1, 1]
     """
-    optimize, sparse = needed("scipy.optimize"), needed("scipy.sparse")
+    optimize, sparse = needed("scipy.optimize", "search"), needed("scipy.sparse", "search")
     layout = _Layout(priced)
     rows, columns, values, sides = layout.constraints()
     scale = max(max(map(abs, layout.costs), default=0.0), 1e-300)
@@ -50,15 +50,6 @@ def solve(priced: Priced, seconds: float = inf, gap: float = 0.0) -> Optimum:
         chosen.append(shares.index(max(shares)))
     bound = found.mip_dual_bound * scale if found.mip_dual_bound is not None else -inf
     return Optimum(chosen, priced.total(chosen), bound)
-
-
-def needed(module: str) -> Any:
-    """A module of the extra `search`."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        name = module.partition(".")[0]
-        raise WeftError(f"this search needs {name}", hint="pip install 'weft[search]'") from error
 
 
 class _Layout:

@@ -15,6 +15,15 @@ KEYS = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-eas
 """What every client says; moto believes everybody."""
 
 
+CODES = {
+    "401": b"<Error><Code>InvalidToken</Code></Error>",
+    "403": b"<Error><Code>AccessDenied</Code></Error>",
+    "500": b"<Error><Code>InternalError</Code></Error>",
+    "503": b"<Error><Code>SlowDown</Code></Error>",
+}
+"""What S3 says with a status."""
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
@@ -71,6 +80,7 @@ class Proxy:
     port: int = 0
     faults: list[Fault] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
+    asked_by: list[str] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     sockets: set[socket.socket] = field(default_factory=set)
@@ -111,13 +121,14 @@ class _Handler(socketserver.StreamRequestHandler):
         method, target, _ = head.decode().split()
         headers = http.client.parse_headers(self.rfile)
         body = self.rfile.read(int(headers.get("content-length", 0)))
+        self.server.proxy.asked_by.append(headers.get("authorization", ""))
         kind = self.server.proxy.fault(f"{method} {target}")
         if kind == "hang":
             self.server.proxy.released.wait(60)
         if kind in ("hang", "drop"):
             return False
         if kind is not None and kind.isdigit():
-            return self.say(int(kind), {}, b"<Error><Code>InternalError</Code></Error>", method)
+            return self.say(int(kind), {}, CODES.get(kind, b""), method)
         answer = self.passed_on(method, target, headers, body)
         if kind == "lose":
             return False
@@ -144,9 +155,8 @@ class _Handler(socketserver.StreamRequestHandler):
             lines.append(f"Content-Length: {len(body)}")
         reason = http.client.responses.get(status, "")
         head = "\r\n".join([f"HTTP/1.1 {status} {reason}", *lines, "", ""])
-        self.wfile.write(head.encode("latin-1"))
-        if method != "HEAD":
-            self.wfile.write(body[: len(body) // 2] if truncated else body)
+        sent = b"" if method == "HEAD" else body[: len(body) // 2] if truncated else body
+        self.wfile.write(head.encode("latin-1") + sent)  # in one piece, or it is late
         return not truncated
 
 

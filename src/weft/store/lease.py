@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.faults import SinkError, fault, told
+from weft.store.faults import SinkError, fault, is_no_bucket, told
 
 LOCK = ".weft.lock"
 """The object that says who writes."""
@@ -122,7 +122,9 @@ class Lease:
         data = json.dumps(said).encode()
         try:
             return _version(obstore.put(self.store, self._path, data, mode=mode or "create"))
-        except (errors.AlreadyExistsError, errors.PreconditionError, FileNotFoundError):
+        except (errors.AlreadyExistsError, errors.PreconditionError, FileNotFoundError) as error:
+            if is_no_bucket(error):
+                raise
             # Our own, if the answer to a put got lost and it was put again.
             return self._own()
         except (NotImplementedError, errors.NotSupportedError):

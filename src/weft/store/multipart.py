@@ -46,16 +46,26 @@ class ObjectUpload:
         self.has_failed = True
         with told(self.name):
             for buffer in buffers:
-                self._write(flat(buffer))
+                self._write(buffer)
         self.has_failed = False
 
-    def _write(self, left: memoryview) -> None:
-        """Never over the end of a part: that would begin one more before another has left."""
+    def _write(self, buffer: Bytes) -> None:
+        """Never over the end of a part: that would begin one more before another has left.
+
+        Obstore keeps what it is given as it is, so that what may change is copied.
+        """
+        if isinstance(buffer, bytes) and len(buffer) <= self.part_size - self.filled:
+            return self._push(buffer)
+        left = flat(buffer)
         while len(left):
-            piece = left[: self.part_size - self.filled]
-            self.file.write(piece)
-            self.filled = (self.filled + len(piece)) % self.part_size
+            piece = bytes(left[: self.part_size - self.filled])
             left = left[len(piece) :]
+            self._push(piece)
+        return None
+
+    def _push(self, piece: bytes) -> None:
+        self.file.write(piece)
+        self.filled = (self.filled + len(piece)) % self.part_size
 
     def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
         """False: an object is whole, or not there."""

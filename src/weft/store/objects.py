@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -242,9 +243,17 @@ class Objects:
 
 def _brief(options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """The options, with requests that end soon: those of a lock must end before the lock does."""
-    client = {**options.get("client_options", {}), "timeout": seconds}
-    retry = {**options.get("retry_config", {}), "retry_timeout": seconds}
-    return {**options, "timeout": seconds, "client_options": client, "retry_config": retry}
+    client, retry = dict(options.get("client_options", {})), dict(options.get("retry_config", {}))
+    client["timeout"] = _least(client.get("timeout", options.get("timeout")), seconds)
+    retry["retry_timeout"] = _least(retry.get("retry_timeout"), seconds)
+    rest = {name: value for name, value in options.items() if name != "timeout"}
+    return {**rest, "client_options": client, "retry_config": retry}
+
+
+def _least(given: Any, seconds: float) -> float:
+    """A span of time, as far as it is shorter."""
+    given = given.total_seconds() if isinstance(given, timedelta) else given
+    return min(given, seconds) if isinstance(given, int | float) else seconds
 
 
 def _range(start: int, count: int | None) -> Any:

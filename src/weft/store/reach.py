@@ -140,7 +140,7 @@ def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
     _check(url, "client_options", client, _CLIENT)
     _check(url, "retry_config", retry, _RETRY)
     _check(url, "backoff", retry.get("backoff", {}), _BACKOFF)
-    if str(rest.get("endpoint", "")).startswith("http://"):
+    if str(rest.get("endpoint", url)).startswith("http://"):
         client.setdefault("allow_http", True)
     if kind == "s3":
         # Values are deleted one at a time, and not all servers know how to delete many.

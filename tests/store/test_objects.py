@@ -1,0 +1,662 @@
+"""Stores of objects, on a server of its own, with and without harm."""
+
+import json
+import os
+import threading
+import time
+from itertools import pairwise
+
+import boto3
+import numpy as np
+import pytest
+from tests.store import server
+
+from weft.errors import WeftError
+from weft.store.faults import SinkError
+from weft.store.files import Folder
+from weft.store.lease import LOCK, Lease
+from weft.store.objects import Objects
+
+PART = 5 << 20
+QUICK = {
+    "retry_config": {
+        "max_retries": 3,
+        "retry_timeout": 8,
+        "backoff": {"init_backoff": 0.02, "max_backoff": 0.1, "base": 2},
+    },
+    "client_options": {"timeout": 20, "connect_timeout": 1},
+    "part_size": PART,
+}
+"""Waits that a test can wait for."""
+
+
+@pytest.fixture(scope="module")
+def moto():
+    kept = {name: value for name, value in os.environ.items() if name.lower() == "no_proxy"}
+    os.environ.update(no_proxy="127.0.0.1", NO_PROXY="127.0.0.1")
+    with server.running_moto() as port:
+        yield port
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ.pop(name)
+    os.environ.update(kept)
+
+
+@pytest.fixture(scope="module")
+def client(moto):
+    """What the server has, seen by somebody else."""
+    made = boto3.client(
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{moto}",
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared_proxy(moto):
+    with server.running_proxy(moto) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(shared_proxy):
+    yield shared_proxy
+    shared_proxy.heal()
+    shared_proxy.seen.clear()
+    shared_proxy.asked_by.clear()
+
+
+@pytest.fixture
+def bucket(client, request):
+    name = f"b{abs(hash(request.node.name)):x}"
+    client.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def options(proxy):
+    return {**QUICK, **server.KEYS, "endpoint": f"http://127.0.0.1:{proxy.port}"}
+
+
+@pytest.fixture
+def sink(bucket, options):
+    return Objects.of(f"s3://{bucket}/some folder/a.zarr", options)
+
+
+@pytest.fixture(params=["s3", "memory"])
+def any_sink(request):
+    if request.param == "s3":
+        return request.getfixturevalue("sink")
+    return Objects.of(f"memory://{abs(hash(request.node.name)):x}/a.zarr", {"part_size": PART})
+
+
+def noise(size, seed=0):
+    return np.random.default_rng(seed).bytes(size)
+
+
+def value(sink, key):
+    found = sink.fetch(key)
+    return None if found is None else bytes(found.data)
+
+
+def uploads(client, bucket):
+    return [
+        found["Key"] for found in client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+    ]
+
+
+def fill(upload):
+    """Three parts, in four pieces."""
+    for _ in range(4):
+        upload.append([bytes(PART // 4 * 3)])
+    upload.finish(b"index")
+
+
+def impatient(options, timeout=0.4, retries=1):
+    retry = {**options["retry_config"], "max_retries": retries}
+    return {**options, "retry_config": retry, "client_options": {"timeout": timeout}}
+
+
+# -- a map from keys to values
+
+
+def test_parts_of_values_are_those_of_files(any_sink, tmp_path):
+    folder = Folder(tmp_path)
+    for key, data in {"c/0": b"0123456789", "c/1": b"", "zarr.json": b"{}"}.items():
+        any_sink.put(key, data)
+        folder.put(key, data)
+    for key in ("c/0", "c/1", "c/2"):
+        for start in (0, 1, 9, 10, 11, 40, -1, -3, -10, -11):
+            for count in (None, 0, 1, 2, 10, 30):
+                ours, theirs = any_sink.fetch(key, start, count), folder.fetch(key, start, count)
+                assert (ours is None) == (theirs is None)
+                if ours is not None:
+                    assert bytes(ours.data) == theirs.data, (key, start, count)
+                    assert ours.size == theirs.size
+
+
+def test_spans_are_fetched_in_few_requests(sink, proxy):
+    data = noise(3 << 20)
+    sink.put("c/0", data)
+    proxy.seen.clear()
+    spans = [(2 << 20, 100), (5, 10), (0, 0), (40, 1000), (5, 10), (45, 3), (len(data) - 2, 2)]
+    found = sink.fetch_spans("c/0", spans)
+    assert [bytes(part) for part in found] == [
+        data[start : start + count] for start, count in spans
+    ]
+    assert len(proxy.seen) == 2
+    assert list(sink.fetch_spans("c/0", [])) == []
+
+
+def test_spans_that_lie_outside_are_cut(any_sink):
+    any_sink.put("c/0", b"0123456789")
+    for spans in ([(8, 5), (2, 3)], [(0, 2), (20, 5)], [(30, 2)], [(0, 2), (9 << 20, 5)]):
+        wanted = [b"0123456789"[start : start + count] for start, count in spans]
+        assert [bytes(part) for part in any_sink.fetch_spans("c/0", spans)] == wanted
+    with pytest.raises(SinkError, match="/c/1 is not there"):
+        any_sink.fetch_spans("c/1", [(0, 2)])
+
+
+def test_keys_and_parts_of_a_store(any_sink):
+    assert list(any_sink.keys("")) == []
+    below = any_sink.below("red").below("plates ü")
+    for key in ("zarr.json", "c/0/0", "c/0/1", "c/.hidden", "cat/0"):
+        below.put(key, b"x")
+    any_sink.put("zarr.json", b"{}")
+    assert below.url == f"{any_sink.url}/red/plates ü"
+    assert list(below.keys("c")) == ["c/0/0", "c/0/1"]
+    assert set(any_sink.keys("")) == {"zarr.json", *(f"red/plates ü/{k}" for k in below.keys(""))}
+    below.delete("c/0/0")
+    below.delete("c/0/0")
+    assert list(below.keys("c/")) == ["c/0/1"]
+    assert value(below, "c/0/0") is None
+
+
+def test_stores_in_memory_are_shared_by_name():
+    Objects.of("memory://one/a", {}).put("k", b"1")
+    assert value(Objects.of("memory://one", {}), "a/k") == b"1"
+    assert value(Objects.of("memory://other/a", {}), "k") is None
+
+
+def test_a_server_of_pages_is_read(bucket, moto, client):
+    key = "some folder/a.zarr/c/0"
+    client.put_object(Bucket=bucket, Key=key, Body=b"0123456789", ACL="public-read")
+    client.put_bucket_acl(Bucket=bucket, ACL="public-read")
+    pages = Objects.of(f"http://127.0.0.1:{moto}/{bucket}/some folder/a.zarr", {})
+    assert pages.fetch("c/0", -3).size == 10
+    assert value(pages, "c/1") is None
+    assert [bytes(part) for part in pages.fetch_spans("c/0", [(8, 1), (2, 3)])] == [b"8", b"234"]
+    for write in (lambda: pages.put("k", b""), lambda: pages.upload("k", 0), pages.lock):
+        with pytest.raises(WeftError, match=r"a\.zarr can only be read"):
+            write()
+
+
+# -- uploads
+
+
+@pytest.mark.parametrize("head", [0, 20])
+@pytest.mark.parametrize("size", [0, 1000, PART - 20, PART, 2 * PART + 7])
+def test_what_is_appended_is_what_is_there(any_sink, size, head):
+    data, index = noise(size), noise(20, 1)
+    upload = any_sink.upload("c/0", head)
+    rng = np.random.default_rng(size)
+    cuts = [0, *sorted(rng.integers(0, size + 1, 9).tolist()), size]
+    for start, stop in pairwise(cuts):
+        scratch = bytearray(data[start:stop])
+        upload.append([b"", memoryview(scratch)])
+        scratch[:] = bytes(len(scratch))
+    assert upload.publish([b"more"], index) is False
+    assert value(any_sink, "c/0") is None
+    upload.finish(index)
+    assert value(any_sink, "c/0") == (index + data if head else data + index)
+    for again in (lambda: upload.append([b"x"]), lambda: upload.finish(index)):
+        with pytest.raises(SinkError, match="c/0: the upload has ended"):
+            again()
+    upload.drop()
+    assert value(any_sink, "c/0") == (index + data if head else data + index)
+
+
+def test_small_values_are_one_request_and_large_ones_parts(sink, proxy):
+    upload = sink.upload("c/0", 0)
+    upload.append([bytes(1000)])
+    upload.finish(b"index")
+    assert [line.split()[0] for line in proxy.seen] == ["PUT"]
+    proxy.seen.clear()
+    upload = sink.upload("c/1", 0)
+    upload.append([np.zeros((PART + 10) // 2, np.uint16).data])
+    upload.finish(b"index")
+    assert sum("partNumber" in line for line in proxy.seen) == 2
+    assert len(proxy.seen) == 4
+
+
+def test_an_index_in_front_has_its_size(sink):
+    upload = sink.upload("c/0", 20)
+    with pytest.raises(WeftError, match="c/0: an index of 19 B, and 20 B for it"):
+        upload.finish(bytes(19))
+    upload.drop()
+
+
+@pytest.mark.parametrize("head", [0, 20])
+def test_what_is_dropped_leaves_nothing(sink, client, bucket, head):
+    sink.put("c/0", b"old")
+    upload = sink.upload("c/0", head)
+    upload.append([bytes(PART), bytes(PART)])
+    assert bool(uploads(client, bucket)) == (not head)
+    upload.drop()
+    upload.drop()
+    assert uploads(client, bucket) == []
+    assert value(sink, "c/0") == b"old"
+    with pytest.raises(SinkError, match="the upload has ended"):
+        upload.append([b"x"])
+
+
+def test_an_upload_holds_what_it_says(sink, proxy):
+    """While no part arrives, no more is taken than `held`."""
+    proxy.harm("hang", "partNumber")
+    upload, taken = sink.upload("c/0", 0), []
+
+    def feed():
+        for _ in range(24):
+            upload.append([bytes(PART // 4)])
+            taken.append(PART // 4)
+        upload.finish(b"")
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    while sum(taken) < sink.held:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert sum(taken) == sink.held == 2 * PART
+    proxy.heal()
+    thread.join()
+    assert sink.fetch("c/0", -1).size == 6 * PART
+
+
+def test_what_a_killed_writer_left_is_swept(sink, client, bucket):
+    lost = [sink.upload("c/0", 0), sink.below("red").upload("c/1", 0)]
+    for upload in lost:
+        upload.append([bytes(PART)])
+    other = Objects.of(f"s3://{bucket}/other.zarr", sink.options).upload("c/0", 0)
+    other.append([bytes(PART)])
+    assert len(uploads(client, bucket)) == 3
+    sink.sweep()
+    assert uploads(client, bucket) == ["other.zarr/c/0"]
+    other.finish(b"")
+    Objects.of("memory://swept", {}).sweep()
+
+
+def test_a_sweep_that_cannot_be_is_none(sink, proxy):
+    proxy.harm("403")
+    sink.sweep()
+    assert any("uploads" in line for line in proxy.seen)
+
+
+# -- harm that passes
+
+
+@pytest.mark.parametrize("kind", ["500", "503", "drop", "lose", "truncate"])
+def test_what_passes_is_not_noticed(sink, proxy, kind):
+    data = noise(2 * PART + 100)
+    proxy.harm(kind, times=2)
+    sink.put("zarr.json", b"{}" * 1000)
+    assert value(sink, "zarr.json") == b"{}" * 1000
+    upload = sink.upload("c/0", 0)
+    for words in ("?uploads", "partNumber=2", "POST uploadId"):
+        if kind != "truncate":  # obstore asks again for what it gets, not for what it posts
+            proxy.harm(kind, *words.split(), times=1)
+    upload.append([data])
+    upload.finish(b"index")
+    proxy.harm(kind, "GET", times=2)
+    assert value(sink, "c/0") == data + b"index"
+    proxy.harm(kind, "GET", times=2)
+    assert bytes(sink.fetch_spans("c/0", [(10, 100)])[0]) == data[10:110]
+    if kind != "truncate":  # nor for lists
+        proxy.harm(kind, "GET", times=1)
+    assert list(sink.keys("c")) == ["c/0"]
+    proxy.harm(kind, times=1)
+    sink.delete("c/0")
+    assert value(sink, "c/0") is None
+
+
+def test_a_server_that_hangs_for_a_while_is_waited_for(bucket, options, proxy):
+    sink = Objects.of(f"s3://{bucket}", impatient(options, 1.0))
+    proxy.harm("hang", times=1)
+    sink.put("k", b"1")
+    proxy.harm("hang", times=1)
+    assert value(sink, "k") == b"1"
+
+
+# -- harm that lasts
+
+
+REASONS = {
+    "500": r"the server answers 500 Internal Server Error, after 1 retries in [\d.]+ s",
+    "hang": r"the server does not answer( in time)?(, after 1 retries in [\d.]+ s)?",
+    "drop": r"the server does not answer, after 1 retries in [\d.]+ s",
+    "403": r"access is denied( \(AccessDenied\))?",
+    "401": r"the credentials are refused( \(InvalidToken\))?",
+}
+
+
+@pytest.mark.parametrize("kind", list(REASONS))
+def test_what_lasts_is_told_in_one_line(bucket, options, proxy, kind):
+    sink = Objects.of(f"s3://{bucket}/a", impatient(options))
+    sink.put("k", b"1")
+    proxy.harm(kind)
+    for ask in (
+        lambda: sink.fetch("k"),
+        lambda: sink.fetch("k", -1),
+        lambda: sink.fetch("k", 0, 0),
+        lambda: sink.fetch_spans("k", [(0, 1)]),
+        lambda: sink.put("k", b"2"),
+        lambda: sink.delete("k"),
+    ):
+        begun = time.monotonic()
+        with pytest.raises(SinkError, match=rf"^s3://{bucket}/a/k: {REASONS[kind]}(\n|$)"):
+            ask()
+        assert time.monotonic() - begun < 3
+    with pytest.raises(SinkError, match=REASONS[kind]):
+        list(sink.keys("c"))
+    with pytest.raises(SinkError, match=rf"a/{LOCK}: {REASONS[kind]}"):
+        sink.lock()
+    proxy.heal()
+    assert value(sink, "k") == b"1"
+
+
+@pytest.mark.parametrize("kind", ["500", "hang", "drop"])
+@pytest.mark.parametrize("words", ["?uploads", "partNumber=1", "partNumber=3", "POST uploadId"])
+def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kind, words):
+    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 1.0, retries=0))
+    sink.put("c/0", b"old")
+    proxy.harm(kind, *words.split())
+    upload = sink.upload("c/0", 0)
+    with pytest.raises(SinkError, match=rf"^s3://{bucket}/a/c/0: the server "):
+        fill(upload)
+    with pytest.raises(SinkError, match="the upload has ended"):
+        upload.append([b"x"])
+    upload.drop()
+    assert uploads(client, bucket) == []
+    assert value(sink, "c/0") == b"old"
+
+
+def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, proxy):
+    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 5.0, retries=0))
+    upload = sink.upload("c/0", 20)
+    upload.append([bytes(3 * PART)])
+    proxy.harm("500", "partNumber=2")
+    with pytest.raises(SinkError, match="c/0: the server answers 500"):
+        upload.finish(bytes(20))
+    assert uploads(client, bucket) == []
+    assert value(sink, "c/0") is None
+
+
+def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, proxy):
+    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 1.0, retries=0))
+    begun = [sink.upload(f"c/{n}", 0) for n in range(8)]
+    for upload in begun:
+        upload.append([bytes(PART)])
+    while sum("partNumber" in line for line in proxy.seen) < 8:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    proxy.harm("hang")
+    start = time.monotonic()
+    for upload in begun:
+        upload.drop()
+    assert time.monotonic() - start < 4
+    proxy.heal()
+    sink.sweep()
+    assert uploads(client, bucket) == []
+
+
+def test_a_file_that_is_full_is_told(sink, monkeypatch):
+    upload = sink.upload("c/0", 20)
+    upload.drop()
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(upload, "file", full)
+        with pytest.raises(SinkError, match="c/0: the temporary file: No space left on device"):
+            upload.append([bytes(100)])
+
+
+# -- what a person may have got wrong
+
+
+def test_a_bucket_that_is_not_there(options):
+    sink = Objects.of("s3://nobody-made-this/a", options)
+    for ask in (
+        lambda: sink.fetch("k"),
+        lambda: sink.put("k", b""),
+        lambda: list(sink.keys("")),
+        lambda: sink.fetch_spans("k", [(0, 1)]),
+        lambda: sink.upload("k", 0).append([bytes(PART)]),
+        sink.lock,
+    ):
+        with pytest.raises(SinkError, match=r"^s3://nobody.*: there is no such bucket\n") as caught:
+            ask()
+        assert caught.value.__notes__ == ["hint: make it, or look at its name and the endpoint"]
+
+
+def test_a_server_that_is_not_there(bucket, options):
+    nobody = {**impatient(options), "endpoint": f"http://127.0.0.1:{server.free_port()}"}
+    sink = Objects.of(f"s3://{bucket}/a", nobody)
+    with pytest.raises(SinkError, match="a/k: there is no connection to the server, after 1 "):
+        sink.fetch("k")
+
+
+@pytest.fixture
+def nobody(monkeypatch, tmp_path):
+    """An environment that says nothing of who asks."""
+    for name in list(os.environ):
+        if name.startswith("AWS_") and name != "AWS_CA_BUNDLE":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    return tmp_path
+
+
+def test_nobody_said_who_asks(nobody, options):
+    anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
+    with pytest.raises(SinkError, match=r"^s3://b/a: there are no credentials\n") as caught:
+        Objects.of("s3://b/a", anonymous)
+    assert "AWS_ACCESS_KEY_ID" in caught.value.__notes__[0]
+    Objects.of("s3://b/a", {**anonymous, "skip_signature": True})
+
+
+def test_without_boto3_the_instance_is_asked(nobody, options, monkeypatch, proxy):
+    monkeypatch.setattr("weft.store.reach.import_module", absent)
+    proxy.harm("403")
+    anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
+    metadata = f"http://127.0.0.1:{proxy.port}/latest"
+    sink = Objects.of("s3://b/a", {**anonymous, "metadata_endpoint": metadata})
+    with pytest.raises(SinkError, match=r"^s3://b/a/k: there are no credentials"):
+        sink.fetch("k")
+
+
+def absent(name):
+    raise ImportError(name)
+
+
+def test_a_profile_says_who_asks(nobody, bucket, options, proxy, monkeypatch):
+    (nobody / "credentials").write_text(
+        "[lab]\naws_access_key_id = LABKEY\naws_secret_access_key = secret\n"
+    )
+    (nobody / "config").write_text("[profile lab]\nregion = eu-north-1\n")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
+    Objects.of(f"s3://{bucket}/a", anonymous).put("k", b"1")
+    assert "Credential=LABKEY/" in proxy.asked_by[-1]
+    assert "/eu-north-1/s3/" in proxy.asked_by[-1]
+
+
+def test_the_environment_says_who_asks(nobody, bucket, options, proxy, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENVKEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
+    Objects.of(f"s3://{bucket}/a", {**anonymous, "region": "us-west-2"}).put("k", b"1")
+    assert "Credential=ENVKEY/" in proxy.asked_by[-1]
+    assert "/us-west-2/s3/" in proxy.asked_by[-1]
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong", "message"),
+    [
+        ("s3://b", {"endpont": "x"}, "s3://b: there is no option endpont"),
+        ("s3://b", {"client_options": {"timout": 1}}, "no option timout in client_options"),
+        ("s3://b", {"retry_config": {"retries": 1}}, "no option retries in retry_config"),
+        ("s3://b", {"retry_config": {"backoff": {"x": 1}}}, "no option x in backoff"),
+        ("memory://b", {"region": "x"}, "memory://b: there is no option region"),
+        ("http://b", {"region": "x"}, "http://b: there is no option region"),
+        ("s3://b", {"part_size": 1000}, "part_size=1000, parts=2, lease=60 does not do"),
+        ("s3://b", {"parts": 1}, "parts=1"),
+        ("s3://b", {"lease": 0}, "lease=0"),
+        ("ftp://b", {}, "ftp://b is no store that is known"),
+        ("s3://b", {"client_options": {"timeout": "soon"}}, "s3://b: "),
+    ],
+)
+def test_options_are_checked(url, wrong, message):
+    with pytest.raises(WeftError, match=message):
+        Objects.of(url, {**({} if url[-1] == "b" and url[0] != "s" else server.KEYS), **wrong})
+
+
+def test_an_option_that_is_nearly_right_is_guessed():
+    with pytest.raises(WeftError, match="no option endpont") as caught:
+        Objects.of("s3://b", {**server.KEYS, "endpont": "x"})
+    assert caught.value.__notes__ == ["hint: endpoint?"]
+
+
+def test_http_is_refused_where_it_is_not_allowed(bucket, options):
+    sink = Objects.of(f"s3://{bucket}", {**impatient(options), "allow_http": False})
+    with pytest.raises(SinkError, match="the endpoint is not https"):
+        sink.fetch("k")
+
+
+# -- the only writer
+
+
+def leased(sink, seconds=1.2):
+    return Objects.of(sink.url, {**sink.options, "lease": seconds})
+
+
+def test_two_writers_are_refused(any_sink):
+    lock = any_sink.lock()
+    with pytest.raises(WeftError, match=r"a\.zarr is being written by somebody else") as caught:
+        any_sink.lock()
+    assert f"process {os.getpid()} on " in caught.value.__notes__[0]
+    assert list(any_sink.keys("")) == []
+    lock.release()
+    lock.release()
+    again = any_sink.lock()
+    again.release()
+    assert any_sink.fetch(LOCK) is None
+
+
+def test_parts_of_a_store_have_their_own_writers(any_sink):
+    locks = [any_sink.below(name).lock() for name in ("red", "green")]
+    any_sink.below("red").put("k", b"1")
+    for lock in locks:
+        lock.release()
+
+
+def test_a_lock_is_renewed(sink):
+    sink = leased(sink)
+    lock = sink.lock()
+    first = json.loads(value(sink, LOCK))
+    time.sleep(2.5)
+    with pytest.raises(WeftError, match="somebody else"):
+        leased(sink).lock()
+    last = json.loads(value(sink, LOCK))
+    lock.release()
+    assert first["holder"] == last["holder"]
+    assert first["renewed"] < last["renewed"]
+
+
+def test_a_lock_that_nobody_renews_is_taken_over(sink, client, bucket, proxy):
+    """The writer that slept may not finish what it began."""
+    sink = leased(sink)
+    slow, lock = sink.upload("c/0", 0), sink.lock()
+    lock._stop.wait = lambda seconds: time.sleep(4)  # it sleeps, and does not know
+    time.sleep(2.5)
+    other = leased(sink)
+    taken = other.lock()
+    for write in (lambda: slow.finish(b""), lambda: sink.put("k", b""), lambda: sink.delete("k")):
+        with pytest.raises(SinkError, match="the lock was not renewed for 2 s"):
+            write()
+    other.put("k", b"2")
+    lock._thread.join()
+    with pytest.raises(SinkError, match=r"a\.zarr: somebody else took the lock over"):
+        sink.put("k", b"")
+    lock.release()
+    assert json.loads(value(sink, LOCK))["holder"] == taken.holder
+    taken.release()
+    assert value(sink, LOCK) is None
+    slow.drop()
+    assert list(sink.keys("")) == ["k"]
+
+
+def test_a_lock_that_cannot_be_renewed_stops_its_writer(sink, proxy):
+    sink = leased(sink)
+    lock = sink.lock()
+    proxy.harm("500", LOCK)
+    time.sleep(1.8)
+    with pytest.raises(SinkError, match=r"not renewed for \d s: .*\.lock: the server answers 500"):
+        sink.put("k", b"1")
+    proxy.heal()
+    time.sleep(0.8)
+    sink.put("k", b"1")
+    lock.release()
+
+
+def test_a_lock_that_is_removed_stops_its_writer(sink, client, bucket):
+    sink = leased(sink)
+    lock = sink.lock()
+    client.delete_object(Bucket=bucket, Key=f"some folder/a.zarr/{LOCK}")
+    lock._thread.join()
+    with pytest.raises(SinkError, match="somebody else took the lock over"):
+        sink.put("k", b"1")
+    lock.release()
+
+
+def test_a_lost_answer_does_not_lose_the_lock(sink, proxy):
+    sink = leased(sink)
+    proxy.harm("lose", "PUT", times=1)
+    lock = sink.lock()
+    proxy.harm("lose", "PUT", times=1)
+    time.sleep(0.8)
+    sink.put("k", b"1")
+    lock.release()
+
+
+def test_a_store_without_conditions_has_a_weaker_lock(sink):
+    sink = leased(Objects.of(sink.url, {**sink.options, "conditional_put": "disabled"}))
+    lock = sink.lock()
+    with pytest.raises(WeftError, match="somebody else"):
+        leased(sink).lock()
+    time.sleep(0.8)
+    sink.put("k", b"1")
+    lock.release()
+    assert list(sink.keys("")) == ["k"]
+    sink.lock().release()
+
+
+def test_of_writers_that_begin_together_one_is_let_in(sink):
+    found, barrier = [], threading.Barrier(6)
+
+    def begin():
+        barrier.wait()
+        try:
+            found.append(leased(sink, 30).lock())
+        except WeftError as error:
+            found.append(str(error))
+
+    threads = [threading.Thread(target=begin) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    locks = [lock for lock in found if isinstance(lock, Lease)]
+    assert len(locks) == 1
+    assert sum("somebody else" in text for text in found if isinstance(text, str)) == 5
+    locks[0].release()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import WeftError
-from weft.store.codecs import Bytes
+from weft.store.dtypes import Bytes
 from weft.store.sink import Fetched
 
 LOCK = ".weft.lock"

@@ -9,9 +9,12 @@ from itertools import pairwise
 import boto3
 import numpy as np
 import pytest
+import zarr
+import zarr.storage
 from tests.store import server
 
 from weft.errors import WeftError
+from weft.store import create
 from weft.store.faults import SinkError
 from weft.store.files import Folder
 from weft.store.lease import LOCK, Lease
@@ -343,8 +346,8 @@ REASONS = {
 
 @pytest.mark.parametrize("kind", list(REASONS))
 def test_what_lasts_is_told_in_one_line(bucket, options, proxy, kind):
-    sink = Objects.of(f"s3://{bucket}/a", impatient(options))
-    sink.put("k", b"1")
+    Objects.of(f"s3://{bucket}/a", options).put("k", b"1")
+    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 0.25))
     proxy.harm(kind)
     for ask in (
         lambda: sink.fetch("k"),
@@ -363,14 +366,16 @@ def test_what_lasts_is_told_in_one_line(bucket, options, proxy, kind):
     with pytest.raises(SinkError, match=rf"a/{LOCK}: {REASONS[kind]}"):
         sink.lock()
     proxy.heal()
-    assert value(sink, "k") == b"1"
+    assert value(Objects.of(f"s3://{bucket}/a", options), "k") == b"1"
 
 
 @pytest.mark.parametrize("kind", ["500", "hang", "drop"])
 @pytest.mark.parametrize("words", ["?uploads", "partNumber=1", "partNumber=3", "POST uploadId"])
 def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kind, words):
-    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 1.0, retries=0))
-    sink.put("c/0", b"old")
+    patient = Objects.of(f"s3://{bucket}/a", options)
+    patient.put("c/0", b"old")
+    timeout = 1.0 if kind == "hang" else 10.0
+    sink = Objects.of(f"s3://{bucket}/a", impatient(options, timeout, retries=0))
     proxy.harm(kind, *words.split())
     upload = sink.upload("c/0", 0)
     with pytest.raises(SinkError, match=rf"^s3://{bucket}/a/c/0: the server "):
@@ -379,7 +384,7 @@ def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kin
         upload.append([b"x"])
     upload.drop()
     assert uploads(client, bucket) == []
-    assert value(sink, "c/0") == b"old"
+    assert value(patient, "c/0") == b"old"
 
 
 def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, proxy):
@@ -560,37 +565,62 @@ def test_parts_of_a_store_have_their_own_writers(any_sink):
         lock.release()
 
 
+def until(seen, seconds=20.0):
+    """Wait for something that comes on its own."""
+    end = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def refuses(write, message):
+    try:
+        write()
+    except SinkError as error:
+        return message in str(error)
+    return False
+
+
 def test_a_lock_is_renewed(sink):
-    sink = leased(sink)
+    sink = leased(sink, 3)
     lock = sink.lock()
     first = json.loads(value(sink, LOCK))
-    time.sleep(2.5)
+    until(lambda: json.loads(value(sink, LOCK))["count"] > first["count"])
     with pytest.raises(WeftError, match="somebody else"):
-        leased(sink).lock()
+        leased(sink, 3).lock()
     last = json.loads(value(sink, LOCK))
     lock.release()
     assert first["holder"] == last["holder"]
     assert first["renewed"] < last["renewed"]
 
 
-def test_a_lock_that_nobody_renews_is_taken_over(sink, client, bucket, proxy):
+def test_a_lock_that_nobody_renews_is_taken_over(sink):
     """The writer that slept may not finish what it began."""
-    sink = leased(sink)
+    sink, awake = leased(sink), threading.Event()
     slow, lock = sink.upload("c/0", 0), sink.lock()
-    lock._stop.wait = lambda seconds: time.sleep(4)  # it sleeps, and does not know
-    time.sleep(2.5)
-    other = leased(sink)
-    taken = other.lock()
+    lock._stop.wait = lambda seconds: not awake.wait(60)  # it sleeps, and does not know
+    until(lambda: refuses(lambda: sink.put("k", b""), "the lock was not renewed for "))
+    other, taken = leased(sink, 2.2), []
+
+    def take():
+        try:
+            taken.append(other.lock())
+        except WeftError as error:
+            assert "somebody else" in str(error)
+        return taken
+
+    until(take)
     for write in (lambda: slow.finish(b""), lambda: sink.put("k", b""), lambda: sink.delete("k")):
-        with pytest.raises(SinkError, match="the lock was not renewed for 2 s"):
+        with pytest.raises(SinkError, match=r"the lock was not renewed for \d s"):
             write()
     other.put("k", b"2")
+    awake.set()
     lock._thread.join()
     with pytest.raises(SinkError, match=r"a\.zarr: somebody else took the lock over"):
         sink.put("k", b"")
     lock.release()
-    assert json.loads(value(sink, LOCK))["holder"] == taken.holder
-    taken.release()
+    assert json.loads(value(sink, LOCK))["holder"] == taken[0].holder
+    taken[0].release()
     assert value(sink, LOCK) is None
     slow.drop()
     assert list(sink.keys("")) == ["k"]
@@ -600,12 +630,10 @@ def test_a_lock_that_cannot_be_renewed_stops_its_writer(sink, proxy):
     sink = leased(sink)
     lock = sink.lock()
     proxy.harm("500", LOCK)
-    time.sleep(1.8)
-    with pytest.raises(SinkError, match=r"not renewed for \d s: .*\.lock: the server answers 500"):
-        sink.put("k", b"1")
+    until(lambda: refuses(lambda: sink.put("k", b"1"), ".weft.lock: the server answers 500"))
     proxy.heal()
-    time.sleep(0.8)
-    sink.put("k", b"1")
+    until(lambda: not refuses(lambda: sink.put("k", b"1"), "the lock was not renewed for "))
+    assert value(sink, "k") == b"1"
     lock.release()
 
 
@@ -620,21 +648,22 @@ def test_a_lock_that_is_removed_stops_its_writer(sink, client, bucket):
 
 
 def test_a_lost_answer_does_not_lose_the_lock(sink, proxy):
-    sink = leased(sink)
+    sink = leased(sink, 3)
     proxy.harm("lose", "PUT", times=1)
     lock = sink.lock()
     proxy.harm("lose", "PUT", times=1)
-    time.sleep(0.8)
+    until(lambda: json.loads(value(sink, LOCK))["count"] >= 3)
     sink.put("k", b"1")
     lock.release()
+    assert value(sink, LOCK) is None
 
 
 def test_a_store_without_conditions_has_a_weaker_lock(sink):
-    sink = leased(Objects.of(sink.url, {**sink.options, "conditional_put": "disabled"}))
+    sink = leased(Objects.of(sink.url, {**sink.options, "conditional_put": "disabled"}), 3)
     lock = sink.lock()
     with pytest.raises(WeftError, match="somebody else"):
-        leased(sink).lock()
-    time.sleep(0.8)
+        leased(sink, 3).lock()
+    until(lambda: json.loads(value(sink, LOCK))["count"] >= 3)
     sink.put("k", b"1")
     lock.release()
     assert list(sink.keys("")) == ["k"]
@@ -660,3 +689,78 @@ def test_of_writers_that_begin_together_one_is_let_in(sink):
     assert len(locks) == 1
     assert sum("somebody else" in text for text in found if isinstance(text, str)) == 5
     locks[0].release()
+
+
+# -- arrays
+
+
+def frames(count):
+    rng = np.random.default_rng(7)
+    return rng.integers(0, 4096, (count, 256, 256), np.uint16)
+
+
+def created(url, options, **more):
+    return create(
+        url, (None, 256, 256), "uint16", (8, 64, 64), (64, 256, 256), options=options, **more
+    )
+
+
+def seen_by_zarr(sink):
+    store = zarr.storage.ObjectStore(sink.reached.store, read_only=True)
+    return zarr.open_array(store, path=sink.prefix.rstrip("/"), mode="r")
+
+
+@pytest.mark.parametrize("index_location", ["start", "end"])
+def test_what_is_streamed_is_what_zarr_reads(any_sink, index_location):
+    stack = frames(150)
+    with created(any_sink.url, any_sink.options, index_location=index_location) as writer:
+        for first in range(0, 150, 10):
+            writer.append(stack[first : first + 10])
+        with pytest.raises(WeftError, match="is being written by somebody else"):
+            created(any_sink.url, any_sink.options, overwrite=True)
+    assert set(any_sink.keys("")) == {"zarr.json", "c/0/0/0", "c/1/0/0", "c/2/0/0"}
+    np.testing.assert_array_equal(seen_by_zarr(any_sink)[:], stack)
+    with pytest.raises(WeftError, match="holds an array already"):
+        created(any_sink.url, any_sink.options)
+    with created(any_sink.url, any_sink.options, overwrite=True) as writer:
+        writer.append(stack[:5])
+    assert set(any_sink.keys("")) == {"zarr.json", "c/0/0/0"}
+    np.testing.assert_array_equal(seen_by_zarr(any_sink)[:], stack[:5])
+
+
+@pytest.mark.parametrize("kind", ["500", "hang", "drop"])
+def test_a_failure_in_the_middle_is_told_and_nothing_is_torn(bucket, options, client, proxy, kind):
+    stack, url = frames(256), f"s3://{bucket}/a"
+    sink = Objects.of(url, options)
+    timeout = 1.0 if kind == "hang" else 10.0
+    with created(url, impatient(options, timeout, retries=0)) as writer:
+        writer.append(stack[:64])
+        while value(sink, "c/0/0/0") is None:
+            time.sleep(0.02)
+        proxy.harm(kind, "PUT", "c/1")
+        with pytest.raises(WeftError, match=rf"{url}: writing failed: {url}/c/1/0/0: the server"):
+            feed(writer, stack[64:])
+        with pytest.raises(WeftError, match=r"before, and nothing can be appended.* 64 of \d+"):
+            writer.append(stack[:1])
+    assert "c/1/0/0" not in set(sink.keys(""))
+    assert uploads(client, bucket) == []
+    found = seen_by_zarr(sink)
+    assert found.shape[0] <= 64
+    np.testing.assert_array_equal(found[:], stack[: found.shape[0]])
+    sink.lock().release()
+
+
+def feed(writer, stack):
+    for frame in stack:
+        writer.append(frame)
+    writer.flush()
+    writer.close()
+
+
+def test_faults_that_pass_do_not_show_in_an_array(sink, proxy):
+    stack, retry = frames(150), {**QUICK["retry_config"], "max_retries": 20}
+    with created(sink.url, {**sink.options, "retry_config": retry}) as writer:
+        for first in range(0, 150, 10):
+            proxy.harm(["500", "drop", "lose"][first // 10 % 3], times=1)
+            writer.append(stack[first : first + 10])
+    np.testing.assert_array_equal(seen_by_zarr(sink)[:], stack)

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.codecs import Bytes
+from weft.store.dtypes import Bytes
 from weft.store.faults import SinkError, told
 
 

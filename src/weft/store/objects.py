@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.codecs import Bytes
+from weft.store.dtypes import Bytes
 from weft.store.faults import SinkError, is_no_bucket, is_outside, told
 from weft.store.lease import Lease
 from weft.store.leftovers import abort_leftovers

@@ -182,9 +182,7 @@ class Writer:
     @property
     def safe(self) -> int:
         """The rows of the outermost dimension that readers see now, and after a crash."""
-        rows = self._delivery.safe
-        end = self.tiling.sizes[0]
-        return max(self._delivery.first, rows if end is None else min(rows, end))
+        return self._delivery.safe
 
     def start_at(self, row: int, first: int) -> None:
         """Go on at a row where shards begin, of an array of which `first` rows are there."""

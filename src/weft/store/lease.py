@@ -28,7 +28,7 @@ LOCK = ".weft.lock"
 """The object that says who writes."""
 
 CLOCK = ".weft.clock"
-"""An object that is written to see what time the store has."""
+"""How an object is called that is written to see what time the store has."""
 
 
 class _Found(NamedTuple):
@@ -153,7 +153,7 @@ class Lease:
 
     def _now(self) -> float:
         """What time the store has."""
-        obstore, path = needed("obstore", "store"), f"{self.prefix}{CLOCK}"
+        obstore, path = needed("obstore", "store"), f"{self.prefix}{CLOCK}.{self.holder}"
         obstore.put(self.store, path, self.holder.encode())
         now: float = obstore.head(self.store, path)["last_modified"].timestamp()
         obstore.delete(self.store, path)

@@ -5,6 +5,8 @@ import os
 import threading
 import time
 from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import boto3
@@ -196,6 +198,37 @@ def test_a_server_of_pages_is_read(bucket, moto, client):
     for write in (lambda: pages.put("k", b""), lambda: pages.upload("k", 0), pages.lock):
         with pytest.raises(WeftError, match=r"a\.zarr can only be read"):
             write()
+
+
+class _Whole(SimpleHTTPRequestHandler):
+    """Pages that are sent as a whole, whatever part was asked for."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def pages(tmp_path, moto):
+    """The folder, served as it is."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Whole, directory=tmp_path)) as made:
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield Objects.of(f"http://127.0.0.1:{made.server_port}", {})
+        made.shutdown()
+        thread.join()
+
+
+def test_a_server_that_knows_no_parts_is_told(pages, tmp_path):
+    (tmp_path / "k").write_bytes(b"0123456789")
+    assert value(pages, "k") == b"0123456789"
+    assert bytes(pages.fetch("k", 10, 5).data) == b""
+    for start in (-3, 2):
+        with pytest.raises(SinkError, match="/k: the server cannot send a part of a value"):
+            pages.fetch("k", start, 3)
+
+
+def test_secrets_are_not_shown(sink):
+    assert "secret" not in repr(sink)
 
 
 # -- uploads

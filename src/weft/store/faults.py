@@ -16,7 +16,9 @@ _KEYS = (
 
 _BUCKET = r"NoSuchBucket|ContainerNotFound|bucket does not exist"
 
-_OUTSIDE = r"code: 416|non-partial response|[Rr]ange (start|end|is)|Invalid range|suffix"
+_WHOLE = r"non-partial response|Range request not supported"
+
+_OUTSIDE = rf"code: 416|{_WHOLE}|[Rr]ange (start|end|is)|Invalid range|suffix"
 
 _KNOWN = (
     (_BUCKET, "there is no such bucket", "make it, or look at its name and the endpoint"),
@@ -40,7 +42,7 @@ _KNOWN = (
         "look at the endpoint, or give longer timeouts in client_options",
     ),
     (r"error decoding response body|end of file|UnexpectedEof", "the answer is cut short", None),
-    (r"non-partial response", "the server cannot send a part of a value", None),
+    (_WHOLE, "the server cannot send a part of a value", None),
 )
 """What a message of obstore holds, what that means, and the way out."""
 

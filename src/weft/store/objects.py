@@ -51,7 +51,7 @@ class Objects:
     url: str
     root: str
     """The address that was given, of which this may be a part."""
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(repr=False)  # there are secrets among them
     reached: Reached
     prefix: str
     """What the names of the objects begin with."""

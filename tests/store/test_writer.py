@@ -15,6 +15,7 @@ from tests.store.cases import Case
 
 from weft import WeftError
 from weft.store import Blosc, Zstd, create, open_array
+from weft.store.direct import KNOWN, LEAST, file_system, pays
 
 CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 100
 
@@ -284,3 +285,30 @@ def test_a_failure_that_nobody_heard_of_is_said_at_close(tmp_path):
         writer.close()
     (tmp_path / "a" / "c").unlink()
     open_array(tmp_path / "a", mode="a").close()
+
+
+@pytest.mark.parametrize("index_location", ["start", "end"])
+def test_past_the_page_cache_the_bytes_are_the_same(tmp_path, index_location):
+    """Shards of two blocks and a bit, flushed on the way; and small ones of less than one."""
+    for chunks, shards in [((2, 256, 256), (12, 512, 1024)), ((7, 256, 64), (7, 256, 1024))]:
+        made = {}
+        for direct in (False, True):
+            path = tmp_path / f"{direct}{chunks}"
+            with create(
+                path, (None, 512, 800), "uint16", chunks, shards, index_location=index_location,
+                direct=direct,
+            ) as writer:  # fmt: skip
+                for number, frame in enumerate(frames(14, 512, 800)):
+                    writer.append(frame)
+                    if number == 10:
+                        writer.flush()
+                        assert open_array(path).verify()
+            made[direct] = contents(path)
+        assert made[False] == made[True]
+        assert open_array(path).verify() == 14 // chunks[0] * 2 * -(-800 // chunks[2])
+
+
+def test_which_files_are_written_past_the_page_cache(tmp_path):
+    assert not pays(tmp_path, LEAST - 1, 2)
+    assert not pays(tmp_path, LEAST, 1000)
+    assert pays(tmp_path / "not" / "there", LEAST, 2) == (file_system(tmp_path) in KNOWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
@@ -15,6 +16,7 @@ from weft.store.dtypes import as_dtype, write_fill
 from weft.store.metadata import Metadata, checked
 from weft.store.reader import Array
 from weft.store.sink import Lock, Sink, Url
+from weft.store.tiling import Tiling
 from weft.store.writer import Writer
 from weft.values import FrozenMap, Point
 
@@ -37,6 +39,7 @@ def create(
     index_location: Literal["start", "end"] = "end",
     overwrite: bool = False,
     fsync: bool = False,
+    direct: bool | None = None,
     threads: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Writer:
@@ -45,7 +48,8 @@ def create(
     Frames are appended along `append_dim`, whose size may be None: it then has no end, and in the
     end as many as came. `arrival` lists all dimensions as frames count through them, where that is
     not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
-    codec `transpose` has it. `options` are those of the object store.
+    codec `transpose` has it. `direct` says whether files are written past the page cache; where it
+    is not said, large shards on a disk are. `options` are those of the object store.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +96,23 @@ def create(
             sink.delete(key)
         sink.sweep()
         sink.put("zarr.json", metadata.to_json().encode())
-        return Writer(sink, metadata, size, lock, arrival=dims, threads=threads)
+        return _writer(sink, metadata, size, lock, dims, threads, direct)
+
+
+def _writer(
+    sink: Sink,
+    metadata: Metadata,
+    shape: Sequence[int | None],
+    lock: Lock,
+    dims: Point,
+    threads: int | None,
+    direct: bool | None,
+) -> Writer:
+    """A writer on the sink as it is best for its shards."""
+    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims)
+    size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
+    suited = sink.suited(size, 2 * tiling.across, direct)
+    return Writer(suited, metadata, tiling, lock, threads=threads)
 
 
 @contextmanager
@@ -152,6 +172,7 @@ def open_array(
     *,
     threads: int | None = None,
     fsync: bool = False,
+    direct: bool | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Writer: ...
 
@@ -162,6 +183,7 @@ def open_array(
     *,
     threads: int | None = None,
     fsync: bool = False,
+    direct: bool | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Array | Writer:
     """An array that is there: to read, or with mode "a" to append more frames to.
@@ -177,7 +199,7 @@ def open_array(
     with _locked(sink) as lock:
         metadata = _read(sink)
         sink.sweep()
-        writer = _continued(sink, metadata, lock, threads)
+        writer = _continued(sink, metadata, lock, threads, direct)
     try:
         _rewrite(writer)
     except BaseException:
@@ -186,7 +208,9 @@ def open_array(
     return writer
 
 
-def _continued(sink: Sink, metadata: Metadata, lock: Lock, threads: int | None) -> Writer:
+def _continued(
+    sink: Sink, metadata: Metadata, lock: Lock, threads: int | None, direct: bool | None
+) -> Writer:
     """A writer that goes on where the last row of shards begins."""
     if not metadata.is_sharded:
         raise WeftError(f"{sink.url} has no shards, and nothing is appended to such an array")
@@ -194,7 +218,7 @@ def _continued(sink: Sink, metadata: Metadata, lock: Lock, threads: int | None) 
     arrival = said.get("arrival") if isinstance(said, dict) else None
     dims = _arrival(len(metadata.shape), 0, arrival)
     shape = [None if dim == dims[0] else n for dim, n in enumerate(metadata.shape)]
-    return Writer(sink, metadata, shape, lock, arrival=dims, threads=threads)
+    return _writer(sink, metadata, shape, lock, dims, threads, direct)
 
 
 def _rewrite(writer: Writer) -> None:

@@ -270,7 +270,7 @@ class Delivery:
             for at in more:
                 if at not in self._shards:
                     self._begin(at)
-        for shard in self._calm():
+        for shard in self._each():
             slots, chunks = more.get(shard.at, ((), ()))
             stored = [chunk for chunk in chunks if chunk is not None]
             if stored and shard.upload is None:
@@ -286,25 +286,29 @@ class Delivery:
 
     def close(self, rows: int) -> None:
         """Let readers see shards that stay short, and say how many rows there are."""
-        for shard in self._calm():
+        for shard in self._each():
             self._finish(shard)
         with self._telling:
             self._tell(max(self.first, rows))
 
     def drop(self) -> None:
         """Forget shards that are not whole; what readers saw stays."""
-        for shard in self._calm():
+        for shard in self._each():
             with self._lock:
                 self._shards.pop(shard.at)
             if shard.upload is not None:
                 shard.upload.drop()
 
-    def _calm(self) -> list[Shard]:
-        """The shards that are begun, once no thread is at them."""
-        with self._lock:
-            while any(shard.is_busy for shard in self._shards.values()):
-                self._lock.wait()
-            return list(self._shards.values())
+    def _each(self) -> Iterator[Shard]:
+        """The shards that are begun, one after the other, while no other thread is at it."""
+        for shard in list(self._shards.values()):
+            with self._lock:
+                while shard.is_busy:
+                    self._lock.wait()
+                shard.is_busy = True
+            with self._leaving(shard):
+                if shard.at in self._shards:
+                    yield shard
 
 
 def _place(index: Index, end: int, slots: Sequence[int], chunks: Chunks) -> int:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.errors import WeftError
+from weft.store.direct import BLOCK, DirectUpload, pays
 from weft.store.dtypes import Bytes
 from weft.store.sink import Fetched
+from weft.store.upload import FLAGS, FileUpload
 
 LOCK = ".weft.lock"
 """The file that a writer holds locked."""
-
-MOST_BUFFERS = 512
-"""Buffers in one write; systems allow 1,024."""
-
-PIECE = 1 << 22
-"""Bytes that are copied at a time."""
-
-_CANNOT = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-"""What a system says that cannot copy inside itself."""
-
-_FLAGS = getattr(os, "O_CLOEXEC", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +24,13 @@ class Folder:
 
     path: Path
     fsync: bool = False
+    is_direct: bool = False
+    """Whether shards are written past the page cache."""
 
-    held = 0
+    @property
+    def held(self) -> int:
+        """The bytes of a block that is collected."""
+        return BLOCK if self.is_direct else 0
 
     @property
     def url(self) -> str:
@@ -46,7 +41,7 @@ class Folder:
         """Be the only writer; the lock is gone with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         name = self.path / LOCK
-        file = os.open(name, os.O_CREAT | os.O_RDWR | _FLAGS, 0o666)
+        file = os.open(name, os.O_CREAT | os.O_RDWR | FLAGS, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -57,7 +52,7 @@ class Folder:
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
         """A part of a file, and its size."""
         try:
-            file = os.open(self.path / key, os.O_RDONLY | _FLAGS)
+            file = os.open(self.path / key, os.O_RDONLY | FLAGS)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
@@ -70,7 +65,7 @@ class Folder:
 
     def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
         """Several parts of a file."""
-        file = os.open(self.path / key, os.O_RDONLY | _FLAGS)
+        file = os.open(self.path / key, os.O_RDONLY | FLAGS)
         try:
             return [os.pread(file, count, start) for start, count in spans]
         finally:
@@ -78,7 +73,7 @@ class Folder:
 
     def put(self, key: str, data: Bytes) -> None:
         """A small file, new or in place of an old one, at once."""
-        upload = self.upload(key, 0)
+        upload = replace(self, is_direct=False).upload(key, 0)
         upload.append([data])
         upload.finish(b"")
 
@@ -87,8 +82,15 @@ class Folder:
         final = self.path / key
         aside = final.with_name(f".{final.name}.partial")
         final.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | _FLAGS, 0o666))
+        os.close(os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666))
+        if self.is_direct and head < BLOCK:
+            return DirectUpload(aside, final, head, head, self.fsync).open()
         return FileUpload(aside, final, head, head, self.fsync)
+
+    def suited(self, shard: int, count: int, direct: bool | None) -> Folder:
+        """The folder for shards of so many bytes, so many at a time; past the cache if it pays."""
+        is_direct = pays(self.path, shard, count) if direct is None else direct
+        return replace(self, is_direct=is_direct)
 
     def keys(self, prefix: str) -> Iterator[str]:
         """The files below a folder, but for those that are written aside."""
@@ -112,7 +114,7 @@ class Folder:
 
     def below(self, name: str) -> Folder:
         """A folder in the folder."""
-        return Folder(self.path / name, self.fsync)
+        return replace(self, path=self.path / name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,88 +128,3 @@ class FileLock:
         """Let others write."""
         self.name.unlink(missing_ok=True)
         os.close(self.file)
-
-
-@dataclass(slots=True)
-class FileUpload:
-    """A file that is written aside.
-
-    It is open only while something is written: a store may have more shards begun than a process
-    may have files.
-    """
-
-    aside: Path
-    final: Path
-    head: int
-    """The bytes in front that are left for the index."""
-    end: int
-    fsync: bool
-
-    def append(self, buffers: Sequence[Bytes]) -> None:
-        """Put buffers behind what is there, with few calls."""
-        file = os.open(self.aside, os.O_WRONLY | _FLAGS)
-        try:
-            self.end = _write(file, self.end, buffers)
-        finally:
-            os.close(file)
-
-    def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
-        """Let a copy be seen: who has the file of before open goes on to read that."""
-        copy = self.final.with_name(f".{self.final.name}.published.partial")
-        source = os.open(self.aside, os.O_RDONLY | _FLAGS)
-        target = os.open(copy, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | _FLAGS, 0o666)
-        try:
-            _copy(source, target, self.head, self.end)
-            self._complete(target, _write(target, self.end, more), index)
-        finally:
-            os.close(source)
-            os.close(target)
-        copy.replace(self.final)
-        return True
-
-    def finish(self, index: Bytes) -> None:
-        """Write the index, and rename the file."""
-        file = os.open(self.aside, os.O_WRONLY | _FLAGS)
-        try:
-            self._complete(file, self.end, index)
-        finally:
-            os.close(file)
-        self.aside.replace(self.final)
-
-    def _complete(self, file: int, end: int, index: Bytes) -> None:
-        _write(file, 0 if self.head else end, [index])
-        if self.fsync:
-            os.fsync(file)
-
-    def drop(self) -> None:
-        """Remove the file aside."""
-        self.aside.unlink(missing_ok=True)
-
-
-def _write(file: int, start: int, buffers: Sequence[Bytes]) -> int:
-    """Put buffers one behind the other from a place on; the place behind them."""
-    for first in range(0, len(buffers), MOST_BUFFERS):
-        part = [memoryview(b) for b in buffers[first : first + MOST_BUFFERS] if len(b)]
-        while part:
-            written = os.pwritev(file, part, start)
-            start += written
-            while part and written >= part[0].nbytes:
-                written -= part.pop(0).nbytes
-            if part and written:
-                part[0] = part[0].cast("B")[written:]
-    return start
-
-
-def _copy(source: int, target: int, start: int, stop: int) -> None:
-    """Bytes of a file to the same place of another; by reference where the file system can."""
-    while start < stop:
-        count = min(PIECE, stop - start)
-        try:
-            moved = os.copy_file_range(source, target, count, start, start)
-        except OSError as error:
-            if error.errno not in _CANNOT:
-                raise
-            moved = os.pwrite(target, os.pread(source, count, start), start)
-        if not moved:
-            raise OSError(f"the file that is copied ends at {start} B, before {stop} B")
-        start += moved

@@ -87,5 +87,8 @@ class Sink(Protocol):
     def sweep(self) -> None:
         """Remove what a writer that was killed left aside."""
 
+    def suited(self, shard: int, count: int, direct: bool | None) -> Sink:
+        """The sink as it is best for shards of so many bytes, so many of them at a time."""
+
     def below(self, name: str) -> Sink:
         """The part of the store whose keys begin with a name and a slash."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -28,14 +27,13 @@ class Writer:
         self,
         sink: Sink,
         metadata: Metadata,
-        shape: Sequence[int | None],
+        tiling: Tiling,
         lock: Lock,
         *,
-        arrival: Point = (),
         threads: int | None = None,
     ) -> None:
         self.sink, self.metadata, self._lock = sink, metadata, lock
-        self.tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, arrival)
+        self.tiling = tiling
         self.dtype = as_dtype(metadata.dtype)[1]
         self._clock = Clock()
         self._delivery = Delivery(sink, metadata, self.tiling, self._clock)

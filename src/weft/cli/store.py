@@ -179,8 +179,7 @@ def _stream(writer: Writer, shape: tuple[int, ...], read: Any) -> dict[str, Any]
     writer.close()
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
-    files = [file for file in (writer.folder.path / "c").rglob("*") if file.is_file()]
-    stored = sum(file.stat().st_size for file in files)
+    stored = writer.metrics().stored
     ratio = round(size / stored, 3) if stored else None
     return {"rows": shape[0], **_pace(size, begin), "stored": stored, "ratio": ratio}
 

@@ -1,18 +1,16 @@
-"""Shards as local files: written aside, and visible at once when they are whole."""
+"""Values as local files: written aside, and visible at once when they are whole."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from weft.errors import WeftError
-from weft.store.codecs import Bytes
-from weft.store.index import Index, length
-from weft.values import Point
+from weft.store.dtypes import Bytes
+from weft.store.sink import Fetched
 
 LOCK = ".weft.lock"
 """The file that a writer holds locked."""
@@ -20,136 +18,190 @@ LOCK = ".weft.lock"
 MOST_BUFFERS = 512
 """Buffers in one write; systems allow 1,024."""
 
+PIECE = 1 << 22
+"""Bytes that are copied at a time."""
 
-Chunks: TypeAlias = Sequence[Bytes | None]
-"""The bytes of chunks, None for one that is all fill value."""
-
-Ready: TypeAlias = tuple[Sequence[int], Chunks]
-"""The slots of chunks, and their bytes."""
+_FLAGS = getattr(os, "O_CLOEXEC", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that is a Zarr array: `zarr.json`, and a file for every shard."""
+    """A folder as a `Sink`: a file for every key."""
 
     path: Path
     fsync: bool = False
 
-    def shard(self, at: Point) -> Path:
-        """The file of a shard."""
-        return self.path.joinpath("c", *map(str, at))
+    held = 0
 
-    def write_text(self, name: str, text: str) -> None:
-        """A small file, new or in place of an old one, at once."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        aside = self.path / f".{name}.partial"
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            if self.fsync:
-                os.fsync(file.fileno())
-        aside.replace(self.path / name)
+    @property
+    def url(self) -> str:
+        """The path, as it was given."""
+        return str(self.path)
 
-    def lock(self) -> int:
+    def lock(self) -> FileLock:
         """Be the only writer; the lock is gone with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        file = os.open(
-            self.path / LOCK, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o666
-        )
+        name = self.path / LOCK
+        file = os.open(name, os.O_CREAT | os.O_RDWR | _FLAGS, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(file)
             raise WeftError(f"{self.path} is being written by somebody else") from None
-        return file
+        return FileLock(name, file)
 
-    def unlock(self, file: int) -> None:
-        """Let others write."""
-        (self.path / LOCK).unlink(missing_ok=True)
-        os.close(file)
+    def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
+        """A part of a file, and its size."""
+        try:
+            file = os.open(self.path / key, os.O_RDONLY | _FLAGS)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            size = os.fstat(file).st_size
+            first = max(0, size + start) if start < 0 else start
+            wanted = size - first if count is None else min(count, size - first)
+            return Fetched(os.pread(file, max(0, wanted), first), size)
+        finally:
+            os.close(file)
 
-    def clear_partial(self) -> None:
+    def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
+        """Several parts of a file."""
+        file = os.open(self.path / key, os.O_RDONLY | _FLAGS)
+        try:
+            return [os.pread(file, count, start) for start, count in spans]
+        finally:
+            os.close(file)
+
+    def put(self, key: str, data: Bytes) -> None:
+        """A small file, new or in place of an old one, at once."""
+        upload = self.upload(key, 0)
+        upload.append([data])
+        upload.finish(b"")
+
+    def upload(self, key: str, head: int) -> FileUpload:
+        """A file that is written aside."""
+        final = self.path / key
+        aside = final.with_name(f".{final.name}.partial")
+        final.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | _FLAGS, 0o666))
+        return FileUpload(aside, final, head, head, self.fsync)
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """The files below a folder, but for those that are written aside."""
+        for file in sorted((self.path / prefix).rglob("*")):
+            if not file.name.startswith(".") and file.is_file():
+                yield file.relative_to(self.path).as_posix()
+
+    def delete(self, key: str) -> None:
+        """Remove a file, and the folders that are empty without it."""
+        file = self.path / key
+        file.unlink(missing_ok=True)
+        for parent in file.parents:
+            if parent == self.path or any(parent.iterdir()):
+                break
+            parent.rmdir()
+
+    def sweep(self) -> None:
         """Remove what a writer that was killed left aside."""
         for file in self.path.rglob(".*.partial"):
             file.unlink(missing_ok=True)
 
-    def open_shard(self, at: Point, slots: int, index_first: bool) -> Shard:
-        """A shard to be written."""
-        final = self.shard(at)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        aside = final.with_name(f".{final.name}.partial")
-        flags = os.O_CREAT | os.O_TRUNC | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
-        file = os.open(aside, flags, 0o666)
-        start = length(slots) if index_first else 0
-        return Shard(file, aside, final, Index.empty(slots), start, index_first, self.fsync)
+    def below(self, name: str) -> Folder:
+        """A folder in the folder."""
+        return Folder(self.path / name, self.fsync)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLock:
+    """A file that is locked as long as it is open."""
+
+    name: Path
+    file: int
+
+    def release(self) -> None:
+        """Let others write."""
+        self.name.unlink(missing_ok=True)
+        os.close(self.file)
 
 
 @dataclass(slots=True)
-class Shard:
-    """A shard that is being written: what is there, and where the next chunk goes."""
+class FileUpload:
+    """A file that is written aside.
 
-    file: int
+    It is open only while something is written: a store may have more shards begun than a process
+    may have files.
+    """
+
     aside: Path
     final: Path
-    index: Index
+    head: int
+    """The bytes in front that are left for the index."""
     end: int
-    index_first: bool
     fsync: bool
-    seen: int = 0
-    """How many chunks have come, those that are all fill value included."""
-    written: int = 0
-    """How many epochs are in the file."""
-    next: int = 0
-    """The number of the epoch whose chunks go in next."""
-    ready: dict[int, Ready] = field(default_factory=dict)
-    """Chunks of later epochs, which wait: however threads run, bytes are the same."""
 
-    def take(self, number: int, ready: Ready) -> list[tuple[int, Chunks]]:
-        """Places for the chunks of an epoch, and of those that waited for it, in their order."""
-        self.ready[number] = ready
-        found = []
-        while self.next in self.ready:
-            slots, chunks = self.ready.pop(self.next)
-            self.next += 1
-            self.seen += len(chunks)
-            start = self.reserve(slots, [None if c is None else len(c) for c in chunks])
-            found.append((start, chunks))
-        return found
+    def append(self, buffers: Sequence[Bytes]) -> None:
+        """Put buffers behind what is there, with few calls."""
+        file = os.open(self.aside, os.O_WRONLY | _FLAGS)
+        try:
+            self.end = _write(file, self.end, buffers)
+        finally:
+            os.close(file)
 
-    def reserve(self, slots: Sequence[int], sizes: Sequence[int | None]) -> int:
-        """Places for chunks, one behind the other; None for one that is not stored."""
-        start = self.end
-        for slot, size in zip(slots, sizes):
-            if size is not None:
-                self.index.offsets[slot], self.index.sizes[slot] = self.end, size
-                self.end += size
-        return start
+    def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
+        """Let a copy be seen: who has the file of before open goes on to read that."""
+        copy = self.final.with_name(f".{self.final.name}.published.partial")
+        source = os.open(self.aside, os.O_RDONLY | _FLAGS)
+        target = os.open(copy, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | _FLAGS, 0o666)
+        try:
+            _copy(source, target, self.end)
+            self._complete(target, _write(target, self.end, more), index)
+        finally:
+            os.close(source)
+            os.close(target)
+        copy.replace(self.final)
+        return True
 
-    def write(self, start: int, buffers: Sequence[Bytes]) -> None:
-        """Put buffers one behind the other, with few calls."""
-        for first in range(0, len(buffers), MOST_BUFFERS):
-            part = [memoryview(b) for b in buffers[first : first + MOST_BUFFERS] if len(b)]
-            while part:
-                written = os.pwritev(self.file, part, start)
-                start += written
-                while part and written >= part[0].nbytes:
-                    written -= part.pop(0).nbytes
-                if part and written:
-                    part[0] = part[0].cast("B")[written:]
-
-    def finish(self) -> None:
-        """Write the index, and let the shard be seen; one without chunks is no file at all."""
-        if not any(True for _ in self.index.present()):
-            self.drop()
-            return
-        data = self.index.to_bytes()
-        self.write(0 if self.index_first else self.end, [data])
-        if self.fsync:
-            os.fsync(self.file)
-        os.close(self.file)
+    def finish(self, index: Bytes) -> None:
+        """Write the index, and rename the file."""
+        file = os.open(self.aside, os.O_WRONLY | _FLAGS)
+        try:
+            self._complete(file, self.end, index)
+        finally:
+            os.close(file)
         self.aside.replace(self.final)
 
+    def _complete(self, file: int, end: int, index: Bytes) -> None:
+        _write(file, 0 if self.head else end, [index])
+        if self.fsync:
+            os.fsync(file)
+
     def drop(self) -> None:
-        """Forget all of it."""
-        os.close(self.file)
+        """Remove the file aside."""
         self.aside.unlink(missing_ok=True)
+
+
+def _write(file: int, start: int, buffers: Sequence[Bytes]) -> int:
+    """Put buffers one behind the other from a place on; the place behind them."""
+    for first in range(0, len(buffers), MOST_BUFFERS):
+        part = [memoryview(b) for b in buffers[first : first + MOST_BUFFERS] if len(b)]
+        while part:
+            written = os.pwritev(file, part, start)
+            start += written
+            while part and written >= part[0].nbytes:
+                written -= part.pop(0).nbytes
+            if part and written:
+                part[0] = part[0].cast("B")[written:]
+    return start
+
+
+def _copy(source: int, target: int, count: int) -> None:
+    """The first bytes of a file to another; by reference where the file system can."""
+    done = 0
+    while done < count:
+        try:
+            moved = os.copy_file_range(source, target, min(PIECE, count - done), done, done)
+        except (AttributeError, OSError):
+            moved = os.pwrite(target, os.pread(source, min(PIECE, count - done), done), done)
+        if not moved:
+            raise OSError(f"the file that is copied ends at {done} B of {count} B")
+        done += moved

@@ -47,6 +47,10 @@ class Metadata:
         """The fill value, a scalar of the data type's width."""
         return read_fill(self.dtype, self.fill_value)
 
+    def key(self, shard: Point) -> str:
+        """The key of a shard."""
+        return "/".join(["c", *map(str, shard)])
+
     def to_json(self) -> str:
         """The text of `zarr.json`."""
         array: list[Any] = [{"name": "bytes", "configuration": {"endian": self.endian}}]
@@ -214,7 +218,7 @@ def _point(value: Any, what: str, least: int) -> Point:
 
 
 def checked(
-    shape: Sequence[int | None], chunks: Sequence[int], shards: Sequence[int]
+    shape: Sequence[int | None], chunks: Sequence[int], shards: Sequence[int], append_dim: int = 0
 ) -> tuple[tuple[int | None, ...], Point, Point]:
     """Shape, chunks and shards that go together.
 
@@ -230,8 +234,10 @@ def checked(
     for dim, (n, c, s) in enumerate(zip(size, small, large)):
         if c < 1 or s < 1 or s % c:
             raise WeftError(f"dimension {dim}: chunks of {c} do not fill shards of {s}")
-        if n is None and dim:
-            raise WeftError(f"dimension {dim} cannot be unbounded: only the outermost can")
+        if n is None and dim != append_dim:
+            raise WeftError(
+                f"dimension {dim} cannot be unbounded: only {append_dim} can, to which is appended"
+            )
         if n is not None and n < 0:
             raise WeftError(f"dimension {dim} has the size {n}")
     return size, small, large

@@ -19,6 +19,7 @@ from weft.store.codecs import CodecError, decode
 from weft.store.dtypes import as_dtype
 from weft.store.index import ABSENT, Index, ShardError, length
 from weft.store.metadata import Metadata
+from weft.store.sink import Sink
 from weft.store.tiling import Tiling
 from weft.values import Point
 
@@ -41,8 +42,8 @@ class Array:
     What was written by others is read as well, as long as its codecs are known here.
     """
 
-    def __init__(self, path: Path, metadata: Metadata) -> None:
-        self.path, self.metadata = path, metadata
+    def __init__(self, sink: Sink, metadata: Metadata) -> None:
+        self.path, self.metadata = Path(sink.url), metadata
         self.tiling = Tiling(metadata.shape, metadata.chunks, metadata.shards)
         self.dtype = as_dtype(metadata.dtype)[1]
         self._index = lru_cache(maxsize=1024)(self._read_index)

@@ -50,7 +50,7 @@ class Reducer:
         self, shape: Sequence[int | None], factors: Sequence[int], method: str, dtype: Any
     ) -> None:
         self.name, _ = as_dtype(dtype)
-        self.shape, self.factors = _checked(shape, factors, method, self.name)
+        self.shape, self.factors = check_reduction(shape, factors, method, self.name)
         self.method = method
         self._sizes = tuple(n or 0 for n in self.shape)
         self._units = [prod(self._sizes[dim + 1 :]) for dim in range(len(self.shape))]
@@ -88,6 +88,18 @@ class Reducer:
         if self._work is None:
             return 0
         return self._work.nbytes + sum(array.nbytes for array in self._held)
+
+    def most(self, count: int) -> int:
+        """The most elements that one `push` of so many gives, or `finish`."""
+        if self._work is None:
+            return count
+        unit = self._units[self._first]
+        inner = reduced(self._sizes[self._first + 1 :], self.factors[self._first + 1 :])
+        size, factor = self.shape[self._first], self.factors[self._first]
+        rows = count // (unit * min(factor, size or factor)) + 2
+        if size is not None:  # at the end of each there may be a window that is short
+            rows += count // (unit * size) + 1
+        return rows * prod(inner)
 
     @property
     def reduced_shape(self) -> tuple[int | None, ...]:
@@ -275,9 +287,18 @@ def _working(method: str, name: str, factors: Sequence[int]) -> Fold | Median | 
     return Median(name, factors) if method == "median" else Fold(method, name, factors)
 
 
-def _checked(
-    shape: Sequence[int | None], factors: Sequence[int], method: str, name: str
+def check_reduction(
+    shape: Sequence[int | None], factors: Sequence[int], method: str, dtype: Any
 ) -> tuple[tuple[int | None, ...], Point]:
+    """The shape and the factors of a stream that can be reduced; what cannot be is refused.
+
+    >>> check_reduction((None, 4), (1, 2), "median", "complex64")
+    Traceback (most recent call last):
+    ...
+    weft.errors.WeftError: complex64 numbers have no median: they have no order
+    hint: mean, first
+    """
+    name, _ = as_dtype(dtype)
     if method not in METHODS:
         raise WeftError(f"{method!r} is no way to reduce", hint=", ".join(METHODS))
     if name.startswith("complex") and method not in ("mean", "first"):

@@ -628,6 +628,9 @@ def test_a_plate_is_valid_at_every_moment(tmp_path):
             image.append(np.full((1, 8, 8), value, "uint8"))
             assert is_accepted(path)
         assert plate.memory() == sum(image.memory() for image in plate.images.values())
+        before = plate.memory()
+        image.close()
+        assert 0 < plate.memory() < before, "what is closed holds nothing"
     assert is_accepted(path)
     found = open_plate(path)
     assert found.plate.wells == (("B", "2"), ("A", "2"), ("B", "1"))

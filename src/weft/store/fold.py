@@ -263,7 +263,7 @@ class Fold:
         elif len(sums) == 2:
             self._end_halves(sums[0], sums[1], count, made)
         else:
-            np.copyto(made, _divided(sums[0], count), casting="unsafe")
+            _divide(sums[0], count, made)
 
     def _end_halves(self, low: Numbers, high: Numbers, count: int, made: Numbers) -> None:
         """(high * 2^32 + low + count // 2) // count; no step of it leaves 64 bits."""
@@ -273,7 +273,8 @@ class Fold:
         np.left_shift(high, 32, out=high)
         np.add(high, low, out=high)
         np.left_shift(whole, 32, out=whole)
-        np.add(whole, _divided(high, count), out=made)
+        _divide(high, count, high)
+        np.add(whole, high, out=made)
 
     def _end_bfloat16(self, sums: Numbers, count: int, made: Numbers) -> None:
         """Rounded to the nearest once, to even: by float32 it would be twice."""
@@ -298,14 +299,16 @@ class Fold:
             np.copysign(spare, sums, out=sums)
 
 
-def _divided(sums: Numbers, count: int) -> Numbers:
-    """The quotient, rounded half up, in place."""
-    if count == 1:
-        return sums
-    np.add(sums, count // 2, out=sums)
-    if count & (count - 1):
-        return np.floor_divide(sums, count, out=sums)
-    return np.right_shift(sums, count.bit_length() - 1, out=sums)
+def _divide(sums: Numbers, count: int, made: Numbers) -> None:
+    """The quotient, rounded half up; `sums` are used up."""
+    if count > 1:
+        np.add(sums, count // 2, out=sums)
+    is_power = not count & (count - 1)
+    op, by = (np.right_shift, count.bit_length() - 1) if is_power else (np.floor_divide, count)
+    if sums.dtype == made.dtype:
+        op(sums, by, out=made)
+    else:
+        np.copyto(made, op(sums, by, out=sums), casting="unsafe")
 
 
 def _round_to_8_bits(bits: Numbers, spare: Numbers) -> None:

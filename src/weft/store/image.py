@@ -165,7 +165,8 @@ class ImageWriter:
         self._pyramid = (
             Pyramid(tiling.sizes, steps, method, dtype, levels[1:]) if len(levels) > 1 else None
         )
-        self._is_open = True
+        self.is_open = True
+        """Whether frames can be appended."""
 
     def append(self, block: Any) -> None:
         """Append the next frames, one frame, or lines of one; a copy is reduced later."""
@@ -187,9 +188,9 @@ class ImageWriter:
 
     def close(self) -> None:
         """Write what is there, windows that are not full too; all levels are closed in any case."""
-        if not self._is_open:
+        if not self.is_open:
             return
-        self._is_open = False
+        self.is_open = False
         with ExitStack() as closing:
             for writer in reversed(self.levels):
                 closing.callback(writer.close)

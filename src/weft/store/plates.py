@@ -62,7 +62,7 @@ class PlateWriter:
         self.url, self.plate = url, plate
         self._sink, self._image = sink, dict(image)
         self.images: dict[tuple[str, str, str], ImageWriter] = {}
-        """The images that were made, by row, column and field."""
+        """The images that are not closed yet, by row, column and field."""
         self._wells: dict[Spot, Well] = {}
         self._most = plate.field_count
         self._lock = threading.Lock()
@@ -87,6 +87,7 @@ class PlateWriter:
             except BaseException:
                 writer.close()
                 raise
+            self.images = {key: image for key, image in self.images.items() if image.is_open}
             self.images[(*spot, path)] = writer
             return writer
 
@@ -126,8 +127,8 @@ class PlateWriter:
                 closing.callback(writer.close)
 
     def memory(self) -> int:
-        """The bytes that all images hold at most, whatever comes."""
-        return sum(writer.memory() for writer in self.images.values())
+        """The bytes that the images that are not closed hold at most, whatever comes."""
+        return sum(writer.memory() for writer in self.images.values() if writer.is_open)
 
     def __enter__(self) -> PlateWriter:
         return self

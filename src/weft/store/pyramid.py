@@ -54,6 +54,7 @@ class Pyramid:
             self._steps.append(_Step(Reducer(sizes, factors, method, dtype), writer))
             sizes = self._steps[-1].reducer.reduced_shape
         self._size = buffer_size(shape, factors, self.dtype.itemsize)
+        self._memory = self._predicted()
         self._free: SimpleQueue[Numbers] = SimpleQueue()
         for _ in range(BUFFERS):
             self._free.put(np.empty(self._size, self.dtype))
@@ -97,6 +98,7 @@ class Pyramid:
         self._hand_over()
         self._full.put(None)
         self._thread.join()
+        self._free, self._steps = SimpleQueue(), []  # nothing is held any longer
         if not self._is_told:
             self.check()
 
@@ -116,6 +118,10 @@ class Pyramid:
 
     def memory(self) -> int:
         """The bytes that are held at most, those of the levels' writers not counted."""
+        return self._memory
+
+    def _predicted(self) -> int:
+        """Buffers, what reducers hold, and what they give for one buffer."""
         count, total = self._size, BUFFERS * self._size * self.dtype.itemsize
         for step in self._steps:
             count = step.reducer.most(count)

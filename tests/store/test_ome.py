@@ -1,6 +1,9 @@
 """Images and plates: metadata that others accept, levels that are what windows give."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -17,11 +20,14 @@ from weft.store import Zstd
 from weft.store.address import sink_of
 from weft.store.fields import VERSION
 from weft.store.group import read_group, write_group
-from weft.store.image import create_image, open_image
+from weft.store.image import create_image
 from weft.store.ome import Axis, Level, Multiscale, as_axes
+from weft.store.open_image import open_image
 from weft.store.plate import Acquisition, Field, Plate, Spot, Well
 from weft.store.plates import create_plate, open_plate
 from weft.store.pyramid import BUFFERED, Pyramid, buffer_size
+
+KILLS = int(os.environ.get("WEFT_FUZZ", "0")) // 50 or 3
 
 
 def is_accepted(path):
@@ -413,6 +419,92 @@ def test_a_stream_that_ends_early_is_shown_as_far_as_it_came(tmp_path):
         assert writer.shape == (5, 4, 4)
     shapes = [level.shape for level in open_image(tmp_path / "a").levels]
     assert shapes == [(5, 4, 4), (3, 2, 2), (2, 1, 1)]
+
+
+def test_images_are_continued(tmp_path):
+    """Cut anywhere, a stream gives the levels that it gives in one go."""
+    for seed in range(100, 130):
+        case = Case(seed)
+        case.given = (None, *case.shape[1:])
+        path, rows = tmp_path / f"{seed}", case.shape[0]
+        cut = sorted(int(n) for n in case.rng.integers(0, rows + 1, 2))
+        array, case.array = case.array, case.array[: cut[0]]
+        case.blocks = lambda case=case: [case.array]
+        case.write(path)
+        for start, stop in [(cut[0], cut[1]), (cut[1], rows)]:
+            with open_image(path, mode="a") as writer:
+                assert writer.shape[0] == start
+                writer.append(array[start:stop])
+            assert is_accepted(path)
+        case.array = array
+        for number, (level, wanted) in enumerate(zip(open_image(path).levels, case.wanted())):
+            assert np.array_equal(level.read(), wanted), f"seed {seed}, level {number}: {case}"
+            level.verify()
+
+
+RECORDING = """
+import sys, time
+import numpy as np
+from weft.store import Zstd
+from weft.store.image import create_image
+
+with create_image(
+    sys.argv[1], (None, 40, 48), "uint16", (4, 16, 16), (8, 32, 32), codecs=[Zstd(1)], axes="tyx",
+    factors=(2, 2, 2), levels=3,
+) as writer:
+    for row in range(200):
+        writer.append(np.random.default_rng(row).integers(0, 50, (1, 40, 48)).astype("uint16"))
+        time.sleep(0.0005)
+"""
+
+
+def test_an_image_whose_writer_is_killed_is_continued(tmp_path):
+    array = np.concatenate(
+        [np.random.default_rng(n).integers(0, 50, (1, 40, 48)).astype("uint16") for n in range(200)]
+    )
+    wanted = [array, *(by_means(array, n) for n in (1, 2))]
+    rng, seen = np.random.default_rng(1), set()
+    for number in range(KILLS):
+        path = tmp_path / f"a{number}"
+        process = subprocess.Popen([sys.executable, "-c", RECORDING, str(path)])
+        while not (path / "zarr.json").exists():
+            time.sleep(0.01)
+        time.sleep(float(rng.uniform(0, 0.25)))
+        process.kill()
+        process.wait()
+        assert is_accepted(path)
+        with open_image(path, mode="a") as writer:
+            rows = writer.shape[0]
+            seen.add(rows)
+            writer.append(array[rows:])
+        for level, values in zip(open_image(path).levels, wanted):
+            level.verify()
+            assert np.array_equal(level.read(), values)
+    assert len(seen) > 1
+
+
+def by_means(array, times):
+    for _ in range(times):
+        t, y, x = array.shape
+        split = array.astype(int).reshape(t // 2, 2, y // 2, 2, x // 2, 2)
+        array = (split.sum(axis=(1, 3, 5)) + 4) // 8
+    return array
+
+
+def test_images_that_cannot_be_continued_are_refused(tmp_path):
+    path = tmp_path / "a"
+    with create_image(path, (None, 8, 8), "uint8", (1, 4, 4), axes="tyx", levels=2) as writer:
+        with pytest.raises(WeftError, match="is being written by somebody else"):
+            open_image(path, mode="a")
+        writer.append(np.ones((3, 8, 8), "uint8"))
+    assert open_image(path).levels[1].read().tolist() == [[[1] * 4] * 4] * 3
+    with pytest.raises(WeftError, match="mode is 'r' or 'a', and not 'w'"):
+        open_image(path, mode="w")
+    said = read_group(sink_of(path))["ome"]
+    del said["multiscales"][0]["metadata"]
+    write_group(sink_of(path), {"ome": said})
+    with pytest.raises(WeftError, match="it does not say how its levels were made"):
+        open_image(path, mode="a")
 
 
 def test_chunks_and_shards_are_not_larger_than_a_level(tmp_path):

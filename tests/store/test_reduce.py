@@ -242,6 +242,8 @@ def test_what_cannot_be_reduced_is_refused():
     ]:
         with pytest.raises(WeftError, match=message):
             Reducer(*arguments)
+    with pytest.raises(WeftError, match="no window begins at row 3: they have 2 rows"):
+        Reducer((None, 4), (2, 2), "mean", "uint8").start_at(3)
     reducer = Reducer((4, 4), (2, 2), "mean", "uint8")
     with pytest.raises(WeftError, match="the stream is of uint8, and the block of int64"):
         reducer.push(np.zeros((1, 4), int))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from os import fspath
 from pathlib import PurePath
 from types import TracebackType
@@ -14,13 +13,12 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
-from weft.store.create import _arrival, create, open_array
+from weft.store.create import _arrival, create
 from weft.store.group import check_free, joined, read_ome, write_group
 from weft.store.metadata import checked
 from weft.store.metrics import Metrics
 from weft.store.ome import Axis, Multiscale
 from weft.store.pyramid import Pyramid
-from weft.store.reader import Array
 from weft.store.reduce import check_reduction
 from weft.store.sink import Sink, Url
 from weft.store.writer import Writer
@@ -59,6 +57,7 @@ def create_image(
     every level.
 
     >>> import tempfile
+    >>> from weft.store.open_image import open_image
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with create_image(
     ...         f"{folder}/a", (None, 4, 4), "uint8", (1, 2, 2), axes="tyx", scale=(1, 0.5, 0.5)
@@ -104,7 +103,7 @@ def create_image(
             )
             writers.append(opened.enter_context(writer))
         write_group(sink, {**(attributes or {}), "ome": image.to_json()})
-        made = ImageWriter(sink.url, image, writers, steps)
+        made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method))
         opened.pop_all()
     return made
 
@@ -149,6 +148,14 @@ def _arrays(
     return found
 
 
+def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -> Pyramid | None:
+    """What makes all levels of the finest; None where there is no other."""
+    if len(writers) == 1:
+        return None
+    tiling, dtype = writers[0].tiling, writers[0].metadata.dtype
+    return Pyramid(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
+
+
 class ImageWriter:
     """Appends frames to an image; used in a `with` block, by one thread."""
 
@@ -157,14 +164,10 @@ class ImageWriter:
         url: str,
         image: Multiscale,
         levels: Sequence[Writer],
-        factors: Sequence[int],
+        pyramid: Pyramid | None,
     ) -> None:
         self.url, self.image, self.levels = url, image, tuple(levels)
-        tiling, dtype = levels[0].tiling, levels[0].metadata.dtype
-        steps, method = [factors[dim] for dim in tiling.dims], image.type or "mean"
-        self._pyramid = (
-            Pyramid(tiling.sizes, steps, method, dtype, levels[1:]) if len(levels) > 1 else None
-        )
+        self._pyramid = pyramid
         self.is_open = True
         """Whether frames can be appended."""
 
@@ -221,42 +224,3 @@ class ImageWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image that is there: what it says of itself, and its levels, the finest first."""
-
-    metadata: Multiscale
-    levels: tuple[Array, ...]
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """What the dimensions are."""
-        return self.metadata.axes
-
-    @property
-    def scales(self) -> tuple[tuple[float, ...], ...]:
-        """For each level, how far apart two elements are along every axis."""
-        return tuple(level.scale for level in self.metadata.levels)
-
-    @property
-    def translations(self) -> tuple[tuple[float, ...], ...]:
-        """For each level, where its first element lies."""
-        return tuple(level.translation for level in self.metadata.levels)
-
-
-def open_image(url: Url, *, options: Mapping[str, Any] | None = None) -> Image:
-    """An image that is there, with all of its levels."""
-    metadata = Multiscale.from_json(read_ome(sink_of(url, options=options)))
-    names = [axis.name for axis in metadata.axes]
-    arrays = []
-    for level in metadata.levels:
-        array = open_array(joined(url, level.path), options=options)
-        said = array.metadata.dimension_names
-        if len(array.shape) != len(names):
-            raise WeftError(f"level {level.path} has rank {len(array.shape)}, and axes are {names}")
-        if said is not None and list(said) != names:
-            raise WeftError(f"level {level.path} has dimensions {list(said)}, and not {names}")
-        arrays.append(array)
-    return Image(metadata, tuple(arrays))

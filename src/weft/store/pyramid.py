@@ -37,7 +37,11 @@ class _Step(NamedTuple):
 
 
 class Pyramid:
-    """Takes what the finest level takes; used by one thread, and has one of its own."""
+    """Takes what the finest level takes; used by one thread, and has one of its own.
+
+    Where it goes on, `start` is the row of the finest level that comes next; all levels begin a
+    window there.
+    """
 
     def __init__(
         self,
@@ -46,13 +50,16 @@ class Pyramid:
         method: str,
         dtype: Any,
         writers: Sequence[Writer],
+        start: int = 0,
     ) -> None:
         self.name, self.dtype = as_dtype(dtype)
         self._steps: list[_Step] = []
         sizes = tuple(shape)
-        for writer in writers:
-            self._steps.append(_Step(Reducer(sizes, factors, method, dtype), writer))
-            sizes = self._steps[-1].reducer.reduced_shape
+        for number, writer in enumerate(writers):
+            reducer = Reducer(sizes, factors, method, dtype)
+            reducer.start_at(start // factors[0] ** number)
+            self._steps.append(_Step(reducer, writer))
+            sizes = reducer.reduced_shape
         self._size = buffer_size(shape, factors, self.dtype.itemsize)
         self._memory = self._predicted()
         self._free: SimpleQueue[Numbers] = SimpleQueue()
@@ -63,7 +70,7 @@ class Pyramid:
         self._waiting = 0
         """Buffers that are not reduced yet."""
         self._buffer: Numbers | None = None
-        self._start = self._at = 0
+        self._start = self._at = start * prod(n or 1 for n in shape[1:])
         """Elements that came before those in the buffer, and with them."""
         self._failed: BaseException | None = None
         self._is_told = False

@@ -89,6 +89,12 @@ class Reducer:
             return 0
         return self._work.nbytes + sum(array.nbytes for array in self._held)
 
+    def start_at(self, row: int) -> None:
+        """Go on at a row of the outermost dimension, where a window begins."""
+        if row % self.factors[0]:
+            raise WeftError(f"no window begins at row {row}: they have {self.factors[0]} rows")
+        self._at = row * self._units[0]
+
     def most(self, count: int) -> int:
         """The most elements that one `push` of so many gives, or `finish`."""
         if self._work is None:

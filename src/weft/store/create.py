@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, overload
 
@@ -13,7 +14,7 @@ from weft.store.codecs import Blosc, Codec
 from weft.store.dtypes import as_dtype, write_fill
 from weft.store.metadata import Metadata, checked
 from weft.store.reader import Array
-from weft.store.sink import Sink, Url
+from weft.store.sink import Lock, Sink, Url
 from weft.store.writer import Writer
 from weft.values import FrozenMap, Point
 
@@ -86,16 +87,26 @@ def create(
             f"{sink.url} holds an array already",
             hint="say overwrite=True, or go on with open(url, mode='a')",
         )
-    lock = sink.lock()
-    try:
+    with _locked(sink) as lock:
         for key in list(sink.keys("c")):
             sink.delete(key)
         sink.sweep()
         sink.put("zarr.json", metadata.to_json().encode())
         return Writer(sink, metadata, size, lock, arrival=dims, threads=threads)
-    except BaseException:
-        lock.release()
-        raise
+
+
+@contextmanager
+def _locked(sink: Sink) -> Iterator[Lock]:
+    """The lock of a store, which is let go again if what is done with it fails."""
+    try:
+        lock = sink.lock()
+        try:
+            yield lock
+        except BaseException:
+            lock.release()
+            raise
+    except OSError as error:
+        raise WeftError(f"{sink.url} cannot be written: {error}") from error
 
 
 def _one_of(what: str, said: str, one: str, other: str) -> None:
@@ -163,14 +174,10 @@ def open_array(
         return Array(sink, _read(sink))
     if mode != "a":
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
-    lock = sink.lock()
-    try:
+    with _locked(sink) as lock:
         metadata = _read(sink)
         sink.sweep()
         writer = _continued(sink, metadata, lock, threads)
-    except BaseException:
-        lock.release()
-        raise
     try:
         _rewrite(writer)
     except BaseException:
@@ -179,7 +186,7 @@ def open_array(
     return writer
 
 
-def _continued(sink: Sink, metadata: Metadata, lock: Any, threads: int | None) -> Writer:
+def _continued(sink: Sink, metadata: Metadata, lock: Lock, threads: int | None) -> Writer:
     """A writer that goes on where the last row of shards begins."""
     if not metadata.is_sharded:
         raise WeftError(f"{sink.url} has no shards, and nothing is appended to such an array")

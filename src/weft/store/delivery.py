@@ -74,7 +74,9 @@ class Delivery:
     def __init__(self, sink: Sink, metadata: Metadata, tiling: Tiling, clock: Clock) -> None:
         self.sink, self.metadata, self.tiling, self.clock = sink, metadata, tiling, clock
         self.safe = 0
-        """The rows of the outermost dimension that readers see, with all before them."""
+        """The rows of the outermost dimension that the metadata say are there."""
+        self._rows = 0
+        """The rows that can be seen, with all before them."""
         self.first = 0
         """The rows that were there before, of an array that is continued."""
         self._dim = tiling.dims[0]
@@ -84,7 +86,6 @@ class Delivery:
         """For every row of shards the rows that readers see in each."""
         self._lock = threading.Condition()
         self._telling = threading.Lock()
-        self._told = 0
         self._shows = True
 
     @property
@@ -94,7 +95,7 @@ class Delivery:
 
     def start_at(self, row: int, first: int) -> None:
         """Go on at a row where shards begin, of an array of which `first` are there."""
-        self.safe, self.first, self._told = row, first, first
+        self._rows, self.first, self.safe = row, first, first
 
     def issue(self, at: Point) -> int:
         """The number of the next batch of a shard."""
@@ -187,15 +188,15 @@ class Delivery:
             shard.shown = rows
             self._shown.setdefault(shard.at[self._dim], {})[shard.at] = rows
             while True:
-                row = self.safe // size
+                row = self._rows // size
                 states = self._shown.get(row, {})
                 if len(states) < self.tiling.across:
                     break
-                self.safe = max(self.safe, min(states.values()))
-                if self.safe < (row + 1) * size:
+                self._rows = max(self._rows, min(states.values()))
+                if self._rows < (row + 1) * size:
                     break
                 del self._shown[row]
-            rows = self.safe
+            rows = self._rows
         self.describe(rows)
 
     def describe(self, rows: int) -> None:
@@ -203,7 +204,7 @@ class Delivery:
         end = self.tiling.sizes[0]
         rows = max(self.first, rows if end is None else min(rows, end))
         with self._telling:
-            if rows > self._told:
+            if rows > self.safe:
                 self._tell(rows)
 
     def _tell(self, rows: int) -> None:
@@ -211,7 +212,7 @@ class Delivery:
         shape[self._dim] = rows
         text = replace(self.metadata, shape=tuple(shape)).to_json()
         self.sink.put("zarr.json", text.encode())
-        self._told = rows
+        self.safe = rows
 
     def show(self, *, is_idle: bool) -> float | None:
         """Let readers see what shards have that are not whole, if that costs little.
@@ -225,7 +226,7 @@ class Delivery:
         if not begun:
             return None
         spent, elapsed = self.clock.spent("publish"), self.clock.elapsed
-        rate = spent.bytes / spent.seconds if spent.seconds else 1e9
+        rate = (spent.bytes + 1e6) / (spent.seconds + 1e-3)  # 1 GB/s, before anything is known
         cost = sum(shard.end for shard in begun) / rate
         if not (is_idle and cost <= QUICK) and spent.seconds + cost > SHARE * elapsed:
             return (spent.seconds + cost) / SHARE - elapsed
@@ -280,15 +281,13 @@ class Delivery:
                 return
             shard.shown = max(shard.shown, rows)
         with self._lock:
-            self.safe = max(self.safe, rows)
+            self._rows = max(self._rows, rows)
         self.describe(rows)
 
     def close(self, rows: int) -> None:
         """Let readers see shards that stay short, and say how many rows there are."""
         for shard in self._calm():
             self._finish(shard)
-        with self._lock:
-            self.safe = rows
         with self._telling:
             self._tell(max(self.first, rows))
 

@@ -43,6 +43,7 @@ class Array:
     """
 
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
+        self.sink = sink
         self.path, self.metadata = Path(sink.url), metadata
         self.tiling = Tiling(metadata.shape, metadata.chunks, metadata.shards)
         self.dtype = as_dtype(metadata.dtype)[1]

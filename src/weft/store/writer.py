@@ -1,50 +1,24 @@
-"""`Writer`: frames in, shards out.
-
-Elements are scattered into the tiles of an epoch. A full epoch goes to threads in batches of tiles:
-they drop tiles that are all fill value, compress the others, and hand them to the delivery, while
-the next epoch is being filled.
-"""
+"""`Writer`: frames in, shards out, by a pipeline and a delivery."""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from math import prod
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.delivery import Batch, Delivery
-from weft.store.dtypes import Bytes, as_dtype
-from weft.store.encoder import Chosen, Encoder
+from weft.store.delivery import Delivery
+from weft.store.dtypes import as_dtype
+from weft.store.encoder import Encoder
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock, Metrics
-from weft.store.scatter import Scatter
+from weft.store.pipeline import Pipeline, Threads, Values
 from weft.store.sink import Lock, Sink
-from weft.store.tiling import Group, Span, Tiling
+from weft.store.tiling import Span, Tiling
 from weft.values import Point
-
-FILLED = 1 << 25
-"""Bytes of tiles that are held at least; at least two epochs, and at most `MOST_POOLS`."""
-
-MOST_POOLS = 16
-
-BATCHED = 1 << 22
-"""Bytes of tiles that a thread compresses at a time; at least one tile."""
-
-
-class Epoch:
-    """The tiles of an epoch that is full, and how many of its batches are not written yet."""
-
-    def __init__(self, pool: np.ndarray[Any, Any], encoder: Encoder) -> None:
-        self.pool, self.left = pool, 0
-        self.chosen = Chosen(encoder, pool)
 
 
 class Writer:
@@ -60,39 +34,20 @@ class Writer:
         arrival: Point = (),
         threads: int | None = None,
     ) -> None:
-        self.sink, self.metadata, self._held = sink, metadata, lock
+        self.sink, self.metadata, self._lock = sink, metadata, lock
         self.tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, arrival)
         self.dtype = as_dtype(metadata.dtype)[1]
-        self._scatter = Scatter(self.tiling, self.dtype, metadata.fill)
-        self._encoder = Encoder(metadata, self.dtype)
         self._clock = Clock()
         self._delivery = Delivery(sink, metadata, self.tiling, self._clock)
+        self._pipeline: Pipeline = Threads(
+            self.tiling, Encoder(metadata, self.dtype), self._delivery, self._clock, threads
+        )
         self._done = 0
         """Elements that have been appended, with those that were there before."""
         self._begun = 0
         """Elements that were there before."""
-        self._count = threads or min(8, os.cpu_count() or 1)
-        self._threads = ThreadPoolExecutor(self._count, "weft-store")
-        self._queued = 0
-        """Batches that were ever handed to threads."""
-        self._waiting = 0
-        """Batches that no thread has begun."""
-        self._ended = 0
-        """Batches that are written."""
-        tile = max(1, prod(metadata.chunks) * self.dtype.itemsize)
-        self._batch = max(1, BATCHED // tile)
-        self._pools = min(MOST_POOLS, max(2, FILLED // max(1, self._scatter.nbytes)))
-        self._made = 0
-        self._free: list[np.ndarray[Any, Any]] = []
-        self._pool: np.ndarray[Any, Any] | None = None
-        self._turn = threading.Condition()
-        self._epochs = 0
-        """Epochs that are full and not written yet."""
-        self._is_due = False
-        """Whether an epoch was written, and nobody has seen to it that readers see it."""
-        self._again: threading.Timer | None = None
-        self._failed: BaseException | None = None
         self._is_told = False
+        """Whether somebody has heard of what failed."""
         self._is_open = True
 
     # -- what a person calls
@@ -109,9 +64,12 @@ class Writer:
         start, stop = self._done, self._done + values.size
         while self._done < stop:
             end = self.tiling.epoch_end(self._done)
-            self._fill(values, level, start, min(end, stop))
+            for span in self.tiling.spans(self._done, min(end, stop)):
+                self._pipeline.put(span, self._part(values, level, start, span))
+                self._check()
+                self._done += span.steps * self.tiling.units[span.level]
             if self._done == end:
-                self._end_epoch()
+                self._pipeline.end(end)
         self._clock.called(time.perf_counter() - begin)
 
     def flush(self) -> None:
@@ -122,18 +80,11 @@ class Writer:
         """
         self._check()
         self._settle()
-        more: dict[Point, tuple[Sequence[int], list[Bytes | None]]] = {}
-        if self._pool is not None:
-            self._scatter.clear(self._pool, self._done)
-            at, _ = self.tiling.epoch(self._done - 1)
-            codecs = self._encoder.suited(self._pool)
-            for group in self.tiling.groups(at):
-                tiles = [self._encoder.encoded(self._pool[tile], codecs) for tile in group.tiles]
-                more[group.shard] = group.slots, tiles
+        rows = self._done // max(1, self.tiling.units[0])
         try:
-            self._delivery.flush(self._done // max(1, self.tiling.units[0]), more)
+            self._delivery.flush(rows, self._pipeline.rest(self._done))
         except OSError as error:
-            self._fail(error)
+            self._pipeline.error = error
             self._check()
 
     def close(self) -> None:
@@ -142,25 +93,30 @@ class Writer:
             return
         self._is_open = False
         try:
-            if self._failed is None:
-                self._end_epoch()
+            if self._pipeline.error is None:
+                self._pipeline.end(self._done)
                 self._settle()
-                self._guarded(self._delivery.close, self.shape[self.tiling.dims[0]])
-            if self._failed is not None and not self._is_told:
-                raise self._failure() from self._failed
+                self._finish()
+            elif not self._is_told:
+                raise self._failure() from self._pipeline.error
         finally:
             self._release()
+
+    def _finish(self) -> None:
+        try:
+            self._delivery.close(self.shape[self.tiling.dims[0]])
+        except OSError as error:
+            self._pipeline.error = error
+            raise self._failure() from error
 
     def abandon(self) -> None:
         """Forget what no reader sees, and let others write."""
         self._is_open = False
-        self._fail(WeftError("the writer was abandoned"))
         self._release()
 
     def memory(self) -> int:
-        """The bytes that are held at most, whatever comes: tiles, and chunks made of them."""
-        chunks = 2 * self._count * min(self._batch, self.tiling.tiles) * self._encoder.most
-        return self._pools * self._scatter.nbytes + chunks + self._delivery.memory
+        """The bytes that are held at most, whatever comes: tiles, chunks, and parts of shards."""
+        return self._pipeline.memory + self._delivery.memory
 
     def metrics(self) -> Metrics:
         """What was done so far, stage by stage."""
@@ -168,8 +124,8 @@ class Writer:
             rows=self.shape[self.tiling.dims[0]],
             safe=self.safe,
             size=(self._done - self._begun) * self.dtype.itemsize,
-            epochs=self._epochs,
-            batches=self._waiting,
+            epochs=self._pipeline.epochs,
+            batches=self._pipeline.waiting,
         )
 
     @property
@@ -182,9 +138,7 @@ class Writer:
     @property
     def safe(self) -> int:
         """The rows of the outermost dimension that readers see now, and after a crash."""
-        rows = self._delivery.safe
-        end = self.tiling.sizes[0]
-        return max(self._delivery.first, rows if end is None else min(rows, end))
+        return self._delivery.safe
 
     def start_at(self, row: int, first: int) -> None:
         """Go on at a row where shards begin, of an array of which `first` rows are there."""
@@ -202,9 +156,9 @@ class Writer:
     ) -> None:
         self.close()
 
-    # -- elements
+    # -- blocks
 
-    def _block(self, block: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
+    def _block(self, block: Values) -> tuple[Values, int]:
         """A block that can be appended, and which dimension its first one is, as they arrive."""
         name, sizes = self.metadata.dtype, self.tiling.sizes
         if block.dtype.name != name and not (name == "bfloat16" and block.dtype == self.dtype):
@@ -226,17 +180,7 @@ class Writer:
             raise WeftError(f"row {row} lies behind the end of {list(sizes)}")
         return block, level
 
-    def _fill(self, values: np.ndarray[Any, Any], level: int, start: int, stop: int) -> None:
-        """Put elements that lie in one epoch into its tiles."""
-        pool = self._taken()
-        with self._clock.stage("scatter", (stop - self._done) * self.dtype.itemsize):
-            for span in self.tiling.spans(self._done, stop):
-                self._scatter.put(pool, span, self._part(values, level, start, span))
-                self._done += span.steps * self.tiling.units[span.level]
-
-    def _part(
-        self, values: np.ndarray[Any, Any], level: int, start: int, span: Span
-    ) -> np.ndarray[Any, Any]:
+    def _part(self, values: Values, level: int, start: int, span: Span) -> Values:
         """The elements of a span, of a block that began at an element; never a copy."""
         sizes, units = self.tiling.sizes, self.tiling.units
         at = self._done - start
@@ -250,142 +194,33 @@ class Writer:
             place.append(at // units[n] % (sizes[n] or 1))
         *lead, row = place
         where: tuple[Any, ...] = (*lead, slice(row, row + span.steps))
-        part: np.ndarray[Any, Any] = values[where]
+        part: Values = values[where]
         return part
-
-    def _taken(self) -> np.ndarray[Any, Any]:
-        """The tiles that are filled now; others, once some are free."""
-        if self._pool is None:
-            begin = time.perf_counter()
-            with self._turn:
-                while not self._free and self._made == self._pools and self._failed is None:
-                    self._turn.wait()
-                self._pool = self._free.pop() if self._free else None
-            self._clock.waited += time.perf_counter() - begin
-            self._check()
-            if self._pool is None:
-                self._made += 1
-                self._pool = self._scatter.pool()
-        return self._pool
-
-    # -- epochs
-
-    def _end_epoch(self) -> None:
-        """Hand the tiles over, and go on with others."""
-        if self._pool is None:
-            return
-        self._scatter.clear(self._pool, self._done)
-        epoch, self._pool = Epoch(self._pool, self._encoder), None
-        at, _ = self.tiling.epoch(self._done - 1)
-        jobs = [
-            (Group(group.shard, group.tiles[n:end], group.slots[n:end]))
-            for group in self.tiling.groups(at)
-            for n in range(0, len(group.tiles), self._batch)
-            for end in [n + self._batch]
-        ]
-        epoch.left = len(jobs)
-        with self._turn:
-            self._epochs += 1
-        for group in jobs:
-            number = self._delivery.issue(group.shard)
-            with self._turn:
-                self._waiting += 1
-            self._threads.submit(self._guarded, self._compress, epoch, group, number, self._queued)
-            self._queued += 1
-
-    def _compress(self, epoch: Epoch, group: Group, number: int, turn: int) -> None:
-        """Compress some tiles of a shard, and hand them over.
-
-        A thread waits while too many batches are not written. The first of these never waits, for
-        all before it are written; the others cannot hold it up.
-        """
-        with self._turn:
-            self._waiting -= 1
-            while turn >= self._ended + 2 * self._count and self._failed is None:
-                self._turn.wait()
-        if self._failed is not None:
-            return
-        size = len(group.tiles) * self._scatter.nbytes // max(1, self.tiling.tiles)
-        with self._clock.stage("compress", size):
-            codecs = epoch.chosen.codecs()
-            chunks = [self._encoder.encoded(epoch.pool[tile], codecs) for tile in group.tiles]
-
-        written = partial(self._written, epoch)
-        self._delivery.take(Batch(group.shard, number, group.slots, chunks, written))
-        with self._turn:
-            is_due, self._is_due = self._is_due, False
-        if is_due:
-            self._show()
-
-    def _written(self, epoch: Epoch) -> None:
-        """One batch of an epoch is written; with the last one its tiles are free."""
-        with self._turn:
-            self._ended += 1
-            epoch.left -= 1
-            if not epoch.left:
-                self._free.append(epoch.pool)
-                self._epochs -= 1
-                self._is_due = True
-            self._turn.notify_all()
-
-    def _show(self) -> None:
-        """Let readers see what is there, now or later."""
-        delay = self._delivery.show(is_idle=self._epochs == 0)
-        with self._turn:
-            if delay is not None and self._is_open and self._again is None:
-                self._again = threading.Timer(delay, self._show_again)
-                self._again.daemon = True
-                self._again.start()
-
-    def _show_again(self) -> None:
-        with self._turn:
-            self._again = None
-            if not self._is_open:
-                return
-        self._guarded(self._show)
-
-    def _settle(self) -> None:
-        """Until all epochs that are full are written."""
-        with self._turn:
-            while self._epochs and self._failed is None:
-                self._turn.wait()
-        if self._failed is not None:
-            raise self._failure() from self._failed
 
     # -- what can go wrong
 
-    def _guarded(self, work: Any, *given: Any) -> None:
-        """Do work; what it fails with is said at the next `append`, `flush` or `close`."""
-        try:
-            work(*given)
-        except BaseException as error:
-            self._fail(error)
+    def _settle(self) -> None:
+        self._pipeline.settle()
+        if self._pipeline.error is not None:
+            raise self._failure() from self._pipeline.error
 
-    def _fail(self, error: BaseException) -> None:
-        with self._turn:
-            self._failed = self._failed or error
-            self._turn.notify_all()
+    def _check(self) -> None:
+        if not self._is_open:
+            raise WeftError(f"{self.sink.url} is closed: nothing can be appended")
+        if self._pipeline.error is not None:
+            raise self._failure() from self._pipeline.error
 
     def _failure(self) -> WeftError:
         dim, before = self.tiling.dims[0], " before, and nothing can be appended"
         told, self._is_told = before if self._is_told else "", True
         return WeftError(
-            f"{self.sink.url}: writing failed{told}: {self._failed}; {self.safe} of "
+            f"{self.sink.url}: writing failed{told}: {self._pipeline.error}; {self.safe} of "
             f"{self.shape[dim]} frames along dimension {dim} are safe",
             hint="what is visible is whole; go on with open(url, mode='a') once the cause is gone",
         )
 
-    def _check(self) -> None:
-        if not self._is_open:
-            raise WeftError(f"{self.sink.url} is closed: nothing can be appended")
-        if self._failed is not None:
-            raise self._failure() from self._failed
-
     def _release(self) -> None:
         """Stop threads, forget what is not whole, and let others write."""
-        with self._turn:
-            if self._again is not None:
-                self._again.cancel()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._pipeline.stop()
         self._delivery.drop()
-        self._held.release()
+        self._lock.release()

@@ -521,6 +521,12 @@ def test_chunks_and_shards_are_not_larger_than_a_level(tmp_path):
     ]
 
 
+def test_the_finest_level_is_cut_as_said(tmp_path):
+    with create_image(tmp_path / "a", (5, 6), "uint8", (8, 8), (16, 8), axes="yx", levels=2) as w:
+        found = [(level.metadata.chunks, level.metadata.shards) for level in w.levels]
+    assert found == [((8, 8), (16, 8)), ((3, 3), (3, 3))]
+
+
 def test_what_an_image_says(tmp_path):
     with create_image(
         tmp_path / "a.zarr",

@@ -73,39 +73,47 @@ def create_image(
     if len(steps) != len(sizes):
         raise WeftError(f"{len(steps)} factors for {len(sizes)} dimensions")
     check_reduction([sizes[d] for d in dims], [steps[d] for d in dims], method, dtype)
-    count = _levels(sizes, small, steps) if levels is None else levels
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise WeftError(f"levels: {count!r}, where 1, 2, 3, … can be")
-    if count > 1 and max(steps) == 1:
-        raise WeftError(f"{count} levels, and nothing is reduced: factors of {list(steps)}")
+    count = _count(levels, sizes, small, steps)
     said = PurePath(fspath(url)).name if name is None else name
     image = Multiscale.of(axes, scale, steps, count, method, translation=translation, name=said)
     sink = sink_of(url, options=options, fsync=fsync)
     if check_free(sink, overwrite):
         _forget(sink, count)
+    common = more | {
+        "dimension_names": [axis.name for axis in image.axes],
+        "append_dim": append_dim,
+        "arrival": arrival,
+        "overwrite": overwrite,
+        "fsync": fsync,
+        "options": options,
+    }
     with ExitStack() as opened:
         writers = []
         for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
-            writer = create(
-                joined(url, str(number)),
-                level,
-                dtype,
-                at,
-                size,
-                dimension_names=[axis.name for axis in image.axes],
-                append_dim=append_dim,
-                arrival=arrival,
-                overwrite=overwrite,
-                fsync=fsync,
-                threads=1 if number else threads,
-                options=options,
-                **more,
-            )
+            where, workers = joined(url, str(number)), 1 if number else threads
+            writer = create(where, level, dtype, at, size, threads=workers, **common)
             writers.append(opened.enter_context(writer))
         write_group(sink, {**(attributes or {}), "ome": image.to_json()})
         made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method))
         opened.pop_all()
     return made
+
+
+def _count(
+    levels: int | None, sizes: Sequence[int | None], chunks: Point, factors: Sequence[int]
+) -> int:
+    """How many levels there are: as said, or until what is reduced fits a chunk."""
+    if levels is None:
+        count, left = 1, list(sizes)
+        while any(n is not None and f > 1 and n > c for n, c, f in zip(left, chunks, factors)):
+            left = [None if n is None else -(-n // f) for n, f in zip(left, factors)]
+            count += 1
+        return count
+    if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
+        raise WeftError(f"levels: {levels!r}, where 1, 2, 3, … can be")
+    if levels > 1 and max(factors) == 1:
+        raise WeftError(f"{levels} levels, and nothing is reduced: factors of {list(factors)}")
+    return levels
 
 
 def _forget(sink: Sink, count: int) -> None:
@@ -123,21 +131,12 @@ def _forget(sink: Sink, count: int) -> None:
             sink.delete(key)
 
 
-def _levels(sizes: Sequence[int | None], chunks: Point, factors: Sequence[int]) -> int:
-    """How many levels it takes until what is reduced fits a chunk."""
-    count, left = 1, list(sizes)
-    while any(n is not None and f > 1 and n > c for n, c, f in zip(left, chunks, factors)):
-        left = [None if n is None else -(-n // f) for n, f in zip(left, factors)]
-        count += 1
-    return count
-
-
 def _arrays(
     sizes: Sequence[int | None], chunks: Point, shards: Point, factors: Sequence[int], count: int
 ) -> list[tuple[tuple[int | None, ...], Point, Point]]:
-    """The shape, chunks and shards of every level: those of the first, as far as there is use."""
-    found = []
-    for number in range(count):
+    """The shape, chunks and shards of every level: as said, but for coarser ones not larger."""
+    found = [(tuple(sizes), chunks, shards)]
+    for number in range(1, count):
         shape = [None if n is None else -(-n // f**number) for n, f in zip(sizes, factors)]
         small = [c if n is None else max(1, min(c, n)) for n, c in zip(shape, chunks)]
         large = [

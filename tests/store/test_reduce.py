@@ -98,7 +98,9 @@ def reduce_stream(case):
     reducer = Reducer(case.given_shape, case.factors, case.method, case.name)
     found = []
     for block in case.blocks():
-        found += list(reducer.push(block.copy()))
+        made = list(reducer.push(block.copy()))
+        assert sum(given.size for given in made) <= reducer.most(block.size)
+        found += made
     return [*found, *reducer.finish()], reducer
 
 

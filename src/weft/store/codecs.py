@@ -50,17 +50,23 @@ class Zstd:
         made: bytes = known[self].compress(data)
         return made
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
         zstandard = needed("zstandard", "store")
         try:
-            claimed = zstandard.frame_content_size(data)
-            if claimed > size:
-                raise CodecError(f"a zstd frame claims {claimed} B, and a chunk has {size} B")
-            made: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+            _check_claim("a zstd frame", zstandard.frame_content_size(data), most)
+            made: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
         except zstandard.ZstdError as error:
             raise CodecError(f"not a zstd frame: {error}") from None
         return made
+
+    def decode_into(self, data: Bytes, out: memoryview) -> None:
+        """The bytes as they were, in a buffer of just as many."""
+        try:
+            needed("numcodecs.zstd", "store").decompress(data, out)
+        except (RuntimeError, ValueError) as error:
+            self.decode(data, len(out))  # says more where the frame claims too much
+            raise CodecError(f"not a zstd frame of {len(out)} B: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +87,25 @@ class Gzip:
         packer = zlib.compressobj(self.level, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
-        """The bytes as they were, at most so many."""
-        try:
+    def decode(self, data: Bytes, most: int) -> Bytes:
+        """The bytes as they were, at most so many; a stream may have several members."""
+        parts: list[bytes] = []
+        left = most + 1
+        while data or not parts:
             unpacker = zlib.decompressobj(31)
-            made = unpacker.decompress(data, size + 1)
-        except zlib.error as error:
-            raise CodecError(f"not a gzip stream: {error}") from None
-        if len(made) > size or not unpacker.eof:
-            raise CodecError(f"a gzip stream has more than the {size} B of a chunk, or no end")
-        return made
+            try:
+                parts.append(unpacker.decompress(data, left))
+            except zlib.error as error:
+                raise CodecError(f"not a gzip stream: {error}") from None
+            left -= len(parts[-1])
+            if left < 1 or not unpacker.eof:
+                raise CodecError(f"a gzip stream has more than {most} B, or no end")
+            data = unpacker.unused_data.lstrip(b"\0")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def decode_into(self, data: Bytes, out: memoryview) -> None:
+        """The bytes as they were, in a buffer of just as many."""
+        _copy(self.decode(data, len(out)), out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +142,34 @@ class Blosc:
         made: bytes = blosc.compress(array, self.cname.encode(), self.clevel, kind, self.blocksize)
         return made
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
+        out = bytearray(self._claim(data, most))
+        self._decompress(data, memoryview(out))
+        return out
+
+    def decode_into(self, data: Bytes, out: memoryview) -> None:
+        """The bytes as they were, in a buffer of just as many."""
+        claimed = self._claim(data, len(out))
+        if claimed != len(out):
+            raise CodecError(f"a blosc buffer of {claimed} B, and a chunk has {len(out)} B")
+        self._decompress(data, out)
+
+    def _claim(self, data: Bytes, most: int) -> int:
+        """The bytes that a buffer says it has: the library trusts what its header says."""
         if len(data) < 16:
             raise CodecError(f"{len(data)} B are no blosc buffer")
-        claimed, _, stored = struct.unpack("<III", bytes(data[4:16]))
-        if claimed > size or stored > len(data):
-            raise CodecError(f"a blosc buffer claims {claimed} B, and a chunk has {size} B")
+        claimed, _, stored = _BLOSC.unpack_from(data, 4)
+        _check_claim("a blosc buffer", claimed, most)
+        if not 16 <= stored <= len(data):
+            raise CodecError(f"a blosc buffer claims {stored} B, and {len(data)} B are stored")
+        return int(claimed)
+
+    def _decompress(self, data: Bytes, out: memoryview) -> None:
         try:
-            made: bytes = needed("numcodecs.blosc", "store").decompress(bytes(data[:stored]))
+            needed("numcodecs.blosc", "store").decompress(data, out)
         except (RuntimeError, ValueError) as error:
             raise CodecError(f"not a blosc buffer: {error}") from None
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +190,31 @@ class Lz4:
         made: bytes = needed("numcodecs.lz4", "store").compress(data, self.acceleration)
         return made
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        claimed = int.from_bytes(bytes(data[:4]), "little")
-        if len(data) < 4 or claimed > size:
-            raise CodecError(f"an lz4 block claims {claimed} B, and a chunk has {size} B")
+        out = bytearray(self._claim(data, most))
+        self._decompress(data, memoryview(out))
+        return out
+
+    def decode_into(self, data: Bytes, out: memoryview) -> None:
+        """The bytes as they were, in a buffer of just as many."""
+        claimed = self._claim(data, len(out))
+        if claimed != len(out):
+            raise CodecError(f"an lz4 block of {claimed} B, and a chunk has {len(out)} B")
+        self._decompress(data, out)
+
+    def _claim(self, data: Bytes, most: int) -> int:
+        if len(data) < 4:
+            raise CodecError(f"{len(data)} B are no lz4 block")
+        claimed = int.from_bytes(data[:4], "little")
+        _check_claim("an lz4 block", claimed, most)
+        return claimed
+
+    def _decompress(self, data: Bytes, out: memoryview) -> None:
         try:
-            made: bytes = needed("numcodecs.lz4", "store").decompress(bytes(data))
+            needed("numcodecs.lz4", "store").decompress(data, out)
         except (RuntimeError, ValueError) as error:
             raise CodecError(f"not an lz4 block: {error}") from None
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +232,24 @@ class Crc32c:
         """The stored bytes."""
         return bytes(data) + checksum(data)
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were."""
-        body, end = data[:-4], bytes(data[-4:])
-        if len(data) < 4 or checksum(body) != end:
+        body = memoryview(data)[:-4]
+        if len(data) < 4 or checksum(body) != bytes(data[-4:]):
             raise CodecError("the checksum is not that of the bytes before it")
         return body
+
+    def decode_into(self, data: Bytes, out: memoryview) -> None:
+        """The bytes as they were, in a buffer of just as many."""
+        _copy(self.decode(data, len(out)), out)
 
 
 Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c
 """What makes bytes of bytes."""
 
 _LOCAL = threading.local()
+_BLOSC = struct.Struct("<III")
+"""Of a header: the bytes of the data, of a block, and of all that is stored."""
 
 
 def checksum(data: Bytes) -> bytes:
@@ -213,7 +265,7 @@ def checksum(data: Bytes) -> bytes:
 def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
     """Bytes through all codecs, the first first.
 
-    >>> bytes(decode([Gzip()], encode([Gzip()], b"abc"), 3))
+    >>> bytes(Gzip().decode(encode([Gzip()], b"abc"), 3))
     b'abc'
     """
     for codec in codecs:
@@ -221,10 +273,36 @@ def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
     return data
 
 
-def decode(codecs: Sequence[Codec], data: Bytes, size: int) -> Bytes:
-    """The bytes as they were; a codec may claim no more than a chunk can have."""
-    for number, codec in reversed(list(enumerate(codecs))):
-        data = codec.decode(data, size if number == 0 else 2 * size + 4096)
-    if len(data) != size:
-        raise CodecError(f"a chunk of {size} B was stored as {len(data)} B")
-    return data
+def decode(codecs: Sequence[Codec], data: Bytes, out: memoryview) -> None:
+    """The bytes as they were, into a buffer of as many as there must be.
+
+    >>> out = bytearray(3)
+    >>> decode([Gzip()], encode([Gzip()], b"abc"), memoryview(out))
+    >>> out
+    bytearray(b'abc')
+    """
+    for codec in reversed(codecs[1:]):
+        data = codec.decode(data, most_stored(codecs, len(out)))
+    if codecs:
+        codecs[0].decode_into(data, out)
+    else:
+        _copy(data, out)
+
+
+def most_stored(codecs: Sequence[Codec], size: int) -> int:
+    """The most bytes that a chunk of some size is stored as: more is not read.
+
+    No codec makes much more of bytes than they were, and a file may claim anything.
+    """
+    return 2 * size + 4096 if codecs else size
+
+
+def _check_claim(what: str, claimed: int, most: int) -> None:
+    if claimed > most:
+        raise CodecError(f"{what} claims {claimed} B, and a chunk has {most} B")
+
+
+def _copy(data: Bytes, out: memoryview) -> None:
+    if len(data) != len(out):
+        raise CodecError(f"a chunk of {len(out)} B was stored as {len(data)} B")
+    out[:] = data

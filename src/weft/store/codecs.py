@@ -7,7 +7,6 @@ let other threads run while they work.
 
 from __future__ import annotations
 
-import struct
 import threading
 import zlib
 from collections.abc import Sequence
@@ -16,15 +15,21 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from weft.errors import WeftError
 from weft.extra import needed
+from weft.store.unpack import (
+    Bytes,
+    CodecError,
+    copy_into,
+    unblosc,
+    unblosc_into,
+    ungzip,
+    unlz4,
+    unlz4_into,
+    unzstd,
+    unzstd_into,
+)
 
-Bytes: TypeAlias = bytes | bytearray | memoryview
-"""What a codec takes and makes."""
-
-
-class CodecError(WeftError):
-    """Bytes that are not what a codec makes."""
+__all__ = ["Blosc", "Bytes", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +57,11 @@ class Zstd:
 
     def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        zstandard = needed("zstandard", "store")
-        try:
-            _check_claim("a zstd frame", zstandard.frame_content_size(data), most)
-            made: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
-        except zstandard.ZstdError as error:
-            raise CodecError(f"not a zstd frame: {error}") from None
-        return made
+        return unzstd(data, most)
 
-    def decode_into(self, data: Bytes, out: memoryview) -> None:
-        """The bytes as they were, in a buffer of just as many."""
-        try:
-            needed("numcodecs.zstd", "store").decompress(data, out)
-        except (RuntimeError, ValueError) as error:
-            self.decode(data, len(out))  # says more where the frame claims too much
-            raise CodecError(f"not a zstd frame of {len(out)} B: {error}") from None
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        unzstd_into(data, out, first, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +83,12 @@ class Gzip:
         return packer.compress(data) + packer.flush()
 
     def decode(self, data: Bytes, most: int) -> Bytes:
-        """The bytes as they were, at most so many; a stream may have several members."""
-        parts: list[bytes] = []
-        left = most + 1
-        while data or not parts:
-            unpacker = zlib.decompressobj(31)
-            try:
-                parts.append(unpacker.decompress(data, left))
-            except zlib.error as error:
-                raise CodecError(f"not a gzip stream: {error}") from None
-            left -= len(parts[-1])
-            if left < 1 or not unpacker.eof:
-                raise CodecError(f"a gzip stream has more than {most} B, or no end")
-            data = unpacker.unused_data.lstrip(b"\0")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        """The bytes as they were, at most so many."""
+        return ungzip(data, most)
 
-    def decode_into(self, data: Bytes, out: memoryview) -> None:
-        """The bytes as they were, in a buffer of just as many."""
-        _copy(self.decode(data, len(out)), out)
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        copy_into(ungzip(data, len(out)), out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,32 +127,11 @@ class Blosc:
 
     def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        out = bytearray(self._claim(data, most))
-        self._decompress(data, memoryview(out))
-        return out
+        return unblosc(data, most)
 
-    def decode_into(self, data: Bytes, out: memoryview) -> None:
-        """The bytes as they were, in a buffer of just as many."""
-        claimed = self._claim(data, len(out))
-        if claimed != len(out):
-            raise CodecError(f"a blosc buffer of {claimed} B, and a chunk has {len(out)} B")
-        self._decompress(data, out)
-
-    def _claim(self, data: Bytes, most: int) -> int:
-        """The bytes that a buffer says it has: the library trusts what its header says."""
-        if len(data) < 16:
-            raise CodecError(f"{len(data)} B are no blosc buffer")
-        claimed, _, stored = _BLOSC.unpack_from(data, 4)
-        _check_claim("a blosc buffer", claimed, most)
-        if not 16 <= stored <= len(data):
-            raise CodecError(f"a blosc buffer claims {stored} B, and {len(data)} B are stored")
-        return int(claimed)
-
-    def _decompress(self, data: Bytes, out: memoryview) -> None:
-        try:
-            needed("numcodecs.blosc", "store").decompress(data, out)
-        except (RuntimeError, ValueError) as error:
-            raise CodecError(f"not a blosc buffer: {error}") from None
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        unblosc_into(data, out, first, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,29 +154,11 @@ class Lz4:
 
     def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        out = bytearray(self._claim(data, most))
-        self._decompress(data, memoryview(out))
-        return out
+        return unlz4(data, most)
 
-    def decode_into(self, data: Bytes, out: memoryview) -> None:
-        """The bytes as they were, in a buffer of just as many."""
-        claimed = self._claim(data, len(out))
-        if claimed != len(out):
-            raise CodecError(f"an lz4 block of {claimed} B, and a chunk has {len(out)} B")
-        self._decompress(data, out)
-
-    def _claim(self, data: Bytes, most: int) -> int:
-        if len(data) < 4:
-            raise CodecError(f"{len(data)} B are no lz4 block")
-        claimed = int.from_bytes(data[:4], "little")
-        _check_claim("an lz4 block", claimed, most)
-        return claimed
-
-    def _decompress(self, data: Bytes, out: memoryview) -> None:
-        try:
-            needed("numcodecs.lz4", "store").decompress(data, out)
-        except (RuntimeError, ValueError) as error:
-            raise CodecError(f"not an lz4 block: {error}") from None
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        unlz4_into(data, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,17 +183,15 @@ class Crc32c:
             raise CodecError("the checksum is not that of the bytes before it")
         return body
 
-    def decode_into(self, data: Bytes, out: memoryview) -> None:
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
         """The bytes as they were, in a buffer of just as many."""
-        _copy(self.decode(data, len(out)), out)
+        copy_into(self.decode(data, len(out)), out)
 
 
 Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c
 """What makes bytes of bytes."""
 
 _LOCAL = threading.local()
-_BLOSC = struct.Struct("<III")
-"""Of a header: the bytes of the data, of a block, and of all that is stored."""
 
 
 def checksum(data: Bytes) -> bytes:
@@ -273,8 +215,17 @@ def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
     return data
 
 
-def decode(codecs: Sequence[Codec], data: Bytes, out: memoryview) -> None:
+def decode(
+    codecs: Sequence[Codec],
+    data: Bytes,
+    out: memoryview,
+    first: int = 0,
+    stop: int | None = None,
+) -> None:
     """The bytes as they were, into a buffer of as many as there must be.
+
+    Where not all are wanted, those in `first:stop` are there in the end, and the stored bytes may
+    have been changed.
 
     >>> out = bytearray(3)
     >>> decode([Gzip()], encode([Gzip()], b"abc"), memoryview(out))
@@ -284,9 +235,9 @@ def decode(codecs: Sequence[Codec], data: Bytes, out: memoryview) -> None:
     for codec in reversed(codecs[1:]):
         data = codec.decode(data, most_stored(codecs, len(out)))
     if codecs:
-        codecs[0].decode_into(data, out)
+        codecs[0].decode_into(data, out, first, len(out) if stop is None else stop)
     else:
-        _copy(data, out)
+        copy_into(data, out)
 
 
 def most_stored(codecs: Sequence[Codec], size: int) -> int:
@@ -295,14 +246,3 @@ def most_stored(codecs: Sequence[Codec], size: int) -> int:
     No codec makes much more of bytes than they were, and a file may claim anything.
     """
     return 2 * size + 4096 if codecs else size
-
-
-def _check_claim(what: str, claimed: int, most: int) -> None:
-    if claimed > most:
-        raise CodecError(f"{what} claims {claimed} B, and a chunk has {most} B")
-
-
-def _copy(data: Bytes, out: memoryview) -> None:
-    if len(data) != len(out):
-        raise CodecError(f"a chunk of {len(out)} B was stored as {len(data)} B")
-    out[:] = data

@@ -227,11 +227,11 @@ class Array:
         run: list[_Piece] = []
         stop = 0
         for piece in pieces:
-            far = piece.start > stop + source.gap
+            far = not stop <= piece.start <= stop + source.gap
             if run and (far or piece.stop - run[0].start > source.most):
                 yield partial(self._read_run, out, at, shard, run, stop)
                 run = []
-            stop = max(stop, piece.stop) if run else piece.stop
+            stop = piece.stop
             run.append(piece)
         if run:
             yield partial(self._read_run, out, at, shard, run, stop)
@@ -284,7 +284,7 @@ class Array:
         if codecs:
             view = self._straight(out, part) if out is not None and part.reach == size else None
             raw = scratch("chunk", size) if view is None else view
-            decode(codecs, stored, raw)
+            decode(codecs, stored, raw, part.first, part.first + part.reach)
             if view is not None:
                 return
             stored, skipped = raw, part.first

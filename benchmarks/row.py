@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -26,6 +26,8 @@ class Row:
     """How many times better than the peer: above 1 we are ahead, whatever the unit."""
     fraction: float | None = None
     """The part of the physical limit reached, where there is one."""
+    more: Mapping[str, float] = field(default_factory=dict)
+    """Further columns, each with its unit in its name."""
 
     @classmethod
     def against(
@@ -44,12 +46,15 @@ class Row:
 
     def line(self) -> str:
         """The row as JSON, figures to four digits."""
-        short = {
-            key: float(f"{value:.4g}") if isinstance(value, float) else value
-            for key, value in asdict(self).items()
-        }
         order = ("name", "weft", "peer", "peer_value", "ratio", "fraction", "unit", "n")
-        return json.dumps({key: short[key] for key in order})
+        shown = {key: _short(getattr(self, key)) for key in order}
+        if self.more:
+            shown["more"] = {key: _short(value) for key, value in self.more.items()}
+        return json.dumps(shown)
+
+
+def _short(value: object) -> object:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def time_each(*calls: Callable[[], object], seconds: float) -> tuple[list[float], int]:

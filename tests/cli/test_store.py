@@ -1,9 +1,12 @@
 """`weft store`: write, info, verify, copy; refusals."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import tifffile
 import zarr
 
 from weft.cli import main
@@ -39,6 +42,72 @@ def test_a_file_is_written_looked_at_verified_and_copied(capsys, tmp_path, stack
     assert said(capsys, "info", two)["codecs"] == told["codecs"]
 
 
+def test_raw_bytes(capsys, tmp_path, stack):
+    (tmp_path / "a.raw").write_bytes(b"head" + stack.tobytes())
+    raw = ["--shape", -1, 20, 30, "--dtype", "uint16", "--offset", 4]
+    written = said(capsys, "write", tmp_path / "a.raw", tmp_path / "a", *raw)
+    assert (written["rows"], written["bytes"]) == (10, stack.nbytes)
+    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+    raw[1] = 11
+    assert main(["store", "write", *map(str, [tmp_path / "a.raw", tmp_path / "b", *raw])]) == 2
+    message = "12000 B behind 4 B: 10 rows of 1200 B and 0 B, and not [11, 20, 30]"
+    assert message in capsys.readouterr().err
+
+
+def test_standard_input(tmp_path, stack):
+    def write(data, name, count=-1):
+        raw = ["--shape", str(count), "20", "30", "--dtype", "uint16", "--chunks", "4", "8", "8"]
+        command = [sys.executable, "-m", "weft", "store", "write", "-", str(tmp_path / name), *raw]
+        return subprocess.run(command, input=data, capture_output=True, check=False)
+
+    assert write(stack.tobytes(), "a").returncode == 0
+    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+    ran = write(stack.tobytes()[:-1], "b")  # what came before is kept
+    assert ran.returncode == 2
+    assert b"standard input ends in the middle: 1199 B of a row of 1200 B" in ran.stderr
+    assert np.array_equal(open_array(tmp_path / "b").read(), stack[:9])
+    assert write(stack.tobytes(), "c", 7).returncode == 0
+    assert np.array_equal(open_array(tmp_path / "c").read(), stack[:7])
+    assert write(stack.tobytes(), "d", 11).returncode == 2
+
+
+@pytest.mark.parametrize("how", ["contiguous", "pages", "hyperstack", "big-endian"])
+def test_tiff_stacks(capsys, tmp_path, stack, how):
+    array = stack.reshape(5, 2, 20, 30) if how == "hyperstack" else stack
+    more = {
+        "contiguous": {},
+        "pages": {"compression": "zlib"},
+        "hyperstack": {"imagej": True, "metadata": {"axes": "ZCYX"}},
+        "big-endian": {"byteorder": ">"},
+    }[how]
+    tifffile.imwrite(tmp_path / "a.tif", array, **more)
+    said(capsys, "write", tmp_path / "a.tif", tmp_path / "a")
+    assert np.array_equal(open_array(tmp_path / "a").read(), array)
+    if how == "hyperstack":
+        assert said(capsys, "info", tmp_path / "a")["dimension_names"] == ["z", "c", "y", "x"]
+
+
+def test_a_folder_of_tiffs_is_read_as_a_person_counts(capsys, tmp_path, stack):
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for number, frame in enumerate(stack):
+        tifffile.imwrite(folder / f"frame{number + 1}.tif", frame)
+    said(capsys, "write", folder, tmp_path / "a")
+    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+    tifffile.imwrite(folder / "frame3.tif", stack[0, :5])
+    assert main(["store", "write", str(folder), str(tmp_path / "b")]) == 2
+    assert "frame3.tif is ((5, 30), 'uint16'), and frame1.tif" in capsys.readouterr().err
+
+
+def test_another_zarr_is_written_anew(capsys, tmp_path, stack):
+    made = zarr.create_array(
+        tmp_path / "theirs", shape=stack.shape, dtype="uint16", chunks=(3, 7, 9)
+    )
+    made[...] = stack
+    said(capsys, "write", tmp_path / "theirs", tmp_path / "ours", "--codec", "blosc-zstd")
+    assert np.array_equal(open_array(tmp_path / "ours").read(), stack)
+
+
 def test_a_table_is_printed(capsys, tmp_path, stack):
     assert main(["store", "write", str(tmp_path / "stack.npy"), str(tmp_path / "a")]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["rows", "10"]
@@ -54,6 +123,16 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
         (["write", str(tmp_path / "text.npy"), target], "is no .npy file of numbers"),
         (["write", str(tmp_path / "gone.npy"), target], "gone.npy"),
         (["write", str(tmp_path / "stack.npy"), target, "--chunks", "4"], "must have one rank"),
+        (["write", str(tmp_path), target], "holds neither a Zarr v3 array nor TIFF files"),
+        (["write", "-", target], "standard input is raw bytes: what are its shape and data type?"),
+        (
+            ["write", "-", target, "--shape", "2", "-1", "--dtype", "uint8"],
+            "only the first size may be -1, got [2, -1]",
+        ),
+        (
+            ["write", str(tmp_path / "text.npy"), target, "--shape", "2", "--dtype", "uint7"],
+            "is no .npy file",
+        ),
     ]:
         assert main(["store", *args]) == 2
         assert message in capsys.readouterr().err

@@ -40,6 +40,10 @@ class Case:
         self.codecs = CODECS[int(rng.integers(len(CODECS)))]
         self.index_location = str(rng.choice(["start", "end"]))
         self.order = tuple(map(int, rng.permutation(rank))) if rng.random() < 0.2 else ()
+        self.endian = "big" if rng.random() < 0.2 else "little"
+        self.arrival = tuple(range(rank))
+        if rng.random() < 0.4:  # frames count through dimensions in another order
+            self.arrival = tuple(map(int, rng.permutation(rank)))
         self.array = self._array()
         self.fill = self.array.dtype.type(rng.integers(0, 2))
         self.is_unbounded = rng.random() < 0.5
@@ -58,18 +62,30 @@ class Case:
             "fill_value": self.fill,
             "index_location": self.index_location,
             "order": self.order,
+            "endian": self.endian,
+            "arrival": self.arrival,
         }
 
     @property
     def given_shape(self):
-        return (None, *self.shape[1:]) if self.is_unbounded else self.shape
+        outer = self.arrival[0] if self.is_unbounded else None
+        return tuple(None if dim == outer else n for dim, n in enumerate(self.shape))
+
+    @property
+    def stream(self):
+        """The array as its dimensions arrive."""
+        return self.array.transpose(self.arrival)
 
     def blocks(self):
-        """The array in pieces along its first dimension, sometimes strided."""
+        """The stream in pieces, sometimes strided: rows, or lines of rows, or elements."""
+        stream, level = self.stream, 0
+        if self.rng.random() < 0.3:
+            level = int(self.rng.integers(0, stream.ndim))
+            stream = stream.reshape(-1, *stream.shape[level + 1 :])
         start = 0
-        while start < self.shape[0]:
-            count = int(self.rng.integers(1, self.shape[0] + 1))
-            block = self.array[start : start + count]
+        while start < len(stream):
+            count = int(self.rng.integers(1, len(stream) + 1))
+            block = stream[start : start + count]
             if self.rng.random() < 0.3:
                 block = np.repeat(block, 2, axis=-1)[..., ::2]
             yield block
@@ -78,5 +94,6 @@ class Case:
     def __repr__(self):
         return (
             f"{self.dtype}{self.given_shape} chunks {self.chunks} shards {self.shards} "
-            f"{self.codecs} order {self.order} index at the {self.index_location}"
+            f"{self.codecs} order {self.order} index at the {self.index_location} "
+            f"{self.endian} endian, arrival {self.arrival}"
         )

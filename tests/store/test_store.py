@@ -57,7 +57,8 @@ def test_arrays_are_read_back_by_everybody(tmp_path):
         assert same(zarr.open_array(path, mode="r")[...], case.array), f"seed {seed}: {case}"
         if not (case.codecs and case.order):
             assert same(read_by_tensorstore(path), case.array), f"seed {seed}: {case}"
-        if seed % 3 == 0:
+        # zarrs turns all sixteen bytes of a big-endian complex around, and not each half.
+        if seed % 3 == 0 and not (case.endian == "big" and "complex" in case.dtype):
             assert same(read_by_zarrs(path), case.array), f"seed {seed}: {case}"
 
 
@@ -288,14 +289,16 @@ def test_a_write_that_fails_is_said_and_nothing_torn_is_seen(tmp_path):
 def test_an_array_is_continued(tmp_path):
     for seed in range(CASES // 3):
         case = Case(seed)
-        cut = int(case.rng.integers(0, case.shape[0] + 1))
+        case.is_unbounded = True
+        cut = int(case.rng.integers(0, len(case.stream) + 1))
         path = tmp_path / f"a{seed}"
-        shape = (None, *case.shape[1:])
-        with create(path, shape, case.dtype, case.chunks, case.shards, **case.options) as writer:
-            writer.append(case.array[:cut])
-        assert open_array(path).shape[0] == cut
+        with create(
+            path, case.given_shape, case.dtype, case.chunks, case.shards, **case.options
+        ) as writer:
+            writer.append(case.stream[:cut])
+        assert open_array(path).shape[case.arrival[0]] == cut
         with open_array(path, mode="a") as writer:
-            writer.append(case.array[cut:])
+            writer.append(case.stream[cut:])
         assert same(open_array(path).read(), case.array), f"seed {seed}: {case} cut at {cut}"
         assert open_array(path).verify() == count_chunks(path, open_array(path))
         other = stored(tmp_path, case)

@@ -7,25 +7,26 @@ import sys
 import time
 from importlib import import_module
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
+from weft.cli.sources import Source, chosen_chunks, chosen_shards, of_zarr, open_source
 from weft.draw import say
 from weft.errors import WeftError
-from weft.space import ZRange
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
-    from collections.abc import Iterator
 
     from weft.store import Array, Writer
 
 EXAMPLES = """\
 examples:
   weft store write stack.npy stack.zarr --chunks 16 128 128 --shards 64 1024 1024 --codec blosc-lz4
+  weft store write frames.raw a.zarr --shape -1 2048 2048 --dtype uint16 --codec blosc-zstd
+  weft store write stack.tif a.zarr
+  camera | weft store write - a.zarr --shape -1 1024 1024 --dtype uint16
   weft store info stack.zarr
-  weft store verify stack.zarr --json
+  weft store verify s3://bucket/stack.zarr --json
   weft store copy stack.zarr again.zarr --chunks 8 64 64 --codec zstd
 """
 CODECS = ("none", "zstd", "gzip", "blosc-lz4", "blosc-zstd", "lz4")
@@ -36,22 +37,32 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "store",
         help="write, look at, verify and copy sharded Zarr arrays",
-        description="Sharded Zarr v3 arrays in local folders.",
+        description="Sharded Zarr v3 arrays in folders and object stores.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     below = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     for name, told in (("info", "what an array is"), ("verify", "read every byte of an array")):
         one = below.add_parser(name, help=told, description=told)
-        one.add_argument("path", type=Path, help="the folder of an array")
+        one.add_argument("url", help="the folder or the address of an array")
         _finish(one)
-    for name, told in (
-        ("write", "a .npy file as a sharded array"),
-        ("copy", "an array in other chunks, shards or codecs, in bounded memory"),
-    ):
-        one = below.add_parser(name, help=told, description=told)
-        one.add_argument("source", type=Path, help="what is read")
-        one.add_argument("path", type=Path, help="the folder that is written")
+    write = below.add_parser(
+        "write",
+        help="an array from a file or a stream",
+        description="An array from .npy, raw bytes, TIFF, another Zarr array, or standard input.",
+    )
+    write.add_argument("source", help=".npy, .tif, a folder of these, raw, a Zarr array, or -")
+    write.add_argument("--shape", type=int, nargs="+", help="of raw bytes; -1 first for all")
+    write.add_argument("--dtype", help="of raw bytes")
+    write.add_argument("--offset", type=int, default=0, help="bytes before the raw ones")
+    copy = below.add_parser(
+        "copy",
+        help="an array in other chunks, shards or codecs",
+        description="An array in other chunks, shards or codecs, in bounded memory.",
+    )
+    copy.add_argument("source", help="the folder or the address of an array")
+    for one in (write, copy):
+        one.add_argument("url", help="the folder or the address that is written")
         one.add_argument("--chunks", type=int, nargs="+", help="the sizes of a chunk")
         one.add_argument("--shards", type=int, nargs="+", help="the sizes of a shard")
         one.add_argument("--codec", choices=CODECS, help="how chunks are compressed")
@@ -76,10 +87,10 @@ def run(args: argparse.Namespace) -> None:
 
 def info(args: argparse.Namespace) -> dict[str, Any]:
     """What the metadata of an array says, and the bytes of its shards."""
-    array: Array = _store().open_array(args.path)
+    array: Array = _store().open_array(args.url)
     said = array.metadata
-    files = [file for file in (args.path / "c").rglob("*") if file.is_file()]
-    stored, whole = sum(file.stat().st_size for file in files), _bytes(array)
+    sizes = [found.size for key in array.sink.keys("c") if (found := array.sink.fetch(key, 0, 0))]
+    stored, whole = sum(sizes), _bytes(array)
     return {
         "shape": list(said.shape),
         "dtype": said.dtype,
@@ -87,7 +98,7 @@ def info(args: argparse.Namespace) -> dict[str, Any]:
         "shards": list(said.shards),
         "codecs": [codec.name for codec in said.codecs] or ["none"],
         "dimension_names": list(said.dimension_names or ()),
-        "files": len(files),
+        "files": len(sizes),
         "bytes": whole,
         "stored": stored,
         "ratio": round(whole / stored, 3) if stored else None,
@@ -96,98 +107,83 @@ def info(args: argparse.Namespace) -> dict[str, Any]:
 
 def verify(args: argparse.Namespace) -> dict[str, Any]:
     """Read every index and every chunk."""
-    array: Array = _store().open_array(args.path)
+    array: Array = _store().open_array(args.url)
     begin = time.perf_counter()
     chunks = array.verify()
     return {"chunks": chunks, **_pace(_bytes(array), begin)}
 
 
 def write(args: argparse.Namespace) -> dict[str, Any]:
-    """A .npy file, read as it is needed."""
-    np: Any = import_module("numpy")
-    try:
-        source = np.load(args.source, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise WeftError(f"{args.source} is no .npy file of numbers: {error}") from None
-    chunks = tuple(args.chunks or (min(64, n or 1) for n in source.shape))
-    with _create(args, source.shape, source.dtype.name, chunks, args.codec or "zstd") as writer:
-        return _stream(writer, source.shape, lambda box: source[box.slices()])
+    """A file or a stream, read as it is needed."""
+    source = open_source(args.source, args.shape, args.dtype, args.offset)
+    chunks = tuple(args.chunks or chosen_chunks(source))
+    shards = args.shards or (chunks if args.chunks else chosen_shards(source, chunks))
+    return _stream(args, source, chunks, shards, _codecs(args.codec or "zstd"))
 
 
 def copy(args: argparse.Namespace) -> dict[str, Any]:
-    """An array, epoch by epoch of the new one."""
-    array: Array = _store().open_array(args.source)
-    said = array.metadata
-    chunks = tuple(args.chunks or said.chunks)
-    if args.shards is None and args.chunks is None:
-        args.shards = said.shards
-    codecs = None if args.codec else said.codecs
-    with _create(args, said.shape, said.dtype, chunks, args.codec, codecs, said) as writer:
-        return _stream(writer, said.shape, array.read)
+    """An array, as many rows at a time as the new chunks have."""
+    source = of_zarr(args.source)
+    chunks = tuple(args.chunks or source.said.chunks)
+    shards = args.shards or (chunks if args.chunks else source.said.shards)
+    codecs = _codecs(args.codec) if args.codec else source.said.codecs
+    return _stream(args, source, chunks, shards, codecs)
 
 
-def _create(
-    args: argparse.Namespace,
-    shape: tuple[int, ...],
-    dtype: str,
-    chunks: tuple[int, ...],
-    codec: str | None,
-    codecs: Any = None,
-    said: Any = None,
-) -> Writer:
+def _codecs(name: str) -> Any:
     store = _store()
-    if codecs is None:
-        made = {
-            "none": (),
-            "zstd": (store.Zstd(1),),
-            "gzip": (store.Gzip(1),),
-            "blosc-lz4": (store.Blosc("lz4", 5, "shuffle"),),
-            "blosc-zstd": (store.Blosc("zstd", 1, "shuffle"),),
-            "lz4": (store.Lz4(),),
-        }
-        codecs = made[codec or "none"]
-    more = {}
-    if said is not None:
-        more = {
-            "fill_value": said.fill_value,
-            "dimension_names": said.dimension_names,
-            "attributes": said.attributes,
-        }
-    writer: Writer = store.create(
-        args.path,
-        shape,
-        dtype,
+    return {
+        "none": (),
+        "zstd": (store.Zstd(1),),
+        "gzip": (store.Gzip(1),),
+        "blosc-lz4": (store.Blosc("lz4", 5, "shuffle"),),
+        "blosc-zstd": (store.Blosc("zstd", 1, "shuffle"),),
+        "lz4": (store.Lz4(),),
+    }[name]
+
+
+def _stream(
+    args: argparse.Namespace, source: Source, chunks: Any, shards: Any, codecs: Any
+) -> dict[str, Any]:
+    """Everything, piece by piece; what came before a failure is kept."""
+    more: dict[str, Any] = {"dimension_names": source.names}
+    if source.said is not None:
+        more |= {"fill_value": source.said.fill_value, "attributes": source.said.attributes}
+    writer: Writer = _store().create(
+        args.url,
+        source.shape,
+        source.dtype,
         chunks,
-        args.shards or chunks,
+        shards,
         codecs=codecs,
         overwrite=args.overwrite,
         **more,
     )
-    return writer
-
-
-def _stream(writer: Writer, shape: tuple[int, ...], read: Any) -> dict[str, Any]:
-    """Everything, as many rows at a time as a chunk has."""
-    begin, size = time.perf_counter(), 0
-    for start, stop in _rows(shape[0], writer.metadata.chunks[0]):
-        block = read(ZRange((start, *[0] * (len(shape) - 1)), (stop, *shape[1:])))
-        writer.append(block)
-        size += block.nbytes
-        if sys.stderr.isatty():
-            rate = size / (time.perf_counter() - begin) / 1e9
-            sys.stderr.write(f"\r{stop} of {shape[0]} rows, {rate:.2f} GB/s ")
-    writer.close()
+    begin = time.perf_counter()
+    with writer:
+        for block in source.blocks(max(1, chunks[0])):
+            writer.append(block)
+            if sys.stderr.isatty():
+                _progress(writer, source)
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
-    files = [file for file in (writer.folder.path / "c").rglob("*") if file.is_file()]
-    stored = sum(file.stat().st_size for file in files)
-    ratio = round(size / stored, 3) if stored else None
-    return {"rows": shape[0], **_pace(size, begin), "stored": stored, "ratio": ratio}
+    told = writer.metrics()
+    return {
+        "rows": told.rows,
+        **_pace(told.bytes, begin),
+        "stored": told.stored,
+        "ratio": round(told.ratio, 3) if told.ratio else None,
+        "append": f"median {told.append_median * 1e3:.2f} ms, "
+        f"maximum {told.append_maximum * 1e3:.2f} ms",
+        "binds": told.binds,
+    }
 
 
-def _rows(count: int, step: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, count, step):
-        yield start, min(start + step, count)
+def _progress(writer: Writer, source: Source) -> None:
+    told = writer.metrics()
+    of = "" if source.shape[0] is None else f" of {source.shape[0]}"
+    ratio = f", {told.ratio:.2f} times smaller" if told.ratio else ""
+    sys.stderr.write(f"\r{told.rows}{of} rows, {told.rate:.2f} GB/s{ratio} \033[K")
 
 
 def _pace(size: int, begin: float) -> dict[str, Any]:

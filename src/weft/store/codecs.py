@@ -10,14 +10,15 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from weft.extra import needed
+from weft.store.dtypes import Bytes
+from weft.store.frames import blosc_frame
 from weft.store.unpack import (
-    Bytes,
     CodecError,
     copy_into,
     unblosc,
@@ -29,7 +30,7 @@ from weft.store.unpack import (
     unzstd_into,
 )
 
-__all__ = ["Blosc", "Bytes", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
+__all__ = ["Blosc", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Zstd:
 
     level: int = 1
     checksum: bool = False
+    table: int = 0
+    """The logarithm of the places where matches are looked for; 0 for what the level has.
+
+    No reader needs to know it.
+    """
 
     name = "zstd"
 
@@ -48,12 +54,37 @@ class Zstd:
 
     def encode(self, data: Bytes) -> Bytes:
         """The stored bytes."""
-        known: dict[Zstd, Any] = _LOCAL.__dict__.setdefault("zstd", {})
-        if self not in known:
-            zstandard = needed("zstandard", "store")
-            known[self] = zstandard.ZstdCompressor(self.level, write_checksum=self.checksum)
-        made: bytes = known[self].compress(data)
+        known: dict[tuple[Zstd, int], Any] = _LOCAL.__dict__.setdefault("zstd", {})
+        key = self, len(data).bit_length() if self.table else 0
+        if key not in known:
+            known[key] = self._compressor(len(data))
+        made: bytes = known[key].compress(data)
         return made
+
+    def _compressor(self, size: int) -> Any:
+        zstandard = needed("zstandard", "store")
+        if not self.table:
+            return zstandard.ZstdCompressor(self.level, write_checksum=self.checksum)
+        return zstandard.ZstdCompressor(
+            compression_params=zstandard.ZstdCompressionParameters.from_level(
+                self.level,
+                source_size=size,
+                hash_log=self.table,
+                write_checksum=self.checksum,
+                write_content_size=True,
+            )
+        )
+
+    def suited(self, sample: Bytes) -> Zstd:
+        """The same codec, as it is quickest for data like a sample.
+
+        Noise has no matches to be found: a table that fits a core's nearest cache then gives
+        frames within half a percent of the level's, in three quarters of the time.
+        """
+        if self.table or self.level not in (1, 2) or len(sample) < _LEAST:
+            return self
+        quick = replace(self, table=_NEAR)
+        return quick if len(quick.encode(sample)) <= 1.005 * len(self.encode(sample)) else self
 
     def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
@@ -117,10 +148,17 @@ class Blosc:
 
     def encode(self, data: Bytes) -> Bytes:
         """The stored bytes."""
+        size = self.typesize or 1
+        is_ours = self.cname == "zstd" and self.clevel and self.shuffle != "bitshuffle"
+        if is_ours and len(data) and len(data) % size == 0:
+            level = 2 * self.clevel - 1 if self.clevel < 9 else 22
+            shuffle, compress = self.shuffle == "shuffle", Zstd(level).encode
+            return blosc_frame(
+                data, size, shuffle=shuffle, compress=compress, blocksize=self.blocksize
+            )
         blosc = needed("numcodecs.blosc", "store")
         kinds = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
         kind = kinds.get(self.shuffle, blosc.BITSHUFFLE)
-        size = self.typesize or 1
         array = np.frombuffer(data, dtype=f"V{size}" if len(data) % size == 0 else "V1")
         made: bytes = blosc.compress(array, self.cname.encode(), self.clevel, kind, self.blocksize)
         return made
@@ -192,6 +230,12 @@ Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c
 """What makes bytes of bytes."""
 
 _LOCAL = threading.local()
+
+_NEAR = 12
+"""The logarithm of a table of 16 KiB."""
+
+_LEAST = 1 << 16
+"""Bytes below which a table of the level's size is small as well."""
 
 
 def checksum(data: Bytes) -> bytes:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
 from weft.space import ZRange
+from weft.store.address import sink_of
 from weft.store.codecs import Blosc, Codec
 from weft.store.dtypes import as_dtype, write_fill
-from weft.store.files import Folder
 from weft.store.metadata import Metadata, checked
 from weft.store.reader import Array
+from weft.store.sink import Lock, Sink, Url
 from weft.store.writer import Writer
-from weft.values import FrozenMap
+from weft.values import FrozenMap, Point
 
 
 def create(
-    path: str | PathLike[str],
+    url: Url,
     shape: Sequence[int | None],
     dtype: Any,
     chunks: Sequence[int],
@@ -30,15 +30,22 @@ def create(
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    append_dim: int = 0,
+    arrival: Sequence[int] | None = None,
     order: Sequence[int] = (),
-    index_location: str = "end",
+    endian: Literal["little", "big"] = "little",
+    index_location: Literal["start", "end"] = "end",
     overwrite: bool = False,
     fsync: bool = False,
-    threads: int = 2,
+    threads: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Writer:
-    """A new array in a folder, to which frames are appended.
+    """A new array, to which frames are appended.
 
-    The outermost dimension may have no end: its size is None, and in the end as many as came.
+    Frames are appended along `append_dim`, whose size may be None: it then has no end, and in the
+    end as many as came. `arrival` lists all dimensions as frames count through them, where that is
+    not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
+    codec `transpose` has it. `options` are those of the object store.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -49,98 +56,162 @@ def create(
      [ 5  6  7  8  9]
      [10 11 12 13 14]]
     """
-    size, small, large = checked(shape, chunks, shards or chunks)
+    dims = _arrival(len(shape), append_dim, arrival)
+    size, small, large = checked(shape, chunks, shards or chunks, dims[0])
     name, kind = as_dtype(dtype)
-    if index_location not in ("start", "end"):
-        raise WeftError(f"index_location: {index_location!r} is neither start nor end")
+    _one_of("index_location", index_location, "start", "end")
+    _one_of("endian", endian, "little", "big")
     if order and sorted(order) != list(range(len(size))):
         raise WeftError(f"{list(order)} is no order of {len(size)} dimensions")
     if dimension_names is not None and len(dimension_names) != len(size):
         raise WeftError(f"{len(dimension_names)} names for {len(size)} dimensions")
+    said = dict(attributes or {})
+    if dims != tuple(range(len(size))):
+        said["weft"] = {"arrival": list(dims)}
     metadata = Metadata(
-        tuple(n or 0 for n in size),
+        tuple(0 if dim == dims[0] else n or 0 for dim, n in enumerate(size)),
         name,
         small,
         large,
         tuple(_sized(codec, kind.itemsize) for codec in codecs),
         write_fill(name, fill_value),
         tuple(order),
-        "little",
+        endian,
         index_location,
         None if dimension_names is None else tuple(dimension_names),
-        FrozenMap((attributes or {}).items()),
+        FrozenMap(said.items()),
     )
-    folder = Folder(Path(path), fsync)
-    if (folder.path / "zarr.json").exists() and not overwrite:
+    sink = sink_of(url, options=options, fsync=fsync)
+    if sink.fetch("zarr.json", 0, 1) is not None and not overwrite:
         raise WeftError(
-            f"{folder.path} holds an array already",
-            hint="say overwrite=True, or go on with open(path, mode='a')",
+            f"{sink.url} holds an array already",
+            hint="say overwrite=True, or go on with open(url, mode='a')",
         )
-    lock = folder.lock()
-    _clear(folder.path)
-    folder.write_text("zarr.json", replace(metadata, shape=(0, *metadata.shape[1:])).to_json())
-    return Writer(folder, metadata, size, threads, lock)
+    with _locked(sink) as lock:
+        for key in list(sink.keys("c")):
+            sink.delete(key)
+        sink.sweep()
+        sink.put("zarr.json", metadata.to_json().encode())
+        return Writer(sink, metadata, size, lock, arrival=dims, threads=threads)
+
+
+@contextmanager
+def _locked(sink: Sink) -> Iterator[Lock]:
+    """The lock of a store, which is let go again if what is done with it fails."""
+    try:
+        lock = sink.lock()
+        try:
+            yield lock
+        except BaseException:
+            lock.release()
+            raise
+    except OSError as error:
+        raise WeftError(f"{sink.url} cannot be written: {error}") from error
+
+
+def _one_of(what: str, said: str, one: str, other: str) -> None:
+    if said not in (one, other):
+        raise WeftError(f"{what}: {said!r} is neither {one} nor {other}")
+
+
+def _arrival(rank: int, append_dim: int, arrival: Sequence[int] | None) -> Point:
+    """The dimensions as frames count through them."""
+    if not -rank <= append_dim < rank:
+        raise WeftError(f"append_dim: there is no dimension {append_dim} of {rank}")
+    outer = append_dim % rank
+    if arrival is None:
+        return (outer, *(dim for dim in range(rank) if dim != outer))
+    dims = tuple(int(dim) for dim in arrival)
+    if sorted(dims) != list(range(rank)):
+        raise WeftError(f"arrival: {list(dims)} is no order of {rank} dimensions")
+    if append_dim and dims[0] != outer:
+        raise WeftError(
+            f"arrival: frames count through dimension {dims[0]} last, and are appended along "
+            f"{outer}: the two must be one"
+        )
+    return dims
 
 
 def _sized(codec: Codec, itemsize: int) -> Codec:
     """Blosc with the width of an element, where none was said."""
     if isinstance(codec, Blosc) and not codec.typesize:
-        return Blosc(codec.cname, codec.clevel, codec.shuffle, itemsize, codec.blocksize)
+        return replace(codec, typesize=itemsize)
     return codec
-
-
-def _clear(path: Path) -> None:
-    """Remove the shards of an array that was there: files under `c`, and nothing else."""
-    for file in sorted((path / "c").rglob("*"), reverse=True):
-        file.rmdir() if file.is_dir() else file.unlink()
-
-
-@overload
-def open_array(path: str | PathLike[str], mode: Literal["r"] = "r") -> Array: ...
 
 
 @overload
 def open_array(
-    path: str | PathLike[str], mode: Literal["a"], *, threads: int = 2, fsync: bool = False
+    url: Url, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
+) -> Array: ...
+
+
+@overload
+def open_array(
+    url: Url,
+    mode: Literal["a"],
+    *,
+    threads: int | None = None,
+    fsync: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Writer: ...
 
 
 def open_array(
-    path: str | PathLike[str], mode: str = "r", *, threads: int = 2, fsync: bool = False
+    url: Url,
+    mode: str = "r",
+    *,
+    threads: int | None = None,
+    fsync: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Array | Writer:
     """An array that is there: to read, or with mode "a" to append more frames to.
 
     Shards that are whole stay as they are. A short last one is written anew, and is there in its
     old form until the new one is whole. What a writer that was killed left aside is removed.
     """
-    folder = Folder(Path(path), fsync)
+    sink = sink_of(url, options=options, fsync=fsync)
     if mode == "r":
-        return Array(folder.path, _read(folder.path))
+        return Array(sink, _read(sink))
     if mode != "a":
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
-    lock = folder.lock()
+    with _locked(sink) as lock:
+        metadata = _read(sink)
+        sink.sweep()
+        writer = _continued(sink, metadata, lock, threads)
     try:
-        metadata = _read(folder.path)
-        folder.clear_partial()
-        writer = Writer(
-            folder, metadata, (None, *metadata.shape[1:]), threads, lock, metadata.shape[0]
-        )
+        _rewrite(writer)
     except BaseException:
-        folder.unlock(lock)
+        writer.abandon()
         raise
-    whole = metadata.shape[0] // metadata.shards[0] * metadata.shards[0]
-    writer.start_at(whole)
-    old, step = Array(folder.path, metadata), metadata.chunks[0]
-    for row in range(whole, metadata.shape[0], step):
-        stop = min(row + step, metadata.shape[0])
-        box = ZRange((row, *[0] * (len(metadata.shape) - 1)), (stop, *metadata.shape[1:]))
-        writer.append(old.read(box))
     return writer
 
 
-def _read(path: Path) -> Metadata:
-    try:
-        text = (path / "zarr.json").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise WeftError(f"{path} holds no Zarr v3 array: there is no zarr.json") from None
-    return Metadata.from_json(text)
+def _continued(sink: Sink, metadata: Metadata, lock: Lock, threads: int | None) -> Writer:
+    """A writer that goes on where the last row of shards begins."""
+    if not metadata.is_sharded:
+        raise WeftError(f"{sink.url} has no shards, and nothing is appended to such an array")
+    said = metadata.attributes.get("weft")
+    arrival = said.get("arrival") if isinstance(said, dict) else None
+    dims = _arrival(len(metadata.shape), 0, arrival)
+    shape = [None if dim == dims[0] else n for dim, n in enumerate(metadata.shape)]
+    return Writer(sink, metadata, shape, lock, arrival=dims, threads=threads)
+
+
+def _rewrite(writer: Writer) -> None:
+    """Append once more what is in the last row of shards, if that is short."""
+    metadata, dims = writer.metadata, writer.tiling.dims
+    rows, size = metadata.shape[dims[0]], metadata.shards[dims[0]]
+    whole, step = rows // size * size, metadata.chunks[dims[0]]
+    writer.start_at(whole, rows)
+    old = Array(writer.sink, metadata)
+    for row in range(whole, rows, step):
+        start, stop = [0] * len(dims), list(metadata.shape)
+        start[dims[0]], stop[dims[0]] = row, min(row + step, rows)
+        writer.append(old.read(ZRange(start, stop)).transpose(dims))
+
+
+def _read(sink: Sink) -> Metadata:
+    found = sink.fetch("zarr.json")
+    if found is None:
+        raise WeftError(f"{sink.url} holds no Zarr v3 array: there is no zarr.json")
+    return Metadata.from_json(bytes(found.data).decode("utf-8", "replace"))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import struct
 from math import inf, isinf, isnan, nan
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+"""What a codec takes and makes."""
 
 NAMES = (
     "bool",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import WeftError
-from weft.store.codecs import Bytes
+from weft.store.dtypes import Bytes
 from weft.store.sink import Fetched
 
 LOCK = ".weft.lock"
@@ -20,6 +21,9 @@ MOST_BUFFERS = 512
 
 PIECE = 1 << 22
 """Bytes that are copied at a time."""
+
+_CANNOT = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+"""What a system says that cannot copy inside itself."""
 
 _FLAGS = getattr(os, "O_CLOEXEC", 0)
 
@@ -153,7 +157,7 @@ class FileUpload:
         source = os.open(self.aside, os.O_RDONLY | _FLAGS)
         target = os.open(copy, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | _FLAGS, 0o666)
         try:
-            _copy(source, target, self.end)
+            _copy(source, target, self.head, self.end)
             self._complete(target, _write(target, self.end, more), index)
         finally:
             os.close(source)
@@ -194,14 +198,16 @@ def _write(file: int, start: int, buffers: Sequence[Bytes]) -> int:
     return start
 
 
-def _copy(source: int, target: int, count: int) -> None:
-    """The first bytes of a file to another; by reference where the file system can."""
-    done = 0
-    while done < count:
+def _copy(source: int, target: int, start: int, stop: int) -> None:
+    """Bytes of a file to the same place of another; by reference where the file system can."""
+    while start < stop:
+        count = min(PIECE, stop - start)
         try:
-            moved = os.copy_file_range(source, target, min(PIECE, count - done), done, done)
-        except (AttributeError, OSError):
-            moved = os.pwrite(target, os.pread(source, min(PIECE, count - done), done), done)
+            moved = os.copy_file_range(source, target, count, start, start)
+        except OSError as error:
+            if error.errno not in _CANNOT:
+                raise
+            moved = os.pwrite(target, os.pread(source, count, start), start)
         if not moved:
-            raise OSError(f"the file that is copied ends at {done} B of {count} B")
-        done += moved
+            raise OSError(f"the file that is copied ends at {start} B, before {stop} B")
+        start += moved

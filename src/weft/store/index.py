@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.codecs import Bytes, checksum
+from weft.store.codecs import checksum
+from weft.store.dtypes import Bytes
 
 ABSENT = 0xFFFF_FFFF_FFFF_FFFF
 """Offset and size of a chunk that is not there: it is all fill value."""

@@ -85,6 +85,10 @@ class Metadata:
         """The fill value, a scalar of the data type's width."""
         return read_fill(self.dtype, self.fill_value)
 
+    def key(self, shard: Point) -> str:
+        """The key of a shard."""
+        return self.keys.of(shard)
+
     @classmethod
     def load(cls, sink: Sink) -> Metadata:
         """What the `zarr.json` of a sink says."""
@@ -310,7 +314,7 @@ def _codec(name: str, said: Mapping[str, Any], path: str) -> Codec:
     kind = _CODECS[name]
     taken: dict[str, Any] = {}
     for field in fields(kind):
-        if field.name not in said:
+        if field.name not in said or field.name not in kind().configuration:
             continue
         value = said[field.name]
         if field.name == "shuffle" and value in (0, 1, 2):
@@ -359,7 +363,7 @@ def _check_grid(shape: Point, grid: Point) -> None:
 
 
 def checked(
-    shape: Sequence[int | None], chunks: Sequence[int], shards: Sequence[int]
+    shape: Sequence[int | None], chunks: Sequence[int], shards: Sequence[int], append_dim: int = 0
 ) -> tuple[tuple[int | None, ...], Point, Point]:
     """Shape, chunks and shards that go together.
 
@@ -375,8 +379,10 @@ def checked(
     for dim, (n, c, s) in enumerate(zip(size, small, large)):
         if c < 1 or s < 1 or s % c:
             raise WeftError(f"dimension {dim}: chunks of {c} do not fill shards of {s}")
-        if n is None and dim:
-            raise WeftError(f"dimension {dim} cannot be unbounded: only the outermost can")
+        if n is None and dim != append_dim:
+            raise WeftError(
+                f"dimension {dim} cannot be unbounded: only {append_dim} can, to which is appended"
+            )
         if n is not None and n < 0:
             raise WeftError(f"dimension {dim} has the size {n}")
     return size, small, large

@@ -16,8 +16,8 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.store.codecs import Blosc, Bytes, CodecError, decode, most_stored
-from weft.store.dtypes import as_dtype
+from weft.store.codecs import Blosc, CodecError, decode, most_stored
+from weft.store.dtypes import Bytes, as_dtype
 from weft.store.index import ABSENT, ShardError
 from weft.store.metadata import Metadata
 from weft.store.parts import Grid, Part, Place
@@ -31,7 +31,7 @@ from weft.values import Point
 ATTEMPTS = 3
 """How often a shard is read that is replaced in the meantime."""
 
-WINDOW = 64
+WINDOW = 16
 """Shards that are read at the same time."""
 
 SMALL = 1 << 16
@@ -168,6 +168,9 @@ class Array:
                 if attempt == ATTEMPTS or all(shard.is_current() for shard in found.values()):
                     raise
                 self._shards.forget(window)
+            finally:
+                for shard in found.values():
+                    shard.close()
 
     def _checks(self, held: Mapping[Point, Shard]) -> Iterator[Task]:
         """Ask whether shards that were found before are current, while their chunks are fetched."""

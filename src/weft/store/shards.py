@@ -13,8 +13,8 @@ from weft.store.source import Shard, source_of
 from weft.store.workers import each
 from weft.values import Point
 
-MOST_HELD = 64
-"""Shards that are held: each local one is an open file."""
+MOST_HELD = 1024
+"""Shards whose index is held."""
 
 MOST_SLOTS = 1 << 22
 """Slots of all indexes that are held, 16 B each."""
@@ -31,7 +31,7 @@ class Shards:
 
     def key(self, at: Point) -> str:
         """The key of a shard."""
-        return self.metadata.keys.of(at)
+        return self.metadata.key(at)
 
     def error(self, at: Point, slot: int | None, message: object) -> ShardError:
         """What is wrong with a shard, or with a chunk of it: its key, its slot and its box."""
@@ -66,11 +66,11 @@ class Shards:
             raise self.error(at, slot, f"said to lie at {said}, and chunks lie in {start}:{stop}")
 
     def held(self, at: Point) -> Shard | None:
-        """A shard that was found before; where it is easily asked, it is still the same."""
-        shard = self._held.pop(at, None)
-        if shard is None or (self.source.is_near and not shard.is_current()):
-            return None
-        self._held[at] = shard  # the last to be dropped
+        """A shard that was found before, opened once more."""
+        known = self._held.pop(at, None)
+        shard = None if known is None else known.again()
+        if shard is not None:
+            self._held[at] = shard  # the last to be dropped
         return shard
 
     def find_all(self, wanted: Iterable[Point]) -> dict[Point, Shard]:

@@ -6,13 +6,11 @@ an `Upload`: bytes are appended, and it is seen when it is whole. Values are fet
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from os import PathLike, fspath
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
-from urllib.parse import unquote, urlsplit
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import NamedTuple, Protocol, TypeAlias
 
-from weft.store.codecs import Bytes
+from weft.store.dtypes import Bytes
 
 Url: TypeAlias = str | PathLike[str]
 """A folder, or the address of one: `file:///…`, `s3://bucket/…`."""
@@ -91,22 +89,3 @@ class Sink(Protocol):
 
     def below(self, name: str) -> Sink:
         """The part of the store whose keys begin with a name and a slash."""
-
-
-def sink_of(
-    url: Url, *, options: Mapping[str, Any] | None = None, fsync: bool = False
-) -> Sink:
-    """The sink of a path or an address.
-
-    >>> sink_of("here/a.zarr").url
-    'here/a.zarr'
-    """
-    from weft.store.files import Folder
-
-    text = fspath(url)
-    parts = urlsplit(text)
-    if parts.scheme in ("", "file") or len(parts.scheme) == 1:  # one letter is a drive
-        return Folder(Path(unquote(parts.path) if parts.scheme == "file" else text), fsync)
-    from weft.store.objects import Objects
-
-    return Objects.of(text, options or {})

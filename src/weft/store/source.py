@@ -1,4 +1,4 @@
-"""Where a reader has the bytes of a shard from: a file that stays open, or a server.
+"""Where a reader has the bytes of a shard from: a file, or a server.
 
 A shard may be replaced while it is read. A file that is open stays as it was, so that its index and
 its chunks belong together; a value on a server is asked for again.
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Literal, Protocol
 
 from weft.errors import WeftError
-from weft.store.codecs import Bytes
+from weft.store.dtypes import Bytes
 from weft.store.files import Folder
 from weft.store.index import Index, ShardError
 from weft.store.sink import Sink
@@ -39,6 +39,12 @@ class Shard(Protocol):
     def is_current(self) -> bool:
         """Whether it is still what one finds under its key."""
 
+    def again(self) -> Shard | None:
+        """The same shard, to be read once more; None where it is seen to be another."""
+
+    def close(self) -> None:
+        """Let go of it; `again` finds it anew."""
+
 
 class Source(Protocol):
     """Finds shards by their keys."""
@@ -50,7 +56,7 @@ class Source(Protocol):
     most: int
     """Bytes that are asked for at once, if there is more than one chunk in them."""
     is_near: bool
-    """Whether it costs next to nothing to ask if a shard is current."""
+    """Whether a shard that is found again is known to be the same."""
 
     def find(self, key: str, start: int, count: int) -> Shard | None:
         """A shard with some of its bytes, None where there is none; a negative start is of the end.
@@ -90,20 +96,32 @@ class Files:
 
 
 class OpenFile:
-    """A file that is open as long as somebody has this."""
+    """A file that stays what it was when it was opened, whatever its path leads to later."""
 
     index: Index
 
     def __init__(self, path: str) -> None:
-        self.path, self.file = path, -1
+        self.path, self.file, self.head = path, -1, b""
         self.file = os.open(path, _FLAGS)
         said = os.fstat(self.file)
-        self.size, self.head = said.st_size, b""
-        self._seen = _identity(said)
+        self.size, self._seen = said.st_size, _identity(said)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Close the file."""
         if self.file >= 0:
             os.close(self.file)
+            self.file = -1
+
+    __del__ = close
+
+    def again(self) -> OpenFile | None:
+        """The file, opened once more, if it is still there and nobody has written to it."""
+        with suppress(OSError):
+            other = OpenFile(self.path)
+            if other._seen == self._seen:
+                other.index = self.index
+                return other
+        return None
 
     def read(self, start: int, count: int) -> memoryview:
         """Some bytes, in a buffer of this thread."""
@@ -175,3 +193,10 @@ class Value:
         """Whether the same bytes are there, and as many in all."""
         found = self.sink.fetch(self.key, self.start, len(self.head))
         return found is not None and found.size == self.size and found.data == self.head
+
+    def again(self) -> Value:
+        """The same; whether it is current is asked while it is read."""
+        return self
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

@@ -1,9 +1,10 @@
 """`Tiling`: which tile an element goes to, which shard a tile, and which slot of it.
 
-Frames arrive in row-major order of the leading dimensions. The first dimension whose chunks are
-longer than one is the *grain*: as many frames as a chunk is long along it make an *epoch*, which
-fills every tile of the dimensions behind it once. The tiles of an epoch are grouped by shard by the
-lifting of `weft.space`: tile t is shard t // n and place t % n of it, along every dimension.
+Elements arrive in row-major order of the dimensions as frames count through them, which need not
+be the order in which they are stored. The first of these whose chunks are longer than one is the
+*grain*: as many rows as a chunk is long along it make an *epoch*, which fills every tile of the
+dimensions behind it once. Tiles are lifted to shards: tile t is shard t // n and place t % n of it,
+along every dimension; the *slot* of a chunk is its place along all of them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from weft.space import Lifting, ZRange
+from weft.space import ZRange
+from weft.space.lifting import Digit, weigh
 from weft.values import Point
 
 
@@ -27,29 +28,59 @@ class Group(NamedTuple):
     slots: Point
 
 
+class Span(NamedTuple):
+    """Elements of one epoch that are a box: so many `steps` of dimension `level`, all behind it.
+
+    Dimensions are counted as they arrive; `at` is where it begins, up to `level`.
+    """
+
+    level: int
+    at: Point
+    steps: int
+
+
 @dataclass(frozen=True)
 class Tiling:
-    """The tiles and shards of an array; a size of None has no end."""
+    """The tiles and shards of an array; a size of None has no end.
+
+    `arrival` lists the dimensions as frames count through them, outermost first; none given, they
+    arrive as they are stored.
+    """
 
     shape: tuple[int | None, ...]
     chunks: Point
     shards: Point
+    arrival: Point = ()
+
+    @cached_property
+    def dims(self) -> Point:
+        """The dimensions as they arrive."""
+        return self.arrival or tuple(range(len(self.chunks)))
+
+    @cached_property
+    def sizes(self) -> tuple[int | None, ...]:
+        """The shape as it arrives."""
+        return tuple(self.shape[dim] for dim in self.dims)
+
+    @cached_property
+    def extents(self) -> Point:
+        """A chunk as it arrives."""
+        return tuple(self.chunks[dim] for dim in self.dims)
 
     @cached_property
     def grain(self) -> int:
-        """The dimension along which an epoch is cut."""
-        return next((dim for dim, n in enumerate(self.chunks) if n > 1), len(self.chunks) - 1)
+        """Along which of the dimensions, as they arrive, an epoch is cut."""
+        return next((level for level, n in enumerate(self.extents) if n > 1), len(self.dims) - 1)
 
     @cached_property
     def inner(self) -> Point:
         """The sizes behind the grain."""
-        return tuple(n or 0 for n in self.shape[self.grain + 1 :])
+        return tuple(n or 0 for n in self.sizes[self.grain + 1 :])
 
     @cached_property
     def inner_counts(self) -> Point:
         """How many tiles there are along every dimension behind the grain."""
-        chunks = self.chunks[self.grain + 1 :]
-        return tuple(-(-n // c) for n, c in zip(self.inner, chunks))
+        return tuple(-(-n // c) for n, c in zip(self.inner, self.extents[self.grain + 1 :]))
 
     @cached_property
     def tiles(self) -> int:
@@ -61,29 +92,120 @@ class Tiling:
         """How many chunks a shard has along every dimension."""
         return tuple(s // c for s, c in zip(self.shards, self.chunks))
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """How many chunks a shard has."""
         return prod(self.per_shard)
 
     @cached_property
-    def _groups(self) -> list[tuple[Point, Point, Point]]:
-        """For each shard of an epoch its coordinates behind the grain, its tiles, their places.
+    def across(self) -> int:
+        """How many shards there are beside each other, for each along the outermost dimension."""
+        return prod(-(-(self.shape[dim] or 0) // self.shards[dim]) for dim in self.dims[1:])
 
-        Tiles are lifted to shard-major order: the address of a tile is that of its shard, and its
-        place there.
+    # -- where elements are
+
+    @cached_property
+    def units(self) -> Point:
+        """How many elements one step of every dimension is, as they arrive."""
+        levels = range(1, len(self.dims) + 1)
+        return tuple(prod(n or 0 for n in self.sizes[level:]) for level in levels)
+
+    @property
+    def most(self) -> int | None:
+        """How many elements there can be; None where there is no end."""
+        return None if self.sizes[0] is None else self.sizes[0] * self.units[0]
+
+    def coordinates(self, element: int, level: int) -> Point:
+        """Where an element is, along the dimensions up to a level."""
+        found = [element // self.units[level]]
+        for size in reversed(self.sizes[1 : level + 1]):
+            found[:1] = divmod(found[0], size or 1)
+        return tuple(found)
+
+    def epoch(self, element: int) -> tuple[Point, int]:
+        """The chunk of an element up to the grain, and its row in the epoch."""
+        *lead, row = self.coordinates(element, self.grain)
+        tile, place = divmod(row, self.extents[self.grain])
+        return (*lead, tile), place
+
+    def epoch_end(self, element: int) -> int:
+        """The first element behind the epoch that an element is in."""
+        row = self.units[self.grain]
+        *_, at = self.coordinates(element, self.grain)
+        chunk, size = self.extents[self.grain], self.sizes[self.grain]
+        last = (at // chunk + 1) * chunk
+        if size is not None:
+            last = min(last, size)
+        return element - element % row + (last - at) * row
+
+    def spans(self, start: int, stop: int) -> Iterator[Span]:
+        """Elements one behind the other, which lie in one epoch, as boxes.
+
+        >>> tiling = Tiling((None, 4, 5), (2, 2, 2), (2, 2, 2))
+        >>> list(tiling.spans(15, 40))  # the last line of a frame, and a whole one
+        [Span(level=1, at=(0, 3), steps=1), Span(level=0, at=(1,), steps=1)]
         """
-        within, counts = self.per_shard[self.grain + 1 :], self.inner_counts
-        size, found = prod(within), dict[int, list[tuple[int, int]]]()
-        addresses = Lifting.tiled(counts, within).addresses() if within else [0] * self.tiles
-        for tile, address in enumerate(addresses):
-            shard, place = divmod(address, size)
-            found.setdefault(shard, []).append((place, tile))
-        grid = list(product(*(range(-(-n // per)) for n, per in zip(counts, within))))
+        while start < stop:
+            level = next(
+                level
+                for level, unit in enumerate(self.units[self.grain :], self.grain)
+                if start % unit == 0 and stop - start >= unit
+            )
+            at, size = self.coordinates(start, level), self.sizes[level]
+            steps = (stop - start) // self.units[level]
+            if size is not None:
+                steps = min(steps, size - at[-1])
+            yield Span(level, at, steps)
+            start += steps * self.units[level]
+
+    # -- where tiles go
+
+    @cached_property
+    def _slot_strides(self) -> Point:
+        """What one step of a chunk in a shard adds to its slot, along every dimension."""
+        return tuple(prod(self.per_shard[dim + 1 :]) for dim in range(len(self.chunks)))
+
+    @cached_property
+    def _groups(self) -> list[tuple[Point, Point, Point]]:
+        """For each shard of an epoch where it is behind the grain, its tiles, their slots.
+
+        Every tile is lifted to the digits of its shard and of its place there; the places give
+        slots, in the order in which dimensions are stored.
+        """
+        behind = self.dims[self.grain + 1 :]
+        per = [self.per_shard[dim] for dim in behind]
+        counts = [-(-n // each) for n, each in zip(self.inner_counts, per)]
+        order = sorted(range(len(behind)), key=lambda n: behind[n])
+        shards = weigh(
+            self.inner_counts,
+            [
+                Digit(n, per[n], counts[n], prod(counts[m] for m in order[place + 1 :]))
+                for place, n in enumerate(order)
+            ],
+        )
+        slots = weigh(
+            self.inner_counts,
+            [Digit(n, 1, per[n], self._slot_strides[dim]) for n, dim in enumerate(behind)],
+        )
+        found = dict[int, list[tuple[int, int]]]()
+        for tile, (shard, slot) in enumerate(zip(shards, slots)):
+            found.setdefault(shard, []).append((slot, tile))
         return [
-            (grid[shard], tuple(t for _, t in sorted(pairs)), tuple(p for p, _ in sorted(pairs)))
+            (
+                self._unravelled(shard, counts, order),
+                tuple(tile for _, tile in sorted(pairs)),
+                tuple(slot for slot, _ in sorted(pairs)),
+            )
             for shard, pairs in sorted(found.items())
         ]
+
+    @staticmethod
+    def _unravelled(number: int, counts: list[int], order: list[int]) -> Point:
+        """The coordinates of a shard behind the grain, as dimensions arrive."""
+        found = [0] * len(counts)
+        for n in reversed(order):
+            number, found[n] = divmod(number, counts[n])
+        return tuple(found)
 
     def groups(self, at: Point) -> Iterator[Group]:
         """The tiles of an epoch by shard; `at` is its chunk along the dimensions to the grain.
@@ -93,20 +215,21 @@ class Tiling:
         [((0, 0, 0), (0, 1, 2, 3, 4, 5, 6, 7), (8, 9, 10, 11, 12, 13, 14, 15)),
         ((0, 1, 0), (8, 9, 10, 11), (8, 9, 10, 11))]
         """
-        outer = self.per_shard[: self.grain + 1]
-        inner = prod(self.per_shard[self.grain + 1 :])
-        before = 0
-        for t, n in zip(at, outer):
-            before = before * n + t % n
-        head = tuple(t // n for t, n in zip(at, outer))
-        for shard, tiles, places in self._groups:
-            yield Group(head + shard, tiles, tuple(before * inner + place for place in places))
+        lead = self.dims[: self.grain + 1]
+        first = sum(t % self.per_shard[dim] * self._slot_strides[dim] for t, dim in zip(at, lead))
+        head = [t // self.per_shard[dim] for t, dim in zip(at, lead)]
+        for behind, tiles, slots in self._groups:
+            shard = [0] * len(self.dims)
+            for dim, s in zip(self.dims, (*head, *behind)):
+                shard[dim] = s
+            yield Group(tuple(shard), tiles, tuple(first + slot for slot in slots))
 
-    def expected(self, shard: Point, size: Point) -> int:
-        """How many chunks of a shard lie inside an array of some size."""
+    def expected(self, shard: Point, rows: int | None = None) -> int:
+        """How many chunks of a shard lie in the array, or in so many rows of the outermost one."""
         found = 1
-        for s, n, c, per in zip(shard, size, self.chunks, self.per_shard):
-            found *= max(0, min(-(-n // c) - s * per, per))
+        for dim, (s, n, c, per) in enumerate(zip(shard, self.shape, self.chunks, self.per_shard)):
+            size = rows if dim == self.dims[0] and rows is not None else n
+            found *= per if size is None else max(0, min(-(-size // c) - s * per, per))
         return found
 
     def box(self, shard: Point, slot: int) -> ZRange:

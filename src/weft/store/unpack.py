@@ -9,13 +9,11 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from typing import Any, TypeAlias
+from typing import Any
 
 from weft.errors import WeftError
 from weft.extra import needed
-
-Bytes: TypeAlias = bytes | bytearray | memoryview
-"""What a codec takes and makes."""
+from weft.store.dtypes import Bytes
 
 ZSTD_BLOCK = 1 << 17
 """The most bytes of a block of a zstd frame."""

@@ -1,0 +1,239 @@
+"""What `weft store write` reads: .npy, raw bytes, TIFF stacks, Zarr arrays, and standard input."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+from weft.errors import WeftError
+from weft.extra import needed
+from weft.space import ZRange
+
+TIFF = (".tif", ".tiff")
+CHUNK, SHARD = 1 << 20, 1 << 26
+"""Bytes of a chunk and a shard, at most, where none are said."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """An array that is read in pieces, one behind the other."""
+
+    shape: tuple[int | None, ...]
+    """The first may be None: as many as come."""
+    dtype: str
+    blocks: Callable[[int], Iterator[Any]]
+    """The pieces, of so many rows at most where they can be chosen."""
+    names: tuple[str | None, ...] | None = None
+    said: Any = None
+    """The metadata of an array that is copied."""
+
+    @property
+    def row(self) -> int:
+        """The bytes of a row."""
+        np: Any = import_module("numpy")
+        width = 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
+        return prod(n or 0 for n in self.shape[1:]) * int(width)
+
+
+def open_source(
+    place: str, shape: Sequence[int] | None, dtype: str | None, offset: int = 0
+) -> Source:
+    """What a path, an address or `-` means; raw bytes have a shape and a data type."""
+    if place == "-":
+        return _stdin(*_raw_as(shape, dtype, "standard input"), sys.stdin.buffer)
+    path = Path(place)
+    if "://" in place or (path / "zarr.json").is_file():
+        return of_zarr(place)
+    if path.suffix.lower() in TIFF or (path.is_dir() and _tiffs(path)):
+        return _tiff(path)
+    if path.suffix == ".npy":
+        return _npy(path)
+    if path.is_dir():
+        raise WeftError(f"{path} holds neither a Zarr v3 array nor TIFF files")
+    return _raw(path, *_raw_as(shape, dtype, place), offset)
+
+
+def _raw_as(
+    shape: Sequence[int] | None, dtype: str | None, what: str
+) -> tuple[tuple[int, ...], str]:
+    if not shape or dtype is None:
+        raise WeftError(
+            f"{what} is raw bytes: what are its shape and data type?",
+            hint="--shape -1 1024 1024 --dtype uint16; -1 for as many as there are",
+        )
+    if any(n < 1 for n in shape[1:]):
+        raise WeftError(f"--shape: only the first size may be -1, got {list(shape)}")
+    return tuple(shape), dtype
+
+
+def _rows(array: Any) -> Callable[[int], Iterator[Any]]:
+    """An array in pieces of so many rows."""
+
+    def blocks(step: int) -> Iterator[Any]:
+        for start in range(0, len(array), step):
+            yield array[start : start + step]
+
+    return blocks
+
+
+def _npy(path: Path) -> Source:
+    np: Any = import_module("numpy")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise WeftError(f"{path} is no .npy file of numbers: {error}") from None
+    return Source(array.shape, array.dtype.name, _rows(array))
+
+
+def _raw(path: Path, shape: tuple[int, ...], dtype: str, offset: int) -> Source:
+    np: Any = import_module("numpy")
+    kind = _kind(dtype)
+    size, row = path.stat().st_size - offset, prod(shape[1:]) * kind.itemsize
+    count, rest = divmod(size, row)
+    if (shape[0] < 0 and rest) or (shape[0] >= 0 and shape[0] * row != size):
+        raise WeftError(
+            f"{path} has {size} B behind {offset} B: {count} rows of {row} B and {rest} B, "
+            f"and not {list(shape)}"
+        )
+    array = np.memmap(path, kind, "r", offset, (count, *shape[1:]))
+    return Source(array.shape, dtype, _rows(array))
+
+
+def _stdin(shape: tuple[int, ...], dtype: str, stream: IO[bytes]) -> Source:
+    np: Any = import_module("numpy")
+    kind = _kind(dtype)
+    row = prod(shape[1:]) * kind.itemsize
+
+    def blocks(step: int) -> Iterator[Any]:
+        left = shape[0] if shape[0] >= 0 else None
+        while left is None or left:
+            wanted = step if left is None else min(step, left)
+            data = stream.read(wanted * row)
+            count, rest = divmod(len(data), row)
+            yield np.frombuffer(data[: count * row], kind).reshape(count, *shape[1:])
+            if rest or (len(data) < wanted * row and left is not None):
+                raise WeftError(f"standard input ends in the middle: {rest} B of a row of {row} B")
+            if len(data) < wanted * row:
+                return
+            left = None if left is None else left - count
+
+    return Source((shape[0] if shape[0] >= 0 else None, *shape[1:]), dtype, blocks)
+
+
+def _kind(dtype: str) -> Any:
+    np: Any = import_module("numpy")
+    if dtype == "bfloat16":
+        return np.dtype(np.uint16)
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise WeftError(f"--dtype: {dtype!r} is no data type") from None
+
+
+def of_zarr(place: str) -> Source:
+    """A Zarr v3 array, in boxes of rows."""
+    array = import_module("weft.store").open_array(place)
+
+    def blocks(step: int) -> Iterator[Any]:
+        rank = len(array.shape)
+        for start in range(0, array.shape[0], step):
+            stop = min(start + step, array.shape[0])
+            yield array.read(ZRange((start, *[0] * (rank - 1)), (stop, *array.shape[1:])))
+
+    said = array.metadata
+    return Source(said.shape, said.dtype, blocks, said.dimension_names, said)
+
+
+def _tiffs(folder: Path) -> list[Path]:
+    """The TIFF files of a folder, as a person counts: 2 before 10."""
+    found = [file for file in folder.iterdir() if file.suffix.lower() in TIFF]
+    return sorted(found, key=lambda file: [_key(part) for part in re.split(r"(\d+)", file.name)])
+
+
+def _key(part: str) -> tuple[int, int, str]:
+    return (0, int(part), "") if part.isdigit() else (1, 0, part)
+
+
+def _tiff(path: Path) -> Source:
+    """A TIFF file page by page, or those of a folder one behind the other."""
+    files = _tiffs(path) if path.is_dir() else [path]
+    shape, dtype, axes = _series(files[0])
+    for file in files[1:]:
+        if _series(file)[:2] != (shape, dtype):
+            raise WeftError(f"{file} is {_series(file)[:2]}, and {files[0].name} {shape, dtype}")
+
+    def blocks(step: int) -> Iterator[Any]:
+        for file in files:
+            yield from _pages(file, shape, dtype, step)
+
+    names = tuple(axes.lower())
+    if len(files) == 1:
+        return Source(shape, dtype, blocks, names)
+    return Source((len(files), *shape), dtype, blocks, ("file", *names))
+
+
+def _series(file: Path) -> tuple[tuple[int, ...], str, str]:
+    with _tiff_file(file) as tiff:
+        series = tiff.series[0]
+        return tuple(series.shape), series.dtype.name, series.axes
+
+
+def _tiff_file(file: Path) -> Any:
+    tifffile = needed("tifffile", "store")
+    try:
+        return tifffile.TiffFile(file)
+    except tifffile.TiffFileError as error:
+        raise WeftError(f"{file} is no TIFF file: {error}") from None
+
+
+def _pages(file: Path, shape: tuple[int, ...], dtype: str, step: int) -> Iterator[Any]:
+    """A file's first series: rows where it lies in one piece, else pages.
+
+    A page that was left out is all zero.
+    """
+    np: Any = import_module("numpy")
+    with _tiff_file(file) as tiff:
+        series = tiff.series[0]
+        if series.dataoffset is not None:
+            kind = series.dtype.newbyteorder(tiff.byteorder)
+            whole = np.memmap(file, kind, "r", series.dataoffset, shape)
+            yield from _rows(whole)(step)
+            return
+        if len(series.pages) == 1:
+            yield series.asarray().reshape(shape)
+            return
+        size = prod(shape) // len(series.pages)
+        rank = next(n for n in range(len(shape) + 1) if prod(shape[n:]) == size)
+        for page in series.pages:
+            if page is None:
+                yield np.zeros(shape[rank:], dtype)
+            else:
+                yield page.asarray().reshape(shape[rank:])
+
+
+def chosen_chunks(source: Source) -> tuple[int, ...]:
+    """Chunks of about a megabyte: the longest side is halved until they are small enough."""
+    chunks = [max(1, n) if n is not None else 64 for n in source.shape]
+    width = max(1, source.row // max(1, prod(n or 0 for n in source.shape[1:])))
+    while prod(chunks) * width > CHUNK and max(chunks) > 1:
+        longest = chunks.index(max(chunks))
+        chunks[longest] = -(-chunks[longest] // 2)
+    return tuple(chunks)
+
+
+def chosen_shards(source: Source, chunks: Sequence[int]) -> tuple[int, ...]:
+    """As many chunks as make a shard of some megabytes, from the innermost dimension on."""
+    shards = list(chunks)
+    width = max(1, source.row // max(1, prod(n or 0 for n in source.shape[1:])))
+    for dim in reversed(range(len(shards))):
+        size = source.shape[dim]
+        most = 8 if size is None else -(-size // chunks[dim])
+        fits = SHARD // max(1, prod(shards) * width)
+        shards[dim] *= max(1, min(most, fits))
+    return tuple(shards)

@@ -1,0 +1,316 @@
+"""`Delivery`: compressed tiles to shards, whoever compressed them, and what readers see of that.
+
+Batches of a shard are put into it in the order in which their epochs came, however threads run. A
+shard is seen when it is whole, or as far as it goes when it is published. The metadata follow:
+their shape counts the rows of which every chunk can be read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+from weft.store.dtypes import Bytes
+from weft.store.index import Index, length
+from weft.store.metadata import Metadata
+from weft.store.metrics import Clock
+from weft.store.sink import Sink, Upload
+from weft.store.tiling import Tiling
+from weft.values import Point
+
+Chunks: TypeAlias = Sequence[Bytes | None]
+"""The bytes of chunks, None for one that is all fill value."""
+
+SHARE = 0.02
+"""The part of the time that may go into showing shards that are not whole yet."""
+
+QUICK = 0.02
+"""Seconds of showing that nobody minds while there is nothing else to do."""
+
+
+class Batch(NamedTuple):
+    """Chunks of one shard, one behind the other."""
+
+    shard: Point
+    number: int
+    """Of the batches of this shard."""
+    slots: Sequence[int]
+    chunks: Chunks
+    written: Callable[[], None]
+    """Called when the chunks are no longer needed."""
+
+
+@dataclass(slots=True)
+class Shard:
+    """A shard that is being written: what is there, and which batch comes next."""
+
+    at: Point
+    key: str
+    index: Index
+    expected: int
+    """How many chunks come, those that are all fill value included."""
+    per_row: int
+    """How many of them come for every chunk along the outermost dimension."""
+    end: int
+    """Where the next chunk goes."""
+    upload: Upload | None = None
+    """None as long as there is no chunk that is stored."""
+    issued: int = 0
+    next: int = 0
+    seen: int = 0
+    shown: int = 0
+    """The rows, counted from the array's first, that readers see in this shard."""
+    is_busy: bool = False
+    """Whether a thread is putting batches into it, and will take those that come meanwhile."""
+    ready: dict[int, Batch] = field(default_factory=dict)
+
+
+class Delivery:
+    """All shards of an array that are begun, and the metadata."""
+
+    def __init__(self, sink: Sink, metadata: Metadata, tiling: Tiling, clock: Clock) -> None:
+        self.sink, self.metadata, self.tiling, self.clock = sink, metadata, tiling, clock
+        self.safe = 0
+        """The rows of the outermost dimension that the metadata say are there."""
+        self._rows = 0
+        """The rows that can be seen, with all before them."""
+        self.first = 0
+        """The rows that were there before, of an array that is continued."""
+        self._dim = tiling.dims[0]
+        self._head = length(tiling.slots) if metadata.index_location == "start" else 0
+        self._shards: dict[Point, Shard] = {}
+        self._shown: dict[int, dict[Point, int]] = {}
+        """For every row of shards the rows that readers see in each."""
+        self._lock = threading.Condition()
+        self._telling = threading.Lock()
+        self._shows = True
+
+    @property
+    def memory(self) -> int:
+        """The bytes that shards hold while they are written; two rows of them may be begun."""
+        return 2 * self.tiling.across * (64 * self.tiling.slots + self.sink.held)
+
+    def start_at(self, row: int, first: int) -> None:
+        """Go on at a row where shards begin, of an array of which `first` are there."""
+        self._rows, self.first, self.safe = row, first, first
+
+    def issue(self, at: Point) -> int:
+        """The number of the next batch of a shard."""
+        with self._lock:
+            shard = self._shards.get(at) or self._begin(at)
+            shard.issued += 1
+            return shard.issued - 1
+
+    def _begin(self, at: Point) -> Shard:
+        low = at[self._dim] * self.metadata.shards[self._dim]
+        shard = Shard(
+            at,
+            self.metadata.key(at),
+            Index.empty(self.tiling.slots),
+            self.tiling.expected(at),
+            self.tiling.expected(at, low + self.metadata.chunks[self._dim]),
+            self._head,
+        )
+        self._shards[at] = shard
+        return shard
+
+    # -- batches
+
+    def take(self, batch: Batch) -> None:
+        """Put a batch into its shard, or leave it to the thread that is at it."""
+        with self._lock:
+            shard = self._shards[batch.shard]
+            shard.ready[batch.number] = batch
+            if shard.is_busy:
+                return
+            shard.is_busy = True
+        with self._leaving(shard):
+            self._drain(shard)
+
+    @contextmanager
+    def _leaving(self, shard: Shard) -> Iterator[None]:
+        """While a thread is at a shard; however it leaves, others may be next."""
+        try:
+            yield
+        finally:
+            with self._lock:
+                shard.is_busy = False
+                self._lock.notify_all()
+
+    def _drain(self, shard: Shard) -> None:
+        """Put all batches that are ready into a shard; the last one makes it whole."""
+        while True:
+            with self._lock:
+                batch = shard.ready.pop(shard.next, None)
+                if batch is None:
+                    shard.is_busy = False
+                    return
+                shard.next += 1
+            self._put(shard, batch)
+            if shard.seen == shard.expected:
+                self._finish(shard)
+            batch.written()
+
+    def _put(self, shard: Shard, batch: Batch) -> None:
+        stored = [chunk for chunk in batch.chunks if chunk is not None]
+        size = sum(map(len, stored))
+        if stored:
+            upload = shard.upload = shard.upload or self.sink.upload(shard.key, self._head)
+            with self.clock.stage("write", size):
+                upload.append(stored)
+        shard.end = _place(shard.index, shard.end, batch.slots, batch.chunks)
+        with self._lock:
+            shard.seen += len(batch.chunks)
+            self.clock.stored += size
+
+    def _finish(self, shard: Shard) -> None:
+        """Let a whole shard be seen; one without chunks is no value at all."""
+        index = shard.index.to_bytes() if shard.upload is not None else b""
+        if shard.upload is not None:
+            with self.clock.stage("write", len(index)):
+                shard.upload.finish(index)
+        with self._lock:
+            self.clock.stored += len(index)
+            self._shards.pop(shard.at, None)
+            shard.upload = None
+        row = shard.at[self._dim]
+        self._note(shard, (row + 1) * self.metadata.shards[self._dim])
+
+    # -- what readers see
+
+    def _note(self, shard: Shard, rows: int) -> None:
+        """Readers see so many rows in a shard; say so once they do in all beside it."""
+        size = self.metadata.shards[self._dim]
+        with self._lock:
+            shard.shown = rows
+            self._shown.setdefault(shard.at[self._dim], {})[shard.at] = rows
+            while True:
+                row = self._rows // size
+                states = self._shown.get(row, {})
+                if len(states) < self.tiling.across:
+                    break
+                self._rows = max(self._rows, min(states.values()))
+                if self._rows < (row + 1) * size:
+                    break
+                del self._shown[row]
+            rows = self._rows
+        self.describe(rows)
+
+    def describe(self, rows: int) -> None:
+        """Write the metadata of an array of so many rows; never fewer than were there."""
+        end = self.tiling.sizes[0]
+        rows = max(self.first, rows if end is None else min(rows, end))
+        with self._telling:
+            if rows > self.safe:
+                self._tell(rows)
+
+    def _tell(self, rows: int) -> None:
+        shape = list(self.metadata.shape)
+        shape[self._dim] = rows
+        text = replace(self.metadata, shape=tuple(shape)).to_json()
+        self.sink.put("zarr.json", text.encode())
+        self.safe = rows
+
+    def show(self, *, is_idle: bool) -> float | None:
+        """Let readers see what shards have that are not whole, if that costs little.
+
+        The seconds after which it may be tried again, if it would cost too much now.
+        """
+        if not self._shows:
+            return None
+        with self._lock:
+            begun = [shard for shard in self._shards.values() if self._complete(shard)]
+        if not begun:
+            return None
+        spent, elapsed = self.clock.spent("publish"), self.clock.elapsed
+        rate = (spent.bytes + 1e6) / (spent.seconds + 1e-3)  # 1 GB/s, before anything is known
+        cost = sum(shard.end for shard in begun) / rate
+        if not (is_idle and cost <= QUICK) and spent.seconds + cost > SHARE * elapsed:
+            return (spent.seconds + cost) / SHARE - elapsed
+        for shard in begun:
+            self._show(shard)
+        return None
+
+    def _complete(self, shard: Shard) -> int:
+        """How many rows a shard has of which readers see none yet; 0 while it has fewer."""
+        low = shard.at[self._dim] * self.metadata.shards[self._dim]
+        rows = low + shard.seen // shard.per_row * self.metadata.chunks[self._dim]
+        kept = min(self.first, low + self.metadata.shards[self._dim])
+        return rows if rows > max(shard.shown, kept, low) else 0
+
+    def _show(self, shard: Shard) -> None:
+        """Publish one shard, unless a thread is at it."""
+        with self._lock:
+            if shard.is_busy or shard.at not in self._shards:
+                return
+            shard.is_busy = True
+        with self._leaving(shard):
+            rows = self._complete(shard)
+            if rows and self._publish(shard, shard.index, ()):
+                self._note(shard, rows)
+            self._drain(shard)
+
+    def _publish(self, shard: Shard, index: Index, more: Sequence[Bytes]) -> bool:
+        if shard.upload is not None:
+            with self.clock.stage("publish", shard.end):
+                self._shows = shard.upload.publish(more, index.to_bytes())
+        return self._shows
+
+    # -- in the end, or as if it were
+
+    def flush(self, rows: int, more: Mapping[Point, tuple[Sequence[int], Chunks]]) -> None:
+        """Let readers see all there is, `more` chunks of an epoch that is not full included.
+
+        No batch may be under way.
+        """
+        with self._lock:
+            for at in more:
+                if at not in self._shards:
+                    self._begin(at)
+        for shard in self._calm():
+            slots, chunks = more.get(shard.at, ((), ()))
+            stored = [chunk for chunk in chunks if chunk is not None]
+            if stored and shard.upload is None:
+                shard.upload = self.sink.upload(shard.key, self._head)
+            index = Index(shard.index.offsets[:], shard.index.sizes[:])
+            _place(index, shard.end, slots, chunks)
+            if not self._publish(shard, index, stored):
+                return
+            shard.shown = max(shard.shown, rows)
+        with self._lock:
+            self._rows = max(self._rows, rows)
+        self.describe(rows)
+
+    def close(self, rows: int) -> None:
+        """Let readers see shards that stay short, and say how many rows there are."""
+        for shard in self._calm():
+            self._finish(shard)
+        with self._telling:
+            self._tell(max(self.first, rows))
+
+    def drop(self) -> None:
+        """Forget shards that are not whole; what readers saw stays."""
+        for shard in self._calm():
+            with self._lock:
+                self._shards.pop(shard.at)
+            if shard.upload is not None:
+                shard.upload.drop()
+
+    def _calm(self) -> list[Shard]:
+        """The shards that are begun, once no thread is at them."""
+        with self._lock:
+            while any(shard.is_busy for shard in self._shards.values()):
+                self._lock.wait()
+            return list(self._shards.values())
+
+
+def _place(index: Index, end: int, slots: Sequence[int], chunks: Chunks) -> int:
+    """Note chunks that lie one behind the other; the place behind them."""
+    for slot, chunk in zip(slots, chunks):
+        if chunk is not None:
+            index.offsets[slot], index.sizes[slot] = end, len(chunk)
+            end += len(chunk)
+    return end

@@ -1,0 +1,161 @@
+"""`Metrics`: what a writer has done so far, stage by stage, and how long `append` took."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from weft.values import FrozenMap
+
+STAGES = ("scatter", "compress", "write", "publish")
+"""What is done to frames, in order; a stage's seconds are those of all its threads together."""
+
+KEPT = 4096
+"""Calls of `append` whose times are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: the bytes that went in, and the seconds that threads were at it."""
+
+    bytes: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """GB/s of one thread."""
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a writer has done so far."""
+
+    rows: int
+    """Rows of the outermost dimension that were appended, the last one perhaps in part."""
+    safe: int
+    """Rows that anybody can read, with all before them."""
+    bytes: int
+    """The bytes that were appended."""
+    stored: int
+    """The bytes that were written, with the indices of shards that are whole."""
+    seconds: float
+    """Since the writer was made."""
+    stages: Mapping[str, Stage]
+    waited: float
+    """Seconds that `append` waited for room."""
+    epochs: int
+    """Epochs that are full and not written yet."""
+    batches: int
+    """Batches of tiles that wait for a thread."""
+    append_median: float
+    """Seconds; of the last calls."""
+    append_maximum: float
+    """Seconds; of all calls."""
+
+    @property
+    def rate(self) -> float:
+        """GB/s that were appended."""
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times smaller the stored bytes are."""
+        return self.bytes / self.stored if self.stored else None
+
+    @property
+    def binds(self) -> str:
+        """The stage that took the most time."""
+        return max(self.stages, key=lambda name: self.stages[name].seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dictionary, what follows from it included."""
+        stages = {name: asdict(stage) | {"rate": stage.rate} for name, stage in self.stages.items()}
+        told = {name: getattr(self, name) for name in self.__slots__ if name != "stages"}
+        return told | {
+            "stages": stages,
+            "rate": self.rate,
+            "ratio": self.ratio,
+            "binds": self.binds,
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.rows} rows, {self.safe} safe; {self.bytes} B in {self.seconds:.1f} s, "
+            f"{self.rate:.2f} GB/s"
+            + (f", {self.ratio:.2f} times smaller" if self.ratio is not None else "")
+        ]
+        for name, stage in self.stages.items():
+            lines.append(f"{name:9} {stage.seconds:8.2f} s  {stage.rate:6.2f} GB/s")
+        lines.append(
+            f"append    median {self.append_median * 1e3:.2f} ms, maximum "
+            f"{self.append_maximum * 1e3:.2f} ms, waited {self.waited:.2f} s"
+        )
+        return "\n".join(lines)
+
+
+class Clock:
+    """Counts while a writer works; any thread may count."""
+
+    def __init__(self) -> None:
+        self.begin = time.perf_counter()
+        self.waited = 0.0
+        self.stored = 0
+        self._lock = threading.Lock()
+        self._bytes = dict.fromkeys(STAGES, 0)
+        self._seconds = dict.fromkeys(STAGES, 0.0)
+        self._calls: deque[float] = deque(maxlen=KEPT)
+        self._longest = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the writer was made."""
+        return time.perf_counter() - self.begin
+
+    @contextmanager
+    def stage(self, name: str, size: int) -> Iterator[None]:
+        """While a stage is at so many bytes."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.count(name, size, time.perf_counter() - begin)
+
+    def count(self, name: str, size: int, seconds: float) -> None:
+        """Add to a stage."""
+        with self._lock:
+            self._bytes[name] += size
+            self._seconds[name] += seconds
+
+    def spent(self, name: str) -> Stage:
+        """A stage so far."""
+        with self._lock:
+            return Stage(self._bytes[name], self._seconds[name])
+
+    def called(self, seconds: float) -> None:
+        """Note a call of `append`."""
+        self._calls.append(seconds)
+        self._longest = max(self._longest, seconds)
+
+    def metrics(self, *, rows: int, safe: int, size: int, epochs: int, batches: int) -> Metrics:
+        """All of it, with what the writer knows."""
+        calls = list(self._calls)
+        return Metrics(
+            rows=rows,
+            safe=safe,
+            bytes=size,
+            stored=self.stored,
+            seconds=self.elapsed,
+            stages=FrozenMap((name, self.spent(name)) for name in STAGES),
+            waited=self.waited,
+            epochs=epochs,
+            batches=batches,
+            append_median=statistics.median(calls) if calls else 0.0,
+            append_maximum=self._longest,
+        )

@@ -1,0 +1,253 @@
+"""`Pipeline`: from elements to chunks of shards. `Threads` is the one of a CPU.
+
+Elements are scattered into the tiles of an epoch. A full epoch goes to threads in batches of tiles:
+they drop tiles that are all fill value, compress the others, and hand them to the delivery, while
+the next epoch is being filled.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import prod
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from weft.store.delivery import Batch, Chunks, Delivery
+from weft.store.encoder import Chosen, Encoder
+from weft.store.metrics import Clock
+from weft.store.scatter import Scatter
+from weft.store.tiling import Group, Span, Tiling
+from weft.values import Point
+
+FILLED = 1 << 25
+"""Bytes of tiles that are held at least; at least two epochs, and at most `MOST_POOLS`."""
+
+MOST_POOLS = 16
+
+BATCHED = 1 << 22
+"""Bytes of tiles that a thread compresses at a time; at least one tile."""
+
+Values: TypeAlias = np.ndarray[Any, Any]
+
+
+class Pipeline(Protocol):
+    """What makes chunks of elements. One thread calls it; what fails in others is its `error`."""
+
+    error: BaseException | None
+    epochs: int
+    """Epochs that are full and not written yet."""
+    waiting: int
+    """Batches that nothing has begun with."""
+
+    @property
+    def memory(self) -> int:
+        """The bytes that are held at most."""
+
+    def put(self, span: Span, values: Values) -> None:
+        """The next elements of an epoch, which are a box; may wait for room."""
+
+    def end(self, done: int) -> None:
+        """Hand the epoch over whose last element came; all elements so far are `done`."""
+
+    def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+        """For each shard the slots and chunks of an epoch that is not full; it stays as it is."""
+
+    def settle(self) -> None:
+        """Until all epochs that were handed over are written, or something failed."""
+
+    def stop(self) -> None:
+        """Stop all threads; what they did not write is gone."""
+
+
+class Epoch:
+    """The tiles of an epoch that is full, and how many of its batches are not written yet."""
+
+    def __init__(self, pool: Values, encoder: Encoder) -> None:
+        self.pool, self.left = pool, 0
+        self.chosen = Chosen(encoder, pool)
+
+
+class Threads:
+    """The pipeline of a CPU: tiles in memory, compressed by threads."""
+
+    def __init__(
+        self, tiling: Tiling, encoder: Encoder, delivery: Delivery, clock: Clock, count: int | None
+    ) -> None:
+        self.tiling, self.encoder, self.delivery, self.clock = tiling, encoder, delivery, clock
+        self.scatter = Scatter(tiling, encoder.dtype, encoder.metadata.fill)
+        self.error: BaseException | None = None
+        self.epochs = self.waiting = 0
+        self._count = count or min(8, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(self._count, "weft-store")
+        self._batch = max(1, BATCHED // max(1, prod(tiling.chunks) * encoder.dtype.itemsize))
+        self._pools = min(MOST_POOLS, max(2, FILLED // max(1, self.scatter.nbytes)))
+        self._made = 0
+        self._free: list[Values] = []
+        self._pool: Values | None = None
+        """The tiles that are being filled."""
+        self._turn = threading.Condition()
+        self._queued = 0
+        """Batches that were ever handed to threads."""
+        self._ended = 0
+        """Batches that are written."""
+        self._is_due = False
+        """Whether an epoch was written, and nobody has seen to it that readers see it."""
+        self._again: threading.Timer | None = None
+        self._is_over = False
+
+    @property
+    def memory(self) -> int:
+        """The bytes of tiles, and of the chunks that are made of them and not written yet."""
+        batch = min(self._batch, self.tiling.tiles)
+        return self._pools * self.scatter.nbytes + 2 * self._count * batch * self.encoder.most
+
+    # -- tiles
+
+    def put(self, span: Span, values: Values) -> None:
+        """Scatter the next elements of an epoch."""
+        pool = self._taken()
+        if pool is not None:
+            with self.clock.stage("scatter", values.nbytes):
+                self.scatter.put(pool, span, values)
+
+    def _taken(self) -> Values | None:
+        """The tiles that are filled now; others, once some are free; none after a failure."""
+        if self._pool is None:
+            begin = time.perf_counter()
+            with self._turn:
+                while not self._free and self._made == self._pools and self.error is None:
+                    self._turn.wait()
+                if self._free:
+                    self._pool = self._free.pop()
+            self.clock.waited += time.perf_counter() - begin
+            if self._pool is None and self.error is None:
+                self._made += 1
+                self._pool = self.scatter.pool()
+        return self._pool
+
+    def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+        """The chunks of an epoch that is not full, as if no more came."""
+        pool = self._pool
+        if pool is None:
+            return {}
+        self.scatter.clear(pool, done)
+        at, _ = self.tiling.epoch(done - 1)
+        codecs = self.encoder.suited(pool)
+        return {
+            group.shard: (
+                group.slots,
+                [self.encoder.encoded(pool[tile], codecs) for tile in group.tiles],
+            )
+            for group in self.tiling.groups(at)
+        }
+
+    def end(self, done: int) -> None:
+        """Hand the tiles over to threads, and go on with others."""
+        if self._pool is None:
+            return
+        self.scatter.clear(self._pool, done)
+        epoch, self._pool = Epoch(self._pool, self.encoder), None
+        at, _ = self.tiling.epoch(done - 1)
+        batches = [
+            Group(group.shard, group.tiles[n:end], group.slots[n:end])
+            for group in self.tiling.groups(at)
+            for n in range(0, len(group.tiles), self._batch)
+            for end in [n + self._batch]
+        ]
+        epoch.left = len(batches)
+        with self._turn:
+            self.epochs += 1
+            self.waiting += len(batches)
+        for group in batches:
+            number = self.delivery.issue(group.shard)
+            self._submit(self._compress, epoch, group, number, self._queued)
+            self._queued += 1
+
+    # -- what threads do
+
+    def _compress(self, epoch: Epoch, group: Group, number: int, turn: int) -> None:
+        """Compress some tiles of a shard, and hand them over.
+
+        A thread waits while too many batches are not written. The first of these never waits, for
+        all before it are written; the others cannot hold it up.
+        """
+        with self._turn:
+            self.waiting -= 1
+            while turn >= self._ended + 2 * self._count and self.error is None:
+                self._turn.wait()
+        if self.error is not None:
+            return
+        with self.clock.stage("compress", sum(epoch.pool[tile].nbytes for tile in group.tiles)):
+            codecs = epoch.chosen.codecs()
+            chunks = [self.encoder.encoded(epoch.pool[tile], codecs) for tile in group.tiles]
+        written = partial(self._written, epoch)
+        self.delivery.take(Batch(group.shard, number, group.slots, chunks, written))
+        with self._turn:
+            is_due, self._is_due = self._is_due, False
+        if is_due:
+            self._show()
+
+    def _written(self, epoch: Epoch) -> None:
+        """One batch of an epoch is written; with the last one its tiles are free."""
+        with self._turn:
+            self._ended += 1
+            epoch.left -= 1
+            if not epoch.left:
+                self._free.append(epoch.pool)
+                self.epochs -= 1
+                self._is_due = True
+            self._turn.notify_all()
+
+    def _show(self) -> None:
+        """Let readers see what is there, now or later."""
+        delay = self.delivery.show(is_idle=self.epochs == 0)
+        with self._turn:
+            if delay is not None and not self._is_over and self._again is None:
+                self._again = threading.Timer(delay, self._show_again)
+                self._again.daemon = True
+                self._again.start()
+
+    def _show_again(self) -> None:
+        with self._turn:
+            self._again = None
+            if self._is_over:
+                return
+        self._guarded(self._show)
+
+    # -- in the end
+
+    def settle(self) -> None:
+        """Until all epochs that are full are written, or something failed."""
+        with self._turn:
+            while self.epochs and self.error is None:
+                self._turn.wait()
+
+    def stop(self) -> None:
+        """Stop threads."""
+        with self._turn:
+            self._is_over = True
+            if self._again is not None:
+                self._again.cancel()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, work: Callable[..., None], *given: Any) -> None:
+        self._threads.submit(self._guarded, work, *given)
+
+    def _guarded(self, work: Callable[..., None], *given: Any) -> None:
+        """Do work; what it fails with is said by the thread that appends."""
+        try:
+            work(*given)
+        except BaseException as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Let nobody wait any longer."""
+        with self._turn:
+            self.error = self.error or error
+            self._turn.notify_all()

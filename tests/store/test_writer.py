@@ -1,0 +1,286 @@
+"""What a writer lets others see, holds, counts and says when it fails."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+from tests.store.cases import Case
+
+from weft import WeftError
+from weft.store import Blosc, Zstd, create, open_array
+
+CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 100
+
+
+def frames(count, *shape, dtype="uint16"):
+    return np.random.default_rng(0).integers(1, 999, (count, *shape)).astype(dtype)
+
+
+def contents(path):
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def test_what_is_flushed_is_seen_and_changes_no_byte_in_the_end(tmp_path):
+    """After every flush all whole rows are read; then all goes on as if nothing had been."""
+    for seed in range(CASES):
+        case = Case(seed)
+        made = {}
+        for name in ("plain", "flushed"):
+            path = tmp_path / f"{name}{seed}"
+            with create(
+                path, case.given_shape, case.dtype, case.chunks, case.shards, **case.options
+            ) as writer:
+                for block in Case(seed).blocks():
+                    writer.append(block)
+                    if name == "flushed" and case.rng.random() < 0.5:
+                        writer.flush()
+                        seen = open_array(path)
+                        rows = seen.shape[case.arrival[0]]
+                        assert rows == writer.safe == whole_rows(writer, case)
+                        found = seen.read().transpose(case.arrival)
+                        assert np.array_equal(found, case.stream[:rows]), f"{seed}: {case}"
+                        seen.verify()
+            made[name] = contents(path)
+        assert made["plain"] == made["flushed"], f"seed {seed}: {case}"
+
+
+def whole_rows(writer, case):
+    """Rows of which every element has come."""
+    return writer.metrics().bytes // case.array.itemsize // max(1, case.stream[0].size)
+
+
+def until(found, seconds=20):
+    end = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("index_location", ["start", "end"])
+def test_every_epoch_is_seen_while_others_are_written(tmp_path, index_location):
+    data = frames(24, 20, 30)
+    path = tmp_path / "a"
+    with create(
+        path, (None, 20, 30), "uint16", (4, 8, 8), (16, 16, 16), index_location=index_location,
+        codecs=[Zstd(1)],
+    ) as writer:  # fmt: skip
+        for row in range(24):
+            writer.append(data[row])
+            if row % 4 == 3:
+                until(lambda row=row: writer.safe == row + 1)
+                for found in (
+                    open_array(path).read(),
+                    zarr.open_array(path, mode="r")[...],
+                    tensorstore.open(
+                        {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
+                    ).result().read().result(),
+                ):  # fmt: skip
+                    assert np.array_equal(found, data[: row + 1])
+
+
+def test_readers_see_nothing_torn(tmp_path):
+    """Readers open the array again and again while it grows: what they see is right."""
+    data = frames(400, 24, 24)
+    path, is_over, seen = tmp_path / "a", threading.Event(), []
+
+    def look():
+        while not is_over.is_set():
+            for find in (open_array, lambda at: zarr.open_array(at, mode="r")):
+                array = find(path)
+                rows = array.shape[0]
+                found = array.read() if find is open_array else array[...]
+                seen.append((rows, np.array_equal(found, data[:rows])))
+
+    with create(
+        path, (None, 24, 24), "uint16", (2, 8, 8), (40, 24, 24), codecs=[Blosc("zstd", 1)]
+    ) as writer:
+        reader = threading.Thread(target=look)
+        reader.start()
+        for row in range(400):
+            writer.append(data[row])
+            time.sleep(0.001)
+        is_over.set()
+        reader.join()
+    assert all(right for _, right in seen), [rows for rows, right in seen if not right]
+    assert len({rows for rows, _ in seen}) > 3
+    assert any(rows % 40 for rows, _ in seen), "no shard was seen before it was whole"
+
+
+def test_more_shards_than_files(tmp_path):
+    """Every channel and plane has a shard of its own begun, and a process few files."""
+    code = """
+import resource, sys
+import numpy as np
+from weft.store import create, open_array
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+data = np.random.default_rng(0).integers(1, 99, (3, 10, 20, 8, 8)).astype("uint8")
+path = sys.argv[1]
+with create(path, (None, 10, 20, 8, 8), "uint8", (1, 1, 1, 8, 8), (4, 1, 1, 8, 8)) as writer:
+    for plane in data.reshape(-1, 8, 8):
+        writer.append(plane)
+    writer.flush()
+assert np.array_equal(open_array(path).read(), data)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True)
+
+
+@pytest.mark.parametrize("codecs", [(), (Zstd(1),), (Blosc("lz4", 5, "shuffle"),)], ids=str)
+@pytest.mark.parametrize("chunks", [(8, 64, 64), (1, 128, 128), (2, 16, 256)], ids=str)
+def test_memory_is_as_predicted_at_most(tmp_path, codecs, chunks):
+    shards = tuple(4 * n for n in chunks)
+    frame = np.random.default_rng(0).integers(0, 65535, (256, 256)).astype("uint16")
+    open_array_and_codecs(tmp_path, codecs)  # what is imported is no memory of a writer
+    tracemalloc.start()
+    try:
+        with create(
+            tmp_path / "a", (None, 256, 256), "uint16", chunks, shards, codecs=codecs
+        ) as writer:
+            said = writer.memory()
+            for _ in range(64):
+                writer.append(frame)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < said + (1 << 20)
+    assert peak > said / 8, "a prediction that says nothing"
+
+
+def open_array_and_codecs(folder, codecs):
+    with create(folder / "warm", (1, 1), "uint16", (1, 1), codecs=codecs) as writer:
+        writer.append(np.ones((1, 1), "uint16"))
+    open_array(folder / "warm").read()
+
+
+def test_metrics(tmp_path):
+    data = frames(32, 64, 64)
+    with create(
+        tmp_path / "a", (None, 64, 64), "uint16", (4, 32, 32), (8, 64, 64), codecs=[Zstd(1)]
+    ) as writer:
+        for frame in data:
+            writer.append(frame)
+        writer.flush()
+        told = writer.metrics()
+    assert (told.rows, told.safe, told.bytes) == (32, 32, data.nbytes)
+    assert (told.epochs, told.batches) == (0, 0)
+    assert told.stages["scatter"].bytes == told.stages["compress"].bytes == data.nbytes
+    assert 0 < told.append_median <= told.append_maximum
+    assert told.binds in told.stages
+    stored = sum(len(data) for name, data in contents(tmp_path / "a").items() if "c/" in name)
+    assert writer.metrics().stored == stored == told.stored
+    assert told.ratio == pytest.approx(data.nbytes / stored)
+    said = told.to_json()
+    assert said["stages"]["write"]["bytes"] == stored
+    assert said["rate"] == told.rate > 0
+    assert str(told).splitlines()[0].startswith("32 rows, 32 safe; 262144 B in")
+
+
+def test_blocks_that_do_not_fit_are_refused(tmp_path):
+    with create(tmp_path / "a", (None, 4, 6), "uint8", (2, 2, 2), (4, 4, 6)) as writer:
+        writer.append(np.ones((1, 6), "uint8"))
+        with pytest.raises(WeftError, match=r"begins in the middle.*6 elements of 24 are there"):
+            writer.append(np.ones((1, 4, 6), "uint8"))
+        with pytest.raises(WeftError, match=r"does not go to frames of \[…, 4, 6\]"):
+            writer.append(np.ones((2, 4, 5), "uint8"))
+        with pytest.raises(WeftError, match="does not go to frames of"):
+            writer.append(np.uint8(3))
+        writer.append(np.ones((3, 6), "uint8"))
+        writer.append(np.ones((1, 4, 6), "uint8"))
+    assert open_array(tmp_path / "a").read().tolist() == np.ones((2, 4, 6), int).tolist()
+
+
+def test_arguments_that_do_not_go_together_are_refused(tmp_path):
+    def make(shape=(None, 4), **more):
+        return create(tmp_path / "a", shape, "uint8", (2, 2), (4, 4), **more)
+
+    for arguments, message in [
+        ({"append_dim": 2}, "append_dim: there is no dimension 2 of 2"),
+        ({"arrival": (0, 0)}, r"arrival: \[0, 0\] is no order of 2 dimensions"),
+        ({"append_dim": 1, "arrival": (0, 1)}, "the two must be one"),
+        ({"append_dim": 1}, "dimension 0 cannot be unbounded: only 1 can"),
+        ({"endian": "middle"}, "endian: 'middle' is neither little nor big"),
+    ]:
+        with pytest.raises(WeftError, match=message):
+            make(**arguments)
+
+
+def test_frames_along_another_dimension(tmp_path):
+    data = frames(7, 5, 6)
+    with create(
+        tmp_path / "a", (5, None, 6), "uint16", (2, 2, 3), (4, 4, 6), append_dim=1
+    ) as writer:
+        for frame in data:
+            writer.append(frame)
+    assert np.array_equal(open_array(tmp_path / "a").read(), data.transpose(1, 0, 2))
+    with open_array(tmp_path / "a", mode="a") as writer:
+        writer.append(data[:2])
+    wanted = np.concatenate([data, data[:2]]).transpose(1, 0, 2)
+    assert np.array_equal(zarr.open_array(tmp_path / "a", mode="r")[...], wanted)
+
+
+READ_ONLY = """
+import os, sys
+import numpy as np
+from weft import WeftError
+from weft.store import create
+if os.getuid() == 0:
+    os.setuid(65534)  # nobody: to root nothing is read-only
+path = sys.argv[1]
+try:
+    create(path + "/never", (None, 8, 8), "uint8", (2, 8, 8))
+except WeftError as error:
+    print(error.args[0])
+"""
+
+
+def test_a_folder_that_is_read_only(tmp_path):
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.getuid() and parent != parent.parent:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    tmp_path.chmod(0o555)
+    ran = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith(f"{tmp_path}/never cannot be written: [Errno 13]")
+    tmp_path.chmod(0o755)
+
+
+def test_a_folder_that_goes_away(tmp_path):
+    """The frames that are safe are counted; what comes afterwards is refused, and close too."""
+    data = frames(4, 32, 32)
+    path = tmp_path / "a"
+    writer = create(path, (None, 32, 32), "uint16", (2, 16, 16), (4, 32, 32))
+    writer.append(data)
+    until(lambda: writer.safe == 4)
+    (path / "c").rename(tmp_path / "c")
+    (path / "c").write_text("in the way")
+    with pytest.raises(
+        WeftError, match=r"writing failed: .*; 4 of .* frames along dimension 0 are"
+    ):
+        until(lambda: writer.append(data))
+    with pytest.raises(WeftError, match="writing failed before, and nothing can be appended"):
+        writer.append(data)
+    with pytest.raises(WeftError, match="writing failed before"):
+        writer.flush()
+    writer.close()
+    assert open_array(path).shape == (4, 32, 32)
+    open_array_is_free = create(tmp_path / "b", (None, 2), "uint8", (1, 2))
+    open_array_is_free.abandon()
+    open_array_is_free.close()
+
+
+def test_a_failure_that_nobody_heard_of_is_said_at_close(tmp_path):
+    writer = create(tmp_path / "a", (None, 32, 32), "uint16", (2, 16, 16), (2, 32, 32))
+    (tmp_path / "a" / "c").write_text("in the way")
+    writer.append(frames(1, 32, 32))
+    with pytest.raises(WeftError, match=r"writing failed: .*; 0 of 1 frames"):
+        writer.close()
+    (tmp_path / "a" / "c").unlink()
+    open_array(tmp_path / "a", mode="a").close()

@@ -209,6 +209,10 @@ class Objects:
         if self.reached.kind == "s3":
             abort_leftovers(self.url, self.options)
 
+    def suited(self, shard: int, count: int, direct: bool | None) -> Objects:
+        """The same: parts are what they are."""
+        return self
+
     def below(self, name: str) -> Objects:
         """A part of the bucket."""
         return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")

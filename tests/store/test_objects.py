@@ -269,6 +269,15 @@ def test_small_values_are_one_request_and_large_ones_parts(sink, proxy):
     assert len(proxy.seen) == 4
 
 
+def test_large_shards_have_large_parts():
+    sink = Objects.of("memory://parts", {})
+    assert sink.suited(64 << 20, 4, None).held == sink.held == 16 << 20
+    large = sink.suited(1 << 40, 4, None)
+    assert large.held == 2 * large.reached.part_size
+    assert (1 << 40) * 1.5 <= 10_000 * large.reached.part_size < (1 << 40) * 1.5 + 10_000
+    assert large.state is sink.state
+
+
 def test_an_index_in_front_has_its_size(sink):
     upload = sink.upload("c/0", 20)
     with pytest.raises(WeftError, match="c/0: an index of 19 B, and 20 B for it"):

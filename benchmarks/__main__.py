@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import conflicts, eager, layout, propagation, reshard, search, store
+from benchmarks import conflicts, eager, layout, propagation, reshard, search, store, store_read
 from benchmarks.row import Row
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "reshard": reshard.run,
     "search": search.run,
     "store": store.run,
+    "store-read": store_read.run,
 }
 """Each takes the seconds it may spend on one row."""
 

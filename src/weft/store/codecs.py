@@ -7,7 +7,6 @@ let other threads run while they work.
 
 from __future__ import annotations
 
-import struct
 import threading
 import zlib
 from collections.abc import Sequence
@@ -16,14 +15,22 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from weft.errors import WeftError
 from weft.extra import needed
 from weft.store.dtypes import Bytes
 from weft.store.frames import blosc_frame
+from weft.store.unpack import (
+    CodecError,
+    copy_into,
+    unblosc,
+    unblosc_into,
+    ungzip,
+    unlz4,
+    unlz4_into,
+    unzstd,
+    unzstd_into,
+)
 
-
-class CodecError(WeftError):
-    """Bytes that are not what a codec makes."""
+__all__ = ["Blosc", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +86,13 @@ class Zstd:
         quick = replace(self, table=_NEAR)
         return quick if len(quick.encode(sample)) <= 1.005 * len(self.encode(sample)) else self
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        zstandard = needed("zstandard", "store")
-        try:
-            claimed = zstandard.frame_content_size(data)
-            if claimed > size:
-                raise CodecError(f"a zstd frame claims {claimed} B, and a chunk has {size} B")
-            made: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
-        except zstandard.ZstdError as error:
-            raise CodecError(f"not a zstd frame: {error}") from None
-        return made
+        return unzstd(data, most)
+
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        unzstd_into(data, out, first, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +113,13 @@ class Gzip:
         packer = zlib.compressobj(self.level, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        try:
-            unpacker = zlib.decompressobj(31)
-            made = unpacker.decompress(data, size + 1)
-        except zlib.error as error:
-            raise CodecError(f"not a gzip stream: {error}") from None
-        if len(made) > size or not unpacker.eof:
-            raise CodecError(f"a gzip stream has more than the {size} B of a chunk, or no end")
-        return made
+        return ungzip(data, most)
+
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        copy_into(ungzip(data, len(out)), out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +163,13 @@ class Blosc:
         made: bytes = blosc.compress(array, self.cname.encode(), self.clevel, kind, self.blocksize)
         return made
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        if len(data) < 16:
-            raise CodecError(f"{len(data)} B are no blosc buffer")
-        claimed, _, stored = struct.unpack("<III", bytes(data[4:16]))
-        if claimed > size or stored > len(data):
-            raise CodecError(f"a blosc buffer claims {claimed} B, and a chunk has {size} B")
-        try:
-            made: bytes = needed("numcodecs.blosc", "store").decompress(bytes(data[:stored]))
-        except (RuntimeError, ValueError) as error:
-            raise CodecError(f"not a blosc buffer: {error}") from None
-        return made
+        return unblosc(data, most)
+
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        unblosc_into(data, out, first, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +190,13 @@ class Lz4:
         made: bytes = needed("numcodecs.lz4", "store").compress(data, self.acceleration)
         return made
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were, at most so many."""
-        claimed = int.from_bytes(bytes(data[:4]), "little")
-        if len(data) < 4 or claimed > size:
-            raise CodecError(f"an lz4 block claims {claimed} B, and a chunk has {size} B")
-        try:
-            made: bytes = needed("numcodecs.lz4", "store").decompress(bytes(data))
-        except (RuntimeError, ValueError) as error:
-            raise CodecError(f"not an lz4 block: {error}") from None
-        return made
+        return unlz4(data, most)
+
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
+        unlz4_into(data, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +214,16 @@ class Crc32c:
         """The stored bytes."""
         return bytes(data) + checksum(data)
 
-    def decode(self, data: Bytes, size: int) -> Bytes:
+    def decode(self, data: Bytes, most: int) -> Bytes:
         """The bytes as they were."""
-        body, end = data[:-4], bytes(data[-4:])
-        if len(data) < 4 or checksum(body) != end:
+        body = memoryview(data)[:-4]
+        if len(data) < 4 or checksum(body) != bytes(data[-4:]):
             raise CodecError("the checksum is not that of the bytes before it")
         return body
+
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """The bytes as they were, in a buffer of just as many."""
+        copy_into(self.decode(data, len(out)), out)
 
 
 Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c
@@ -255,7 +251,7 @@ def checksum(data: Bytes) -> bytes:
 def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
     """Bytes through all codecs, the first first.
 
-    >>> bytes(decode([Gzip()], encode([Gzip()], b"abc"), 3))
+    >>> bytes(Gzip().decode(encode([Gzip()], b"abc"), 3))
     b'abc'
     """
     for codec in codecs:
@@ -263,10 +259,34 @@ def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
     return data
 
 
-def decode(codecs: Sequence[Codec], data: Bytes, size: int) -> Bytes:
-    """The bytes as they were; a codec may claim no more than a chunk can have."""
-    for number, codec in reversed(list(enumerate(codecs))):
-        data = codec.decode(data, size if number == 0 else 2 * size + 4096)
-    if len(data) != size:
-        raise CodecError(f"a chunk of {size} B was stored as {len(data)} B")
-    return data
+def decode(
+    codecs: Sequence[Codec],
+    data: Bytes,
+    out: memoryview,
+    first: int = 0,
+    stop: int | None = None,
+) -> None:
+    """The bytes as they were, into a buffer of as many as there must be.
+
+    Where not all are wanted, those in `first:stop` are there in the end, and the stored bytes may
+    have been changed.
+
+    >>> out = bytearray(3)
+    >>> decode([Gzip()], encode([Gzip()], b"abc"), memoryview(out))
+    >>> out
+    bytearray(b'abc')
+    """
+    for codec in reversed(codecs[1:]):
+        data = codec.decode(data, most_stored(codecs, len(out)))
+    if codecs:
+        codecs[0].decode_into(data, out, first, len(out) if stop is None else stop)
+    else:
+        copy_into(data, out)
+
+
+def most_stored(codecs: Sequence[Codec], size: int) -> int:
+    """The most bytes that a chunk of some size is stored as: more is not read.
+
+    No codec makes much more of bytes than they were, and a file may claim anything.
+    """
+    return 2 * size + 4096 if codecs else size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -22,13 +23,13 @@ class ShardError(WeftError):
 class Index(NamedTuple):
     """For each slot of a shard the offset and the bytes of its chunk; both `ABSENT` for none."""
 
-    offsets: list[int]
-    sizes: list[int]
+    offsets: array[int]
+    sizes: array[int]
 
     @classmethod
     def empty(cls, slots: int) -> Index:
         """The index of a shard without chunks."""
-        return cls([ABSENT] * slots, [ABSENT] * slots)
+        return cls(array("Q", [ABSENT]) * slots, array("Q", [ABSENT]) * slots)
 
     def to_bytes(self) -> bytes:
         """The index as it is stored.
@@ -36,31 +37,59 @@ class Index(NamedTuple):
         >>> len(Index.empty(4).to_bytes())
         68
         """
-        pairs = zip(self.offsets, self.sizes)
-        body = b"".join(n.to_bytes(8, "little") for pair in pairs for n in pair)
+        body = np.stack([self.offsets, self.sizes], axis=1).astype("<u8").tobytes()
         return body + checksum(body)
 
     @classmethod
-    def from_bytes(cls, data: Bytes, slots: int, limit: int) -> Index:
-        """Read an index, of a shard of so many bytes; no chunk may lie outside of it."""
-        if len(data) != length(slots):
-            raise ShardError(f"an index of {slots} chunks has {length(slots)} B, got {len(data)} B")
-        body = bytes(data[:-4])
-        if checksum(body) != bytes(data[-4:]):
-            raise ShardError("the checksum of the index is not that of its bytes")
-        numbers = np.frombuffer(body, "<u8").tolist()
-        index = cls(numbers[::2], numbers[1::2])
-        for slot in index.present():
-            offset, size = index.offsets[slot], index.sizes[slot]
-            if offset + size > limit:
-                raise ShardError(f"chunk {slot} is said to lie at {offset}, {size} B of {limit} B")
+    def from_bytes(
+        cls,
+        data: Bytes,
+        slots: int,
+        limit: int,
+        *,
+        start: int = 0,
+        has_checksum: bool = True,
+        endian: str = "little",
+    ) -> Index:
+        """Read an index, of a shard of so many bytes; no chunk may lie outside of `start:limit`."""
+        index = cls.parse(data, slots, has_checksum=has_checksum, endian=endian)
+        slot = index.misplaced(start, limit)
+        if slot is not None:
+            raise ShardError(f"chunk {slot} is said to lie at {index.said(slot)} of {limit} B")
         return index
+
+    @classmethod
+    def parse(
+        cls, data: Bytes, slots: int, *, has_checksum: bool = True, endian: str = "little"
+    ) -> Index:
+        """Read an index, wherever its chunks are said to lie."""
+        wanted = length(slots, has_checksum)
+        if len(data) != wanted:
+            raise ShardError(f"an index of {slots} chunks has {wanted} B, got {len(data)} B")
+        body = memoryview(data)[: 16 * slots]
+        if has_checksum and checksum(body) != bytes(data[-4:]):
+            raise ShardError("the checksum of the index is not that of its bytes")
+        table = np.frombuffer(body, ">u8" if endian == "big" else "<u8").reshape(slots, 2)
+        return cls(*(array("Q", column.astype("=u8").tobytes()) for column in table.T))
+
+    def misplaced(self, start: int, stop: int) -> int | None:
+        """The first slot whose chunk does not lie between two places, if there is one."""
+        offsets, sizes = np.frombuffer(self.offsets, "u8"), np.frombuffer(self.sizes, "u8")
+        low, high = np.uint64(start), np.uint64(max(start, stop))
+        inside = (offsets >= low) & (offsets <= high)
+        inside &= sizes <= high - np.minimum(offsets, high)
+        inside |= (offsets == ABSENT) & (sizes == ABSENT)
+        return None if inside.all() else int(inside.argmin())
+
+    def said(self, slot: int) -> str:
+        """Where the chunk of a slot is said to lie."""
+        return f"{self.offsets[slot]}, {self.sizes[slot]} B"
 
     def present(self) -> Iterable[int]:
         """The slots that have a chunk."""
         return (n for n, offset in enumerate(self.offsets) if offset != ABSENT)
 
 
-def length(slots: int) -> int:
+def length(slots: int, has_checksum: bool = True) -> int:
     """The bytes of an index of so many chunks."""
-    return 16 * slots + 4
+    return 16 * slots + 4 * has_checksum

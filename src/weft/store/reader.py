@@ -1,158 +1,322 @@
-"""`Array`: a stored array, of which boxes are read and every byte is verified."""
+"""`Array`: a stored array, of which boxes are read and every byte is verified.
+
+The chunks that a box meets are found shard by shard. What lies close together in a shard is read at
+once, and threads decode it, straight into the result where it lies there in one piece.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from itertools import product
-from math import prod
-from pathlib import Path
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.store.codecs import CodecError, decode
-from weft.store.dtypes import as_dtype
-from weft.store.index import ABSENT, Index, ShardError, length
+from weft.store.codecs import Blosc, CodecError, decode, most_stored
+from weft.store.dtypes import Bytes, as_dtype
+from weft.store.index import ABSENT, ShardError
 from weft.store.metadata import Metadata
+from weft.store.parts import Grid, Part, Place
+from weft.store.shards import Shards
 from weft.store.sink import Sink
+from weft.store.source import OpenFile, Shard
 from weft.store.tiling import Tiling
+from weft.store.workers import each, scratch
 from weft.values import Point
 
-THREADS = 4
-"""Threads that read and decode chunks."""
+ATTEMPTS = 3
+"""How often a shard is read that is replaced in the meantime."""
+
+WINDOW = 16
+"""Shards that are read at the same time."""
+
+SMALL = 1 << 16
+"""Bytes that one thread decodes faster than it calls others."""
+
+Result: TypeAlias = np.ndarray[Any, Any]
+Task: TypeAlias = Callable[[], object]
 
 
-class _Wanted(NamedTuple):
-    """A chunk of which a part is wanted."""
+class _Piece(NamedTuple):
+    """A part of a chunk, and the bytes of the shard that it takes."""
 
-    shard: Point
-    slot: int
-    box: ZRange
-    """The chunk in the array, whole."""
+    start: int
+    stop: int
+    part: Part
 
 
 class Array:
-    """A Zarr v3 array in a folder: its metadata, and boxes of it.
+    """A Zarr v3 array: its metadata, and boxes of it.
 
-    What was written by others is read as well, as long as its codecs are known here.
+    What was written by others is read as well, as long as its codecs are known here. An array is as
+    large as it was when it was opened; each read sees every shard as it is then.
     """
 
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
-        self.sink = sink
-        self.path, self.metadata = Path(sink.url), metadata
-        self.tiling = Tiling(metadata.shape, metadata.chunks, metadata.shards)
-        self.dtype = as_dtype(metadata.dtype)[1]
-        self._index = lru_cache(maxsize=1024)(self._read_index)
+        self.sink, self.metadata = sink, metadata
+        self.dtype: np.dtype[Any] = as_dtype(metadata.dtype)[1]
+        small = tuple(max(1, n) for n in metadata.chunks)
+        large = tuple(max(1, n) for n in metadata.shards)
+        self.tiling = Tiling(metadata.shape, small, large)
+        self._grid = Grid(small, large, metadata.order, self.dtype.itemsize)
+        self._shards = Shards(sink, metadata, self._grid)
+        self._stored = self.dtype.newbyteorder(">" if metadata.endian == "big" else "<")
+        self._is_plain = self._stored.isnative and not metadata.order
+        self._has_blosc = any(isinstance(codec, Blosc) for codec in metadata.codecs)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Array, (self.sink, self.metadata)
+
+    def __repr__(self) -> str:
+        return f"<Array {self.metadata.dtype}{list(self.shape)} at {self.sink.url}>"
 
     @property
     def shape(self) -> Point:
         """The shape of the array."""
         return self.metadata.shape
 
-    def read(self, box: ZRange | None = None) -> np.ndarray[Any, Any]:
+    @property
+    def chunks(self) -> Point:
+        """The shape of a chunk: what is decoded at once."""
+        return self.metadata.chunks
+
+    @property
+    def shards(self) -> Point:
+        """The shape of a shard: what is one file."""
+        return self.metadata.shards
+
+    @property
+    def box(self) -> ZRange:
+        """All of the array."""
+        return ZRange.of(self.shape)
+
+    def shards_of(self, box: ZRange | None = None) -> Iterator[ZRange]:
+        """The shards that a box meets, or all: their boxes, as far as the array goes."""
+        return self._blocks(self._inside(box), self._grid.shards)
+
+    def chunks_of(self, box: ZRange | None = None) -> Iterator[ZRange]:
+        """The chunks that a box meets, or all: their boxes, as far as the array goes."""
+        return self._blocks(self._inside(box), self._grid.chunks)
+
+    def _blocks(self, box: ZRange, sizes: Point) -> Iterator[ZRange]:
+        if box.is_empty:
+            return iter(())
+        start = [low // n * n for low, n in zip(box.start, sizes)]
+        stop = [min(-(-high // n) * n, end) for high, n, end in zip(box.stop, sizes, self.shape)]
+        return ZRange(start, stop).tiles(sizes)
+
+    # -- what a person calls
+
+    def read(self, box: ZRange | None = None, out: Result | None = None) -> Result:
         """The elements of a box, or all of them; chunks that are not stored are fill value."""
-        whole = ZRange.of(self.shape)
-        wanted = whole if box is None else box
-        if wanted not in whole and not wanted.is_empty:
-            raise WeftError(f"{wanted} is not inside the array, {whole}")
-        made = np.empty(wanted.shape, self.dtype)
-        made[...] = self.metadata.fill
-        with ThreadPoolExecutor(THREADS) as threads:
-            for part in threads.map(lambda chunk: self._part(chunk, wanted), self._chunks(wanted)):
-                if part is not None:
-                    inside, values = part
-                    made[inside.slices(wanted.start)] = values
-        return made
+        wanted = self._inside(box)
+        made = np.empty(wanted.shape, self.dtype) if out is None else self._room(out, wanted)
+        shards = self._grid.shards_of(wanted)
+        while window := list(islice(shards, WINDOW)):
+            self._attempt(window, partial(self._filling, wanted, made))
+        return made if out is None else out
 
     def verify(self) -> int:
         """Read every index and every chunk, and count the chunks; an error names a bad one."""
         count = 0
-        grid = [range(-(-n // s)) for n, s in zip(self.shape, self.metadata.shards)]
-        with ThreadPoolExecutor(THREADS) as threads:
-            for shard in product(*grid):
-                index = self._index(shard)
-                if index is None:
-                    continue
-                slots = list(index.present())
-                count += sum(1 for _ in threads.map(lambda n, s=shard: self._decoded(s, n), slots))
+        shards = self._grid.shards_of(self.box)
+        while window := list(islice(shards, WINDOW)):
+            self._shards.forget(window)
+            counts: dict[Point, int] = {}
+            self._attempt(window, partial(self._checking, counts))
+            count += sum(counts.values())
         return count
 
-    # -- chunks
+    def _inside(self, box: ZRange | None) -> ZRange:
+        whole = self.box
+        if box is None:
+            return whole
+        if box.ndim != whole.ndim or (box not in whole and not box.is_empty):
+            raise WeftError(f"{box} is not inside the array, {whole}")
+        return box
 
-    def _chunks(self, box: ZRange) -> Iterator[_Wanted]:
-        """The chunks that a box meets."""
-        if box.is_empty:
-            return
-        per = self.tiling.per_shard
-        spans = zip(box.start, box.stop, self.metadata.chunks)
-        for at in product(*(range(low // c, (high - 1) // c + 1) for low, high, c in spans)):
-            shard = tuple(t // n for t, n in zip(at, per))
-            slot = 0
-            for t, n in zip(at, per):
-                slot = slot * n + t % n
-            start = [t * c for t, c in zip(at, self.metadata.chunks)]
-            stop = [a + c for a, c in zip(start, self.metadata.chunks)]
-            yield _Wanted(shard, slot, ZRange(start, stop))
+    def _room(self, out: Result, box: ZRange) -> Result:
+        made = out.view(np.uint16) if self.metadata.dtype == out.dtype.name == "bfloat16" else out
+        if made.shape != box.shape or made.dtype != self.dtype or not made.flags.writeable:
+            raise WeftError(
+                f"out is {out.dtype.name}{list(out.shape)}, and {box} is "
+                f"{self.metadata.dtype}{list(box.shape)}, to be written to"
+            )
+        return made
 
-    def _part(self, chunk: _Wanted, box: ZRange) -> tuple[ZRange, np.ndarray[Any, Any]] | None:
-        values = self._decoded(chunk.shard, chunk.slot)
-        if values is None:
-            return None
-        inside = chunk.box & box
-        return inside, values[inside.slices(chunk.box.start)]
+    # -- shards
 
-    def _decoded(self, shard: Point, slot: int) -> np.ndarray[Any, Any] | None:
-        """A chunk, or None if it is not stored."""
-        index = self._index(shard)
-        if index is None or index.offsets[slot] == ABSENT:
-            return None
-        data = self._bytes(shard, index.offsets[slot], index.sizes[slot])
-        size = prod(self.metadata.chunks) * self.dtype.itemsize
-        try:
-            raw = decode(self.metadata.codecs, data, size)
-        except CodecError as error:
-            box = self.tiling.box(shard, slot)
-            raise ShardError(f"{self._file(shard)}: chunk {slot}, {box}: {error}") from None
-        return self._shaped(raw)
-
-    def _shaped(self, raw: Any) -> np.ndarray[Any, Any]:
-        order = self.metadata.order or tuple(range(len(self.metadata.chunks)))
-        dtype = self.dtype.newbyteorder(">" if self.metadata.endian == "big" else "<")
-        stored = np.frombuffer(raw, dtype).reshape([self.metadata.chunks[dim] for dim in order])
-        return stored.transpose(np.argsort(order))
-
-    def _file(self, shard: Point) -> Path:
-        return self.path.joinpath("c", *map(str, shard))
-
-    def _read_index(self, shard: Point) -> Index | None:
-        path, slots = self._file(shard), self.tiling.slots
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:
-            return None
+    def _attempt(
+        self, window: list[Point], tasks_of: Callable[[Point, Shard | None], Iterable[Task]]
+    ) -> None:
+        """Do what is to be done for some shards, again if one of them was replaced meanwhile."""
         if not self.metadata.is_sharded:
-            return Index([0], [size])
-        count = length(slots)
-        if size < count:
-            raise ShardError(f"{path} has {size} B, and the index of {slots} chunks {count} B")
-        start = 0 if self.metadata.index_location == "start" else size - count
-        try:
-            return Index.from_bytes(self._bytes(shard, start, count), slots, size)
-        except ShardError as error:
-            raise ShardError(f"{path}: {error}") from None
+            self._do([task for at in window for task in tasks_of(at, None)])
+            return
+        for attempt in range(1, ATTEMPTS + 1):
+            held = {at: shard for at in window if (shard := self._shards.held(at)) is not None}
+            found = held | self._shards.find_all(at for at in window if at not in held)
+            checks = [] if self._shards.source.is_near else [*self._checks(held)]
+            try:
+                self._do([*checks, *(t for at in window for t in tasks_of(at, found.get(at)))])
+                return
+            except ShardError:
+                if attempt == ATTEMPTS or all(shard.is_current() for shard in found.values()):
+                    raise
+                self._shards.forget(window)
+            finally:
+                for shard in found.values():
+                    shard.close()
 
-    def _bytes(self, shard: Point, start: int, count: int) -> bytes:
-        path = self._file(shard)
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    def _checks(self, held: Mapping[Point, Shard]) -> Iterator[Task]:
+        """Ask whether shards that were found before are current, while their chunks are fetched."""
+        for at, shard in held.items():
+            yield partial(self._check, at, shard)
+
+    def _check(self, at: Point, shard: Shard) -> None:
+        if not shard.is_current():
+            raise self._shards.error(at, None, "it is replaced again and again")
+
+    def _do(self, tasks: list[Task]) -> None:
+        kind = self._shards.source.kind
+        if kind == "decode" and len(tasks) * self._grid.size <= SMALL:
+            for task in tasks:
+                task()
+            return
+        # Blosc has threads of its own where the main thread calls it, and they would be too many.
+        is_main = threading.current_thread() is threading.main_thread()
+        each(_call, tasks, kind=kind, joins=not (self._has_blosc and is_main))
+
+    def _filling(self, box: ZRange, out: Result, at: Point, shard: Shard | None) -> Iterator[Task]:
+        """What brings the part of a shard that lies in a box into the result."""
+        parts = self._grid.parts_of(box, at)
+        if not self.metadata.is_sharded:
+            yield partial(self._take, out, at, parts[0])
+        elif shard is None:
+            where = self._grid.box(at) & box
+            yield partial(self._leave, out, [(*where.slices(box.start), ...)])
+        else:
+            sizes = shard.index.sizes
+            if empty := [part.into for part in parts if sizes[part.slot] == ABSENT]:
+                yield partial(self._leave, out, empty)
+            present = (part for part in parts if sizes[part.slot] != ABSENT)
+            yield from self._runs(out, at, shard, present)
+
+    def _checking(self, counts: dict[Point, int], at: Point, shard: Shard | None) -> Iterator[Task]:
+        """What decodes all chunks of a shard, and counts them."""
+        if not self.metadata.is_sharded:
+            yield partial(self._count, counts, at)
+        elif shard is not None:
+            slots = list(shard.index.present())
+            counts[at] = len(slots)
+            whole = (Part(slot, 0, self._grid.size, (), ()) for slot in slots)
+            yield from self._runs(None, at, shard, whole)
+
+    def _count(self, counts: dict[Point, int], at: Point) -> None:
+        counts[at] = self._take(None, at, Part(0, 0, self._grid.size, (), ()))
+
+    # -- bytes
+
+    def _runs(
+        self, out: Result | None, at: Point, shard: Shard, parts: Iterable[Part]
+    ) -> Iterator[Task]:
+        """Parts by the bytes that are read at once: what lies close together, and not too much."""
+        source = self._shards.source
+        pieces = sorted(self._piece(at, shard, part) for part in parts)
+        run: list[_Piece] = []
+        stop = 0
+        for piece in pieces:
+            far = not stop <= piece.start <= stop + source.gap
+            if run and (far or piece.stop - run[0].start > source.most):
+                yield partial(self._read_run, out, at, shard, run, stop)
+                run = []
+            stop = piece.stop
+            run.append(piece)
+        if run:
+            yield partial(self._read_run, out, at, shard, run, stop)
+
+    def _piece(self, at: Point, shard: Shard, part: Part) -> _Piece:
+        offset, size = shard.index.offsets[part.slot], shard.index.sizes[part.slot]
+        self._check_size(at, part.slot, size)
+        if self.metadata.codecs:
+            return _Piece(offset, offset + size, part)
+        return _Piece(offset + part.first, offset + part.first + part.reach, part)
+
+    def _check_size(self, at: Point, slot: int, size: int) -> None:
+        """No more is read than a chunk can have, whatever an index says."""
+        codecs, whole = self.metadata.codecs, self._grid.size
+        if size > most_stored(codecs, whole) or (not codecs and size != whole):
+            raise self._shards.error(at, slot, f"a chunk of {whole} B was stored as {size} B")
+
+    def _read_run(
+        self, out: Result | None, at: Point, shard: Shard, run: list[_Piece], stop: int
+    ) -> None:
+        start, part = run[0].start, run[0].part
         try:
-            data = os.pread(file, count, start)
-        finally:
-            os.close(file)
-        if len(data) < count:
-            raise ShardError(f"{path} ends at {start + len(data)} B; {start + count} B are wanted")
-        return data
+            if len(run) == 1 and out is not None and isinstance(shard, OpenFile):
+                view = None if self.metadata.codecs else self._straight(out, part)
+                if view is not None:
+                    shard.read_into(start, view)
+                    return
+            data = memoryview(shard.read(start, stop - start))
+        except ShardError as error:
+            raise self._shards.error(at, part.slot, error) from None
+        for piece in run:
+            self._place(out, at, piece.part, data[piece.start - start : piece.stop - start])
+
+    def _straight(self, out: Result, part: Part) -> memoryview | None:
+        """The bytes of the result that a part is, if they are just those that are stored."""
+        view = out[part.into]
+        if self._is_plain and view.nbytes == part.reach and view.flags.c_contiguous:
+            return view.reshape(-1).view(np.uint8).data
+        return None
+
+    def _place(self, out: Result | None, at: Point, part: Part, stored: Bytes) -> None:
+        """Decode a chunk, and bring a part of it into the result."""
+        try:
+            self._decode(out, part, stored)
+        except CodecError as error:
+            raise self._shards.error(at, part.slot, error) from None
+
+    def _decode(self, out: Result | None, part: Part, stored: Bytes) -> None:
+        codecs, size, skipped = self.metadata.codecs, self._grid.size, 0
+        if codecs:
+            view = self._straight(out, part) if out is not None and part.reach == size else None
+            raw = scratch("chunk", size) if view is None else view
+            decode(codecs, stored, raw, part.first, part.first + part.reach)
+            if view is not None:
+                return
+            stored, skipped = raw, part.first
+        if out is not None:
+            strides = self._grid.strides
+            values = np.ndarray(part.shape, self._stored, stored, skipped, strides)
+            out[part.into] = values
+
+    def _leave(self, out: Result, places: Iterable[Place]) -> None:
+        """Fill value, where nothing is stored."""
+        fill = self.metadata.fill
+        for place in places:
+            out[place] = fill
+
+    def _take(self, out: Result | None, at: Point, part: Part) -> int:
+        """A chunk that is a value of its own; how many there are."""
+        most = most_stored(self.metadata.codecs, self._grid.size)
+        found = self._shards.source.find(self._shards.key(at), 0, most)
+        if found is None:
+            if out is not None:
+                self._leave(out, [part.into])
+            return 0
+        self._check_size(at, 0, found.size)
+        data = memoryview(found.head)
+        if not self.metadata.codecs:
+            data = data[part.first : part.first + part.reach]
+        self._place(out, at, part, data)
+        return 1
+
+
+def _call(task: Task) -> None:
+    task()

@@ -1,0 +1,66 @@
+"""Zarr groups: the attributes above arrays, written at once and read with care."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from os import fspath
+from typing import Any
+
+from weft.errors import WeftError
+from weft.store.sink import Sink, Url
+
+MOST = 1 << 26
+"""The most bytes of a `zarr.json` that are read."""
+
+
+def joined(url: Url, *names: str) -> str:
+    """The address of something in a group.
+
+    >>> joined("plate.zarr/", "A", "1")
+    'plate.zarr/A/1'
+    """
+    return "/".join([fspath(url).rstrip("/"), *names])
+
+
+def write_group(sink: Sink, attributes: Mapping[str, Any]) -> None:
+    """Write the attributes of a group, new or in place of others, at once."""
+    document = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+    sink.put("zarr.json", json.dumps(document, indent=2).encode())
+
+
+def check_free(sink: Sink, overwrite: bool) -> bool:
+    """Refuse what holds an array or a group already, unless that may go; whether it does."""
+    is_taken = sink.fetch("zarr.json", 0, 1) is not None
+    if is_taken and not overwrite:
+        raise WeftError(f"{sink.url} holds something already", hint="say overwrite=True")
+    return is_taken
+
+
+def read_group(sink: Sink) -> Mapping[str, Any]:
+    """The attributes of a group."""
+    found = sink.fetch("zarr.json", 0, MOST)
+    if found is None:
+        raise WeftError(f"{sink.url} holds no Zarr v3 group: there is no zarr.json")
+    if found.size > MOST:
+        raise WeftError(f"{sink.url}: zarr.json has {found.size} B; at most {MOST} are read")
+    try:
+        data = json.loads(bytes(found.data))
+    except (ValueError, RecursionError) as error:
+        raise WeftError(f"{sink.url}: zarr.json is no JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("zarr_format") != 3:
+        raise WeftError(f"{sink.url}: zarr.json is not of Zarr v3: zarr_format must be 3")
+    if data.get("node_type") != "group":
+        raise WeftError(f"{sink.url} is a Zarr {data.get('node_type')!r}, and no group")
+    attributes = data.get("attributes", {})
+    if not isinstance(attributes, dict):
+        raise WeftError(f"{sink.url}: attributes: {attributes!r} is no object")
+    return attributes
+
+
+def read_ome(sink: Sink) -> Any:
+    """What a group says under `ome`."""
+    attributes = read_group(sink)
+    if "ome" not in attributes:
+        raise WeftError(f"{sink.url} is no OME-NGFF group: it has no attribute 'ome'")
+    return attributes["ome"]

@@ -1,0 +1,225 @@
+"""Images: a pyramid of arrays in a group, streamed like one array, in OME-NGFF 0.5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from os import fspath
+from pathlib import PurePath
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.store.address import sink_of
+from weft.store.create import _arrival, create
+from weft.store.group import check_free, joined, read_ome, write_group
+from weft.store.metadata import checked
+from weft.store.metrics import Metrics
+from weft.store.ome import Axis, Multiscale
+from weft.store.pyramid import Pyramid
+from weft.store.reduce import check_reduction
+from weft.store.sink import Sink, Url
+from weft.store.writer import Writer
+from weft.values import Point
+
+
+def create_image(
+    url: Url,
+    shape: Sequence[int | None],
+    dtype: Any,
+    chunks: Sequence[int],
+    shards: Sequence[int] | None = None,
+    *,
+    axes: Sequence[Axis | str],
+    scale: Sequence[float] | None = None,
+    translation: Sequence[float] | None = None,
+    factors: Sequence[int] | None = None,
+    levels: int | None = None,
+    method: str = "mean",
+    name: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    append_dim: int = 0,
+    arrival: Sequence[int] | None = None,
+    overwrite: bool = False,
+    fsync: bool = False,
+    threads: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> ImageWriter:
+    """A new image, to which frames are appended; coarser levels are made as they arrive.
+
+    A level has one element for each window of the level before: `factors` says how many elements
+    that is along every dimension, 2 along the last two unless said. `levels` counts all of them,
+    the finest included; unless said, there are as many as it takes until a frame fits a chunk.
+    `scale` is how far apart two elements of the finest level are. What else `create` takes is for
+    every level.
+
+    >>> import tempfile
+    >>> from weft.store.open_image import open_image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with create_image(
+    ...         f"{folder}/a", (None, 4, 4), "uint8", (1, 2, 2), axes="tyx", scale=(1, 0.5, 0.5)
+    ...     ) as writer:
+    ...         writer.append(np.arange(32, dtype="uint8").reshape(2, 4, 4))
+    ...     image = open_image(f"{folder}/a")
+    ...     print(image.scales, image.levels[1].read()[0].tolist())
+    ((1.0, 0.5, 0.5), (1.0, 1.0, 1.0)) [[3, 5], [11, 13]]
+    """
+    dims = _arrival(len(shape), append_dim, arrival)
+    sizes, small, large = checked(shape, chunks, shards or chunks, dims[0])
+    steps = tuple(factors) if factors is not None else (*[1] * (len(sizes) - 2), 2, 2)
+    if len(steps) != len(sizes):
+        raise WeftError(f"{len(steps)} factors for {len(sizes)} dimensions")
+    check_reduction([sizes[d] for d in dims], [steps[d] for d in dims], method, dtype)
+    count = _count(levels, sizes, small, steps)
+    said = PurePath(fspath(url)).name if name is None else name
+    image = Multiscale.of(axes, scale, steps, count, method, translation=translation, name=said)
+    sink = sink_of(url, options=options, fsync=fsync)
+    if check_free(sink, overwrite):
+        _forget(sink, count)
+    common = more | {
+        "dimension_names": [axis.name for axis in image.axes],
+        "append_dim": append_dim,
+        "arrival": arrival,
+        "overwrite": overwrite,
+        "fsync": fsync,
+        "options": options,
+    }
+    with ExitStack() as opened:
+        writers = []
+        for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
+            where, workers = joined(url, str(number)), 1 if number else threads
+            writer = create(where, level, dtype, at, size, threads=workers, **common)
+            writers.append(opened.enter_context(writer))
+        write_group(sink, {**(attributes or {}), "ome": image.to_json()})
+        made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method))
+        opened.pop_all()
+    return made
+
+
+def _count(
+    levels: int | None, sizes: Sequence[int | None], chunks: Point, factors: Sequence[int]
+) -> int:
+    """How many levels there are: as said, or until what is reduced fits a chunk."""
+    if levels is None:
+        count, left = 1, list(sizes)
+        while any(n is not None and f > 1 and n > c for n, c, f in zip(left, chunks, factors)):
+            left = [None if n is None else -(-n // f) for n, f in zip(left, factors)]
+            count += 1
+        return count
+    if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
+        raise WeftError(f"levels: {levels!r}, where 1, 2, 3, … can be")
+    if levels > 1 and max(factors) == 1:
+        raise WeftError(f"{levels} levels, and nothing is reduced: factors of {list(factors)}")
+    return levels
+
+
+def _forget(sink: Sink, count: int) -> None:
+    """Let a group that was there list nothing, and remove levels that it will not have again.
+
+    What a group lists is always there: while its levels change, it lists none.
+    """
+    try:
+        old = [level.path for level in Multiscale.from_json(read_ome(sink)).levels]
+    except WeftError:
+        old = []
+    write_group(sink, {})
+    for path in set(old) - set(map(str, range(count))):
+        for key in list(sink.keys(path)):
+            sink.delete(key)
+
+
+def _arrays(
+    sizes: Sequence[int | None], chunks: Point, shards: Point, factors: Sequence[int], count: int
+) -> list[tuple[tuple[int | None, ...], Point, Point]]:
+    """The shape, chunks and shards of every level: as said, but for coarser ones not larger."""
+    found = [(tuple(sizes), chunks, shards)]
+    for number in range(1, count):
+        shape = [None if n is None else -(-n // f**number) for n, f in zip(sizes, factors)]
+        small = [c if n is None else max(1, min(c, n)) for n, c in zip(shape, chunks)]
+        large = [
+            s // c * d if n is None else max(1, min(s // c, -(-n // d))) * d
+            for n, c, d, s in zip(shape, chunks, small, shards)
+        ]
+        found.append((tuple(shape), tuple(small), tuple(large)))
+    return found
+
+
+def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -> Pyramid | None:
+    """What makes all levels of the finest; None where there is no other."""
+    if len(writers) == 1:
+        return None
+    tiling, dtype = writers[0].tiling, writers[0].metadata.dtype
+    return Pyramid(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
+
+
+class ImageWriter:
+    """Appends frames to an image; used in a `with` block, by one thread."""
+
+    def __init__(
+        self,
+        url: str,
+        image: Multiscale,
+        levels: Sequence[Writer],
+        pyramid: Pyramid | None,
+    ) -> None:
+        self.url, self.image, self.levels = url, image, tuple(levels)
+        self._pyramid = pyramid
+        self.is_open = True
+        """Whether frames can be appended."""
+
+    def append(self, block: Any) -> None:
+        """Append the next frames, one frame, or lines of one; a copy is reduced later."""
+        values = np.asarray(block)
+        if self._pyramid is None:
+            self.levels[0].append(values)
+            return
+        self._pyramid.check()
+        self.levels[0].append(values)
+        self._pyramid.take(values)
+
+    def flush(self) -> None:
+        """Wait until all that was appended is written, and windows that are full, and show it."""
+        self.levels[0].flush()
+        if self._pyramid is not None:
+            self._pyramid.drain()
+        for writer in self.levels[1:]:
+            writer.flush()
+
+    def close(self) -> None:
+        """Write what is there, windows that are not full too; all levels are closed in any case."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        with ExitStack() as closing:
+            for writer in reversed(self.levels):
+                closing.callback(writer.close)
+            if self._pyramid is not None:
+                closing.callback(self._pyramid.close)
+
+    def memory(self) -> int:
+        """The bytes that are held at most, whatever comes."""
+        held = sum(writer.memory() for writer in self.levels)
+        return held + (self._pyramid.memory() if self._pyramid is not None else 0)
+
+    def metrics(self) -> tuple[Metrics, ...]:
+        """What was done so far, level by level."""
+        return tuple(writer.metrics() for writer in self.levels)
+
+    @property
+    def shape(self) -> Point:
+        """The shape of what has been appended."""
+        return self.levels[0].shape
+
+    def __enter__(self) -> ImageWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,325 @@
+"""`Reducer`: the next level of a pyramid, made while the elements of the one below arrive.
+
+A window of the outermost dimension that is reduced is not full until its last row is there. Until
+then a mean, a minimum and a maximum need one number for each window, and a median all elements;
+this and some room to work in is all that is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.store.dtypes import as_dtype
+from weft.store.fold import Fold
+from weft.store.median import Median
+from weft.store.windows import reduced, regions, regions_before
+from weft.values import Point
+
+Numbers: TypeAlias = np.ndarray[Any, Any]
+
+METHODS = ("mean", "min", "max", "median", "first")
+"""How the elements of a window become one."""
+
+MOST = 1 << 30
+"""Elements of one window; the halves of 64-bit sums have room for as many."""
+
+
+class Reducer:
+    """Reduces a stream of elements, in row-major order, by whole factors along every dimension.
+
+    Windows at the ends are shorter, and reduce what is there. The mean of integers is exact and
+    rounds half up, so does the median where two elements are in the middle. Floats are added in
+    float64, one after the other as they arrive, and rounded once; NaN in a window gives NaN. Of
+    bools, the mean and the median are whether at least half are true. Complex numbers have a mean.
+    Where 0.0 and -0.0 are least or greatest, either may come out.
+
+    >>> reducer = Reducer((None, 2, 4), (2, 2, 2), "mean", "uint8")
+    >>> frame = np.arange(8, dtype="uint8").reshape(2, 4)
+    >>> [block.tolist() for block in reducer.push(frame)]
+    []
+    >>> [block.tolist() for block in reducer.push(frame + 1)]
+    [[[[3, 5]]]]
+    """
+
+    def __init__(
+        self, shape: Sequence[int | None], factors: Sequence[int], method: str, dtype: Any
+    ) -> None:
+        self.name, _ = as_dtype(dtype)
+        self.shape, self.factors = check_reduction(shape, factors, method, self.name)
+        self.method = method
+        self._sizes = tuple(n or 0 for n in self.shape)
+        self._units = [prod(self._sizes[dim + 1 :]) for dim in range(len(self.shape))]
+        self._first = next((d for d, f in enumerate(self.factors) if f > 1), len(self.factors))
+        """The outermost dimension that is reduced; those before it only count."""
+        self._at = 0
+        """How many elements have come."""
+        self._known = 0
+        """How many of them belong to a window that is not full."""
+        self._work = _working(method, self.name, self.factors[self._first :])
+        self._held = self._hold()
+
+    def push(self, block: Any) -> Iterator[Numbers]:
+        """Take the next elements, and give what became complete, in the order of the next level.
+
+        A block is an array whose sizes, but for the first, are the last ones of the stream: frames,
+        or lines of a frame, or elements; it may begin and end anywhere. All of it is taken before
+        this returns, so that it can be written to again.
+        """
+        rows = self._as_block(block)
+        with np.errstate(all="ignore"):
+            return iter([self._given(made) for made in self._walk(rows)])
+
+    def finish(self) -> Iterator[Numbers]:
+        """What the windows that are not full make of the elements they have."""
+        if not self._known:
+            return iter(())
+        with np.errstate(all="ignore"):
+            made = self._cut()
+        self._known = 0
+        return iter([self._given(made)])
+
+    def memory(self) -> int:
+        """The bytes that are held from the beginning, whatever comes; blocks given are not ours."""
+        if self._work is None:
+            return 0
+        return self._work.nbytes + sum(array.nbytes for array in self._held)
+
+    def start_at(self, row: int) -> None:
+        """Go on at a row of the outermost dimension, where a window begins."""
+        if row % self.factors[0]:
+            raise WeftError(f"no window begins at row {row}: they have {self.factors[0]} rows")
+        self._at = row * self._units[0]
+
+    def most(self, count: int) -> int:
+        """The most elements that one `push` of so many gives, or `finish`."""
+        if self._work is None:
+            return count
+        unit = self._units[self._first]
+        inner = reduced(self._sizes[self._first + 1 :], self.factors[self._first + 1 :])
+        size, factor = self.shape[self._first], self.factors[self._first]
+        rows = count // (unit * min(factor, size or factor)) + 2
+        if size is not None:  # at the end of each there may be a window that is short
+            rows += count // (unit * size) + 1
+        return rows * prod(inner)
+
+    @property
+    def reduced_shape(self) -> tuple[int | None, ...]:
+        """The shape of the reduced stream."""
+        sizes = zip(self.shape, self.factors)
+        return tuple(None if n is None else -(-n // f) for n, f in sizes)
+
+    # -- what comes and goes
+
+    def _as_block(self, block: Any) -> Numbers:
+        rows = np.asarray(block)
+        if rows.dtype.name != self.name and not (
+            self.name == "bfloat16" and rows.dtype == "uint16"
+        ):
+            raise WeftError(f"the stream is of {self.name}, and the block of {rows.dtype.name}")
+        if self.name in ("bool", "bfloat16"):
+            rows = rows.view(np.uint8 if self.name == "bool" else np.uint16)
+        rank = len(self.shape)
+        if not 1 <= rows.ndim <= rank or rows.shape[1:] != self._sizes[rank - rows.ndim + 1 :]:
+            wanted = ", ".join(["…", *map(str, self._sizes[1:])])
+            raise WeftError(f"a block of {list(rows.shape)} is no part of a stream of [{wanted}]")
+        end = None if self.shape[0] is None else prod(self._sizes)
+        if end is not None and self._at + rows.size > end:
+            raise WeftError(
+                f"{rows.size} elements behind {self._at} lie behind the end of "
+                f"{list(self.shape)}: {end}"
+            )
+        return rows
+
+    def _given(self, made: Numbers) -> Numbers:
+        return made.view(np.bool_) if self.name == "bool" else made
+
+    # -- where elements belong
+
+    def _walk(self, rows: Numbers) -> Iterator[Numbers]:
+        """Elements by the outermost dimension along which they are whole."""
+        dim = len(self.shape) - rows.ndim
+        if not rows.size:
+            return
+        if self._work is None:
+            self._at += rows.size
+            yield rows.copy()
+        elif self._at % self._units[dim] or dim < self._first - 1:
+            yield from self._walk_inside(rows)
+        elif dim < self._first:
+            self._at += rows.size
+            yield self._work.reduce(rows, self.factors[dim:])
+        else:
+            yield from self._walk_along(rows, dim)
+
+    def _walk_inside(self, rows: Numbers) -> Iterator[Numbers]:
+        """Rows that begin in the middle of others, or have more dimensions before them."""
+        if rows.flags.c_contiguous:
+            yield from self._walk(rows.reshape(-1, *rows.shape[2:]))
+            return
+        for row in rows:
+            yield from self._walk(row)
+
+    def _walk_along(self, rows: Numbers, dim: int) -> Iterator[Numbers]:
+        """Rows that are whole along a dimension that is reduced, or behind one."""
+        while len(rows):
+            place, size = self._at // self._units[dim], self.shape[dim]
+            left = len(rows)
+            if size is not None:
+                place %= size
+                if dim and not place and len(rows) >= size:
+                    count = len(rows) // size * size
+                    yield from self._walk(rows[:count].reshape(-1, size, *rows.shape[1:]))
+                    rows = rows[count:]
+                    continue
+                left = min(left, size - place)
+            yield from self._take(rows[:left], dim, place)
+            rows = rows[left:]
+
+    def _take(self, rows: Numbers, dim: int, place: int) -> Iterator[Numbers]:
+        """Rows that lie in one row of the dimension before, window by window."""
+        assert self._work is not None
+        factor, size = self.factors[dim], self.shape[dim]
+        while len(rows):
+            begun = place % factor
+            is_end = place + len(rows) == size
+            count = len(rows) if is_end and not begun else len(rows) // factor * factor
+            if begun:
+                count = min(factor - begun, len(rows))
+            if dim == self._first and not begun and count:
+                self._at += rows[:count].size
+                yield self._work.reduce(rows[:count], self.factors[dim:])
+            else:
+                count = count or len(rows)
+                yield from self._add(rows[:count], dim, place)
+            rows, place = rows[count:], place + count
+
+    # -- windows that are not full
+
+    def _hold(self) -> list[Numbers]:
+        """Room for what is known of the windows in one row of them."""
+        if self._work is None:
+            return []
+        inner, factors = self._sizes[self._first + 1 :], self.factors[self._first :]
+        if isinstance(self._work, Median):
+            return [np.empty((factors[0], *inner), self._work.dtype)]
+        return self._work.accumulators((1, *reduced(inner, factors[1:])))
+
+    def _add(self, rows: Numbers, dim: int, place: int) -> Iterator[Numbers]:
+        """Take a part of windows; where it was the last one, give them."""
+        if isinstance(self._work, Fold):
+            self._fold(self._work, rows, dim, place)
+        else:
+            flat = self._held[0].reshape(-1)[self._known : self._known + rows.size]
+            np.copyto(flat.reshape(rows.shape), rows)
+        self._at += rows.size
+        self._known += rows.size
+        if self._is_full():
+            yield self._full()
+
+    def _fold(self, work: Fold, rows: Numbers, dim: int, place: int) -> None:
+        if not self._known:
+            work.clear(self._held)
+        places = self._places()
+        outer = range(self._first + 1, dim)
+        at = [places[d] // self.factors[d] for d in outer]
+        begun = any(places[d] % self.factors[d] for d in range(self._first, dim))
+        into = [array[0][tuple(at)] if dim > self._first else array for array in self._held]
+        factor, factors = self.factors[dim], self.factors[dim + 1 :]
+        inside = place % factor
+        if dim > self._first:
+            first = place // factor
+            into = [array[first : first - (-len(rows) // factor)] for array in into]
+        step = min(factor, len(rows)) if inside else factor
+        work.add(rows, (step, *factors), into, not inside and not begun)
+
+    def _places(self) -> Point:
+        """Where the next element lies, along every dimension."""
+        found = []
+        for unit, size in zip(self._units, self.shape):
+            found.append(self._at // unit if size is None else self._at // unit % size)
+        return tuple(found)
+
+    def _rows_known(self) -> int:
+        """How many rows the windows have that are not full."""
+        return self._known // self._units[self._first]
+
+    def _is_full(self) -> bool:
+        unit, size = self._units[self._first], self.shape[self._first]
+        if self._at % unit:
+            return False
+        row = self._at // unit
+        return self._rows_known() == self.factors[self._first] or (
+            size is not None and row % size == 0
+        )
+
+    def _full(self) -> Numbers:
+        """The windows of which the last row has come."""
+        rows = self._rows_known()
+        inner, factors = self._sizes[self._first + 1 :], self.factors[self._first + 1 :]
+        self._known = 0
+        if isinstance(self._work, Median):
+            return self._work.reduce(self._held[0][:rows], (rows, *factors))
+        assert self._work is not None
+        made = np.empty((1, *reduced(inner, factors)), self._work.dtype)
+        self._work.end(self._held, regions((rows, *inner), (rows, *factors)), made)
+        return made
+
+    def _cut(self) -> Numbers:
+        """The windows of which only some elements have come."""
+        if self._known % self._units[self._first] == 0:
+            return self._full()
+        assert self._work is not None
+        factors = self.factors[self._first :]
+        sizes = (factors[0], *self._sizes[self._first + 1 :])
+        stop = (self._rows_known(), *self._places()[self._first + 1 :])
+        found = list(regions_before(stop, sizes, factors))
+        made = np.empty(reduced(sizes, factors), self._work.dtype)
+        if isinstance(self._work, Median):
+            self._work.end(self._held[0], factors, iter(found), made)
+        else:
+            self._work.end(self._held, iter(found), made)
+        count = sum(prod(s.stop - s.start for s in region.windows) for region in found)
+        return made if count == made.size else made.reshape(-1)[:count]
+
+
+def _working(method: str, name: str, factors: Sequence[int]) -> Fold | Median | None:
+    if not factors:
+        return None
+    return Median(name, factors) if method == "median" else Fold(method, name, factors)
+
+
+def check_reduction(
+    shape: Sequence[int | None], factors: Sequence[int], method: str, dtype: Any
+) -> tuple[tuple[int | None, ...], Point]:
+    """The shape and the factors of a stream that can be reduced; what cannot be is refused.
+
+    >>> check_reduction((None, 4), (1, 2), "median", "complex64")
+    Traceback (most recent call last):
+    ...
+    weft.errors.WeftError: complex64 numbers have no median: they have no order
+    hint: mean, first
+    """
+    name, _ = as_dtype(dtype)
+    if method not in METHODS:
+        raise WeftError(f"{method!r} is no way to reduce", hint=", ".join(METHODS))
+    if name.startswith("complex") and method not in ("mean", "first"):
+        raise WeftError(f"{name} numbers have no {method}: they have no order", hint="mean, first")
+    if not shape or len(shape) != len(factors):
+        raise WeftError(f"{len(factors)} factors for {len(shape)} dimensions")
+    for dim, (n, f) in enumerate(zip(shape, factors)):
+        if isinstance(f, bool) or not isinstance(f, int | np.integer) or f < 1:
+            raise WeftError(
+                f"dimension {dim} is reduced by {f!r}: a whole number from 1 on is wanted"
+            )
+        if n is None and dim:
+            raise WeftError(f"dimension {dim} cannot be unbounded: only the outermost can")
+        if n is not None and n < (1 if dim else 0):
+            raise WeftError(f"dimension {dim} of a stream has the size {n}")
+    if prod(factors) > MOST:
+        raise WeftError(f"windows of {prod(factors)} elements are too large: at most {MOST}")
+    return tuple(None if n is None else int(n) for n in shape), tuple(int(f) for f in factors)

@@ -17,7 +17,8 @@ import zarr.storage
 from tests.store import server
 
 from weft.errors import WeftError
-from weft.store import create
+from weft.space import ZRange
+from weft.store import create, open_array
 from weft.store.faults import SinkError
 from weft.store.files import Folder
 from weft.store.lease import LOCK, Lease
@@ -267,6 +268,15 @@ def test_small_values_are_one_request_and_large_ones_parts(sink, proxy):
     upload.finish(b"index")
     assert sum("partNumber" in line for line in proxy.seen) == 2
     assert len(proxy.seen) == 4
+
+
+def test_large_shards_have_large_parts():
+    sink = Objects.of("memory://parts", {})
+    assert sink.suited(64 << 20, 4, None).held == sink.held == 16 << 20
+    large = sink.suited(1 << 40, 4, None)
+    assert large.held == 2 * large.reached.part_size
+    assert (1 << 40) * 1.5 <= 10_000 * large.reached.part_size < (1 << 40) * 1.5 + 10_000
+    assert large.state is sink.state
 
 
 def test_an_index_in_front_has_its_size(sink):
@@ -753,6 +763,15 @@ def test_what_is_streamed_is_what_zarr_reads(any_sink, index_location):
             created(any_sink.url, any_sink.options, overwrite=True)
     assert set(any_sink.keys("")) == {"zarr.json", "c/0/0/0", "c/1/0/0", "c/2/0/0"}
     np.testing.assert_array_equal(seen_by_zarr(any_sink)[:], stack)
+    found = open_array(any_sink.url, options=any_sink.options)
+    np.testing.assert_array_equal(found.read(), stack)
+    box = ZRange((60, 3, 70), (70, 90, 71))
+    np.testing.assert_array_equal(found.read(box), stack[60:70, 3:90, 70:71])
+    found.verify()
+    with open_array(any_sink.url, "a", options=any_sink.options) as writer:
+        writer.append(stack[:20])
+    again = open_array(any_sink.url, options=any_sink.options).read()
+    np.testing.assert_array_equal(again, np.concatenate([stack, stack[:20]]))
     with pytest.raises(WeftError, match="holds an array already"):
         created(any_sink.url, any_sink.options)
     with created(any_sink.url, any_sink.options, overwrite=True) as writer:

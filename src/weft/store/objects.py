@@ -30,6 +30,10 @@ COALESCE = 1 << 20
 """Parts of a value that are so near to each other are fetched in one request."""
 
 
+MOST_PARTS = 10_000
+"""Parts that S3 takes for one object."""
+
+
 @dataclass(slots=True)
 class _State:
     """What the sinks of one store share."""
@@ -210,8 +214,11 @@ class Objects:
             abort_leftovers(self.url, self.options)
 
     def suited(self, shard: int, count: int, direct: bool | None) -> Objects:
-        """The same: parts are what they are."""
-        return self
+        """The sink with parts so large that there are never too many in a shard."""
+        # A shard may become larger by what codecs add and by its index, but not by half.
+        least = -(-shard * 3 // (2 * MOST_PARTS))
+        part_size = max(self.reached.part_size, least)
+        return replace(self, reached=self.reached._replace(part_size=part_size))
 
     def below(self, name: str) -> Objects:
         """A part of the bucket."""

@@ -19,10 +19,10 @@ from tests.store import server
 from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store import create, open_array
-from weft.store.faults import SinkError
 from weft.store.files import Folder
-from weft.store.lease import LOCK, Lease
-from weft.store.objects import Objects
+from weft.store.objects.faults import SinkError
+from weft.store.objects.lease import LOCK, Lease
+from weft.store.objects.sink import Objects
 
 PART = 5 << 20
 QUICK = {
@@ -515,7 +515,7 @@ def test_nobody_said_who_asks(nobody, options):
 
 
 def test_without_boto3_the_instance_is_asked(nobody, options, monkeypatch, proxy):
-    monkeypatch.setattr("weft.store.reach.import_module", absent)
+    monkeypatch.setattr("weft.store.objects.reach.import_module", absent)
     proxy.harm("403")
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
     metadata = f"http://127.0.0.1:{proxy.port}/latest"

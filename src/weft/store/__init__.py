@@ -3,14 +3,14 @@
 from weft.store.codecs import Blosc, CodecError, Crc32c, Gzip, Lz4, Zstd
 from weft.store.create import create, open_array
 from weft.store.create import open_array as open  # noqa: A004 - the word that everybody knows
-from weft.store.image import ImageWriter, create_image
 from weft.store.index import ShardError
 from weft.store.metadata import Metadata
 from weft.store.metrics import Metrics
-from weft.store.ome import Axis
-from weft.store.open_image import Image, open_image
-from weft.store.plate import Acquisition
-from weft.store.plates import create_plate, open_plate
+from weft.store.ome.image import ImageWriter, create_image
+from weft.store.ome.multiscale import Axis
+from weft.store.ome.open_image import Image, open_image
+from weft.store.ome.plate import Acquisition
+from weft.store.ome.plates import create_plate, open_plate
 from weft.store.reader import Array
 from weft.store.stream import Stream
 from weft.store.writer import Writer

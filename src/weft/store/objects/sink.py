@@ -19,11 +19,11 @@ from typing import Any
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.store.dtypes import Bytes
-from weft.store.faults import SinkError, is_no_bucket, is_outside, told
-from weft.store.lease import Lease
-from weft.store.leftovers import abort_leftovers
-from weft.store.multipart import Line, ObjectUpload, SpooledUpload, flat
-from weft.store.reach import Reached, reach
+from weft.store.objects.faults import SinkError, is_no_bucket, is_outside, told
+from weft.store.objects.lease import Lease
+from weft.store.objects.leftovers import abort_leftovers
+from weft.store.objects.multipart import Line, ObjectUpload, SpooledUpload, flat
+from weft.store.objects.reach import Reached, reach
 from weft.store.sink import Fetched
 
 COALESCE = 1 << 20
@@ -69,7 +69,7 @@ class Objects:
         `client_options` (`timeout`, `allow_http`, …; by themselves too), `retry_config` and
         `credential_provider`, and ours: `part_size` in bytes, `parts` that an upload holds, and
         `lease`, the seconds after which a lock that is not renewed is free. Numbers are seconds
-        where obstore wants spans of time. `weft.store.reach` says where credentials come from.
+        where obstore wants spans of time. The module `reach` says where credentials come from.
 
         `memory://name/path` is a store that ends with the process.
         """

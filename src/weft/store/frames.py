@@ -10,17 +10,20 @@ them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.store.dtypes import Bytes
 
+Array: TypeAlias = np.ndarray[Any, Any]
+
 BLOCK = 1 << 20
 """The most bytes of a block, where none is said."""
 
-_ZSTD, _NO_SPLIT, _SHUFFLED, _STORED = 4 << 5, 0x10, 0x01, 0x02
+NO_SPLIT, STORED = 0x10, 0x02
+_ZSTD, _SHUFFLED = 4 << 5, 0x01
 _HEAD = struct.Struct("<BBBBIII")
 
 
@@ -42,26 +45,36 @@ def blosc_frame(
     """
     whole = np.frombuffer(data, np.uint8)
     size = min(blocksize or BLOCK, len(whole)) // typesize * typesize or typesize
-    count = -(-len(whole) // size)
-    at, starts, parts = _HEAD.size + 4 * count, [], list[Bytes]()
+    packed = list[Bytes]()
     for first in range(0, len(whole), size):
         block = whole[first : first + size]
         made = planes(block, typesize) if shuffle and typesize > 1 else block
-        packed: Bytes = compress(made.data)
-        if len(packed) >= len(made):  # a block that is as long as its elements is stored
-            packed = made.data
+        shorter: Bytes = compress(made.data)
+        packed.append(shorter if len(shorter) < len(made) else made.data)
+    return framed(packed, whole, typesize, size, _ZSTD | (_SHUFFLED if shuffle else 0))
+
+
+def framed(
+    packed: Sequence[Bytes], data: Array, typesize: int, blocksize: int, flags: int
+) -> bytes:
+    """The frame of blocks that are compressed, or of the bytes as they are if that is no longer.
+
+    A block that is as long as its bytes is taken for stored.
+    """
+    at, starts = _HEAD.size + 4 * len(packed), []
+    for block in packed:
         starts.append(at)
-        parts += [struct.pack("<I", len(packed)), packed]
-        at += 4 + len(packed)
-    flags = _ZSTD | _NO_SPLIT | (_SHUFFLED if shuffle else 0)
-    if at >= _HEAD.size + len(whole):
-        head = _HEAD.pack(2, 1, flags | _STORED, typesize, len(whole), size, 16 + len(whole))
-        return b"".join([head, whole.data])
-    head = _HEAD.pack(2, 1, flags, typesize, len(whole), size, at)
-    return b"".join([head, struct.pack(f"<{count}I", *starts), *parts])
+        at += 4 + len(block)
+    if at >= _HEAD.size + len(data):
+        stored = flags | NO_SPLIT | STORED
+        head = _HEAD.pack(2, 1, stored, typesize, len(data), blocksize, 16 + len(data))
+        return head + data.tobytes()
+    head = _HEAD.pack(2, 1, flags | NO_SPLIT, typesize, len(data), blocksize, at)
+    parts = [part for block in packed for part in (struct.pack("<I", len(block)), block)]
+    return b"".join([head, struct.pack(f"<{len(starts)}I", *starts), *parts])
 
 
-def planes(data: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+def planes(data: Array, size: int) -> Array:
     """All first bytes of elements, all second ones, and so on.
 
     >>> planes(np.arange(6, dtype="u1"), 2).tolist()

@@ -1,0 +1,97 @@
+// Frames of Blosc: where their blocks lie, and the copy of blocks from their slots into frames.
+#pragma once
+#include "threads.h"
+
+struct Frame {
+    u32 size;       // bytes of a chunk
+    u32 blocksize;  // bytes of a block; the last one may be shorter
+    u32 typesize;
+    u32 flags;
+
+    WEFT_MEMBER u32 blocks() const { return (size + blocksize - 1) / blocksize; }
+    WEFT_MEMBER u32 length(u32 block) const {
+        u32 left = size - block * blocksize;
+        return left < blocksize ? left : blocksize;
+    }
+    WEFT_MEMBER u32 stored() const { return 16 + size; }
+};
+
+WEFT_DEVICE Wide load_wide(const u8* at) { return *(const Wide*)at; }
+
+// The sixteen bytes that begin `by` bytes (0 to 15) into `low`, and go on in `high`.
+WEFT_DEVICE Wide funnel_wide(Wide low, Wide high, u32 by) {
+    u32 word[8], bits = by % 4 * 8;
+    for (u32 n = 0; n < 4; ++n) word[n] = low.word[n], word[n + 4] = high.word[n];
+    if (by & 8) for (u32 n = 0; n < 6; ++n) word[n] = word[n + 2];
+    if (by & 4) for (u32 n = 0; n < 5; ++n) word[n] = word[n + 1];
+    Wide made;
+    for (u32 n = 0; n < 4; ++n) made.word[n] = funnel(word[n], word[n + 1], bits);
+    return made;
+}
+
+// Copy bytes from anywhere to anywhere, in a phase of all threads: stores of sixteen bytes, each of
+// two loads of sixteen. No load goes outside of the sixteen aligned bytes that a wanted byte is in.
+WEFT_DEVICE void copy(u8* to, const u8* from, u64 size, u32 t) {
+    u64 head = (16 - (u64)to % 16) % 16;
+    if (head > size) head = size;
+    if (t < head) to[t] = from[t];
+    u64 wide = (size - head) / 16, rest = head + 16 * wide;
+    u32 by = (u32)((u64)(from + head) % 16);
+    const u8* source = from + head - by;
+#pragma unroll 4
+    for (u64 n = t; n < wide; n += WEFT_THREADS) {
+        Wide low = load_wide(source + 16 * n);
+        Wide high = by ? load_wide(source + 16 * n + 16) : low;
+        *(Wide*)(to + head + 16 * n) = funnel_wide(low, high, by);
+    }
+    if (rest + t < size && t < 16) to[rest + t] = from[rest + t];
+}
+
+WEFT_DEVICE void put_word(u8* at, u32 value, u32 byte) { at[byte] = (u8)(value >> 8 * byte); }
+
+// The header of a frame, by the first sixteen threads of a phase.
+WEFT_DEVICE void put_header(u8* at, Frame frame, u32 total, u32 t) {
+    if (t >= 16) return;
+    u32 flags = frame.flags | (total == frame.stored() ? 2 : 0);
+    u32 kinds = 2 | 1 << 8 | flags << 16 | frame.typesize << 24;
+    u32 word = t < 4 ? kinds : t < 8 ? frame.size : t < 12 ? frame.blocksize : total;
+    put_word(at + t / 4 * 4, word, t % 4);
+}
+
+struct Starts {
+    u32 sums[WEFT_THREADS];
+    u32 warps[WEFT_WARPS];
+};
+
+// For a chunk: where its blocks start in its frame, and the bytes of the frame.
+WEFT_DEVICE void place_blocks(Starts& shared, Frame frame, const u32* sizes, u32* starts, u64* total) {
+    u32 count = frame.blocks(), done = 16 + 4 * count;
+    for (u32 first = 0; first < count; first += WEFT_THREADS) {
+        WEFT_PHASE(t) { shared.sums[t] = first + t < count ? 4 + sizes[first + t] : 0; }
+        u32 all = scan(shared.sums, shared.warps);
+        WEFT_PHASE(t) {
+            if (first + t < count) starts[first + t] = done + shared.sums[t];
+        }
+        done += all;
+    }
+    WEFT_PHASE(t) {
+        if (t == 0) *total = done < frame.stored() ? done : frame.stored();
+    }
+}
+
+// A block, its size, its start, and the header if it is the first one, into the frame of its chunk.
+WEFT_DEVICE void put_block(
+    u8* out, Frame frame, u32 total, u32 block, u32 start, u32 size, const u8* slot, const u8* chunk
+) {
+    WEFT_PHASE(t) {
+        if (block == 0) put_header(out, frame, total, t);
+        if (total == frame.stored()) {
+            u64 at = (u64)block * frame.blocksize;
+            copy(out + 16 + at, chunk + at, frame.length(block), t);
+        } else {
+            if (t >= 32 && t < 36) put_word(out + 16 + 4 * block, start, t - 32);
+            if (t >= 64 && t < 68) put_word(out + start, size, t - 64);
+            copy(out + start + 4, slot, size, t);
+        }
+    }
+}

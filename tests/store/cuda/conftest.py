@@ -1,0 +1,1 @@
+from tests.store.cuda.host import host  # noqa: F401  a fixture

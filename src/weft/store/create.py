@@ -42,6 +42,7 @@ def create(
     direct: bool | None = None,
     threads: int | None = None,
     epochs: int | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
     options: Mapping[str, Any] | None = None,
 ) -> Writer:
     """A new array, to which frames are appended.
@@ -98,7 +99,7 @@ def create(
             sink.delete(key)
         sink.sweep()
         sink.put("zarr.json", metadata.to_json().encode())
-        return _writer(sink, metadata, size, lock, dims, threads, direct, epochs)
+        return _writer(sink, metadata, size, lock, dims, threads, direct, epochs, device)
 
 
 def _writer(
@@ -110,12 +111,13 @@ def _writer(
     threads: int | None,
     direct: bool | None,
     epochs: int | None = None,
+    device: str = "cpu",
 ) -> Writer:
     """A writer on the sink as it is best for its shards."""
     tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims)
     size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
     suited = sink.suited(size, 2 * tiling.across, direct)
-    return Writer(suited, metadata, tiling, lock, threads=threads, epochs=epochs)
+    return Writer(suited, metadata, tiling, lock, threads=threads, epochs=epochs, device=device)
 
 
 @contextmanager

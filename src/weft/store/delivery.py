@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from weft.store.dtypes import Bytes
 from weft.store.index import Index, length
@@ -21,7 +23,16 @@ from weft.store.sink import Sink, Upload
 from weft.store.tiling import Tiling
 from weft.values import Point
 
-Chunks: TypeAlias = Sequence[Bytes | None]
+
+class Packed(NamedTuple):
+    """Chunks that lie one behind the other already."""
+
+    data: Bytes
+    sizes: np.ndarray[Any, Any]
+    """The bytes of each; 0 for one that is all fill value."""
+
+
+Chunks: TypeAlias = Sequence[Bytes | None] | Packed
 """The bytes of chunks, None for one that is all fill value."""
 
 SHARE = 0.02
@@ -155,7 +166,7 @@ class Delivery:
             batch.written()
 
     def _put(self, shard: Shard, batch: Batch) -> None:
-        stored = [chunk for chunk in batch.chunks if chunk is not None]
+        stored = _buffers(batch.chunks)
         size = sum(map(len, stored))
         if stored:
             upload = shard.upload = shard.upload or self.sink.upload(shard.key, self._head)
@@ -163,7 +174,7 @@ class Delivery:
                 upload.append(stored)
         shard.end = _place(shard.index, shard.end, batch.slots, batch.chunks)
         with self._lock:
-            shard.seen += len(batch.chunks)
+            shard.seen += len(batch.slots)
             self.clock.stored += size
 
     def _finish(self, shard: Shard) -> None:
@@ -272,7 +283,7 @@ class Delivery:
                     self._begin(at)
         for shard in self._each():
             slots, chunks = more.get(shard.at, ((), ()))
-            stored = [chunk for chunk in chunks if chunk is not None]
+            stored = _buffers(chunks)
             if stored and shard.upload is None:
                 shard.upload = self.sink.upload(shard.key, self._head)
             index = Index(shard.index.offsets[:], shard.index.sizes[:])
@@ -311,8 +322,21 @@ class Delivery:
                     yield shard
 
 
+def _buffers(chunks: Chunks) -> list[Bytes]:
+    """What is written of chunks."""
+    if isinstance(chunks, Packed):
+        return [chunks.data] if len(chunks.data) else []
+    return [chunk for chunk in chunks if chunk is not None]
+
+
 def _place(index: Index, end: int, slots: Sequence[int], chunks: Chunks) -> int:
     """Note chunks that lie one behind the other; the place behind them."""
+    if isinstance(chunks, Packed):
+        there = np.flatnonzero(chunks.sizes)
+        sizes, where = chunks.sizes[there].astype(np.uint64), np.asarray(slots)[there]
+        np.frombuffer(index.sizes, np.uint64)[where] = sizes
+        np.frombuffer(index.offsets, np.uint64)[where] = end + np.cumsum(sizes) - sizes
+        return end + len(chunks.data)
     for slot, chunk in zip(slots, chunks):
         if chunk is not None:
             index.offsets[slot], index.sizes[slot] = end, len(chunk)

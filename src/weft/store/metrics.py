@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -103,13 +103,14 @@ class Metrics:
 class Clock:
     """Counts while a writer works; any thread may count."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Sequence[str] = STAGES) -> None:
+        self.stages = tuple(stages)
         self.begin = time.perf_counter()
         self.waited = 0.0
         self.stored = 0
         self._lock = threading.Lock()
-        self._bytes = dict.fromkeys(STAGES, 0)
-        self._seconds = dict.fromkeys(STAGES, 0.0)
+        self._bytes = dict.fromkeys(stages, 0)
+        self._seconds = dict.fromkeys(stages, 0.0)
         self._calls: deque[float] = deque(maxlen=KEPT)
         self._longest = 0.0
 
@@ -152,7 +153,7 @@ class Clock:
             bytes=size,
             stored=self.stored,
             seconds=self.elapsed,
-            stages=FrozenMap((name, self.spent(name)) for name in STAGES),
+            stages=FrozenMap((name, self.spent(name)) for name in self.stages),
             waited=self.waited,
             epochs=epochs,
             batches=batches,

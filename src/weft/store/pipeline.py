@@ -49,6 +49,9 @@ class Pipeline(Protocol):
     def memory(self) -> int:
         """The bytes that are held at most."""
 
+    def asarray(self, block: Any) -> Any:
+        """A block as an array, where the pipeline takes it from."""
+
     def put(self, span: Span, values: Values) -> None:
         """The next elements of an epoch, which are a box; may wait for room."""
 
@@ -116,6 +119,10 @@ class Threads:
         return self._pools * self.scatter.nbytes + 2 * self._count * batch * self.encoder.most
 
     # -- tiles
+
+    def asarray(self, block: Any) -> Values:
+        """A block in the memory of the host."""
+        return np.asarray(block)
 
     def put(self, span: Span, values: Values) -> None:
         """Scatter the next elements of an epoch."""

@@ -10,11 +10,12 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.delivery import Delivery
+from weft.store.device import pipeline_on, stages_of
 from weft.store.dtypes import as_dtype
 from weft.store.encoder import Encoder
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock, Metrics
-from weft.store.pipeline import Pipeline, Threads, Values
+from weft.store.pipeline import Pipeline, Values
 from weft.store.sink import Lock, Sink
 from weft.store.tiling import Span, Tiling
 from weft.values import Point
@@ -32,13 +33,14 @@ class Writer:
         *,
         threads: int | None = None,
         epochs: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.sink, self.metadata, self._lock = sink, metadata, lock
         self.tiling = tiling
         self.dtype = as_dtype(metadata.dtype)[1]
-        self._clock = Clock()
+        self._clock = Clock(stages_of(device))
         self._delivery = Delivery(sink, metadata, self.tiling, self._clock)
-        self._pipeline: Pipeline = Threads(
+        self._pipeline: Pipeline = pipeline_on(device)(
             self.tiling,
             Encoder(metadata, self.dtype),
             self._delivery,
@@ -64,7 +66,7 @@ class Writer:
         """
         begin = time.perf_counter()
         self._check()
-        values, level = self._block(np.asarray(block))
+        values, level = self._block(self._pipeline.asarray(block))
         start, stop = self._done, self._done + values.size
         while self._done < stop:
             end = self.tiling.epoch_end(self._done)

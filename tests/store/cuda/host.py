@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 import weft.store
+from weft.store.cuda.device import inlined, kernel_text
 
 KERNELS = Path(weft.store.__file__).parent / "cuda" / "kernels"
 GUARD = 64
 
 
 class Host:
-    """The kernels of `encode.cu` as functions: `host.launch(name, blocks, *arguments)`."""
+    """The kernels of a file as functions: `host.launch(name, blocks, *arguments)`."""
 
-    def __init__(self, folder):
-        library = folder / "encode.so"
+    def __init__(self, folder, name="encode.cu", before=""):
+        source, library = folder / name, folder / f"{name}.so"
+        source.write_text(inlined(f"{before}\n{kernel_text(name)}"), encoding="utf-8")
         flags = "-x c++ -std=c++17 -O2 -Wall -Wextra -Werror -Wno-unknown-pragmas -shared -fPIC"
-        subprocess.run(
-            ["g++", *flags.split(), "-o", str(library), str(KERNELS / "encode.cu")], check=True
-        )
+        subprocess.run(["g++", *flags.split(), "-o", str(library), str(source)], check=True)
         self.library = ctypes.CDLL(str(library))
         self.rng = np.random.default_rng(0)
 
@@ -78,8 +78,12 @@ def u64(value):
     return "u64", value
 
 
-@pytest.fixture(scope="session")
-def host(tmp_path_factory):
+def needs_compiler():
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the kernels for the host")
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory):
+    needs_compiler()
     return Host(tmp_path_factory.mktemp("kernels"))

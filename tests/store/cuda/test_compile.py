@@ -6,15 +6,22 @@ import subprocess
 import pytest
 from tests.store.cuda.host import KERNELS
 
-SOURCES = sorted(KERNELS.glob("*.cu"))
+from weft.store.cuda.device import inlined, kernel_text
+from weft.store.cuda.source import scatter_source
+from weft.store.tiling import Tiling
+
+SOURCES = sorted(path.name for path in KERNELS.glob("*.cu"))
+TILING = Tiling((None, 3, 2048, 2048), (1, 1, 256, 256), (1, 1, 2048, 2048))
+BEFORE = {"scatter.cu": scatter_source(TILING, (), 2, swaps=True)}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+@pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
-def test_sources_compile(source, arch, tmp_path):
+def test_sources_compile(name, arch, tmp_path):
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc to compile the kernels")
-    made = tmp_path / "kernels.cubin"
+    source, made = tmp_path / name, tmp_path / "kernels.cubin"
+    source.write_text(inlined(f"{BEFORE.get(name, '')}\n{kernel_text(name)}"), encoding="utf-8")
     ran = subprocess.run(
         ["nvcc", f"-arch={arch}", "--cubin", "-Werror", "all-warnings", "-o", made, source],
         capture_output=True,

@@ -1,0 +1,1 @@
+"""The store on a GPU: the same stages by CUDA kernels, through CuPy."""

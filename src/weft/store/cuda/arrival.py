@@ -1,0 +1,160 @@
+"""`Arrival`: elements that come to a GPU, and are scattered into tiles row by row."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft.store.cuda.device import module
+from weft.store.cuda.slots import Slot
+from weft.store.cuda.source import moves_of, scatter_source, tile_order
+from weft.store.cuda.stages import THREADS
+from weft.store.encoder import Encoder
+from weft.store.tiling import Tiling
+
+PART = 4 * THREADS
+"""Moves of a block of the scatter kernel."""
+
+
+class Arrival:
+    """Brings the elements of one epoch after the other to the device, and into tiles.
+
+    Elements arrive one behind the other, so an epoch is a line of bytes. What is on the device
+    already is scattered from where it is, if it is whole rows; all else is staged.
+    """
+
+    def __init__(self, cp: Any, tiling: Tiling, encoder: Encoder) -> None:
+        self.cp, self.tiling, self.dtype = cp, tiling, encoder.dtype
+        self.stream = cp.cuda.Stream(non_blocking=True)
+        self.filled = 0
+        """Bytes of the epoch that have come."""
+        self.scattered = 0
+        """Rows of the epoch that are in tiles."""
+        width, metadata = encoder.dtype.itemsize, encoder.metadata
+        self.row = tiling.units[tiling.grain] * width
+        self.rows = tiling.extents[tiling.grain]
+        self.elements = self.rows * self.row
+        self.tile = prod(tiling.chunks) * width
+        self._layout = metadata.order
+        swaps = metadata.endian == "big"
+        source = scatter_source(tiling, metadata.order, width, swaps)
+        self._kernel = module("scatter.cu", source).get_function("weft_scatter")
+        self._order = cp.asarray(np.array(tile_order(tiling), np.uint32))
+        self._fill = np.asarray(metadata.fill, encoder.dtype)
+        words = np.frombuffer(self._fill.tobytes() * (16 // width), np.uint64)
+        self._words = words[0], words[1]
+        cp.cuda.get_current_stream().synchronize()
+
+    def begin(self, slot: Slot) -> None:
+        """No tile of a slot has anything but fill value yet."""
+        self.cp.cuda.runtime.memsetAsync(
+            slot.stored.data.ptr, 0, slot.stored.nbytes, self.stream.ptr
+        )
+
+    def put(self, slot: Slot, number: int, values: Any) -> None:
+        """The next elements of an epoch, which is the one of that number in its slot."""
+        if isinstance(values, np.ndarray):
+            self._from_host(slot, number, values)
+        else:
+            self._from_device(slot, number, values)
+
+    def _from_host(self, slot: Slot, number: int, values: np.ndarray[Any, Any]) -> None:
+        """Through pinned memory, unless the block is in such: then it is waited for."""
+        is_plain = values.flags.c_contiguous and values.dtype == self.dtype
+        if is_plain and values.nbytes and self._is_pinned(values):
+            self._stage(slot, values.ctypes.data, values.nbytes)
+            self._scatter_whole(slot, number)
+            self.stream.synchronize()
+            return
+        first = number * self.elements + self.filled
+        pinned = slot.host_in[first : first + values.size * self.dtype.itemsize]
+        pinned.view(self.dtype).reshape(values.shape)[...] = values
+        self._stage(slot, pinned.ctypes.data, pinned.nbytes)
+        self._scatter_whole(slot, number)
+
+    def _is_pinned(self, values: np.ndarray[Any, Any]) -> bool:
+        runtime = self.cp.cuda.runtime
+        try:
+            kind = runtime.pointerGetAttributes(values.ctypes.data).type
+        except runtime.CUDARuntimeError:
+            return False
+        return bool(kind == runtime.memoryTypeHost)
+
+    def _from_device(self, slot: Slot, number: int, values: Any) -> None:
+        """From where it is; the block is free when this returns."""
+        source = self.cp.ascontiguousarray(values.astype(self.dtype, copy=False))
+        ready = self.cp.cuda.get_current_stream().record()
+        self.stream.wait_event(ready)
+        if self.filled % self.row == 0 and source.nbytes % self.row == 0:
+            rows = source.nbytes // self.row
+            self._launch(slot, number, source.data.ptr, self.scattered, self.scattered + rows)
+            self.filled += source.nbytes
+            self.scattered += rows
+        else:
+            self._stage(slot, source.data.ptr, source.nbytes)
+            self._scatter_whole(slot, number)
+        self.stream.synchronize()
+
+    def _stage(self, slot: Slot, source: int, size: int) -> None:
+        """Copy bytes behind those that came before; the runtime sees where they are."""
+        runtime = self.cp.cuda.runtime
+        target = slot.staged.data.ptr + self.filled
+        runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, self.stream.ptr)
+        self.filled += size
+
+    def _scatter_whole(self, slot: Slot, number: int) -> None:
+        """Scatter the rows that are whole by now."""
+        whole = self.filled // self.row
+        if whole > self.scattered:
+            source = slot.staged.data.ptr + self.scattered * self.row
+            self._launch(slot, number, source, self.scattered, whole)
+            self.scattered = whole
+
+    def _launch(
+        self, slot: Slot, number: int, source: int, low: int, high: int, end: int = 0
+    ) -> None:
+        """Scatter rows, and fill those behind them up to an end."""
+        end = max(high, end)
+        first, last = moves_of(self.tiling, self._layout, self.dtype.itemsize, low, end)
+        parts = -(-(last - first) // PART)
+        tiles = self.tiling.tiles
+        given = (
+            np.uint64(source),
+            slot.pool[number * tiles * self.tile :],
+            slot.stored[number * tiles :],
+            self._order,
+            *self._words,
+            *(np.uint32(n) for n in (low, high, end, first, last, parts)),
+        )
+        with self.stream:
+            self._kernel((tiles * parts,), (THREADS,), given)
+
+    def fill(self, slot: Slot, number: int) -> None:
+        """Fill value behind the last element that came, in the rest of its epoch."""
+        rows, rest = divmod(self.filled, self.row)
+        if rest:
+            begin, end = self.filled // self.dtype.itemsize, (rows + 1) * self.row
+            with self.stream:
+                staged = slot.staged.view(self.dtype)
+                staged[begin : end // self.dtype.itemsize] = self._fill
+            source = slot.staged.data.ptr + rows * self.row
+            self._launch(slot, number, source, rows, rows + 1)
+            rows += 1
+        if rows < self.rows:
+            self._launch(slot, number, slot.staged.data.ptr, rows, rows, self.rows)
+
+    def end(self, slot: Slot, number: int) -> None:
+        """The epoch has all it will have."""
+        self.fill(slot, number)
+        self.filled = self.scattered = 0
+
+    def move(self, old: Slot, number: int, new: Slot) -> None:
+        """Go on in another slot, as its first epoch."""
+        tiles = self.tiling.tiles
+        with self.stream:
+            new.staged[: self.filled] = old.staged[: self.filled]
+            pool = slice(number * tiles * self.tile, (number + 1) * tiles * self.tile)
+            new.pool[: tiles * self.tile] = old.pool[pool]
+            new.stored[:tiles] = old.stored[number * tiles : (number + 1) * tiles]

@@ -1,0 +1,56 @@
+"""CuPy, and kernels compiled by NVRTC: the sources, with what they include put in its place."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from weft.errors import WeftError
+from weft.extra import needed
+
+
+def cupy() -> Any:
+    """CuPy, where there is a GPU; a clear error where there is none."""
+    try:
+        library = needed("cupy", "cuda13")
+    except WeftError as error:
+        raise WeftError(
+            "device='cuda' needs CuPy, which is not installed",
+            hint="pip install 'weft[cuda13]', or 'weft[cuda12]' for drivers of CUDA 12",
+        ) from error
+    try:
+        count = library.cuda.runtime.getDeviceCount()
+    except library.cuda.runtime.CUDARuntimeError as error:
+        raise WeftError(f"device='cuda' needs a GPU, and there is none: {error}") from None
+    if not count:
+        raise WeftError("device='cuda' needs a GPU, and there is none")
+    return library
+
+
+@cache
+def kernel_text(name: str) -> str:
+    """The text of a kernel file."""
+    return resources.files(__package__).joinpath("kernels", name).read_text(encoding="utf-8")
+
+
+def inlined(text: str, seen: set[str] | None = None) -> str:
+    """A source with the files that it includes in their places, each once."""
+    known = set() if seen is None else seen
+    lines = []
+    for line in text.splitlines():
+        if line.startswith('#include "'):
+            name = line.split('"')[1]
+            if name not in known:
+                known.add(name)
+                lines.append(inlined(kernel_text(name), known))
+        elif not line.startswith("#pragma once"):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+@cache
+def module(name: str, before: str = "") -> Any:
+    """The kernels of a file, with something before it, compiled for the GPU that is there."""
+    source = inlined(f"{before}\n{kernel_text(name)}")
+    return cupy().RawModule(code=source, options=("-std=c++17",))

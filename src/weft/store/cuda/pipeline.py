@@ -1,0 +1,291 @@
+"""`Device`: the pipeline of a GPU.
+
+Rows are scattered into tiles as they arrive, in the order of their shards. A batch of epochs is
+compressed and its chunks are put one behind the other, while the next batch arrives and chunks of
+the one before go to the host and into shards. Streams keep transfers and kernels apart, events
+their order; the host waits for none of it but in threads of its own, and for a block that it may
+not keep.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from weft.store.cuda.arrival import Arrival
+from weft.store.cuda.device import cupy, module
+from weft.store.cuda.memory import Memory
+from weft.store.cuda.slots import Sizes, Slot
+from weft.store.cuda.stages import THREADS, stage_of
+from weft.store.delivery import Batch, Chunks, Delivery, Packed
+from weft.store.encoder import Encoder
+from weft.store.metrics import Clock
+from weft.store.tiling import Group, Span, Tiling
+from weft.values import Point
+
+BATCHED = 1 << 26
+"""Bytes of a batch, at least; at least one epoch, and at most `MOST_EPOCHS`."""
+
+MOST_EPOCHS = 256
+SLOTS = 3
+"""Batches that are held: one arrives, one is computed, one leaves."""
+
+
+class Filling:
+    """A batch that is being filled: its slot, and for every epoch that is full its groups."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.epochs: list[list[tuple[Group, int]]] = []
+        """Each group with the number of its batch."""
+        self.left = 0
+        """Groups that are not written yet."""
+
+
+class Device:
+    """The pipeline of a GPU."""
+
+    def __init__(
+        self,
+        tiling: Tiling,
+        encoder: Encoder,
+        delivery: Delivery,
+        clock: Clock,
+        *,
+        threads: int | None = None,
+        epochs: int | None = None,
+    ) -> None:
+        self.tiling, self.encoder, self.delivery, self.clock = tiling, encoder, delivery, clock
+        self.cp = cupy()
+        self.error: BaseException | None = None
+        self.epochs = self.waiting = 0
+        self._arrival = Arrival(self.cp, tiling, encoder)
+        self._stage = stage_of(encoder.metadata.codecs, self._arrival.tile)
+        size = self._arrival.elements
+        batch = epochs or max(1, min(MOST_EPOCHS, BATCHED // max(1, size)))
+        self._sizes = Sizes.of(batch, tiling.tiles, self._arrival.tile, size, self._stage)
+        self._memory = Memory(self.cp)
+        self._offsets = module("aggregate.cu").get_function("weft_offsets")
+        self._computing, self._leaving = (self.cp.cuda.Stream(non_blocking=True) for _ in "12")
+        self._free: list[Slot] = []
+        self._made = 0
+        self._now: Filling | None = None
+        self._turn = threading.Condition()
+        self._leaves = ThreadPoolExecutor(1, "weft-cuda")
+        self._writes = ThreadPoolExecutor(threads or 8, "weft-store")
+        self._is_due = False
+
+    @property
+    def memory(self) -> int:
+        """The bytes of the device, and the pinned ones of the host."""
+        return SLOTS * (self._sizes.device + self._sizes.pinned) + 4 * self.tiling.tiles
+
+    def asarray(self, block: Any) -> Any:
+        """A block where it is: on the device, if it can be had there, or on the host."""
+        where = getattr(block, "__dlpack_device__", None)
+        if isinstance(block, np.ndarray) or where is None or int(where()[0]) != 2:
+            return np.asarray(block)
+        return block if isinstance(block, self.cp.ndarray) else self.cp.from_dlpack(block)
+
+    # -- elements
+
+    def put(self, span: Span, values: Any) -> None:
+        """The next elements of an epoch."""
+        now = self._current()
+        if now is not None:
+            with self.clock.stage("arrive", values.nbytes):
+                self._arrival.put(now.slot, len(now.epochs), values)
+
+    def _current(self) -> Filling | None:
+        """The batch that is filled now; another, once a slot is free; none after a failure."""
+        if self._now is None:
+            begin = time.perf_counter()
+            with self._turn:
+                while not self._free and self._made == SLOTS and self.error is None:
+                    self._turn.wait()
+                slot = self._free.pop() if self._free else None
+            self.clock.waited += time.perf_counter() - begin
+            if self.error is not None:
+                return None
+            if slot is None:
+                self._made += 1
+                slot = Slot(self.cp, self._memory, self._sizes)
+            self._arrival.begin(slot)
+            self._now = Filling(slot)
+        return self._now
+
+    def end(self, done: int) -> None:
+        """An epoch is full; with the last one of a batch, that is computed."""
+        now = self._now
+        if now is None or not self._arrival.filled:
+            return
+        at, _ = self.tiling.epoch(done - 1)
+        self._arrival.end(now.slot, len(now.epochs))
+        now.epochs.append([(g, self.delivery.issue(g.shard)) for g in self.tiling.groups(at)])
+        with self._turn:
+            self.epochs += 1
+        if len(now.epochs) == self._sizes.epochs:
+            self._dispatch()
+
+    # -- a batch
+
+    def _dispatch(self) -> None:
+        """Compute the epochs that are full, and let their chunks leave."""
+        now = self._now
+        if now is None or not now.epochs:
+            return
+        self._now = None
+        now.left = sum(map(len, now.epochs))
+        self._compute(now.slot, len(now.epochs) * self.tiling.tiles)
+        self._leaves.submit(self._guarded, self._leave, now)
+
+    def _compute(self, slot: Slot, count: int) -> None:
+        """Compress so many tiles of a slot, and put their chunks one behind the other."""
+        stream, stage, tile = self._computing, self._stage, self._sizes.tile
+        slot.events["arrived"].record(self._arrival.stream)
+        stream.wait_event(slot.events["arrived"])
+        with stream:
+            slot.events["begun"].record(stream)
+            stage.sizes(slot.pool, tile, count, slot.scratch, slot.sizes)
+            slot.events["compressed"].record(stream)
+            given = slot.stored, slot.sizes, slot.offsets, np.uint64(count), np.uint64(stage.fixed)
+            self._offsets((1,), (THREADS,), given)
+            stage.put(slot.pool, tile, count, slot.scratch, slot.sizes, slot.offsets, slot.out)
+            slot.events["computed"].record(stream)
+        self._leaving.wait_event(slot.events["computed"])
+        self._copy(slot.host_offsets, slot.offsets, 8 * (count + 1))
+        slot.events["placed"].record(self._leaving)
+
+    def _copy(self, to: np.ndarray[Any, Any], source: Any, size: int) -> None:
+        """To the host, on the stream on which chunks leave."""
+        runtime = self.cp.cuda.runtime
+        kind = runtime.memcpyDeviceToHost
+        runtime.memcpyAsync(to.ctypes.data, source.data.ptr, size, kind, self._leaving.ptr)
+
+    def _fetch(self, slot: Slot, count: int) -> np.ndarray[Any, Any]:
+        """The offsets of chunks, once they and the chunks are on the host."""
+        slot.events["placed"].synchronize()
+        total = int(slot.host_offsets[count])
+        slot.events["leaving"].record(self._leaving)
+        self._copy(slot.host_out, slot.out, total)
+        slot.events["left"].record(self._leaving)
+        slot.events["left"].synchronize()
+        self._timed(slot, count * self._sizes.tile, total)
+        return slot.host_offsets[: count + 1].copy()
+
+    def _timed(self, slot: Slot, size: int, total: int) -> None:
+        """Count what the device took, by its own clock."""
+        between = self.cp.cuda.get_elapsed_time
+        events = slot.events
+        for name, first, last, count in (
+            ("compress", "begun", "compressed", size),
+            ("aggregate", "compressed", "computed", total),
+            ("leave", "leaving", "left", total),
+        ):
+            self.clock.count(name, count, between(events[first], events[last]) / 1e3)
+
+    def _leave(self, now: Filling) -> None:
+        """Bring the chunks of a batch to the host, and hand them over."""
+        tiles = self.tiling.tiles
+        offsets = self._fetch(now.slot, len(now.epochs) * tiles)
+        data, written = memoryview(now.slot.host_out.data), partial(self._written, now)
+        for number, groups in enumerate(now.epochs):
+            packed = _parts(data, offsets[number * tiles : (number + 1) * tiles + 1], groups)
+            for part, (group, turn) in zip(packed, groups):
+                batch = Batch(group.shard, turn, group.slots, part, written)
+                self._writes.submit(self._guarded, self._write, batch)
+
+    def _write(self, batch: Batch) -> None:
+        self.delivery.take(batch)
+        with self._turn:
+            is_due, self._is_due = self._is_due, False
+        if is_due:
+            self.delivery.show(is_idle=self.epochs == 0)
+
+    def _written(self, now: Filling) -> None:
+        """One group of a batch is written; with the last one its slot is free."""
+        with self._turn:
+            now.left -= 1
+            if not now.left:
+                self.epochs -= len(now.epochs)
+                self._free.append(now.slot)
+                self._is_due = True
+            self._turn.notify_all()
+
+    # -- in the end, or as if it were
+
+    def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+        """The chunks of an epoch that is not full, as if no more came."""
+        now = self._now
+        if now is None or not self._arrival.filled:
+            return {}
+        at, _ = self.tiling.epoch(done - 1)
+        self._arrival.fill(now.slot, 0)
+        self._compute(now.slot, self.tiling.tiles)
+        offsets = self._fetch(now.slot, self.tiling.tiles)
+        groups = [(group, 0) for group in self.tiling.groups(at)]
+        data = memoryview(now.slot.host_out[: offsets[-1]].tobytes())
+        packed = _parts(data, offsets, groups)
+        return {group.shard: (group.slots, part) for part, (group, _) in zip(packed, groups)}
+
+    def settle(self) -> None:
+        """Until all epochs that are full are written, or something failed."""
+        self._set_apart()
+        self._dispatch()
+        with self._turn:
+            while self.epochs and self.error is None:
+                self._turn.wait()
+
+    def _set_apart(self) -> None:
+        """Move what is there of an epoch that is not full to a batch of its own."""
+        now = self._now
+        if now is None or not now.epochs or not self._arrival.filled:
+            return
+        self._now = None
+        fresh = self._current()
+        if fresh is not None:
+            self._arrival.move(now.slot, len(now.epochs), fresh.slot)
+        self._now = now
+        self._dispatch()
+        self._now = fresh
+
+    def stop(self) -> None:
+        """Stop threads, and give memory back."""
+        self._leaves.shutdown(wait=True, cancel_futures=True)
+        self._writes.shutdown(wait=True, cancel_futures=True)
+        for stream in (self._arrival.stream, self._computing, self._leaving):
+            stream.synchronize()
+        self._free.clear()
+        self._now = None
+
+    def _guarded(self, work: Callable[..., None], *given: Any) -> None:
+        """Do work; what it fails with is said by the thread that appends."""
+        try:
+            work(*given)
+        except BaseException as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Let nobody wait any longer."""
+        with self._turn:
+            self.error = self.error or error
+            self._turn.notify_all()
+
+
+def _parts(
+    data: memoryview, offsets: np.ndarray[Any, Any], groups: Sequence[tuple[Group, int]]
+) -> list[Packed]:
+    """The chunks of an epoch, group by group: they lie in that order."""
+    made, first = [], 0
+    for group, _ in groups:
+        last = first + len(group.tiles)
+        low, high = int(offsets[first]), int(offsets[last])
+        made.append(Packed(data[low:high], np.diff(offsets[first : last + 1])))
+        first = last
+    return made

@@ -1,0 +1,70 @@
+"""`Slot`: the buffers of one batch of epochs on a GPU, from its elements to its chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.store.cuda.memory import Memory
+from weft.store.cuda.stages import Stage
+
+EVENTS = ("arrived", "begun", "compressed", "computed", "placed", "leaving", "left")
+"""What happens to a batch: elements are there, chunks are made, put in order, and on the host."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a batch: so many epochs of so many tiles."""
+
+    epochs: int
+    tiles: int
+    tile: int
+    """Bytes of a tile."""
+    elements: int
+    """Bytes of the elements of an epoch."""
+    chunk: int
+    """The most bytes of a chunk."""
+    scratch: int
+
+    @classmethod
+    def of(cls, epochs: int, tiles: int, tile: int, elements: int, stage: Stage) -> Sizes:
+        """The sizes of a batch for a stage."""
+        scratch = stage.scratch(tile, epochs * tiles)
+        return cls(epochs, tiles, tile, elements, stage.most(tile), scratch)
+
+    @property
+    def count(self) -> int:
+        """How many tiles there are."""
+        return self.epochs * self.tiles
+
+    @property
+    def device(self) -> int:
+        """The bytes of the GPU that a slot takes."""
+        buffers = self.elements + self.count * (self.tile + self.chunk)
+        return buffers + self.scratch + self.count * (4 + 8 + 8) + 8
+
+    @property
+    def pinned(self) -> int:
+        """The pinned bytes of the host that a slot takes."""
+        return self.epochs * self.elements + self.count * self.chunk + 8 * (self.count + 1)
+
+
+class Slot:
+    """The buffers of one batch."""
+
+    def __init__(self, cp: Any, memory: Memory, sizes: Sizes) -> None:
+        count = sizes.count
+        self.staged = memory.on_device(sizes.elements)
+        """Elements of an epoch as they arrived from the host."""
+        self.pool = memory.on_device(count * sizes.tile)
+        self.out = memory.on_device(count * sizes.chunk)
+        self.scratch = memory.on_device(sizes.scratch)
+        self.stored = memory.on_device(4 * count).view(cp.uint32)
+        self.sizes = memory.on_device(8 * count).view(cp.uint64)
+        self.offsets = memory.on_device(8 * (count + 1)).view(cp.uint64)
+        self.host_in = memory.on_host(sizes.epochs * sizes.elements)
+        self.host_out = memory.on_host(count * sizes.chunk)
+        self.host_offsets = memory.on_host(8 * (count + 1)).view(np.int64)
+        self.events = {name: cp.cuda.Event() for name in EVENTS}

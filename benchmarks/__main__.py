@@ -6,8 +6,26 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import conflicts, eager, layout, propagation, reshard, search, store, store_read
+from benchmarks import (
+    conflicts,
+    eager,
+    layout,
+    propagation,
+    reshard,
+    search,
+    store,
+    store_pyramid,
+    store_read,
+)
 from benchmarks.row import Row
+
+
+def run_store(seconds: float) -> Iterator[Row]:
+    """What is written, what is read back, and what is written with coarser levels."""
+    yield from store.run(seconds)
+    yield from store_read.run(seconds)
+    yield from store_pyramid.run(seconds)
+
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "conflicts": conflicts.run,
@@ -16,8 +34,7 @@ BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "propagation": propagation.run,
     "reshard": reshard.run,
     "search": search.run,
-    "store": store.run,
-    "store-read": store_read.run,
+    "store": run_store,
 }
 """Each takes the seconds it may spend on one row."""
 

@@ -31,9 +31,14 @@ def peers() -> dict[str, Write]:
         found["zarr-python"] = by_zarr
         if find_spec("zarrs") is not None:
             found["zarrs"] = by_zarrs
-    if find_spec("acquire_zarr") is not None:
+    if has_acquire():
         found["acquire-zarr"] = by_acquire
     return found
+
+
+def has_acquire() -> bool:
+    """Whether acquire-zarr is installed."""
+    return find_spec("acquire_zarr") is not None
 
 
 def _boxes(frames: Iterable[Frame], depth: int) -> Iterable[tuple[int, Frame]]:
@@ -110,7 +115,14 @@ def by_zarrs(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
         by_zarr(path, frames, metadata)
 
 
-def by_acquire(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
+def by_acquire_pyramid(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
+    """acquire-zarr with coarser levels, by the mean."""
+    by_acquire(path, frames, metadata, pyramid=True)
+
+
+def by_acquire(
+    path: Path, frames: Iterable[Frame], metadata: Metadata, *, pyramid: bool = False
+) -> None:
     """acquire-zarr, a C++ library for cameras."""
     aqz = import_module("acquire_zarr")
     compression = None
@@ -141,6 +153,8 @@ def by_acquire(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
     array = aqz.ArraySettings(dimensions=dimensions, data_type=aqz.DataType.UINT16)
     if compression is not None:
         array.compression = compression
+    if pyramid:
+        array.downsampling_method = aqz.DownsamplingMethod.MEAN
     settings = aqz.StreamSettings(store_path=str(path), arrays=[array], max_threads=2)
     settings.overwrite = True
     stream = aqz.ZarrStream(settings)

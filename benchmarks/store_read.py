@@ -37,7 +37,7 @@ def run(seconds: float) -> Iterator[Row]:
             by_weft(path / "a.zarr", stream(job, frames), job.metadata(codecs))
             readers = {"weft": by_us(path / "a.zarr"), **peers(path / "a.zarr")}
             for kind, boxes in kinds.items():
-                yield compare(f"store-read/{name}-{kind}", readers, boxes, rounds)
+                yield compare(f"store/{name}-{kind}", readers, boxes, rounds)
 
 
 def random_boxes(job: Job) -> list[ZRange]:

@@ -17,11 +17,12 @@ import zarr.storage
 from tests.store import server
 
 from weft.errors import WeftError
-from weft.store import create
-from weft.store.faults import SinkError
+from weft.space import ZRange
+from weft.store import create, open_array
 from weft.store.files import Folder
-from weft.store.lease import LOCK, Lease
-from weft.store.objects import Objects
+from weft.store.objects.faults import SinkError
+from weft.store.objects.lease import LOCK, Lease
+from weft.store.objects.sink import Objects
 
 PART = 5 << 20
 QUICK = {
@@ -269,6 +270,15 @@ def test_small_values_are_one_request_and_large_ones_parts(sink, proxy):
     assert len(proxy.seen) == 4
 
 
+def test_large_shards_have_large_parts():
+    sink = Objects.of("memory://parts", {})
+    assert sink.suited(64 << 20, 4, None).held == sink.held == 16 << 20
+    large = sink.suited(1 << 40, 4, None)
+    assert large.held == 2 * large.reached.part_size
+    assert (1 << 40) * 1.5 <= 10_000 * large.reached.part_size < (1 << 40) * 1.5 + 10_000
+    assert large.state is sink.state
+
+
 def test_an_index_in_front_has_its_size(sink):
     upload = sink.upload("c/0", 20)
     with pytest.raises(WeftError, match="c/0: an index of 19 B, and 20 B for it"):
@@ -505,7 +515,7 @@ def test_nobody_said_who_asks(nobody, options):
 
 
 def test_without_boto3_the_instance_is_asked(nobody, options, monkeypatch, proxy):
-    monkeypatch.setattr("weft.store.reach.import_module", absent)
+    monkeypatch.setattr("weft.store.objects.reach.import_module", absent)
     proxy.harm("403")
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
     metadata = f"http://127.0.0.1:{proxy.port}/latest"
@@ -753,6 +763,15 @@ def test_what_is_streamed_is_what_zarr_reads(any_sink, index_location):
             created(any_sink.url, any_sink.options, overwrite=True)
     assert set(any_sink.keys("")) == {"zarr.json", "c/0/0/0", "c/1/0/0", "c/2/0/0"}
     np.testing.assert_array_equal(seen_by_zarr(any_sink)[:], stack)
+    found = open_array(any_sink.url, options=any_sink.options)
+    np.testing.assert_array_equal(found.read(), stack)
+    box = ZRange((60, 3, 70), (70, 90, 71))
+    np.testing.assert_array_equal(found.read(box), stack[60:70, 3:90, 70:71])
+    found.verify()
+    with open_array(any_sink.url, "a", options=any_sink.options) as writer:
+        writer.append(stack[:20])
+    again = open_array(any_sink.url, options=any_sink.options).read()
+    np.testing.assert_array_equal(again, np.concatenate([stack, stack[:20]]))
     with pytest.raises(WeftError, match="holds an array already"):
         created(any_sink.url, any_sink.options)
     with created(any_sink.url, any_sink.options, overwrite=True) as writer:

@@ -18,14 +18,14 @@ from tests.store.windows import brute
 from weft import WeftError
 from weft.store import Zstd
 from weft.store.address import sink_of
-from weft.store.fields import VERSION
 from weft.store.group import read_group, write_group
-from weft.store.image import create_image
-from weft.store.ome import Axis, Level, Multiscale, as_axes
-from weft.store.open_image import open_image
-from weft.store.plate import Acquisition, Field, Plate, Spot, Well
-from weft.store.plates import create_plate, open_plate
-from weft.store.pyramid import BUFFERED, Pyramid, buffer_size
+from weft.store.ome.fields import VERSION
+from weft.store.ome.image import create_image
+from weft.store.ome.multiscale import Axis, Level, Multiscale, as_axes
+from weft.store.ome.open_image import open_image
+from weft.store.ome.plate import Acquisition, Field, Plate, Spot, Well
+from weft.store.ome.plates import create_plate, open_plate
+from weft.store.pyramid.levels import BUFFERED, Pyramid, buffer_size
 
 KILLS = int(os.environ.get("WEFT_FUZZ", "0")) // 50 or 3
 
@@ -348,7 +348,7 @@ def test_levels_do_not_depend_on_blocks_buffers_and_flushes(tmp_path, monkeypatc
     whole = {"axes": "tyx", "factors": (2, 2, 2), "levels": 3}
     with create_image(tmp_path / "one", (None, 9, 7), "float32", (1, 4, 4), **whole) as writer:
         writer.append(array)
-    monkeypatch.setattr("weft.store.pyramid.BUFFERED", 4 * 17)
+    monkeypatch.setattr("weft.store.pyramid.levels.BUFFERED", 4 * 17)
     with create_image(tmp_path / "two", (None, 9, 7), "float32", (1, 4, 4), **whole) as writer:
         writer.append(array[0])
         writer.append(array[1, :4])
@@ -446,7 +446,7 @@ RECORDING = """
 import sys, time
 import numpy as np
 from weft.store import Zstd
-from weft.store.image import create_image
+from weft.store.ome.image import create_image
 
 with create_image(
     sys.argv[1], (None, 40, 48), "uint16", (4, 16, 16), (8, 32, 32), codecs=[Zstd(1)], axes="tyx",
@@ -594,7 +594,7 @@ class Slow:
 
 
 def test_taking_does_not_wait_for_the_reduction(monkeypatch):
-    monkeypatch.setattr("weft.store.pyramid.BUFFERED", 8)
+    monkeypatch.setattr("weft.store.pyramid.levels.BUFFERED", 8)
     level = Slow()
     pyramid = Pyramid((None, 4), (2, 2), "max", "uint8", [level])
     begin = time.perf_counter()
@@ -609,7 +609,7 @@ def test_taking_does_not_wait_for_the_reduction(monkeypatch):
 
 
 def test_a_level_that_fails_is_heard_of(monkeypatch):
-    monkeypatch.setattr("weft.store.pyramid.BUFFERED", 8)
+    monkeypatch.setattr("weft.store.pyramid.levels.BUFFERED", 8)
     level = Slow(OSError("no space left"))
     level.go.set()
     pyramid = Pyramid((None, 4), (2, 2), "max", "uint8", [level])
@@ -623,7 +623,7 @@ def test_a_level_that_fails_is_heard_of(monkeypatch):
 
 
 def test_an_image_whose_level_fails_keeps_its_finest(tmp_path, monkeypatch):
-    monkeypatch.setattr("weft.store.pyramid.BUFFERED", 64)
+    monkeypatch.setattr("weft.store.pyramid.levels.BUFFERED", 64)
     frame = np.ones((8, 8), "uint8")
     writer = create_image(tmp_path / "a", (None, 8, 8), "uint8", (1, 8, 8), axes="tyx", levels=2)
     writer.append(frame)

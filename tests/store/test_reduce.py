@@ -11,7 +11,7 @@ from tests.store.cases import DTYPES
 from tests.store.windows import brute, one_of
 
 from weft import WeftError
-from weft.store.reduce import METHODS, Reducer
+from weft.store.pyramid.reduce import METHODS, Reducer
 
 CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 600
 

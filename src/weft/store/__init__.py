@@ -5,21 +5,38 @@ from weft.store.create import create, open_array
 from weft.store.create import open_array as open  # noqa: A004 - the word that everybody knows
 from weft.store.index import ShardError
 from weft.store.metadata import Metadata
+from weft.store.metrics import Metrics
+from weft.store.ome.image import ImageWriter, create_image
+from weft.store.ome.multiscale import Axis
+from weft.store.ome.open_image import Image, open_image
+from weft.store.ome.plate import Acquisition
+from weft.store.ome.plates import create_plate, open_plate
 from weft.store.reader import Array
+from weft.store.stream import Stream
 from weft.store.writer import Writer
 
 __all__ = [
+    "Acquisition",
     "Array",
+    "Axis",
     "Blosc",
     "CodecError",
     "Crc32c",
     "Gzip",
+    "Image",
+    "ImageWriter",
     "Lz4",
     "Metadata",
+    "Metrics",
     "ShardError",
+    "Stream",
     "Writer",
     "Zstd",
     "create",
+    "create_image",
+    "create_plate",
     "open",
     "open_array",
+    "open_image",
+    "open_plate",
 ]

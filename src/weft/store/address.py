@@ -23,5 +23,5 @@ def sink_of(url: Url, *, options: Mapping[str, Any] | None = None, fsync: bool =
     parts = urlsplit(text)
     if parts.scheme in ("", "file") or len(parts.scheme) == 1:  # one letter is a drive
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else text), fsync)
-    made: Sink = import_module("weft.store.objects").Objects.of(text, options or {})
+    made: Sink = import_module("weft.store.objects.sink").Objects.of(text, options or {})
     return made

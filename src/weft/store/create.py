@@ -41,6 +41,7 @@ def create(
     fsync: bool = False,
     direct: bool | None = None,
     threads: int | None = None,
+    epochs: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Writer:
     """A new array, to which frames are appended.
@@ -49,7 +50,8 @@ def create(
     end as many as came. `arrival` lists all dimensions as frames count through them, where that is
     not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
     codec `transpose` has it. `direct` says whether files are written past the page cache; where it
-    is not said, large shards on a disk are. `options` are those of the object store.
+    is not said, large shards on a disk are. `threads` compress; `epochs` of tiles are held, at
+    least two. `options` are those of the object store.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +62,7 @@ def create(
      [ 5  6  7  8  9]
      [10 11 12 13 14]]
     """
-    dims = _arrival(len(shape), append_dim, arrival)
+    dims = arrival_order(len(shape), append_dim, arrival)
     size, small, large = checked(shape, chunks, shards or chunks, dims[0])
     name, kind = as_dtype(dtype)
     _one_of("index_location", index_location, "start", "end")
@@ -96,7 +98,7 @@ def create(
             sink.delete(key)
         sink.sweep()
         sink.put("zarr.json", metadata.to_json().encode())
-        return _writer(sink, metadata, size, lock, dims, threads, direct)
+        return _writer(sink, metadata, size, lock, dims, threads, direct, epochs)
 
 
 def _writer(
@@ -107,12 +109,13 @@ def _writer(
     dims: Point,
     threads: int | None,
     direct: bool | None,
+    epochs: int | None = None,
 ) -> Writer:
     """A writer on the sink as it is best for its shards."""
     tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims)
     size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
     suited = sink.suited(size, 2 * tiling.across, direct)
-    return Writer(suited, metadata, tiling, lock, threads=threads)
+    return Writer(suited, metadata, tiling, lock, threads=threads, epochs=epochs)
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def _one_of(what: str, said: str, one: str, other: str) -> None:
         raise WeftError(f"{what}: {said!r} is neither {one} nor {other}")
 
 
-def _arrival(rank: int, append_dim: int, arrival: Sequence[int] | None) -> Point:
+def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> Point:
     """The dimensions as frames count through them."""
     if not -rank <= append_dim < rank:
         raise WeftError(f"append_dim: there is no dimension {append_dim} of {rank}")
@@ -218,7 +221,7 @@ def _continued(
         raise WeftError(f"{sink.url} has shards of a kind that is read, and not written")
     said = metadata.attributes.get("weft")
     arrival = said.get("arrival") if isinstance(said, dict) else None
-    dims = _arrival(len(metadata.shape), 0, arrival)
+    dims = arrival_order(len(metadata.shape), 0, arrival)
     shape = [None if dim == dims[0] else n for dim, n in enumerate(metadata.shape)]
     return _writer(sink, metadata, shape, lock, dims, threads, direct)
 

@@ -77,16 +77,24 @@ class Threads:
     """The pipeline of a CPU: tiles in memory, compressed by threads."""
 
     def __init__(
-        self, tiling: Tiling, encoder: Encoder, delivery: Delivery, clock: Clock, count: int | None
+        self,
+        tiling: Tiling,
+        encoder: Encoder,
+        delivery: Delivery,
+        clock: Clock,
+        *,
+        threads: int | None = None,
+        epochs: int | None = None,
     ) -> None:
         self.tiling, self.encoder, self.delivery, self.clock = tiling, encoder, delivery, clock
         self.scatter = Scatter(tiling, encoder.dtype, encoder.metadata.fill)
         self.error: BaseException | None = None
         self.epochs = self.waiting = 0
-        self._count = count or min(8, os.cpu_count() or 1)
+        self._count = threads or min(8, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._count, "weft-store")
         self._batch = max(1, BATCHED // max(1, prod(tiling.chunks) * encoder.dtype.itemsize))
-        self._pools = min(MOST_POOLS, max(2, FILLED // max(1, self.scatter.nbytes)))
+        enough = min(MOST_POOLS, FILLED // max(1, self.scatter.nbytes))
+        self._pools = max(2, enough if epochs is None else epochs)
         self._made = 0
         self._free: list[Values] = []
         self._pool: Values | None = None
@@ -235,6 +243,8 @@ class Threads:
             if self._again is not None:
                 self._again.cancel()
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self._free.clear()
+        self._pool = None
 
     def _submit(self, work: Callable[..., None], *given: Any) -> None:
         self._threads.submit(self._guarded, work, *given)

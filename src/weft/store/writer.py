@@ -31,6 +31,7 @@ class Writer:
         lock: Lock,
         *,
         threads: int | None = None,
+        epochs: int | None = None,
     ) -> None:
         self.sink, self.metadata, self._lock = sink, metadata, lock
         self.tiling = tiling
@@ -38,7 +39,12 @@ class Writer:
         self._clock = Clock()
         self._delivery = Delivery(sink, metadata, self.tiling, self._clock)
         self._pipeline: Pipeline = Threads(
-            self.tiling, Encoder(metadata, self.dtype), self._delivery, self._clock, threads
+            self.tiling,
+            Encoder(metadata, self.dtype),
+            self._delivery,
+            self._clock,
+            threads=threads,
+            epochs=epochs,
         )
         self._done = 0
         """Elements that have been appended, with those that were there before."""

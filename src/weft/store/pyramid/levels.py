@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.dtypes import as_dtype
-from weft.store.reduce import Reducer
+from weft.store.pyramid.reduce import Reducer
 from weft.store.writer import Writer
 
 Numbers: TypeAlias = np.ndarray[Any, Any]

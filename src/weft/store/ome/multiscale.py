@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from weft.errors import WeftError
-from weft.store.fields import VERSION, as_list, as_numbers, as_object, as_ome, as_text, read_at
+from weft.store.ome.fields import VERSION, as_list, as_numbers, as_object, as_ome, as_text, read_at
 from weft.values import FrozenMap, freeze
 
 _PREFIXES = (

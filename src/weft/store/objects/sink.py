@@ -19,15 +19,19 @@ from typing import Any
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.store.dtypes import Bytes
-from weft.store.faults import SinkError, is_no_bucket, is_outside, told
-from weft.store.lease import Lease
-from weft.store.leftovers import abort_leftovers
-from weft.store.multipart import Line, ObjectUpload, SpooledUpload, flat
-from weft.store.reach import Reached, reach
+from weft.store.objects.faults import SinkError, is_no_bucket, is_outside, told
+from weft.store.objects.lease import Lease
+from weft.store.objects.leftovers import abort_leftovers
+from weft.store.objects.multipart import Line, ObjectUpload, SpooledUpload, flat
+from weft.store.objects.reach import Reached, reach
 from weft.store.sink import Fetched
 
 COALESCE = 1 << 20
 """Parts of a value that are so near to each other are fetched in one request."""
+
+
+MOST_PARTS = 10_000
+"""Parts that S3 takes for one object."""
 
 
 @dataclass(slots=True)
@@ -65,7 +69,7 @@ class Objects:
         `client_options` (`timeout`, `allow_http`, …; by themselves too), `retry_config` and
         `credential_provider`, and ours: `part_size` in bytes, `parts` that an upload holds, and
         `lease`, the seconds after which a lock that is not renewed is free. Numbers are seconds
-        where obstore wants spans of time. `weft.store.reach` says where credentials come from.
+        where obstore wants spans of time. The module `reach` says where credentials come from.
 
         `memory://name/path` is a store that ends with the process.
         """
@@ -208,6 +212,13 @@ class Objects:
         """
         if self.reached.kind == "s3":
             abort_leftovers(self.url, self.options)
+
+    def suited(self, shard: int, count: int, direct: bool | None) -> Objects:
+        """The sink with parts so large that there are never too many in a shard."""
+        # A shard may become larger by what codecs add and by its index, but not by half.
+        least = -(-shard * 3 // (2 * MOST_PARTS))
+        part_size = max(self.reached.part_size, least)
+        return replace(self, reached=self.reached._replace(part_size=part_size))
 
     def below(self, name: str) -> Objects:
         """A part of the bucket."""

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.store.dtypes import as_dtype
-from weft.store.windows import Region, Slices, elements, inside, pieces, reduced, regions
+from weft.store.pyramid.windows import Region, Slices, elements, inside, pieces, reduced, regions
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 

@@ -14,9 +14,9 @@ from typing import Any
 from weft.errors import WeftError
 from weft.store.address import sink_of
 from weft.store.group import check_free, joined, read_ome, write_group
-from weft.store.image import ImageWriter, create_image
-from weft.store.open_image import Image, open_image
-from weft.store.plate import Acquisition, Field, Plate, Spot, Well, as_name
+from weft.store.ome.image import ImageWriter, create_image
+from weft.store.ome.open_image import Image, open_image
+from weft.store.ome.plate import Acquisition, Field, Plate, Spot, Well, as_name
 from weft.store.sink import Sink, Url
 
 

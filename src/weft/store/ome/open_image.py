@@ -10,13 +10,13 @@ from typing import Any, Literal, overload
 from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.address import sink_of
-from weft.store.create import _arrival, open_array
+from weft.store.create import arrival_order, open_array
 from weft.store.group import joined, read_ome
-from weft.store.image import ImageWriter
-from weft.store.ome import Axis, Multiscale
-from weft.store.pyramid import Pyramid
+from weft.store.ome.image import ImageWriter
+from weft.store.ome.multiscale import Axis, Multiscale
+from weft.store.pyramid.levels import Pyramid
+from weft.store.pyramid.reduce import METHODS
 from weft.store.reader import Array
-from weft.store.reduce import METHODS
 from weft.store.sink import Url
 from weft.store.writer import Writer
 from weft.values import Point
@@ -180,7 +180,7 @@ def arrival_of(array: Array) -> Point:
     """The dimensions of an array as its elements arrived."""
     said = array.metadata.attributes.get("weft")
     arrival = said.get("arrival") if isinstance(said, dict) else None
-    return _arrival(len(array.shape), 0, arrival)
+    return arrival_order(len(array.shape), 0, arrival)
 
 
 def _recipe(metadata: Multiscale) -> tuple[Point, str]:

@@ -13,13 +13,13 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
-from weft.store.create import _arrival, create
+from weft.store.create import arrival_order, create
 from weft.store.group import check_free, joined, read_ome, write_group
 from weft.store.metadata import checked
 from weft.store.metrics import Metrics
-from weft.store.ome import Axis, Multiscale
-from weft.store.pyramid import Pyramid
-from weft.store.reduce import check_reduction
+from weft.store.ome.multiscale import Axis, Multiscale
+from weft.store.pyramid.levels import Pyramid
+from weft.store.pyramid.reduce import check_reduction
 from weft.store.sink import Sink, Url
 from weft.store.writer import Writer
 from weft.values import Point
@@ -57,7 +57,7 @@ def create_image(
     every level.
 
     >>> import tempfile
-    >>> from weft.store.open_image import open_image
+    >>> from weft.store.ome.open_image import open_image
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with create_image(
     ...         f"{folder}/a", (None, 4, 4), "uint8", (1, 2, 2), axes="tyx", scale=(1, 0.5, 0.5)
@@ -67,7 +67,7 @@ def create_image(
     ...     print(image.scales, image.levels[1].read()[0].tolist())
     ((1.0, 0.5, 0.5), (1.0, 1.0, 1.0)) [[3, 5], [11, 13]]
     """
-    dims = _arrival(len(shape), append_dim, arrival)
+    dims = arrival_order(len(shape), append_dim, arrival)
     sizes, small, large = checked(shape, chunks, shards or chunks, dims[0])
     steps = tuple(factors) if factors is not None else (*[1] * (len(sizes) - 2), 2, 2)
     if len(steps) != len(sizes):
@@ -90,8 +90,9 @@ def create_image(
     with ExitStack() as opened:
         writers = []
         for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
-            where, workers = joined(url, str(number)), 1 if number else threads
-            writer = create(where, level, dtype, at, size, threads=workers, **common)
+            coarse = {"threads": 1, "epochs": 2} if number else {"threads": threads}
+            where = joined(url, str(number))
+            writer = create(where, level, dtype, at, size, **(common | coarse))
             writers.append(opened.enter_context(writer))
         write_group(sink, {**(attributes or {}), "ome": image.to_json()})
         made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method))

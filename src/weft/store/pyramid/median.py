@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.store.dtypes import as_dtype
-from weft.store.fold import PIECE, Fold
-from weft.store.windows import Region, inside, pieces, reduced, regions
+from weft.store.pyramid.fold import PIECE, Fold
+from weft.store.pyramid.windows import Region, inside, pieces, reduced, regions
 from weft.values import Point
 
 Numbers: TypeAlias = np.ndarray[Any, Any]

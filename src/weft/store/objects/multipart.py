@@ -11,7 +11,7 @@ from typing import IO, Any
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.store.dtypes import Bytes
-from weft.store.faults import SinkError, told
+from weft.store.objects.faults import SinkError, told
 
 
 @dataclass(slots=True)

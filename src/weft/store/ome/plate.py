@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from weft.errors import WeftError
-from weft.store.fields import VERSION, as_list, as_object, as_ome, as_text, as_whole, read_at
+from weft.store.ome.fields import VERSION, as_list, as_object, as_ome, as_text, as_whole, read_at
 from weft.values import as_tuple, freeze
 
 _NAME = re.compile(r"[A-Za-z0-9]+")

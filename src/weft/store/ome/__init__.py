@@ -1,0 +1,1 @@
+"""Images and plates in OME-NGFF 0.5."""

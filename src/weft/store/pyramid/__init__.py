@@ -1,0 +1,1 @@
+"""Coarser levels of an image, made while its frames arrive."""

@@ -1,0 +1,134 @@
+"""`Stream`: several named arrays of one source, side by side in a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from weft.errors import WeftError
+from weft.store.address import sink_of
+from weft.store.create import create, open_array
+from weft.store.group import joined, read_group, write_group
+from weft.store.metrics import Metrics
+from weft.store.sink import Url
+from weft.store.writer import Writer
+
+
+class Stream:
+    """Arrays that are written at the same time, each at its own pace; used in a `with` block.
+
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Stream(f"{folder}/run.zarr", attributes={"sample": 7}) as stream:
+    ...         _ = stream.create("camera", (None, 4, 4), "uint8", (1, 4, 4))
+    ...         _ = stream.create("stage/position", (None, 2), "float32", (16, 2))
+    ...         for step in range(3):
+    ...             stream.append({
+    ...                 "camera": np.full((4, 4), step, "uint8"),
+    ...                 "stage/position": np.array([[step, 0]], "float32"),
+    ...             })
+    ...     print(open_array(f"{folder}/run.zarr/stage/position").read()[:, 0])
+    [0. 1. 2.]
+    """
+
+    def __init__(
+        self,
+        url: Url,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.url, self.options = url, options
+        self.writers: dict[str, Writer] = {}
+        self._group("", attributes or {})
+
+    def create(
+        self,
+        name: str,
+        shape: Sequence[int | None],
+        dtype: Any,
+        chunks: Sequence[int],
+        shards: Sequence[int] | None = None,
+        **more: Any,
+    ) -> Writer:
+        """A new array of the stream, as `weft.store.create` makes one."""
+        self._check(name)
+        at = joined(self.url, name)
+        writer = create(at, shape, dtype, chunks, shards, options=self.options, **more)
+        return self._add(name, writer)
+
+    def open(self, name: str, **more: Any) -> Writer:
+        """An array that is there, to which more is appended."""
+        self._check(name)
+        at = joined(self.url, name)
+        return self._add(name, open_array(at, mode="a", options=self.options, **more))
+
+    def _check(self, name: str) -> None:
+        parts = name.split("/")
+        if not all(parts) or any(part.startswith((".", "__")) for part in parts):
+            raise WeftError(f"{name!r} is no name of an array")
+        if name in self.writers:
+            raise WeftError(f"{name!r} is an array of the stream already")
+
+    def _add(self, name: str, writer: Writer) -> Writer:
+        self.writers[name] = writer
+        above = name.split("/")[:-1]
+        for depth in range(len(above)):
+            self._group("/".join(above[: depth + 1]), {})
+        return writer
+
+    def _group(self, name: str, attributes: Mapping[str, Any]) -> None:
+        """A group that is there is left as it is, but for attributes that are new."""
+        sink = sink_of(joined(self.url, name) if name else self.url, options=self.options)
+        there = read_group(sink) if sink.fetch("zarr.json", 0, 1) is not None else None
+        if there is None or attributes:
+            write_group(sink, {**(there or {}), **attributes})
+
+    def append(self, blocks: Mapping[str, Any]) -> None:
+        """Append a block to each of the arrays that are named."""
+        for name in blocks:
+            self[name]
+        for name, block in blocks.items():
+            self[name].append(block)
+
+    def __getitem__(self, name: str) -> Writer:
+        try:
+            return self.writers[name]
+        except KeyError:
+            known = ", ".join(self.writers) or "none"
+            raise WeftError(f"the stream has no array {name!r}", hint=f"it has {known}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.writers)
+
+    def flush(self) -> None:
+        """Let readers see what was appended to every array."""
+        for writer in self.writers.values():
+            writer.flush()
+
+    def memory(self) -> int:
+        """The bytes that all arrays hold at most."""
+        return sum(writer.memory() for writer in self.writers.values())
+
+    def metrics(self) -> dict[str, Metrics]:
+        """What was done so far, array by array."""
+        return {name: writer.metrics() for name, writer in self.writers.items()}
+
+    def close(self) -> None:
+        """Close every array, whatever becomes of the others."""
+        with ExitStack() as stack:
+            for writer in self.writers.values():
+                stack.callback(writer.close)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

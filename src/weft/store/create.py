@@ -198,11 +198,11 @@ def open_array(
     """
     sink = sink_of(url, options=options, fsync=fsync)
     if mode == "r":
-        return Array(sink, _read(sink))
+        return Array(sink, Metadata.load(sink))
     if mode != "a":
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
     with _locked(sink) as lock:
-        metadata = _read(sink)
+        metadata = Metadata.load(sink)
         sink.sweep()
         writer = _continued(sink, metadata, lock, threads, direct)
     try:
@@ -219,6 +219,8 @@ def _continued(
     """A writer that goes on where the last row of shards begins."""
     if not metadata.is_sharded:
         raise WeftError(f"{sink.url} has no shards, and nothing is appended to such an array")
+    if not metadata.has_checksum or metadata.index_endian != "little" or 0 in metadata.shards:
+        raise WeftError(f"{sink.url} has shards of a kind that is read, and not written")
     said = metadata.attributes.get("weft")
     arrival = said.get("arrival") if isinstance(said, dict) else None
     dims = arrival_order(len(metadata.shape), 0, arrival)
@@ -237,10 +239,3 @@ def _rewrite(writer: Writer) -> None:
         start, stop = [0] * len(dims), list(metadata.shape)
         start[dims[0]], stop[dims[0]] = row, min(row + step, rows)
         writer.append(old.read(ZRange(start, stop)).transpose(dims))
-
-
-def _read(sink: Sink) -> Metadata:
-    found = sink.fetch("zarr.json")
-    if found is None:
-        raise WeftError(f"{sink.url} holds no Zarr v3 array: there is no zarr.json")
-    return Metadata.from_json(bytes(found.data).decode("utf-8", "replace"))

@@ -97,30 +97,38 @@ def read_fill(name: str, value: Any) -> Any:
         if name.startswith("complex"):
             real, imaginary = value
             half = "float32" if name == "complex64" else "float64"
-            return dtype.type(complex(_read_float(half, real), _read_float(half, imaginary)))
+            parts = np.array([_read_float(half, real), _read_float(half, imaginary)])
+            return parts.view(dtype)[0]
         if name == "bfloat16":
             return dtype.type(_bfloat16(value))
-        return dtype.type(_read_float(name, value))
+        return _read_float(name, value)
     except (TypeError, ValueError, OverflowError, struct.error):
         raise WeftError(f"{value!r} is no fill value of {name}") from None
 
 
-def _read_float(name: str, value: Any) -> float:
-    if isinstance(value, str):
-        if value in _SPECIAL:
-            return _SPECIAL[value]
-        width = np.dtype(name).itemsize
-        bits = int(value, 16).to_bytes(width, "little")
-        return float(np.frombuffer(bits, dtype=f"<f{width}")[0])
+def _read_float(name: str, value: Any) -> Any:
+    """A number, or its bits in hexadecimal digits: they say which of the many NaNs it is."""
+    dtype = np.dtype(name)
+    if isinstance(value, str) and value not in _SPECIAL:
+        return np.frombuffer(
+            _bits(value).to_bytes(dtype.itemsize, "little"), f"<f{dtype.itemsize}"
+        )[0]
     if isinstance(value, bool):
         raise TypeError
-    return float(value)
+    with np.errstate(over="ignore"):
+        return dtype.type(_SPECIAL[value] if isinstance(value, str) else float(value))
+
+
+def _bits(text: str) -> int:
+    if not text.startswith("0x"):
+        raise ValueError
+    return int(text, 16)
 
 
 def _bfloat16(value: Any) -> int:
     """The two upper bytes of a float32, rounded to the nearest, to even."""
     if isinstance(value, str) and value not in _SPECIAL:
-        return int(value, 16)
+        return _bits(value)
     number = _SPECIAL[value] if isinstance(value, str) else float(value)
     if isnan(number):
         return 0x7FC0

@@ -106,7 +106,8 @@ class Metadata:
         try:
             return cls.from_json(bytes(found.data).decode())
         except WeftError as error:
-            raise error.at(sink.url) from None
+            error.args = (f"{sink.url}: {error}",)
+            raise
         except UnicodeDecodeError as error:
             raise WeftError(f"{sink.url}: zarr.json is no UTF-8: {error}") from None
 

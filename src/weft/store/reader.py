@@ -32,7 +32,7 @@ ATTEMPTS = 3
 """How often a shard is read that is replaced in the meantime."""
 
 WINDOW = 16
-"""Shards that are read at the same time."""
+"""Shards that are read at the same time: each local one is an open file."""
 
 SMALL = 1 << 16
 """Bytes that one thread decodes faster than it calls others."""
@@ -115,16 +115,14 @@ class Array:
         """The elements of a box, or all of them; chunks that are not stored are fill value."""
         wanted = self._inside(box)
         made = np.empty(wanted.shape, self.dtype) if out is None else self._room(out, wanted)
-        shards = self._grid.shards_of(wanted)
-        while window := list(islice(shards, WINDOW)):
+        for window in self._windows(wanted):
             self._attempt(window, partial(self._filling, wanted, made))
         return made if out is None else out
 
     def verify(self) -> int:
         """Read every index and every chunk, and count the chunks; an error names a bad one."""
         count = 0
-        shards = self._grid.shards_of(self.box)
-        while window := list(islice(shards, WINDOW)):
+        for window in self._windows(self.box):
             self._shards.forget(window)
             counts: dict[Point, int] = {}
             self._attempt(window, partial(self._checking, counts))
@@ -149,6 +147,13 @@ class Array:
         return made
 
     # -- shards
+
+    def _windows(self, box: ZRange) -> Iterator[list[Point]]:
+        """The shards that a box meets, some at a time; many where each is one chunk."""
+        shards = self._grid.shards_of(box)
+        count = WINDOW if self.metadata.is_sharded else 64 * WINDOW
+        while window := list(islice(shards, count)):
+            yield window
 
     def _attempt(
         self, window: list[Point], tasks_of: Callable[[Point, Shard | None], Iterable[Task]]

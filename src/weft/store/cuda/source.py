@@ -77,7 +77,7 @@ def scatter_source(tiling: Tiling, order: Sequence[int], itemsize: int, swaps: b
             f"#define VECTORS {tile // width}u",
             '#include "threads.h"',
             "WEFT_DEVICE bool source(u32 number, u32 move, u32& row, u64& at) {",
-        "    (void)number;",
+            "    (void)number;",
             body,
             "}",
             "",

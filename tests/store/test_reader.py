@@ -32,8 +32,8 @@ from weft.store import open_array as opened
 from weft.store.codecs import decode, encode
 from weft.store.files import Folder
 from weft.store.index import ABSENT, Index, length
+from weft.store.reading.workers import each
 from weft.store.sink import Fetched
-from weft.store.workers import each
 
 CHECKED = (Zstd(1, checksum=True),)
 CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 300

@@ -11,7 +11,7 @@ from weft.store.ome.multiscale import Axis
 from weft.store.ome.open_image import Image, open_image
 from weft.store.ome.plate import Acquisition
 from weft.store.ome.plates import create_plate, open_plate
-from weft.store.reader import Array
+from weft.store.reading.reader import Array
 from weft.store.stream import Stream
 from weft.store.writer import Writer
 

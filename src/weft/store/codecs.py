@@ -18,7 +18,7 @@ import numpy as np
 from weft.extra import needed
 from weft.store.dtypes import Bytes
 from weft.store.frames import blosc_frame
-from weft.store.unpack import (
+from weft.store.reading.unpack import (
     CodecError,
     copy_into,
     unblosc,

@@ -14,7 +14,7 @@ from weft.store.address import sink_of
 from weft.store.codecs import Blosc, Codec
 from weft.store.dtypes import as_dtype, write_fill
 from weft.store.metadata import Metadata, checked
-from weft.store.reader import Array
+from weft.store.reading.reader import Array
 from weft.store.sink import Lock, Sink, Url
 from weft.store.tiling import Tiling
 from weft.store.writer import Writer

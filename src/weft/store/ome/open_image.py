@@ -16,7 +16,7 @@ from weft.store.ome.image import ImageWriter
 from weft.store.ome.multiscale import Axis, Multiscale
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import METHODS
-from weft.store.reader import Array
+from weft.store.reading.reader import Array
 from weft.store.sink import Url
 from weft.store.writer import Writer
 from weft.values import Point

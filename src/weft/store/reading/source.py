@@ -14,8 +14,8 @@ from weft.errors import WeftError
 from weft.store.dtypes import Bytes
 from weft.store.files import Folder
 from weft.store.index import Index, ShardError
+from weft.store.reading.workers import scratch
 from weft.store.sink import Sink
-from weft.store.workers import scratch
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 

@@ -20,12 +20,12 @@ from weft.store.codecs import Blosc, CodecError, decode, most_stored
 from weft.store.dtypes import Bytes, as_dtype
 from weft.store.index import ABSENT, ShardError
 from weft.store.metadata import Metadata
-from weft.store.parts import Grid, Part, Place
-from weft.store.shards import Shards
+from weft.store.reading.parts import Grid, Part, Place
+from weft.store.reading.shards import Shards
+from weft.store.reading.source import OpenFile, Shard
+from weft.store.reading.workers import each, scratch
 from weft.store.sink import Sink
-from weft.store.source import OpenFile, Shard
 from weft.store.tiling import Tiling
-from weft.store.workers import each, scratch
 from weft.values import Point
 
 ATTEMPTS = 3

@@ -7,10 +7,10 @@ from functools import partial
 
 from weft.store.index import Index, ShardError, length
 from weft.store.metadata import Metadata
-from weft.store.parts import Grid
+from weft.store.reading.parts import Grid
+from weft.store.reading.source import Shard, source_of
+from weft.store.reading.workers import each
 from weft.store.sink import Sink
-from weft.store.source import Shard, source_of
-from weft.store.workers import each
 from weft.values import Point
 
 MOST_HELD = 1024

@@ -79,7 +79,7 @@ class Zstd:
         """The same codec, as it is quickest for data like a sample.
 
         Noise has no matches to be found: a table that fits a core's nearest cache then gives
-        frames within half a percent of the level's, in three quarters of the time.
+        frames within half a percent of the level's, in two thirds of the time.
         """
         if self.table or self.level not in (1, 2) or len(sample) < _LEAST:
             return self
@@ -231,8 +231,8 @@ Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c
 
 _LOCAL = threading.local()
 
-_NEAR = 12
-"""The logarithm of a table of 16 KiB."""
+_NEAR = 10
+"""The logarithm of a table of 4 KiB."""
 
 _LEAST = 1 << 16
 """Bytes below which a table of the level's size is small as well."""

@@ -68,12 +68,15 @@ class Pipeline(Protocol):
         """Stop all threads; what they did not write is gone."""
 
 
+MANY = 32
+"""Tiles of an epoch from which codecs are chosen anew for it, and not for a row of shards."""
+
+
 class Epoch:
     """The tiles of an epoch that is full, and how many of its batches are not written yet."""
 
-    def __init__(self, pool: Values, encoder: Encoder) -> None:
-        self.pool, self.left = pool, 0
-        self.chosen = Chosen(encoder, pool)
+    def __init__(self, pool: Values, chosen: Chosen) -> None:
+        self.pool, self.left, self.chosen = pool, 0, chosen
 
 
 class Threads:
@@ -107,6 +110,8 @@ class Threads:
         """Batches that were ever handed to threads."""
         self._ended = 0
         """Batches that are written."""
+        self._last: tuple[int, Chosen] | None = None
+        """The codecs that were chosen last, and for which row of shards."""
         self._is_due = False
         """Whether an epoch was written, and nobody has seen to it that readers see it."""
         self._again: threading.Timer | None = None
@@ -167,8 +172,8 @@ class Threads:
         if self._pool is None:
             return
         self.scatter.clear(self._pool, done)
-        epoch, self._pool = Epoch(self._pool, self.encoder), None
         at, _ = self.tiling.epoch(done - 1)
+        epoch, self._pool = Epoch(self._pool, self._chosen(at, self._pool)), None
         batches = [
             Group(group.shard, group.tiles[n:end], group.slots[n:end])
             for group in self.tiling.groups(at)
@@ -183,6 +188,16 @@ class Threads:
             number = self.delivery.issue(group.shard)
             self._submit(self._compress, epoch, group, number, self._queued)
             self._queued += 1
+
+    def _chosen(self, at: Point, pool: Values) -> Chosen:
+        """The codecs of an epoch; where it has few tiles, those of the first one in its row.
+
+        Threads begin with the first one: they choose before its tiles are filled with others.
+        """
+        row = at[0] // self.tiling.per_shard[self.tiling.dims[0]]
+        if self._last is None or self._last[0] != row or self.tiling.tiles >= MANY:
+            self._last = row, Chosen(self.encoder, pool)
+        return self._last[1]
 
     # -- what threads do
 

@@ -101,8 +101,9 @@ class Threads:
         self._batch = max(1, BATCHED // max(1, prod(tiling.chunks) * encoder.dtype.itemsize))
         enough = min(MOST_POOLS, FILLED // max(1, self.scatter.nbytes))
         self._pools = max(2, enough if epochs is None else epochs)
-        self._made = 0
-        self._free: list[Values] = []
+        self._made = 2
+        self._free = [self.scatter.pool() for _ in range(2)]
+        """Others are made when they are needed: these two, so that no frame has to wait for it."""
         self._pool: Values | None = None
         """The tiles that are being filled."""
         self._turn = threading.Condition()

@@ -47,6 +47,11 @@ class Arrival:
         self._words = words[0], words[1]
         cp.cuda.get_current_stream().synchronize()
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the device that it takes."""
+        return int(self._order.nbytes)
+
     def begin(self, slot: Slot) -> None:
         """No tile of a slot has anything but fill value yet."""
         self.cp.cuda.runtime.memsetAsync(

@@ -1,0 +1,84 @@
+"""The writer on a GPU: what it writes is what the CPU's writes, decoded."""
+
+import os
+
+import numpy as np
+import pytest
+from tests.store.cases import Case
+
+from weft import WeftError
+from weft.store import Blosc, Zstd, create, open_array
+
+cupy = pytest.importorskip("cupy", reason="no CuPy")
+if not cupy.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 60
+CODECS = [(), (Blosc("lz4", 5, "bitshuffle"),)]
+
+
+def given(case, block):
+    """A block as people have it: on the host, pinned, or on the device, strided or not."""
+    kind = int(case.rng.integers(4))
+    if kind == 0:
+        return block
+    if kind == 1:
+        memory = cupy.cuda.alloc_pinned_memory(max(1, block.nbytes))
+        pinned = np.frombuffer(memory, block.dtype, block.size).reshape(block.shape)
+        pinned[...] = block
+        return pinned
+    if kind == 2:
+        return cupy.asarray(block)
+    return cupy.repeat(cupy.asarray(block), 2, axis=-1)[..., ::2]
+
+
+@pytest.mark.parametrize("codecs", CODECS, ids=["none", "runs"])
+def test_arrays_are_what_was_appended(tmp_path, codecs):
+    for seed in range(CASES):
+        case = Case(seed)
+        path = tmp_path / f"a{seed}"
+        options = case.options | {"codecs": codecs}
+        with create(
+            path, case.given_shape, case.dtype, case.chunks, case.shards, device="cuda",
+            epochs=int(case.rng.integers(1, 5)), **options,
+        ) as writer:  # fmt: skip
+            for block in case.blocks():
+                writer.append(given(case, block))
+                if case.rng.random() < 0.2:
+                    writer.flush()
+                    seen = open_array(path).read().transpose(case.arrival)
+                    assert np.array_equal(seen, case.stream[: len(seen)]), f"{seed}: {case}"
+        array = open_array(path)
+        found = array.read()
+        assert found.dtype == case.array.dtype, f"seed {seed}: {case}"
+        assert np.array_equal(found, case.array), f"seed {seed}: {case}"
+        array.verify()
+
+
+def test_memory_is_as_predicted(tmp_path):
+    frame = cupy.random.randint(0, 400, (512, 512)).astype("uint16")
+    for codecs in CODECS:
+        with create(
+            tmp_path / f"{len(codecs)}", (None, 512, 512), "uint16", (8, 128, 128),
+            (16, 512, 512), codecs=codecs, device="cuda",
+        ) as writer:  # fmt: skip
+            for _ in range(256):
+                writer.append(frame)
+            pipeline = writer._pipeline
+            made = pipeline._memory.device + pipeline._memory.pinned + pipeline._arrival.nbytes
+            assert made <= pipeline.memory
+            assert made == pipeline.memory or pipeline._made < 3
+        assert open_array(tmp_path / f"{len(codecs)}").verify() == 256 // 8 * 16
+
+
+def test_metrics_and_refusals(tmp_path):
+    with pytest.raises(WeftError, match=r"device='cuda' has no encoder of \['zstd'\]"):
+        create(tmp_path / "a", (None, 8), "uint8", (4, 8), codecs=[Zstd(1)], device="cuda")
+    with create(tmp_path / "b", (None, 64, 64), "uint16", (4, 64, 64), device="cuda") as writer:
+        for _ in range(8):
+            writer.append(np.ones((1, 64, 64), "uint16"))
+        writer.flush()
+        told = writer.metrics()
+    assert told.safe == 8
+    assert list(told.stages) == ["arrive", "compress", "aggregate", "leave", "write", "publish"]
+    assert told.stages["leave"].bytes == 8 * 64 * 64 * 2

@@ -14,6 +14,7 @@ from benchmarks import (
     reshard,
     search,
     store,
+    store_gpu,
     store_pyramid,
     store_read,
 )
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "reshard": reshard.run,
     "search": search.run,
     "store": run_store,
+    "store-gpu": store_gpu.run,
 }
 """Each takes the seconds it may spend on one row."""
 
@@ -51,7 +53,8 @@ def main() -> int:
         if name not in BENCHMARKS:
             parser.error(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
     seconds = 0.0 if args.tiny else 1.0 if args.quick else 5.0
-    for name in args.names or BENCHMARKS:
+    there = [name for name in BENCHMARKS if name != "store-gpu" or store_gpu.is_there()]
+    for name in args.names or there:
         for row in BENCHMARKS[name](seconds):
             print(row.line(), flush=True)
     return 0

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import store_gpu
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.row import Row
 
@@ -16,6 +17,8 @@ KEYS = ["name", "weft", "peer", "peer_value", "ratio", "fraction", "unit", "n"]
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_it_runs_and_prints_rows(name):
+    if name == "store-gpu" and not store_gpu.is_there():
+        pytest.skip("no GPU")
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--tiny"],

@@ -22,7 +22,7 @@ from weft.values import FrozenMap, Point
 
 
 def create(
-    url: Url,
+    url: Url | Sink,
     shape: Sequence[int | None],
     dtype: Any,
     chunks: Sequence[int],
@@ -114,7 +114,7 @@ def _writer(
     device: str = "cpu",
 ) -> Writer:
     """A writer on the sink as it is best for its shards."""
-    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims)
+    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims, device == "cuda")
     size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
     suited = sink.suited(size, 2 * tiling.across, direct)
     return Writer(suited, metadata, tiling, lock, threads=threads, epochs=epochs, device=device)

@@ -48,7 +48,7 @@ class Batch(NamedTuple):
     shard: Point
     number: int
     """Of the batches of this shard."""
-    slots: Sequence[int]
+    slots: Sequence[int] | np.ndarray[Any, Any]
     chunks: Chunks
     written: Callable[[], None]
     """Called when the chunks are no longer needed."""
@@ -329,7 +329,7 @@ def _buffers(chunks: Chunks) -> list[Bytes]:
     return [chunk for chunk in chunks if chunk is not None]
 
 
-def _place(index: Index, end: int, slots: Sequence[int], chunks: Chunks) -> int:
+def _place(index: Index, end: int, slots: Any, chunks: Chunks) -> int:
     """Note chunks that lie one behind the other; the place behind them."""
     if isinstance(chunks, Packed):
         there = np.flatnonzero(chunks.sizes)

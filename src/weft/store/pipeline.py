@@ -55,6 +55,9 @@ class Pipeline(Protocol):
     def put(self, span: Span, values: Values) -> None:
         """The next elements of an epoch, which are a box; may wait for room."""
 
+    def release(self) -> None:
+        """Until no block is needed any more that was put."""
+
     def end(self, done: int) -> None:
         """Hand the epoch over whose last element came; all elements so far are `done`."""
 
@@ -151,6 +154,9 @@ class Threads:
                 self._made += 1
                 self._pool = self.scatter.pool()
         return self._pool
+
+    def release(self) -> None:
+        """Nothing is kept: elements are copied into tiles at once."""
 
     def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
         """The chunks of an epoch that is not full, as if no more came."""

@@ -44,13 +44,15 @@ class Tiling:
     """The tiles and shards of an array; a size of None has no end.
 
     `arrival` lists the dimensions as frames count through them, outermost first; none given, they
-    arrive as they are stored.
+    arrive as they are stored. With `is_coarse`, an epoch is at least one step of a dimension before
+    the grain, where there is one: a whole plane, and not a row of its tiles.
     """
 
     shape: tuple[int | None, ...]
     chunks: Point
     shards: Point
     arrival: Point = ()
+    is_coarse: bool = False
 
     @cached_property
     def dims(self) -> Point:
@@ -70,7 +72,9 @@ class Tiling:
     @cached_property
     def grain(self) -> int:
         """Along which of the dimensions, as they arrive, an epoch is cut."""
-        return next((level for level, n in enumerate(self.extents) if n > 1), len(self.dims) - 1)
+        last = len(self.dims) - 1
+        found = next((level for level, n in enumerate(self.extents) if n > 1), last)
+        return max(0, found - 1) if self.is_coarse else found
 
     @cached_property
     def inner(self) -> Point:
@@ -166,7 +170,7 @@ class Tiling:
         return tuple(prod(self.per_shard[dim + 1 :]) for dim in range(len(self.chunks)))
 
     @cached_property
-    def _groups(self) -> list[tuple[Point, Point, Point]]:
+    def inner_groups(self) -> list[tuple[Point, Point, Point]]:
         """For each shard of an epoch where it is behind the grain, its tiles, their slots.
 
         Every tile is lifted to the digits of its shard and of its place there; the places give
@@ -215,14 +219,22 @@ class Tiling:
         [((0, 0, 0), (0, 1, 2, 3, 4, 5, 6, 7), (8, 9, 10, 11, 12, 13, 14, 15)),
         ((0, 1, 0), (8, 9, 10, 11), (8, 9, 10, 11))]
         """
-        lead = self.dims[: self.grain + 1]
-        first = sum(t % self.per_shard[dim] * self._slot_strides[dim] for t, dim in zip(at, lead))
-        head = [t // self.per_shard[dim] for t, dim in zip(at, lead)]
-        for behind, tiles, slots in self._groups:
-            shard = [0] * len(self.dims)
-            for dim, s in zip(self.dims, (*head, *behind)):
-                shard[dim] = s
-            yield Group(tuple(shard), tiles, tuple(first + slot for slot in slots))
+        first = self.first_slot(at)
+        for behind, tiles, slots in self.inner_groups:
+            yield Group(self.shard(at, behind), tiles, tuple(first + slot for slot in slots))
+
+    def first_slot(self, at: Point) -> int:
+        """What the chunk of an epoch, up to the grain, adds to slots."""
+        dims = self.dims[: self.grain + 1]
+        return sum(t % self.per_shard[dim] * self._slot_strides[dim] for t, dim in zip(at, dims))
+
+    def shard(self, at: Point, behind: Point) -> Point:
+        """A shard, by the chunk of an epoch up to the grain, and by where it is behind it."""
+        found = [0] * len(self.dims)
+        head = [t // self.per_shard[dim] for t, dim in zip(at, self.dims)]
+        for dim, s in zip(self.dims, (*head, *behind)):
+            found[dim] = s
+        return tuple(found)
 
     def expected(self, shard: Point, rows: int | None = None) -> int:
         """How many chunks of a shard lie in the array, or in so many rows of the outermost one."""

@@ -76,6 +76,7 @@ class Writer:
                 self._done += span.steps * self.tiling.units[span.level]
             if self._done == end:
                 self._pipeline.end(end)
+        self._pipeline.release()
         self._clock.called(time.perf_counter() - begin)
 
     def flush(self) -> None:

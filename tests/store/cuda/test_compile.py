@@ -12,7 +12,7 @@ from weft.store.tiling import Tiling
 
 SOURCES = sorted(path.name for path in KERNELS.glob("*.cu"))
 TILING = Tiling((None, 3, 2048, 2048), (1, 1, 256, 256), (1, 1, 2048, 2048))
-BEFORE = {"scatter.cu": scatter_source(TILING, (), 2, swaps=True)}
+BEFORE = {"scatter.cu": scatter_source(TILING, (), 2, swapped=2)}
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -42,8 +42,10 @@ def test_rows_are_scattered_as_by_numpy(tmp_path, seed):
     rng = np.random.default_rng(seed)
     tiling, order = random_tiling(rng)
     dtype = np.dtype(str(rng.choice(["u1", "<u2", "<u4", "<u8", "<c16"])))
-    swaps = bool(rng.integers(2)) and dtype.kind != "c"
-    host = Host(tmp_path, "scatter.cu", scatter_source(tiling, order, dtype.itemsize, swaps))
+    swaps = bool(rng.integers(2))
+    half = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    source = scatter_source(tiling, order, dtype.itemsize, half if swaps else 1)
+    host = Host(tmp_path, "scatter.cu", source)
     fill = dtype.type(rng.integers(0, 2))
     rows = tiling.extents[tiling.grain]
     size = tiling.sizes[tiling.grain]
@@ -71,7 +73,7 @@ def test_rows_are_scattered_as_by_numpy(tmp_path, seed):
     axes = [0, *(1 + dim for dim in (order or range(len(tiling.chunks))))]
     wanted_stored = [not bool((tile == fill).all()) for tile in wanted]
     wanted = np.ascontiguousarray(wanted.transpose(axes))
-    wanted = wanted.byteswap() if swaps and dtype.itemsize > 1 else wanted
+    wanted = wanted.byteswap() if swaps else wanted
     assert np.array_equal(pool.array, wanted.reshape(-1)), (tiling, order, dtype)
     assert stored.array.astype(bool).tolist() == wanted_stored
 
@@ -104,15 +106,20 @@ def test_chunks_are_put_one_behind_the_other(tmp_path, count):
     for fixed in (0, stride):
         given = rng.integers(1, stride + 1, count).astype("u8")
         wanted = np.where(stored, fixed or given, 0)
-        sizes, offsets = Buffer(given), empty(count + 1, "u8")
-        host.launch("weft_offsets", 1, Buffer(stored), sizes, offsets, u64(count), u64(fixed))
+        sizes, offsets, placed = Buffer(given), empty(count, "u8"), empty(count + 1, "u8")
+        order = rng.permutation(count).astype("u4")
+        host.launch(
+            "weft_offsets", 1, Buffer(stored), Buffer(order), sizes, offsets, placed, u64(count),
+            u64(fixed),
+        )  # fmt: skip
         assert sizes.array.tolist() == wanted.tolist()
-        assert offsets.array.tolist() == [0, *np.cumsum(wanted).tolist()]
-        out = empty(int(offsets.array[-1]), "u1", shift=3)
+        assert placed.array.tolist() == [0, *np.cumsum(wanted[order]).tolist()]
+        assert offsets.array[order].tolist() == placed.array[:-1].tolist()
+        out = empty(int(placed.array[-1]), "u1", shift=3)
         parts = -(-stride // part)
         host.launch(
             "weft_gather", count * parts, Buffer(chunks), u64(stride), sizes, offsets, out,
             u32(parts), u64(part),
         )  # fmt: skip
-        made = [chunk[:size] for chunk, size in zip(chunks, wanted)]
+        made = [chunk[:size] for chunk, size in zip(chunks[order], wanted[order])]
         assert out.array.tolist() == np.concatenate(made).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from typing import Any
 
@@ -13,6 +14,12 @@ from weft.store.cuda.source import moves_of, scatter_source, tile_order
 from weft.store.cuda.stages import THREADS
 from weft.store.encoder import Encoder
 from weft.store.tiling import Tiling
+
+COPIERS = 8
+"""Threads that copy a block of the host."""
+
+COPIED = 1 << 20
+"""Bytes that are worth a thread of their own."""
 
 PART = 4 * THREADS
 """Moves of a block of the scatter kernel."""
@@ -38,14 +45,19 @@ class Arrival:
         self.elements = self.rows * self.row
         self.tile = prod(tiling.chunks) * width
         self._layout = metadata.order
-        swaps = metadata.endian == "big"
-        source = scatter_source(tiling, metadata.order, width, swaps)
+        half = width // 2 if encoder.dtype.kind == "c" else width
+        swapped = half if metadata.endian == "big" else 1
+        source = scatter_source(tiling, metadata.order, width, swapped)
         self._kernel = module("scatter.cu", source).get_function("weft_scatter")
         self._order = cp.asarray(np.array(tile_order(tiling), np.uint32))
         self._fill = np.asarray(metadata.fill, encoder.dtype)
         words = np.frombuffer(self._fill.tobytes() * (16 // width), np.uint64)
         self._words = words[0], words[1]
         cp.cuda.get_current_stream().synchronize()
+        self._is_borrowing = False
+        """Whether a block is being read that belongs to who appended it."""
+        self._borrowed: list[Any] = []
+        self._threads = ThreadPoolExecutor(COPIERS, "weft-copy")
 
     @property
     def nbytes(self) -> int:
@@ -71,11 +83,11 @@ class Arrival:
         if is_plain and values.nbytes and self._is_pinned(values):
             self._stage(slot, values.ctypes.data, values.nbytes)
             self._scatter_whole(slot, number)
-            self.stream.synchronize()
+            self._is_borrowing = True
             return
         first = number * self.elements + self.filled
         pinned = slot.host_in[first : first + values.size * self.dtype.itemsize]
-        pinned.view(self.dtype).reshape(values.shape)[...] = values
+        self._copy(pinned.view(self.dtype).reshape(values.shape), values)
         self._stage(slot, pinned.ctypes.data, pinned.nbytes)
         self._scatter_whole(slot, number)
 
@@ -100,7 +112,33 @@ class Arrival:
         else:
             self._stage(slot, source.data.ptr, source.nbytes)
             self._scatter_whole(slot, number)
-        self.stream.synchronize()
+        self._is_borrowing = True
+        self._borrowed.append(source)
+
+    def _copy(self, to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        """Copy on the host, by several threads where it is worth it."""
+        count = min(len(values), COPIERS, values.nbytes // COPIED)
+        if count < 2:
+            to[...] = values
+            return
+        ends = [len(values) * n // count for n in range(count + 1)]
+
+        def one(n: int) -> None:
+            to[ends[n] : ends[n + 1]] = values[ends[n] : ends[n + 1]]
+
+        for _ in self._threads.map(one, range(count)):
+            pass
+
+    def release(self) -> None:
+        """Until blocks that were put are read, and their owners may change them."""
+        if self._is_borrowing:
+            self.stream.synchronize()
+            self._is_borrowing = False
+            self._borrowed.clear()
+
+    def stop(self) -> None:
+        """Stop the threads that copy."""
+        self._threads.shutdown(wait=True)
 
     def _stage(self, slot: Slot, source: int, size: int) -> None:
         """Copy bytes behind those that came before; the runtime sees where they are."""

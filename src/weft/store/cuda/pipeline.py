@@ -21,15 +21,16 @@ import numpy as np
 from weft.store.cuda.arrival import Arrival
 from weft.store.cuda.device import cupy, module
 from weft.store.cuda.memory import Memory
+from weft.store.cuda.plan import Plan, Planner
 from weft.store.cuda.slots import Sizes, Slot
 from weft.store.cuda.stages import THREADS, stage_of
 from weft.store.delivery import Batch, Chunks, Delivery, Packed
 from weft.store.encoder import Encoder
 from weft.store.metrics import Clock
-from weft.store.tiling import Group, Span, Tiling
+from weft.store.tiling import Span, Tiling
 from weft.values import Point
 
-BATCHED = 1 << 26
+BATCHED = 1 << 27
 """Bytes of a batch, at least; at least one epoch, and at most `MOST_EPOCHS`."""
 
 MOST_EPOCHS = 256
@@ -38,14 +39,13 @@ SLOTS = 3
 
 
 class Filling:
-    """A batch that is being filled: its slot, and for every epoch that is full its groups."""
+    """A batch that is being filled: its slot, and where its epochs are that are full."""
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
-        self.epochs: list[list[tuple[Group, int]]] = []
-        """Each group with the number of its batch."""
+        self.epochs: list[Point] = []
         self.left = 0
-        """Groups that are not written yet."""
+        """Parts that are not written yet."""
 
 
 class Device:
@@ -71,6 +71,7 @@ class Device:
         batch = epochs or max(1, min(MOST_EPOCHS, BATCHED // max(1, size)))
         self._sizes = Sizes.of(batch, tiling.tiles, self._arrival.tile, size, self._stage)
         self._memory = Memory(self.cp)
+        self._planner = Planner(tiling)
         self._offsets = module("aggregate.cu").get_function("weft_offsets")
         self._computing, self._leaving = (self.cp.cuda.Stream(non_blocking=True) for _ in "12")
         self._free: list[Slot] = []
@@ -120,14 +121,17 @@ class Device:
             self._now = Filling(slot)
         return self._now
 
+    def release(self) -> None:
+        """Until no block is needed any more that was put."""
+        self._arrival.release()
+
     def end(self, done: int) -> None:
         """An epoch is full; with the last one of a batch, that is computed."""
         now = self._now
         if now is None or not self._arrival.filled:
             return
-        at, _ = self.tiling.epoch(done - 1)
         self._arrival.end(now.slot, len(now.epochs))
-        now.epochs.append([(g, self.delivery.issue(g.shard)) for g in self.tiling.groups(at)])
+        now.epochs.append(self.tiling.epoch(done - 1)[0])
         with self._turn:
             self.epochs += 1
         if len(now.epochs) == self._sizes.epochs:
@@ -141,43 +145,47 @@ class Device:
         if now is None or not now.epochs:
             return
         self._now = None
-        now.left = sum(map(len, now.epochs))
-        self._compute(now.slot, len(now.epochs) * self.tiling.tiles)
-        self._leaves.submit(self._guarded, self._leave, now)
+        plan = self._planner.plan(now.epochs)
+        now.left = len(plan.parts)
+        numbers = [self.delivery.issue(part.shard) for part in plan.parts]
+        self._compute(now.slot, plan)
+        self._leaves.submit(self._guarded, self._leave, now, plan, numbers)
 
-    def _compute(self, slot: Slot, count: int) -> None:
-        """Compress so many tiles of a slot, and put their chunks one behind the other."""
-        stream, stage, tile = self._computing, self._stage, self._sizes.tile
+    def _compute(self, slot: Slot, plan: Plan) -> None:
+        """Compress tiles of a slot, and put their chunks one behind the other."""
+        stream, stage, tile, count = self._computing, self._stage, self._sizes.tile, len(plan.order)
+        slot.host_order[:count] = plan.order
         slot.events["arrived"].record(self._arrival.stream)
         stream.wait_event(slot.events["arrived"])
         with stream:
+            self._move(slot.order.data.ptr, slot.host_order.ctypes.data, 4 * count, stream)
             slot.events["begun"].record(stream)
             stage.sizes(slot.pool, tile, count, slot.scratch, slot.sizes)
             slot.events["compressed"].record(stream)
-            given = slot.stored, slot.sizes, slot.offsets, np.uint64(count), np.uint64(stage.fixed)
-            self._offsets((1,), (THREADS,), given)
+            tables = slot.stored, slot.order, slot.sizes, slot.offsets, slot.placed
+            self._offsets((1,), (THREADS,), (*tables, np.uint64(count), np.uint64(stage.fixed)))
             stage.put(slot.pool, tile, count, slot.scratch, slot.sizes, slot.offsets, slot.out)
             slot.events["computed"].record(stream)
         self._leaving.wait_event(slot.events["computed"])
-        self._copy(slot.host_offsets, slot.offsets, 8 * (count + 1))
+        size = 8 * (count + 1)
+        self._move(slot.host_placed.ctypes.data, slot.placed.data.ptr, size, self._leaving)
         slot.events["placed"].record(self._leaving)
 
-    def _copy(self, to: np.ndarray[Any, Any], source: Any, size: int) -> None:
-        """To the host, on the stream on which chunks leave."""
+    def _move(self, to: int, source: int, size: int, stream: Any) -> None:
+        """Copy bytes between the host and the device."""
         runtime = self.cp.cuda.runtime
-        kind = runtime.memcpyDeviceToHost
-        runtime.memcpyAsync(to.ctypes.data, source.data.ptr, size, kind, self._leaving.ptr)
+        runtime.memcpyAsync(to, source, size, runtime.memcpyDefault, stream.ptr)
 
     def _fetch(self, slot: Slot, count: int) -> np.ndarray[Any, Any]:
-        """The offsets of chunks, once they and the chunks are on the host."""
+        """Where chunks lie, once they are on the host."""
         slot.events["placed"].synchronize()
-        total = int(slot.host_offsets[count])
+        total = int(slot.host_placed[count])
         slot.events["leaving"].record(self._leaving)
-        self._copy(slot.host_out, slot.out, total)
+        self._move(slot.host_out.ctypes.data, slot.out.data.ptr, total, self._leaving)
         slot.events["left"].record(self._leaving)
         slot.events["left"].synchronize()
         self._timed(slot, count * self._sizes.tile, total)
-        return slot.host_offsets[: count + 1].copy()
+        return slot.host_placed[: count + 1].copy()
 
     def _timed(self, slot: Slot, size: int, total: int) -> None:
         """Count what the device took, by its own clock."""
@@ -190,16 +198,14 @@ class Device:
         ):
             self.clock.count(name, count, between(events[first], events[last]) / 1e3)
 
-    def _leave(self, now: Filling) -> None:
+    def _leave(self, now: Filling, plan: Plan, numbers: Sequence[int]) -> None:
         """Bring the chunks of a batch to the host, and hand them over."""
-        tiles = self.tiling.tiles
-        offsets = self._fetch(now.slot, len(now.epochs) * tiles)
-        data, written = memoryview(now.slot.host_out.data), partial(self._written, now)
-        for number, groups in enumerate(now.epochs):
-            packed = _parts(data, offsets[number * tiles : (number + 1) * tiles + 1], groups)
-            for part, (group, turn) in zip(packed, groups):
-                batch = Batch(group.shard, turn, group.slots, part, written)
-                self._writes.submit(self._guarded, self._write, batch)
+        placed = self._fetch(now.slot, len(plan.order))
+        written = partial(self._written, now)
+        packed = _packed(memoryview(now.slot.host_out.data), placed, plan)
+        for (shard, slots), number, chunks in zip(plan.parts, numbers, packed):
+            batch = Batch(shard, number, slots, chunks, written)
+            self._writes.submit(self._guarded, self._write, batch)
 
     def _write(self, batch: Batch) -> None:
         self.delivery.take(batch)
@@ -209,7 +215,7 @@ class Device:
             self.delivery.show(is_idle=self.epochs == 0)
 
     def _written(self, now: Filling) -> None:
-        """One group of a batch is written; with the last one its slot is free."""
+        """One part of a batch is written; with the last one its slot is free."""
         with self._turn:
             now.left -= 1
             if not now.left:
@@ -225,14 +231,15 @@ class Device:
         now = self._now
         if now is None or not self._arrival.filled:
             return {}
-        at, _ = self.tiling.epoch(done - 1)
         self._arrival.fill(now.slot, 0)
-        self._compute(now.slot, self.tiling.tiles)
-        offsets = self._fetch(now.slot, self.tiling.tiles)
-        groups = [(group, 0) for group in self.tiling.groups(at)]
-        data = memoryview(now.slot.host_out[: offsets[-1]].tobytes())
-        packed = _parts(data, offsets, groups)
-        return {group.shard: (group.slots, part) for part, (group, _) in zip(packed, groups)}
+        plan = self._planner.plan([self.tiling.epoch(done - 1)[0]])
+        self._compute(now.slot, plan)
+        placed = self._fetch(now.slot, len(plan.order))
+        data = memoryview(now.slot.host_out[: placed[-1]].tobytes())
+        packed = _packed(data, placed, plan)
+        return {
+            shard: (slots.tolist(), chunks) for (shard, slots), chunks in zip(plan.parts, packed)
+        }
 
     def settle(self) -> None:
         """Until all epochs that are full are written, or something failed."""
@@ -259,6 +266,7 @@ class Device:
         """Stop threads, and give memory back."""
         self._leaves.shutdown(wait=True, cancel_futures=True)
         self._writes.shutdown(wait=True, cancel_futures=True)
+        self._arrival.stop()
         for stream in (self._arrival.stream, self._computing, self._leaving):
             stream.synchronize()
         self._free.clear()
@@ -278,14 +286,12 @@ class Device:
             self._turn.notify_all()
 
 
-def _parts(
-    data: memoryview, offsets: np.ndarray[Any, Any], groups: Sequence[tuple[Group, int]]
-) -> list[Packed]:
-    """The chunks of an epoch, group by group: they lie in that order."""
+def _packed(data: memoryview, placed: np.ndarray[Any, Any], plan: Plan) -> list[Packed]:
+    """The chunks of a batch, shard by shard: they lie in that order."""
     made, first = [], 0
-    for group, _ in groups:
-        last = first + len(group.tiles)
-        low, high = int(offsets[first]), int(offsets[last])
-        made.append(Packed(data[low:high], np.diff(offsets[first : last + 1])))
+    for _, slots in plan.parts:
+        last = first + len(slots)
+        low, high = int(placed[first]), int(placed[last])
+        made.append(Packed(data[low:high], np.diff(placed[first : last + 1])))
         first = last
     return made

@@ -43,12 +43,13 @@ class Sizes:
     def device(self) -> int:
         """The bytes of the GPU that a slot takes."""
         buffers = self.elements + self.count * (self.tile + self.chunk)
-        return buffers + self.scratch + self.count * (4 + 8 + 8) + 8
+        return buffers + self.scratch + self.count * (4 + 4 + 8 + 8 + 8) + 8
 
     @property
     def pinned(self) -> int:
         """The pinned bytes of the host that a slot takes."""
-        return self.epochs * self.elements + self.count * self.chunk + 8 * (self.count + 1)
+        moved = self.epochs * self.elements + self.count * self.chunk
+        return moved + 4 * self.count + 8 * (self.count + 1)
 
 
 class Slot:
@@ -62,9 +63,12 @@ class Slot:
         self.out = memory.on_device(count * sizes.chunk)
         self.scratch = memory.on_device(sizes.scratch)
         self.stored = memory.on_device(4 * count).view(cp.uint32)
+        self.order = memory.on_device(4 * count).view(cp.uint32)
         self.sizes = memory.on_device(8 * count).view(cp.uint64)
-        self.offsets = memory.on_device(8 * (count + 1)).view(cp.uint64)
+        self.offsets = memory.on_device(8 * count).view(cp.uint64)
+        self.placed = memory.on_device(8 * (count + 1)).view(cp.uint64)
         self.host_in = memory.on_host(sizes.epochs * sizes.elements)
         self.host_out = memory.on_host(count * sizes.chunk)
-        self.host_offsets = memory.on_host(8 * (count + 1)).view(np.int64)
+        self.host_order = memory.on_host(4 * count).view(np.uint32)
+        self.host_placed = memory.on_host(8 * (count + 1)).view(np.int64)
         self.events = {name: cp.cuda.Event() for name in EVENTS}

@@ -32,11 +32,11 @@ def width_of(tiling: Tiling, order: Sequence[int], itemsize: int) -> int:
     return next(w for w in WIDTHS if not (size * itemsize % w or chunk * itemsize % w))
 
 
-def scatter_source(tiling: Tiling, order: Sequence[int], itemsize: int, swaps: bool) -> str:
-    """What stands before the scatter kernel.
+def scatter_source(tiling: Tiling, order: Sequence[int], itemsize: int, swapped: int = 1) -> str:
+    """What stands before the scatter kernel; so many bytes at a time are turned around.
 
     >>> tiling = Tiling((None, 6, 8), (2, 3, 4), (2, 6, 8))
-    >>> print(scatter_source(tiling, (), 2, swaps=False).splitlines()[1])
+    >>> print(scatter_source(tiling, (), 2).splitlines()[1])
     #define WIDTH 8
     """
     width = min(width_of(tiling, order, itemsize), 16)
@@ -72,7 +72,7 @@ def scatter_source(tiling: Tiling, order: Sequence[int], itemsize: int, swaps: b
         [
             f"#define ITEM {itemsize}",
             f"#define WIDTH {width}",
-            f"#define SWAPS {int(swaps and itemsize > 1)}",
+            f"#define SWAPPED {swapped}",
             f"#define ROW {tiling.units[grain] * itemsize}ull",
             f"#define VECTORS {tile // width}u",
             '#include "threads.h"',

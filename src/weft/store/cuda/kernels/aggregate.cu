@@ -6,16 +6,22 @@ struct Sums {
     u64 total;
 };
 
-// For every chunk where it goes: offsets[n] is the sum of the sizes before it, and offsets[count]
-// that of all. A chunk that is not `stored` (all fill value) has no size; the others have the sizes
-// given, or all of them `fixed` where that is not 0. One block.
-WEFT_KERNEL weft_offsets(const u32* stored, u64* sizes, u64* offsets, u64 count, u64 fixed) {
+// For every chunk where it goes. Chunks go one behind the other in the order given: the n-th is
+// order[n], at offsets[order[n]] = placed[n], and placed[count] is the sum of all sizes. A chunk that
+// is not `stored` (all fill value) has no size; the others have the sizes given, or all of them
+// `fixed` where that is not 0. One block.
+WEFT_KERNEL weft_offsets(
+    const u32* stored, const u32* order, u64* sizes, u64* offsets, u64* placed, u64 count, u64 fixed
+) {
     WEFT_SHARED(Sums, shared);
     u64 done = 0;
     for (u64 first = 0; first < count; first += WEFT_THREADS) {
         WEFT_PHASE(t) {
-            u64 n = first + t, size = 0;
-            if (n < count) sizes[n] = size = stored[n] ? (fixed ? fixed : sizes[n]) : 0;
+            u64 size = 0;
+            if (first + t < count) {
+                u32 n = order[first + t];
+                sizes[n] = size = stored[n] ? (fixed ? fixed : sizes[n]) : 0;
+            }
             shared.sums[0][t] = size;
         }
         u32 now = 0;
@@ -26,14 +32,16 @@ WEFT_KERNEL weft_offsets(const u32* stored, u64* sizes, u64* offsets, u64 count,
             }
         }
         WEFT_PHASE(t) {
-            u64 n = first + t;
-            if (n < count) offsets[n] = done + shared.sums[now][t] - sizes[n];
+            if (first + t < count) {
+                u32 n = order[first + t];
+                offsets[n] = placed[first + t] = done + shared.sums[now][t] - sizes[n];
+            }
             if (t == WEFT_THREADS - 1) shared.total = shared.sums[now][t];
         }
         done += shared.total;
     }
     WEFT_PHASE(t) {
-        if (t == 0) offsets[count] = done;
+        if (t == 0) placed[count] = done;
     }
 }
 

@@ -2,7 +2,7 @@
 //
 //     ITEM        bytes of an element
 //     WIDTH       bytes that a thread moves at a time: 1, 2, 4, 8 or 16; it divides a tile's line
-//     SWAPS       1 where the bytes of elements are turned around
+//     SWAPPED     so many bytes at a time are turned around: 1 for none
 //     ROW         bytes of a row along the grain
 //     VECTORS     moves of WIDTH bytes that make a tile
 //     source()    which element a move begins with, along the grain and of its row
@@ -39,10 +39,10 @@ union Fill {
 };
 
 WEFT_DEVICE Vector swapped(Vector value) {
-#if SWAPS
+#if SWAPPED > 1
     Vector made;
     for (u32 n = 0; n < WIDTH; ++n)
-        ((u8*)&made)[n] = ((u8*)&value)[n / ITEM * ITEM + ITEM - 1 - n % ITEM];
+        ((u8*)&made)[n] = ((u8*)&value)[n / SWAPPED * SWAPPED + SWAPPED - 1 - n % SWAPPED];
     return made;
 #else
     return value;

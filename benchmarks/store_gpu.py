@@ -1,0 +1,227 @@
+"""The store on a GPU: end to end, every stage alone, and the floor that the machine sets.
+
+Frames come from device arrays or from pinned memory, over and over the same sixteen. Output is
+discarded, or goes to files in memory or on the disk. The floor is the slowest of: bytes over the
+bus at the rate of a plain copy, the codec alone, and memory traffic over the rate of a copy on the
+device; `fraction` is the rate over that of the floor. The CPU's writer runs on all cores of the
+same machine, in the same run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.discard import Discard
+from benchmarks.row import Row
+from weft.store import Blosc, Writer, create
+from weft.store.codecs import Codec
+
+CODECS: dict[str, tuple[Codec, ...]] = {
+    "none": (),
+    "blosc-lz4": (Blosc("lz4", 5, "bitshuffle", 2),),
+}
+FRAMES = {"2048": (2048, 2048), "4096x2304": (2304, 4096)}
+CHUNKS = {
+    "32K": (4, 64, 64),
+    "128K": (16, 64, 64),
+    "512K": (16, 128, 128),
+    "2M": (16, 256, 256),
+    "plane": (1, 512, 512),
+}
+DEPTH = 16
+SECONDS = 1.0
+
+
+def is_there() -> bool:
+    """Whether there is a GPU, and CuPy."""
+    if find_spec("cupy") is None:
+        return False
+    import cupy
+
+    return bool(cupy.cuda.is_available())
+
+
+@dataclass(frozen=True)
+class Rates:
+    """GB/s of plain copies, measured here."""
+
+    to_device: float
+    to_host: float
+    on_device: float
+
+
+def run(seconds: float) -> Iterator[Row]:
+    """All rows."""
+    if not is_there():
+        raise SystemExit("store-gpu needs a GPU and CuPy")
+    rates = measured()
+    for what in ("to_device", "to_host", "on_device"):
+        yield Row(f"store-gpu/copy-{what.replace('_', '-')}", getattr(rates, what), "GB/s", 1)
+    sizes = list(FRAMES.items()) if seconds else [("256", (256, 256))]
+    for frame, shape in sizes:
+        stack = noisy(shape)
+        for codec, codecs in CODECS.items():
+            for chunk, chunks in CHUNKS.items() if seconds else [("512K", (16, 128, 128))]:
+                yield from rows(f"{frame}-{codec}-{chunk}", stack, chunks, codecs, rates, seconds)
+
+
+def measured() -> Rates:
+    """Rates of copies of a GiB."""
+    import cupy as cp
+
+    size = 1 << 30
+    one, two = cp.empty(size, np.uint8), cp.empty(size, np.uint8)
+    host = np.frombuffer(cp.cuda.alloc_pinned_memory(size), np.uint8, size)
+
+    def rate(to: int, source: int, count: int) -> float:
+        stream, best = cp.cuda.Stream(), 0.0
+        for _ in range(5):
+            begin = time.perf_counter()
+            cp.cuda.runtime.memcpyAsync(to, source, size, 4, stream.ptr)
+            stream.synchronize()
+            best = max(best, count * size / (time.perf_counter() - begin) / 1e9)
+        return best
+
+    return Rates(
+        rate(one.data.ptr, host.ctypes.data, 1),
+        rate(host.ctypes.data, one.data.ptr, 1),
+        rate(one.data.ptr, two.data.ptr, 2),
+    )
+
+
+def noisy(shape: tuple[int, int]) -> Any:
+    """Sixteen frames on the device: a smooth signal, and the noise of counting photons."""
+    import cupy as cp
+
+    rng = np.random.default_rng(0)
+    y, x = np.meshgrid(np.arange(shape[0]), np.arange(shape[1]), indexing="ij")
+    signal = 200 + 100 * np.sin(x / 40) + 80 * np.cos(y / 35)
+    return cp.asarray(np.stack([rng.poisson(signal).astype(np.uint16) for _ in range(DEPTH)]))
+
+
+def pinned(stack: Any) -> np.ndarray[Any, Any]:
+    """The frames in pinned memory of the host."""
+    import cupy as cp
+
+    memory = cp.cuda.alloc_pinned_memory(stack.nbytes)
+    made = np.frombuffer(memory, np.uint16, stack.size).reshape(stack.shape)
+    made[...] = stack.get()
+    return made
+
+
+def rows(
+    name: str,
+    stack: Any,
+    chunks: tuple[int, int, int],
+    codecs: tuple[Codec, ...],
+    rates: Rates,
+    seconds: float,
+) -> Iterator[Row]:
+    """One configuration, from the device and from the host, to nowhere and to files."""
+    limit = min(SECONDS, seconds) or 0.05
+    host = pinned(stack)
+    ratio, codec, scatter = alone(stack, chunks, codecs)
+    traffic = 2 + 2 + 2 / ratio  # read and scatter, read and compress, aggregate
+    for source, block in (("device", stack), ("pinned", host)):
+        floor = min(
+            rates.to_host * ratio,
+            codec,
+            rates.on_device / traffic,
+            rates.to_device if source == "pinned" else float("inf"),
+        )
+        for sink in ("discard", "memory", "disk"):
+            with _place(sink) as place:
+                rate, told = streamed(place, block, chunks, codecs, limit, "cuda")
+            more = {f"{stage}, GB/s": each.rate for stage, each in told.stages.items()}
+            more |= {"floor, GB/s": floor, "ratio": ratio, "codec alone, GB/s": codec}
+            more |= {"scatter alone, of the copy": scatter / rates.on_device}
+            yield Row(
+                f"store-gpu/{name}-{source}-{sink}", rate, "GB/s", 1, None, None, None,
+                rate / floor, more,
+            )  # fmt: skip
+    with _place("memory") as place:
+        rate, _ = streamed(place, host, chunks, codecs, limit, "cpu")
+    yield Row(f"store-gpu/{name}-cpu-memory", rate, "GB/s", 1)
+
+
+def streamed(
+    place: Any,
+    block: Any,
+    chunks: tuple[int, ...],
+    codecs: tuple[Codec, ...],
+    limit: float,
+    device: Any,
+) -> tuple[float, Any]:
+    """GB/s that are kept up for a while, once all is warm, and what stages did."""
+    shape = (None, *block.shape[1:])
+    shards = (64, *(4 * n for n in chunks[1:]))
+    with create(place, shape, "uint16", chunks, shards, codecs=codecs, device=device) as writer:
+        for _ in range(4):
+            writer.append(block)
+        writer._settle()
+        begin, count = time.perf_counter(), 0
+        while time.perf_counter() - begin < limit:
+            writer.append(block)
+            count += 1
+        writer._settle()
+        taken = time.perf_counter() - begin
+        told = writer.metrics()
+    return count * block.nbytes / taken / 1e9, told
+
+
+def alone(
+    stack: Any, chunks: tuple[int, int, int], codecs: tuple[Codec, ...]
+) -> tuple[float, float, float]:
+    """The ratio, GB/s of the codec alone, and of the scatter alone, reads and writes counted."""
+    shape = (None, *stack.shape[1:])
+    shards = (64, *(4 * n for n in chunks[1:]))
+    writer: Writer = create(
+        Discard(), shape, "uint16", chunks, shards, codecs=codecs, device="cuda"
+    )
+    pipeline: Any = writer._pipeline
+    for frame in stack:
+        writer.append(frame)
+    now = pipeline._current()
+    arrival, slot = pipeline._arrival, now.slot
+    arrival.stream.synchronize()
+    begin, count = time.perf_counter(), 20
+    for _ in range(count):
+        arrival._launch(slot, 0, stack.data.ptr, 0, arrival.rows)
+    arrival.stream.synchronize()
+    scatter = 2 * count * arrival.elements / (time.perf_counter() - begin) / 1e9
+    writer._settle()
+    for _ in range(8):
+        writer.append(stack)
+    writer._settle()
+    told = writer.metrics()
+    writer.abandon()
+    ratio = told.ratio or 1.0
+    return ratio, told.stages["compress"].rate or float("inf"), scatter
+
+
+class _place:  # noqa: N801 - it is used like a function
+    """Where output goes: nowhere, to files in memory, or to files on a disk."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Any:
+        if self.kind == "discard":
+            return Discard()
+        memory = Path("/dev/shm")
+        base = str(memory) if self.kind == "memory" and memory.is_dir() else None
+        self.folder = tempfile.TemporaryDirectory(dir=base)
+        return Path(self.folder.name) / "a.zarr"
+
+    def __exit__(self, *_: object) -> None:
+        if self.folder is not None:
+            self.folder.cleanup()

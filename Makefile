@@ -7,7 +7,7 @@ BIN := .venv/bin
 JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types layers unit fuzz bench format hooks clean
+.PHONY: demo test lint types layers unit fuzz test-gpu bench format hooks clean
 
 demo: .venv/.demo
 	$(BIN)/python -m examples.demo
@@ -31,6 +31,10 @@ unit: .venv/.test
 # The same properties, for longer: WEFT_FUZZ examples each (but for pictures, which are slow).
 fuzz: .venv/.test
 	WEFT_FUZZ=$${WEFT_FUZZ:-5000} $(BIN)/python -m pytest -n $(JOBS) tests
+
+# On a machine with a GPU, by a Python that has CuPy and what the extra `store` brings.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -q tests/gpu
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks

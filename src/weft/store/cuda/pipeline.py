@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from weft.store.cuda.arrival import Arrival
+from weft.store.cuda.choose import stage_of
 from weft.store.cuda.device import cupy, module
 from weft.store.cuda.memory import Memory
 from weft.store.cuda.plan import Plan, Planner
 from weft.store.cuda.slots import Sizes, Slot
-from weft.store.cuda.stages import THREADS, stage_of
+from weft.store.cuda.stages import THREADS
 from weft.store.delivery import Batch, Chunks, Delivery, Packed
 from weft.store.encoder import Encoder
 from weft.store.metrics import Clock
@@ -184,6 +185,7 @@ class Device:
         self._move(slot.host_out.ctypes.data, slot.out.data.ptr, total, self._leaving)
         slot.events["left"].record(self._leaving)
         slot.events["left"].synchronize()
+        self._stage.check(self._sizes.tile, count, slot.scratch)
         self._timed(slot, count * self._sizes.tile, total)
         return slot.host_placed[: count + 1].copy()
 

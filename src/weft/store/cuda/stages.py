@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from weft.errors import WeftError
-from weft.store.codecs import Blosc, Codec
 from weft.store.cuda.device import module
 
 THREADS = 256
@@ -42,6 +39,9 @@ class Stage(Protocol):
     ) -> None:
         """Put chunks in their places."""
 
+    def check(self, tile: int, count: int, scratch: Any) -> None:
+        """Refuse a batch that was not compressed as it should be, once it is on the host."""
+
 
 class Plain:
     """No codec: tiles are chunks."""
@@ -71,6 +71,9 @@ class Plain:
         given = pool, np.uint64(tile), sizes, offsets, out, np.uint32(parts), np.uint64(PART)
         self._gather((count * parts,), (THREADS,), given)
 
+    def check(self, tile: int, count: int, scratch: Any) -> None:
+        """Nothing can go wrong."""
+
 
 class Frames:
     """Blosc frames by kernels of three launches: blocks, sizes, frames."""
@@ -94,8 +97,8 @@ class Frames:
     def _layout(self, tile: int, count: int) -> tuple[int, int, int]:
         """Where slots, sizes and starts of blocks lie, and the end."""
         blocks = count * self._count(tile)
-        slots = _aligned(blocks * self.slot)
-        table = _aligned(4 * blocks)
+        slots = aligned(blocks * self.slot)
+        table = aligned(4 * blocks)
         return slots, slots + table, slots + 2 * table
 
     def scratch(self, tile: int, count: int) -> int:
@@ -126,20 +129,10 @@ class Frames:
             (pool, size, size, kind, slots, table, starts, sizes, offsets, out),
         )
 
-
-def stage_of(codecs: Sequence[Codec], tile: int) -> Stage:
-    """The stage for codecs; those that the device has not are refused by name."""
-    match list(codecs):
-        case []:
-            return Plain(tile)
-        case [Blosc(cname="lz4", shuffle="bitshuffle", typesize=size)] if size in (1, 2, 4, 8, 16):
-            return Frames("runs", size, 1 << 14, 1 << 14)
-    names = [codec.name for codec in codecs]
-    raise WeftError(
-        f"device='cuda' has no encoder of {names}",
-        hint="no codec, or Blosc('lz4', shuffle='bitshuffle')",
-    )
+    def check(self, tile: int, count: int, scratch: Any) -> None:
+        """Every block has a frame that holds it."""
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Bytes rounded up to where the next buffer may begin."""
     return -(-size // ALIGNED) * ALIGNED

@@ -19,10 +19,10 @@ class Host:
 
     def __init__(self, folder):
         library = folder / "encode.so"
-        flags = "-x c++ -std=c++17 -O2 -Wall -Wextra -Werror -Wno-unknown-pragmas -shared -fPIC"
-        subprocess.run(
-            ["g++", *flags.split(), "-o", str(library), str(KERNELS / "encode.cu")], check=True
-        )
+        kinds = ["-x", "c++", "-std=c++17", "-O2", "-fno-strict-aliasing", "-shared", "-fPIC"]
+        warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+        source = KERNELS / "encode.cu"
+        subprocess.run(["g++", *kinds, *warnings, "-o", library, source], check=True)
         self.library = ctypes.CDLL(str(library))
         self.rng = np.random.default_rng(0)
 

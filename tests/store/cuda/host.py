@@ -20,9 +20,10 @@ class Host:
     def __init__(self, folder):
         library = folder / "encode.so"
         kinds = ["-x", "c++", "-std=c++17", "-O2", "-fno-strict-aliasing", "-shared", "-fPIC"]
+        checks = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]  # bounds, alignment
         warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
         source = KERNELS / "encode.cu"
-        subprocess.run(["g++", *kinds, *warnings, "-o", library, source], check=True)
+        subprocess.run(["g++", *kinds, *checks, *warnings, "-o", library, source], check=True)
         self.library = ctypes.CDLL(str(library))
         self.rng = np.random.default_rng(0)
 

@@ -8,8 +8,10 @@
 // Between 2 and 3 the offsets are made of the sizes by who launches. A chunk whose size is set to 0
 // then (all fill value) is not written. Chunk n begins at in + n * stride, frame n at
 // out + offsets[n]; n counts chunks as they lie in `in`. `in` and `out` may have any alignment: best
-// is a multiple of 16 for in and stride. Slots must begin at a multiple of 16. Sizes and offsets are
-// 64 bits, what lies inside of one frame is 32 bits: a chunk has less than 2 GiB.
+// is a multiple of 16 for in and stride. Slots must begin at a multiple of 16. Loads are of up to
+// sixteen aligned bytes of which some are wanted, so that the memory of `in` should end at a multiple
+// of 16. Sizes and offsets are 64 bits, what lies inside of one frame is 32 bits: a chunk has less
+// than 2 GiB.
 #include "frames.h"
 #include "literals.h"
 #include "runs.h"

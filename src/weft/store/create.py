@@ -43,6 +43,7 @@ def create(
     threads: int | None = None,
     epochs: int | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
+    encoder: Literal["weft", "nvcomp"] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Writer:
     """A new array, to which frames are appended.
@@ -52,7 +53,8 @@ def create(
     not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
     codec `transpose` has it. `direct` says whether files are written past the page cache; where it
     is not said, large shards on a disk are. `threads` compress; `epochs` of tiles are held, at
-    least two. `options` are those of the object store.
+    least two. On `device="cuda"` all of that is done by a GPU, and `encoder` says whose kernels
+    compress where there are two. `options` are those of the object store.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +101,7 @@ def create(
             sink.delete(key)
         sink.sweep()
         sink.put("zarr.json", metadata.to_json().encode())
-        return _writer(sink, metadata, size, lock, dims, threads, direct, epochs, device)
+        return _writer(sink, metadata, size, lock, dims, threads, direct, epochs, device, encoder)
 
 
 def _writer(
@@ -112,12 +114,22 @@ def _writer(
     direct: bool | None,
     epochs: int | None = None,
     device: str = "cpu",
+    encoder: str | None = None,
 ) -> Writer:
     """A writer on the sink as it is best for its shards."""
     tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims, device == "cuda")
     size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
     suited = sink.suited(size, 2 * tiling.across, direct)
-    return Writer(suited, metadata, tiling, lock, threads=threads, epochs=epochs, device=device)
+    return Writer(
+        suited,
+        metadata,
+        tiling,
+        lock,
+        threads=threads,
+        epochs=epochs,
+        device=device,
+        encoder=encoder,
+    )
 
 
 @contextmanager

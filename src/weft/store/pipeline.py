@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from weft.errors import WeftError
 from weft.store.delivery import Batch, Chunks, Delivery
 from weft.store.encoder import Chosen, Encoder
 from weft.store.metrics import Clock
@@ -94,7 +95,10 @@ class Threads:
         *,
         threads: int | None = None,
         epochs: int | None = None,
+        by: str | None = None,
     ) -> None:
+        if by is not None:
+            raise WeftError(f"encoder: {by!r} is for device='cuda'")
         self.tiling, self.encoder, self.delivery, self.clock = tiling, encoder, delivery, clock
         self.scatter = Scatter(tiling, encoder.dtype, encoder.metadata.fill)
         self.error: BaseException | None = None

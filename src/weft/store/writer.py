@@ -34,6 +34,7 @@ class Writer:
         threads: int | None = None,
         epochs: int | None = None,
         device: str = "cpu",
+        encoder: str | None = None,
     ) -> None:
         self.sink, self.metadata, self._lock = sink, metadata, lock
         self.tiling = tiling
@@ -47,6 +48,7 @@ class Writer:
             self._clock,
             threads=threads,
             epochs=epochs,
+            by=encoder,
         )
         self._done = 0
         """Elements that have been appended, with those that were there before."""

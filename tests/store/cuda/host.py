@@ -21,8 +21,10 @@ class Host:
     def __init__(self, folder, name="encode.cu", before=""):
         source, library = folder / name, folder / f"{name}.so"
         source.write_text(inlined(f"{before}\n{kernel_text(name)}"), encoding="utf-8")
-        flags = "-x c++ -std=c++17 -O2 -Wall -Wextra -Werror -Wno-unknown-pragmas -shared -fPIC"
-        subprocess.run(["g++", *flags.split(), "-o", str(library), str(source)], check=True)
+        kinds = ["-x", "c++", "-std=c++17", "-O2", "-fno-strict-aliasing", "-shared", "-fPIC"]
+        checks = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]  # bounds, alignment
+        warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+        subprocess.run(["g++", *kinds, *checks, *warnings, "-o", library, source], check=True)
         self.library = ctypes.CDLL(str(library))
         self.rng = np.random.default_rng(0)
 

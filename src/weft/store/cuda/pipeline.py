@@ -61,13 +61,14 @@ class Device:
         *,
         threads: int | None = None,
         epochs: int | None = None,
+        by: str | None = None,
     ) -> None:
-        self.tiling, self.encoder, self.delivery, self.clock = tiling, encoder, delivery, clock
+        self.tiling, self.delivery, self.clock = tiling, delivery, clock
         self.cp = cupy()
         self.error: BaseException | None = None
         self.epochs = self.waiting = 0
         self._arrival = Arrival(self.cp, tiling, encoder)
-        self._stage = stage_of(encoder.metadata.codecs, self._arrival.tile)
+        self._stage = stage_of(encoder.metadata.codecs, self._arrival.tile, by)
         size = self._arrival.elements
         batch = epochs or max(1, min(MOST_EPOCHS, BATCHED // max(1, size)))
         self._sizes = Sizes.of(batch, tiling.tiles, self._arrival.tile, size, self._stage)

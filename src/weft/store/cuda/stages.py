@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,62 +76,64 @@ class Plain:
         """Nothing can go wrong."""
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How an encoder cuts a chunk: pieces, each made by a block of threads into a slot."""
+
+    pieces: int
+    slot: int
+    """The most bytes of what is made of a piece."""
+    most: int
+    """The most bytes of a chunk."""
+
+
 class Frames:
-    """Blosc frames by kernels of three launches: blocks, sizes, frames."""
+    """Frames by kernels of three launches: pieces, sizes, frames. See `encode.cu`."""
 
     fixed = 0
 
-    def __init__(self, name: str, typesize: int, block: int, slot: int) -> None:
-        self.name, self.typesize, self.block, self.slot = name, typesize, block, slot
+    def __init__(self, name: str, shape: Shape, typesize: int | None) -> None:
+        self.name, self.shape = name, shape
+        self._kind = () if typesize is None else (np.uint32(typesize),)
         kernels = module("encode.cu")
         self._blocks, self._sizes, self._frames = (
             kernels.get_function(f"weft_{name}_{step}") for step in ("blocks", "sizes", "frames")
         )
 
     def most(self, tile: int) -> int:
-        """A frame that is not smaller is stored behind a header."""
-        return tile + 16
+        """As the encoder has it."""
+        return self.shape.most
 
-    def _count(self, tile: int) -> int:
-        return -(-tile // self.block)
-
-    def _layout(self, tile: int, count: int) -> tuple[int, int, int]:
-        """Where slots, sizes and starts of blocks lie, and the end."""
-        blocks = count * self._count(tile)
-        slots = aligned(blocks * self.slot)
-        table = aligned(4 * blocks)
+    def _parts(self, count: int) -> tuple[int, int, int]:
+        """Where the sizes and the starts of pieces lie behind the slots, and the end."""
+        pieces = count * self.shape.pieces
+        slots, table = aligned(pieces * self.shape.slot), aligned(4 * pieces)
         return slots, slots + table, slots + 2 * table
 
     def scratch(self, tile: int, count: int) -> int:
-        """Slots, and two tables of blocks."""
-        return self._layout(tile, count)[2]
-
-    def _parts(self, scratch: Any, tile: int, count: int) -> tuple[Any, Any, Any]:
-        first, second, _ = self._layout(tile, count)
-        return scratch, scratch[first:], scratch[second:]
+        """Slots, and two tables of pieces."""
+        return self._parts(count)[2]
 
     def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
-        """Compress all blocks, and find the sizes of frames."""
-        slots, table, starts = self._parts(scratch, tile, count)
-        size, kind = np.uint64(tile), np.uint32(self.typesize)
-        grid = (count * self._count(tile),)
-        self._blocks(grid, (THREADS,), (pool, size, size, kind, slots, table))
-        self._sizes((count,), (THREADS,), (size, kind, table, starts, sizes))
+        """Compress all pieces, and find the sizes of frames."""
+        first, second, _ = self._parts(count)
+        table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
+        grid = (count * self.shape.pieces,)
+        self._blocks(grid, (THREADS,), (pool, size, size, *self._kind, scratch, table))
+        self._sizes((count,), (THREADS,), (size, *self._kind, table, starts, sizes))
 
     def put(
         self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
     ) -> None:
-        """Copy blocks into frames."""
-        slots, table, starts = self._parts(scratch, tile, count)
-        size, kind = np.uint64(tile), np.uint32(self.typesize)
-        self._frames(
-            (count * self._count(tile),),
-            (THREADS,),
-            (pool, size, size, kind, slots, table, starts, sizes, offsets, out),
-        )
+        """Copy pieces into frames; where a frame may be stored, the tiles are read once more."""
+        first, second, _ = self._parts(count)
+        table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
+        tiles = (pool, size) if self._kind else ()
+        given = *tiles, size, *self._kind, scratch, table, starts, sizes, offsets, out
+        self._frames((count * self.shape.pieces,), (THREADS,), given)
 
     def check(self, tile: int, count: int, scratch: Any) -> None:
-        """Every block has a frame that holds it."""
+        """Every piece has a frame that holds it."""
 
 
 def aligned(size: int) -> int:

@@ -135,12 +135,6 @@ WEFT_DEVICE void make_planes(Runs& shared, u32 length, u32 typesize) {
 
 WEFT_DEVICE u64 below(u32 count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
 
-// Four bits: which bytes of a word are zero.
-WEFT_DEVICE u32 zero_bytes(u32 word) {
-    u32 high = ~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word) & 0x80808080;
-    return (high >> 7) * 0x10204080 >> 28;
-}
-
 WEFT_DEVICE void find_same(Runs& shared, u32 length) {
     u32 last = length > RUNS_MARGIN ? length - RUNS_MARGIN : 0;
     WEFT_PHASE(t) {

@@ -114,3 +114,9 @@ WEFT_DEVICE u32 scan(u32* sums, u32*) {
 }
 
 #endif
+
+// Four bits: which bytes of a word are zero.
+WEFT_DEVICE u32 zero_bytes(u32 word) {
+    u32 high = ~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word) & 0x80808080;
+    return (high >> 7) * 0x10204080 >> 28;
+}

@@ -21,12 +21,16 @@ import numpy as np
 
 from benchmarks.discard import Discard
 from benchmarks.row import Row
-from weft.store import Blosc, Writer, create
+from weft.errors import WeftError
+from weft.store import Blosc, Writer, Zstd, create
 from weft.store.codecs import Codec
+from weft.store.cuda.nvcomp import library
 
 CODECS: dict[str, tuple[Codec, ...]] = {
     "none": (),
     "blosc-lz4": (Blosc("lz4", 5, "bitshuffle", 2),),
+    "blosc-zstd": (Blosc("zstd", 1, "shuffle", 2),),
+    "nvcomp-zstd": (Zstd(1),),
 }
 FRAMES = {"2048": (2048, 2048), "4096x2304": (2304, 4096)}
 CHUNKS = {
@@ -49,6 +53,14 @@ def is_there() -> bool:
     return bool(cupy.cuda.is_available())
 
 
+def has_nvcomp() -> bool:
+    """Whether nvCOMP is installed."""
+    try:
+        return bool(library())
+    except WeftError:
+        return False
+
+
 @dataclass(frozen=True)
 class Rates:
     """GB/s of plain copies, measured here."""
@@ -69,6 +81,8 @@ def run(seconds: float) -> Iterator[Row]:
     for frame, shape in sizes:
         stack = noisy(shape)
         for codec, codecs in CODECS.items():
+            if codec == "nvcomp-zstd" and not has_nvcomp():
+                continue
             for chunk, chunks in CHUNKS.items() if seconds else [("512K", (16, 128, 128))]:
                 yield from rows(f"{frame}-{codec}-{chunk}", stack, chunks, codecs, rates, seconds)
 
@@ -152,6 +166,17 @@ def rows(
     yield Row(f"store-gpu/{name}-cpu-memory", rate, "GB/s", 1)
 
 
+def shards_of(chunks: tuple[int, ...]) -> tuple[int, ...]:
+    """Shards of 64 frames by about a thousand by a thousand."""
+    return (64, *(1024 // n * n for n in chunks[1:]))
+
+
+def encoder_of(codecs: tuple[Codec, ...], device: str) -> Any:
+    """Who compresses: our own kernels, but for plain zstd."""
+    is_theirs = device == "cuda" and any(isinstance(codec, Zstd) for codec in codecs)
+    return "nvcomp" if is_theirs else None
+
+
 def streamed(
     place: Any,
     block: Any,
@@ -162,8 +187,16 @@ def streamed(
 ) -> tuple[float, Any]:
     """GB/s that are kept up for a while, once all is warm, and what stages did."""
     shape = (None, *block.shape[1:])
-    shards = (64, *(4 * n for n in chunks[1:]))
-    with create(place, shape, "uint16", chunks, shards, codecs=codecs, device=device) as writer:
+    with create(
+        place,
+        shape,
+        "uint16",
+        chunks,
+        shards_of(chunks),
+        codecs=codecs,
+        device=device,
+        encoder=encoder_of(codecs, device),
+    ) as writer:
         for _ in range(4):
             writer.append(block)
         writer._settle()
@@ -182,9 +215,15 @@ def alone(
 ) -> tuple[float, float, float]:
     """The ratio, GB/s of the codec alone, and of the scatter alone, reads and writes counted."""
     shape = (None, *stack.shape[1:])
-    shards = (64, *(4 * n for n in chunks[1:]))
     writer: Writer = create(
-        Discard(), shape, "uint16", chunks, shards, codecs=codecs, device="cuda"
+        Discard(),
+        shape,
+        "uint16",
+        chunks,
+        shards_of(chunks),
+        codecs=codecs,
+        device="cuda",
+        encoder=encoder_of(codecs, "cuda"),
     )
     pipeline: Any = writer._pipeline
     for frame in stack:
@@ -225,3 +264,8 @@ class _place:  # noqa: N801 - it is used like a function
     def __exit__(self, *_: object) -> None:
         if self.folder is not None:
             self.folder.cleanup()
+
+
+if __name__ == "__main__":
+    for row in run(1.0):
+        print(row.line(), flush=True)

@@ -7,14 +7,29 @@ import pytest
 from tests.store.cases import Case
 
 from weft import WeftError
-from weft.store import Blosc, Zstd, create, open_array
+from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
+from weft.store.cuda.nvcomp import library
+from weft.store.literals import encode_literals, encode_zstd
+from weft.store.runs import encode_runs
 
 cupy = pytest.importorskip("cupy", reason="no CuPy")
 if not cupy.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 
 CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 60
-CODECS = [(), (Blosc("lz4", 5, "bitshuffle"),)]
+CODECS = {
+    "none": (),
+    "runs": (Blosc("lz4", 5, "bitshuffle"),),
+    "literals": (Blosc("zstd", 1, "shuffle"),),
+    "zstd": (Zstd(1),),
+}
+
+
+def has_nvcomp():
+    try:
+        return bool(library())
+    except WeftError:
+        return False
 
 
 def given(case, block):
@@ -32,7 +47,7 @@ def given(case, block):
     return cupy.repeat(cupy.asarray(block), 2, axis=-1)[..., ::2]
 
 
-@pytest.mark.parametrize("codecs", CODECS, ids=["none", "runs"])
+@pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
 def test_arrays_are_what_was_appended(tmp_path, codecs):
     for seed in range(CASES):
         case = Case(seed)
@@ -57,9 +72,9 @@ def test_arrays_are_what_was_appended(tmp_path, codecs):
 
 def test_memory_is_as_predicted(tmp_path):
     frame = cupy.random.randint(0, 400, (512, 512)).astype("uint16")
-    for codecs in CODECS:
+    for codecs in CODECS.values():
         with create(
-            tmp_path / f"{len(codecs)}", (None, 512, 512), "uint16", (8, 128, 128),
+            tmp_path / str(codecs), (None, 512, 512), "uint16", (8, 128, 128),
             (16, 512, 512), codecs=codecs, device="cuda",
         ) as writer:  # fmt: skip
             for _ in range(256):
@@ -68,12 +83,56 @@ def test_memory_is_as_predicted(tmp_path):
             made = pipeline._memory.device + pipeline._memory.pinned + pipeline._arrival.nbytes
             assert made <= pipeline.memory
             assert made == pipeline.memory or pipeline._made < 3
-        assert open_array(tmp_path / f"{len(codecs)}").verify() == 256 // 8 * 16
+        assert open_array(tmp_path / str(codecs)).verify() == 256 // 8 * 16
+
+
+@pytest.mark.parametrize("codec", [Zstd(1), Gzip(1)], ids=["zstd", "gzip"])
+def test_nvcomp(tmp_path, codec):
+    if not has_nvcomp():
+        pytest.skip("no nvCOMP")
+    data = np.random.default_rng(0).poisson(200, (32, 256, 256)).astype("uint16")
+    data[8:16] = 0
+    with create(
+        tmp_path / "a", (None, 256, 256), "uint16", (8, 64, 64), (16, 256, 256),
+        codecs=[codec], device="cuda", encoder="nvcomp",
+    ) as writer:  # fmt: skip
+        writer.append(data)
+    array = open_array(tmp_path / "a")
+    assert np.array_equal(array.read(), data)
+    assert array.verify() == 3 * 16
+
+
+@pytest.mark.parametrize("codecs", list(CODECS.values())[1:], ids=list(CODECS)[1:])
+def test_frames_are_those_of_the_reference(tmp_path, codecs):
+    """Byte for byte what NumPy makes, on data that compress well, badly and not at all."""
+    rng = np.random.default_rng(0)
+    data = np.concatenate([
+        rng.poisson(200, (8, 128, 128)).astype("uint16"),
+        rng.integers(0, 65536, (8, 128, 128)).astype("uint16"),
+        np.full((8, 128, 128), 7, "uint16"),
+        rng.poisson(3, (8, 128, 128)).astype("uint16"),
+    ])  # fmt: skip
+    with create(
+        tmp_path / "a", data.shape, "uint16", (8, 128, 128), (8, 128, 128), codecs=codecs,
+        device="cuda",
+    ) as writer:  # fmt: skip
+        writer.append(cupy.asarray(data))
+    for number in range(4):
+        chunk = data[8 * number : 8 * number + 8].tobytes()
+        made = (tmp_path / "a" / "c" / f"{number}" / "0" / "0").read_bytes()[:-20]
+        if isinstance(codecs[0], Zstd):
+            assert made == encode_zstd(chunk)
+        else:
+            encode = encode_runs if codecs[0].cname == "lz4" else encode_literals
+            assert made == encode(chunk, 2)
 
 
 def test_metrics_and_refusals(tmp_path):
-    with pytest.raises(WeftError, match=r"device='cuda' has no encoder of \['zstd'\]"):
-        create(tmp_path / "a", (None, 8), "uint8", (4, 8), codecs=[Zstd(1)], device="cuda")
+    for codecs in ([Blosc("lz4", 5, "shuffle")], [Zstd(1), Crc32c()]):
+        with pytest.raises(WeftError, match=r"device='cuda' has no encoder of \["):
+            create(tmp_path / "a", (None, 8), "uint8", (4, 8), codecs=codecs, device="cuda")
+    with pytest.raises(WeftError, match="'zlib' is neither weft nor nvcomp"):
+        create(tmp_path / "a", (None, 8), "uint8", (4, 8), device="cuda", encoder="zlib")
     with create(tmp_path / "b", (None, 64, 64), "uint16", (4, 64, 64), device="cuda") as writer:
         for _ in range(8):
             writer.append(np.ones((1, 64, 64), "uint16"))

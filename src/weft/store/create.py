@@ -97,11 +97,12 @@ def create(
             hint="say overwrite=True, or go on with open(url, mode='a')",
         )
     with _locked(sink) as lock:
+        writer = _writer(sink, metadata, size, lock, dims, threads, direct, epochs, device, encoder)
         for key in list(sink.keys("c")):
             sink.delete(key)
         sink.sweep()
         sink.put("zarr.json", metadata.to_json().encode())
-        return _writer(sink, metadata, size, lock, dims, threads, direct, epochs, device, encoder)
+        return writer
 
 
 def _writer(

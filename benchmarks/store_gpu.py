@@ -25,6 +25,7 @@ from weft.errors import WeftError
 from weft.store import Blosc, Writer, Zstd, create
 from weft.store.codecs import Codec
 from weft.store.cuda.nvcomp import library
+from weft.store.ome.image import pyramid_of
 
 CODECS: dict[str, tuple[Codec, ...]] = {
     "none": (),
@@ -161,6 +162,12 @@ def rows(
                 f"store-gpu/{name}-{source}-{sink}", rate, "GB/s", 1, None, None, None,
                 rate / floor, more,
             )  # fmt: skip
+        with_levels = imaged(block, chunks, codecs, limit)
+        without, _ = streamed(Discard(), block, chunks, codecs, limit, "cuda")
+        yield Row.against(
+            f"store-gpu/{name}-{source}-pyramid", with_levels, "without levels", without, "GB/s", 1,
+            "higher",
+        )  # fmt: skip
     with _place("memory") as place:
         rate, _ = streamed(place, host, chunks, codecs, limit, "cpu")
     yield Row(f"store-gpu/{name}-cpu-memory", rate, "GB/s", 1)
@@ -208,6 +215,46 @@ def streamed(
         taken = time.perf_counter() - begin
         told = writer.metrics()
     return count * block.nbytes / taken / 1e9, told
+
+
+def imaged(block: Any, chunks: tuple[int, ...], codecs: tuple[Codec, ...], limit: float) -> float:
+    """GB/s of the finest level, with three coarser ones made of it, all of them discarded."""
+    writers = []
+    for level in range(4):
+        shape = (None, *(-(-n >> level) for n in block.shape[1:]))
+        writers.append(
+            create(
+                Discard(),
+                shape,
+                "uint16",
+                chunks,
+                shards_of(chunks),
+                codecs=codecs,
+                device="cuda",
+                encoder=encoder_of(codecs, "cuda"),
+            )
+        )
+    pyramid = pyramid_of(writers, (1, 2, 2), "mean")
+
+    def append() -> None:
+        values = writers[0].as_block(block)
+        writers[0].append(values)
+        pyramid.take(values)
+
+    for _ in range(4):
+        append()
+    for writer in writers:
+        writer._settle()
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < limit:
+        append()
+        count += 1
+    for writer in writers:
+        writer._settle()
+    taken = time.perf_counter() - begin
+    for writer in writers:
+        writer.abandon()
+    return count * block.nbytes / taken / 1e9
 
 
 def alone(

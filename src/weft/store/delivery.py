@@ -322,6 +322,44 @@ class Delivery:
                     yield shard
 
 
+class Showing:
+    """Lets readers see what shards have so far, now, or later if it would cost too much now."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        is_idle: Callable[[], bool],
+        guarded: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._delivery, self._is_idle, self._guarded = delivery, is_idle, guarded
+        self._lock = threading.Lock()
+        self._later: threading.Timer | None = None
+        self._is_over = False
+
+    def show(self) -> None:
+        """Now, or later."""
+        delay = self._delivery.show(is_idle=self._is_idle())
+        with self._lock:
+            if delay is not None and not self._is_over and self._later is None:
+                self._later = threading.Timer(delay, self._again)
+                self._later.daemon = True
+                self._later.start()
+
+    def _again(self) -> None:
+        with self._lock:
+            self._later = None
+            if self._is_over:
+                return
+        self._guarded(self.show)
+
+    def stop(self) -> None:
+        """Not any more."""
+        with self._lock:
+            self._is_over = True
+            if self._later is not None:
+                self._later.cancel()
+
+
 def _buffers(chunks: Chunks) -> list[Bytes]:
     """What is written of chunks."""
     if isinstance(chunks, Packed):

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.delivery import Batch, Chunks, Delivery
+from weft.store.delivery import Batch, Chunks, Delivery, Showing
 from weft.store.encoder import Chosen, Encoder
 from weft.store.metrics import Clock
 from weft.store.scatter import Scatter
@@ -50,8 +50,8 @@ class Pipeline(Protocol):
     def memory(self) -> int:
         """The bytes that are held at most."""
 
-    def asarray(self, block: Any) -> Any:
-        """A block as an array, where the pipeline takes it from."""
+    def asarray(self, block: Any, *, to_device: bool = False) -> Any:
+        """A block as an array, where the pipeline takes it from, or on its device."""
 
     def put(self, span: Span, values: Values) -> None:
         """The next elements of an epoch, which are a box; may wait for room."""
@@ -122,8 +122,7 @@ class Threads:
         """The codecs that were chosen last, and for which row of shards."""
         self._is_due = False
         """Whether an epoch was written, and nobody has seen to it that readers see it."""
-        self._again: threading.Timer | None = None
-        self._is_over = False
+        self._showing = Showing(delivery, lambda: self.epochs == 0, self._guarded)
 
     @property
     def memory(self) -> int:
@@ -133,7 +132,7 @@ class Threads:
 
     # -- tiles
 
-    def asarray(self, block: Any) -> Values:
+    def asarray(self, block: Any, *, to_device: bool = False) -> Values:
         """A block in the memory of the host."""
         return np.asarray(block)
 
@@ -232,7 +231,7 @@ class Threads:
         with self._turn:
             is_due, self._is_due = self._is_due, False
         if is_due:
-            self._show()
+            self._showing.show()
 
     def _written(self, epoch: Epoch) -> None:
         """One batch of an epoch is written; with the last one its tiles are free."""
@@ -245,22 +244,6 @@ class Threads:
                 self._is_due = True
             self._turn.notify_all()
 
-    def _show(self) -> None:
-        """Let readers see what is there, now or later."""
-        delay = self.delivery.show(is_idle=self.epochs == 0)
-        with self._turn:
-            if delay is not None and not self._is_over and self._again is None:
-                self._again = threading.Timer(delay, self._show_again)
-                self._again.daemon = True
-                self._again.start()
-
-    def _show_again(self) -> None:
-        with self._turn:
-            self._again = None
-            if self._is_over:
-                return
-        self._guarded(self._show)
-
     # -- in the end
 
     def settle(self) -> None:
@@ -271,10 +254,7 @@ class Threads:
 
     def stop(self) -> None:
         """Stop threads."""
-        with self._turn:
-            self._is_over = True
-            if self._again is not None:
-                self._again.cancel()
+        self._showing.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._free.clear()
         self._pool = None

@@ -37,6 +37,8 @@ class Writer:
         encoder: str | None = None,
     ) -> None:
         self.sink, self.metadata, self._lock = sink, metadata, lock
+        self.device = device
+        """Where frames are worked on: "cpu" or "cuda"."""
         self.tiling = tiling
         self.dtype = as_dtype(metadata.dtype)[1]
         self._clock = Clock(stages_of(device))
@@ -80,6 +82,10 @@ class Writer:
                 self._pipeline.end(end)
         self._pipeline.release()
         self._clock.called(time.perf_counter() - begin)
+
+    def as_block(self, block: Any) -> Any:
+        """A block as an array on the writer's device."""
+        return self._pipeline.asarray(block, to_device=True)
 
     def flush(self) -> None:
         """Wait until all that was appended is written, and let readers see it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -58,6 +59,7 @@ class Arrival:
         """Whether a block is being read that belongs to who appended it."""
         self._borrowed: list[Any] = []
         self._threads = ThreadPoolExecutor(COPIERS, "weft-copy")
+        self._rows = lru_cache(maxsize=4096)(self._rows_of)
 
     @property
     def nbytes(self) -> int:
@@ -90,6 +92,19 @@ class Arrival:
         self._copy(pinned.view(self.dtype).reshape(values.shape), values)
         self._stage(slot, pinned.ctypes.data, pinned.nbytes)
         self._scatter_whole(slot, number)
+
+    def sent(self, values: np.ndarray[Any, Any]) -> Any:
+        """A block of the host on the device; its owner may change it."""
+        made = self.cp.empty(values.shape, values.dtype)
+        if not values.flags.c_contiguous or not self._is_pinned(values):
+            made.set(np.ascontiguousarray(values))
+            return made
+        runtime = self.cp.cuda.runtime
+        kind = runtime.memcpyHostToDevice
+        stream = self.cp.cuda.get_current_stream()
+        runtime.memcpyAsync(made.data.ptr, values.ctypes.data, values.nbytes, kind, stream.ptr)
+        stream.synchronize()
+        return made
 
     def _is_pinned(self, values: np.ndarray[Any, Any]) -> bool:
         runtime = self.cp.cuda.runtime
@@ -160,19 +175,25 @@ class Arrival:
     ) -> None:
         """Scatter rows, and fill those behind them up to an end."""
         end = max(high, end)
-        first, last = moves_of(self.tiling, self._layout, self.dtype.itemsize, low, end)
-        parts = -(-(last - first) // PART)
+        grid, rows = self._rows(low, high, end)
         tiles = self.tiling.tiles
         given = (
             np.uint64(source),
-            slot.pool[number * tiles * self.tile :],
-            slot.stored[number * tiles :],
+            np.uint64(slot.pool.data.ptr + number * tiles * self.tile),
+            np.uint64(slot.stored.data.ptr + 4 * number * tiles),
             self._order,
             *self._words,
-            *(np.uint32(n) for n in (low, high, end, first, last, parts)),
+            *rows,
         )
         with self.stream:
-            self._kernel((tiles * parts,), (THREADS,), given)
+            self._kernel(grid, (THREADS,), given)
+
+    def _rows_of(self, low: int, high: int, end: int) -> tuple[tuple[int], tuple[Any, ...]]:
+        """The blocks of a launch for some rows, and what the kernel is told of them."""
+        first, last = moves_of(self.tiling, self._layout, self.dtype.itemsize, low, end)
+        parts = -(-(last - first) // PART)
+        told = tuple(np.uint32(n) for n in (low, high, end, first, last, parts))
+        return (self.tiling.tiles * parts,), told
 
     def fill(self, slot: Slot, number: int) -> None:
         """Fill value behind the last element that came, in the rest of its epoch."""

@@ -47,6 +47,7 @@ class NvComp:
     """Chunks by nvCOMP: all tiles of a batch in one call."""
 
     fixed = 0
+    batch = 1 << 29  # it wants a thousand chunks and more
 
     def __init__(self, kind: str, tile: int) -> None:
         self.name = f"nvcomp-{kind.lower()}"

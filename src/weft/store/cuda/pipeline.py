@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from weft.errors import WeftError
 from weft.store.cuda.arrival import Arrival
 from weft.store.cuda.choose import stage_of
 from weft.store.cuda.device import cupy, module
@@ -25,16 +27,15 @@ from weft.store.cuda.memory import Memory
 from weft.store.cuda.plan import Plan, Planner
 from weft.store.cuda.slots import Sizes, Slot
 from weft.store.cuda.stages import THREADS
-from weft.store.delivery import Batch, Chunks, Delivery, Packed
+from weft.store.delivery import Batch, Chunks, Delivery, Packed, Showing
 from weft.store.encoder import Encoder
 from weft.store.metrics import Clock
 from weft.store.tiling import Span, Tiling
 from weft.values import Point
 
-BATCHED = 1 << 27
-"""Bytes of a batch, at least; at least one epoch, and at most `MOST_EPOCHS`."""
-
 MOST_EPOCHS = 256
+"""Epochs of a batch, at most."""
+
 SLOTS = 3
 """Batches that are held: one arrives, one is computed, one leaves."""
 
@@ -70,7 +71,7 @@ class Device:
         self._arrival = Arrival(self.cp, tiling, encoder)
         self._stage = stage_of(encoder.metadata.codecs, self._arrival.tile, by)
         size = self._arrival.elements
-        batch = epochs or max(1, min(MOST_EPOCHS, BATCHED // max(1, size)))
+        batch = epochs or max(1, min(MOST_EPOCHS, self._stage.batch // max(1, size)))
         self._sizes = Sizes.of(batch, tiling.tiles, self._arrival.tile, size, self._stage)
         self._memory = Memory(self.cp)
         self._planner = Planner(tiling)
@@ -83,27 +84,39 @@ class Device:
         self._leaves = ThreadPoolExecutor(1, "weft-cuda")
         self._writes = ThreadPoolExecutor(threads or 8, "weft-store")
         self._is_due = False
+        self._showing = Showing(delivery, lambda: self.epochs == 0, self._guarded)
+        self._guess = 0
+        """Bytes that chunks of a batch had: so many are brought to the host before it is known."""
 
     @property
     def memory(self) -> int:
         """The bytes of the device, and the pinned ones of the host."""
         return SLOTS * (self._sizes.device + self._sizes.pinned) + 4 * self.tiling.tiles
 
-    def asarray(self, block: Any) -> Any:
+    def asarray(self, block: Any, *, to_device: bool = False) -> Any:
         """A block where it is: on the device, if it can be had there, or on the host."""
         where = getattr(block, "__dlpack_device__", None)
         if isinstance(block, np.ndarray) or where is None or int(where()[0]) != 2:
-            return np.asarray(block)
+            return self._arrival.sent(np.asarray(block)) if to_device else np.asarray(block)
         return block if isinstance(block, self.cp.ndarray) else self.cp.from_dlpack(block)
 
     # -- elements
 
     def put(self, span: Span, values: Any) -> None:
         """The next elements of an epoch."""
-        now = self._current()
-        if now is not None:
-            with self.clock.stage("arrive", values.nbytes):
+        with self._named("arrive"), self.clock.stage("arrive", values.nbytes):
+            now = self._current()
+            if now is not None:
                 self._arrival.put(now.slot, len(now.epochs), values)
+
+    @contextmanager
+    def _named(self, stage: str, epochs: Sequence[Point] = ()) -> Iterator[None]:
+        """What fails inside is said with the stage and the epochs."""
+        try:
+            yield
+        except BaseException as error:
+            where = f", epochs {epochs[0]} to {epochs[-1]}" if epochs else ""
+            self.fail(WeftError(f"the GPU's stage {stage}{where}: {error!r}"))
 
     def _current(self) -> Filling | None:
         """The batch that is filled now; another, once a slot is free; none after a failure."""
@@ -150,8 +163,9 @@ class Device:
         plan = self._planner.plan(now.epochs)
         now.left = len(plan.parts)
         numbers = [self.delivery.issue(part.shard) for part in plan.parts]
-        self._compute(now.slot, plan)
-        self._leaves.submit(self._guarded, self._leave, now, plan, numbers)
+        with self._named("compute", now.epochs):
+            self._compute(now.slot, plan)
+            self._leaves.submit(self._guarded, self._leave, now, plan, numbers)
 
     def _compute(self, slot: Slot, plan: Plan) -> None:
         """Compress tiles of a slot, and put their chunks one behind the other."""
@@ -172,6 +186,11 @@ class Device:
         size = 8 * (count + 1)
         self._move(slot.host_placed.ctypes.data, slot.placed.data.ptr, size, self._leaving)
         slot.events["placed"].record(self._leaving)
+        slot.events["leaving"].record(self._leaving)
+        slot.guess = min(count * (stage.fixed or tile), self._guess + self._guess // 64)
+        if stage.fixed:
+            slot.guess = count * stage.fixed
+        self._move(slot.host_out.ctypes.data, slot.out.data.ptr, slot.guess, self._leaving)
 
     def _move(self, to: int, source: int, size: int, stream: Any) -> None:
         """Copy bytes between the host and the device."""
@@ -179,11 +198,14 @@ class Device:
         runtime.memcpyAsync(to, source, size, runtime.memcpyDefault, stream.ptr)
 
     def _fetch(self, slot: Slot, count: int) -> np.ndarray[Any, Any]:
-        """Where chunks lie, once they are on the host."""
+        """Where chunks lie, once they are on the host; most of them were on their way before."""
         slot.events["placed"].synchronize()
         total = int(slot.host_placed[count])
-        slot.events["leaving"].record(self._leaving)
-        self._move(slot.host_out.ctypes.data, slot.out.data.ptr, total, self._leaving)
+        if total > slot.guess:
+            to, source = slot.host_out.ctypes.data, slot.out.data.ptr
+            rest = total - slot.guess
+            self._move(to + slot.guess, source + slot.guess, rest, self._leaving)
+        self._guess = total
         slot.events["left"].record(self._leaving)
         slot.events["left"].synchronize()
         self._stage.check(self._sizes.tile, count, slot.scratch)
@@ -203,7 +225,10 @@ class Device:
 
     def _leave(self, now: Filling, plan: Plan, numbers: Sequence[int]) -> None:
         """Bring the chunks of a batch to the host, and hand them over."""
-        placed = self._fetch(now.slot, len(plan.order))
+        with self._named("leave", now.epochs):
+            placed = self._fetch(now.slot, len(plan.order))
+        if self.error is not None:
+            return
         written = partial(self._written, now)
         packed = _packed(memoryview(now.slot.host_out.data), placed, plan)
         for (shard, slots), number, chunks in zip(plan.parts, numbers, packed):
@@ -215,7 +240,7 @@ class Device:
         with self._turn:
             is_due, self._is_due = self._is_due, False
         if is_due:
-            self.delivery.show(is_idle=self.epochs == 0)
+            self._showing.show()
 
     def _written(self, now: Filling) -> None:
         """One part of a batch is written; with the last one its slot is free."""
@@ -267,6 +292,7 @@ class Device:
 
     def stop(self) -> None:
         """Stop threads, and give memory back."""
+        self._showing.stop()
         self._leaves.shutdown(wait=True, cancel_futures=True)
         self._writes.shutdown(wait=True, cancel_futures=True)
         self._arrival.stop()

@@ -67,8 +67,18 @@ class Slot:
         self.sizes = memory.on_device(8 * count).view(cp.uint64)
         self.offsets = memory.on_device(8 * count).view(cp.uint64)
         self.placed = memory.on_device(8 * (count + 1)).view(cp.uint64)
-        self.host_in = memory.on_host(sizes.epochs * sizes.elements)
+        self._host_in: np.ndarray[Any, Any] | None = None
+        self._memory, self._in = memory, sizes.epochs * sizes.elements
         self.host_out = memory.on_host(count * sizes.chunk)
         self.host_order = memory.on_host(4 * count).view(np.uint32)
         self.host_placed = memory.on_host(8 * (count + 1)).view(np.int64)
         self.events = {name: cp.cuda.Event() for name in EVENTS}
+        self.guess = 0
+        """Bytes of chunks that were sent to the host before it was known how many there are."""
+
+    @property
+    def host_in(self) -> np.ndarray[Any, Any]:
+        """Pinned room for blocks that are not pinned; made when the first of them comes."""
+        if self._host_in is None:
+            self._host_in = self._memory.on_host(self._in)
+        return self._host_in

@@ -15,6 +15,9 @@ THREADS = 256
 PART = 1 << 15
 """Bytes that a block of the gather copies."""
 
+BATCHED = 1 << 27
+"""Bytes of a batch."""
+
 ALIGNED = 256
 """What buffers inside of another begin at a multiple of."""
 
@@ -25,6 +28,8 @@ class Stage(Protocol):
     name: str
     fixed: int
     """The bytes of every chunk, or 0 where they differ."""
+    batch: int
+    """Bytes of tiles that keep the device busy; at least one epoch is a batch."""
 
     def most(self, tile: int) -> int:
         """The most bytes of the chunk of a tile."""
@@ -48,6 +53,7 @@ class Plain:
     """No codec: tiles are chunks."""
 
     name = "none"
+    batch = BATCHED
 
     def __init__(self, tile: int) -> None:
         self.fixed = tile
@@ -91,6 +97,7 @@ class Frames:
     """Frames by kernels of three launches: pieces, sizes, frames. See `encode.cu`."""
 
     fixed = 0
+    batch = BATCHED
 
     def __init__(self, name: str, shape: Shape, typesize: int | None) -> None:
         self.name, self.shape = name, shape

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from os import fspath
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
@@ -90,7 +89,9 @@ def create_image(
     with ExitStack() as opened:
         writers = []
         for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
-            coarse = {"threads": 1, "epochs": 2} if number else {"threads": threads}
+            coarse: dict[str, Any] = {"threads": threads}
+            if number and common.get("device", "cpu") == "cpu":
+                coarse = {"threads": 1, "epochs": 2}
             where = joined(url, str(number))
             writer = create(where, level, dtype, at, size, **(common | coarse))
             writers.append(opened.enter_context(writer))
@@ -148,11 +149,15 @@ def _arrays(
     return found
 
 
-def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -> Pyramid | None:
-    """What makes all levels of the finest; None where there is no other."""
+def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -> Any:
+    """What makes all levels of the finest, where the finest is made; None if there is no other."""
     if len(writers) == 1:
         return None
     tiling, dtype = writers[0].tiling, writers[0].metadata.dtype
+    if writers[0].device == "cuda":
+        made = import_module("weft.store.cuda.levels").DevicePyramid
+        given = tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:]
+        return made(*given)
     return Pyramid(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
 
 
@@ -164,7 +169,7 @@ class ImageWriter:
         url: str,
         image: Multiscale,
         levels: Sequence[Writer],
-        pyramid: Pyramid | None,
+        pyramid: Any,
     ) -> None:
         self.url, self.image, self.levels = url, image, tuple(levels)
         self._pyramid = pyramid
@@ -173,7 +178,7 @@ class ImageWriter:
 
     def append(self, block: Any) -> None:
         """Append the next frames, one frame, or lines of one; a copy is reduced later."""
-        values = np.asarray(block)
+        values = self.levels[0].as_block(block)
         if self._pyramid is None:
             self.levels[0].append(values)
             return

@@ -238,8 +238,9 @@ def imaged(block: Any, chunks: tuple[int, ...], codecs: tuple[Codec, ...], limit
 
     def append() -> None:
         values = writers[0].as_block(block)
-        writers[0].append(values)
+        writers[0].append(values, is_kept=True)
         pyramid.take(values)
+        writers[0].release()
 
     for _ in range(4):
         append()
@@ -254,7 +255,7 @@ def imaged(block: Any, chunks: tuple[int, ...], codecs: tuple[Codec, ...], limit
     taken = time.perf_counter() - begin
     for writer in writers:
         writer.abandon()
-    return count * block.nbytes / taken / 1e9
+    return float(count * block.nbytes / taken / 1e9)
 
 
 def alone(

@@ -56,8 +56,8 @@ class Pipeline(Protocol):
     def put(self, span: Span, values: Values) -> None:
         """The next elements of an epoch, which are a box; may wait for room."""
 
-    def release(self) -> None:
-        """Until no block is needed any more that was put."""
+    def release(self, *, is_kept: bool = False) -> None:
+        """Until no block is needed any more that was put, unless the pipeline may keep it."""
 
     def end(self, done: int) -> None:
         """Hand the epoch over whose last element came; all elements so far are `done`."""
@@ -158,7 +158,7 @@ class Threads:
                 self._pool = self.scatter.pool()
         return self._pool
 
-    def release(self) -> None:
+    def release(self, *, is_kept: bool = False) -> None:
         """Nothing is kept: elements are copied into tiles at once."""
 
     def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:

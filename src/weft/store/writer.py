@@ -62,11 +62,12 @@ class Writer:
 
     # -- what a person calls
 
-    def append(self, block: Any) -> None:
+    def append(self, block: Any, *, is_kept: bool = False) -> None:
         """Append the next elements: frames, one frame, or lines of one.
 
         A block has the sizes of the array, as dimensions arrive, but for its first, and may leave
-        out leading dimensions: an array of [t, y, x] takes [5, y, x], [y, x] and [3, x].
+        out leading dimensions: an array of [t, y, x] takes [5, y, x], [y, x] and [3, x]. It may be
+        changed as soon as this returns, unless it `is_kept`: then after `release`.
         """
         begin = time.perf_counter()
         self._check()
@@ -80,8 +81,12 @@ class Writer:
                 self._done += span.steps * self.tiling.units[span.level]
             if self._done == end:
                 self._pipeline.end(end)
-        self._pipeline.release()
+        self._pipeline.release(is_kept=is_kept)
         self._clock.called(time.perf_counter() - begin)
+
+    def release(self) -> None:
+        """Wait until blocks are read that are kept."""
+        self._pipeline.release()
 
     def as_block(self, block: Any) -> Any:
         """A block as an array on the writer's device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from math import prod
@@ -57,7 +58,8 @@ class Arrival:
         cp.cuda.get_current_stream().synchronize()
         self._is_borrowing = False
         """Whether a block is being read that belongs to who appended it."""
-        self._borrowed: list[Any] = []
+        self._borrowed: deque[tuple[Any, Any]] = deque()
+        """Blocks of the device that are being read, and the events that end it."""
         self._threads = ThreadPoolExecutor(COPIERS, "weft-copy")
         self._rows = lru_cache(maxsize=4096)(self._rows_of)
 
@@ -128,7 +130,7 @@ class Arrival:
             self._stage(slot, source.data.ptr, source.nbytes)
             self._scatter_whole(slot, number)
         self._is_borrowing = True
-        self._borrowed.append(source)
+        self._borrowed.append((self.stream.record(), source))
 
     def _copy(self, to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
         """Copy on the host, by several threads where it is worth it."""
@@ -146,10 +148,16 @@ class Arrival:
 
     def release(self) -> None:
         """Until blocks that were put are read, and their owners may change them."""
-        if self._is_borrowing:
+        if self._is_borrowing or self._borrowed:
             self.stream.synchronize()
             self._is_borrowing = False
             self._borrowed.clear()
+
+    def keep(self) -> None:
+        """Blocks that were put are nobody else's: they are let go once they are read."""
+        self._is_borrowing = False
+        while self._borrowed and self._borrowed[0][0].done:
+            self._borrowed.popleft()
 
     def stop(self) -> None:
         """Stop the threads that copy."""

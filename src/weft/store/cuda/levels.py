@@ -37,7 +37,8 @@ class Level:
             flat = self.cp.concatenate([self._held, flat])
         step = self.row * self.factors[0]
         whole = len(flat) // step * step
-        self._held = flat[whole:].copy()
+        if len(self._held) or whole < len(flat):
+            self._held = flat[whole:].copy()
         return self._reduced(flat[:whole])
 
     def finish(self) -> Any:
@@ -88,8 +89,9 @@ class DevicePyramid:
         for level, writer in zip(self._levels, self._writers):
             block = level.push(self.cp.asarray(block))
             if not len(block):
-                return
-            writer.append(block)
+                break
+            writer.append(block, is_kept=True)
+        self.cp.cuda.get_current_stream().synchronize()
 
     def check(self) -> None:
         """What fails is said at once."""

@@ -136,9 +136,12 @@ class Device:
             self._now = Filling(slot)
         return self._now
 
-    def release(self) -> None:
-        """Until no block is needed any more that was put."""
-        self._arrival.release()
+    def release(self, *, is_kept: bool = False) -> None:
+        """Until no block is needed any more that was put, unless the pipeline may keep it."""
+        if is_kept:
+            self._arrival.keep()
+        else:
+            self._arrival.release()
 
     def end(self, done: int) -> None:
         """An epoch is full; with the last one of a batch, that is computed."""

@@ -50,13 +50,8 @@ def reduce_source(inner: Sequence[int], factors: Sequence[int], method: str, nam
             f"#define IS_SIGNED {int(np.dtype(name).kind == 'i')}",
             f"#define IS_BOOL {int(name == 'bool')}",
             f"#define WINDOW {window}",
-            '#include "threads.h"',
-            "WEFT_DEVICE u32 gather(const Number* in, u64 rows, u64 n, Number* values) {",
-            *_coordinates(inner, factors),
-            "    u32 count = 0;",
-            *_loops(inner, factors),
-            "    return count;",
-            "}",
+            "#define VISIT_ALL(in, rows, n, window) \\",
+            " \\\n".join([*_coordinates(inner, factors), *_loops(inner, factors)]),
             "",
         ]
     )
@@ -73,15 +68,18 @@ def _coordinates(inner: Sequence[int], factors: Sequence[int]) -> list[str]:
 
 
 def _loops(inner: Sequence[int], factors: Sequence[int]) -> list[str]:
-    """All elements of a window that are there, in the order in which they arrive."""
-    lines = []
+    """All elements of a window that are there, in the order in which they arrive.
+
+    Loops have constant ends, so that they are unrolled; where windows always fit, nothing is asked.
+    """
+    lines, at = [], "a0"
     for dim, factor in enumerate(factors):
         size = "rows" if dim == 0 else f"{inner[dim - 1]}ull"
-        a, start = f"a{dim}", f"o{dim} * {factor}ull"
-        lines.append(
-            f"    for (u64 {a} = {start}; {a} < {start} + {factor} && {a} < {size}; ++{a})"
-        )
-    at = "a0"
-    for dim in range(1, len(factors)):
-        at = f"({at} * {inner[dim - 1]}ull + a{dim})"
-    return [*lines, f"        values[count++] = in[{at}];"]
+        fits = factor == 1 or (dim > 0 and inner[dim - 1] % factor == 0)
+        asked = "" if fits else f" if (a{dim} < {size})"
+        step = f"a{dim} = o{dim} * {factor}ull + b{dim}"
+        lines.append(f"    for (u32 b{dim} = 0; b{dim} < {factor}; ++b{dim})")
+        lines.append(f"    for (u64 {step}, once{dim} = 1; once{dim}; once{dim} = 0){asked}")
+        if dim:
+            at = f"({at} * {size} + a{dim})"
+    return [*lines, f"        visit(window, in[{at}]);"]

@@ -183,8 +183,9 @@ class ImageWriter:
             self.levels[0].append(values)
             return
         self._pyramid.check()
-        self.levels[0].append(values)
+        self.levels[0].append(values, is_kept=True)
         self._pyramid.take(values)
+        self.levels[0].release()
 
     def flush(self) -> None:
         """Wait until all that was appended is written, and windows that are full, and show it."""

@@ -60,7 +60,7 @@ WEFT_DEVICE void put_header(u8* at, Frame frame, u32 total, u32 t) {
 
 struct Starts {
     u32 sums[WEFT_THREADS];
-    u32 warps[WEFT_WARPS];
+    alignas(16) u32 warps[WEFT_WARPS];  // loaded four at a time: nothing else lies among them
 };
 
 // The bytes of a block that is made of pieces behind a head: no more than if it is stored.

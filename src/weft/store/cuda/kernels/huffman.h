@@ -12,7 +12,7 @@ struct Huffman {
     u32 tally[CODE_BITS + 1];  // how many symbols have each length
     u32 left;                  // what no code takes
     u32 sums[WEFT_THREADS];
-    u32 warps[WEFT_WARPS];
+    alignas(16) u32 warps[WEFT_WARPS];  // loaded four at a time: nothing else lies among them
 };
 
 WEFT_DEVICE u8* lengths_of(Huffman& code) { return (u8*)code.lengths; }

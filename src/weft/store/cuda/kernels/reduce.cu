@@ -7,7 +7,7 @@
 //     IS_SIGNED  1 for whole numbers below zero too
 //     IS_BOOL    1 where an element is true or false
 //     WINDOW     the elements of a window, at most
-//     gather()   the elements of a window that are there, in the order in which they arrive
+//     VISIT_ALL  visits the elements of a window that are there, in the order in which they arrive
 #include "threads.h"
 
 // The sum over the count; of whole numbers the nearest one, and the greater of two.
@@ -31,31 +31,49 @@ WEFT_DEVICE bool is_nan(Number) { return false; }
 WEFT_DEVICE bool is_nan(Number value) { return value != value; }
 #endif
 
-WEFT_DEVICE Number reduced(const Number* values, u32 count) {
+// What is known of a window while its elements are visited, in the order in which they arrive.
+struct Window {
+    u32 count;
 #if METHOD == 0
-    Sum sum = 0;
-    for (u32 n = 0; n < count; ++n) sum += (Sum)values[n];
-    return divided(sum, count);
-#elif METHOD == 1 || METHOD == 2
-    Number found = values[0];
-    for (u32 n = 1; n < count; ++n) {
-        bool is_better = METHOD == 1 ? values[n] < found : values[n] > found;
-        if (!is_nan(found) && (is_better || is_nan(values[n]))) found = values[n];
-    }
-    return found;
+    Sum sum;
 #elif METHOD == 3
     Number sorted[WINDOW];
-    for (u32 n = 0; n < count; ++n) {
-        if (is_nan(values[n])) return values[n];
-        u32 place = n;
-        for (; place > 0 && sorted[place - 1] > values[n]; --place) sorted[place] = sorted[place - 1];
-        sorted[place] = values[n];
-    }
-    if (count % 2) return sorted[count / 2];
-    return divided((Sum)sorted[count / 2 - 1] + (Sum)sorted[count / 2], 2);
+    bool has_nan;
+    Number nan;
 #else
-    (void)count;
-    return values[0];
+    Number found;
+#endif
+};
+
+WEFT_DEVICE void visit(Window& window, Number value) {
+#if METHOD == 0
+    window.sum += (Sum)value;
+#elif METHOD == 1 || METHOD == 2
+    bool is_better = METHOD == 1 ? value < window.found : value > window.found;
+    bool is_first = window.count == 0, is_over = !is_first && is_nan(window.found);
+    if (is_first || (!is_over && (is_better || is_nan(value)))) window.found = value;
+#elif METHOD == 3
+    if (is_nan(value)) window.has_nan = true, window.nan = value;
+    u32 place = window.count;
+    for (; place > 0 && window.sorted[place - 1] > value; --place)
+        window.sorted[place] = window.sorted[place - 1];
+    window.sorted[place] = value;
+#else
+    if (window.count == 0) window.found = value;
+#endif
+    ++window.count;
+}
+
+WEFT_DEVICE Number reduced(const Window& window) {
+#if METHOD == 0
+    return divided(window.sum, window.count);
+#elif METHOD == 3
+    u32 half = window.count / 2;
+    if (window.has_nan) return window.nan;
+    if (window.count % 2) return window.sorted[half];
+    return divided((Sum)window.sorted[half - 1] + (Sum)window.sorted[half], 2);
+#else
+    return window.found;
 #endif
 }
 
@@ -64,9 +82,10 @@ WEFT_KERNEL weft_reduce(const Number* in, Number* out, u64 rows, u64 count) {
     WEFT_PHASE(t) {
         u64 n = WEFT_BLOCK * WEFT_THREADS + t;
         if (n < count) {
-            Number values[WINDOW] = {};
-            u32 there = gather(in, rows, n, values);
-            out[n] = reduced(values, there);
+            Window window = {};
+            (void)rows;
+            VISIT_ALL(in, rows, n, window)
+            out[n] = reduced(window);
         }
     }
 }

@@ -23,7 +23,7 @@ struct Runs {
     u32 has_run[WEFT_WARPS];                       // which threads' bytes are in a run, any
     u32 has_literal[WEFT_WARPS];                   // which have a byte that is not
     u32 sums[WEFT_THREADS];
-    u32 warps[WEFT_WARPS];
+    alignas(16) u32 warps[WEFT_WARPS];  // loaded four at a time: nothing else lies among them
 };
 
 // -- elements

@@ -81,8 +81,8 @@ def test_memory_is_as_predicted(tmp_path):
                 writer.append(frame)
             pipeline = writer._pipeline
             made = pipeline._memory.device + pipeline._memory.pinned + pipeline._arrival.nbytes
-            assert made <= pipeline.memory
-            assert made == pipeline.memory or pipeline._made < 3
+            room = 3 * pipeline._sizes.epochs * pipeline._sizes.elements  # for blocks of the host
+            assert made == pipeline.memory - room
         assert open_array(tmp_path / str(codecs)).verify() == 256 // 8 * 16
 
 

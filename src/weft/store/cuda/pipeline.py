@@ -77,8 +77,7 @@ class Device:
         self._planner = Planner(tiling)
         self._offsets = module("aggregate.cu").get_function("weft_offsets")
         self._computing, self._leaving = (self.cp.cuda.Stream(non_blocking=True) for _ in "12")
-        self._free: list[Slot] = []
-        self._made = 0
+        self._free = [Slot(self.cp, self._memory, self._sizes) for _ in range(SLOTS)]
         self._now: Filling | None = None
         self._turn = threading.Condition()
         self._leaves = ThreadPoolExecutor(1, "weft-cuda")
@@ -123,15 +122,12 @@ class Device:
         if self._now is None:
             begin = time.perf_counter()
             with self._turn:
-                while not self._free and self._made == SLOTS and self.error is None:
+                while not self._free and self.error is None:
                     self._turn.wait()
-                slot = self._free.pop() if self._free else None
+                slot = self._free.pop() if self._free and self.error is None else None
             self.clock.waited += time.perf_counter() - begin
-            if self.error is not None:
-                return None
             if slot is None:
-                self._made += 1
-                slot = Slot(self.cp, self._memory, self._sizes)
+                return None
             self._arrival.begin(slot)
             self._now = Filling(slot)
         return self._now

@@ -90,8 +90,9 @@ def create_image(
         writers = []
         for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
             coarse: dict[str, Any] = {"threads": threads}
-            if number and common.get("device", "cpu") == "cpu":
-                coarse = {"threads": 1, "epochs": 2}
+            if number:  # less comes here, and less is held
+                is_cpu = common.get("device", "cpu") == "cpu"
+                coarse = {"threads": 1, "epochs": 2} if is_cpu else {"epochs": 1}
             where = joined(url, str(number))
             writer = create(where, level, dtype, at, size, **(common | coarse))
             writers.append(opened.enter_context(writer))

@@ -232,7 +232,6 @@ def imaged(block: Any, chunks: tuple[int, ...], codecs: tuple[Codec, ...], limit
                 codecs=codecs,
                 device="cuda",
                 encoder=encoder_of(codecs, "cuda"),
-                epochs=1 if level else None,
             )
         )
     pyramid = pyramid_of(writers, (1, 2, 2), "mean")

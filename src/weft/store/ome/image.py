@@ -55,7 +55,7 @@ def create_image(
     `scale` is how far apart two elements of the finest level are. What else `create` takes is for
     every level.
 
-    >>> import tempfile
+    >>> import tempfile, numpy as np
     >>> from weft.store.ome.open_image import open_image
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with create_image(
@@ -90,9 +90,8 @@ def create_image(
         writers = []
         for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
             coarse: dict[str, Any] = {"threads": threads}
-            if number:  # less comes here, and less is held
-                is_cpu = common.get("device", "cpu") == "cpu"
-                coarse = {"threads": 1, "epochs": 2} if is_cpu else {"epochs": 1}
+            if number and common.get("device", "cpu") == "cpu":  # less comes here
+                coarse = {"threads": 1, "epochs": 2}
             where = joined(url, str(number))
             writer = create(where, level, dtype, at, size, **(common | coarse))
             writers.append(opened.enter_context(writer))

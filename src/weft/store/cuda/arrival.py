@@ -96,7 +96,7 @@ class Arrival:
         self._scatter_whole(slot, number)
 
     def sent(self, values: np.ndarray[Any, Any]) -> Any:
-        """A block of the host on the device; its owner may change it."""
+        """A block of the host on the device, on the current stream; it is read until that is done."""
         made = self.cp.empty(values.shape, values.dtype)
         if not values.flags.c_contiguous or not self._is_pinned(values):
             made.set(np.ascontiguousarray(values))
@@ -105,7 +105,6 @@ class Arrival:
         kind = runtime.memcpyHostToDevice
         stream = self.cp.cuda.get_current_stream()
         runtime.memcpyAsync(made.data.ptr, values.ctypes.data, values.nbytes, kind, stream.ptr)
-        stream.synchronize()
         return made
 
     def _is_pinned(self, values: np.ndarray[Any, Any]) -> bool:

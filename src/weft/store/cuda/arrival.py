@@ -96,7 +96,7 @@ class Arrival:
         self._scatter_whole(slot, number)
 
     def sent(self, values: np.ndarray[Any, Any]) -> Any:
-        """A block of the host on the device, on the current stream; it is read until that is done."""
+        """A block of the host on the device; it is read until the current stream is done."""
         made = self.cp.empty(values.shape, values.dtype)
         if not values.flags.c_contiguous or not self._is_pinned(values):
             made.set(np.ascontiguousarray(values))

@@ -8,7 +8,6 @@ the next epoch is being filled.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from weft.store.encoder import Chosen, Encoder
 from weft.store.metrics import Clock
 from weft.store.scatter import Scatter
 from weft.store.tiling import Group, Span, Tiling
+from weft.store.work import Work
 from weft.values import Point
 
 FILLED = 1 << 25
@@ -83,7 +83,7 @@ class Epoch:
         self.pool, self.left, self.chosen = pool, 0, chosen
 
 
-class Threads:
+class Threads(Work):
     """The pipeline of a CPU: tiles in memory, compressed by threads."""
 
     def __init__(
@@ -97,12 +97,12 @@ class Threads:
         epochs: int | None = None,
         by: str | None = None,
     ) -> None:
+        super().__init__()
         if by is not None:
             raise WeftError(f"encoder: {by!r} is for device='cuda'")
         self.tiling, self.encoder, self.delivery, self.clock = tiling, encoder, delivery, clock
         self.scatter = Scatter(tiling, encoder.dtype, encoder.metadata.fill)
-        self.error: BaseException | None = None
-        self.epochs = self.waiting = 0
+        self.waiting = 0
         self._count = threads or min(8, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._count, "weft-store")
         self._batch = max(1, BATCHED // max(1, prod(tiling.chunks) * encoder.dtype.itemsize))
@@ -113,7 +113,6 @@ class Threads:
         """Others are made when they are needed: these two, so that no frame has to wait for it."""
         self._pool: Values | None = None
         """The tiles that are being filled."""
-        self._turn = threading.Condition()
         self._queued = 0
         """Batches that were ever handed to threads."""
         self._ended = 0
@@ -246,12 +245,6 @@ class Threads:
 
     # -- in the end
 
-    def settle(self) -> None:
-        """Until all epochs that are full are written, or something failed."""
-        with self._turn:
-            while self.epochs and self.error is None:
-                self._turn.wait()
-
     def stop(self) -> None:
         """Stop threads."""
         self._showing.stop()
@@ -261,16 +254,3 @@ class Threads:
 
     def _submit(self, work: Callable[..., None], *given: Any) -> None:
         self._threads.submit(self._guarded, work, *given)
-
-    def _guarded(self, work: Callable[..., None], *given: Any) -> None:
-        """Do work; what it fails with is said by the thread that appends."""
-        try:
-            work(*given)
-        except BaseException as error:
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        """Let nobody wait any longer."""
-        with self._turn:
-            self.error = self.error or error
-            self._turn.notify_all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from weft.errors import WeftError
@@ -13,10 +12,11 @@ from weft.store.create import create, open_array
 from weft.store.group import joined, read_group, write_group
 from weft.store.metrics import Metrics
 from weft.store.sink import Url
+from weft.store.work import Closing
 from weft.store.writer import Writer
 
 
-class Stream:
+class Stream(Closing):
     """Arrays that are written at the same time, each at its own pace; used in a `with` block.
 
     >>> import numpy as np, tempfile
@@ -121,14 +121,3 @@ class Stream:
         with ExitStack() as stack:
             for writer in self.writers.values():
                 stack.callback(writer.close)
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

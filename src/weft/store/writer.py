@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,11 @@ from weft.store.metrics import Clock, Metrics
 from weft.store.pipeline import Pipeline, Values
 from weft.store.sink import Lock, Sink
 from weft.store.tiling import Span, Tiling
+from weft.store.work import Closing
 from weft.values import Point
 
 
-class Writer:
+class Writer(Closing):
     """Appends frames to a sharded array; used in a `with` block, by one thread."""
 
     def __init__(
@@ -164,17 +164,6 @@ class Writer:
         """Go on at a row where shards begin, of an array of which `first` rows are there."""
         self._begun = self._done = row * self.tiling.units[0]
         self._delivery.start_at(row, first)
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- blocks
 

@@ -9,9 +9,8 @@ not keep.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +30,7 @@ from weft.store.delivery import Batch, Chunks, Delivery, Packed, Showing
 from weft.store.encoder import Encoder
 from weft.store.metrics import Clock
 from weft.store.tiling import Span, Tiling
+from weft.store.work import Work
 from weft.values import Point
 
 MOST_EPOCHS = 256
@@ -50,7 +50,7 @@ class Filling:
         """Parts that are not written yet."""
 
 
-class Device:
+class Device(Work):
     """The pipeline of a GPU."""
 
     def __init__(
@@ -64,10 +64,10 @@ class Device:
         epochs: int | None = None,
         by: str | None = None,
     ) -> None:
+        super().__init__()
         self.tiling, self.delivery, self.clock = tiling, delivery, clock
         self.cp = cupy()
-        self.error: BaseException | None = None
-        self.epochs = self.waiting = 0
+        self.waiting = 0
         self._arrival = Arrival(self.cp, tiling, encoder)
         self._stage = stage_of(encoder.metadata.codecs, self._arrival.tile, by)
         size = self._arrival.elements
@@ -79,7 +79,6 @@ class Device:
         self._computing, self._leaving = (self.cp.cuda.Stream(non_blocking=True) for _ in "12")
         self._free = [Slot(self.cp, self._memory, self._sizes) for _ in range(SLOTS)]
         self._now: Filling | None = None
-        self._turn = threading.Condition()
         self._leaves = ThreadPoolExecutor(1, "weft-cuda")
         self._writes = ThreadPoolExecutor(threads or 8, "weft-store")
         self._is_due = False
@@ -272,9 +271,7 @@ class Device:
         """Until all epochs that are full are written, or something failed."""
         self._set_apart()
         self._dispatch()
-        with self._turn:
-            while self.epochs and self.error is None:
-                self._turn.wait()
+        super().settle()
 
     def _set_apart(self) -> None:
         """Move what is there of an epoch that is not full to a batch of its own."""
@@ -299,19 +296,6 @@ class Device:
             stream.synchronize()
         self._free.clear()
         self._now = None
-
-    def _guarded(self, work: Callable[..., None], *given: Any) -> None:
-        """Do work; what it fails with is said by the thread that appends."""
-        try:
-            work(*given)
-        except BaseException as error:
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        """Let nobody wait any longer."""
-        with self._turn:
-            self.error = self.error or error
-            self._turn.notify_all()
 
 
 def _packed(data: memoryview, placed: np.ndarray[Any, Any], plan: Plan) -> list[Packed]:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from importlib import import_module
 from os import fspath
 from pathlib import PurePath
-from types import TracebackType
 from typing import Any
 
 from weft.errors import WeftError
@@ -20,6 +19,7 @@ from weft.store.ome.multiscale import Axis, Multiscale
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import check_reduction
 from weft.store.sink import Sink, Url
+from weft.store.work import Closing
 from weft.store.writer import Writer
 from weft.values import Point
 
@@ -161,7 +161,7 @@ def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -
     return Pyramid(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
 
 
-class ImageWriter:
+class ImageWriter(Closing):
     """Appends frames to an image; used in a `with` block, by one thread."""
 
     def __init__(
@@ -219,14 +219,3 @@ class ImageWriter:
     def shape(self) -> Point:
         """The shape of what has been appended."""
         return self.levels[0].shape
-
-    def __enter__(self) -> ImageWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

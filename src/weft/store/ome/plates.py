@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from os import fspath
 from pathlib import PurePath
-from types import TracebackType
 from typing import Any
 
 from weft.errors import WeftError
@@ -18,6 +17,7 @@ from weft.store.ome.image import ImageWriter, create_image
 from weft.store.ome.open_image import Image, open_image
 from weft.store.ome.plate import Acquisition, Field, Plate, Spot, Well, as_name
 from weft.store.sink import Sink, Url
+from weft.store.work import Closing
 
 
 def create_plate(
@@ -56,7 +56,7 @@ def create_plate(
     return PlateWriter(fspath(url), sink, plate, common | image)
 
 
-class PlateWriter:
+class PlateWriter(Closing):
     """Makes the images of a plate; used in a `with` block. Fields may be made by any thread."""
 
     def __init__(self, url: str, sink: Sink, plate: Plate, image: Mapping[str, Any]) -> None:
@@ -130,17 +130,6 @@ class PlateWriter:
     def memory(self) -> int:
         """The bytes that the images that are not closed hold at most, whatever comes."""
         return sum(writer.memory() for writer in self.images.values() if writer.is_open)
-
-    def __enter__(self) -> PlateWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,14 @@ def random_box(rng, shape):
 
 
 @pytest.mark.parametrize("writer", WRITERS)
+def test_verification_tells_how_far_it_is(tmp_path):
+    with create(tmp_path / "a", (4, 8), "uint8", (1, 4), (2, 8)) as writer:
+        writer.append(np.ones((4, 8), "uint8"))
+    told = []
+    assert opened(tmp_path / "a").verify(lambda *counts: told.append(counts)) == 8
+    assert told[-1] == (2, 8)
+
+
 def test_what_others_write_is_read(tmp_path, writer):
     for seed in range(CASES // 3):
         said = described(seed)

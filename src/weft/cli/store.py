@@ -108,8 +108,15 @@ def info(args: argparse.Namespace) -> dict[str, Any]:
 def verify(args: argparse.Namespace) -> dict[str, Any]:
     """Read every index and every chunk."""
     array: Array = _store().open_array(args.url)
+    total = prod(-(-n // max(1, s)) for n, s in zip(array.shape, array.metadata.shards))
     begin = time.perf_counter()
-    chunks = array.verify()
+
+    def progress(shards: int, chunks: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{shards} of {total} shards, {chunks} chunks \033[K")
+
+    chunks = array.verify(progress)
+    _clear_line()
     return {"chunks": chunks, **_pace(_bytes(array), begin)}
 
 
@@ -165,8 +172,7 @@ def _stream(
             writer.append(block)
             if sys.stderr.isatty():
                 _progress(writer, source)
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
+    _clear_line()
     told = writer.metrics()
     return {
         "rows": told.rows,
@@ -177,6 +183,11 @@ def _stream(
         f"maximum {told.append_maximum * 1e3:.2f} ms",
         "binds": told.binds,
     }
+
+
+def _clear_line() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
 
 
 def _progress(writer: Writer, source: Source) -> None:

@@ -119,14 +119,19 @@ class Array:
             self._attempt(window, partial(self._filling, wanted, made))
         return made if out is None else out
 
-    def verify(self) -> int:
-        """Read every index and every chunk, and count the chunks; an error names a bad one."""
-        count = 0
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Read every index and every chunk, and count the chunks; an error names a bad one.
+
+        `progress` is told how many shards and chunks have been read so far.
+        """
+        count = shards = 0
         for window in self._windows(self.box):
             self._shards.forget(window)
             counts: dict[Point, int] = {}
             self._attempt(window, partial(self._checking, counts))
-            count += sum(counts.values())
+            count, shards = count + sum(counts.values()), shards + len(window)
+            if progress is not None:
+                progress(shards, count)
         return count
 
     def _inside(self, box: ZRange | None) -> ZRange:

@@ -14,7 +14,7 @@ import zarr
 from tests.store.cases import Case
 
 from weft import WeftError
-from weft.store import Blosc, Zstd, create, open_array
+from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
 from weft.store.direct import KNOWN, LEAST, file_system, pays
 
 CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 100
@@ -312,3 +312,24 @@ def test_which_files_are_written_past_the_page_cache(tmp_path):
     assert not pays(tmp_path, LEAST - 1, 2)
     assert not pays(tmp_path, LEAST, 1000)
     assert pays(tmp_path / "not" / "there", LEAST, 2) == (file_system(tmp_path) in KNOWN)
+
+
+def test_codecs_as_people_say_them(tmp_path):
+    for number, (said, wanted) in enumerate([
+        ("blosc-lz4", [Blosc("lz4", 5, "shuffle", 2)]),
+        (Zstd(3), [Zstd(3)]),
+        (["zstd", {"name": "crc32c"}], [Zstd(1), Crc32c()]),
+        ({"name": "gzip", "configuration": {"level": 6}}, [Gzip(6)]),
+    ]):  # fmt: skip
+        with create(tmp_path / f"{number}", (2, 4), "uint16", (1, 4), codecs=said) as writer:
+            writer.append(np.ones((2, 4), "uint16"))
+        array = open_array(tmp_path / f"{number}")
+        assert list(array.metadata.codecs) == wanted
+        assert array.read().tolist() == [[1] * 4] * 2
+    for said, message in [
+        ("zstandard", "'zstandard' is no codec"),
+        ([3], "3 is no codec"),
+        ({"name": "lzma"}, "the codec 'lzma' is not known here"),
+    ]:
+        with pytest.raises(WeftError, match=message):
+            create(tmp_path / "no", (2, 4), "uint16", (1, 4), codecs=said)

@@ -125,7 +125,7 @@ def write(args: argparse.Namespace) -> dict[str, Any]:
     source = open_source(args.source, args.shape, args.dtype, args.offset)
     chunks = tuple(args.chunks or chosen_chunks(source))
     shards = args.shards or (chunks if args.chunks else chosen_shards(source, chunks))
-    return _stream(args, source, chunks, shards, _codecs(args.codec or "zstd"))
+    return _stream(args, source, chunks, shards, args.codec or "zstd")
 
 
 def copy(args: argparse.Namespace) -> dict[str, Any]:
@@ -133,20 +133,8 @@ def copy(args: argparse.Namespace) -> dict[str, Any]:
     source = of_zarr(args.source)
     chunks = tuple(args.chunks or source.said.chunks)
     shards = args.shards or (chunks if args.chunks else source.said.shards)
-    codecs = _codecs(args.codec) if args.codec else source.said.codecs
+    codecs = args.codec or source.said.codecs
     return _stream(args, source, chunks, shards, codecs)
-
-
-def _codecs(name: str) -> Any:
-    store = _store()
-    return {
-        "none": (),
-        "zstd": (store.Zstd(1),),
-        "gzip": (store.Gzip(1),),
-        "blosc-lz4": (store.Blosc("lz4", 5, "shuffle"),),
-        "blosc-zstd": (store.Blosc("zstd", 1, "shuffle"),),
-        "lz4": (store.Lz4(),),
-    }[name]
 
 
 def _stream(

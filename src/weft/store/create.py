@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from math import prod
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.address import sink_of
-from weft.store.codecs import Blosc, Codec
 from weft.store.dtypes import as_dtype, write_fill
 from weft.store.metadata import Metadata, checked
+from weft.store.named import Said, as_codecs
 from weft.store.reading.reader import Array
 from weft.store.sink import Lock, Sink, Url
 from weft.store.tiling import Tiling
@@ -28,7 +27,7 @@ def create(
     chunks: Sequence[int],
     shards: Sequence[int] | None = None,
     *,
-    codecs: Sequence[Codec] = (),
+    codecs: Said | Sequence[Said] = (),
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -48,8 +47,9 @@ def create(
 ) -> Writer:
     """A new array, to which frames are appended.
 
-    Frames are appended along `append_dim`, whose size may be None: it then has no end, and in the
-    end as many as came. `arrival` lists all dimensions as frames count through them, where that is
+    Codecs are values, names ("zstd", "blosc-lz4", …), or what metadata say of them. Frames are
+    appended along `append_dim`, whose size may be None: it then has no end, and in the end
+    as many as came. `arrival` lists all dimensions as frames count through them, where that is
     not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
     codec `transpose` has it. `direct` says whether files are written past the page cache; where it
     is not said, large shards on a disk are. `threads` compress; `epochs` of tiles are held, at
@@ -82,7 +82,7 @@ def create(
         name,
         small,
         large,
-        tuple(_sized(codec, kind.itemsize) for codec in codecs),
+        as_codecs(codecs, kind.itemsize),
         write_fill(name, fill_value),
         tuple(order),
         endian,
@@ -168,13 +168,6 @@ def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> 
             f"{outer}: the two must be one"
         )
     return dims
-
-
-def _sized(codec: Codec, itemsize: int) -> Codec:
-    """Blosc with the width of an element, where none was said."""
-    if isinstance(codec, Blosc) and not codec.typesize:
-        return replace(codec, typesize=itemsize)
-    return codec
 
 
 @overload

@@ -311,6 +311,14 @@ def _part(value: Any, what: str) -> tuple[str, Mapping[str, Any]]:
     return value["name"], said
 
 
+def read_codec(data: Mapping[str, Any], path: str) -> Codec:
+    """A codec from bytes to bytes, as metadata have it."""
+    name = data.get("name")
+    if name not in _CODECS:
+        raise WeftError(f"{path}: the codec {name!r} is not known here", hint=", ".join(_CODECS))
+    return _codec(name, data.get("configuration") or {}, path)
+
+
 def _codec(name: str, said: Mapping[str, Any], path: str) -> Codec:
     kind = _CODECS[name]
     taken: dict[str, Any] = {}

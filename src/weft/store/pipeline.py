@@ -53,6 +53,12 @@ class Pipeline(Protocol):
     def asarray(self, block: Any, *, to_device: bool = False) -> Any:
         """A block as an array, where the pipeline takes it from, or on its device."""
 
+    def put_epochs(self, values: Any, done: int) -> int:
+        """A block of whole epochs at once, where that pays; how many elements that was.
+
+        All elements so far are `done`, and an epoch begins there.
+        """
+
     def put(self, span: Span, values: Values) -> None:
         """The next elements of an epoch, which are a box; may wait for room."""
 
@@ -134,6 +140,10 @@ class Threads(Work):
     def asarray(self, block: Any, *, to_device: bool = False) -> Values:
         """A block in the memory of the host."""
         return np.asarray(block)
+
+    def put_epochs(self, values: Any, done: int) -> int:
+        """Epochs are scattered one by one."""
+        return 0
 
     def put(self, span: Span, values: Values) -> None:
         """Scatter the next elements of an epoch."""

@@ -73,6 +73,8 @@ class Writer(Closing):
         self._check()
         values, level = self._block(self._pipeline.asarray(block))
         start, stop = self._done, self._done + values.size
+        self._done += self._pipeline.put_epochs(values, start)
+        self._check()
         while self._done < stop:
             end = self.tiling.epoch_end(self._done)
             for span in self.tiling.spans(self._done, min(end, stop)):

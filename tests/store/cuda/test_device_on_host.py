@@ -129,3 +129,24 @@ def host_without_gpu():
     made = Host(None)
     made.cuda.runtime.getDeviceCount = lambda: 0
     return made
+
+
+@pytest.mark.parametrize("name", ["none", "runs"])
+def test_planes_are_put_many_at_a_time(tmp_path, host, name):
+    """Blocks of many planes, in batches of four: whole launches, cut ones, and single planes."""
+    data = np.random.default_rng(0).poisson(2, (9, 3, 20, 30)).astype("uint16")
+    data[2, 1] = 0
+    with create(
+        tmp_path / "a", (None, 3, 20, 30), "uint16", (1, 1, 8, 16), (2, 2, 16, 32),
+        codecs=CODECS[name], device="cuda", epochs=4,
+    ) as writer:  # fmt: skip
+        writer.append(Array(data[:3]))
+        writer.append(Array(data[3, 0]))
+        writer.append(data[3, 1:])
+        writer.append(Array(data[4:8].reshape(-1, 20, 30)[:11]))
+        writer.append(Array(data[7, 2, :5]))
+        writer.append(Array(data[7, 2, 5:]))
+        writer.append(Array(data[8:]))
+    array = open_array(tmp_path / "a")
+    assert np.array_equal(array.read(), data)
+    assert array.verify() == (27 - 1) * 3 * 2

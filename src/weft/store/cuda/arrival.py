@@ -128,8 +128,7 @@ class Arrival:
         else:
             self._stage(slot, source.data.ptr, source.nbytes)
             self._scatter_whole(slot, number)
-        self._is_borrowing = True
-        self._borrowed.append((self.stream.record(), source))
+        self.lend(source)
 
     def _copy(self, to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
         """Copy on the host, by several threads where it is worth it."""
@@ -177,12 +176,36 @@ class Arrival:
             self._launch(slot, number, source, self.scattered, whole)
             self.scattered = whole
 
+    def put_epochs(self, slot: Slot, number: int, source: int, count: int) -> None:
+        """Scatter epochs that lie one behind the other on the device, each whole."""
+        self._launch(slot, number, source, 0, self.rows, epochs=count)
+
+    def borrow(self, values: Any) -> Any | None:
+        """A block of the device as it can be read from where it is; None where it cannot."""
+        if isinstance(values, np.ndarray) or self.filled:
+            return None
+        source = self.cp.ascontiguousarray(values.astype(self.dtype, copy=False))
+        self.stream.wait_event(self.cp.cuda.get_current_stream().record())
+        return source
+
+    def lend(self, source: Any) -> None:
+        """A block is being read until what was launched so far is done."""
+        self._is_borrowing = True
+        self._borrowed.append((self.stream.record(), source))
+
     def _launch(
-        self, slot: Slot, number: int, source: int, low: int, high: int, end: int = 0
+        self,
+        slot: Slot,
+        number: int,
+        source: int,
+        low: int,
+        high: int,
+        end: int = 0,
+        epochs: int = 1,
     ) -> None:
-        """Scatter rows, and fill those behind them up to an end."""
+        """Scatter rows, and fill those behind them up to an end; the same of several epochs."""
         end = max(high, end)
-        grid, rows = self._rows(low, high, end)
+        (blocks,), rows = self._rows(low, high, end)
         tiles = self.tiling.tiles
         given = (
             np.uint64(source),
@@ -193,7 +216,7 @@ class Arrival:
             *rows,
         )
         with self.stream:
-            self._kernel(grid, (THREADS,), given)
+            self._kernel((epochs * blocks,), (THREADS,), given)
 
     def _rows_of(self, low: int, high: int, end: int) -> tuple[tuple[int], tuple[Any, ...]]:
         """The blocks of a launch for some rows, and what the kernel is told of them."""

@@ -107,6 +107,34 @@ class Device(Work):
             if now is not None:
                 self._arrival.put(now.slot, len(now.epochs), values)
 
+    def put_epochs(self, values: Any, done: int) -> int:
+        """Whole epochs of one row each, on the device: one launch for as many as a batch takes."""
+        unit = self.tiling.units[self.tiling.grain]
+        count = int(values.size) // max(1, unit)
+        if self._arrival.rows > 1 or count < 2 or values.size % unit:
+            return 0
+        source = self._arrival.borrow(values)
+        if source is None:
+            return 0
+        with self._named("arrive"), self.clock.stage("arrive", values.nbytes):
+            self._put_epochs(source.data.ptr, done, count)
+            self._arrival.lend(source)
+        return count * unit
+
+    def _put_epochs(self, source: int, done: int, count: int) -> None:
+        unit, first = self.tiling.units[self.tiling.grain], 0
+        while first < count and (now := self._current()) is not None:
+            held = len(now.epochs)
+            fit = min(count - first, self._sizes.epochs - held)
+            self._arrival.put_epochs(now.slot, held, source + first * self._arrival.row, fit)
+            for number in range(first, first + fit):
+                now.epochs.append(self.tiling.epoch(done + number * unit)[0])
+            with self._turn:
+                self.epochs += fit
+            first += fit
+            if len(now.epochs) == self._sizes.epochs:
+                self._dispatch()
+
     @contextmanager
     def _named(self, stage: str, epochs: Sequence[Point] = ()) -> Iterator[None]:
         """What fails inside is said with the stage and the epochs."""

@@ -74,6 +74,7 @@ def scatter_source(tiling: Tiling, order: Sequence[int], itemsize: int, swapped:
             f"#define WIDTH {width}",
             f"#define SWAPPED {swapped}",
             f"#define ROW {tiling.units[grain] * itemsize}ull",
+            f"#define TILES {tiling.tiles}ull",
             f"#define VECTORS {tile // width}u",
             '#include "threads.h"',
             "WEFT_DEVICE bool source(u32 number, u32 move, u32& row, u64& at) {",

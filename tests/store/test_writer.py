@@ -333,3 +333,12 @@ def test_codecs_as_people_say_them(tmp_path):
     ]:
         with pytest.raises(WeftError, match=message):
             create(tmp_path / "no", (2, 4), "uint16", (1, 4), codecs=said)
+
+
+def test_a_system_that_cannot_copy_inside_itself(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "copy_file_range", raising=False)
+    data = frames(3, 8, 8)
+    with create(tmp_path / "a", (None, 8, 8), "uint16", (2, 8, 8), (8, 8, 8)) as writer:
+        writer.append(data)
+        writer.flush()
+        assert np.array_equal(open_array(tmp_path / "a").read(), data)

@@ -115,7 +115,7 @@ def _copy(source: int, target: int, start: int, stop: int) -> None:
     while start < stop:
         count = min(PIECE, stop - start)
         try:
-            moved = os.copy_file_range(source, target, count, start, start)
+            moved = _copied(source, target, count, start)
         except OSError as error:
             if error.errno not in _CANNOT:
                 raise
@@ -123,3 +123,10 @@ def _copy(source: int, target: int, start: int, stop: int) -> None:
         if not moved:
             raise OSError(f"the file that is copied ends at {start} B, before {stop} B")
         start += moved
+
+
+def _copied(source: int, target: int, count: int, start: int) -> int:
+    """Copy inside the system; not every one can."""
+    if not hasattr(os, "copy_file_range"):
+        raise OSError(errno.ENOSYS, "this system cannot copy inside itself")
+    return os.copy_file_range(source, target, count, start, start)

@@ -33,8 +33,13 @@ def as_codecs(given: Said | Sequence[Said], itemsize: int) -> tuple[Codec, ...]:
     >>> as_codecs([{"name": "gzip", "configuration": {"level": 5}}, "crc32c"], 2)
     (Gzip(level=5), Crc32c())
     """
-    many = [given] if isinstance(given, str | Mapping | Codec) else given
+    many: Any = [given] if isinstance(given, str | Mapping) or _is_codec(given) else given
     return tuple(_sized(codec, itemsize) for one in many for codec in _codecs(one))
+
+
+def _is_codec(given: Any) -> bool:
+    """Whether it does what writing asks of codecs; people may bring their own."""
+    return all(hasattr(given, name) for name in ("name", "configuration", "encode"))
 
 
 def _codecs(given: Said) -> Sequence[Codec]:
@@ -47,7 +52,7 @@ def _codecs(given: Said) -> Sequence[Codec]:
 
 def _sized(codec: Codec, itemsize: int) -> Codec:
     """Blosc with the width of an element, where none was said."""
-    if not isinstance(codec, Codec):
+    if not _is_codec(codec):
         raise WeftError(f"{codec!r} is no codec", hint=", ".join(NAMED))
     if isinstance(codec, Blosc) and not codec.typesize:
         return replace(codec, typesize=itemsize)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +16,11 @@ from tests.store.cases import Case
 
 from weft import WeftError
 from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
+from weft.store.delivery import Batch, Delivery
 from weft.store.direct import KNOWN, LEAST, file_system, pays
+from weft.store.metadata import Metadata
+from weft.store.metrics import Clock
+from weft.store.tiling import Tiling
 
 CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 100
 
@@ -342,3 +347,49 @@ def test_a_system_that_cannot_copy_inside_itself(tmp_path, monkeypatch):
         writer.append(data)
         writer.flush()
         assert np.array_equal(open_array(tmp_path / "a").read(), data)
+
+
+class Crowded:
+    """A sink whose uploads say when two threads are at one."""
+
+    url, held = "nowhere", 0
+
+    def __init__(self):
+        self.inside, self.orders, self.is_crowded = 0, [], False
+
+    def put(self, key, data):
+        pass
+
+    def upload(self, key, head):
+        return self
+
+    def append(self, buffers):
+        self.inside += 1
+        self.is_crowded |= self.inside > 1
+        self.orders += [int.from_bytes(buffer, "little") for buffer in buffers]
+        self.inside -= 1
+
+    def publish(self, more, index):
+        return True
+
+    def finish(self, index):
+        pass
+
+
+def test_one_thread_at_a_time_is_at_a_shard():
+    """Batches of one shard from many threads, in any order: they go in one by one, in theirs."""
+    count = 20 * CASES
+    metadata = Metadata((0,), "uint8", (1,), (count,))
+    sink, interval = Crowded(), sys.getswitchinterval()
+    delivery = Delivery(sink, metadata, Tiling((None,), (1,), (count,)), Clock())
+    numbers = [delivery.issue((0,)) for _ in range(count)]
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for number in numbers:
+                batch = Batch((0,), number, [number], [number.to_bytes(4, "little")], lambda: None)
+                threads.submit(delivery.take, batch)
+    finally:
+        sys.setswitchinterval(interval)
+    assert not sink.is_crowded
+    assert sink.orders == numbers

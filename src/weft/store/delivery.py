@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -138,32 +137,38 @@ class Delivery:
             if shard.is_busy:
                 return
             shard.is_busy = True
-        with self._leaving(shard):
-            self._drain(shard)
-
-    @contextmanager
-    def _leaving(self, shard: Shard) -> Iterator[None]:
-        """While a thread is at a shard; however it leaves, others may be next."""
-        try:
-            yield
-        finally:
-            with self._lock:
-                shard.is_busy = False
-                self._lock.notify_all()
+        self._drain(shard)
 
     def _drain(self, shard: Shard) -> None:
-        """Put all batches that are ready into a shard; the last one makes it whole."""
-        while True:
-            with self._lock:
-                batch = shard.ready.pop(shard.next, None)
-                if batch is None:
-                    shard.is_busy = False
-                    return
+        """Put all batches that are ready into a shard, and leave it; the last makes it whole."""
+        try:
+            while (batch := self._next(shard)) is not None:
+                self._put(shard, batch)
+                if shard.seen == shard.expected:
+                    self._finish(shard)
+                batch.written()
+        except BaseException:
+            self._leave(shard)
+            raise
+
+    def _next(self, shard: Shard) -> Batch | None:
+        """The batch that comes next; where it is not there yet, the shard is left at once.
+
+        Whoever brings it then finds that nobody is at the shard, and not a moment later.
+        """
+        with self._lock:
+            batch = shard.ready.pop(shard.next, None)
+            if batch is None:
+                self._leave(shard)
+            else:
                 shard.next += 1
-            self._put(shard, batch)
-            if shard.seen == shard.expected:
-                self._finish(shard)
-            batch.written()
+            return batch
+
+    def _leave(self, shard: Shard) -> None:
+        """Let others be at a shard."""
+        with self._lock:
+            shard.is_busy = False
+            self._lock.notify_all()
 
     def _put(self, shard: Shard, batch: Batch) -> None:
         stored = _buffers(batch.chunks)
@@ -258,11 +263,14 @@ class Delivery:
             if shard.is_busy or shard.at not in self._shards:
                 return
             shard.is_busy = True
-        with self._leaving(shard):
+        try:
             rows = self._complete(shard)
             if rows and self._publish(shard, shard.index, ()):
                 self._note(shard, rows)
-            self._drain(shard)
+        except BaseException:
+            self._leave(shard)
+            raise
+        self._drain(shard)
 
     def _publish(self, shard: Shard, index: Index, more: Sequence[Bytes]) -> bool:
         if shard.upload is not None:
@@ -317,9 +325,11 @@ class Delivery:
                 while shard.is_busy:
                     self._lock.wait()
                 shard.is_busy = True
-            with self._leaving(shard):
+            try:
                 if shard.at in self._shards:
                     yield shard
+            finally:
+                self._leave(shard)
 
 
 class Showing:

@@ -184,6 +184,27 @@ def encoder_of(codecs: tuple[Codec, ...], device: str) -> Any:
     return "nvcomp" if is_theirs else None
 
 
+def writer_of(
+    place: Any,
+    shape: tuple[int | None, ...],
+    chunks: tuple[int, ...],
+    codecs: tuple[Codec, ...],
+    device: Any,
+) -> Writer:
+    """A writer of frames to a place."""
+    encoder = encoder_of(codecs, device)
+    return create(
+        place,
+        shape,
+        "uint16",
+        chunks,
+        shards_of(chunks),
+        codecs=codecs,
+        device=device,
+        encoder=encoder,
+    )
+
+
 def streamed(
     place: Any,
     block: Any,
@@ -194,16 +215,7 @@ def streamed(
 ) -> tuple[float, Any]:
     """GB/s that are kept up for a while, once all is warm, and what stages did."""
     shape = (None, *block.shape[1:])
-    with create(
-        place,
-        shape,
-        "uint16",
-        chunks,
-        shards_of(chunks),
-        codecs=codecs,
-        device=device,
-        encoder=encoder_of(codecs, device),
-    ) as writer:
+    with writer_of(place, shape, chunks, codecs, device) as writer:
         for _ in range(4):
             writer.append(block)
         writer._settle()
@@ -222,18 +234,7 @@ def imaged(block: Any, chunks: tuple[int, ...], codecs: tuple[Codec, ...], limit
     writers = []
     for level in range(4):
         shape = (None, *(-(-n >> level) for n in block.shape[1:]))
-        writers.append(
-            create(
-                Discard(),
-                shape,
-                "uint16",
-                chunks,
-                shards_of(chunks),
-                codecs=codecs,
-                device="cuda",
-                encoder=encoder_of(codecs, "cuda"),
-            )
-        )
+        writers.append(writer_of(Discard(), shape, chunks, codecs, "cuda"))
     pyramid = pyramid_of(writers, (1, 2, 2), "mean")
 
     def append() -> None:
@@ -263,16 +264,7 @@ def alone(
 ) -> tuple[float, float, float]:
     """The ratio, GB/s of the codec alone, and of the scatter alone, reads and writes counted."""
     shape = (None, *stack.shape[1:])
-    writer: Writer = create(
-        Discard(),
-        shape,
-        "uint16",
-        chunks,
-        shards_of(chunks),
-        codecs=codecs,
-        device="cuda",
-        encoder=encoder_of(codecs, "cuda"),
-    )
+    writer = writer_of(Discard(), shape, chunks, codecs, "cuda")
     pipeline: Any = writer._pipeline
     for frame in stack:
         writer.append(frame)

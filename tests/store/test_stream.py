@@ -56,6 +56,7 @@ def test_one_array_that_fails_does_not_keep_others_from_being_closed(tmp_path):
     stream = Stream(tmp_path / "run.zarr")
     for name in ("one", "two"):
         stream.create(name, (None, 2), "uint8", (2, 2)).append(np.ones((3, 2), "uint8"))
+        stream[name].flush()  # a shard is begun, whose file goes away with its folder
     (tmp_path / "run.zarr" / "one" / "c").rename(tmp_path / "gone")
     (tmp_path / "run.zarr" / "one" / "c").write_text("in the way")
     with pytest.raises(WeftError, match="one: writing failed"):

@@ -13,7 +13,6 @@ from typing import IO, Any
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.space import ZRange
 
 TIFF = (".tif", ".tiff")
 CHUNK, SHARD = 1 << 20, 1 << 26
@@ -140,14 +139,8 @@ def of_zarr(place: str) -> Source:
     """A Zarr v3 array, in boxes of rows."""
     array = import_module("weft.store").open_array(place)
 
-    def blocks(step: int) -> Iterator[Any]:
-        rank = len(array.shape)
-        for start in range(0, array.shape[0], step):
-            stop = min(start + step, array.shape[0])
-            yield array.read(ZRange((start, *[0] * (rank - 1)), (stop, *array.shape[1:])))
-
     said = array.metadata
-    return Source(said.shape, said.dtype, blocks, said.dimension_names, said)
+    return Source(said.shape, said.dtype, array.rows, said.dimension_names, said)
 
 
 def _tiffs(folder: Path) -> list[Path]:

@@ -8,7 +8,6 @@ from math import prod
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
-from weft.space import ZRange
 from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype, write_fill
 from weft.store.metadata import Metadata, checked
@@ -97,7 +96,8 @@ def create(
             hint="say overwrite=True, or go on with open(url, mode='a')",
         )
     with _locked(sink) as lock:
-        writer = _writer(sink, metadata, size, lock, dims, threads, direct, epochs, device, encoder)
+        how = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
+        writer = _writer(sink, metadata, size, lock, dims, direct, **how)
         for key in list(sink.keys("c")):
             sink.delete(key)
         sink.sweep()
@@ -111,26 +111,15 @@ def _writer(
     shape: Sequence[int | None],
     lock: Lock,
     dims: Point,
-    threads: int | None,
     direct: bool | None,
-    epochs: int | None = None,
-    device: str = "cpu",
-    encoder: str | None = None,
+    **how: Any,
 ) -> Writer:
     """A writer on the sink as it is best for its shards."""
-    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims, device == "cuda")
+    is_coarse = how.get("device") == "cuda"
+    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims, is_coarse)
     size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
     suited = sink.suited(size, 2 * tiling.across, direct)
-    return Writer(
-        suited,
-        metadata,
-        tiling,
-        lock,
-        threads=threads,
-        epochs=epochs,
-        device=device,
-        encoder=encoder,
-    )
+    return Writer(suited, metadata, tiling, lock, **how)
 
 
 @contextmanager
@@ -168,6 +157,13 @@ def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> 
             f"{outer}: the two must be one"
         )
     return dims
+
+
+def arrival_of(metadata: Metadata) -> Point:
+    """The dimensions of an array that is there, as its elements arrived."""
+    said = metadata.attributes.get("weft")
+    arrival = said.get("arrival") if isinstance(said, dict) else None
+    return arrival_order(len(metadata.shape), 0, arrival)
 
 
 @overload
@@ -227,11 +223,9 @@ def _continued(
         raise WeftError(f"{sink.url} has no shards, and nothing is appended to such an array")
     if not metadata.has_checksum or metadata.index_endian != "little" or 0 in metadata.shards:
         raise WeftError(f"{sink.url} has shards of a kind that is read, and not written")
-    said = metadata.attributes.get("weft")
-    arrival = said.get("arrival") if isinstance(said, dict) else None
-    dims = arrival_order(len(metadata.shape), 0, arrival)
+    dims = arrival_of(metadata)
     shape = [None if dim == dims[0] else n for dim, n in enumerate(metadata.shape)]
-    return _writer(sink, metadata, shape, lock, dims, threads, direct)
+    return _writer(sink, metadata, shape, lock, dims, direct, threads=threads)
 
 
 def _rewrite(writer: Writer) -> None:
@@ -240,8 +234,5 @@ def _rewrite(writer: Writer) -> None:
     rows, size = metadata.shape[dims[0]], metadata.shards[dims[0]]
     whole, step = rows // size * size, metadata.chunks[dims[0]]
     writer.start_at(whole, rows)
-    old = Array(writer.sink, metadata)
-    for row in range(whole, rows, step):
-        start, stop = [0] * len(dims), list(metadata.shape)
-        start[dims[0]], stop[dims[0]] = row, min(row + step, rows)
-        writer.append(old.read(ZRange(start, stop)).transpose(dims))
+    for block in Array(writer.sink, metadata).rows(step, dims[0], whole):
+        writer.append(block.transpose(dims))

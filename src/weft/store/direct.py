@@ -128,7 +128,7 @@ class DirectUpload(FileUpload):
     def drop(self) -> None:
         """Close and remove the file aside."""
         self._shut()
-        self.aside.unlink(missing_ok=True)
+        FileUpload.drop(self)
 
     def _shut(self) -> None:
         if self.file >= 0:

@@ -8,10 +8,8 @@ from os import fspath
 from typing import Any
 
 from weft.errors import WeftError
+from weft.store.metadata import MOST
 from weft.store.sink import Sink, Url
-
-MOST = 1 << 26
-"""The most bytes of a `zarr.json` that are read."""
 
 
 def joined(url: Url, *names: str) -> str:

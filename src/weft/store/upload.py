@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,8 +93,9 @@ class FileUpload:
                 os.close(folder)
 
     def drop(self) -> None:
-        """Remove the file aside."""
-        self.aside.unlink(missing_ok=True)
+        """Remove the file aside, unless it is gone, and be it with its folder."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.aside.unlink()
 
 
 def write_all(file: int, start: int, buffers: Sequence[Bytes]) -> int:

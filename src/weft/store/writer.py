@@ -232,6 +232,8 @@ class Writer(Closing):
 
     def _release(self) -> None:
         """Stop threads, forget what is not whole, and let others write."""
-        self._pipeline.stop()
-        self._delivery.drop()
-        self._lock.release()
+        try:
+            self._pipeline.stop()
+            self._delivery.drop()
+        finally:
+            self._lock.release()

@@ -117,9 +117,7 @@ class Arrival:
 
     def _from_device(self, slot: Slot, number: int, values: Any) -> None:
         """From where it is; the block is free when this returns."""
-        source = self.cp.ascontiguousarray(values.astype(self.dtype, copy=False))
-        ready = self.cp.cuda.get_current_stream().record()
-        self.stream.wait_event(ready)
+        source = self._readable(values)
         if self.filled % self.row == 0 and source.nbytes % self.row == 0:
             rows = source.nbytes // self.row
             self._launch(slot, number, source.data.ptr, self.scattered, self.scattered + rows)
@@ -184,6 +182,10 @@ class Arrival:
         """A block of the device as it can be read from where it is; None where it cannot."""
         if isinstance(values, np.ndarray) or self.filled:
             return None
+        return self._readable(values)
+
+    def _readable(self, values: Any) -> Any:
+        """A block of the device in one piece, which is there before it is read."""
         source = self.cp.ascontiguousarray(values.astype(self.dtype, copy=False))
         self.stream.wait_event(self.cp.cuda.get_current_stream().record())
         return source

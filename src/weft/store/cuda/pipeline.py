@@ -213,9 +213,7 @@ class Device(Work):
         self._move(slot.host_placed.ctypes.data, slot.placed.data.ptr, size, self._leaving)
         slot.events["placed"].record(self._leaving)
         slot.events["leaving"].record(self._leaving)
-        slot.guess = min(count * (stage.fixed or tile), self._guess + self._guess // 64)
-        if stage.fixed:
-            slot.guess = count * stage.fixed
+        slot.guess = count * stage.fixed or min(count * tile, self._guess + self._guess // 64)
         self._move(slot.host_out.ctypes.data, slot.out.data.ptr, slot.guess, self._leaving)
 
     def _move(self, to: int, source: int, size: int, stream: Any) -> None:

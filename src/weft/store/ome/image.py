@@ -154,11 +154,10 @@ def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -
     if len(writers) == 1:
         return None
     tiling, dtype = writers[0].tiling, writers[0].metadata.dtype
+    kind: Any = Pyramid
     if writers[0].device == "cuda":
-        made = import_module("weft.store.cuda.levels").DevicePyramid
-        given = tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:]
-        return made(*given)
-    return Pyramid(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
+        kind = import_module("weft.store.cuda.levels").DevicePyramid
+    return kind(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
 
 
 class ImageWriter(Closing):

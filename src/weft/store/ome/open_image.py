@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
-from weft.space import ZRange
 from weft.store.address import sink_of
-from weft.store.create import arrival_order, open_array
+from weft.store.create import arrival_of, open_array
 from weft.store.group import joined, read_ome
 from weft.store.ome.image import ImageWriter
 from weft.store.ome.multiscale import Axis, Multiscale
@@ -103,7 +102,7 @@ class _Continued:
         self.url, self.image, self.fsync, self.options = url, image, fsync, options
         self.finest = image.levels[0]
         self.paths = [level.path for level in image.metadata.levels]
-        self.dims = arrival_of(self.finest)
+        self.dims = arrival_of(self.finest.metadata)
         self.factors, self.method = _recipe(image.metadata)
 
     def writer(self, threads: int | None) -> ImageWriter:
@@ -169,18 +168,9 @@ class _Continued:
 
     def _replay(self, pyramid: Pyramid, start: int) -> None:
         """Give rows of the finest level to the others once more, as many at a time as a chunk."""
-        dim, shape = self.dims[0], self.finest.shape
-        for row in range(start, shape[dim], self.finest.metadata.chunks[dim]):
-            low, high = [0] * len(shape), list(shape)
-            low[dim], high[dim] = row, min(row + self.finest.metadata.chunks[dim], shape[dim])
-            pyramid.take(self.finest.read(ZRange(low, high)).transpose(self.dims))
-
-
-def arrival_of(array: Array) -> Point:
-    """The dimensions of an array as its elements arrived."""
-    said = array.metadata.attributes.get("weft")
-    arrival = said.get("arrival") if isinstance(said, dict) else None
-    return arrival_order(len(array.shape), 0, arrival)
+        dim = self.dims[0]
+        for block in self.finest.rows(self.finest.metadata.chunks[dim], dim, start):
+            pyramid.take(block.transpose(self.dims))
 
 
 def _recipe(metadata: Multiscale) -> tuple[Point, str]:

@@ -119,6 +119,14 @@ class Array:
             self._attempt(window, partial(self._filling, wanted, made))
         return made if out is None else out
 
+    def rows(self, step: int, dim: int = 0, start: int = 0) -> Iterator[Result]:
+        """The array from a row of a dimension on, in boxes of so many rows."""
+        size = self.shape[dim]
+        for row in range(start, size, step):
+            low, high = [0] * len(self.shape), list(self.shape)
+            low[dim], high[dim] = row, min(row + step, size)
+            yield self.read(ZRange(low, high))
+
     def verify(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Read every index and every chunk, and count the chunks; an error names a bad one.
 

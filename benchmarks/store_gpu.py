@@ -238,9 +238,9 @@ def imaged(block: Any, chunks: tuple[int, ...], codecs: tuple[Codec, ...], limit
     pyramid = pyramid_of(writers, (1, 2, 2), "mean")
 
     def append() -> None:
-        values = writers[0].as_block(block)
+        values, is_own = writers[0].as_block(block)
         writers[0].append(values, is_kept=True)
-        pyramid.take(values)
+        pyramid.take(values, is_own=is_own)
         writers[0].release()
 
     for _ in range(4):

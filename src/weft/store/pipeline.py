@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.delivery import Batch, Chunks, Delivery, Showing
+from weft.store.delivery import Batch, Chunks, Delivery
 from weft.store.encoder import Chosen, Encoder
 from weft.store.metrics import Clock
 from weft.store.scatter import Scatter
@@ -50,8 +50,11 @@ class Pipeline(Protocol):
     def memory(self) -> int:
         """The bytes that are held at most."""
 
-    def asarray(self, block: Any, *, to_device: bool = False) -> Any:
-        """A block as an array, where the pipeline takes it from, or on its device."""
+    def asarray(self, block: Any) -> Any:
+        """A block as an array, where the pipeline takes it from."""
+
+    def sent(self, block: Any) -> tuple[Any, bool]:
+        """A block on the pipeline's device, and whether it is a copy."""
 
     def put_epochs(self, values: Any, done: int) -> int:
         """A block of whole epochs at once, where that pays; how many elements that was.
@@ -103,10 +106,10 @@ class Threads(Work):
         epochs: int | None = None,
         by: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(delivery)
         if by is not None:
             raise WeftError(f"encoder: {by!r} is for device='cuda'")
-        self.tiling, self.encoder, self.delivery, self.clock = tiling, encoder, delivery, clock
+        self.tiling, self.encoder, self.clock = tiling, encoder, clock
         self.scatter = Scatter(tiling, encoder.dtype, encoder.metadata.fill)
         self.waiting = 0
         self._count = threads or min(8, os.cpu_count() or 1)
@@ -125,9 +128,6 @@ class Threads(Work):
         """Batches that are written."""
         self._last: tuple[int, Chosen] | None = None
         """The codecs that were chosen last, and for which row of shards."""
-        self._is_due = False
-        """Whether an epoch was written, and nobody has seen to it that readers see it."""
-        self._showing = Showing(delivery, lambda: self.epochs == 0, self._guarded)
 
     @property
     def memory(self) -> int:
@@ -137,9 +137,13 @@ class Threads(Work):
 
     # -- tiles
 
-    def asarray(self, block: Any, *, to_device: bool = False) -> Values:
+    def asarray(self, block: Any) -> Values:
         """A block in the memory of the host."""
         return np.asarray(block)
+
+    def sent(self, block: Any) -> tuple[Values, bool]:
+        """A block where it is."""
+        return np.asarray(block), False
 
     def put_epochs(self, values: Any, done: int) -> int:
         """Epochs are scattered one by one."""
@@ -236,11 +240,7 @@ class Threads(Work):
             codecs = epoch.chosen.codecs()
             chunks = [self.encoder.encoded(epoch.pool[tile], codecs) for tile in group.tiles]
         written = partial(self._written, epoch)
-        self.delivery.take(Batch(group.shard, number, group.slots, chunks, written))
-        with self._turn:
-            is_due, self._is_due = self._is_due, False
-        if is_due:
-            self._showing.show()
+        self._deliver(Batch(group.shard, number, group.slots, chunks, written))
 
     def _written(self, epoch: Epoch) -> None:
         """One batch of an epoch is written; with the last one its tiles are free."""
@@ -248,9 +248,7 @@ class Threads(Work):
             self._ended += 1
             epoch.left -= 1
             if not epoch.left:
-                self._free.append(epoch.pool)
-                self.epochs -= 1
-                self._is_due = True
+                self._give_back(epoch.pool, 1)
             self._turn.notify_all()
 
     # -- in the end

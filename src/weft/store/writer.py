@@ -90,9 +90,9 @@ class Writer(Closing):
         """Wait until blocks are read that are kept."""
         self._pipeline.release()
 
-    def as_block(self, block: Any) -> Any:
-        """A block as an array on the writer's device."""
-        return self._pipeline.asarray(block, to_device=True)
+    def as_block(self, block: Any) -> tuple[Any, bool]:
+        """A block as an array on the writer's device, and whether it had to be sent there."""
+        return self._pipeline.sent(block)
 
     def flush(self) -> None:
         """Wait until all that was appended is written, and let readers see it.

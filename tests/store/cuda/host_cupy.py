@@ -81,7 +81,7 @@ class Event:
 class Stream:
     ptr = 0
 
-    def __init__(self, non_blocking=False):
+    def __init__(self, non_blocking=False, priority=0):
         pass
 
     def record(self, event=None):

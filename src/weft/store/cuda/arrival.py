@@ -23,6 +23,9 @@ COPIERS = 8
 COPIED = 1 << 20
 """Bytes that are worth a thread of their own."""
 
+URGENT = -1
+"""The priority of streams that blocks are read by: who appended them waits for it."""
+
 PART = 4 * THREADS
 """Moves of a block of the scatter kernel."""
 
@@ -36,7 +39,8 @@ class Arrival:
 
     def __init__(self, cp: Any, tiling: Tiling, encoder: Encoder) -> None:
         self.cp, self.tiling, self.dtype = cp, tiling, encoder.dtype
-        self.stream = cp.cuda.Stream(non_blocking=True)
+        self.stream = cp.cuda.Stream(non_blocking=True, priority=URGENT)
+        self._copying = cp.cuda.Stream(non_blocking=True)
         self.filled = 0
         """Bytes of the epoch that have come."""
         self.scattered = 0
@@ -56,9 +60,11 @@ class Arrival:
         words = np.frombuffer(self._fill.tobytes() * (16 // width), np.uint64)
         self._words = words[0], words[1]
         cp.cuda.get_current_stream().synchronize()
-        self._is_borrowing = False
-        """Whether a block is being read that belongs to who appended it."""
-        self._borrowed: deque[tuple[Any, Any]] = deque()
+        self._owed: list[Any] = []
+        """Events that end the reading of blocks which belong to who appended them."""
+        self._sent = range(0)
+        """Where the last block lies that was sent here: it is nobody else's."""
+        self._held: deque[tuple[Any, Any]] = deque()
         """Blocks of the device that are being read, and the events that end it."""
         self._threads = ThreadPoolExecutor(COPIERS, "weft-copy")
         self._rows = lru_cache(maxsize=4096)(self._rows_of)
@@ -76,35 +82,83 @@ class Arrival:
 
     def put(self, slot: Slot, number: int, values: Any) -> None:
         """The next elements of an epoch, which is the one of that number in its slot."""
-        if isinstance(values, np.ndarray):
-            self._from_host(slot, number, values)
-        else:
-            self._from_device(slot, number, values)
-
-    def _from_host(self, slot: Slot, number: int, values: np.ndarray[Any, Any]) -> None:
-        """Through pinned memory, unless the block is in such: then it is waited for."""
-        is_plain = values.flags.c_contiguous and values.dtype == self.dtype
-        if is_plain and values.nbytes and self._is_pinned(values):
-            self._stage(slot, values.ctypes.data, values.nbytes)
+        if isinstance(values, np.ndarray) or self.filled % self.row or values.nbytes % self.row:
+            self._stage(slot, number, values)
             self._scatter_whole(slot, number)
-            self._is_borrowing = True
-            return
+        else:
+            rows = values.nbytes // self.row
+            self._read(slot, number, values, self.scattered, self.scattered + rows)
+            self.filled += values.nbytes
+            self.scattered += rows
+
+    def put_epochs(self, slot: Slot, number: int, values: Any) -> None:
+        """Epochs that lie one behind the other, each whole: one transfer, and one launch."""
+        count = values.nbytes // self.elements
+        if isinstance(values, np.ndarray):
+            source = self._stage(slot, number, values)
+            self._launch(slot, number, source, 0, self.rows, epochs=count)
+            self.filled = 0
+        else:
+            self._read(slot, number, values, 0, self.rows, epochs=count)
+
+    def _read(
+        self, slot: Slot, number: int, values: Any, low: int, high: int, epochs: int = 1
+    ) -> None:
+        """Scatter a block of the device from where it is."""
+        source = self._readable(values)
+        self._launch(slot, number, source.data.ptr, low, high, epochs=epochs)
+        self._lend(source)
+
+    def _stage(self, slot: Slot, number: int, values: Any) -> int:
+        """Copy elements behind those that came before; where they are on the device."""
         first = number * self.elements + self.filled
-        pinned = slot.host_in[first : first + values.size * self.dtype.itemsize]
-        self._copy(pinned.view(self.dtype).reshape(values.shape), values)
-        self._stage(slot, pinned.ctypes.data, pinned.nbytes)
-        self._scatter_whole(slot, number)
+        to = self._staged(slot, number) + self.filled
+        size = values.size * self.dtype.itemsize
+        if not isinstance(values, np.ndarray):
+            source = self._readable(values)
+            self._copying.wait_event(self.stream.record())
+            self._copy_bytes(to, source.data.ptr, size)
+            self._await_copy()
+            self._lend(source)
+        elif self._is_plain(values):
+            self._copy_bytes(to, values.ctypes.data, size)
+            self._owed.append(self._await_copy())
+        else:
+            pinned = slot.host_in[first : first + size]
+            self._copy(pinned.view(self.dtype).reshape(values.shape), values)
+            self._copy_bytes(to, pinned.ctypes.data, size)
+            self._await_copy()
+        self.filled += size
+        return to
+
+    def _is_plain(self, values: np.ndarray[Any, Any]) -> bool:
+        """Whether a block of the host can be read by the device where it is."""
+        is_alike = values.flags.c_contiguous and values.dtype == self.dtype
+        return is_alike and bool(values.nbytes) and self._is_pinned(values)
+
+    def _copy_bytes(self, to: int, source: int, size: int) -> None:
+        """Copy bytes to the device; the runtime sees where they are."""
+        runtime = self.cp.cuda.runtime
+        runtime.memcpyAsync(to, source, size, runtime.memcpyDefault, self._copying.ptr)
+
+    def _await_copy(self) -> Any:
+        """What is launched from now on finds what was copied; the event of that."""
+        copied = self._copying.record()
+        self.stream.wait_event(copied)
+        return copied
 
     def sent(self, values: np.ndarray[Any, Any]) -> Any:
-        """A block of the host on the device; it is read until the current stream is done."""
-        made = self.cp.empty(values.shape, values.dtype)
-        if not values.flags.c_contiguous or not self._is_pinned(values):
-            made.set(np.ascontiguousarray(values))
-            return made
-        runtime = self.cp.cuda.runtime
-        kind = runtime.memcpyHostToDevice
-        stream = self.cp.cuda.get_current_stream()
-        runtime.memcpyAsync(made.data.ptr, values.ctypes.data, values.nbytes, kind, stream.ptr)
+        """A block of the host on the device; it may not be changed before `release`."""
+        now = self.cp.cuda.get_current_stream()
+        with self._copying:
+            made = self.cp.empty(values.shape, values.dtype)
+            if values.flags.c_contiguous and self._is_pinned(values):
+                self._copy_bytes(made.data.ptr, values.ctypes.data, values.nbytes)
+            else:
+                made.set(np.ascontiguousarray(values))
+            self._owed.append(self._copying.record())
+        now.wait_event(self._owed[-1])
+        self._sent = range(made.data.ptr, made.data.ptr + made.nbytes)
         return made
 
     def _is_pinned(self, values: np.ndarray[Any, Any]) -> bool:
@@ -114,19 +168,6 @@ class Arrival:
         except runtime.CUDARuntimeError:
             return False
         return bool(kind == runtime.memoryTypeHost)
-
-    def _from_device(self, slot: Slot, number: int, values: Any) -> None:
-        """From where it is; the block is free when this returns."""
-        source = self._readable(values)
-        if self.filled % self.row == 0 and source.nbytes % self.row == 0:
-            rows = source.nbytes // self.row
-            self._launch(slot, number, source.data.ptr, self.scattered, self.scattered + rows)
-            self.filled += source.nbytes
-            self.scattered += rows
-        else:
-            self._stage(slot, source.data.ptr, source.nbytes)
-            self._scatter_whole(slot, number)
-        self.lend(source)
 
     def _copy(self, to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
         """Copy on the host, by several threads where it is worth it."""
@@ -144,45 +185,28 @@ class Arrival:
 
     def release(self) -> None:
         """Until blocks that were put are read, and their owners may change them."""
-        if self._is_borrowing or self._borrowed:
-            self.stream.synchronize()
-            self._is_borrowing = False
-            self._borrowed.clear()
+        for event in self._owed:
+            event.synchronize()
+        self._owed.clear()
+        self._let_go()
 
-    def keep(self) -> None:
-        """Blocks that were put are nobody else's: they are let go once they are read."""
-        self._is_borrowing = False
-        while self._borrowed and self._borrowed[0][0].done:
-            self._borrowed.popleft()
+    def _let_go(self) -> None:
+        """Forget blocks that are read."""
+        self._owed = [event for event in self._owed if not event.done]
+        while self._held and self._held[0][0].done:
+            self._held.popleft()
 
     def stop(self) -> None:
         """Stop the threads that copy."""
         self._threads.shutdown(wait=True)
 
-    def _stage(self, slot: Slot, source: int, size: int) -> None:
-        """Copy bytes behind those that came before; the runtime sees where they are."""
-        runtime = self.cp.cuda.runtime
-        target = slot.staged.data.ptr + self.filled
-        runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, self.stream.ptr)
-        self.filled += size
-
     def _scatter_whole(self, slot: Slot, number: int) -> None:
         """Scatter the rows that are whole by now."""
         whole = self.filled // self.row
         if whole > self.scattered:
-            source = slot.staged.data.ptr + self.scattered * self.row
+            source = self._staged(slot, number) + self.scattered * self.row
             self._launch(slot, number, source, self.scattered, whole)
             self.scattered = whole
-
-    def put_epochs(self, slot: Slot, number: int, source: int, count: int) -> None:
-        """Scatter epochs that lie one behind the other on the device, each whole."""
-        self._launch(slot, number, source, 0, self.rows, epochs=count)
-
-    def borrow(self, values: Any) -> Any | None:
-        """A block of the device as it can be read from where it is; None where it cannot."""
-        if isinstance(values, np.ndarray) or self.filled:
-            return None
-        return self._readable(values)
 
     def _readable(self, values: Any) -> Any:
         """A block of the device in one piece, which is there before it is read."""
@@ -190,10 +214,12 @@ class Arrival:
         self.stream.wait_event(self.cp.cuda.get_current_stream().record())
         return source
 
-    def lend(self, source: Any) -> None:
+    def _lend(self, source: Any) -> None:
         """A block is being read until what was launched so far is done."""
-        self._is_borrowing = True
-        self._borrowed.append((self.stream.record(), source))
+        self._let_go()
+        self._held.append((self.stream.record(), source))
+        if source.data.ptr not in self._sent:
+            self._owed.append(self._held[-1][0])
 
     def _launch(
         self,
@@ -233,13 +259,18 @@ class Arrival:
         if rest:
             begin, end = self.filled // self.dtype.itemsize, (rows + 1) * self.row
             with self.stream:
-                staged = slot.staged.view(self.dtype)
+                staged = slot.staged[number * self.elements :].view(self.dtype)
                 staged[begin : end // self.dtype.itemsize] = self._fill
-            source = slot.staged.data.ptr + rows * self.row
+            self._copying.wait_event(self.stream.record())
+            source = self._staged(slot, number) + rows * self.row
             self._launch(slot, number, source, rows, rows + 1)
             rows += 1
         if rows < self.rows:
-            self._launch(slot, number, slot.staged.data.ptr, rows, rows, self.rows)
+            self._launch(slot, number, self._staged(slot, number), rows, rows, self.rows)
+
+    def _staged(self, slot: Slot, number: int) -> int:
+        """Where elements of an epoch are staged."""
+        return int(slot.staged.data.ptr) + number * self.elements
 
     def end(self, slot: Slot, number: int) -> None:
         """The epoch has all it will have."""
@@ -250,7 +281,8 @@ class Arrival:
         """Go on in another slot, as its first epoch."""
         tiles = self.tiling.tiles
         with self.stream:
-            new.staged[: self.filled] = old.staged[: self.filled]
+            first = number * self.elements
+            new.staged[: self.filled] = old.staged[first : first + self.filled]
             pool = slice(number * tiles * self.tile, (number + 1) * tiles * self.tile)
             new.pool[: tiles * self.tile] = old.pool[pool]
             new.stored[:tiles] = old.stored[number * tiles : (number + 1) * tiles]

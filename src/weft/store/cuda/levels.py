@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from weft.store.cuda.arrival import URGENT
 from weft.store.cuda.device import cupy, module
 from weft.store.cuda.reduce import reduce_source
 from weft.store.cuda.stages import THREADS
@@ -76,6 +78,9 @@ class DevicePyramid:
         writers: Sequence[Writer],
     ) -> None:
         self.cp, self._writers = cupy(), tuple(writers)
+        self._stream = self.cp.cuda.Stream(non_blocking=True, priority=URGENT)
+        self._reading: deque[tuple[Any, Any]] = deque()
+        """Blocks that are being reduced, and the events that end it."""
         name, _ = as_dtype(dtype)
         self._levels: list[Level] = []
         inner = tuple(n or 0 for n in shape[1:])
@@ -84,14 +89,21 @@ class DevicePyramid:
             self._levels.append(level)
             inner = level.made
 
-    def take(self, block: Any) -> None:
-        """Reduce elements that the finest level took."""
-        for level, writer in zip(self._levels, self._writers):
-            block = level.push(self.cp.asarray(block))
-            if not len(block):
-                break
-            writer.append(block, is_kept=True)
-        self.cp.cuda.get_current_stream().synchronize()
+    def take(self, block: Any, *, is_own: bool = False) -> None:
+        """Reduce elements that the finest level took; they are read then, unless they are ours."""
+        self._stream.wait_event(self.cp.cuda.get_current_stream().record())
+        with self._stream:
+            rows = self._levels[0].push(self.cp.asarray(block))
+            self._reading.append((self._stream.record(), block))
+            for level, writer in zip([*self._levels[1:], None], self._writers):
+                if not len(rows):
+                    break
+                writer.append(rows, is_kept=True)
+                rows = level.push(rows) if level else rows
+        if not is_own:
+            self._reading[-1][0].synchronize()
+        while self._reading and self._reading[0][0].done:
+            self._reading.popleft()
 
     def check(self) -> None:
         """What fails is said at once."""
@@ -101,6 +113,10 @@ class DevicePyramid:
 
     def close(self) -> None:
         """Reduce what is there, windows that are not full too."""
+        with self._stream:
+            self._finish()
+
+    def _finish(self) -> None:
         carried = None
         for level, writer in zip(self._levels, self._writers):
             if carried is not None and len(carried):

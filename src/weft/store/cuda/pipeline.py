@@ -26,7 +26,7 @@ from weft.store.cuda.memory import Memory
 from weft.store.cuda.plan import Plan, Planner
 from weft.store.cuda.slots import Sizes, Slot
 from weft.store.cuda.stages import THREADS
-from weft.store.delivery import Batch, Chunks, Delivery, Packed, Showing
+from weft.store.delivery import Batch, Chunks, Delivery, Packed
 from weft.store.encoder import Encoder
 from weft.store.metrics import Clock
 from weft.store.tiling import Span, Tiling
@@ -64,8 +64,8 @@ class Device(Work):
         epochs: int | None = None,
         by: str | None = None,
     ) -> None:
-        super().__init__()
-        self.tiling, self.delivery, self.clock = tiling, delivery, clock
+        super().__init__(delivery)
+        self.tiling, self.clock = tiling, clock
         self.cp = cupy()
         self.waiting = 0
         self._arrival = Arrival(self.cp, tiling, encoder)
@@ -81,8 +81,6 @@ class Device(Work):
         self._now: Filling | None = None
         self._leaves = ThreadPoolExecutor(1, "weft-cuda")
         self._writes = ThreadPoolExecutor(threads or 8, "weft-store")
-        self._is_due = False
-        self._showing = Showing(delivery, lambda: self.epochs == 0, self._guarded)
         self._guess = 0
         """Bytes that chunks of a batch had: so many are brought to the host before it is known."""
 
@@ -91,12 +89,18 @@ class Device(Work):
         """The bytes of the device, and the pinned ones of the host."""
         return SLOTS * (self._sizes.device + self._sizes.pinned) + 4 * self.tiling.tiles
 
-    def asarray(self, block: Any, *, to_device: bool = False) -> Any:
+    def asarray(self, block: Any) -> Any:
         """A block where it is: on the device, if it can be had there, or on the host."""
         where = getattr(block, "__dlpack_device__", None)
         if isinstance(block, np.ndarray) or where is None or int(where()[0]) != 2:
-            return self._arrival.sent(np.asarray(block)) if to_device else np.asarray(block)
+            return np.asarray(block)
         return block if isinstance(block, self.cp.ndarray) else self.cp.from_dlpack(block)
+
+    def sent(self, block: Any) -> tuple[Any, bool]:
+        """A block on the device, and whether it is a copy."""
+        values = self.asarray(block)
+        is_here = not isinstance(values, np.ndarray)
+        return (values, False) if is_here else (self._arrival.sent(values), True)
 
     # -- elements
 
@@ -108,25 +112,23 @@ class Device(Work):
                 self._arrival.put(now.slot, len(now.epochs), values)
 
     def put_epochs(self, values: Any, done: int) -> int:
-        """Whole epochs of one row each, on the device: one launch for as many as a batch takes."""
+        """Whole epochs of one row each: one launch for as many as a batch takes."""
         unit = self.tiling.units[self.tiling.grain]
         count = int(values.size) // max(1, unit)
-        if self._arrival.rows > 1 or count < 2 or values.size % unit:
+        if self._arrival.rows > 1 or count < 2 or values.size % unit or self._arrival.filled:
             return 0
-        source = self._arrival.borrow(values)
-        if source is None:
+        if isinstance(values, np.ndarray) and not values.flags.c_contiguous:
             return 0
         with self._named("arrive"), self.clock.stage("arrive", values.nbytes):
-            self._put_epochs(source.data.ptr, done, count)
-            self._arrival.lend(source)
+            self._put_epochs(values.reshape(count, unit), done)
         return count * unit
 
-    def _put_epochs(self, source: int, done: int, count: int) -> None:
-        unit, first = self.tiling.units[self.tiling.grain], 0
+    def _put_epochs(self, values: Any, done: int) -> None:
+        first, (count, unit) = 0, values.shape
         while first < count and (now := self._current()) is not None:
             held = len(now.epochs)
             fit = min(count - first, self._sizes.epochs - held)
-            self._arrival.put_epochs(now.slot, held, source + first * self._arrival.row, fit)
+            self._arrival.put_epochs(now.slot, held, values[first : first + fit])
             for number in range(first, first + fit):
                 now.epochs.append(self.tiling.epoch(done + number * unit)[0])
             with self._turn:
@@ -161,9 +163,7 @@ class Device(Work):
 
     def release(self, *, is_kept: bool = False) -> None:
         """Until no block is needed any more that was put, unless the pipeline may keep it."""
-        if is_kept:
-            self._arrival.keep()
-        else:
+        if not is_kept:
             self._arrival.release()
 
     def end(self, done: int) -> None:
@@ -257,23 +257,14 @@ class Device(Work):
         packed = _packed(memoryview(now.slot.host_out.data), placed, plan)
         for (shard, slots), number, chunks in zip(plan.parts, numbers, packed):
             batch = Batch(shard, number, slots, chunks, written)
-            self._writes.submit(self._guarded, self._write, batch)
-
-    def _write(self, batch: Batch) -> None:
-        self.delivery.take(batch)
-        with self._turn:
-            is_due, self._is_due = self._is_due, False
-        if is_due:
-            self._showing.show()
+            self._writes.submit(self._guarded, self._deliver, batch)
 
     def _written(self, now: Filling) -> None:
         """One part of a batch is written; with the last one its slot is free."""
         with self._turn:
             now.left -= 1
             if not now.left:
-                self.epochs -= len(now.epochs)
-                self._free.append(now.slot)
-                self._is_due = True
+                self._give_back(now.slot, len(now.epochs))
             self._turn.notify_all()
 
     # -- in the end, or as if it were

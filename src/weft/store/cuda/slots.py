@@ -40,9 +40,14 @@ class Sizes:
         return self.epochs * self.tiles
 
     @property
+    def pool(self) -> int:
+        """The bytes of all tiles, and up to where they are read, sixteen at a time."""
+        return -(-self.count * self.tile // 16) * 16
+
+    @property
     def device(self) -> int:
         """The bytes of the GPU that a slot takes."""
-        buffers = self.elements + self.count * (self.tile + self.chunk)
+        buffers = self.epochs * self.elements + self.pool + self.count * self.chunk
         return buffers + self.scratch + self.count * (4 + 4 + 8 + 8 + 8) + 8
 
     @property
@@ -57,9 +62,9 @@ class Slot:
 
     def __init__(self, cp: Any, memory: Memory, sizes: Sizes) -> None:
         count = sizes.count
-        self.staged = memory.on_device(sizes.elements)
-        """Elements of an epoch as they arrived from the host."""
-        self.pool = memory.on_device(count * sizes.tile)
+        self.staged = memory.on_device(sizes.epochs * sizes.elements)
+        """Elements as they arrived from the host."""
+        self.pool = memory.on_device(sizes.pool)
         self.out = memory.on_device(count * sizes.chunk)
         self.scratch = memory.on_device(sizes.scratch)
         self.stored = memory.on_device(4 * count).view(cp.uint32)

@@ -177,13 +177,13 @@ class ImageWriter(Closing):
 
     def append(self, block: Any) -> None:
         """Append the next frames, one frame, or lines of one; a copy is reduced later."""
-        values = self.levels[0].as_block(block)
+        values, is_own = self.levels[0].as_block(block)
         if self._pyramid is None:
             self.levels[0].append(values)
             return
         self._pyramid.check()
         self.levels[0].append(values, is_kept=True)
-        self._pyramid.take(values)
+        self._pyramid.take(values, is_own=is_own)
         self.levels[0].release()
 
     def flush(self) -> None:

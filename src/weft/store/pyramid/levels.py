@@ -77,8 +77,8 @@ class Pyramid:
         self._thread = threading.Thread(target=self._run, name="weft-pyramid", daemon=True)
         self._thread.start()
 
-    def take(self, block: Numbers) -> None:
-        """Take a copy of elements that the finest level took."""
+    def take(self, block: Numbers, *, is_own: bool = False) -> None:
+        """Take a copy of elements that the finest level took, whosever they are."""
         rows = block.view(np.uint16) if self.name == "bfloat16" else block
         while len(rows):
             buffer, begin = self._room(), self._at - self._start

@@ -25,7 +25,8 @@ from weft.errors import WeftError
 from weft.store import Blosc, Writer, Zstd, create
 from weft.store.codecs import Codec
 from weft.store.cuda.nvcomp import library
-from weft.store.ome.image import pyramid_of
+from weft.store.ome.image import ImageWriter, pyramid_of
+from weft.store.ome.multiscale import Multiscale
 
 CODECS: dict[str, tuple[Codec, ...]] = {
     "none": (),
@@ -41,6 +42,8 @@ CHUNKS = {
     "2M": (16, 256, 256),
     "plane": (1, 512, 512),
 }
+PYRAMIDS = {"pyramid": (1, 2, 2), "pyramid-3d": (2, 2, 2)}
+"""Coarser levels of frames have a third of the bytes of the finest, those of volumes a seventh."""
 DEPTH = 16
 SECONDS = 1.0
 
@@ -162,12 +165,13 @@ def rows(
                 f"store-gpu/{name}-{source}-{sink}", rate, "GB/s", 1, None, None, None,
                 rate / floor, more,
             )  # fmt: skip
-        with_levels = imaged(block, chunks, codecs, limit)
         without, _ = streamed(Discard(), block, chunks, codecs, limit, "cuda")
-        yield Row.against(
-            f"store-gpu/{name}-{source}-pyramid", with_levels, "without levels", without, "GB/s", 1,
-            "higher",
-        )  # fmt: skip
+        for what, factors in PYRAMIDS.items():
+            with_levels = imaged(block, chunks, codecs, limit, factors)
+            yield Row.against(
+                f"store-gpu/{name}-{source}-{what}", with_levels, "without levels", without,
+                "GB/s", 1, "higher",
+            )  # fmt: skip
     with _place("memory") as place:
         rate, _ = streamed(place, host, chunks, codecs, limit, "cpu")
     yield Row(f"store-gpu/{name}-cpu-memory", rate, "GB/s", 1)
@@ -229,30 +233,35 @@ def streamed(
     return count * block.nbytes / taken / 1e9, told
 
 
-def imaged(block: Any, chunks: tuple[int, ...], codecs: tuple[Codec, ...], limit: float) -> float:
+def imaged(
+    block: Any,
+    chunks: tuple[int, ...],
+    codecs: tuple[Codec, ...],
+    limit: float,
+    factors: tuple[int, int, int] = (1, 2, 2),
+) -> float:
     """GB/s of the finest level, with three coarser ones made of it, all of them discarded."""
     writers = []
     for level in range(4):
         shape = (None, *(-(-n >> level) for n in block.shape[1:]))
         writers.append(writer_of(Discard(), shape, chunks, codecs, "cuda"))
-    pyramid = pyramid_of(writers, (1, 2, 2), "mean")
+    image = ImageWriter(
+        "memory", Multiscale.of("tyx", (1, 1, 1), factors, 4), writers,
+        pyramid_of(writers, factors, "mean"),
+    )  # fmt: skip
 
-    def append() -> None:
-        values, is_own = writers[0].as_block(block)
-        writers[0].append(values, is_kept=True)
-        pyramid.take(values, is_own=is_own)
-        writers[0].release()
+    def settled() -> None:
+        for writer in writers:
+            writer._settle()
 
-    for _ in range(4):
-        append()
-    for writer in writers:
-        writer._settle()
+    for _ in range(16):
+        image.append(block)
+    settled()
     begin, count = time.perf_counter(), 0
     while time.perf_counter() - begin < limit:
-        append()
+        image.append(block)
         count += 1
-    for writer in writers:
-        writer._settle()
+    settled()
     taken = time.perf_counter() - begin
     for writer in writers:
         writer.abandon()

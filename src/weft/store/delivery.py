@@ -226,8 +226,9 @@ class Delivery:
     def _tell(self, rows: int) -> None:
         shape = list(self.metadata.shape)
         shape[self._dim] = rows
-        text = replace(self.metadata, shape=tuple(shape)).to_json()
-        self.sink.put("zarr.json", text.encode())
+        with self.clock.stage("publish", 0):
+            text = replace(self.metadata, shape=tuple(shape)).to_json()
+            self.sink.put("zarr.json", text.encode())
         self.safe = rows
 
     def show(self, *, is_idle: bool) -> float | None:

@@ -65,8 +65,11 @@ class Pipeline(Protocol):
     def put(self, span: Span, values: Values) -> None:
         """The next elements of an epoch, which are a box; may wait for room."""
 
-    def release(self, *, is_kept: bool = False) -> None:
-        """Until no block is needed any more that was put, unless the pipeline may keep it."""
+    def keep(self) -> None:
+        """What was put will not be changed before it is released."""
+
+    def release(self) -> None:
+        """Until no block is needed any more that was put."""
 
     def end(self, done: int) -> None:
         """Hand the epoch over whose last element came; all elements so far are `done`."""
@@ -171,8 +174,11 @@ class Threads(Work):
                 self._pool = self.scatter.pool()
         return self._pool
 
-    def release(self, *, is_kept: bool = False) -> None:
+    def keep(self) -> None:
         """Nothing is kept: elements are copied into tiles at once."""
+
+    def release(self) -> None:
+        """Nothing is kept."""
 
     def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
         """The chunks of an epoch that is not full, as if no more came."""

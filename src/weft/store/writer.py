@@ -83,7 +83,10 @@ class Writer(Closing):
                 self._done += span.steps * self.tiling.units[span.level]
             if self._done == end:
                 self._pipeline.end(end)
-        self._pipeline.release(is_kept=is_kept)
+        if is_kept:
+            self._pipeline.keep()
+        else:
+            self._pipeline.release()
         self._clock.called(time.perf_counter() - begin)
 
     def release(self) -> None:

@@ -61,7 +61,7 @@ class Arrival:
         self._words = words[0], words[1]
         cp.cuda.get_current_stream().synchronize()
         self._owed: list[Any] = []
-        """Events that end the reading of blocks which belong to who appended them."""
+        """Events that end the reading of a block which belongs to who appends it."""
         self._sent = range(0)
         """Where the last block lies that was sent here: it is nobody else's."""
         self._held: deque[tuple[Any, Any]] = deque()
@@ -183,6 +183,10 @@ class Arrival:
         for _ in self._threads.map(one, range(count)):
             pass
 
+    def keep(self) -> None:
+        """The owner of what was put will not change it before it is released."""
+        self._owed = [event for event in self._owed if not event.done]
+
     def release(self) -> None:
         """Until blocks that were put are read, and their owners may change them."""
         for event in self._owed:
@@ -191,8 +195,7 @@ class Arrival:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Forget blocks that are read."""
-        self._owed = [event for event in self._owed if not event.done]
+        """Forget blocks of the device that are read."""
         while self._held and self._held[0][0].done:
             self._held.popleft()
 

@@ -16,6 +16,9 @@ from weft.store.cuda.stages import THREADS
 from weft.store.dtypes import as_dtype
 from weft.store.writer import Writer
 
+HELD = 128 << 20
+"""Bytes of a level that are worth an append of their own."""
+
 
 class Level:
     """One level: rows of the level before it are held until a window of them is full."""
@@ -26,14 +29,26 @@ class Level:
         self.cp, self.factors = cp, tuple(factors)
         self.dtype = as_dtype(name)[1]
         self.row = prod(inner)
-        self.made = tuple(-(-n // f) for n, f in zip(inner, factors[1:]))
+        self.inner = tuple(-(-n // f) for n, f in zip(inner, factors[1:]))
         """The sizes of a row of this level."""
         source = reduce_source(inner, factors, method, name)
         self._kernel = module("reduce.cu", source).get_function("weft_reduce")
         self._held = cp.empty(0, self.dtype)
+        self._room = cp.empty((0, *self.inner), self.dtype)
+        self._made = 0
+        """Rows in the room."""
 
-    def push(self, block: Any) -> Any:
-        """The rows that windows are full of by now."""
+    @property
+    def is_full(self) -> bool:
+        """Whether it has enough rows to go on with."""
+        return self._made * self._made_row >= HELD
+
+    @property
+    def _made_row(self) -> int:
+        return prod(self.inner) * self.dtype.itemsize
+
+    def push(self, block: Any) -> None:
+        """Reduce the windows that are full by now."""
         flat = block.reshape(-1)
         if len(self._held):
             flat = self.cp.concatenate([self._held, flat])
@@ -41,29 +56,52 @@ class Level:
         whole = len(flat) // step * step
         if len(self._held) or whole < len(flat):
             self._held = flat[whole:].copy()
-        return self._reduced(flat[:whole])
+        self._reduce(flat[:whole])
 
-    def finish(self) -> Any:
-        """What windows give that are not full; a row that is not whole is made so."""
+    def finish(self) -> None:
+        """Reduce windows that are not full; a row that is not whole is made so."""
         flat = self._held
         missing = -len(flat) % self.row
         if missing:  # the row has no more elements: its last one stands for them
             flat = self.cp.concatenate([flat, self.cp.repeat(flat[-1:], missing)])
         self._held = self.cp.empty(0, self.dtype)
-        return self._reduced(flat)
+        self._reduce(flat)
 
-    def _reduced(self, flat: Any) -> Any:
+    def taken(self) -> Any:
+        """The rows that were made, which it does not hold any longer."""
+        rows, self._made = self._room[: self._made], 0
+        self._room = self.cp.empty((0, *self.inner), self.dtype)
+        return rows
+
+    def _reduce(self, flat: Any) -> None:
         rows = len(flat) // self.row
-        made = self.cp.empty((-(-rows // self.factors[0]), *self.made), self.dtype)
-        if made.size:
-            grid = (-(-made.size // THREADS),)
-            self._kernel(grid, (THREADS,), (flat, made, np.uint64(rows), np.uint64(made.size)))
-        return made
+        count = -(-rows // self.factors[0])
+        size = count * prod(self.inner)
+        if not size:
+            return
+        self._make_room(count)
+        made = self._room[self._made : self._made + count]
+        grid = (-(-size // THREADS),)
+        self._kernel(grid, (THREADS,), (flat, made, np.uint64(rows), np.uint64(size)))
+        self._made += count
+
+    def _make_room(self, count: int) -> None:
+        """For so many rows more; what is there is moved if it is in the way."""
+        if self._made + count <= len(self._room):
+            return
+        room = self.cp.empty((self._made + max(count, self._most), *self.inner), self.dtype)
+        room[: self._made] = self._room[: self._made]
+        self._room = room
+
+    @property
+    def _most(self) -> int:
+        """Rows that are about as much as it holds."""
+        return max(1, HELD // self._made_row)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of rows that are held at most."""
-        return self.row * self.factors[0] * self.dtype.itemsize
+        """The bytes of rows that are held at most, of both levels."""
+        return self.row * self.factors[0] * self.dtype.itemsize + HELD + self._made_row
 
 
 class DevicePyramid:
@@ -87,45 +125,46 @@ class DevicePyramid:
         for _ in writers:
             level = Level(self.cp, inner, factors, method, name)
             self._levels.append(level)
-            inner = level.made
+            inner = level.inner
 
     def take(self, block: Any, *, is_own: bool = False) -> None:
         """Reduce elements that the finest level took; they are read then, unless they are ours."""
         self._stream.wait_event(self.cp.cuda.get_current_stream().record())
         with self._stream:
-            rows = self._levels[0].push(self.cp.asarray(block))
+            self._levels[0].push(self.cp.asarray(block))
             self._reading.append((self._stream.record(), block))
-            for level, writer in zip([*self._levels[1:], None], self._writers):
-                if not len(rows):
-                    break
-                writer.append(rows, is_kept=True)
-                rows = level.push(rows) if level else rows
+            self._pass_on()
         if not is_own:
             self._reading[-1][0].synchronize()
         while self._reading and self._reading[0][0].done:
             self._reading.popleft()
 
+    def _pass_on(self, *, is_all: bool = False) -> None:
+        """Append rows to their levels, and reduce them further: many at a time, or all."""
+        for number, (level, writer) in enumerate(zip(self._levels, self._writers)):
+            if not (is_all or level.is_full):
+                break
+            rows = level.taken()
+            if len(rows):
+                writer.append(rows, is_kept=True)
+                for coarser in self._levels[number + 1 : number + 2]:
+                    coarser.push(rows)
+
     def check(self) -> None:
         """What fails is said at once."""
 
     def drain(self) -> None:
-        """Nothing waits."""
+        """Append all rows of windows that are full."""
+        with self._stream:
+            self._pass_on(is_all=True)
 
     def close(self) -> None:
         """Reduce what is there, windows that are not full too."""
         with self._stream:
-            self._finish()
-
-    def _finish(self) -> None:
-        carried = None
-        for level, writer in zip(self._levels, self._writers):
-            if carried is not None and len(carried):
-                made = level.push(carried)
-                carried = self.cp.concatenate([made, level.finish()])
-            else:
-                carried = level.finish()
-            if len(carried):
-                writer.append(carried)
+            for level in self._levels:
+                self._pass_on(is_all=True)
+                level.finish()
+            self._pass_on(is_all=True)
 
     def memory(self) -> int:
         """The bytes of the device that rows take which wait for their windows."""

@@ -161,10 +161,13 @@ class Device(Work):
             self._now = Filling(slot)
         return self._now
 
-    def release(self, *, is_kept: bool = False) -> None:
-        """Until no block is needed any more that was put, unless the pipeline may keep it."""
-        if not is_kept:
-            self._arrival.release()
+    def keep(self) -> None:
+        """What was put will not be changed before it is released."""
+        self._arrival.keep()
+
+    def release(self) -> None:
+        """Until no block is needed any more that was put."""
+        self._arrival.release()
 
     def end(self, done: int) -> None:
         """An epoch is full; with the last one of a batch, that is computed."""

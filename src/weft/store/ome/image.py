@@ -177,11 +177,11 @@ class ImageWriter(Closing):
 
     def append(self, block: Any) -> None:
         """Append the next frames, one frame, or lines of one; a copy is reduced later."""
-        values, is_own = self.levels[0].as_block(block)
         if self._pyramid is None:
-            self.levels[0].append(values)
+            self.levels[0].append(block)
             return
         self._pyramid.check()
+        values, is_own = self.levels[0].as_block(block)
         self.levels[0].append(values, is_kept=True)
         self._pyramid.take(values, is_own=is_own)
         self.levels[0].release()

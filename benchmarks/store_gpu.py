@@ -71,6 +71,8 @@ class Rates:
 
     to_device: float
     to_host: float
+    both_ways: float
+    """To the device, while as much goes to the host."""
     on_device: float
 
 
@@ -79,7 +81,7 @@ def run(seconds: float) -> Iterator[Row]:
     if not is_there():
         raise SystemExit("store-gpu needs a GPU and CuPy")
     rates = measured()
-    for what in ("to_device", "to_host", "on_device"):
+    for what in ("to_device", "to_host", "both_ways", "on_device"):
         yield Row(f"store-gpu/copy-{what.replace('_', '-')}", getattr(rates, what), "GB/s", 1)
     sizes = list(FRAMES.items()) if seconds else [("256", (256, 256))]
     for frame, shape in sizes:
@@ -111,8 +113,26 @@ def measured() -> Rates:
     return Rates(
         rate(one.data.ptr, host.ctypes.data, 1),
         rate(host.ctypes.data, one.data.ptr, 1),
+        both_ways(one, host),
         rate(one.data.ptr, two.data.ptr, 2),
     )
+
+
+def both_ways(device: Any, host: np.ndarray[Any, Any]) -> float:
+    """GB/s to the device, while as much goes to the host: halves of two buffers are exchanged."""
+    import cupy as cp
+
+    half, best = len(host) // 2, 0.0
+    there, back = (cp.cuda.Stream(non_blocking=True) for _ in "12")
+    here, away = host.ctypes.data, device.data.ptr
+    for _ in range(5):
+        begin = time.perf_counter()
+        cp.cuda.runtime.memcpyAsync(away, here, half, 4, there.ptr)
+        cp.cuda.runtime.memcpyAsync(here + half, away + half, half, 4, back.ptr)
+        for stream in (there, back):
+            stream.synchronize()
+        best = max(best, half / (time.perf_counter() - begin) / 1e9)
+    return best
 
 
 def noisy(shape: tuple[int, int]) -> Any:
@@ -153,7 +173,7 @@ def rows(
             rates.to_host * ratio,
             codec,
             rates.on_device / traffic,
-            rates.to_device if source == "pinned" else float("inf"),
+            rates.both_ways if source == "pinned" else float("inf"),
         )
         for sink in ("discard", "memory", "disk"):
             with _place(sink) as place:
@@ -281,10 +301,11 @@ def alone(
     arrival, slot = pipeline._arrival, now.slot
     arrival.stream.synchronize()
     begin, count = time.perf_counter(), 20
+    epochs = max(1, min(pipeline._sizes.epochs, DEPTH // arrival.rows))
     for _ in range(count):
-        arrival._launch(slot, 0, stack.data.ptr, 0, arrival.rows)
+        arrival._launch(slot, 0, stack.data.ptr, 0, arrival.rows, epochs=epochs)
     arrival.stream.synchronize()
-    scatter = 2 * count * arrival.elements / (time.perf_counter() - begin) / 1e9
+    scatter = 2 * count * epochs * arrival.elements / (time.perf_counter() - begin) / 1e9
     writer._settle()
     for _ in range(8):
         writer.append(stack)

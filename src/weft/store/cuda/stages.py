@@ -15,7 +15,7 @@ THREADS = 256
 PART = 1 << 15
 """Bytes that a block of the gather copies."""
 
-BATCHED = 1 << 27
+BATCHED = 1 << 28
 """Bytes of a batch."""
 
 ALIGNED = 256

@@ -36,8 +36,8 @@ class Packing(Drawn):
 
     `radices` splits each dimension into digits, major to minor, as a `Lifting` does. `spec` cuts
     the digits into blocks, one ciphertext each; the blocks are counted row by row. In a block the
-    digits stand in the slots with `strides`. With a `period` the content repeats every so many slots.
-    Slots that hold no element hold zero.
+    digits stand in the slots with `strides`. With a `period` the content repeats every so many
+    slots. Slots that hold no element hold zero.
 
     >>> packing = Packing.tiled((64, 56, 56), slots=1 << 15)
     >>> print(packing)
@@ -277,7 +277,7 @@ class Packing(Drawn):
         [[1.0, 0.0, 2.0, 0.0], [3.0, 0.0, 0.0, 0.0]]
         """
         given = np.asarray(array, dtype=np.float64)
-        if given.size != prod(self.shape) or _bare(given.shape) != _bare(self.shape):
+        if _bare(given.shape) != _bare(self.shape):
             raise WeftError(
                 f"an array of shape {list(given.shape)} is packed as {list(self.shape)}"
             )

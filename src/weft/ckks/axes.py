@@ -102,11 +102,9 @@ def _around(values: Integers, count: int, period: int) -> Integers:
     start = known[-int(gaps.argmax())]
     opened = (values - start) % period + start
     # Zero should be among the values or near: turn the whole by one circle where that helps.
-    return opened - period if opened.min() > period // 2 or _crosses(opened, period) else opened
-
-
-def _crosses(values: Integers, period: int) -> bool:
-    return bool(values.min() <= period <= values.max())
+    turns = int(opened.min() > period // 2 or opened.max() >= period)
+    found: Integers = opened - turns * period
+    return found
 
 
 def _plain(axis: Axis) -> Axis | None:

@@ -57,9 +57,9 @@ def split(
 ) -> Split:
     """The split of a map's diagonals with the cheapest rotations.
 
-    `baby` and `giant` are what a rotation of either kind costs. `keys` bounds how many rotation keys
-    there may be, or says which there are: rotations then go in chains, as many as without a bound
-    where that can be, and more where it cannot.
+    `baby` and `giant` are what a rotation of either kind costs. `keys` bounds how many rotation
+    keys there may be, or says which there are: rotations then go in chains, as many as without a
+    bound where that can be, and more where it cannot.
 
     >>> from weft.ckks.linear import linear
     >>> from weft.ckks.packing import Packing

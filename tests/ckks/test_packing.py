@@ -164,7 +164,7 @@ def test_multiplexed_channels_stand_in_the_gaps():
         ),
         (
             lambda: Packing.dense((2, 3), 8).pack([1, 2]),
-            "an array of shape [1] is packed as [2, 3]",
+            "an array of shape [2] is packed as [2, 3]",
         ),
         (lambda: Packing.dense((2,), 8).unpack([]), "0 rows of slots are given for 1 ciphertext"),
         (lambda: Packing.dense((2,), 8).place((2,)), "a tensor of shape [2] has no element [2]"),

@@ -160,7 +160,7 @@ def _pieces(
     shape: Point, radices: Sequence[Point], spec: ShardingSpec, strides: Point
 ) -> list[Piece]:
     """All digits of more than one value, the first one last."""
-    left, pieces = iter(zip(strides, spec.dim_specs, spec.grid)), list[Piece]()
+    left, pieces, closed = iter(zip(strides, spec.dim_specs, spec.grid)), list[Piece](), 0
     for size, split in zip(shape, radices):
         digits = [Piece(radix, *next(left)) for radix in split]
         if prod(split) != size:
@@ -168,10 +168,11 @@ def _pieces(
             if size % rest or digits[0].blocks > 1:
                 digits[0] = digits[0]._replace(atom=size, inner=len(digits) - 1)
                 pieces += digits
+                closed = len(pieces)
                 continue
             digits[0] = digits[0]._replace(radix=size // rest)
         for piece in digits:
-            if pieces and _is_joined(pieces[-1], piece):
+            if len(pieces) > closed and _is_joined(pieces[-1], piece):
                 hi = pieces.pop()
                 pieces.append(piece._replace(radix=hi.radix * piece.radix))
             elif piece.radix > 1:

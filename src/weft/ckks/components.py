@@ -77,6 +77,26 @@ def components(signature: Signature, operand: int, weight: int | None = None) ->
     return found
 
 
+def in_order(source: Point, target: Point) -> list[Component]:
+    """The components of a tensor and itself in another shape, all elements in their order.
+
+    >>> [each.source.dims for each in in_order((2, 3), (2, 3))]
+    [(0,), (1,)]
+    >>> [each.source.dims for each in in_order((4, 3), (3, 4))]
+    [(0, 1)]
+    """
+    if source == target:
+        alone = [(dim, n, np.arange(n)) for dim, n in enumerate(source)]
+        sides = [Side((dim,), (n,), (at,)) for dim, n, at in alone]
+        return [Component(side, side, np.zeros(side.sizes, np.int64)) for side in sides]
+    elements = np.arange(prod(source))
+    one, two = (
+        Side(tuple(range(len(shape))), shape, np.unravel_index(elements, shape))
+        for shape in (source, target)
+    )
+    return [Component(one, two, np.zeros(len(elements), np.int64))]
+
+
 def _check_linear(signature: Signature, operand: int) -> None:
     """Refuse lines whose result is not a sum over the operand."""
     line = signature.notation

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.ckks.components import Component, Side, components
+from weft.ckks.components import Component, Side, components, in_order
 from weft.ckks.packing import Integers, Packing
 from weft.errors import WeftError
 from weft.lang import Signature
@@ -112,12 +113,36 @@ def linear(
         raise WeftError(f"an operand in {given.slots} slots has a result in {made.slots}")
     found = tuple(components(signature, operand, weight))
     shape = None if weight is None else signature.operand_shapes[weight]
-    blocks, sets = _structure(found, given, made)
-    for number in range(made.ciphertexts):
+    return _mapped(Part(given, found, shape, 0), made)
+
+
+def identity(source: Packing, target: Packing) -> LinearMap:
+    """The map of a tensor to itself in another packing, which may have another shape.
+
+    >>> moved = identity(Packing.vector(4, slots=8), Packing.dense((2, 2), slots=4 * 2))
+    >>> moved.sets[0].tolist()
+    [0]
+    """
+    if source.slots != target.slots:
+        raise WeftError(f"a tensor in {source.slots} slots is wanted in {target.slots}")
+    if prod(source.shape) != prod(target.shape):
+        raise WeftError(f"a tensor of shape {list(source.shape)} is wanted as {list(target.shape)}")
+    if source.shape != target.shape:
+        source = source.reshaped(target.shape) or source
+    if source.shape != target.shape:
+        target = target.reshaped(source.shape) or target
+    return _mapped(Part(source, tuple(in_order(source.shape, target.shape)), None, 0), target)
+
+
+def _mapped(part: Part, target: Packing) -> LinearMap:
+    """The map of one operand with the sets of its diagonals."""
+    source = part.source
+    blocks, sets = structure(part.components, source, target, source.period)
+    for number in range(target.ciphertexts):
         # A result that nothing goes to is a product with zeros: a ciphertext has to come from one.
-        if not any((number, other) in blocks for other in range(given.ciphertexts)):
+        if not any((number, other) in blocks for other in range(source.ciphertexts)):
             blocks[number, 0] = _numbered(sets, np.zeros(1, np.int64))
-    return LinearMap((Part(given, found, shape, 0),), made, blocks, tuple(sets))
+    return LinearMap((part,), target, blocks, tuple(sets))
 
 
 def joined(maps: Sequence[LinearMap]) -> LinearMap:
@@ -161,15 +186,16 @@ def _counted(packing: Packing) -> set[int]:
     return {stride for stride, n in zip(packing.strides, packing.extents) if n > 1}
 
 
-def _structure(
-    found: Sequence[Component], source: Packing, target: Packing
+def structure(
+    found: Sequence[Component], source: Packing, target: Packing, period: int
 ) -> tuple[dict[tuple[int, int], int], list[Integers]]:
     """The sets of all blocks: for each choice of a group of every component the sum of their sets.
 
-    Groups repeat from ciphertext to ciphertext, so that few sums are different.
+    Rotations that differ by a period are the same. Groups repeat from ciphertext to ciphertext, so
+    that few sums are different.
     """
-    period, known = source.period, list[Integers]()
-    groups = [_groups(component, source, target, known) for component in found]
+    known = list[Integers]()
+    groups = [_groups(component, source, target, period, known) for component in found]
     copies = np.unique(-np.arange(0, target.slots, target.period) % period)
     start = _numbered(known, copies)
     sums = dict[tuple[int, int], int]()
@@ -187,10 +213,9 @@ def _structure(
 
 
 def _groups(
-    component: Component, source: Packing, target: Packing, known: list[Integers]
+    component: Component, source: Packing, target: Packing, period: int, known: list[Integers]
 ) -> list[tuple[int, int, int]]:
     """The sets of differences of a component by what it adds to the ciphertexts out and in."""
-    period = source.period
     (given, slot), (made, place) = (
         _parts(side, packing)
         for side, packing in ((component.source, source), (component.target, target))

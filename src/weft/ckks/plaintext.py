@@ -117,10 +117,8 @@ class _Operand:
 
 def _flat(part: Part, weight: ArrayLike | None) -> Floats:
     """The weights in order and a zero behind them, which is the last: where -1 points to."""
-    if part.weight is None:
-        given, shape = np.asarray(1.0 if weight is None else weight, np.float64), ()
-    else:
-        given, shape = np.asarray(weight, np.float64), part.weight
+    given = np.asarray(1.0 if weight is None else weight, np.float64)
+    shape = part.weight or ()
     if given.shape != shape:
         raise WeftError(f"a weight of shape {list(shape)} is given as {list(given.shape)}")
     return np.append(given.ravel(), 0.0)
@@ -158,7 +156,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagonal:
-    """The plaintext of one diagonal of one block; slot t weighs input t + baby for output t - giant."""
+    """The plaintext of one diagonal: slot t weighs slot t + baby that goes in for t - giant."""
 
     weights: Weights
     out: int

@@ -19,7 +19,7 @@ def test_a_layer_is_right_and_costs_what_was_predicted(layer, keys, biased):
     signature, packing, made, x, w, answer, scale = layer
     found = linear(signature, packing, made, weight=None if w is None else 1)
     parted = split(found, keys)
-    bias = np.arange(answer.size).reshape(answer.shape) / 7 if biased else None
+    bias = np.arange(answer.size).reshape(answer.shape) / answer.size if biased else None
     program = lower(found, parted, [w], scale=scale, bias=bias)
     rows, counters = run(program, packing, made, x)
     expected = made.pack(answer if bias is None else answer + bias)

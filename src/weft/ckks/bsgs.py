@@ -20,6 +20,8 @@ from weft.ckks.steps import Tree, chain, star
 
 CANDIDATES = 6
 """How many promising splits are counted on the real sets, for each way to read the diagonals."""
+EFFORT = 1 << 17
+"""How many diagonals are looked at for that, about: large sets are not worth more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,9 @@ def split(
     (14, [1, 8])
     """
     best = _Best(given, baby, giant)
+    most = max(1, min(CANDIDATES, EFFORT // len(best.diagonals)))
     for axes in _readings(given, strides):
-        for options in combinations(axes, best.inputs * baby, best.outputs * giant, CANDIDATES):
+        for options in combinations(axes, best.inputs * baby, best.outputs * giant, most):
             best.look_at(axes, options)
     return best.split(keys)
 

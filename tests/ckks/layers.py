@@ -8,12 +8,8 @@ from hypothesis import strategies as st
 from tests.ckks.packings import packings
 
 from weft.ckks.backend import Backend
-from weft.ckks.bsgs import split
-from weft.ckks.cost import predict
-from weft.ckks.linear import joined, linear
-from weft.ckks.lower import lower
 from weft.ckks.parameters import Parameters
-from weft.ckks.program import count, execute
+from weft.ckks.program import execute
 from weft.ckks.simulator import Simulator
 from weft.lang import OPERATORS
 
@@ -42,7 +38,10 @@ def conv_signature(image, kernel, strides=(1, 1), padding=(0, 0, 0, 0), dilation
 
 
 def conv_answer(image, kernel, strides, padding, dilation, groups):
-    """A convolution as loops over output pixels and kernel taps."""
+    """A convolution as loops over images, output pixels and kernel taps."""
+    if len(image) > 1:
+        alone = [conv_answer(x[None], kernel, strides, padding, dilation, groups) for x in image]
+        return np.concatenate(alone)
     top, bottom, left, right = padding
     padded = np.pad(image[0], ((0, 0), (top, bottom), (left, right)))
     features, per_group, high, wide = kernel.shape
@@ -68,7 +67,8 @@ def convolutions(draw):
     per_group, features = draw(st.integers(1, 4)), groups * draw(st.integers(1, 3))
     if draw(st.integers(0, 5)) == 0:
         groups, per_group, features = 5, 1, 5 * draw(st.integers(1, 2))  # depthwise
-    image = (1, groups * per_group, draw(st.integers(1, 9)), draw(st.integers(1, 9)))
+    batch = draw(st.sampled_from([1, 1, 1, 2]))
+    image = (batch, groups * per_group, draw(st.integers(1, 9)), draw(st.integers(1, 9)))
     kernel = (features, per_group, draw(st.integers(1, 5)), draw(st.integers(1, 5)))
     strides = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))

@@ -160,7 +160,9 @@ def _route(nodes: Integers, steps: Sequence[int], period: int) -> Tree:
     left, edges, passed = {int(n) for n in nodes} - {0}, list[tuple[int, int, int]](), set[int]()
     reached = {0}
     while left:
-        found = _nearest(reached, left, steps, period)
+        # Neighbours first; a search for longer ways only where there are none.
+        found = _closure(sorted(reached), left, steps, period)
+        found = found or _nearest(reached, left, steps, period)
         if found is None:
             raise WeftError(
                 f"a rotation by {min(left)} cannot be made of {list(steps)}, modulo {period}",

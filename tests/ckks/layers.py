@@ -203,6 +203,3 @@ def tallies(counters):
         *(counters.rotations, counters.plain_products, counters.products, counters.rescales),
         *(counters.additions, counters.plain_additions, frozenset(counters.rotations_used)),
     )
-
-
-__all__ = ["count", "joined", "linear", "lower", "predict", "split"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from weft.ckks.bsgs import Split
@@ -51,8 +52,10 @@ class Cost:
 _SUMS = tuple(each.name for each in fields(Cost))[:7]
 
 
-def predict(given: LinearMap, parted: Split, bias: bool = False) -> Cost:
+def predict(given: LinearMap, parted: Split, biases: Sequence[bool] = ()) -> Cost:
     """What a linear map takes, from its sets alone: no step of its program is written.
+
+    `biases` says which of its results has one.
 
     >>> from weft.ckks.bsgs import split
     >>> from weft.ckks.linear import linear
@@ -69,7 +72,7 @@ def predict(given: LinearMap, parted: Split, bias: bool = False) -> Cost:
         plain_products=given.products,
         rescales=given.outputs,
         additions=given.products - given.outputs,
-        plain_additions=given.outputs if bias else 0,
+        plain_additions=sum(t.ciphertexts for t, has in zip(given.targets, biases) if has),
         levels=1,
         keys=parted.keys,
         inputs=given.inputs,

@@ -8,8 +8,8 @@ of the whole map are their sums.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import accumulate, product
 from math import prod
 
 import numpy as np
@@ -27,13 +27,21 @@ DENSE = 1 << 17
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """An operand of a linear map: its packing, its components, and the shape of its weight."""
+    """One operand and one result of a linear map: packings, components, the shape of its weight."""
 
     source: Packing
+    target: Packing
     components: tuple[Component, ...]
     weight: Point | None
-    first: int
-    """The number of its first ciphertext among all that go in."""
+    first: int = 0
+    """The number of the operand's first ciphertext among all that go in."""
+    start: int = 0
+    """The number of the result's first ciphertext among all that come out."""
+
+    def has(self, out: int, number: int) -> bool:
+        """Whether two ciphertexts, out and in, are of this result and this operand."""
+        inside = 0 <= number - self.first < self.source.ciphertexts
+        return inside and 0 <= out - self.start < self.target.ciphertexts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,29 +58,30 @@ class LinearMap:
     """
 
     parts: tuple[Part, ...]
-    target: Packing
+    sources: tuple[Packing, ...]
+    targets: tuple[Packing, ...]
     blocks: Mapping[tuple[int, int], int]
     sets: tuple[Integers, ...]
 
     @property
     def inputs(self) -> int:
         """How many ciphertexts go in."""
-        return sum(part.source.ciphertexts for part in self.parts)
+        return sum(source.ciphertexts for source in self.sources)
 
     @property
     def outputs(self) -> int:
         """How many ciphertexts come out."""
-        return self.target.ciphertexts
+        return sum(target.ciphertexts for target in self.targets)
 
     @property
     def slots(self) -> int:
         """How many slots a ciphertext has."""
-        return self.target.slots
+        return self.targets[0].slots
 
     @property
     def period(self) -> int:
         """How many different rotations the operands have: they repeat after so many slots."""
-        return max(part.source.period for part in self.parts)
+        return max(source.period for source in self.sources)
 
     @property
     def products(self) -> int:
@@ -82,8 +91,7 @@ class LinearMap:
     @property
     def strides(self) -> tuple[Point, Point]:
         """The strides of the digits that are counted in a ciphertext, of operands and of result."""
-        sources = {stride for part in self.parts for stride in _counted(part.source)}
-        return tuple(sorted(sources)), tuple(sorted(_counted(self.target)))
+        return _counted(self.sources), _counted(self.targets)
 
     def __str__(self) -> str:
         plural = "s" if self.inputs > 1 else ""
@@ -113,7 +121,7 @@ def linear(
         raise WeftError(f"an operand in {given.slots} slots has a result in {made.slots}")
     found = tuple(components(signature, operand, weight))
     shape = None if weight is None else signature.operand_shapes[weight]
-    return _mapped(Part(given, found, shape, 0), made)
+    return _mapped(Part(given, made, found, shape))
 
 
 def identity(source: Packing, target: Packing) -> LinearMap:
@@ -131,18 +139,18 @@ def identity(source: Packing, target: Packing) -> LinearMap:
         source = source.reshaped(target.shape) or source
     if source.shape != target.shape:
         target = target.reshaped(source.shape) or target
-    return _mapped(Part(source, tuple(in_order(source.shape, target.shape)), None, 0), target)
+    return _mapped(Part(source, target, tuple(in_order(source.shape, target.shape)), None))
 
 
-def _mapped(part: Part, target: Packing) -> LinearMap:
+def _mapped(part: Part) -> LinearMap:
     """The map of one operand with the sets of its diagonals."""
-    source = part.source
+    source, target = part.source, part.target
     blocks, sets = structure(part.components, source, target, source.period)
     for number in range(target.ciphertexts):
         # A result that nothing goes to is a product with zeros: a ciphertext has to come from one.
         if not any((number, other) in blocks for other in range(source.ciphertexts)):
             blocks[number, 0] = _numbered(sets, np.zeros(1, np.int64))
-    return LinearMap((part,), target, blocks, tuple(sets))
+    return LinearMap((part,), (source,), (target,), blocks, tuple(sets))
 
 
 def joined(maps: Sequence[LinearMap]) -> LinearMap:
@@ -158,17 +166,42 @@ def joined(maps: Sequence[LinearMap]) -> LinearMap:
     >>> print(both, [diagonals.tolist() for diagonals in both.sets])
     2 diagonals, 2 ciphertexts to 1 [[0], [13]]
     """
-    target = maps[0].target
-    if any(each.target != target for each in maps):
+    if len({each.targets for each in maps}) > 1:
         raise WeftError("maps to different packings of a result cannot be joined")
-    parts, blocks, sets, first = list[Part](), dict[tuple[int, int], int](), list[Integers](), 0
-    for each in maps:
+    sources = [source for each in maps for source in each.sources]
+    places = accumulate((each.inputs for each in maps[:-1]), initial=0)
+    return _combined(maps, [(0, first) for first in places], sources, maps[0].targets)
+
+
+def stacked(maps: Sequence[LinearMap]) -> LinearMap:
+    """Several maps of the same operands, each to a result of its own: they share baby steps.
+
+    >>> line = Signature.of("k, k n -> n  sum: k", [(16,), (16, 16)])
+    >>> dense = linear(line, Packing.vector(16, 16), Packing.vector(16, 16), weight=1)
+    >>> print(stacked([dense, dense]))
+    32 diagonals, 1 ciphertext to 2
+    """
+    if len({each.sources for each in maps}) > 1:
+        raise WeftError("maps of different packings of an operand cannot be stacked")
+    targets = [target for each in maps for target in each.targets]
+    places = accumulate((each.outputs for each in maps[:-1]), initial=0)
+    return _combined(maps, [(start, 0) for start in places], maps[0].sources, targets)
+
+
+def _combined(
+    maps: Sequence[LinearMap],
+    places: Sequence[tuple[int, int]],
+    sources: Sequence[Packing],
+    targets: Sequence[Packing],
+) -> LinearMap:
+    """Maps side by side, each with its first ciphertext out and its first one in."""
+    parts, blocks, sets = list[Part](), dict[tuple[int, int], int](), list[Integers]()
+    for each, (start, first) in zip(maps, places):
         for (out, number), key in each.blocks.items():
-            blocks[out, first + number] = _numbered(sets, each.sets[key])
+            blocks[start + out, first + number] = _numbered(sets, each.sets[key])
         for part in each.parts:
-            parts.append(Part(part.source, part.components, part.weight, first + part.first))
-        first += each.inputs
-    return LinearMap(tuple(parts), target, blocks, tuple(sets))
+            parts.append(replace(part, first=first + part.first, start=start + part.start))
+    return LinearMap(tuple(parts), tuple(sources), tuple(targets), blocks, tuple(sets))
 
 
 def _seen_as(packing: Packing, shape: Point, what: str) -> Packing:
@@ -182,8 +215,10 @@ def _seen_as(packing: Packing, shape: Point, what: str) -> Packing:
     return seen
 
 
-def _counted(packing: Packing) -> set[int]:
-    return {stride for stride, n in zip(packing.strides, packing.extents) if n > 1}
+def _counted(packings: Sequence[Packing]) -> Point:
+    """The strides of digits that have several values in a ciphertext, each once, in order."""
+    pairs = {pair for each in packings for pair in zip(each.strides, each.extents)}
+    return tuple(sorted({stride for stride, n in pairs if n > 1}))
 
 
 def structure(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count as counting
+from itertools import zip_longest
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from weft.ckks.bsgs import Split
 from weft.ckks.linear import LinearMap
 from weft.ckks.packing import Floats
-from weft.ckks.plaintext import Diagonal, Slots, Weights
+from weft.ckks.plaintext import Diagonal, Slots, Weights, packed
 from weft.ckks.program import Add, AddPlain, Free, MulPlain, Program, Rescale, Rotate, Step
 from weft.ckks.steps import Tree
 
@@ -25,12 +25,13 @@ def lower(
     parted: Split,
     weights: Sequence[ArrayLike | None] = (),
     *,
-    scale: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
+    scales: Sequence[ArrayLike | None] = (),
+    biases: Sequence[ArrayLike | None] = (),
 ) -> Program:
     """The program of a linear map with its weights: one level, rescaled once for each output.
 
-    `bias` is added at the end, and `scale` is part of the weights: either is an array that can be
+    There is a weight and a scale for each part of the map, a bias for each of its results; what is
+    not there is None. A scale is part of the weights, a bias is added at the end, and both can be
     broadcast to the result.
 
     >>> from weft.ckks.bsgs import split
@@ -41,15 +42,14 @@ def lower(
     >>> line = Signature.of("k, k n -> n  sum: k", [(64,), (64, 64)])
     >>> vector = Packing.vector(64, slots=64)
     >>> dense = linear(line, vector, vector, weight=1)
-    >>> cost = count(lower(dense, split(dense), [np.eye(64)]))
+    >>> cost = count(lower(dense, split(dense), [[[1.0] * 64] * 64]))
     >>> print(cost, cost.live)
     14 rotations, 64 plain products, 1 rescale, 63 additions, 1 level 12
     """
-    made = Weights(given, weights, scale)
-    added = None
-    if bias is not None:
-        full = np.broadcast_to(np.asarray(bias, np.float64), given.target.shape)
-        added = given.target.pack(full)
+    made = Weights(given, weights, scales)
+    added = list[Floats | None]()
+    for target, bias in zip_longest(given.targets, biases):
+        added += [None] * target.ciphertexts if bias is None else packed(target, bias)
     outputs = range(given.inputs, given.inputs + given.outputs)
     return Program(
         given.inputs, tuple(outputs), lambda: _Lowering(given, parted, made, added).steps()
@@ -60,9 +60,9 @@ class _Lowering:
     """One pass over a linear map that writes its steps; registers die with their last use."""
 
     def __init__(
-        self, given: LinearMap, parted: Split, weights: Weights, bias: list[Floats] | None
+        self, given: LinearMap, parted: Split, weights: Weights, biases: list[Floats | None]
     ) -> None:
-        self.map, self.split, self.weights, self.bias = given, parted, weights, bias
+        self.map, self.split, self.weights, self.biases = given, parted, weights, biases
         self.fresh = counting(given.inputs + given.outputs)
         self.uses = Counter[int]()
         """How often each register is still to be read."""
@@ -149,15 +149,15 @@ class _Lowering:
         sums[node] = total
 
     def _finish(self, out: int, total: int) -> Iterator[Step]:
-        made = self.map.inputs + out
-        if self.bias is None:
+        made, bias = self.map.inputs + out, self.biases[out]
+        if bias is None:
             yield Rescale(made, total)
             yield Free(total)
             return
         rescaled = next(self.fresh)
         yield Rescale(rescaled, total)
         yield Free(total)
-        yield AddPlain(made, rescaled, Slots(self.bias[out]))
+        yield AddPlain(made, rescaled, Slots(bias))
         yield Free(rescaled)
 
 

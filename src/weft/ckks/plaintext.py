@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import product, zip_longest
 from math import prod
 
 import numpy as np
@@ -91,28 +91,46 @@ class _Numbers:
 class _Operand:
     """One operand's weights and tables."""
 
-    def __init__(self, part: Part, target: Packing, weight: ArrayLike | None) -> None:
+    def __init__(self, part: Part, weight: ArrayLike | None, scale: ArrayLike | None) -> None:
+        self.part = part
         self.lookups = [Lookup(component) for component in part.components]
         sources = [(c.source.dims, prod(c.source.sizes)) for c in part.components]
         targets = [(c.target.dims, prod(c.target.sizes)) for c in part.components]
-        self.source, self.target = _Numbers(part.source, sources), _Numbers(target, targets)
-        self.first = part.first
+        self.source, self.target = _Numbers(part.source, sources), _Numbers(part.target, targets)
         self.weight = _flat(part, weight)
+        self.scale = None if scale is None else packed(part.target, scale)
 
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
         """The weights of one diagonal, each in the slot where its product is made."""
-        made, given = self.target(out), self.source(number - self.first)
+        made, given = self.target(out - self.part.start), self.source(number - self.part.first)
         alternatives = [
             list(
                 lookup.addresses(np.roll(one, -baby) * (lookup.sizes[1] + 1) + np.roll(two, giant))
             )
             for lookup, one, two in zip(self.lookups, given, made)
         ]
-        total = np.zeros(len(self.weight) and self.source.packing.slots)
+        total = np.zeros(self.part.source.slots)
         for chosen in product(*alternatives):
             address = sum(chosen, np.zeros(len(total), np.int64))
             total += self.weight[np.maximum(address, -1)]
+        if self.scale is not None:
+            total *= np.roll(self.scale[out - self.part.start], giant)
         return total
+
+
+def packed(packing: Packing, values: ArrayLike) -> list[Floats]:
+    """Values that can be broadcast to a tensor, packed as it is.
+
+    >>> [row.tolist() for row in packed(Packing.dense((2, 2), 4), [[1], [2]])]
+    [[1.0, 1.0, 2.0, 2.0]]
+    """
+    given = np.asarray(values, np.float64)
+    try:
+        return packing.pack(np.broadcast_to(given, packing.shape))
+    except ValueError:
+        raise WeftError(
+            f"values of shape {list(given.shape)} do not broadcast to {list(packing.shape)}"
+        ) from None
 
 
 def _flat(part: Part, weight: ArrayLike | None) -> Floats:
@@ -125,33 +143,26 @@ def _flat(part: Part, weight: ArrayLike | None) -> Floats:
 
 
 class Weights:
-    """The weights of a linear map, one array for each operand, and a scale of the result.
+    """The weights of a linear map: for each of its parts an array, and a scale of its result.
 
-    `weights` has None, or a single number, for an operand without a weight. `scale` is a number for
-    each element of the result, or one for all: an average is a sum with a scale.
+    There is None, or a single number, for a part without a weight. A scale has a number for each
+    element of the result, or one for all: an average is a sum with a scale.
     """
 
     def __init__(
         self,
         given: LinearMap,
         weights: Sequence[ArrayLike | None] = (),
-        scale: ArrayLike | None = None,
+        scales: Sequence[ArrayLike | None] = (),
     ) -> None:
-        padded = [*weights, *[None] * (len(given.parts) - len(weights))]
-        self.operands = [
-            _Operand(part, given.target, weight) for part, weight in zip(given.parts, padded)
-        ]
-        self.scale: list[Floats] | None = None
-        if scale is not None:
-            shape = given.target.shape
-            full = np.broadcast_to(np.asarray(scale, np.float64), shape)
-            self.scale = given.target.pack(full)
+        pairs = zip_longest(weights, scales)
+        self.operands = [_Operand(part, *pair) for part, pair in zip(given.parts, pairs)]
+        self.operands += [_Operand(part, None, None) for part in given.parts[len(self.operands) :]]
 
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
         """The plaintext for one pair of ciphertexts and one pair of steps."""
-        operand = next(each for each in reversed(self.operands) if each.first <= number)
-        found = operand.values(out, number, giant, baby)
-        return found if self.scale is None else found * np.roll(self.scale[out], giant)
+        operand = next(each for each in self.operands if each.part.has(out, number))
+        return operand.values(out, number, giant, baby)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

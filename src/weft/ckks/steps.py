@@ -161,8 +161,8 @@ def _route(nodes: Integers, steps: Sequence[int], period: int) -> Tree:
     reached = {0}
     while left:
         # Neighbours first; a search for longer ways only where there are none.
-        found = _closure(sorted(reached), left, steps, period)
-        found = found or _nearest(reached, left, steps, period)
+        near = _closure(sorted(reached), left, steps, period)
+        found = near or _nearest(reached, left, steps, period)
         if found is None:
             raise WeftError(
                 f"a rotation by {min(left)} cannot be made of {list(steps)}, modulo {period}",

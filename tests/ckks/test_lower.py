@@ -73,6 +73,17 @@ def test_a_shortcut_is_cheaper_with_its_convolution():
     assert split(stacked(maps)).rotations < sum(alone)
 
 
+def test_keys_that_go_more_than_once_around_are_used_as_they_are():
+    line = Signature.of("k, k n -> n  sum: k", [(8,), (8, 8)])
+    source, target = Packing.vector(8, 64).replicated(), Packing.vector(8, 64)
+    found = linear(line, source, target, weight=1)
+    parted = split(found, [17, -20])
+    x, w = np.arange(8.0), np.random.default_rng(0).normal(size=(8, 8))
+    rows, counters = run(lower(found, parted, [w]), source, target, x, [17, 44])
+    assert parted.keys == {17, 44} == set(counters.rotations_used)
+    assert np.abs(target.unpack(rows) - x @ w).max() < 1e-12
+
+
 def test_what_is_refused():
     line = Signature.of("i -> i", [(4,)])
     found = linear(line, Packing.vector(4, 8), Packing.vector(4, 8))

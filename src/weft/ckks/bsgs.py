@@ -141,9 +141,11 @@ class _Best:
         )
 
     def _trees(self, nodes: list[Integers], keys: int | Collection[int] | None) -> list[Tree]:
+        if keys is not None and not isinstance(keys, int):
+            keys = {key % self.map.slots for key in keys}
         direct = [star(each) for each in nodes]
         need = {step for tree in direct for step in tree.steps}
-        if keys is None or (len(need) <= keys if isinstance(keys, int) else need <= set(keys)):
+        if keys is None or (len(need) <= keys if isinstance(keys, int) else need <= keys):
             return direct
         units = [axis.stride for axis, option in self.axes if option.size > 1]
         units += [axis.stride * option.size for axis, option in self.axes if option.giants > 1]

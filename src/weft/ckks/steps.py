@@ -66,7 +66,7 @@ def chain(
     ((1, 0, 1), (2, 1, 1), (3, 2, 1), (9, 0, 9))
     """
     if not isinstance(keys, int):
-        known = sorted({key % period for key in keys} - {0})
+        known = sorted(key for key in keys if key % period)
         return [_route(nodes, known, period) for nodes in sets]
     if keys < 1:
         raise WeftError(f"{keys} rotation keys reach nothing; at least 1 is needed")

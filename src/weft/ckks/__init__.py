@@ -1,0 +1,1 @@
+"""Arrays over ciphertexts: the CKKS target, on real encryption and on an exact simulator."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_LEVELS = 6
 """The most levels that are measured; those between two of them lie on a line."""
+ENOUGH = 0.1
+"""Seconds of one operation after which it is not repeated again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +150,16 @@ def _products(
 
 
 def _least(operation: Callable[[], object], repeats: int) -> float:
-    """The least seconds of some repeats, after one that warms up the memory."""
+    """The least seconds of some repeats, after one that warms up the memory.
+
+    They are those of this thread alone, whatever else the host does; what is slow is done less.
+    """
     operation()
-    seconds = []
-    for _ in range(repeats):
-        start = perf_counter()
+    seconds = list[float]()
+    while len(seconds) < repeats and sum(seconds) < ENOUGH:
+        start = thread_time()
         operation()
-        seconds.append(perf_counter() - start)
+        seconds.append(thread_time() - start)
     return min(seconds)
 
 

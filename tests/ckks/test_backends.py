@@ -168,6 +168,15 @@ def test_a_ciphertext_less_itself_is_nothing(backend):
     assert backend.decrypt(backend.add(nothing, a))[1] == pytest.approx(2, abs=1e-6)
 
 
+def test_a_ciphertext_less_one_made_of_it_is_what_they_differ_by(backend):
+    a = backend.encrypt([1.0, 2.0])
+    before = backend.counters.copy()
+    rest = backend.sub(backend.add_plain(a, [0.25, 0.5]), a)
+    assert backend.decrypt(rest)[:3] == pytest.approx([0.25, 0.5, 0], abs=1e-6)
+    count = Counters(additions=1, plain_additions=1, encodings=1, decryptions=1)
+    assert backend.counters - before == count
+
+
 def test_counters(backend):
     before = backend.counters.copy()
     a = backend.encrypt([1.0])

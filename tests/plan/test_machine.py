@@ -46,6 +46,13 @@ def test_equal_machines_are_equal_values():
     assert Machine(name="a") != Machine(name="b")
 
 
+def test_operations_that_were_measured():
+    machine = Machine(operations={"ckks": {"rotation": [1, 2.5]}, "nothing": {}})
+    assert machine.operations == {"ckks": {"rotation": (1.0, 2.5)}}
+    assert hash(machine.operations) is not None
+    assert machine != Machine()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -67,6 +74,23 @@ def test_equal_machines_are_equal_values():
         (lambda: Machine(name="a\nb"), r"the name of a machine is a printable text, got 'a\\nb'"),
         (lambda: Machine(name=3), "the name of a machine is a printable text, got 3"),
         (lambda: Machine(capacity=-1), "capacity is -1.0; it must be above 0"),
+        (lambda: Machine(operations=3), "operations of a machine must be a mapping by name: 3"),
+        (
+            lambda: Machine(operations={"ckks": [1]}),
+            r"operations.ckks of a machine must be a mapping by name: \[1\]",
+        ),
+        (
+            lambda: Machine(operations={"ckks": {"rotation": 1}}),
+            "rotation of ckks is a row of seconds, got 1",
+        ),
+        (
+            lambda: Machine(operations={"ckks": {"rotation": ["a"]}}),
+            "rotation of ckks must be a number: 'a'",
+        ),
+        (
+            lambda: Machine(operations={"ckks": {"rotation": [1, -1]}}),
+            "rotation of ckks has -1.0 s; they must be finite, 0 or more",
+        ),
     ],
 )
 def test_what_is_refused(make, message):

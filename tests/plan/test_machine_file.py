@@ -28,6 +28,9 @@ MACHINES = st.builds(
     capacity=RATES,
     overlap=st.floats(0, 1),
     name=st.just("") | NAMES,
+    operations=st.dictionaries(
+        NAMES, st.dictionaries(NAMES, st.lists(LATENCIES, max_size=3), max_size=2), max_size=2
+    ),
 )
 
 
@@ -96,6 +99,10 @@ def test_what_is_left_out_is_plain(path):
             "links.x = {latency = 0, bandwidth = 1, shared = 0}",
             "links.x.shared: expected true or false, got 0",
         ),
+        ("operations = 1", "operations: expected an object of at most 1000000 entries, got 1"),
+        ("operations.a.b = 1", "operations.a.b: expected a list of seconds, got 1"),
+        ("operations.a.b = [-1]", r"operations.a.b\[0\]: expected seconds, 0 or more, got -1"),
+        ("operations.a.b = [inf]", r"operations.a.b\[0\]: expected seconds, 0 or more, got inf"),
         ('name = "a\\nb"', r"the name of a machine is a printable text"),
         ("links = [", "is no TOML: "),
         ("x = " + "[" * 100_000, "is no TOML: "),

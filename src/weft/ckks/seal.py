@@ -105,15 +105,11 @@ class Seal:
 
     def add(self, a: Sealed, b: Sealed) -> Sealed:
         """The sum, of the same level and scale."""
-        standing = rules.sum_of(a, b)
-        self.counters.additions += 1
-        return self._done(self._evaluator.add, *_at_one_scale(a, b), standing=standing)
+        return self._sum(self._evaluator.add, a, b)
 
     def sub(self, a: Sealed, b: Sealed) -> Sealed:
         """The difference, of the same level and scale."""
-        standing = rules.sum_of(a, b)
-        self.counters.additions += 1
-        return self._done(self._evaluator.sub, *_at_one_scale(a, b), standing=standing)
+        return self._sum(self._evaluator.sub, a, b)
 
     def negate(self, a: Sealed) -> Sealed:
         """Zero less a ciphertext."""
@@ -131,7 +127,11 @@ class Seal:
         standing = rules.plain_product_of(self.parameters, a, scale)
         plain = self._encode(values, a.level, rules.plain_scale(self.parameters, a, scale))
         self.counters.plain_products += 1
-        return self._done(self._evaluator.multiply_plain, a.content, plain, standing=standing)
+        try:
+            return self._done(self._evaluator.multiply_plain, a.content, plain, standing=standing)
+        except RuntimeError as error:
+            _check_transparent(error)
+            return self._zero(standing)
 
     def mul(self, a: Sealed, b: Sealed) -> Sealed:
         """The product of two ciphertexts, relinearised; no rescale."""
@@ -175,28 +175,43 @@ class Seal:
         self._encoder.encode(given, self._levels[level], scale, plain)
         return plain
 
+    def _sum(self, operation: Any, a: Sealed, b: Sealed) -> Sealed:
+        standing = rules.sum_of(a, b)
+        self.counters.additions += 1
+        try:
+            return self._done(operation, *_at_one_scale(a, b), standing=standing)
+        except RuntimeError as error:
+            _check_transparent(error)
+            hidden = self._api.Ciphertext()
+            self._evaluator.add(a.content, self._zero(standing).content, hidden)
+            return self._done(operation, hidden, b.content, standing=standing)
+
+    def _zero(self, standing: tuple[int, float]) -> Sealed:
+        """An encryption of zeros: it is, or hides, a result that anyone could read.
+
+        Of a product with zeros, or of a ciphertext less another made of it, no part is left that
+        the key hides. SEAL throws such a thing away; here it is encrypted anew, and counted as what
+        it is.
+        """
+        level, scale = standing
+        content = self._api.Ciphertext()
+        self._encryptor.encrypt_zero_symmetric(self._levels[level], content)
+        content.scale = scale
+        return Cipher(content, level, scale)
+
     def _done(self, operation: Any, *operands: Any, standing: tuple[int, float]) -> Sealed:
         """What an operation gives, in a ciphertext of its own."""
         level, scale = standing
         content = self._api.Ciphertext()
-        try:
-            operation(*operands, content)
-        except RuntimeError as error:
-            if "transparent" not in str(error):
-                raise
-            content = self._zero(level)
+        operation(*operands, content)
         content.scale = scale
         return Cipher(content, level, scale)
 
-    def _zero(self, level: int) -> Any:
-        """An encryption of zeros, in place of a result that anyone could read.
 
-        A product with zeros, or a ciphertext less itself, has no part left that the key hides: SEAL
-        throws it away. It is the same number, and is counted the same, encrypted anew.
-        """
-        content = self._api.Ciphertext()
-        self._encryptor.encrypt_zero_symmetric(self._levels[level], content)
-        return content
+def _check_transparent(error: RuntimeError) -> None:
+    """Raise any error but that of a ciphertext which anyone could read."""
+    if "transparent" not in str(error):
+        raise error
 
 
 def _at_one_scale(a: Sealed, b: Sealed) -> tuple[Any, Any]:

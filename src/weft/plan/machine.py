@@ -42,6 +42,7 @@ class Machine:
 
     The other fields describe a cell: operations in a second by dtype, bytes in a second from its
     memory, bytes that it holds, and the part of communication that hides behind computation.
+    `operations` are seconds that were measured, by kind of work and name: a row by size each.
 
     >>> machine = Machine({"node": (5e-6, 25e9)}, latency=1e-6, bandwidth=400e9)
     >>> machine.link("node").bandwidth, machine.link("gpu").bandwidth
@@ -57,6 +58,7 @@ class Machine:
     capacity: float
     overlap: float
     name: str
+    operations: Mapping[str, Mapping[str, tuple[float, ...]]]
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Machine:
         capacity: float = inf,
         overlap: float = 0.0,
         name: str = "",
+        operations: Mapping[str, Mapping[str, Iterable[float]]] | None = None,
     ) -> None:
         rest = _as_link((latency, bandwidth, shared), "the machine")
         named = _items(links, "links")
@@ -90,6 +93,7 @@ class Machine:
             capacity=_as_rate(capacity, "capacity"),
             overlap=share,
             name=name,
+            operations=_as_operations(operations),
         )
 
     @property
@@ -129,7 +133,7 @@ class Machine:
         return hash((self.latency, self.bandwidth, len(self.links)))
 
 
-def _items(given: Mapping[str, object] | None, what: str) -> Iterable[tuple[str, object]]:
+def _items(given: object, what: str) -> Iterable[tuple[str, object]]:
     if given is None:
         return ()
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
@@ -158,6 +162,26 @@ def _as_flops(given: object, dtype: str) -> float:
     if dtype not in DTYPES:
         raise WeftError(f"flops of {dtype}: there is no such dtype", hint=" ".join(DTYPES))
     return _as_rate(given, f"flops of {dtype}")
+
+
+def _as_operations(given: object) -> FrozenMap[str, FrozenMap[str, tuple[float, ...]]]:
+    """Tables that are not empty, each of rows of seconds."""
+    tables = []
+    for kind, table in _items(given, "operations"):
+        rows = _items(table, f"operations.{kind}")
+        read = FrozenMap((name, _as_row(row, f"{name} of {kind}")) for name, row in rows)
+        tables += [(kind, read)] * (len(read) > 0)
+    return FrozenMap(tables)
+
+
+def _as_row(given: object, what: str) -> tuple[float, ...]:
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise WeftError(f"{what} is a row of seconds, got {given!r}")
+    row = tuple(_as_number(seconds, what) for seconds in given)
+    for seconds in row:
+        if not (seconds >= 0 and isfinite(seconds)):
+            raise WeftError(f"{what} has {seconds} s; they must be finite, 0 or more")
+    return row
 
 
 def _as_rate(given: object, what: str) -> float:

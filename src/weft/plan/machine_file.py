@@ -17,6 +17,9 @@
     bandwidth = 50e9
     shared = true
 
+    [operations.ckks-65536]     # seconds that were measured, a row by size
+    rotation = [0.004, 0.013]
+
 Whatever is left out is as in `Machine()`. An error names the path of the field that is wrong:
 `links.host.bandwidth`.
 """
@@ -41,7 +44,10 @@ VERSION = 1
 LONGEST = 1 << 20
 """The most bytes of a file."""
 
-FIELDS = "weft_machine name latency bandwidth shared memory_bandwidth capacity overlap flops links"
+FIELDS = (
+    "weft_machine name latency bandwidth shared memory_bandwidth capacity overlap flops links "
+    "operations"
+)
 NUMBERS = ("latency", "bandwidth", "memory_bandwidth", "capacity", "overlap")
 
 
@@ -71,6 +77,7 @@ def read_machine(root: Field) -> dict[str, Any]:
         "links": root.at("links").table(_link),
         "flops": root.at("flops").table(_flops),
         "shared": root.at("shared").flag(),
+        "operations": root.at("operations").table(lambda kind: kind.table(_row)),
     }
     said |= {key: _number(root, key) for key in NUMBERS if root.at(key).value is not None}
     if root.at("name").value not in (None, ""):
@@ -90,16 +97,28 @@ def _flops(field: Field) -> float:
     return _above_zero(field)
 
 
+def _row(field: Field) -> list[float]:
+    if not isinstance(field.value, list):
+        field.fail("a list of seconds")
+    return field.items(_seconds)
+
+
+def _seconds(field: Field) -> float:
+    if field.value is None or not 0 <= field.number(0) < inf:
+        field.fail("seconds, 0 or more")
+    return field.number(0)
+
+
 def _number(field: Field, key: str) -> float:
     """A field that must be there: a latency from 0 on, a part from 0 to 1, a rate above 0."""
     one = field.at(key)
     if one.value is None:
         one.fail("a number")
-    if key == "latency" and not 0 <= one.number(0) < inf:
-        one.fail("seconds, 0 or more")
+    if key == "latency":
+        return _seconds(one)
     if key == "overlap" and not 0 <= one.number(0) <= 1:
         one.fail("a part, from 0 to 1")
-    return one.number(0) if key in ("latency", "overlap") else _above_zero(one)
+    return one.number(0) if key == "overlap" else _above_zero(one)
 
 
 def _above_zero(field: Field) -> float:
@@ -110,7 +129,7 @@ def _above_zero(field: Field) -> float:
 
 def machine_data(machine: Machine) -> dict[str, Any]:
     """The fields of a machine, in the order of the file: what `read_machine` reads."""
-    return {
+    data: dict[str, Any] = {
         "weft_machine": VERSION,
         "name": machine.name,
         "latency": machine.latency,
@@ -122,6 +141,12 @@ def machine_data(machine: Machine) -> dict[str, Any]:
         "flops": dict(machine.flops),
         "links": {axis: link._asdict() for axis, link in machine.links.items()},
     }
+    if machine.operations:
+        tables = machine.operations.items()
+        data["operations"] = {
+            kind: {name: list(row) for name, row in table.items()} for kind, table in tables
+        }
+    return data
 
 
 def finite(data: Any) -> Any:
@@ -158,8 +183,8 @@ def _key(key: str) -> str:
     return key if bare else _value(key)
 
 
-def _value(value: str | float) -> str:
+def _value(value: str | float | list[float]) -> str:
     """A value as TOML writes it; texts are printable, so that no more than two signs need care."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return str(value).lower()
+    return str(value).lower()  # a list of numbers too

@@ -1,0 +1,1 @@
+"""Arrays over ciphertexts: packings, rotations and programs for CKKS."""

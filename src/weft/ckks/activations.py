@@ -69,7 +69,7 @@ class Activation:
         (0.0, 0.0, 1.0)
         """
         found = self._series.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef
-        return tuple(float(c) for c in _without_dust(found))
+        return tuple(float(c) for c in _without_dust(np.asarray(found, np.float64)))
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def fit(
 def _named(function: str | Function, name: str | None) -> tuple[str, Function]:
     """A function and what to call it."""
     if not isinstance(function, str):
-        return name or getattr(function, "__name__", "function"), function
+        return name or str(getattr(function, "__name__", "function")), function
     if function not in _NAMED:
         raise WeftError(f"there is no activation {function}", hint=f"there are {', '.join(_NAMED)}")
     return name or function, _NAMED[function]

@@ -1,1 +1,1 @@
-"""Arrays over ciphertexts: packings, rotations and programs for CKKS."""
+"""Arrays over ciphertexts: the CKKS target, on real encryption and on an exact simulator."""

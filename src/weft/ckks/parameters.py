@@ -1,0 +1,293 @@
+"""`Parameters`: the ring, the levels and the scale of a CKKS encryption, and whether it is safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import log2, prod
+from typing import SupportsIndex
+
+from weft.ckks.primes import Chain, choose_primes
+from weft.errors import WeftError
+from weft.values import as_count, freeze
+
+# The bits of a modulus that a ring may have: ternary secret, classical attacks. Up to 2^15 these
+# are table 1 of the Homomorphic Encryption Standard (HomomorphicEncryption.org, November 2018),
+# where SEAL's own check ends; 2^16 is from the Security Guidelines for Implementing Homomorphic
+# Encryption (Bossuat et al., 2024) and the tables of OpenFHE that follow the lattice estimator.
+STANDARD = {
+    128: {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881, 65536: 1747},
+    192: {1024: 19, 2048: 37, 4096: 75, 8192: 152, 16384: 305, 32768: 611, 65536: 1199},
+    256: {1024: 14, 2048: 29, 4096: 58, 8192: 118, 16384: 237, 32768: 476, 65536: 929},
+}
+"""The most bits of the whole modulus, by security in bits and by ring."""
+
+RINGS = tuple(1 << power for power in range(3, 18))
+"""The rings that there are: up to what SEAL takes. Those below 1024 are for tests only."""
+
+BITS = range(20, 61)
+"""The bits that a prime may have."""
+
+MOST_PRIMES = 64
+"""The most primes of a modulus in SEAL."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Parameters:
+    """The ring (N), the rescales a fresh ciphertext can take, and the bits of its primes.
+
+    A ciphertext has N/2 slots. The scale of one at level l is `scales[l]`, a constant: the primes
+    are chosen here, so that every way down to a level ends at the same scale.
+
+    >>> parameters = Parameters(8192, depth=2)
+    >>> print(parameters)
+    CKKS N=8192: 4096 slots, depth 2, 50 + 2 x 40 + 60 = 190 bits of 218 at 128-bit security
+    >>> Parameters(8192, depth=6)
+    Traceback (most recent call last):
+    ...
+    weft.errors.WeftError: N=8192 holds 218 bits at 128-bit security; depth 6 at 40 bits needs 350
+    hint: N=16384 would fit, or depth 2
+    """
+
+    ring: int
+    """N, the degree of the polynomials."""
+    depth: int
+    scale_bits: int
+    first_bits: int
+    """Of the prime that is left at level 0: what it has more than the scale is room for values."""
+    special_bits: int
+    """Of the prime that keys have in addition; it takes up the noise of changing keys."""
+    security: int | None
+    """128, 192 or 256 bits; None checks nothing, which is for tests only."""
+
+    def __init__(
+        self,
+        ring: SupportsIndex,
+        depth: SupportsIndex,
+        scale_bits: SupportsIndex = 40,
+        first_bits: SupportsIndex = 50,
+        special_bits: SupportsIndex = 60,
+        security: SupportsIndex | None = 128,
+    ) -> None:
+        freeze(
+            self,
+            ring=as_count(ring, "the ring N"),
+            depth=as_count(depth, "depth"),
+            scale_bits=as_count(scale_bits, "scale_bits"),
+            first_bits=as_count(first_bits, "first_bits"),
+            special_bits=as_count(special_bits, "special_bits"),
+            security=None if security is None else as_count(security, "security"),
+        )
+        _check_shape(self)
+        _check_bits(self)
+        _check_security(self)
+        _ = self.chain  # too few primes are refused here, before there are keys
+
+    @classmethod
+    def fitting(
+        cls,
+        depth: SupportsIndex,
+        slots: SupportsIndex = 1,
+        security: SupportsIndex = 128,
+        scale_bits: SupportsIndex = 40,
+        first_bits: SupportsIndex = 50,
+        special_bits: SupportsIndex = 60,
+    ) -> Parameters:
+        """The smallest ring that has the depth, the slots and the security.
+
+        >>> Parameters.fitting(depth=6, slots=2048).ring
+        16384
+        """
+        sizes = (depth, scale_bits, first_bits, special_bits)
+        need = _total(*map(as_count, sizes, ("depth", *BIT_FIELDS)))
+        width = as_count(slots, "slots")
+        table = _standard(as_count(security, "security"))
+        wide = [ring for ring in table if ring // 2 >= width]
+        if not wide:
+            raise WeftError(f"{width} slots do not fit: N={max(table)} has {max(table) // 2}")
+        ring = next((ring for ring in wide if need <= table[ring]), max(table))
+        return cls(ring, *sizes, security)
+
+    @property
+    def slots(self) -> int:
+        """How many numbers a ciphertext holds."""
+        return self.ring // 2
+
+    @property
+    def chain(self) -> Chain:
+        """The primes and the scales."""
+        return choose_primes(
+            self.ring, self.depth, self.scale_bits, self.first_bits, self.special_bits
+        )
+
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """The primes by level: a rescale from level l divides by `primes[l]`."""
+        return self.chain.primes
+
+    @property
+    def special(self) -> int:
+        """The prime that keys have in addition."""
+        return self.chain.special
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The scale of a ciphertext by level."""
+        return self.chain.scales
+
+    @property
+    def modulus_bits(self) -> int:
+        """The bits of the whole modulus, with the special prime: what security goes by."""
+        return _total(self.depth, self.scale_bits, self.first_bits, self.special_bits)
+
+    def room(self, level: int) -> float:
+        """The bits of the modulus of a ciphertext at a level: what values and scale must fit.
+
+        >>> round(Parameters(8192, depth=2).room(1), 3)
+        90.0
+        """
+        return _bits(self.chain.primes[: self.level(level) + 1])
+
+    def level(self, level: SupportsIndex | None) -> int:
+        """A level of these parameters, refused if there is no such; None is the highest.
+
+        >>> Parameters(8192, depth=2).level(3)
+        Traceback (most recent call last):
+        ...
+        weft.errors.WeftError: there is no level 3: the levels go from 0 to the depth, 2
+        """
+        if level is None:
+            return self.depth
+        number = as_count(level, "level")
+        if number > self.depth:
+            raise WeftError(
+                f"there is no level {number}: the levels go from 0 to the depth, {self.depth}"
+            )
+        return number
+
+    def adjusting_scale(self, start: int, stop: int) -> float:
+        """The scale of the plaintext 1 that brings a ciphertext from a level to a lower one.
+
+        The ciphertext drops to the level above `stop`, is multiplied by it, and is rescaled: then
+        it is at `scales[stop]`, as if it had come by products.
+
+        >>> parameters = Parameters(16384, depth=6)
+        >>> scale = parameters.adjusting_scale(5, 2)
+        >>> parameters.scales[5] * scale / parameters.primes[3] == parameters.scales[2]
+        True
+        """
+        if not 0 <= stop < start <= self.depth:
+            raise WeftError(
+                f"a ciphertext cannot go from level {start} to {stop}: the depth is {self.depth}, "
+                "and levels only fall"
+            )
+        return self.scales[stop] * self.primes[stop + 1] / self.scales[start]
+
+    def ciphertext_bytes(self, level: int | None = None) -> int:
+        """The bytes of a ciphertext at a level: two polynomials, a number for each prime.
+
+        >>> Parameters(8192, depth=2).ciphertext_bytes()
+        393216
+        """
+        return 2 * self.plaintext_bytes(level)
+
+    def plaintext_bytes(self, level: int | None = None) -> int:
+        """The bytes of a plaintext at a level."""
+        return (self.level(level) + 1) * self.ring * 8
+
+    @property
+    def rotation_key_bytes(self) -> int:
+        """The bytes of the key of one rotation: for each prime, a ciphertext with all of them."""
+        primes = self.depth + 1
+        return primes * 2 * (primes + 1) * self.ring * 8
+
+    @property
+    def relinearisation_key_bytes(self) -> int:
+        """The bytes of the key that products of ciphertexts need."""
+        return self.rotation_key_bytes
+
+    def __str__(self) -> str:
+        safe = "security is not checked"
+        if self.security is not None:
+            safe = f"{STANDARD[self.security][self.ring]} at {self.security}-bit security"
+        joint = " of " if self.security else ", "
+        sizes = f"{self.first_bits} + {self.depth} x {self.scale_bits} + {self.special_bits}"
+        return (
+            f"CKKS N={self.ring}: {self.slots} slots, depth {self.depth}, "
+            f"{sizes} = {self.modulus_bits} bits{joint}{safe}"
+        )
+
+
+BIT_FIELDS = ("scale_bits", "first_bits", "special_bits")
+
+
+@cache
+def _bits(primes: tuple[int, ...]) -> float:
+    return log2(prod(primes))
+
+
+def _total(depth: int, scale_bits: int, first_bits: int, special_bits: int) -> int:
+    return first_bits + depth * scale_bits + special_bits
+
+
+def _standard(security: int) -> dict[int, int]:
+    if security not in STANDARD:
+        known = ", ".join(map(str, STANDARD))
+        raise WeftError(f"security of {security} bits is in no table", hint=f"there are {known}")
+    return STANDARD[security]
+
+
+def _check_shape(given: Parameters) -> None:
+    if given.ring not in RINGS:
+        raise WeftError(
+            f"the ring N={given.ring} is no power of two from {RINGS[0]} to {RINGS[-1]}"
+        )
+    if given.depth + 2 > MOST_PRIMES:
+        raise WeftError(
+            f"depth {given.depth} needs {given.depth + 2} primes; SEAL takes {MOST_PRIMES}"
+        )
+
+
+def _check_bits(given: Parameters) -> None:
+    for name in BIT_FIELDS:
+        if getattr(given, name) not in BITS:
+            raise WeftError(
+                f"{name} is {getattr(given, name)}; a prime has {BITS[0]} to {BITS[-1]} bits"
+            )
+    if given.first_bits <= given.scale_bits:
+        raise WeftError(
+            f"the first prime has {given.first_bits} bits and the scale {given.scale_bits}: "
+            "no value is left room at level 0"
+        )
+    if given.special_bits < given.first_bits:
+        raise WeftError(
+            f"the special prime has {given.special_bits} bits, the first {given.first_bits}: "
+            "it must be the largest, or keys bring in noise"
+        )
+
+
+def _check_security(given: Parameters) -> None:
+    if given.security is None:
+        return
+    table = _standard(given.security)
+    if given.ring not in table:
+        raise WeftError(
+            f"N={given.ring} is in no table of security, which are for N={min(table)} to "
+            f"{max(table)}",
+            hint="security=None checks nothing, for tests",
+        )
+    if given.modulus_bits > table[given.ring]:
+        raise WeftError(
+            f"N={given.ring} holds {table[given.ring]} bits at {given.security}-bit security; "
+            f"depth {given.depth} at {given.scale_bits} bits needs {given.modulus_bits}",
+            hint=_what_fits(given, table),
+        )
+
+
+def _what_fits(given: Parameters, table: dict[int, int]) -> str:
+    """The larger rings and the lesser depths that the table allows."""
+    ways = [f"N={ring} would fit" for ring, bits in table.items() if given.modulus_bits <= bits][:1]
+    room = table[given.ring] - given.first_bits - given.special_bits
+    if room >= 0:
+        ways.append(f"depth {room // given.scale_bits}" + ("" if ways else " would fit"))
+    return ", or ".join(ways) or "take primes of fewer bits"

@@ -1,8 +1,8 @@
 """Polynomials divided by members of a basis, p = q X_k + r: what costs the fewest products.
 
-The members X_0 = 1, X_1 = u, X_2, ... are powers or Chebyshev's polynomials. Some are made, each from
-two others; then a sum is made of their multiples, or divided by one of them, where q is made one
-level higher. Depth is counted from u, which has depth 0.
+The members X_0 = 1, X_1 = u, X_2, ... are powers or Chebyshev's polynomials. Some are made, each
+from two others; then a sum is made of their multiples, or divided by one of them, where q is made
+one level higher. Depth is counted from u, which has depth 0.
 """
 
 from __future__ import annotations
@@ -99,15 +99,19 @@ class Members:
 
 
 def candidates(basis: Basis, degree: int) -> Iterator[Members]:
-    """Sets of members to try: multiples of 1 or 2 up to some number, and its doubles."""
+    """Sets of members to try: multiples of 1 or 2 up to some number, and some doubles of it."""
+    seen = set[frozenset[int]]()
     for step in (1, 2):
-        for count in range(1, 2 * isqrt(degree) + 2):
-            babies = [step * n for n in range(1, count + 1) if step * n <= degree]
-            giants = [step * count << n for n in range(degree.bit_length() + 1)]
-            wanted = {*babies, *(n for n in giants if n <= degree)}
-            found = Members.of(basis, wanted)
-            if found is not None:
-                yield found
+        for count in range(1, min(degree // step, 2 * isqrt(degree) + 1) + 1):
+            wanted = {1, *(step * n for n in range(1, count + 1))}
+            giant = step * count
+            while giant <= degree:
+                wanted.add(giant)
+                found = None if frozenset(wanted) in seen else Members.of(basis, wanted)
+                seen.add(frozenset(wanted))
+                if found is not None:
+                    yield found
+                giant *= 2
 
 
 class Shape(NamedTuple):

@@ -10,18 +10,9 @@ from numpy.polynomial import Polynomial, chebyshev, polynomial
 
 from weft.ckks.activations import Activation, fit, square
 from weft.ckks.division import Members, candidates, divide
-from weft.ckks.operations import (
-    Difference,
-    Dropped,
-    Negated,
-    Product,
-    Rescaled,
-    Scaled,
-    Shifted,
-    Sum,
-)
 from weft.ckks.parameters import Parameters
-from weft.ckks.polynomial import Ladder, evaluate, plan
+from weft.ckks.polynomial import evaluate, plan
+from weft.ckks.seal import Seal
 from weft.ckks.simulator import Simulator
 from weft.errors import WeftError
 
@@ -33,35 +24,10 @@ BASES = pytest.mark.parametrize("basis", ["power", "chebyshev"])
 def run(evaluation, x, parameters=DEEP, level=None):
     """The result and what was counted, by a back-end that checks levels and scales."""
     backend = Simulator(parameters)
-    level = parameters.depth if level is None else level
-    ladder = Ladder(
-        lambda depth: parameters.scales[level - depth],
-        lambda depth: parameters.primes[level - depth],
-    )
-    made = {0: backend.encrypt(x, level)}
+    argument = backend.encrypt(x, level)
     before = backend.counters.copy()
-    for op in evaluation.operations(ladder):
-        assert op.out not in made
-        a = made[op.a]
-        match op:
-            case Product():
-                made[op.out] = backend.mul(a, made[op.b])
-            case Scaled():
-                made[op.out] = backend.mul_plain(a, op.value, op.scale)
-            case Sum():
-                made[op.out] = backend.add(a, made[op.b])
-            case Difference():
-                made[op.out] = backend.sub(a, made[op.b])
-            case Negated():
-                made[op.out] = backend.negate(a)
-            case Shifted():
-                made[op.out] = backend.add_plain(a, op.value)
-            case Rescaled():
-                made[op.out] = backend.rescale(a)
-            case Dropped():
-                made[op.out] = backend.drop(a, level - op.depth)
-    last = made[max(made)]
-    assert last.level == level - evaluation.levels
+    last = evaluation.run(backend, argument)
+    assert last.level == argument.level - evaluation.levels
     assert last.scale == pytest.approx(parameters.scales[last.level], rel=1e-12)
     return backend.decrypt(last)[: len(x)], backend.counters - before
 
@@ -250,3 +216,26 @@ def test_what_is_refused(p, message):
     with pytest.raises(WeftError) as caught:
         plan(p)
     assert str(caught.value) == message
+
+
+def test_too_few_levels_are_refused():
+    backend = Simulator(Parameters(64, depth=3, security=None))
+    with pytest.raises(WeftError) as caught:
+        plan([1.5] * 10).run(backend, backend.encrypt([1.0]))
+    assert str(caught.value) == "a polynomial of degree 9 takes 4 levels and its argument has 3"
+
+
+@pytest.mark.parametrize(("name", "degree"), [("relu", 2), ("relu", 4), ("gelu", 7), ("silu", 15)])
+def test_real_ciphertexts(name, degree):
+    pytest.importorskip("tenseal")
+    parameters = Parameters(1024, depth=4, security=None)
+    activation, at = fit(name, degree, -8, 8), np.linspace(-8, 8, parameters.slots)
+    evaluation = evaluate(activation)
+    backend = Seal(parameters, [], relinearise=True)
+    argument = backend.encrypt(evaluation.factor * at + evaluation.shift)
+    before = backend.counters.copy()
+    made = evaluation.run(backend, argument)
+    counted = backend.counters - before
+    for field in evaluation.counts._fields[1:]:
+        assert getattr(counted, field) == getattr(evaluation.counts, field), field
+    assert np.abs(backend.decrypt(made) - activation(at)).max() < 1e-5

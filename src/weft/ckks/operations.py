@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from weft.ckks.backend import Backend, Cipher
 
 
 class Product(NamedTuple):
@@ -114,3 +117,26 @@ def apply(op: Op, made: dict[int, float]) -> float:
         case Negated():
             return -a
     return a
+
+
+def execute(op: Op, backend: Backend, made: dict[int, Cipher[Any]], level: int) -> Cipher[Any]:
+    """What an operation makes of ciphertexts; depth 0 is the level given."""
+    a = made[op.a]
+    match op:
+        case Product():
+            found = backend.mul(a, made[op.b])
+        case Sum():
+            found = backend.add(a, made[op.b])
+        case Difference():
+            found = backend.sub(a, made[op.b])
+        case Scaled():
+            found = backend.mul_plain(a, op.value, op.scale)
+        case Shifted():
+            found = backend.add_plain(a, op.value)
+        case Negated():
+            found = backend.negate(a)
+        case Rescaled():
+            found = backend.rescale(a)
+        case Dropped():
+            found = backend.drop(a, level - op.depth)
+    return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from math import copysign, inf, isfinite
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.polynomial import Polynomial
 
@@ -39,8 +39,13 @@ from weft.ckks.operations import (
     Sum,
     apply,
     count,
+    execute,
 )
+from weft.ckks.parameters import Parameters
 from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.ckks.backend import Backend, Cipher
 
 STEEP = 2.0**16
 """How far the powers of an argument may grow before it is normalised: their coefficients shrink as
@@ -52,6 +57,12 @@ class Ladder(NamedTuple):
 
     scale: Callable[[int], float]
     prime: Callable[[int], float]
+
+    @classmethod
+    def of(cls, parameters: Parameters, level: int) -> Ladder:
+        """Those of an argument at a level."""
+        scales, primes = parameters.scales, parameters.primes
+        return cls(lambda depth: scales[level - depth], lambda depth: float(primes[level - depth]))
 
 
 UNIT = Ladder(lambda _: 1.0, lambda _: 1.0)
@@ -104,6 +115,27 @@ class Evaluation:
         writer = _Writer(members, ladder, int(self.is_normalised_here))
         writer.write(self)
         return tuple(writer.done)
+
+    def run(self, backend: Backend, argument: Cipher[Any]) -> Cipher[Any]:
+        """The polynomial of a ciphertext, which is u where that is folded, and else x.
+
+        >>> from weft.ckks.simulator import Simulator
+        >>> backend = Simulator(Parameters(64, depth=3, security=None))
+        >>> made = plan([1, 2, 3]).run(backend, backend.encrypt([0.0, 1.0, 2.0]))
+        >>> made, backend.decrypt(made)[:3].tolist()
+        (Cipher(level=1, scale=2^40.000), [1.0, 6.0, 17.0])
+        """
+        level = backend.level_of(argument)
+        if level < self.levels:
+            raise WeftError(
+                f"a polynomial of degree {self.degree} takes {self.levels} levels and its argument "
+                f"has {level}",
+                hint="parameters of a larger depth, or a polynomial of a lower degree",
+            )
+        made, operations = {0: argument}, self.operations(Ladder.of(backend.parameters, level))
+        for op in operations:
+            made[op.out] = execute(op, backend, made, level)
+        return made[max(made)]
 
     def __call__(self, x: float) -> float:
         """What it makes of a number that is not encrypted."""

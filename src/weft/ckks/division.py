@@ -177,7 +177,8 @@ class Ways:
         return min(ways, default=_NO_WAY)
 
     def _divided(self, shape: Shape, depth: int, k: int) -> Way:
-        if k >= len(shape.terms) - 1:
+        top = len(shape.terms) - 1
+        if not 0 < top - k <= 1 << (depth - 1):  # what is of a higher degree has no room
             return _NO_WAY
         q, r = _halves(self.members.basis, shape.terms, k)
         is_unit = shape.is_unit and self.keeps_scale(k, depth)

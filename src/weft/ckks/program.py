@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -34,6 +34,8 @@ class MulPlain(NamedTuple):
     out: int
     a: int
     plain: Plain
+    scale: float | None = None
+    """Of the plaintext; that of the level unless given."""
 
 
 class AddPlain(NamedTuple):
@@ -58,6 +60,13 @@ class Sub(NamedTuple):
     out: int
     a: int
     b: int
+
+
+class Negate(NamedTuple):
+    """A ciphertext with its sign changed."""
+
+    out: int
+    a: int
 
 
 class Mul(NamedTuple):
@@ -97,7 +106,9 @@ class Free(NamedTuple):
     a: int
 
 
-Step: TypeAlias = Rotate | MulPlain | AddPlain | Add | Sub | Mul | Rescale | Drop | Adjust | Free
+Step: TypeAlias = (
+    Rotate | MulPlain | AddPlain | Add | Sub | Negate | Mul | Rescale | Drop | Adjust | Free
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +130,8 @@ class Program:
 
 def count(program: Program) -> Cost:
     """What a program takes, counted step by step; nothing is computed."""
-    tally = dict.fromkeys((Rotate, MulPlain, AddPlain, Add, Sub, Mul, Rescale, Drop, Adjust), 0)
+    kinds = (Rotate, MulPlain, AddPlain, Add, Sub, Negate, Mul, Rescale, Drop, Adjust)
+    tally = dict.fromkeys(kinds, 0)
     depths, keys, live = dict.fromkeys(range(program.inputs), 0), set[int](), program.inputs
     for step in program.steps():
         if isinstance(step, Free):
@@ -138,7 +150,7 @@ def count(program: Program) -> Cost:
         plain_products=tally[MulPlain] + tally[Adjust],
         products=tally[Mul],
         rescales=tally[Rescale] + tally[Adjust],
-        additions=tally[Add] + tally[Sub],
+        additions=tally[Add] + tally[Sub] + tally[Negate],
         plain_additions=tally[AddPlain],
         levels=max((depths[out] for out in program.outputs), default=0),
         keys=frozenset(keys),
@@ -166,21 +178,52 @@ def _run(step: Step, backend: Backend, registers: dict[int, Cipher[Any]]) -> Cip
     a = registers[step.a]
     match step:
         case Rotate(_, _, steps):
-            return backend.rotate(a, steps)
-        case MulPlain(_, _, plain):
-            return backend.mul_plain(a, plain.values())
+            made = backend.rotate(a, steps)
+        case MulPlain(_, _, plain, scale):
+            made = backend.mul_plain(a, plain.values(), scale)
         case AddPlain(_, _, plain):
-            return backend.add_plain(a, plain.values())
+            made = backend.add_plain(a, plain.values())
         case Add(_, _, b):
-            return backend.add(a, registers[b])
+            made = backend.add(a, registers[b])
         case Sub(_, _, b):
-            return backend.sub(a, registers[b])
+            made = backend.sub(a, registers[b])
+        case Negate():
+            made = backend.negate(a)
         case Mul(_, _, b):
-            return backend.mul(a, registers[b])
+            made = backend.mul(a, registers[b])
         case Rescale():
-            return backend.rescale(a)
+            made = backend.rescale(a)
         case Drop(_, _, level):
-            return backend.drop(a, level)
+            made = backend.drop(a, level)
         case Adjust(_, _, level):
-            return adjust(backend, a, level)
-    raise AssertionError(step)
+            made = adjust(backend, a, level)
+    return made
+
+
+def then(first: Program, second: Program) -> Program:
+    """One program after the other: what comes out of the first goes into the second.
+
+    >>> double = Program(1, (1,), lambda: [Add(1, 0, 0), Free(0)])
+    >>> print(count(then(double, double)))
+    2 additions
+    """
+    if len(first.outputs) != second.inputs:
+        given, need = len(first.outputs), second.inputs
+        raise WeftError(f"a program that makes {given} ciphertexts goes into one that takes {need}")
+    used = [step.out for step in first.steps() if not isinstance(step, Free)]
+    shift = 1 + max(used, default=first.inputs) - second.inputs
+
+    def renamed(register: int) -> int:
+        return first.outputs[register] if register < second.inputs else register + shift
+
+    def steps() -> Iterator[Step]:
+        yield from first.steps()
+        for step in second.steps():
+            named = {name: renamed(getattr(step, name)) for name in step._fields if name in _NAMES}
+            yield step._replace(**named)
+
+    return Program(first.inputs, tuple(map(renamed, second.outputs)), steps)
+
+
+_NAMES = ("out", "a", "b")
+"""The fields of steps that are registers."""

@@ -76,5 +76,5 @@ def test_slots_without_elements_stay_zero(basis, degree):
 
 
 def test_a_mask_for_each_ciphertext():
-    with pytest.raises(WeftError, match="^2 ciphertexts have 1 masks$"):
+    with pytest.raises(WeftError, match=r"^2 ciphertexts have 1 masks$"):
         lower_polynomial(evaluate(fit("relu", 2, -1, 1)), DEEP, 6, 2, [np.ones(32)])

@@ -678,7 +678,7 @@ OURS = (
     *("gelu", "relu", "silu", "einsum", "softmax", "log_softmax", "layer_norm", "rms_norm"),
     *("sum_dim", "mean_dim", "prod_dim", "max_dim", "min_dim", "all_dim", "any_dim"),
     *("logsumexp_dim", "attention", "embedding", "cumsum", "topk", "avg_pool", "max_pool"),
-    *("prod_of", "reduce_blocks", "attention_blocks"),
+    *("prod_of", "reduce_blocks", "attention_blocks", "polynomial"),
 )
 """Those that Shardy does not know; `tests/run` proves them by trying."""
 

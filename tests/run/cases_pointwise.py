@@ -114,3 +114,12 @@ def clamping(rng):
     edge = shape if rng.random() < 0.5 else ()
     low = numbers(rng, edge, "int32")
     return [low, numbers(rng, shape, "int32"), low + 5], {}
+
+
+@case("polynomial")
+def polynomial(rng):
+    attributes = {"coefficients": tuple(rng.normal(size=int(rng.integers(1, 9))).tolist())}
+    x = rng.uniform(-3, 5, shape_of(rng))
+    if rng.random() < 0.5:
+        attributes |= {"low": -3.0, "high": 5.0, "name": "mine"}
+    return [x], attributes

@@ -116,7 +116,8 @@ def convolution(rng):
     if chance(rng, 0.3):
         attributes["window_reversal"] = tuple(bool(n) for n in rng.integers(0, 2, len(spatial)))
     dtype = str(rng.choice(["int64", "float64"]))
-    return [numbers(rng, shape, dtype) for shape in shapes[:2]], attributes
+    bias = [(features * group,)] if chance(rng, 0.4) else []
+    return [numbers(rng, shape, dtype) for shape in (*shapes[:2], *bias)], attributes
 
 
 @case("avg_pool", "max_pool")

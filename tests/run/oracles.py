@@ -52,6 +52,13 @@ ORACLES["round_nearest_afz"] = given(lambda x: lax.round(x, lax.RoundingMethod.A
 ORACLES["round_nearest_even"] = given(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))
 
 
+@oracle("polynomial")
+def polynomial(at, x):
+    if "low" not in at:
+        return np.polynomial.Polynomial(at["coefficients"])(x)
+    return np.polynomial.Chebyshev(at["coefficients"], domain=[at["low"], at["high"]])(x)
+
+
 @oracle("optimization_barrier")
 def optimization_barrier(at, *operands):
     return tuple(lax.optimization_barrier(operands))

@@ -53,7 +53,7 @@ def select_and_scatter(at, x, source, init):
 
 
 @oracle("convolution")
-def convolution(at, x, kernel):
+def convolution(at, x, kernel, bias=0):
     specs = [
         (at[f"{t}_{a}_dimension"], at[f"{t}_{b}_dimension"], *at[f"{t}_spatial_dimensions"])
         for t, a, b in (
@@ -74,7 +74,8 @@ def convolution(at, x, kernel):
         at["feature_group_count"],
         at["batch_group_count"],
     )
-    return np.asarray(made).astype(x.dtype)
+    made = np.moveaxis(np.asarray(made), at["output_feature_dimension"], -1) + bias
+    return np.moveaxis(made, -1, at["output_feature_dimension"]).astype(x.dtype)
 
 
 def _pool(at, x, reducer, init):

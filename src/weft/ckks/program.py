@@ -34,6 +34,8 @@ class MulPlain(NamedTuple):
     out: int
     a: int
     plain: Plain
+    scale: float | None = None
+    """Of the plaintext; that of the level unless given."""
 
 
 class AddPlain(NamedTuple):
@@ -58,6 +60,13 @@ class Sub(NamedTuple):
     out: int
     a: int
     b: int
+
+
+class Negate(NamedTuple):
+    """A ciphertext with its sign changed."""
+
+    out: int
+    a: int
 
 
 class Mul(NamedTuple):
@@ -97,7 +106,9 @@ class Free(NamedTuple):
     a: int
 
 
-Step: TypeAlias = Rotate | MulPlain | AddPlain | Add | Sub | Mul | Rescale | Drop | Adjust | Free
+Step: TypeAlias = (
+    Rotate | MulPlain | AddPlain | Add | Sub | Negate | Mul | Rescale | Drop | Adjust | Free
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +130,8 @@ class Program:
 
 def count(program: Program) -> Cost:
     """What a program takes, counted step by step; nothing is computed."""
-    tally = dict.fromkeys((Rotate, MulPlain, AddPlain, Add, Sub, Mul, Rescale, Drop, Adjust), 0)
+    kinds = (Rotate, MulPlain, AddPlain, Add, Sub, Negate, Mul, Rescale, Drop, Adjust)
+    tally = dict.fromkeys(kinds, 0)
     depths, keys, live = dict.fromkeys(range(program.inputs), 0), set[int](), program.inputs
     for step in program.steps():
         if isinstance(step, Free):
@@ -138,7 +150,7 @@ def count(program: Program) -> Cost:
         plain_products=tally[MulPlain] + tally[Adjust],
         products=tally[Mul],
         rescales=tally[Rescale] + tally[Adjust],
-        additions=tally[Add] + tally[Sub],
+        additions=tally[Add] + tally[Sub] + tally[Negate],
         plain_additions=tally[AddPlain],
         levels=max((depths[out] for out in program.outputs), default=0),
         keys=frozenset(keys),
@@ -167,14 +179,16 @@ def _run(step: Step, backend: Backend, registers: dict[int, Cipher[Any]]) -> Cip
     match step:
         case Rotate(_, _, steps):
             made = backend.rotate(a, steps)
-        case MulPlain(_, _, plain):
-            made = backend.mul_plain(a, plain.values())
+        case MulPlain(_, _, plain, scale):
+            made = backend.mul_plain(a, plain.values(), scale)
         case AddPlain(_, _, plain):
             made = backend.add_plain(a, plain.values())
         case Add(_, _, b):
             made = backend.add(a, registers[b])
         case Sub(_, _, b):
             made = backend.sub(a, registers[b])
+        case Negate():
+            made = backend.negate(a)
         case Mul(_, _, b):
             made = backend.mul(a, registers[b])
         case Rescale():

@@ -15,7 +15,7 @@ Dims: TypeAlias = int | Sequence[int] | None
 Index: TypeAlias = int | slice | EllipsisType | None
 
 
-def apply_all(name: str, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
+def apply_all(name: str, /, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
     """Apply an operator of the library; all its results."""
     for operand in operands:
         applies = getattr(operand, "__weft_apply__", None)
@@ -29,7 +29,7 @@ def apply_all(name: str, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
     )
 
 
-def apply(name: str, *operands: Any, **attributes: Any) -> Any:
+def apply(name: str, /, *operands: Any, **attributes: Any) -> Any:
     """Apply an operator that makes one result."""
     return apply_all(name, *operands, **attributes)[0]
 

@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     return partial(_apply, found)
 
 
-def _apply(name: str, *operands: Any, **attributes: Any) -> Any:
+def _apply(name: str, /, *operands: Any, **attributes: Any) -> Any:
     results = apply_all(name, *operands, **attributes)
     return results[0] if len(results) == 1 else results
 
@@ -120,10 +120,12 @@ def convolve(
     padding: Sequence[int] | Sequence[tuple[int, int]] = (),
     dilation: Sequence[int] = (),
     groups: int = 1,
+    bias: Any = None,
 ) -> Any:
     """A convolution of [batch, channels, …] by [features, channels, …], any number of dimensions.
 
-    Padding is one number for each dimension, or a pair of low and high.
+    Padding is one number for each dimension, or a pair of low and high. A bias is one number for
+    each feature.
     """
     count = len(x.shape) - 2
     spatial, ones = tuple(range(2, count + 2)), (1,) * count
@@ -140,6 +142,7 @@ def convolve(
         "convolution",
         x,
         kernel,
+        *(() if bias is None else (bias,)),
         **numbers,
         window_strides=tuple(strides) or ones,
         padding=tuple(edge for pair in edges for edge in pair),
@@ -148,6 +151,22 @@ def convolve(
         feature_group_count=groups,
         batch_group_count=1,
     )
+
+
+def polynomial(
+    x: Any,
+    coefficients: Sequence[float],
+    low: float | None = None,
+    high: float | None = None,
+    **said: Any,
+) -> Any:
+    """A polynomial of each element: coefficients of its powers, the constant first.
+
+    With `low` and `high` they are those of Chebyshev's polynomials of that range. What else is
+    said, such as a `name`, goes with it.
+    """
+    given = tuple(map(float, coefficients))
+    return apply("polynomial", x, coefficients=given, low=low, high=high, **said)
 
 
 def gelu(x: Any) -> Any:

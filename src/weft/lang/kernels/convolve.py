@@ -16,9 +16,13 @@ _INNER = 256
 """As many channels as make a product of matrices worth while: offsets are joined up to there."""
 
 
-def convolution(block: Block, x: Any, kernel: Any) -> Any:
-    """A convolution with strides, padding, dilations, groups and reversed windows."""
-    return _Convolution(block).run(x, kernel)
+def convolution(block: Block, x: Any, kernel: Any, *bias: Any) -> Any:
+    """A convolution with strides, padding, dilations, groups and reversed windows; and a bias."""
+    made = _Convolution(block).run(x, kernel)
+    for each in bias:
+        feature = block.attributes["output_feature_dimension"]
+        made = made + block.xp.reshape(each, (-1, *(1,) * (made.ndim - feature - 1)))
+    return made
 
 
 class _Convolution:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.lang.block import Block, Kernel
@@ -188,6 +188,29 @@ def gelu(xp: Any, x: Any) -> Any:
     return 0.5 * x * (1 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
 
+def polynomial(block: Block, x: Any) -> Any:
+    """A polynomial, from its last coefficient on: of powers, or of Chebyshev's on a range."""
+    at = block.attributes
+    if at.get("low") is None:
+        return _horner(block.xp, x, at["coefficients"])
+    half = (at["high"] - at["low"]) / 2
+    return _clenshaw(block.xp, (x - (at["high"] + at["low"]) / 2) / half, at["coefficients"])
+
+
+def _horner(xp: Any, x: Any, coefficients: Sequence[float]) -> Any:
+    total = xp.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        total = total * x + c
+    return total
+
+
+def _clenshaw(xp: Any, x: Any, coefficients: Sequence[float]) -> Any:
+    one = two = xp.zeros_like(x)
+    for c in coefficients[:0:-1]:
+        one, two = 2 * x * one - two + c, one
+    return x * one - two + coefficients[0]
+
+
 def identity(xp: Any, x: Any) -> Any:
     """The operand as it is."""
     return x
@@ -249,6 +272,7 @@ KERNELS: dict[str, Kernel] = {
     "not": either("bitwise_invert", "logical_not"),
     "compare": compare,
     "convert": convert,
+    "polynomial": polynomial,
 }
 """The kernels of the pointwise operators, by name; `reduce_precision` has none."""
 WHOLE: dict[str, Kernel] = {

@@ -118,7 +118,7 @@ def _with_sum(text: str) -> str:
     return f"{text}  sum: {' '.join(summed)}" if summed and ":" not in text else text
 
 
-def _with_bias(count: int) -> Keeps:
+def with_bias(count: int) -> Keeps:
     """Either factor, and the bias with it where there is one."""
     bias = tuple(range(2, count))
     return {"sum": [(0, *bias), (1, *bias)]}
@@ -126,7 +126,7 @@ def _with_bias(count: int) -> Keeps:
 
 _PRODUCT = {"sum": [(0,), (1,)]}
 OPERATORS.add(Operator("matmul", sign_matmul, contract, keeps=_PRODUCT, flops=2))
-OPERATORS.add(Operator("linear", sign_linear, contract, keeps=_with_bias, flops=2))
+OPERATORS.add(Operator("linear", sign_linear, contract, keeps=with_bias, flops=2))
 OPERATORS.add(Operator("dot_general", sign_dot_general, contract, keeps=_PRODUCT, flops=2))
 OPERATORS.add(Operator("dot", sign_dot, contract, keeps=_PRODUCT, flops=2))
 OPERATORS.add(

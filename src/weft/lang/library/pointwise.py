@@ -39,6 +39,30 @@ def sign_pointwise(shapes: Sequence[Point], attributes: Attributes) -> Signature
     return Signature(Notation(operands, [made]), shapes)
 
 
+def sign_polynomial(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """One operand, and the coefficients of a polynomial, the constant first.
+
+    They are those of the powers, or, with `low` and `high`, those of Chebyshev's polynomials of
+    this range, which is where the polynomial is meant for. `name` may say what it stands for.
+
+    >>> print(sign_polynomial([(8, 4)], {"coefficients": (0.0, 0.5, 0.25)}).notation)
+    i0 i1 -> i0 i1
+    """
+    coefficients, low, high = attributes["coefficients"], *map(attributes.get, ("low", "high"))
+    if len(shapes) != 1 or not coefficients:
+        raise WeftError(
+            f"a polynomial has {len(coefficients)} coefficients, {len(shapes)} operands"
+        )
+    if (low is None) != (high is None) or (low is not None and not low < high):
+        raise WeftError(f"a polynomial is meant for a range from low to high, got {low} to {high}")
+    return sign_pointwise(shapes, attributes)
+
+
+def _of_polynomial(line: Signature, attributes: Attributes) -> float:
+    """A product and a sum for each coefficient but one."""
+    return 2.0 * (len(attributes["coefficients"]) - 1)
+
+
 _KEEPS: dict[str, Mapping[str, Sequence[Group]]] = {
     "add": {"sum": [(0, 1)]},
     "subtract": {"sum": [(0, 1)]},
@@ -117,3 +141,14 @@ for _name in (*POINTWISE, *_OWN, "select", "clamp"):
             dtypes=_DTYPES.get(_name, _alike),
         )
     )
+
+OPERATORS.add(
+    Operator(
+        "polynomial",
+        sign_polynomial,
+        KERNELS["polynomial"],
+        passes="both",
+        flops=_of_polynomial,
+        dtypes=_alike,
+    )
+)

@@ -11,6 +11,7 @@ from weft.lang.block import Attributes
 from weft.lang.kernels import window as kernels
 from weft.lang.kernels.convolve import convolution
 from weft.lang.kernels.window import last_dims
+from weft.lang.library.contract import with_bias
 from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Operator
@@ -136,7 +137,10 @@ class _Convolution:
             made(2 + number, *plain(y))
             image(2 + number, self._slide(number, window, y, u))
         reduced = dict.fromkeys(("c", *(f"u{n}" for n in range(len(self.windows)))), "sum")
-        line = Notation([image.rows, features.rows], [made.rows], reduced)
+        bias = [[self._grouped("f", self.groups * self.batch_groups)]] * (len(self.shapes) - 2)
+        line = Notation(
+            [image.rows, features.rows, *bias], [made.rows], reduced, once=[2][: len(bias)]
+        )
         return Signature(line, self.shapes, {d: self.sizes[d] for d in line.dims})
 
     def _tensor(self, tensor: str, first: str, second: str) -> _Places:
@@ -173,7 +177,7 @@ class _Places:
 
 
 def sign_convolution(shapes: Sequence[Point], attributes: Attributes) -> Signature:
-    """A convolution with strides, padding, dilations and groups.
+    """A convolution with strides, padding, dilations and groups; a third operand is a bias.
 
     >>> numbers = dict(
     ...     input_batch_dimension=0, input_feature_dimension=1, input_spatial_dimensions=(2,),
@@ -184,7 +188,11 @@ def sign_convolution(shapes: Sequence[Point], attributes: Attributes) -> Signatu
     >>> strided = {**numbers, "window_strides": (2,), "padding": (1, 1)}
     >>> print(sign_convolution([(2, 3, 16), (8, 3, 3)], strided).notation)
     b c 2*y0+u0-1, f c u0 -> b f y0  sum: c u0
+    >>> print(sign_convolution([(2, 3, 16), (8, 3, 3), (8,)], strided).notation)
+    b c 2*y0+u0-1, f c u0, + f -> b f y0  sum: c u0
     """
+    if len(shapes) not in (2, 3):
+        raise WeftError(f"a convolution takes an input, a kernel and a bias, got {len(shapes)}")
     return _Convolution(shapes, attributes).signature()
 
 
@@ -230,9 +238,7 @@ OPERATORS.add(
         "select_and_scatter", sign_select_and_scatter, kernels.select_and_scatter, flops=_of_source
     )
 )
-OPERATORS.add(
-    Operator("convolution", sign_convolution, convolution, keeps={"sum": [(0,), (1,)]}, flops=2)
-)
+OPERATORS.add(Operator("convolution", sign_convolution, convolution, keeps=with_bias, flops=2))
 OPERATORS.add(
     Operator(
         "avg_pool",

@@ -27,12 +27,14 @@ def lower(
     *,
     scales: Sequence[ArrayLike | None] = (),
     biases: Sequence[ArrayLike | None] = (),
+    scale: float | None = None,
 ) -> Program:
     """The program of a linear map with its weights: one level, rescaled once for each output.
 
     There is a weight and a scale for each part of the map, a bias for each of its results; what is
     not there is None. A scale is part of the weights, a bias is added at the end, and both can be
-    broadcast to the result.
+    broadcast to the result. Plaintexts have the scale of the level, or the one that is given: that
+    which brings operands that dropped from a higher level to the scale of the result's.
 
     >>> from weft.ckks.bsgs import split
     >>> from weft.ckks.linear import linear
@@ -52,7 +54,7 @@ def lower(
         added += [None] * target.ciphertexts if bias is None else packed(target, bias)
     outputs = range(given.inputs, given.inputs + given.outputs)
     return Program(
-        given.inputs, tuple(outputs), lambda: _Lowering(given, parted, made, added).steps()
+        given.inputs, tuple(outputs), lambda: _Lowering(given, parted, made, added, scale).steps()
     )
 
 
@@ -60,9 +62,15 @@ class _Lowering:
     """One pass over a linear map that writes its steps; registers die with their last use."""
 
     def __init__(
-        self, given: LinearMap, parted: Split, weights: Weights, biases: list[Floats | None]
+        self,
+        given: LinearMap,
+        parted: Split,
+        weights: Weights,
+        biases: list[Floats | None],
+        scale: float | None,
     ) -> None:
         self.map, self.split, self.weights, self.biases = given, parted, weights, biases
+        self.scale = scale
         self.fresh = counting(given.inputs + given.outputs)
         self.uses = Counter[int]()
         """How often each register is still to be read."""
@@ -116,7 +124,7 @@ class _Lowering:
                 product = next(self.fresh)
                 plain = Diagonal(self.weights, out, number, turns[node], baby)
                 register = self.babies[number][baby]
-                yield MulPlain(product, register, plain)
+                yield MulPlain(product, register, plain, self.scale)
                 yield from self._used(register)
                 yield from self._add(sums, node, product)
             if parent is not None:

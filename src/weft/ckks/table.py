@@ -1,0 +1,71 @@
+"""A plan as a table: a line for each layer, and a total."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.ckks.network import Linear
+from weft.ckks.packing import Packing
+
+if TYPE_CHECKING:
+    from weft.ckks.planner import Placed, Plan
+
+HEADS = ("layer", "operator", "mesh", "ciphertexts", "rotations", "products", "levels", "keys")
+
+
+def table(plan: Plan) -> str:
+    """The layers of a plan and what they take; seconds where operation times are known."""
+    rows = [list(HEADS) + ["seconds"] * (plan.times is not None)]
+    rows += [_row(plan, placed) for placed in plan.layers]
+    cost = plan.cost
+    total = ["total", "", "", "", f"{cost.rotations:,}", _products(cost), str(plan.depth)]
+    total.append(str(len(cost.keys)))
+    if plan.times is not None:
+        total.append(f"{plan.seconds():.2f}")
+    rows.append(total)
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    lines = [_line(row, widths) for row in rows]
+    rule = "-" * len(lines[0])
+    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+
+
+def mesh(placed: Placed) -> str:
+    """The ciphertexts as the mesh of the layer: x out, y in, z rows.
+
+    The index space of a convolution is cut by x along features, by y along channels, by z along
+    rows; what a layer does not cut is loaded by all who need it.
+    """
+    if not isinstance(placed.layer, Linear):
+        return ""
+    z = max(_rows(packing) for packing in (*placed.sources, placed.target))
+    x, y = placed.target.ciphertexts, sum(each.ciphertexts for each in placed.sources)
+    return f"x={-(-x // z)} y={-(-y // z)} z={z}"
+
+
+def _rows(packing: Packing) -> int:
+    """Into how many blocks of rows a packing is cut."""
+    if len(packing.shape) < 2:
+        return 1
+    first = sum(map(len, packing.radices[:-2]))
+    return packing.spec.grid[first]
+
+
+def _row(plan: Plan, placed: Placed) -> list[str]:
+    cost = placed.cost
+    row = [placed.name, placed.layer.operator, mesh(placed)]
+    row += [f"{cost.inputs} > {cost.outputs}", f"{cost.rotations:,}", _products(cost)]
+    row += [f"{max(placed.given)} > {placed.level}", str(len(cost.keys))]
+    if plan.times is not None:
+        row.append(f"{plan.times.seconds(cost, placed.start):.2f}")
+    return row
+
+
+def _products(cost: object) -> str:
+    plain, both = getattr(cost, "plain_products"), getattr(cost, "products")  # noqa: B009
+    return f"{plain:,}" + (f" + {both:,}" if both else "")
+
+
+def _line(row: list[str], widths: list[int]) -> str:
+    left = [f"{cell:{width}}" for cell, width in zip(row[:3], widths)]
+    right = [f"{cell:>{width}}" for cell, width in zip(row[3:], widths[3:])]
+    return "  ".join([*left, *right]).rstrip()

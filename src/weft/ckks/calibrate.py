@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.ckks.backend import Backend, Cipher, Counters
+from weft.ckks.cost import Cost
 from weft.ckks.parameters import Parameters
 from weft.ckks.seal import Seal
 from weft.errors import WeftError
@@ -54,7 +55,7 @@ class OperationTimes:
         """The highest level that was measured."""
         return len(self.rotation) - 1
 
-    def seconds(self, counters: Counters, level: int) -> float:
+    def seconds(self, counters: Counters | Cost, level: int) -> float:
         """What so many operations take at a level."""
         if not 0 <= level <= self.depth:
             raise WeftError(

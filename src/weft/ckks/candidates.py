@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+from typing import Any
 
 from weft.ckks.network import Linear, Network, Power
 from weft.ckks.packing import Packing
@@ -69,9 +71,8 @@ def _plain(shape: Point, slots: int) -> Iterator[Packing]:
         for gap in GAPS:
             if gap == 1:
                 yield from _tried(Packing.tiled, bare, slots)
-            elif gap * gap < 2 * bare[-3]:
+            elif gap * gap < 2 * bare[-3] and prod(_sides(bare, gap)) <= slots:
                 yield from _tried(Packing.multiplexed, bare, slots, gap, _sides(bare, gap))
-        yield from _tried(Packing.dense, bare, slots)
 
 
 def _sides(shape: Point, gap: int) -> tuple[int, int]:
@@ -91,10 +92,10 @@ def _phased(
         yield from _tried(Packing.phased, bare, slots, (down**2, along**2))
 
 
-def _tried(make: object, *given: object) -> Iterator[Packing]:
+def _tried(make: Callable[..., Packing], *given: Any) -> Iterator[Packing]:
     """A packing, if there is room for it."""
     try:
-        yield make(*given)  # type: ignore[operator]
+        yield make(*given)
     except WeftError:
         return
 

@@ -50,7 +50,7 @@ def choose(sizes: Mapping[str, int], factors: Sequence[Factor]) -> dict[str, int
     chosen: dict[str, int] = {}
     for joint in reversed(order):
         at = tuple(chosen[name] for name in joint.names[1:])
-        costs = joint.table[(slice(None), *at)]
+        costs = np.moveaxis(joint.table, 0, -1)[at]
         if not np.isfinite(costs).any():
             raise WeftError(f"no packing of {joint.names[0]} goes with those of its neighbours")
         chosen[joint.names[0]] = int(costs.argmin())

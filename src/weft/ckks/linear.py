@@ -7,7 +7,7 @@ of the whole map are their sums.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, product
 from math import prod
@@ -145,12 +145,13 @@ def identity(source: Packing, target: Packing) -> LinearMap:
 def _mapped(part: Part) -> LinearMap:
     """The map of one operand with the sets of its diagonals."""
     source, target = part.source, part.target
-    blocks, sets = structure(part.components, source, target, source.period)
+    blocks, given = structure(part.components, source, target, source.period)
+    sets, reached = _Sets(given), {out for out, _ in blocks}
     for number in range(target.ciphertexts):
         # A result that nothing goes to is a product with zeros: a ciphertext has to come from one.
-        if not any((number, other) in blocks for other in range(source.ciphertexts)):
-            blocks[number, 0] = _numbered(sets, np.zeros(1, np.int64))
-    return LinearMap((part,), (source,), (target,), blocks, tuple(sets))
+        if number not in reached:
+            blocks[number, 0] = sets.number(np.zeros(1, np.int64))
+    return LinearMap((part,), (source,), (target,), blocks, tuple(sets.found))
 
 
 def joined(maps: Sequence[LinearMap]) -> LinearMap:
@@ -195,13 +196,13 @@ def _combined(
     targets: Sequence[Packing],
 ) -> LinearMap:
     """Maps side by side, each with its first ciphertext out and its first one in."""
-    parts, blocks, sets = list[Part](), dict[tuple[int, int], int](), list[Integers]()
+    parts, blocks, sets = list[Part](), dict[tuple[int, int], int](), _Sets()
     for each, (start, first) in zip(maps, places):
         for (out, number), key in each.blocks.items():
-            blocks[start + out, first + number] = _numbered(sets, each.sets[key])
+            blocks[start + out, first + number] = sets.number(each.sets[key])
         for part in each.parts:
             parts.append(replace(part, first=first + part.first, start=start + part.start))
-    return LinearMap(tuple(parts), tuple(sources), tuple(targets), blocks, tuple(sets))
+    return LinearMap(tuple(parts), tuple(sources), tuple(targets), blocks, tuple(sets.found))
 
 
 def _seen_as(packing: Packing, shape: Point, what: str) -> Packing:
@@ -229,26 +230,26 @@ def structure(
     Rotations that differ by a period are the same. Groups repeat from ciphertext to ciphertext, so
     that few sums are different.
     """
-    known = list[Integers]()
+    known = _Sets()
     groups = [_groups(component, source, target, period, known) for component in found]
     copies = np.unique(-np.arange(0, target.slots, target.period) % period)
-    start = _numbered(known, copies)
+    start, sets = known.number(copies), known.found
     sums = dict[tuple[int, int], int]()
     blocks = dict[tuple[int, int], int]()
     for chosen in product(*groups):
         total = start
         for _, _, key in chosen:
             if (total, key) not in sums:
-                sums[total, key] = _numbered(known, _sumset(known[total], known[key], period))
+                sums[total, key] = known.number(_sumset(sets[total], sets[key], period))
             total = sums[total, key]
         block = sum(out for out, _, _ in chosen), sum(number for _, number, _ in chosen)
         blocks[block] = total
     used = {key: number for number, key in enumerate(dict.fromkeys(blocks.values()))}
-    return {block: used[key] for block, key in blocks.items()}, [known[key] for key in used]
+    return {block: used[key] for block, key in blocks.items()}, [sets[key] for key in used]
 
 
 def _groups(
-    component: Component, source: Packing, target: Packing, period: int, known: list[Integers]
+    component: Component, source: Packing, target: Packing, period: int, known: _Sets
 ) -> list[tuple[int, int, int]]:
     """The sets of differences of a component by what it adds to the ciphertexts out and in."""
     (given, slot), (made, place) = (
@@ -260,7 +261,7 @@ def _groups(
     pairs, starts = np.unique(codes // period, return_index=True)
     sets = np.split(codes % period, starts[1:])
     return [
-        (*divmod(int(pair), source.ciphertexts), _numbered(known, each))
+        (*divmod(int(pair), source.ciphertexts), known.number(each))
         for pair, each in zip(pairs, sets)
     ]
 
@@ -296,10 +297,18 @@ def _spectrum(values: Integers, period: int) -> NDArray[np.complex128]:
     return np.fft.rfft(marks)
 
 
-def _numbered(known: list[Integers], values: Integers) -> int:
-    """The number of a set among those that are known; a new one is added."""
-    for number, each in enumerate(known):
-        if len(each) == len(values) and (each == values).all():
-            return number
-    known.append(values)
-    return len(known) - 1
+class _Sets:
+    """Sets of diagonals, each once, found by what is in them."""
+
+    def __init__(self, given: Iterable[Integers] = ()) -> None:
+        self.found: list[Integers] = []
+        self._numbers: dict[bytes, int] = {}
+        for values in given:
+            self.number(values)
+
+    def number(self, values: Integers) -> int:
+        """The number of a set; one that is not known yet is added."""
+        number = self._numbers.setdefault(values.tobytes(), len(self.found))
+        if number == len(self.found):
+            self.found.append(values)
+        return number

@@ -152,9 +152,7 @@ class Network:
         """The part of the graph that is computed beforehand."""
         hidden = {name for layer in self.layers for name in (layer.name, *layer.sources)}
         hidden |= set(self.views)
-        applications = [
-            each for each in self.graph.applications if hidden.isdisjoint(each.results)
-        ]
+        applications = [each for each in self.graph.applications if hidden.isdisjoint(each.results)]
         inputs = [value for value in self.graph.inputs if value.name not in self.inputs]
         made = [name for each in applications for name in each.results]
         return Graph(inputs, applications, made)
@@ -314,8 +312,10 @@ class _Reading:
 
 
 LINEAR = frozenset(
-    """broadcast_in_dim concatenate convolution divide dot dot_general einsum linear matmul multiply
-    reverse slice sum_dim transpose""".split()
+    (
+        *("broadcast_in_dim", "concatenate", "convolution", "divide", "dot", "dot_general"),
+        *("einsum", "linear", "matmul", "multiply", "reverse", "slice", "sum_dim", "transpose"),
+    )
 )
 """Operators that are linear in each operand, and say so in their line."""
 

@@ -100,7 +100,7 @@ class Plan:
         known = times or self.times
         if known is None:
             raise WeftError("no operation times are known", hint="measure: weft.ckks.calibrate")
-        return sum(known.seconds(placed.cost, placed.start) for placed in self.layers)
+        return sum((known.seconds(each.cost, each.start) for each in self.layers), 0.0)
 
     def parameters(self, security: int | None = 128, **bits: int) -> Parameters:
         """Parameters that fit: these slots, this depth."""
@@ -171,9 +171,7 @@ def plan(
     return Plan(network, slots, found, levels, tuple(placed), times)
 
 
-def _with_moves(
-    network: Network, found: dict[str, Packing]
-) -> tuple[Network, dict[str, Packing]]:
+def _with_moves(network: Network, found: dict[str, Packing]) -> tuple[Network, dict[str, Packing]]:
     """The network with a move behind each polynomial whose result is packed otherwise."""
     levels = dict[str, int]()
     for layer in network.layers:
@@ -320,9 +318,7 @@ def _priced(
     return predict(given, split(given))
 
 
-def _placed(
-    layer: Layer, found: Mapping[str, Packing], levels: Levels, keys: int | None
-) -> Placed:
+def _placed(layer: Layer, found: Mapping[str, Packing], levels: Levels, keys: int | None) -> Placed:
     sources = tuple(found[name] for name in layer.sources)
     target, level = found[layer.name], levels.at[layer.name]
     given = tuple(levels.at[name] for name in layer.sources)
@@ -340,8 +336,8 @@ def _placed(
         cost = reshard(sources[0], target, keys).cost
     else:
         count = target.ciphertexts
-        kept = {"levels": layer.levels, "inputs": len(sources) * count, "outputs": count}
-        cost = replace(_cost(layer, count), **kept)
+        cost = replace(_cost(layer, count), inputs=len(sources) * count, outputs=count)
+        cost = replace(cost, levels=layer.levels)
     # What is read at a lower level than it has is brought there: a plain product and a rescale.
     high = [source for source, at in zip(sources, given) if at > level + layer.levels]
     lowered = sum(source.ciphertexts for source in high)

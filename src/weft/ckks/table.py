@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.ckks.cost import Cost
 from weft.ckks.network import Linear
 from weft.ckks.packing import Packing
 
@@ -60,9 +61,9 @@ def _row(plan: Plan, placed: Placed) -> list[str]:
     return row
 
 
-def _products(cost: object) -> str:
-    plain, both = getattr(cost, "plain_products"), getattr(cost, "products")  # noqa: B009
-    return f"{plain:,}" + (f" + {both:,}" if both else "")
+def _products(cost: Cost) -> str:
+    """Those with plaintexts, and those of ciphertexts."""
+    return f"{cost.plain_products:,}" + (f" + {cost.products:,}" if cost.products else "")
 
 
 def _line(row: list[str], widths: list[int]) -> str:

@@ -1,0 +1,295 @@
+"""A plan on ciphertexts: encrypt, run layer by layer, decrypt; every layer is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from weft.ckks.backend import Backend, Cipher, Counters
+from weft.ckks.lower import lower
+from weft.ckks.network import Linear, Move, Network, Power, Product, Shift, Sum
+from weft.ckks.packing import Floats, Packing
+from weft.ckks.parameters import Parameters
+from weft.ckks.planner import Placed, Plan
+from weft.ckks.pointwise import lower_polynomial
+from weft.ckks.program import (
+    Add,
+    AddPlain,
+    Adjust,
+    Drop,
+    Free,
+    Mul,
+    Negate,
+    Program,
+    Rescale,
+    Step,
+    Sub,
+    execute,
+    then,
+)
+from weft.ckks.reshard import reshard
+from weft.ckks.simulator import Simulator
+from weft.errors import WeftError
+from weft.lang import OPERATORS, Block, Signature
+from weft.values import Point
+
+Arrays: TypeAlias = Mapping[str, ArrayLike]
+Ciphers: TypeAlias = list[Cipher[Any]]
+Watch: TypeAlias = Callable[[Placed, Sequence[Ciphers]], None]
+"""Is shown each layer before it runs, with its operands."""
+
+
+class Measured(NamedTuple):
+    """What the back-end counted in one layer."""
+
+    name: str
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came out of a run."""
+
+    outputs: dict[str, Floats]
+    """The decrypted outputs by name."""
+    measured: tuple[Measured, ...]
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.outputs[name]
+
+
+def run(plan: Plan, arrays: Arrays, backend: Backend, watch: Watch | None = None) -> Outcome:
+    """Run a plan on a back-end: the inputs that are encrypted, and all that are not, by name.
+
+    >>> from weft.ckks.planner import plan
+    >>> from weft.lang import ops, trace
+    >>> x, w = np.arange(8.0).reshape(1, 8), np.ones((8, 4))
+    >>> planned = plan(trace(lambda x, w: ops.linear(x, w), x, w), slots=64)
+    >>> backend = Simulator(planned.parameters(security=None))
+    >>> run(planned, {"x": x, "w": w}, backend)["linear"]
+    array([[28., 28., 28., 28.]])
+    """
+    plan.check(backend.parameters)
+    return _Run(plan, computed(plan.network, arrays), backend, watch).outcome(arrays)
+
+
+def check_ranges(plan: Plan, arrays: Arrays, parameters: Parameters) -> Outcome:
+    """What the network makes in slots that are not encrypted; no key is made.
+
+    A value that leaves the range of its polynomial is refused, with the name of the layer.
+    """
+    backend = Simulator(parameters)
+
+    def watch(placed: Placed, operands: Sequence[Ciphers]) -> None:
+        layer = placed.layer
+        if isinstance(layer, Power):
+            rows = [backend.decrypt(cipher) for cipher in operands[0]]
+            values = placed.sources[0].unpack(rows)
+            evaluation = layer.evaluation
+            if evaluation.folded:
+                values = (values - evaluation.shift) / evaluation.factor
+            layer.activation.check(values, layer.name)
+
+    return run(plan, arrays, backend, watch)
+
+
+def computed(network: Network, arrays: Arrays) -> dict[str, Floats]:
+    """All values that are not encrypted, those that are computed from others included."""
+    found = {value.name: _given(arrays, value.name, value.shape) for value in network.plain.inputs}
+    for application, signature in network.plain.walk():
+        kernel = OPERATORS.find(application.operator).kernel
+        if kernel is None:
+            raise WeftError(f"{application.results[0]}: {application.operator} has no kernel")
+        block = Block(np, signature, application.attributes, signature.space)
+        made = kernel(block, *(found[name] for name in application.operands))
+        several = made if isinstance(made, tuple) else (made,)
+        found |= dict(zip(application.results, several))
+    return found
+
+
+def _given(arrays: Arrays, name: str, shape: Point) -> Floats:
+    if name not in arrays:
+        raise WeftError(f"there is no array for {name}", hint="arrays are given by name")
+    array = np.asarray(arrays[name], np.float64)
+    if array.shape != shape:
+        raise WeftError(f"{name} has shape {list(shape)}, and its array {list(array.shape)}")
+    return array
+
+
+class _Run:
+    """One run of a plan."""
+
+    def __init__(
+        self, plan: Plan, plain: dict[str, Floats], backend: Backend, watch: Watch | None
+    ) -> None:
+        self.plan, self.plain, self.backend, self.watch = plan, plain, backend, watch
+        self.parameters = backend.parameters
+        self.spare = backend.parameters.depth - plan.depth
+        """Levels that the plan does not need: everything is so much higher."""
+        self.values: dict[str, Ciphers] = {}
+
+    def outcome(self, arrays: Arrays) -> Outcome:
+        network, uses = self.plan.network, self.plan.network.uses()
+        for name in network.inputs:
+            array = _given(arrays, name, network.shape(name))
+            level = self.plan.levels.at[name] + self.spare
+            rows = _seen(self.plan.packings[name], array.shape).pack(array)
+            self.values[name] = [self.backend.encrypt(row, level) for row in rows]
+        measured = list[Measured]()
+        for placed in self.plan.layers:
+            before = self.backend.counters.copy()
+            self._layer(placed)
+            measured.append(Measured(placed.name, self.backend.counters - before))
+            for name in placed.layer.sources:
+                uses[name] -= 1
+                if not uses[name]:
+                    del self.values[name]
+        return Outcome({name: self._decrypted(name) for name in network.outputs}, tuple(measured))
+
+    def _decrypted(self, name: str) -> Floats:
+        root = self.plan.network.views.get(name, name)
+        rows = [self.backend.decrypt(cipher) for cipher in self.values[root]]
+        packing = self.plan.packings[root]
+        return packing.unpack(rows).reshape(self.plan.network.shape(name))
+
+    def _layer(self, placed: Placed) -> None:
+        operands = [self.values[name] for name in placed.layer.sources]
+        if self.watch is not None:
+            self.watch(placed, operands)
+        start = placed.start + self.spare
+        if not isinstance(placed.layer, Linear):
+            operands = [self._lowered(each, start) for each in operands]
+        inputs = [cipher for each in operands for cipher in each]
+        self.values[placed.name] = execute(self._program(placed), self.backend, inputs)
+
+    def _lowered(self, ciphers: Ciphers, level: int) -> Ciphers:
+        """Ciphertexts at a lower level and its scale, where they are higher."""
+        if self.backend.level_of(ciphers[0]) == level:
+            return ciphers
+        steps: list[Step] = [Adjust(1, 0, level), Free(0)]
+        program = Program(1, (1,), lambda: steps)
+        return [execute(program, self.backend, [cipher])[0] for cipher in ciphers]
+
+    def _program(self, placed: Placed) -> Program:
+        layer, count = placed.layer, placed.target.ciphertexts
+        match layer:
+            case Linear():
+                return self._linear(placed, layer)
+            case Move():
+                keys = placed.cost.keys
+                return reshard(placed.sources[0], placed.target, keys).program
+            case Power():
+                masks = [np.where(row < 0, 0.0, 1.0) for row in placed.target.numbers()]
+                level = placed.start + self.spare
+                return lower_polynomial(layer.evaluation, self.parameters, level, count, masks)
+            case Sum():
+                kind = Add if layer.sign > 0 else Sub
+                return _each(count, lambda a, out: [kind(out, a, a + count)], 2)
+            case Product():
+                return _each(count, lambda a, out: _multiplied(a, a + count, out, 2 * count), 2)
+            case Shift():
+                return self._shift(placed, layer, count)
+
+    def _linear(self, placed: Placed, layer: Linear) -> Program:
+        assert placed.map is not None
+        assert placed.split is not None
+        weight: Floats | None = self.plain[layer.weight_name] if layer.weight_name else None
+        if weight is not None and layer.inverts:
+            weight = 1 / weight
+        start, level = placed.start + self.spare, placed.level + self.spare
+        levels = [at + self.spare for at in placed.given]
+        scales = {self.parameters.adjusting_scale(at, level) for at in levels}
+        if len(scales) > 1:
+            raise WeftError(f"layer {layer.name}: its operands come from levels {sorted(levels)}")
+        count = len(placed.map.parts)
+        program = lower(
+            placed.map,
+            placed.split,
+            [weight] * count,
+            scales=[layer.factor] * count,
+            biases=[self._bias(layer)],
+            scale=scales.pop(),
+        )
+        return _dropped(program, start) if max(levels) > start else program
+
+    def _bias(self, layer: Linear) -> Floats | None:
+        if not layer.bias and not layer.shift:
+            return None
+        total = np.full((1,) * len(layer.signature.result_shapes[0]), layer.shift)
+        if layer.bias:
+            total = total + layer.factor * _spread(self.plain[layer.bias], layer.signature)
+        return total
+
+    def _shift(self, placed: Placed, layer: Shift, count: int) -> Program:
+        shape = self.plan.network.shape(layer.name)
+        rows: list[Floats] = []
+        if layer.plain:
+            array = np.broadcast_to(layer.plain_sign * self.plain[layer.plain], shape)
+            rows = _seen(placed.target, shape).pack(array)
+
+        def steps(a: int, out: int) -> list[Step]:
+            if not layer.plain:
+                return [Negate(out, a)]
+            if layer.sign > 0:
+                return [AddPlain(out, a, Row(rows[a]))]
+            negative = out + count
+            return [Negate(negative, a), AddPlain(out, negative, Row(rows[a])), Free(negative)]
+
+        return _each(count, steps, 1)
+
+
+class Row(NamedTuple):
+    """A plaintext of values that are there."""
+
+    row: Floats
+
+    def values(self) -> Floats:
+        """The values."""
+        return self.row
+
+
+def _spread(bias: Floats, signature: Signature) -> Floats:
+    """A bias with the rank of the result: each of its dimensions is the result's of that row."""
+    line = signature.notation
+    (place,) = line.once
+    rows, result = line.operands[place], line.results[0]
+    sizes = [bias.shape[rows.index(row)] if row in rows else 1 for row in result]
+    return bias.reshape(sizes)
+
+
+def _seen(packing: Packing, shape: Point) -> Packing:
+    seen = packing if packing.shape == shape else packing.reshaped(shape)
+    if seen is None:
+        raise WeftError(f"{packing} cannot be seen as {list(shape)}")
+    return seen
+
+
+def _each(count: int, make: Callable[[int, int], list[Step]], operands: int) -> Program:
+    """The same steps on each ciphertext; operands are freed."""
+    first = operands * count
+
+    def steps() -> list[Step]:
+        made = list[Step]()
+        for number in range(count):
+            made += make(number, first + number)
+            made += [Free(number + n * count) for n in range(operands)]
+        return made
+
+    return Program(first, tuple(range(first, first + count)), steps)
+
+
+def _multiplied(a: int, b: int, out: int, shift: int) -> list[Step]:
+    return [Mul(out + shift, a, b), Rescale(out, out + shift), Free(out + shift)]
+
+
+def _dropped(program: Program, level: int) -> Program:
+    """A program whose operands are brought to a lower level first, at the scale they have."""
+    count = program.inputs
+    steps: list[Step] = []
+    for number in range(count):
+        steps += [Drop(count + number, number, level), Free(number)]
+    return then(Program(count, tuple(range(count, 2 * count)), lambda: steps), program)

@@ -21,6 +21,10 @@ WIDE = 1 << 24
 """Entries of a table from which on it is too large."""
 
 
+class NoChoiceError(WeftError):
+    """There is no choice at a cost that is finite."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
     """The costs of choices of some values: an axis for each."""
@@ -52,7 +56,7 @@ def choose(sizes: Mapping[str, int], factors: Sequence[Factor]) -> dict[str, int
         at = tuple(chosen[name] for name in joint.names[1:])
         costs = np.moveaxis(joint.table, 0, -1)[at]
         if not np.isfinite(costs).any():
-            raise WeftError(f"no packing of {joint.names[0]} goes with those of its neighbours")
+            raise NoChoiceError(f"no packing of {joint.names[0]} goes with those of its neighbours")
         chosen[joint.names[0]] = int(costs.argmin())
     return chosen
 

@@ -202,9 +202,6 @@ class _Run:
             weight = 1 / weight
         start, level = placed.start + self.spare, placed.level + self.spare
         levels = [at + self.spare for at in placed.given]
-        scales = {self.parameters.adjusting_scale(at, level) for at in levels}
-        if len(scales) > 1:
-            raise WeftError(f"layer {layer.name}: its operands come from levels {sorted(levels)}")
         count = len(placed.map.parts)
         program = lower(
             placed.map,
@@ -212,9 +209,14 @@ class _Run:
             [weight] * count,
             scales=[layer.factor] * count,
             biases=[self._bias(layer)],
-            scale=scales.pop(),
+            encoded=[self.parameters.adjusting_scale(at, level) for at in levels],
         )
-        return _dropped(program, start) if max(levels) > start else program
+        high = [
+            at > start
+            for source, at in zip(placed.map.sources, levels)
+            for _ in range(source.ciphertexts)
+        ]
+        return _dropped(program, high, start) if any(high) else program
 
     def _bias(self, layer: Linear) -> Floats | None:
         if not layer.bias and not layer.shift:
@@ -286,10 +288,12 @@ def _multiplied(a: int, b: int, out: int, shift: int) -> list[Step]:
     return [Mul(out + shift, a, b), Rescale(out, out + shift), Free(out + shift)]
 
 
-def _dropped(program: Program, level: int) -> Program:
-    """A program whose operands are brought to a lower level first, at the scale they have."""
+def _dropped(program: Program, high: Sequence[bool], level: int) -> Program:
+    """A program some of whose operands are brought to a level first, at the scale they have."""
     count = program.inputs
     steps: list[Step] = []
-    for number in range(count):
-        steps += [Drop(count + number, number, level), Free(number)]
-    return then(Program(count, tuple(range(count, 2 * count)), lambda: steps), program)
+    for number, is_high in enumerate(high):
+        if is_high:
+            steps += [Drop(count + number, number, level), Free(number)]
+    ready = [number + count * is_high for number, is_high in enumerate(high)]
+    return then(Program(count, tuple(ready), lambda: steps), program)

@@ -27,14 +27,14 @@ def lower(
     *,
     scales: Sequence[ArrayLike | None] = (),
     biases: Sequence[ArrayLike | None] = (),
-    scale: float | None = None,
+    encoded: Sequence[float] = (),
 ) -> Program:
     """The program of a linear map with its weights: one level, rescaled once for each output.
 
     There is a weight and a scale for each part of the map, a bias for each of its results; what is
     not there is None. A scale is part of the weights, a bias is added at the end, and both can be
-    broadcast to the result. Plaintexts have the scale of the level, or the one that is given: that
-    which brings operands that dropped from a higher level to the scale of the result's.
+    broadcast to the result. Plaintexts are `encoded` at the scale of the level, or at one for each
+    operand: that which brings what dropped from a higher level to the scale of the result's.
 
     >>> from weft.ckks.bsgs import split
     >>> from weft.ckks.linear import linear
@@ -52,9 +52,12 @@ def lower(
     added = list[Floats | None]()
     for target, bias in zip_longest(given.targets, biases):
         added += [None] * target.ciphertexts if bias is None else packed(target, bias)
+    scaled = list[float | None]()
+    for source, scale in zip_longest(given.sources, encoded):
+        scaled += [scale] * source.ciphertexts
     outputs = range(given.inputs, given.inputs + given.outputs)
     return Program(
-        given.inputs, tuple(outputs), lambda: _Lowering(given, parted, made, added, scale).steps()
+        given.inputs, tuple(outputs), lambda: _Lowering(given, parted, made, added, scaled).steps()
     )
 
 
@@ -67,10 +70,10 @@ class _Lowering:
         parted: Split,
         weights: Weights,
         biases: list[Floats | None],
-        scale: float | None,
+        scales: list[float | None],
     ) -> None:
         self.map, self.split, self.weights, self.biases = given, parted, weights, biases
-        self.scale = scale
+        self.scales = scales
         self.fresh = counting(given.inputs + given.outputs)
         self.uses = Counter[int]()
         """How often each register is still to be read."""
@@ -124,7 +127,7 @@ class _Lowering:
                 product = next(self.fresh)
                 plain = Diagonal(self.weights, out, number, turns[node], baby)
                 register = self.babies[number][baby]
-                yield MulPlain(product, register, plain, self.scale)
+                yield MulPlain(product, register, plain, self.scales[number])
                 yield from self._used(register)
                 yield from self._add(sums, node, product)
             if parent is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from weft.ckks.bsgs import Split, split
 from weft.ckks.calibrate import OperationTimes
 from weft.ckks.candidates import packings
-from weft.ckks.choose import Factor, Table, choose
+from weft.ckks.choose import Factor, NoChoiceError, Table, choose
 from weft.ckks.cost import Cost, predict
 from weft.ckks.levels import Levels
 from weft.ckks.linear import LinearMap, identity, joined, linear
@@ -33,6 +33,8 @@ MOVED = 4096
 """Masks of a ciphertext from which on nobody would move a tensor."""
 WORSE, HOPELESS = 3, 32
 """How many times the fewest diagonals are looked into, of one packing of the operand and of all."""
+FEW = 256
+"""Diagonals that are few in any case."""
 FEWER = (None, 64, 48, 32, 24, 16, 12, 8, 6, 5, 4, 3, 2)
 """Keys of one layer that are tried in turn, until those of all layers are few enough."""
 
@@ -164,7 +166,10 @@ def plan(
     """
     names = tuple(encrypted) or (graph.inputs[0].name,)
     network = Network.of(graph, names).folded()
-    found = _Choice(network, slots, times, packed or {}).packings()
+    try:
+        found = _Choice(network, slots, times, packed or {}).packings()
+    except NoChoiceError:  # what goes well with one neighbour goes with none of another
+        found = _Choice(network, slots, times, packed or {}, is_thorough=True).packings()
     network, found = _with_moves(network, found)
     levels = Levels.of(network)
     placed = _fewer(network, found, levels, keys)
@@ -204,8 +209,10 @@ class _Choice:
         slots: int,
         times: OperationTimes | None,
         packed: Mapping[str, Packing],
+        *,
+        is_thorough: bool = False,
     ) -> None:
-        self.network, self.times = network, times
+        self.network, self.times, self.is_thorough = network, times, is_thorough
         self.heads: dict[str, str] = {}
         self.sets: dict[str, list[Packing]] = {}
         for layer in network.layers:
@@ -272,11 +279,11 @@ class _Choice:
         for n, m in np.ndindex(products.shape):
             given = _mapped(line, sources[n], targets[m], place, weight)
             products[n, m] = inf if given is None else given.products
-        least = products.min(axis=1, keepdims=True)
+        most = np.minimum(WORSE * products.min(axis=1, keepdims=True), HOPELESS * products.min())
+        looked = np.isfinite(products) & (self.is_thorough | (products <= np.maximum(most, FEW)))
         table = np.full(products.shape, inf)
-        for n, m in np.argwhere(np.isfinite(products) & (products <= WORSE * least)).tolist():
-            if products[n, m] <= HOPELESS * products.min():
-                table[n, m] = self._price(line, sources[n], targets[m], place, weight)
+        for n, m in np.argwhere(looked).tolist():
+            table[n, m] = self._price(line, sources[n], targets[m], place, weight)
         return table
 
     def _price(

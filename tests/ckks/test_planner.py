@@ -1,0 +1,148 @@
+"""Whole networks: what is planned is what is counted, and what comes out is what NumPy makes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ckks.networks import networks, plainly
+
+from weft import WeftError
+from weft.ckks import Packing, Parameters, Seal, Simulator, check_ranges, fit, plan, run
+from weft.lang import ops, trace
+
+COUNTED = ("rotations", "plain_products", "products", "rescales", "additions", "plain_additions")
+
+
+def check_counts(planned, outcome):
+    for placed, measured in zip(planned.layers, outcome.measured, strict=True):
+        predicted = {name: getattr(placed.cost, name) for name in COUNTED}
+        assert predicted == {name: getattr(measured.counters, name) for name in COUNTED}, placed
+        assert placed.cost.keys == frozenset(measured.counters.rotations_used), placed
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(networks(), st.sampled_from([256, 1024]), st.sampled_from([None, 8]))
+def test_networks_make_what_numpy_makes_as_planned(network, slots, keys):
+    graph, arrays = network
+    if not graph.applications:
+        return
+    planned = plan(graph, slots, ["x"])
+    if keys is not None:
+        try:
+            planned = plan(graph, slots, ["x"], keys=keys)
+        except WeftError as refused:
+            keys = int(str(refused).split()[0])  # "9 rotation keys are needed at least …"
+            planned = plan(graph, slots, ["x"], keys=keys)
+    backend = Simulator(planned.parameters(security=None), rotations=planned.cost.keys)
+    outcome = run(planned, arrays, backend)
+    want = plainly(graph, arrays)
+    assert outcome[graph.outputs[0]].shape == want.shape
+    assert np.allclose(outcome[graph.outputs[0]], want, rtol=1e-9, atol=1e-10)
+    check_counts(planned, outcome)
+    if keys is not None:
+        assert len(planned.cost.keys) <= keys
+
+
+def block(channels=2, size=6):
+    """A residual block with its arrays."""
+    relu = fit("relu", 2, -3, 3)
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x": rng.uniform(-1, 1, (1, channels, size, size)),
+        "a": rng.normal(0, 0.3 / channels, (channels, channels, 3, 3)),
+        "b": rng.normal(0, 0.3 / channels, (channels, channels, 3, 3)),
+    }
+
+    def residual(x, a, b):
+        y = ops.convolve(x, a, (1, 1), (1, 1))
+        y = ops.polynomial(y, **relu.attributes)
+        return ops.convolve(y, b, (1, 1), (1, 1)) + x
+
+    return trace(residual, *arrays.values()), arrays
+
+
+def test_a_residual_block_on_real_ciphertexts():
+    graph, arrays = block()
+    planned = plan(graph, 1 << 14)
+    parameters = Parameters(1 << 15, planned.depth, security=128)
+    outcome = run(planned, arrays, Seal(parameters, planned.cost.keys))
+    assert np.abs(outcome[graph.outputs[0]] - plainly(graph, arrays)).max() < 1e-3
+    check_counts(planned, outcome)
+
+
+def test_levels_that_are_not_needed_are_spare():
+    graph, arrays = block()
+    planned = plan(graph, 512)
+    parameters = Parameters(1024, planned.depth + 2, security=None)
+    outcome = run(planned, arrays, Simulator(parameters))
+    assert np.allclose(outcome[graph.outputs[0]], plainly(graph, arrays))
+    check_counts(planned, outcome)
+
+
+def test_a_packing_given_by_hand_is_taken():
+    graph, arrays = block(channels=4)
+    given = Packing.multiplexed((4, 6, 6), 1024, gap=2)
+    planned = plan(graph, 1024, packed={"x": given})
+    assert planned.packings["x"] == given
+    outcome = run(planned, arrays, Simulator(planned.parameters(security=None)))
+    assert np.allclose(outcome[graph.outputs[0]], plainly(graph, arrays))
+
+
+def test_parameters_that_do_not_fit_are_refused_with_the_layer():
+    graph, _ = block()
+    planned = plan(graph, 2048)
+    with pytest.raises(WeftError, match=r"the plan is for 2048 slots and N=8192 has 4096"):
+        planned.check(Parameters(8192, 2))
+    with pytest.raises(WeftError) as refused:
+        planned.check(Parameters(4096, planned.depth - 1, security=None))
+    assert str(refused.value).startswith("layer convolution_2: no level is left for it")
+    assert "N=16384 with depth=3 would fit" in "".join(refused.value.__notes__)
+
+
+def test_a_value_outside_its_range_is_refused_before_there_are_keys():
+    graph, arrays = block()
+    planned = plan(graph, 512)
+    parameters = planned.parameters(security=None)
+    check_ranges(planned, arrays, parameters)
+    with pytest.raises(WeftError, match=r"polynomial.*\[-3, 3\]"):
+        check_ranges(planned, {**arrays, "x": 40 * arrays["x"]}, parameters)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (ops.relu, "layer relu: relu cannot be done on ciphertexts"),
+        (lambda x: ops.max_pool(x, window=(2, 2)), "layer max_pool: max_pool cannot be done"),
+        (lambda x: 1.0 / x, "layer divide: divide nothing can be divided by an encrypted"),
+        (lambda x: x @ x, "is not linear in one encrypted operand"),
+    ],
+)
+def test_what_ciphertexts_cannot_do_is_refused_with_the_layer(program, message):
+    graph = trace(program, np.ones((1, 2, 4, 4)))
+    with pytest.raises(WeftError) as refused:
+        plan(graph, 64)
+    assert message in str(refused.value)
+
+
+def test_arrays_that_are_missing_or_misshapen_are_refused():
+    graph, arrays = block()
+    planned = plan(graph, 512)
+    backend = Simulator(planned.parameters(security=None))
+    with pytest.raises(WeftError, match="there is no array for b"):
+        run(planned, {"x": arrays["x"], "a": arrays["a"]}, backend)
+    with pytest.raises(WeftError, match=r"a has shape \[2, 2, 3, 3\], and its array \[3\]"):
+        run(planned, {**arrays, "a": np.ones(3)}, backend)
+
+
+def test_too_few_keys_are_refused_with_the_number_that_fits():
+    graph, _ = block(channels=4)
+    with pytest.raises(WeftError, match=r"\d+ rotation keys are needed at least and 1 are allowed"):
+        plan(graph, 512, keys=1)
+
+
+def test_the_table_has_a_line_for_each_layer_and_a_total():
+    graph, _ = block()
+    lines = str(plan(graph, 512)).splitlines()
+    assert lines[0].split()[:3] == ["layer", "operator", "mesh"]
+    assert len(lines) == 4 + 3 + 1
+    assert lines[-1].startswith("total")

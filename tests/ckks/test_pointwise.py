@@ -81,7 +81,5 @@ def test_a_mask_for_each_ciphertext():
 
 
 def test_a_product_needs_a_level():
-    with pytest.raises(
-        WeftError, match="levels 3 and 0 leave no level for a product"
-    ):
+    with pytest.raises(WeftError, match="levels 3 and 0 leave no level for a product"):
         lower_pairs("multiply", (3, 0))

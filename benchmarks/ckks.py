@@ -37,7 +37,9 @@ QUOTED: dict[str, tuple[str, float, dict[str, float]]] = {
 def run(seconds: float) -> Iterator[Row]:
     """All rows; without seconds the layers are small ones in a small ring."""
     yield from formulas()
-    yield from layers("full" if seconds else "tiny")
+    size = "full" if seconds else "tiny"
+    yield from layers(size)
+    yield workers("512-512-3x3-7", size)
 
 
 def formulas() -> Iterator[Row]:
@@ -62,9 +64,16 @@ def layers(size: str) -> Iterator[Row]:
         yield replace(row, more={key: n for key, n in found.items() if key != "rotations"})
 
 
-def measured(name: str, size: str) -> dict[str, float]:
+def workers(name: str, size: str) -> Row:
+    """A layer by two processes, against one."""
+    one, two = measured(name, size), measured(name, size, 2)
+    row = Row.against(f"ckks/{name}-workers-2", two["run_s"], "1 worker", one["run_s"], "s", 1)
+    return replace(row, more={"cpu_s": two["cpu_s"], "one_cpu_s": one["cpu_s"]})
+
+
+def measured(name: str, size: str, workers: int = 1) -> dict[str, float]:
     """What a layer took, and how far it was from NumPy's answer."""
-    command = [sys.executable, "-m", "benchmarks.ckks_layer", name, size]
+    command = [sys.executable, "-m", "benchmarks.ckks_layer", name, size, str(workers)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(ran.stdout)
     return found

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.ckks_layer NAME full|tiny`: one layer on real ciphertexts.
+"""`python -m benchmarks.ckks_layer NAME full|tiny WORKERS`: one layer on ciphertexts.
 
 It prints one JSON object; it is a process of its own because its memory is measured.
 """
@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.ckks.bsgs import Split, split
+from weft.ckks.bsgs import split
 from weft.ckks.linear import LinearMap, linear
 from weft.ckks.lower import lower
 from weft.ckks.packing import Floats, Packing
+from weft.ckks.parallel import execute
 from weft.ckks.parameters import Parameters
-from weft.ckks.program import execute
+from weft.ckks.program import Program
 from weft.ckks.seal import Seal
 from weft.lang import OPERATORS
 
@@ -98,7 +99,7 @@ SMALL = {
 }
 
 
-def measure(layer: Layer, parameters: Parameters) -> dict[str, float]:
+def measure(layer: Layer, parameters: Parameters, workers: int) -> dict[str, float]:
     """Plan, make keys, encrypt, run, decrypt, compare."""
     begin, rng = time.process_time(), np.random.default_rng(0)
     found = layer.map(parameters.slots)
@@ -107,7 +108,8 @@ def measure(layer: Layer, parameters: Parameters) -> dict[str, float]:
     weight = rng.normal(size=found.parts[0].weight) / (layer.channels * layer.kernel**2) ** 0.5
     image = rng.normal(size=found.sources[0].shape)
     backend = Seal(parameters, parted.keys, relinearise=False)
-    error, wall = _run(found, parted, backend, image, weight, layer.answer(image, weight))
+    program, answer = lower(found, parted, [weight]), layer.answer(image, weight)
+    error, wall = _run(found, program, backend, image, answer, workers)
     counted = backend.counters
     return {
         "rotations": counted.rotations,
@@ -118,21 +120,27 @@ def measure(layer: Layer, parameters: Parameters) -> dict[str, float]:
         "error": error,
         "plan_s": planned,
         "run_s": wall,
-        "cpu_s": time.process_time() - begin,
+        "cpu_s": cpu() - begin,
         "MiB": peak(),
     }
 
 
 def _run(
-    found: LinearMap, parted: Split, backend: Seal, image: Floats, weight: Floats, answer: Floats
+    found: LinearMap, program: Program, backend: Seal, image: Floats, answer: Floats, workers: int
 ) -> tuple[float, float]:
     """The largest error, and the seconds by the clock that the program took."""
     given = [backend.encrypt(row) for row in found.sources[0].pack(image)]
     begin = time.perf_counter()
-    made = execute(lower(found, parted, [weight]), backend, given)
+    made = execute(program, backend, given, workers)
     wall = time.perf_counter() - begin
     got = found.targets[0].unpack([backend.decrypt(each) for each in made])
     return float(np.abs(got - answer).max()), wall
+
+
+def cpu() -> float:
+    """Seconds of all cores that this process and its forks took."""
+    forks = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + forks.ru_utime + forks.ru_stime
 
 
 def peak() -> float:
@@ -147,4 +155,4 @@ def peak() -> float:
 if __name__ == "__main__":
     is_full = sys.argv[2] == "full"
     chosen = (LAYERS if is_full else SMALL)[sys.argv[1]]
-    print(json.dumps(measure(chosen, FULL if is_full else TINY)))
+    print(json.dumps(measure(chosen, FULL if is_full else TINY, int(sys.argv[3]))))

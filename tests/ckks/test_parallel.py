@@ -220,6 +220,16 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     assert children() == before
 
 
+def test_threads_of_other_libraries_are_no_matter():
+    """JAX warns of forks, since its own threads are not in them; nothing here needs those."""
+    import jax.numpy as jnp
+
+    assert jnp.ones(4).sum() == 4
+    program, _ = layer(2, 16, 2)
+    one, two = both(program, Simulator(SMALL), 2)
+    assert np.abs(np.subtract(one, two)).max() < 1e-10
+
+
 def test_workers_hide_zeros_each_in_their_way():
     """A product with zeros is encrypted anew: in two forks it must not be the same."""
     backend = Seal(SMALL, [1, 2, 3, 4], relinearise=False)

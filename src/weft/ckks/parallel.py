@@ -142,6 +142,6 @@ def _kept(ends: dict[int, dict[int, socket.socket]], worker: int) -> dict[int, s
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Python warns where there are threads: a fork here runs SEAL and NumPy, on its own thread.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        # Python and JAX warn where there are threads: a fork here runs SEAL and NumPy, on its own.
+        warnings.simplefilter("ignore")
         return os.fork()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.ckks_layer import LAYERS
+from benchmarks.ckks_networks import networks
 from benchmarks.row import Row
 from weft.ckks.formulas import Pointwise, mesh_of, seed_rotations, weft_rotations
 
@@ -40,6 +41,7 @@ def run(seconds: float) -> Iterator[Row]:
     size = "full" if seconds else "tiny"
     yield from layers(size)
     yield workers("512-512-3x3-7", size)
+    yield from networks(size)
 
 
 def formulas() -> Iterator[Row]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from weft.ckks.backend import Backend, Cipher, Counters
 from weft.ckks.lower import lower
-from weft.ckks.network import Linear, Move, Network, Power, Product, Shift, Sum
+from weft.ckks.network import Linear, Move, Power, Product, Shift, Sum
 from weft.ckks.packing import Floats, Packing
 from weft.ckks.parameters import Parameters
 from weft.ckks.planner import Placed, Plan
@@ -34,7 +34,7 @@ from weft.ckks.program import (
 from weft.ckks.reshard import reshard
 from weft.ckks.simulator import Simulator
 from weft.errors import WeftError
-from weft.lang import OPERATORS, Block, Signature
+from weft.lang import OPERATORS, Block, Graph, Signature
 from weft.values import Point
 
 Arrays: TypeAlias = Mapping[str, ArrayLike]
@@ -74,7 +74,7 @@ def run(plan: Plan, arrays: Arrays, backend: Backend, watch: Watch | None = None
     array([[28., 28., 28., 28.]])
     """
     plan.check(backend.parameters)
-    return _Run(plan, computed(plan.network, arrays), backend, watch).outcome(arrays)
+    return _Run(plan, computed(plan.network.plain, arrays), backend, watch).outcome(arrays)
 
 
 def check_ranges(plan: Plan, arrays: Arrays, parameters: Parameters) -> Outcome:
@@ -97,10 +97,10 @@ def check_ranges(plan: Plan, arrays: Arrays, parameters: Parameters) -> Outcome:
     return run(plan, arrays, backend, watch)
 
 
-def computed(network: Network, arrays: Arrays) -> dict[str, Floats]:
-    """All values that are not encrypted, those that are computed from others included."""
-    found = {value.name: _given(arrays, value.name, value.shape) for value in network.plain.inputs}
-    for application, signature in network.plain.walk():
+def computed(graph: Graph, arrays: Arrays) -> dict[str, Floats]:
+    """All values of a graph that is not encrypted, its inputs included."""
+    found = {value.name: _given(arrays, value.name, value.shape) for value in graph.inputs}
+    for application, signature in graph.walk():
         kernel = OPERATORS.find(application.operator).kernel
         if kernel is None:
             raise WeftError(f"{application.results[0]}: {application.operator} has no kernel")

@@ -73,7 +73,7 @@ def _row(plan: Plan, placed: Placed) -> list[str]:
     row = [placed.name, placed.layer.operator, mesh(placed)]
     row += [f"{cost.inputs} > {cost.outputs}", f"{cost.rotations:,}", _products(cost)]
     row += [f"{max(placed.given)} > {placed.level}", str(len(cost.keys))]
-    row.append(f"{ciphertext_bytes(plan, placed) / 2**20:,.0f}")
+    row.append(f"{ciphertext_bytes(plan, placed) / 2**20:,.1f}")
     if plan.times is not None:
         row.append(_seconds([seconds(plan, placed)]))
     return row

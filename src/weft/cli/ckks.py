@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.models import BUILDERS, MODEL
+from weft.cli.models import MODELS
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def _add_plan(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
     told = "what a network takes: a line for each layer, parameters, keys"
     parser = below.add_parser("plan", help=told, description=told)
-    parser.add_argument("model", help=f"{MODEL}; a name alone is one of {BUILDERS}")
+    parser.add_argument("model", help=MODELS)
     parser.add_argument(
         "--encrypted", action="append", metavar="NAME", help="an input that is (the first)"
     )
@@ -56,7 +56,7 @@ def _add_plan(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def _add_run(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
     told = "run a network on encrypted inputs, and compare with what it gives unencrypted"
     parser = below.add_parser("run", help=told, description=told)
-    parser.add_argument("model", help=f"{MODEL}; a name alone is one of {BUILDERS}")
+    parser.add_argument("model", help=MODELS)
     parser.add_argument("--weights", type=Path, help="an .npz file with all that is not encrypted")
     parser.add_argument(
         *("-i", "--input"),

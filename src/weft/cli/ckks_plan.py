@@ -66,8 +66,12 @@ def security(args: argparse.Namespace) -> int | None:
 
 def parameters(found: Plan, args: argparse.Namespace, depth: int | None = None) -> Parameters:
     """Those of a plan; or of a depth, in which it must have room."""
+    ring, bits = 2 * found.slots, security(args)
     levels = found.depth if depth is None else depth
-    made = Parameters(2 * found.slots, levels, args.scale_bits, security=security(args))
+    if depth is None and bits is not None:  # what the ring holds, to say which layer it ends at
+        most = (STANDARD[bits].get(ring, 0) - _bits(0, args)) // int(args.scale_bits)
+        levels = min(levels, most) if most > 0 else levels
+    made = Parameters(ring, levels, args.scale_bits, security=bits)
     found.check(made)
     return made
 

@@ -108,7 +108,8 @@ class _Watched:
         """A layer begins: the one before has ended."""
         self.finish()
         if not self.rows and not self.quiet:
-            heads = ("levels", "rotations", "products", "seconds", "predicted")
+            heads = ["levels", "rotations", "products", "seconds"]
+            heads += ["predicted"] * (self.found.times is not None)
             say(f"{'layer':{self.wide}}" + "".join(f"{each:>11}" for each in heads), sys.stdout)
         self.open = placed, self.backend.counters.copy(), time.perf_counter()
 

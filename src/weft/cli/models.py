@@ -17,7 +17,10 @@ from weft.lang.serial import from_json
 
 BUILDERS = "examples.resnet"
 """Where a name without a module is looked for."""
-MODEL = "a graph's JSON, or module:function or file.py:function that makes a graph"
+MODELS = (
+    "a graph's JSON, or module:function or file.py:function that makes a graph; "
+    f"a name alone is a function of {BUILDERS}"
+)
 
 
 def read_model(text: str) -> Graph:
@@ -30,7 +33,7 @@ def read_model(text: str) -> Graph:
     if made is None:
         raise WeftError(
             f"{module.__name__} has no {name}",
-            hint=f"a model is {MODEL}; a name alone is one of {BUILDERS}",
+            hint=f"a model is {MODELS}",
         )
     graph = made() if callable(made) else made
     if not isinstance(graph, Graph):
@@ -43,7 +46,9 @@ def _module(home: str, text: str) -> ModuleType:
         with _from_here():
             return _of_file(Path(home)) if home.endswith(".py") else import_module(home)
     except (ImportError, ValueError) as error:
-        raise WeftError(f"there is no model {text}: {error}", hint=f"a model is {MODEL}") from error
+        raise WeftError(
+            f"there is no model {text}: {error}", hint=f"a model is {MODELS}"
+        ) from error
 
 
 def _of_file(path: Path) -> ModuleType:

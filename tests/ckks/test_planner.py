@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 from tests.ckks.networks import networks, plainly
 
 from weft import WeftError
-from weft.ckks import Packing, Parameters, Seal, Simulator, check_ranges, fit, plan, run
+from weft.ckks import (
+    OperationTimes,
+    Packing,
+    Parameters,
+    Seal,
+    Simulator,
+    check_ranges,
+    fit,
+    plan,
+    run,
+)
 from weft.lang import ops, trace
 
 COUNTED = ("rotations", "plain_products", "products", "rescales", "additions", "plain_additions")
@@ -146,3 +156,21 @@ def test_the_table_has_a_line_for_each_layer_and_a_total():
     assert lines[0].split()[:3] == ["layer", "operator", "mesh"]
     assert len(lines) == 4 + 3 + 1
     assert lines[-1].startswith("total")
+
+
+def test_memory_for_keys_is_kept_to():
+    graph, _ = block(channels=4)
+    free = plan(graph, 512)
+    size = free.parameters(security=None).rotation_key_bytes
+    tight = plan(graph, 512, memory=6 * size)
+    assert len(tight.cost.keys) <= 6 < len(free.cost.keys)
+    assert tight.key_bytes(tight.parameters(security=None)) <= 7 * size
+
+
+def test_seconds_are_the_sum_over_layers_at_their_levels():
+    graph, _ = block()
+    times = OperationTimes(1024, *([1.0] * 10 for _ in range(6)))
+    planned = plan(graph, 512, times=times)
+    total = sum(getattr(planned.cost, name) for name in COUNTED)
+    assert planned.seconds() == total
+    assert "seconds" in str(planned)

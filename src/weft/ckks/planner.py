@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, reduce
-from math import inf
-
-import numpy as np
+from functools import cached_property, reduce
 
 from weft.ckks.bsgs import Split, split
 from weft.ckks.calibrate import OperationTimes
-from weft.ckks.candidates import packings
-from weft.ckks.choose import Factor, NoChoiceError, Table, choose
+from weft.ckks.choice import choose_packings
 from weft.ckks.cost import Cost, predict
 from weft.ckks.levels import Levels
-from weft.ckks.linear import LinearMap, identity, joined, linear
+from weft.ckks.linear import LinearMap, joined, linear
 from weft.ckks.network import BEFORE, Layer, Linear, Move, Network, Power, Product, Shift
 from weft.ckks.packing import Packing
 from weft.ckks.parameters import Parameters
 from weft.ckks.reshard import reshard
 from weft.ckks.table import table
 from weft.errors import WeftError
-from weft.lang import Graph, Signature
+from weft.lang import Graph
 from weft.values import counted
 
-ROTATION, PLAIN_PRODUCT = 1.0, 1e-3
-"""What operations weigh where nobody measured: rotations come first."""
-LEVEL = 12.0
-"""What a level more weighs."""
-MOVED = 4096
-"""Masks of a ciphertext from which on nobody would move a tensor."""
-WORSE, HOPELESS = 3, 32
-"""How many times the fewest diagonals are looked into, of one packing of the operand and of all."""
-FEW = 256
-"""Diagonals that are few in any case."""
 FEWER = (None, 64, 48, 32, 24, 16, 12, 8, 6, 5, 4, 3, 2)
 """Keys of one layer that are tried in turn, until those of all layers are few enough."""
 
@@ -149,14 +135,15 @@ def plan(
     encrypted: Iterable[str] = (),
     *,
     keys: int | None = None,
+    memory: int | None = None,
     times: OperationTimes | None = None,
     packed: Mapping[str, Packing] | None = None,
 ) -> Plan:
     """Choose how a network runs on ciphertexts of so many slots.
 
     `encrypted` names the inputs that are encrypted, the first one unless said. At most so many
-    rotation `keys` are used, if given. By operation `times` seconds are the least, and else
-    rotations. Values may be `packed` by hand, all others follow.
+    rotation `keys` are used, or so many bytes of `memory` for them, if given. By operation `times`
+    seconds are the least, and else rotations. Values may be `packed` by hand, all others follow.
 
     >>> import numpy as np
     >>> from weft.lang import ops, trace
@@ -166,12 +153,12 @@ def plan(
     """
     names = tuple(encrypted) or (graph.inputs[0].name,)
     network = Network.of(graph, names).folded()
-    try:
-        found = _Choice(network, slots, times, packed or {}).packings()
-    except NoChoiceError:  # what goes well with one neighbour goes with none of another
-        found = _Choice(network, slots, times, packed or {}, is_thorough=True).packings()
+    found = choose_packings(network, slots, times, packed or {})
     network, found = _with_moves(network, found)
     levels = Levels.of(network)
+    if memory is not None:
+        room = memory // Parameters(2 * slots, levels.depth, security=None).rotation_key_bytes
+        keys = room if keys is None else min(keys, room)
     placed = _fewer(network, found, levels, keys)
     return Plan(network, slots, found, levels, tuple(placed), times)
 
@@ -198,131 +185,6 @@ def _fewer(
         if keys is None or used <= keys:
             return placed
     raise WeftError(f"{used} rotation keys are needed at least and {keys} are allowed")
-
-
-class _Choice:
-    """The packings of all values: those that are alike are one choice."""
-
-    def __init__(
-        self,
-        network: Network,
-        slots: int,
-        times: OperationTimes | None,
-        packed: Mapping[str, Packing],
-        *,
-        is_thorough: bool = False,
-    ) -> None:
-        self.network, self.times, self.is_thorough = network, times, is_thorough
-        self.heads: dict[str, str] = {}
-        self.sets: dict[str, list[Packing]] = {}
-        for layer in network.layers:
-            if not isinstance(layer, Linear | Power):
-                for source in layer.sources:
-                    self.heads[self.head(source)] = self.head(layer.name)
-        for name, given in packings(network, slots).items():
-            known = self.sets.setdefault(self.head(name), [])
-            known += [each for each in given if each not in known]
-        for name, packing in packed.items():
-            self.sets[self.head(network.views.get(name, name))] = [packing]
-
-    def head(self, name: str) -> str:
-        """The value that stands for all that are packed alike."""
-        while name in self.heads and self.heads[name] != name:
-            name = self.heads[name]
-        return name
-
-    def packings(self) -> dict[str, Packing]:
-        """The packing of every value."""
-        sizes = {name: len(each) for name, each in self.sets.items()}
-        factors = [Factor((name,), self._held(each)) for name, each in self.sets.items()]
-        for layer in self.network.layers:
-            if isinstance(layer, Linear):
-                factors += self._prices(layer)
-            elif isinstance(layer, Power):
-                factors += self._moves(layer)
-        chosen = choose(sizes, factors)
-        names = [*self.network.inputs, *(layer.name for layer in self.network.layers)]
-        return {name: self.sets[self.head(name)][chosen[self.head(name)]] for name in names}
-
-    def _moves(self, layer: Power) -> Iterable[Factor]:
-        """A polynomial leaves its value where it is, or it is moved."""
-        (source, target) = map(self.head, (layer.sources[0], layer.name))
-        if source != target:
-            given = [[self._moving(a, b) for b in self.sets[target]] for a in self.sets[source]]
-            yield Factor((source, target), np.array(given))
-
-    def _moving(self, source: Packing, target: Packing) -> float:
-        if source == target:
-            return 0.0
-        cost = _moved(source, target)
-        return inf if cost is None else self._weight(cost) + LEVEL * cost.levels
-
-    def _held(self, given: Sequence[Packing]) -> Table:
-        """Fewer ciphertexts are better, all else alike: a little for each."""
-        return np.array([1e-6 * packing.ciphertexts for packing in given])
-
-    def _prices(self, layer: Linear) -> Iterable[Factor]:
-        target = self.head(layer.name)
-        for place, name in zip(layer.places, layer.sources):
-            source = self.head(name)
-            table = self._table(layer, place, self.sets[source], self.sets[target])
-            if source == target:  # a layer whose result is packed as its operand is
-                yield Factor((source,), table.diagonal())
-            else:
-                yield Factor((source, target), table)
-
-    def _table(
-        self, layer: Linear, place: int, sources: Sequence[Packing], targets: Sequence[Packing]
-    ) -> Table:
-        line, weight = layer.signature, layer.weight
-        products = np.full((len(sources), len(targets)), inf)
-        for n, m in np.ndindex(products.shape):
-            given = _mapped(line, sources[n], targets[m], place, weight)
-            products[n, m] = inf if given is None else given.products
-        most = np.minimum(WORSE * products.min(axis=1, keepdims=True), HOPELESS * products.min())
-        looked = np.isfinite(products) & (self.is_thorough | (products <= np.maximum(most, FEW)))
-        table = np.full(products.shape, inf)
-        for n, m in np.argwhere(looked).tolist():
-            table[n, m] = self._price(line, sources[n], targets[m], place, weight)
-        return table
-
-    def _price(
-        self, line: Signature, source: Packing, target: Packing, place: int, weight: int | None
-    ) -> float:
-        return self._weight(_priced(line, source, target, place, weight))
-
-    def _weight(self, cost: Cost) -> float:
-        """What operations weigh: seconds where they are known, and else mostly rotations."""
-        if self.times is not None:
-            return self.times.seconds(cost, max(1, self.times.depth))
-        return ROTATION * cost.rotations + PLAIN_PRODUCT * cost.plain_products
-
-
-@lru_cache(maxsize=4096)
-def _mapped(
-    line: Signature, source: Packing, target: Packing, place: int, weight: int | None
-) -> LinearMap | None:
-    """The map of a layer between two packings; None where they are no views of its shapes."""
-    try:
-        return linear(line, source, target, place, weight)
-    except WeftError:
-        return None
-
-
-@lru_cache(maxsize=4096)
-def _moved(source: Packing, target: Packing) -> Cost | None:
-    """What it takes to move a tensor; None where that is out of the question."""
-    if identity(source, target).products > MOVED * source.ciphertexts:
-        return None
-    return reshard(source, target).cost
-
-
-@lru_cache(maxsize=4096)
-def _priced(
-    line: Signature, source: Packing, target: Packing, place: int, weight: int | None
-) -> Cost:
-    given = linear(line, source, target, place, weight)
-    return predict(given, split(given))
 
 
 def _placed(layer: Layer, found: Mapping[str, Packing], levels: Levels, keys: int | None) -> Placed:

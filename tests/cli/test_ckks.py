@@ -103,6 +103,10 @@ def test_a_plan_as_json(capsys, folder):
 def test_few_keys(capsys, folder):
     assert main(["ckks", "plan", "graph.json", "--keys", "12", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["total"]["keys"]) <= 12
+    assert main(["ckks", "plan", "graph.json", "--memory", "0.1", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    key = ckks.Parameters(data["ring"], data["depth"]).rotation_key_bytes
+    assert len(data["total"]["keys"]) * key <= 0.1 * 2**30 < 22 * key
 
 
 def test_a_network_that_no_ring_holds(capsys):
@@ -400,9 +404,8 @@ def test_runs_that_are_refused(capsys, folder, monkeypatch):
     refused_run(
         capsys,
         [],
-        f"{keys} rotation keys and one for products, 3 MiB of keys do not fit the 1 MiB of this "
-        "host",
-        "hint: give --keys 4",
+        f"{keys} rotation keys and one for products, 3 MiB, do not fit the 1 MiB of this host",
+        "hint: give --memory 0.000488, in GiB",
     )
 
 

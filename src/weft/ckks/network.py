@@ -324,9 +324,7 @@ def _refused(application: Application, why: str) -> WeftError:
     operator = application.operator
     hint = "ciphertexts have sums, products with what is known, products of two, and rotations"
     if operator in NAMED:
-        hint = (
-            f"take a polynomial: ops.polynomial(x, **weft.ckks.fit({operator!r}, ...).attributes)"
-        )
+        hint = f"a polynomial can stand for it: weft.ckks.fit({operator!r}, degree, low, high)"
     elif operator == "max_pool":
         hint = "take avg_pool"
     return WeftError(f"layer {application.results[0]}: {operator} {why}", hint=hint)

@@ -88,6 +88,7 @@ def _add_parameters(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--ring", type=int, help="N (the smallest that holds the depth)")
     size.add_argument("--slots", type=int, help="N/2")
     parser.add_argument("--keys", type=int, help="rotation keys that there may be (any number)")
+    parser.add_argument("--memory", type=float, metavar="GIB", help="for rotation keys (any)")
     parser.add_argument("--machine", help=TIMED)
     parser.add_argument("--scale-bits", type=int, default=40, help="bits of the scale (40)")
     parser.add_argument(

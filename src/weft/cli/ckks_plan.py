@@ -48,11 +48,12 @@ def planned(graph: Graph, args: argparse.Namespace, encrypted: Sequence[str]) ->
     given = 2 * args.slots if args.slots is not None else args.ring
     if given is None and security(args) is None:
         raise WeftError("--security none goes with a ring", hint="give --ring")
+    memory = None if args.memory is None else int(args.memory * 2**30)
     found = None
     for ring in [given] if given is not None else _rings(graph, args, encrypted):
         _check_ring(ring)
         times = OperationTimes.of(find_machine(args.machine), ring) if args.machine else None
-        found = plan(graph, ring // 2, encrypted, keys=args.keys, times=times)
+        found = plan(graph, ring // 2, encrypted, keys=args.keys, times=times, memory=memory)
         if given is None and _bits(found.depth, args) <= STANDARD[security(args) or 128][ring]:
             break
     assert found is not None

@@ -83,10 +83,9 @@ def _backend(found: Plan, fits: Parameters, args: argparse.Namespace) -> Backend
         return Simulator(fits, found.cost.keys, found.needs_products)
     size, room = found.key_bytes(fits), memory()
     if size > room:
-        fewer = int(room / 2 // fits.rotation_key_bytes)
         raise WeftError(
-            f"{keys(found, fits)} of keys do not fit the {room / MIB:,.0f} MiB of this host",
-            hint=f"give --keys {fewer}" if fewer else "take fewer levels, or a larger host",
+            f"{keys(found, fits)}, do not fit the {room / MIB:,.0f} MiB of this host",
+            hint=f"give --memory {room / 2**31:.3g}, in GiB",
         )
     begin = time.perf_counter()
     _tell("making keys …")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from benchmarks import (
+    ckks,
     conflicts,
     eager,
     layout,
@@ -29,6 +30,7 @@ def run_store(seconds: float) -> Iterator[Row]:
 
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
+    "ckks": ckks.run,
     "conflicts": conflicts.run,
     "eager": eager.run,
     "layout": layout.run,

@@ -61,14 +61,14 @@ def conv_answer(image, kernel, strides, padding, dilation, groups):
 
 
 @st.composite
-def convolutions(draw):
+def convolutions(draw, side=9):
     """A signature with an image, a kernel and what a convolution of them is."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     per_group, features = draw(st.integers(1, 4)), groups * draw(st.integers(1, 3))
     if draw(st.integers(0, 5)) == 0:
         groups, per_group, features = 5, 1, 5 * draw(st.integers(1, 2))  # depthwise
     batch = draw(st.sampled_from([1, 1, 1, 2]))
-    image = (batch, groups * per_group, draw(st.integers(1, 9)), draw(st.integers(1, 9)))
+    image = (batch, groups * per_group, draw(st.integers(1, side)), draw(st.integers(1, side)))
     kernel = (features, per_group, draw(st.integers(1, 5)), draw(st.integers(1, 5)))
     strides = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
@@ -166,10 +166,10 @@ layers = st.one_of(convolutions(), convolutions(), products(), pools(), moves())
 
 
 @st.composite
-def packed_layers(draw, kinds=layers):
+def packed_layers(draw, kinds=layers, sizes=(64, 128, 256, 512, 1024, 4096)):
     """A layer with packings of what goes in and what comes out."""
     signature, x, w, answer, scale = draw(kinds)
-    slots = draw(st.sampled_from([64, 128, 256, 512, 1024, 4096]))
+    slots = draw(st.sampled_from(sizes))
     given, made = draw(packings(x.shape, slots)), draw(packings(answer.shape, slots))
     view = signature.operand_shapes[0]
     assume(given.shape == view or given.reshaped(view) is not None)

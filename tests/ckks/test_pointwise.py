@@ -5,7 +5,7 @@ import pytest
 
 from weft.ckks.activations import Activation, fit
 from weft.ckks.parameters import Parameters
-from weft.ckks.pointwise import lower_polynomial
+from weft.ckks.pointwise import lower_pairs, lower_polynomial
 from weft.ckks.polynomial import evaluate
 from weft.ckks.program import Free, count, execute
 from weft.ckks.simulator import Simulator
@@ -78,3 +78,8 @@ def test_slots_without_elements_stay_zero(basis, degree):
 def test_a_mask_for_each_ciphertext():
     with pytest.raises(WeftError, match=r"^2 ciphertexts have 1 masks$"):
         lower_polynomial(evaluate(fit("relu", 2, -1, 1)), DEEP, 6, 2, [np.ones(32)])
+
+
+def test_a_product_needs_a_level():
+    with pytest.raises(WeftError, match="levels 3 and 0 leave no level for a product"):
+        lower_pairs("multiply", (3, 0))

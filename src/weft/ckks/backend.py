@@ -72,6 +72,12 @@ class Counters:
         """The counts as they are now."""
         return self - Counters()
 
+    def include(self, other: Counters) -> None:
+        """Count what another counted as well."""
+        for name in _NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rotations_used.update(other.rotations_used)
+
     def __sub__(self, before: Counters) -> Counters:
         counts = {name: getattr(self, name) - getattr(before, name) for name in _NUMBERS}
         return Counters(**counts, rotations_used=self.rotations_used - before.rotations_used)

@@ -9,23 +9,26 @@ from itertools import product, zip_longest
 from math import prod
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from weft.ckks.components import Component
+from weft.ckks.components import Component, Side
 from weft.ckks.linear import LinearMap, Part
-from weft.ckks.packing import Floats, Integers, Packing
+from weft.ckks.packing import Floats, Integers, Kind, Packing
 from weft.errors import WeftError
 
 NOWHERE = -(1 << 50)
 """The address of a weight that is not there: sums with it stay below zero."""
 LARGE = 1 << 22
 """From how many pairs on a component is looked up by search, not in a table."""
+SMALL = 1 << 16
+"""Up to how many pairs components are looked up together, in a table that stays in the cache."""
 
 
 class Lookup:
     """The addresses of one component by the numbers of its coordinates in operand and result.
 
-    A pair that is related by several points of the index space has as many addresses.
+    A pair that is related by several points of the index space has as many addresses. The number
+    behind the last stands for a slot without an element.
     """
 
     def __init__(self, component: Component) -> None:
@@ -41,80 +44,169 @@ class Lookup:
             for rank in range(int(ranks.max(initial=-1)) + 1)
         ]
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs of numbers there are."""
+        return prod(n + 1 for n in self.sizes)
+
     @cached_property
     def tables(self) -> list[Integers]:
         """For each layer the address of every pair, or `NOWHERE`."""
         tables = list[Integers]()
         for pairs, addresses in self.layers:
-            table = np.full(prod(n + 1 for n in self.sizes), NOWHERE)
+            table = np.full(self.pairs, NOWHERE)
             table[pairs] = addresses
             tables.append(table)
         return tables
 
     def addresses(self, pairs: Integers) -> Iterator[Integers]:
         """The addresses of pairs, layer by layer."""
-        if prod(n + 1 for n in self.sizes) <= LARGE:
+        if self.pairs <= LARGE:
             for table in self.tables:
-                yield table[pairs]
+                yield table.take(pairs, mode="clip")
             return
         for known, addresses in self.layers:
             at = np.searchsorted(known, pairs).clip(max=len(known) - 1)
             yield np.where(known[at] == pairs, addresses[at], NOWHERE)
 
 
-class _Numbers:
-    """For each ciphertext of a packing the numbers of its slots in every component."""
+class _Group:
+    """Components that are looked up together: one, or some whose common table is small."""
 
-    def __init__(self, packing: Packing, sides: Sequence[tuple[tuple[int, ...], int]]) -> None:
-        self.packing, self.sides = packing, sides
-        self.known: dict[int, list[Integers]] = {}
+    def __init__(self, numbers: tuple[int, ...], lookups: Sequence[Lookup]) -> None:
+        self.numbers, self.lookups = numbers, lookups
+        self.width = prod(each.sizes[1] + 1 for each in lookups)
+        """How many numbers the result has: the step from one of the operand to the next."""
+
+    @cached_property
+    def table(self) -> Integers:
+        """The sums of the addresses of all, by their numbers in operand and result."""
+        tables = [each.tables[0].reshape([n + 1 for n in each.sizes]) for each in self.lookups]
+        total = tables[0]
+        for table in tables[1:]:
+            total = total[:, None, :, None] + table[:, None]
+            total = total.reshape(total.shape[0] * total.shape[1], -1)
+        return total.ravel()
+
+    def addresses(self, pairs: Integers) -> list[Integers]:
+        if len(self.lookups) > 1:
+            return [self.table.take(pairs, mode="clip")]
+        return list(self.lookups[0].addresses(pairs))
+
+
+def _grouped(lookups: Sequence[tuple[int, Lookup]]) -> list[_Group]:
+    """Groups of what fits a small table; what is large or has several layers stays alone."""
+    groups, open_, total = list[_Group](), list[tuple[int, Lookup]](), 1
+    for number, lookup in sorted(lookups, key=lambda each: each[1].pairs):
+        if len(lookup.layers) == 1 and total * lookup.pairs <= SMALL:
+            open_.append((number, lookup))
+            total *= lookup.pairs
+        else:
+            groups.append(_Group((number,), [lookup]))
+    if open_:
+        groups.append(_Group(tuple(n for n, _ in open_), [each for _, each in open_]))
+    return groups
+
+
+class _Rows:
+    """What each slot of a ciphertext adds to the pair of every group, and to the address.
+
+    Rows stand twice behind each other, so that a rotation of one is a slice.
+    """
+
+    def __init__(
+        self,
+        packing: Packing,
+        groups: Sequence[tuple[int, Sequence[Side]]],
+        alone: Sequence[tuple[Side, Integers]],
+        start: int,
+    ) -> None:
+        self.packing, self.groups, self.alone, self.start = packing, groups, alone, start
+        self.known: dict[int, tuple[list[Integers], Integers]] = {}
 
     @cached_property
     def elements(self) -> Integers:
         return self.packing.numbers()
 
-    def __call__(self, ciphertext: int) -> list[Integers]:
+    def __call__(self, ciphertext: int) -> tuple[list[Integers], Integers]:
         if ciphertext not in self.known:
-            self.known[ciphertext] = list(self._made(self.elements[ciphertext]))
+            self.known[ciphertext] = self._made(self.elements[ciphertext])
         return self.known[ciphertext]
 
-    def _made(self, elements: Integers) -> Iterator[Integers]:
-        shape = self.packing.shape
+    def _made(self, elements: Integers) -> tuple[list[Integers], Integers]:
+        shape, empty = self.packing.shape, elements < 0
         at = np.unravel_index(elements.clip(0), shape) if shape else ()
-        for dims, size in self.sides:
-            number = np.zeros(len(elements), np.int64)
-            for dim in dims:
-                number = number * shape[dim] + at[dim]
-            yield np.where(elements < 0, size, number)
+
+        def number(side: Side) -> Integers:
+            found = np.zeros(len(elements), np.int64)
+            for dim in side.dims:
+                found = found * shape[dim] + at[dim]
+            return np.where(empty, prod(side.sizes), found)
+
+        rows = list[Integers]()
+        for step, sides in self.groups:
+            total = np.zeros(len(elements), np.int64)
+            for side in sides:
+                total = total * (prod(side.sizes) + 1) + number(side)
+            rows.append(_twice(total * step))
+        address = np.where(empty, NOWHERE, self.start)
+        for side, table in self.alone:
+            address += table[number(side)]
+        return rows, _twice(address)
+
+
+def _twice(row: NDArray[Kind]) -> NDArray[Kind]:
+    return np.concatenate([row, row])
 
 
 class _Operand:
     """One operand's weights and tables."""
 
     def __init__(self, part: Part, weight: ArrayLike | None, scale: ArrayLike | None) -> None:
-        self.part = part
-        self.lookups = [Lookup(component) for component in part.components]
-        sources = [(c.source.dims, prod(c.source.sizes)) for c in part.components]
-        targets = [(c.target.dims, prod(c.target.sizes)) for c in part.components]
-        self.source, self.target = _Numbers(part.source, sources), _Numbers(part.target, targets)
+        self.part, self.slots = part, part.source.slots
+        lookups = list(enumerate(map(Lookup, part.components)))
+        single = {n for n, each in lookups if len(each.layers) == 1 and 1 in each.sizes}
+        self.groups = _grouped([each for each in lookups if each[0] not in single])
+        self.source, self.target = self._rows(0, lookups, single), self._rows(1, lookups, single)
         self.weight = _flat(part, weight)
-        self.scale = None if scale is None else packed(part.target, scale)
+        self.scale = None if scale is None else [_twice(row) for row in packed(part.target, scale)]
+
+    def _rows(self, side: int, lookups: list[tuple[int, Lookup]], single: set[int]) -> _Rows:
+        """The rows of the operand (0) or of the result (1).
+
+        A component that has but one number on the other side adds to the address by itself; of two
+        such sides the operand has it.
+        """
+        sides = [(each.source, each.target)[side] for each in self.part.components]
+        alone = list[tuple[Side, Integers]]()
+        for number, lookup in lookups:
+            if number in single and side == (lookup.sizes[1] != 1):
+                table = lookup.tables[0].reshape([n + 1 for n in lookup.sizes])
+                alone.append((sides[number], table[0] if side else table[:, 0]))
+        groups = [
+            (1 if side else group.width, [sides[number] for number in group.numbers])
+            for group in self.groups
+        ]
+        packing = (self.part.source, self.part.target)[side]
+        return _Rows(packing, groups, alone, start=side)  # 1 for the zero before the weights
 
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
         """The weights of one diagonal, each in the slot where its product is made."""
-        made, given = self.target(out - self.part.start), self.source(number - self.part.first)
+        given, first = self.source(number - self.part.first)
+        made, last = self.target(out - self.part.start)
+        ahead = slice(baby % self.slots, baby % self.slots + self.slots)
+        back = slice(-giant % self.slots, -giant % self.slots + self.slots)
         alternatives = [
-            list(
-                lookup.addresses(np.roll(one, -baby) * (lookup.sizes[1] + 1) + np.roll(two, giant))
-            )
-            for lookup, one, two in zip(self.lookups, given, made)
+            group.addresses(one[ahead] + two[back])
+            for group, one, two in zip(self.groups, given, made)
         ]
-        total = np.zeros(self.part.source.slots)
+        start = first[ahead] + last[back]
+        total = np.zeros(self.slots)
         for chosen in product(*alternatives):
-            address = sum(chosen, np.zeros(len(total), np.int64))
-            total += self.weight[np.maximum(address, -1)]
+            # Of addresses below zero a clipped one is the first, where a zero stands.
+            total += self.weight.take(sum(chosen, start), mode="clip")
         if self.scale is not None:
-            total *= np.roll(self.scale[out - self.part.start], giant)
+            total *= self.scale[out - self.part.start][back]
         return total
 
 
@@ -134,12 +226,12 @@ def packed(packing: Packing, values: ArrayLike) -> list[Floats]:
 
 
 def _flat(part: Part, weight: ArrayLike | None) -> Floats:
-    """The weights in order and a zero behind them, which is the last: where -1 points to."""
+    """A zero, and the weights in order behind it."""
     given = np.asarray(1.0 if weight is None else weight, np.float64)
     shape = part.weight or ()
     if given.shape != shape:
         raise WeftError(f"a weight of shape {list(shape)} is given as {list(given.shape)}")
-    return np.append(given.ravel(), 0.0)
+    return np.concatenate([[0.0], given.ravel()])
 
 
 class Weights:

@@ -1,12 +1,13 @@
-"""Polynomials of every element, as a program: the same operations on each ciphertext."""
+"""Operations on every element, as programs: the same steps on each ciphertext, or on each pair."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from weft.ckks.cost import Cost
 from weft.ckks.operations import (
     Difference,
     Dropped,
@@ -24,6 +25,7 @@ from weft.ckks.polynomial import Evaluation, Ladder
 from weft.ckks.program import (
     Add,
     AddPlain,
+    Adjust,
     Drop,
     Free,
     Mul,
@@ -124,3 +126,65 @@ def _step(op: Op, level: int, mask: Floats | None) -> Step:
         case Dropped(out, a, depth):
             step = Drop(out, a, level - depth)
     return step
+
+
+class Pairwise(NamedTuple):
+    """A program on pairs of ciphertexts, and what it takes."""
+
+    program: Program
+    cost: Cost
+
+
+def lower_pairs(
+    operation: Literal["add", "subtract", "multiply"], levels: tuple[int, int], ciphertexts: int = 1
+) -> Pairwise:
+    """The sums, differences or products of two tensors that are packed alike.
+
+    The ciphertexts of the first go in before those of the second, each at its level; the one that
+    has more is adjusted. A product takes one level.
+
+    >>> print(lower_pairs("multiply", levels=(3, 2), ciphertexts=2).cost)
+    2 plain products, 2 products, 4 rescales, 2 levels
+    """
+    first, second = levels
+    if min(levels) < (operation == "multiply"):
+        raise WeftError(
+            f"operands at levels {first} and {second} leave no level for a product",
+            hint="parameters of a greater depth",
+        )
+    adjusted, times = int(first != second), int(operation == "multiply")
+    steps = [
+        step
+        for number in range(ciphertexts)
+        for step in _pair(operation, levels, (number, number + ciphertexts), 2 * ciphertexts)
+    ]
+    cost = Cost(
+        plain_products=adjusted * ciphertexts,
+        products=times * ciphertexts,
+        rescales=(adjusted + times) * ciphertexts,
+        additions=(1 - times) * ciphertexts,
+        levels=adjusted + times,
+        inputs=2 * ciphertexts,
+        outputs=ciphertexts,
+    )
+    outputs = tuple(2 * ciphertexts + 3 * number + 2 for number in range(ciphertexts))
+    return Pairwise(Program(2 * ciphertexts, outputs, lambda: steps), cost)
+
+
+def _pair(
+    operation: str, levels: tuple[int, int], pair: tuple[int, int], start: int
+) -> Iterator[Step]:
+    """The steps of one pair; each pair has three registers of its own behind the operands."""
+    fresh = start + 3 * pair[0]
+    a, b = pair
+    if levels[0] != levels[1]:
+        higher = a if levels[0] > levels[1] else b
+        yield Adjust(fresh, higher, min(levels))
+        yield Free(higher)
+        a, b = (fresh, b) if higher == a else (a, fresh)
+    if operation == "multiply":
+        yield Mul(fresh + 1, a, b)
+        yield from (Free(a), Free(b), Rescale(fresh + 2, fresh + 1), Free(fresh + 1))
+        return
+    yield (Add if operation == "add" else Sub)(fresh + 2, a, b)
+    yield from (Free(a), Free(b))

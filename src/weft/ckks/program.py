@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -162,19 +162,25 @@ def count(program: Program) -> Cost:
 
 def execute(program: Program, backend: Backend, inputs: Sequence[Cipher[Any]]) -> list[Cipher[Any]]:
     """Run a program on a backend, and give back what comes out."""
-    if len(inputs) != program.inputs:
-        need = counted(program.inputs, "ciphertext")
-        raise WeftError(f"a program of {need} is given {len(inputs)}")
+    check_inputs(program, inputs)
     registers = dict(enumerate(inputs))
     for step in program.steps():
         if isinstance(step, Free):
             del registers[step.a]
         else:
-            registers[step.out] = _run(step, backend, registers)
+            registers[step.out] = run_step(step, backend, registers)
     return [registers[out] for out in program.outputs]
 
 
-def _run(step: Step, backend: Backend, registers: dict[int, Cipher[Any]]) -> Cipher[Any]:
+def check_inputs(program: Program, inputs: Sequence[Cipher[Any]]) -> None:
+    """Refuse too many or too few ciphertexts."""
+    if len(inputs) != program.inputs:
+        need = counted(program.inputs, "ciphertext")
+        raise WeftError(f"a program of {need} is given {len(inputs)}")
+
+
+def run_step(step: Step, backend: Backend, registers: Mapping[int, Cipher[Any]]) -> Cipher[Any]:
+    """What one step makes of the registers."""
     a = registers[step.a]
     match step:
         case Rotate(_, _, steps):

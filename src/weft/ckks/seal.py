@@ -48,6 +48,7 @@ class Seal:
 
     __slots__ = (
         "_api",
+        "_context",
         "_decryptor",
         "_encoder",
         "_encryptor",
@@ -69,7 +70,7 @@ class Seal:
         self.rotations = frozenset(rules.steps_of(parameters, rotations))
         self.relinearise = relinearise
         self.counters = Counters()
-        context = _context(api, parameters)
+        self._context = context = _context(api, parameters)
         self._levels = _levels(context)
         generator = api.KeyGenerator(context)
         self._encryptor = api.Encryptor(context, generator.secret_key())
@@ -165,6 +166,17 @@ class Seal:
         self.counters.drops += 1
         low = self._levels[standing.level]
         return self._done(self._evaluator.mod_switch_to, a.content, low, standing=standing)
+
+    def write(self, cipher: Sealed, path: str) -> None:
+        """Write a ciphertext to a file; it stays encrypted, and no key goes with it."""
+        cipher.content.save(path)
+
+    def read(self, path: str, level: int, scale: float) -> Sealed:
+        """Read a ciphertext that stands at a level and a scale."""
+        content = self._api.Ciphertext()
+        content.load(self._context, path)
+        content.scale = scale
+        return Cipher(content, level, scale)
 
     def _encode(self, values: ArrayLike, level: int, scale: float) -> Any:
         slots = rules.slots_of(self.parameters, values, level, scale)

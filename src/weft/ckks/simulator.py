@@ -132,6 +132,14 @@ class Simulator:
         self.counters.drops += 1
         return Cipher(a.content, *standing)
 
+    def write(self, cipher: Simulated, path: str) -> None:
+        """Write the numbers of a ciphertext to a file."""
+        cipher.content.tofile(path)
+
+    def read(self, path: str, level: int, scale: float) -> Simulated:
+        """Read a ciphertext that stands at a level and a scale."""
+        return Cipher(np.fromfile(path), level, scale)
+
     def _encode(self, values: ArrayLike, level: int, scale: float) -> float | Slots:
         slots = rules.slots_of(self.parameters, values, level, scale)
         self.counters.encodings += 1

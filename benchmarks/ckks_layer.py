@@ -1,0 +1,158 @@
+"""`python -m benchmarks.ckks_layer NAME full|tiny WORKERS`: one layer on ciphertexts.
+
+It prints one JSON object; it is a process of its own because its memory is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.ckks.bsgs import split
+from weft.ckks.linear import LinearMap, linear
+from weft.ckks.lower import lower
+from weft.ckks.packing import Floats, Packing
+from weft.ckks.parallel import execute
+from weft.ckks.parameters import Parameters
+from weft.ckks.program import Program
+from weft.ckks.seal import Seal
+from weft.lang import OPERATORS
+
+STATUS = Path("/proc/self/status")
+FULL, TINY = Parameters(1 << 16, 1, 45, 55), Parameters(1 << 11, 1, 45, 55, security=None)
+"""At depth 1 the large ring has 160 bits of 1,747 that 128-bit security allows."""
+
+
+class Layer(NamedTuple):
+    """A convolution of a square image, padded so that no output pixel is lost."""
+
+    channels: int
+    features: int
+    kernel: int
+    size: int
+    stride: int = 1
+
+    @property
+    def made(self) -> int:
+        """The side of the result."""
+        return -(-self.size // self.stride)
+
+    def packings(self, slots: int) -> tuple[Packing, Packing]:
+        """Power-of-two tiles; what is strided over goes in by its phases."""
+        shape = (1, self.channels, self.size, self.size)
+        source = Packing.tiled(shape, slots)
+        if self.stride > 1:
+            source = Packing.phased(shape, slots, self.stride)
+        return source, Packing.tiled((1, self.features, self.made, self.made), slots)
+
+    def map(self, slots: int) -> LinearMap:
+        """Its diagonals."""
+        edge = self.kernel // 2
+        shapes = [
+            (1, self.channels, self.size, self.size),
+            (self.features, self.channels, self.kernel, self.kernel),
+        ]
+        attributes: dict[str, Any] = {
+            "input_batch_dimension": 0,
+            "input_feature_dimension": 1,
+            "input_spatial_dimensions": (2, 3),
+            "kernel_output_feature_dimension": 0,
+            "kernel_input_feature_dimension": 1,
+            "kernel_spatial_dimensions": (2, 3),
+            "output_batch_dimension": 0,
+            "output_feature_dimension": 1,
+            "output_spatial_dimensions": (2, 3),
+            "window_strides": (self.stride, self.stride),
+            "padding": (edge, edge, edge, edge),
+        }
+        line = OPERATORS["convolution"].sign(shapes, attributes)
+        return linear(line, *self.packings(slots), weight=1)
+
+    def answer(self, image: Floats, weight: Floats) -> Floats:
+        """The same in NumPy, tap by tap."""
+        edge, reach = self.kernel // 2, self.stride * (self.made - 1) + 1
+        padded = np.pad(image[0], ((0, 0), (edge, edge), (edge, edge)))
+        total = np.zeros((self.features, self.made, self.made))
+        for u, v in np.ndindex(self.kernel, self.kernel):
+            seen = padded[:, u : u + reach : self.stride, v : v + reach : self.stride]
+            total += np.tensordot(weight[:, :, u, v], seen, axes=1)
+        return total[None]
+
+
+LAYERS = {
+    "2048-512-1x1-7": Layer(2048, 512, 1, 7),
+    "64-64-3x3-56": Layer(64, 64, 3, 56),
+    "512-512-3x3-7": Layer(512, 512, 3, 7),
+    "3-64-7x7-s2-224": Layer(3, 64, 7, 224, 2),
+}
+SMALL = {
+    "2048-512-1x1-7": Layer(64, 16, 1, 7),
+    "64-64-3x3-56": Layer(2, 2, 3, 24),
+    "512-512-3x3-7": Layer(16, 16, 3, 7),
+    "3-64-7x7-s2-224": Layer(3, 2, 7, 32, 2),
+}
+
+
+def measure(layer: Layer, parameters: Parameters, workers: int) -> dict[str, float]:
+    """Plan, make keys, encrypt, run, decrypt, compare."""
+    begin, rng = time.process_time(), np.random.default_rng(0)
+    found = layer.map(parameters.slots)
+    parted = split(found)
+    planned = time.process_time() - begin
+    weight = rng.normal(size=found.parts[0].weight) / (layer.channels * layer.kernel**2) ** 0.5
+    image = rng.normal(size=found.sources[0].shape)
+    backend = Seal(parameters, parted.keys, relinearise=False)
+    program, answer = lower(found, parted, [weight]), layer.answer(image, weight)
+    error, wall = _run(found, program, backend, image, answer, workers)
+    counted = backend.counters
+    return {
+        "rotations": counted.rotations,
+        "products": counted.plain_products,
+        "keys": len(backend.rotations),
+        "inputs": found.inputs,
+        "outputs": found.outputs,
+        "error": error,
+        "plan_s": planned,
+        "run_s": wall,
+        "cpu_s": cpu() - begin,
+        "MiB": peak(),
+    }
+
+
+def _run(
+    found: LinearMap, program: Program, backend: Seal, image: Floats, answer: Floats, workers: int
+) -> tuple[float, float]:
+    """The largest error, and the seconds by the clock that the program took."""
+    given = [backend.encrypt(row) for row in found.sources[0].pack(image)]
+    begin = time.perf_counter()
+    made = execute(program, backend, given, workers)
+    wall = time.perf_counter() - begin
+    got = found.targets[0].unpack([backend.decrypt(each) for each in made])
+    return float(np.abs(got - answer).max()), wall
+
+
+def cpu() -> float:
+    """Seconds of all cores that this process and its forks took."""
+    forks = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + forks.ru_utime + forks.ru_stime
+
+
+def peak() -> float:
+    """MiB that this process had at its peak."""
+    if STATUS.exists():
+        for line in STATUS.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    is_full = sys.argv[2] == "full"
+    chosen = (LAYERS if is_full else SMALL)[sys.argv[1]]
+    print(json.dumps(measure(chosen, FULL if is_full else TINY, int(sys.argv[3]))))

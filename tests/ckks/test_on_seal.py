@@ -1,0 +1,52 @@
+"""Every operator on the simulator and on real ciphertexts: right, and counted to the unit.
+
+The counts are those of the back-end, which knows nothing of plans; the keys are those that were
+predicted and no others, and each of them is used.
+"""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import assume, given, settings
+from tests.ckks.cases import cases
+from tests.ckks.layers import counts, tallies
+
+from weft.ckks.program import count, execute
+from weft.ckks.seal import Seal
+from weft.ckks.simulator import Simulator
+
+EXAMPLES = int(os.environ.get("WEFT_FUZZ", "0")) // 20 or 8
+"""On real ciphertexts: 50 of 1,000."""
+RING = 1 << 13
+
+
+def check(case, backend, error):
+    given_ = [backend.encrypt(row, level) for row, level in zip(case.rows, case.levels)]
+    before = backend.counters.copy()
+    made = execute(case.program, backend, given_)
+    counters, counted = backend.counters - before, count(case.program)
+    assert case.cost == replace(counted, live=0)
+    assert counts(case.cost) == tallies(counters)
+    assert backend.rotations == case.cost.keys == set(counters.rotations_used)
+    assert (len(given_), len(made)) == (case.cost.inputs, case.cost.outputs)
+    assert {each.level for each in made} == {case.left}
+    assert {each.scale for each in made} == {case.parameters.scales[case.left]}
+    found = np.array([backend.decrypt(each) for each in made])
+    assert np.abs(found - case.answer).max() < error
+    assert (counters.encryptions, counters.decryptions) == (0, 0)
+
+
+@given(cases(sizes=(64, 256, 1024, 4096)))
+def test_on_the_simulator(case):
+    backend = Simulator(case.parameters, case.cost.keys, relinearise=case.cost.products > 0)
+    check(case, backend, 1e-10)
+
+
+@settings(max_examples=EXAMPLES)
+@given(cases(sizes=(RING // 2,), side=40))
+def test_on_ciphertexts(case):
+    assume(case.cost.plain_products <= 2000 and len(case.cost.keys) <= 300)
+    backend = Seal(case.parameters, case.cost.keys, relinearise=case.cost.products > 0)
+    assert backend._galois.size() == len(case.cost.keys)
+    check(case, backend, 1e-4)

@@ -1,0 +1,255 @@
+"""Programs on several processes: the same values, the same counts, and nothing left behind."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ckks.cases import cases
+from tests.ckks.layers import conv_signature
+
+from weft.ckks.activations import fit
+from weft.ckks.bsgs import split
+from weft.ckks.linear import linear
+from weft.ckks.lower import lower
+from weft.ckks.packing import Packing
+from weft.ckks.parallel import execute
+from weft.ckks.parameters import Parameters
+from weft.ckks.pointwise import lower_polynomial
+from weft.ckks.polynomial import evaluate
+from weft.ckks.program import Free, MulPlain, Program, Rotate
+from weft.ckks.seal import Seal
+from weft.ckks.shares import Receive, Send, reads, share
+from weft.ckks.simulator import Simulator
+from weft.errors import WeftError
+
+SMALL = Parameters(4096, 1, security=None)
+FORKED = int(os.environ.get("WEFT_FUZZ", "0")) // 10 or 15
+"""How many programs are run by forks."""
+
+
+def layer(channels=8, size=32, features=8, keys=None):
+    """A convolution of several ciphertexts in a ring of 4096."""
+    source = Packing.tiled((1, channels, size, size), SMALL.slots)
+    target = Packing.tiled((1, features, size, size), SMALL.slots)
+    kernel = (features, channels, 3, 3)
+    line = conv_signature((1, channels, size, size), kernel, padding=(1, 1, 1, 1))
+    found = linear(line, source, target, weight=1)
+    parted = split(found, keys)
+    weight = np.random.default_rng(0).normal(size=kernel)
+    return lower(found, parted, [weight]), parted.keys
+
+
+def encrypted(backend, count):
+    rng = np.random.default_rng(1)
+    return [backend.encrypt(rng.normal(size=backend.parameters.slots)) for _ in range(count)]
+
+
+def both(program, backend, workers):
+    """The values and the counts of one process, and of several."""
+    ciphers = encrypted(backend, program.inputs)
+    found = []
+    for number in (1, workers):
+        before = backend.counters.copy()
+        made = execute(program, backend, ciphers, number)
+        found.append((made, backend.counters - before))
+    (one, first), (two, second) = found
+    assert first == second
+    assert [each.level for each in one] == [each.level for each in two]
+    assert [each.scale for each in one] == [each.scale for each in two]
+    return [[backend.decrypt(each) for each in made] for made in (one, two)]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("keys", [None, 4])
+@pytest.mark.parametrize("shape", [(8, 32, 8), (2, 16, 2), (8, 32, 2), (1, 32, 8)])
+def test_ciphertexts_are_the_same_to_the_bit(shape, keys, workers):
+    program, rotations = layer(*shape, keys)
+    backend = Seal(SMALL, rotations, relinearise=False)
+    one, two = both(program, backend, workers)
+    assert np.array_equal(one, two)
+
+
+def test_polynomials_are_divided_by_ciphertexts():
+    parameters = Parameters(4096, 4, security=None)
+    program = lower_polynomial(evaluate(fit("relu", 7, -5, 5)), parameters, 4, 4)
+    acts = share(program, 2).acts
+    assert abs(len(acts[0]) - len(acts[1])) <= 4
+    assert sum(isinstance(act, Send) for each in acts for act in each) == 2  # two results
+    one, two = both(program, Seal(parameters), 2)
+    assert np.array_equal(one, two)
+
+
+def test_baby_steps_are_not_sent():
+    program, _ = layer()
+    acts = share(program, 2).acts
+    products = [sum(isinstance(act, MulPlain) for act in each) for each in acts]
+    assert max(products) < 0.6 * sum(products)
+    babies = {
+        step.out for step in program.steps() if isinstance(step, Rotate) and step.a < program.inputs
+    }
+    sent = {act.a for each in acts for act in each if isinstance(act, Send)}
+    assert babies
+    assert not sent & babies
+
+
+@given(cases(sizes=(64, 256, 1024)), st.integers(2, 5))
+def test_all_steps_are_done_once_and_nobody_waits_in_vain(case, workers):
+    shares = share(case.program, workers)
+    steps = [step for step in case.program.steps() if not isinstance(step, Free)]
+    done = [act for each in shares.acts for act in each if not isinstance(act, Send | Receive)]
+    assert Counter(map(type, done)) == Counter(map(type, steps))
+    known = [set(range(case.program.inputs)) for _ in range(workers)]
+    ahead, sent = [list(each) for each in shares.acts], set()
+    while any(ahead):
+        moved = False
+        for worker, acts in enumerate(ahead):
+            while acts and not (isinstance(acts[0], Receive) and (acts[0].out, worker) not in sent):
+                act = acts.pop(0)
+                assert set(reads(act)) <= known[worker]
+                if isinstance(act, Send):
+                    sent.add((act.a, act.to))
+                else:
+                    known[worker].add(act.out)
+                moved = True
+        assert moved
+    assert set(shares.outputs) <= known[0]
+
+
+@settings(max_examples=FORKED)
+@given(cases(sizes=(64, 256, 1024)), st.integers(2, 3))
+def test_any_program_by_forks(case, workers):
+    backend = Simulator(case.parameters, case.cost.keys)
+    given_ = [backend.encrypt(row, level) for row, level in zip(case.rows, case.levels)]
+    before = backend.counters.copy()
+    made = execute(case.program, backend, given_, workers)
+    counters = backend.counters - before
+    assert counters.rotations == case.cost.rotations
+    assert counters.plain_products == case.cost.plain_products
+    assert counters.additions == case.cost.additions
+    assert set(counters.rotations_used) == case.cost.keys
+    found = np.array([backend.decrypt(each) for each in made])
+    assert np.abs(found - case.answer).max() < 1e-10
+
+
+class Broken:
+    """A plaintext that cannot be made."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def values(self):
+        raise self.error
+
+
+def turned(plains):
+    """As many rotations of one ciphertext as there are plaintexts, each multiplied by one."""
+    count = len(plains)
+    steps = [Rotate(1 + n, 0, 1 + n) for n in range(count)]
+    steps += [MulPlain(1 + count + n, 1 + n, plain) for n, plain in enumerate(plains)]
+    return Program(1, tuple(range(1 + count, 1 + 2 * count)), lambda: steps)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("place", [0, 3])
+def test_an_error_of_a_worker_is_raised_here(place, workers):
+    ones = [Whole() for _ in range(4)]
+    ones[place] = Broken(WeftError("no such weight", hint="give one"))
+    backend, before = Simulator(SMALL), children()
+    with pytest.raises(WeftError, match="no such weight") as caught:
+        execute(turned(ones), backend, encrypted(backend, 1), workers)
+    assert caught.value.__notes__ == ["hint: give one"]
+    assert children() == before
+
+
+class Whole:
+    def values(self):
+        return np.ones(SMALL.slots)
+
+
+class StubbornError(Exception):
+    """An error that cannot be sent."""
+
+    def __reduce__(self):
+        raise TypeError
+
+
+def test_an_error_that_cannot_be_sent_is_said_in_words():
+    backend = Simulator(SMALL)
+    with pytest.raises(WeftError, match=r"in a worker: StubbornError\('why'\)"):
+        execute(turned([Whole(), Broken(StubbornError("why"))]), backend, encrypted(backend, 1), 2)
+
+
+class Deadly:
+    def __init__(self, parent):
+        self.parent = parent
+
+    def values(self):
+        if os.getpid() != self.parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.ones(SMALL.slots)
+
+
+def test_a_worker_that_is_killed_is_missed():
+    backend, before = Simulator(SMALL), children()
+    program = turned([Deadly(os.getpid()) for _ in range(4)])
+    with pytest.raises(WeftError, match="worker 1 was ended from outside"):
+        execute(program, backend, encrypted(backend, 1), 2)
+    assert children() == before
+
+
+def children():
+    """The processes that this one started and did not wait for, by what the system says."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    files, shared = len(os.listdir("/proc/self/fd")), set(Path("/dev/shm").iterdir())
+    before = children()
+    program, rotations = layer(8, 32, 2)
+    backend = Seal(SMALL, rotations, relinearise=False)
+    execute(program, backend, encrypted(backend, program.inputs), 3)
+    assert len(os.listdir("/proc/self/fd")) == files
+    assert set(Path("/dev/shm").iterdir()) - shared == set()
+    assert list(tmp_path.iterdir()) == []
+    assert children() == before
+
+
+def test_threads_of_other_libraries_are_no_matter():
+    """JAX warns of forks, since its own threads are not in them; nothing here needs those."""
+    import jax.numpy as jnp
+
+    assert jnp.ones(4).sum() == 4
+    program, _ = layer(2, 16, 2)
+    one, two = both(program, Simulator(SMALL), 2)
+    assert np.abs(np.subtract(one, two)).max() < 1e-10
+
+
+def test_workers_hide_zeros_each_in_their_way():
+    """A product with zeros is encrypted anew: in two forks it must not be the same."""
+    backend = Seal(SMALL, [1, 2, 3, 4], relinearise=False)
+    nothing = [Nothing() for _ in range(4)]
+    made = execute(turned(nothing), backend, encrypted(backend, 1), 2)
+    heads = [tuple(each.content[n] for n in range(8)) for each in made]
+    assert len(set(heads)) == len(heads)
+
+
+class Nothing:
+    def values(self):
+        return np.zeros(SMALL.slots)
+
+
+def test_what_is_refused(monkeypatch):
+    program, backend = turned([Whole(), Whole()]), Simulator(SMALL)
+    with pytest.raises(WeftError, match="a program needs at least 1 worker"):
+        execute(program, backend, encrypted(backend, 1), 0)
+    with pytest.raises(WeftError, match="a program of 1 ciphertext is given 2"):
+        execute(program, backend, encrypted(backend, 2), 2)
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(WeftError, match="need forks and files in memory, which darwin has not"):
+        execute(program, backend, encrypted(backend, 1), 2)

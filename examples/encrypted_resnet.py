@@ -24,6 +24,9 @@ from weft.ckks.planner import Placed
 KEYS = 24
 """Rotation keys that may be made, of 170 MiB each; without a limit there would be 142 of them."""
 
+WORKERS = 2
+"""Processes that share the keys: SEAL has one core of each."""
+
 
 def network(channels: int = 16, size: int = 32) -> Graph:
     """The graph: `weft ckks plan examples.encrypted_resnet:network --keys 24`."""
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def progress(placed: Placed, operands: Any) -> None:
         print(f"{since(begin):>8}  {placed.name} at level {placed.start}", flush=True)
 
-    outcome = ckks.run(plan, arrays, backend, progress)
+    outcome = ckks.run(plan, arrays, backend, progress, workers=WORKERS)
     print(f"{since(begin):>8}  decrypted\n")
 
     # The same network on the image in the clear, and the same counts.

@@ -263,7 +263,7 @@ def test_plans_that_are_refused(capsys, folder, more, lines):
 
 @pytest.mark.parametrize(("engine", "bound"), [("simulator", 1e-12), ("seal", 1e-5)])
 def test_a_run_is_counted_and_compared(capsys, folder, engine, bound):
-    assert run_toy("--on", engine, "-o", "out.npz") == 0
+    assert run_toy("--on", engine, "--workers", "2", "-o", "out.npz") == 0
     seen = capsys.readouterr()
     plan = ckks.plan(graph_of(), slots=128)
     for name in ("rotations", "plain_products", "products", "rescales", "additions"):
@@ -393,6 +393,7 @@ def test_runs_that_are_refused(capsys, folder, monkeypatch):
         "N=2048 holds 54 bits at 128-bit security; depth 4 at 40 bits needs 270",
         "hint: N=16384 would fit",
     )
+    refused(capsys, [*args, "--workers", "0"], "--workers 0: at least 1 is needed")
     refused(capsys, [*args, "-o", "out.txt"], "cannot write out.txt: its name does not end in .npz")
     refused(
         capsys,

@@ -66,6 +66,7 @@ def _add_run(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
         help="an input that is encrypted",
     )
     parser.add_argument("-o", "--output", type=Path, help="write the decrypted outputs to an .npz")
+    parser.add_argument("--workers", type=int, default=1, help="processes, one core each (1)")
     parser.add_argument("--on", choices=("seal", "simulator"), default="seal", help="what runs it")
     _add_parameters(parser)
     _finish(parser)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.ckks.backend import Backend, Counters
+from weft.ckks.backend import Counters
 from weft.ckks.inference import Ciphers, Outcome, check_ranges, computed
 from weft.ckks.inference import run as run_plan
+from weft.ckks.links import Portable
 from weft.ckks.parameters import Parameters
 from weft.ckks.planner import Placed, Plan
 from weft.ckks.seal import Seal
@@ -34,7 +35,7 @@ COUNTED = ("rotations", "plain_products", "products", "rescales", "additions", "
 
 def run(args: argparse.Namespace) -> None:
     """Check everything, make keys, run, compare; write only what is asked for."""
-    _check_output(args)
+    _check(args)
     graph = read_model(args.model)
     arrays = _arrays(graph, args)
     found = planned(graph, args, [text.partition("=")[0] for text in args.input])
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     backend = _backend(found, fits, args)
     ran = _Watched(found, backend, quiet=args.json)
     begin = time.perf_counter()
-    outcome = run_plan(found, arrays, backend, ran.watch)
+    outcome = run_plan(found, arrays, backend, ran.watch, workers=args.workers)
     ran.finish()
     spent = time.perf_counter() - begin
     if args.output is not None:
@@ -56,8 +57,11 @@ def _tell(*lines: str) -> None:
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def _check_output(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what needs no look into a file."""
     check_folder(args.output)
+    if args.workers < 1:
+        raise WeftError(f"--workers {args.workers}: at least 1 is needed")
     if args.output is not None and args.output.suffix != ".npz":
         raise WeftError(f"cannot write {args.output}: its name does not end in .npz")
 
@@ -78,7 +82,7 @@ def _arrays(graph: Graph, args: argparse.Namespace) -> dict[str, NDArray[Any]]:
     return found | read_weights(args.weights, rest) if rest else found
 
 
-def _backend(found: Plan, fits: Parameters, args: argparse.Namespace) -> Backend:
+def _backend(found: Plan, fits: Parameters, args: argparse.Namespace) -> Portable:
     if args.on == "simulator":
         return Simulator(fits, found.cost.keys, found.needs_products)
     size, room = found.key_bytes(fits), memory()
@@ -97,7 +101,7 @@ def _backend(found: Plan, fits: Parameters, args: argparse.Namespace) -> Backend
 class _Watched:
     """A run that says what it did, a line for each layer."""
 
-    def __init__(self, found: Plan, backend: Backend, quiet: bool) -> None:
+    def __init__(self, found: Plan, backend: Portable, quiet: bool) -> None:
         self.found, self.backend, self.quiet = found, backend, quiet
         self.rows: list[tuple[Placed, Counters, float]] = []
         self.open: tuple[Placed, Counters, float] | None = None

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from examples.resnet import RESNET18, build, resnet20
+from examples.resnet import resnet20
 
 from weft import Machine, ckks, ops, trace
 from weft.ckks.calibrate import ROWS, OperationTimes
-from weft.ckks.planner import Plan
 from weft.cli import main
 from weft.lang.serial import to_json
 
@@ -73,7 +72,7 @@ def test_a_plan_is_printed_with_what_it_needs(capsys, folder):
 
 
 def test_the_smallest_ring_that_holds_it_is_taken(capsys, folder):
-    for more, ring in (([], 16384), (["--scale-bits", "25"], 8192), (["--security", "256"], 32768)):
+    for more, ring in ((["--scale-bits", "25"], 8192), (["--security", "256"], 32768)):
         assert main(["ckks", "plan", "graph.json", "--json", *more]) == 0
         data = json.loads(capsys.readouterr().out)
         assert data["ring"] == 2 * data["slots"] == ring
@@ -126,6 +125,11 @@ def test_a_ring_that_is_too_small(capsys, folder):
         "parameters  depth 4 at 40 bits needs a modulus of 270 bits; N=8192 does not hold it at "
         "128-bit security, N=16384 would\n"
     )
+
+
+def test_a_model_without_inputs(capsys, folder):
+    (folder / "graph.json").write_text('{"weft": 1}', encoding="utf-8")
+    refused(capsys, ["plan", "graph.json"], "the model has no input that could be encrypted")
 
 
 @pytest.fixture
@@ -245,6 +249,19 @@ def test_layers_that_ciphertexts_do_not_have(capsys, folder, function, shapes, l
             ("there is no input y to encrypt", "hint: inputs: ['x', 'w', 'b', 'v']"),
         ),
         (["--security", "none"], ("--security none goes with a ring", "hint: give --ring")),
+        (["--scale-bits", "0"], ("--scale-bits 0: a prime has 20 to 60 bits",)),
+        (
+            ["--ring", "32768", "--scale-bits", "55"],
+            ("the first prime has 50 bits and the scale 55: no value is left room at level 0",),
+        ),
+        (["--memory", "nan"], ("--memory nan: it is a number of GiB above 0",)),
+        (
+            ["--ring", "256"],
+            (
+                "N=256 is in no table of security, which are for N=1024 to 65536",
+                "hint: security=None checks nothing, for tests",
+            ),
+        ),
         (
             ["--ring", "8192", "--machine", "h200"],
             (
@@ -408,13 +425,6 @@ def test_runs_that_are_refused(capsys, folder, monkeypatch):
         f"{keys} rotation keys and one for products, 3 MiB, do not fit the 1 MiB of this host",
         "hint: give --memory 0.000488, in GiB",
     )
-
-
-def test_a_network_that_is_too_deep_is_refused_with_its_layer():
-    plan = ckks.plan(build(RESNET18), 32768)
-    assert isinstance(plan, Plan)
-    with pytest.raises(ValueError, match="no level is left for it; the network takes 61 levels"):
-        plan.check(ckks.Parameters(65536, 40))
 
 
 # -- calibrate ------------------------------------------------------------------------------------

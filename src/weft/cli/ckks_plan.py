@@ -6,13 +6,14 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from math import inf
 from typing import Any
 
 from weft.ckks.calibrate import OperationTimes
 from weft.ckks.cost import Cost
 from weft.ckks.levels import Levels
 from weft.ckks.network import Network
-from weft.ckks.parameters import RINGS, STANDARD, Parameters
+from weft.ckks.parameters import BITS, RINGS, STANDARD, Parameters
 from weft.ckks.planner import Plan, plan
 from weft.ckks.table import ciphertext_bytes, mesh, seconds
 from weft.cli.files import print_json
@@ -30,13 +31,8 @@ def run(args: argparse.Namespace) -> None:
     """Plan the network and print what it takes."""
     graph = read_model(args.model)
     found = planned(graph, args, args.encrypted or ())
-    fits: Parameters | WeftError
-    try:
-        fits = parameters(found, args, args.depth)
-    except WeftError as error:
-        if args.depth is not None:
-            raise
-        fits = error
+    deep = args.depth is None and _is_too_deep(found, args)
+    fits = None if deep else parameters(found, args, args.depth)
     if args.json:
         print_json(describe(found, fits))
     else:
@@ -45,9 +41,8 @@ def run(args: argparse.Namespace) -> None:
 
 def planned(graph: Graph, args: argparse.Namespace, encrypted: Sequence[str]) -> Plan:
     """The plan for the ring that is given, or for the smallest that holds it."""
+    _check(graph, args)
     given = 2 * args.slots if args.slots is not None else args.ring
-    if given is None and security(args) is None:
-        raise WeftError("--security none goes with a ring", hint="give --ring")
     memory = None if args.memory is None else int(args.memory * 2**30)
     found = None
     for ring in [given] if given is not None else _rings(graph, args, encrypted):
@@ -58,6 +53,17 @@ def planned(graph: Graph, args: argparse.Namespace, encrypted: Sequence[str]) ->
             break
     assert found is not None
     return found
+
+
+def _check(graph: Graph, args: argparse.Namespace) -> None:
+    if not graph.inputs:
+        raise WeftError("the model has no input that could be encrypted")
+    if args.scale_bits not in BITS:
+        raise WeftError(f"--scale-bits {args.scale_bits}: a prime has {BITS[0]} to {BITS[-1]} bits")
+    if args.memory is not None and not 0 < args.memory < inf:
+        raise WeftError(f"--memory {args.memory:g}: it is a number of GiB above 0")
+    if security(args) is None and args.ring is None and args.slots is None:
+        raise WeftError("--security none goes with a ring", hint="give --ring")
 
 
 def security(args: argparse.Namespace) -> int | None:
@@ -96,13 +102,11 @@ def _bits(depth: int, args: argparse.Namespace) -> int:
     return 50 + depth * int(args.scale_bits) + 60
 
 
-def needs(found: Plan, fits: Parameters | WeftError, args: argparse.Namespace) -> str:
+def needs(found: Plan, fits: Parameters | None, args: argparse.Namespace) -> str:
     """What a plan needs, in words."""
-    lines = []
-    if isinstance(fits, Parameters):
-        lines = [f"parameters  {fits}", f"keys        {keys(found, fits)}"]
-    else:
-        lines = [f"parameters  {_too_deep(found, args)}"]
+    lines = [f"parameters  {fits or _too_deep(found, args)}"]
+    if fits is not None:
+        lines.append(f"keys        {keys(found, fits)}")
     if found.times is not None:
         lines.append(f"seconds     {_foreseen(found)}")
     return "\n".join(lines)
@@ -113,6 +117,12 @@ def keys(found: Plan, fits: Parameters) -> str:
     kinds = counted(len(found.cost.keys), "rotation key")
     kinds += " and one for products" * found.needs_products
     return f"{kinds}, {found.key_bytes(fits) / MIB:,.0f} MiB"
+
+
+def _is_too_deep(found: Plan, args: argparse.Namespace) -> bool:
+    bits = security(args)
+    room = STANDARD[bits].get(2 * found.slots) if bits is not None else None
+    return room is not None and _bits(found.depth, args) > room
 
 
 def _too_deep(found: Plan, args: argparse.Namespace) -> str:
@@ -148,7 +158,7 @@ def counts(cost: Cost) -> dict[str, Any]:
     return {**data, "keys": sorted(cost.keys)}
 
 
-def describe(found: Plan, fits: Parameters | WeftError) -> dict[str, Any]:
+def describe(found: Plan, fits: Parameters | None) -> dict[str, Any]:
     """A plan and what it needs, as plain data."""
     data: dict[str, Any] = {
         "slots": found.slots,
@@ -169,7 +179,7 @@ def describe(found: Plan, fits: Parameters | WeftError) -> dict[str, Any]:
         "total": counts(found.cost),
         "parameters": None,
     }
-    if isinstance(fits, Parameters):
+    if fits is not None:
         data |= {"parameters": str(fits), "key_bytes": found.key_bytes(fits)}
         data |= {"ring": fits.ring, "modulus_bits": fits.modulus_bits, "security": fits.security}
     return data

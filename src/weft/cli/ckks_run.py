@@ -105,7 +105,7 @@ class _Watched:
         self.found, self.backend, self.quiet = found, backend, quiet
         self.rows: list[tuple[Placed, Counters, float]] = []
         self.open: tuple[Placed, Counters, float] | None = None
-        self.wide = max(len(placed.name) for placed in found.layers)
+        self.wide = max(map(len, ("layer", *(placed.name for placed in found.layers))))
 
     def watch(self, placed: Placed, operands: Sequence[Ciphers]) -> None:
         """A layer begins: the one before has ended."""

@@ -108,6 +108,21 @@ def build(
     return network.graph(network.linear("fc", x, architecture.classes))
 
 
+def resnet18() -> Graph:
+    """ResNet-18 for images of 224 x 224: `weft ckks plan examples.resnet:resnet18`."""
+    return build(RESNET18)
+
+
+def resnet50() -> Graph:
+    """ResNet-50 for images of 224 x 224."""
+    return build(RESNET50)
+
+
+def resnet20() -> Graph:
+    """ResNet-20 for images of 32 x 32."""
+    return build(RESNET20)
+
+
 class _Network:
     """A network that is being traced, whose values have the names of its layers."""
 

@@ -24,12 +24,13 @@ Function: TypeAlias = Callable[[NDArray[np.float64]], Any]
 NODES = 4096
 """Points of a fit; the nodes of Chebyshev crowd at the ends, where polynomials swing most."""
 
-_NAMED: dict[str, Function] = {
+NAMED: dict[str, Function] = {
     "gelu": lambda x: pointwise.gelu(np, x),
     "relu": lambda x: pointwise.relu(np, x),
     "silu": lambda x: pointwise.silu(np, x),
     "square": lambda x: x * x,
 }
+"""The functions that go by a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +184,9 @@ def _named(function: str | Function, name: str | None) -> tuple[str, Function]:
     """A function and what to call it."""
     if not isinstance(function, str):
         return name or str(getattr(function, "__name__", "function")), function
-    if function not in _NAMED:
-        raise WeftError(f"there is no activation {function}", hint=f"there are {', '.join(_NAMED)}")
-    return name or function, _NAMED[function]
+    if function not in NAMED:
+        raise WeftError(f"there is no activation {function}", hint=f"there are {', '.join(NAMED)}")
+    return name or function, NAMED[function]
 
 
 def _check_range(name: str, low: float, high: float) -> None:

@@ -84,13 +84,13 @@ class OperationTimes:
         Traceback (most recent call last):
         ...
         weft.errors.WeftError: the machine has no operation times for the ring N=8192
-        hint: measure them with weft.ckks.calibrate
+        hint: measure them: weft ckks calibrate --ring 8192
         """
         table = machine.operations.get(_kind(ring))
         if table is None:
             raise WeftError(
                 f"the machine has no operation times for the ring N={ring}",
-                hint="measure them with weft.ckks.calibrate",
+                hint=f"measure them: weft ckks calibrate --ring {ring}",
             )
         lengths = {name: len(table.get(name, ())) for name in ROWS}
         if len(set(lengths.values())) > 1 or not min(lengths.values()):

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from weft.ckks.backend import Backend, Cipher, Counters
+from weft.ckks.backend import Cipher, Counters
+from weft.ckks.links import Portable
 from weft.ckks.lower import lower
-from weft.ckks.network import Linear, Move, Network, Power, Product, Shift, Sum
+from weft.ckks.network import Linear, Move, Power, Product, Shift, Sum
 from weft.ckks.packing import Floats, Packing
+from weft.ckks.parallel import execute as divided
 from weft.ckks.parameters import Parameters
 from weft.ckks.planner import Placed, Plan
 from weft.ckks.pointwise import lower_polynomial
@@ -34,7 +36,7 @@ from weft.ckks.program import (
 from weft.ckks.reshard import reshard
 from weft.ckks.simulator import Simulator
 from weft.errors import WeftError
-from weft.lang import OPERATORS, Block, Signature
+from weft.lang import OPERATORS, Block, Graph, Signature
 from weft.values import Point
 
 Arrays: TypeAlias = Mapping[str, ArrayLike]
@@ -62,8 +64,12 @@ class Outcome:
         return self.outputs[name]
 
 
-def run(plan: Plan, arrays: Arrays, backend: Backend, watch: Watch | None = None) -> Outcome:
+def run(
+    plan: Plan, arrays: Arrays, backend: Portable, watch: Watch | None = None, *, workers: int = 1
+) -> Outcome:
     """Run a plan on a back-end: the inputs that are encrypted, and all that are not, by name.
+
+    With several `workers`, linear layers are divided between as many processes.
 
     >>> from weft.ckks.planner import plan
     >>> from weft.lang import ops, trace
@@ -74,7 +80,8 @@ def run(plan: Plan, arrays: Arrays, backend: Backend, watch: Watch | None = None
     array([[28., 28., 28., 28.]])
     """
     plan.check(backend.parameters)
-    return _Run(plan, computed(plan.network, arrays), backend, watch).outcome(arrays)
+    plain = computed(plan.network.plain, arrays)
+    return _Run(plan, plain, backend, watch, workers).outcome(arrays)
 
 
 def check_ranges(plan: Plan, arrays: Arrays, parameters: Parameters) -> Outcome:
@@ -97,10 +104,10 @@ def check_ranges(plan: Plan, arrays: Arrays, parameters: Parameters) -> Outcome:
     return run(plan, arrays, backend, watch)
 
 
-def computed(network: Network, arrays: Arrays) -> dict[str, Floats]:
-    """All values that are not encrypted, those that are computed from others included."""
-    found = {value.name: _given(arrays, value.name, value.shape) for value in network.plain.inputs}
-    for application, signature in network.plain.walk():
+def computed(graph: Graph, arrays: Arrays) -> dict[str, Floats]:
+    """All values of a graph that is not encrypted, its inputs included."""
+    found = {value.name: _given(arrays, value.name, value.shape) for value in graph.inputs}
+    for application, signature in graph.walk():
         kernel = OPERATORS.find(application.operator).kernel
         if kernel is None:
             raise WeftError(f"{application.results[0]}: {application.operator} has no kernel")
@@ -124,9 +131,15 @@ class _Run:
     """One run of a plan."""
 
     def __init__(
-        self, plan: Plan, plain: dict[str, Floats], backend: Backend, watch: Watch | None
+        self,
+        plan: Plan,
+        plain: dict[str, Floats],
+        backend: Portable,
+        watch: Watch | None,
+        workers: int,
     ) -> None:
         self.plan, self.plain, self.backend, self.watch = plan, plain, backend, watch
+        self.workers = workers
         self.parameters = backend.parameters
         self.spare = backend.parameters.depth - plan.depth
         """Levels that the plan does not need: everything is so much higher."""
@@ -164,7 +177,9 @@ class _Run:
         if not isinstance(placed.layer, Linear):
             operands = [self._lowered(each, start) for each in operands]
         inputs = [cipher for each in operands for cipher in each]
-        self.values[placed.name] = execute(self._program(placed), self.backend, inputs)
+        count = self.workers if isinstance(placed.layer, Linear) else 1
+        program = self._program(placed)
+        self.values[placed.name] = divided(program, self.backend, inputs, count)
 
     def _lowered(self, ciphers: Ciphers, level: int) -> Ciphers:
         """Ciphertexts at a lower level and its scale, where they are higher."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-from weft.ckks.activations import Activation
+from weft.ckks.activations import NAMED, Activation
 from weft.ckks.polynomial import Evaluation, evaluate
 from weft.errors import WeftError
 from weft.lang import Application, Graph, Signature
@@ -321,7 +321,10 @@ LINEAR = frozenset(
 
 
 def _refused(application: Application, why: str) -> WeftError:
-    return WeftError(
-        f"layer {application.results[0]}: {application.operator} {why}",
-        hint="ciphertexts have sums, products with what is known, products of two, and rotations",
-    )
+    operator = application.operator
+    hint = "ciphertexts have sums, products with what is known, products of two, and rotations"
+    if operator in NAMED:
+        hint = f"a polynomial can stand for it: weft.ckks.fit({operator!r}, degree, low, high)"
+    elif operator == "max_pool":
+        hint = "take avg_pool"
+    return WeftError(f"layer {application.results[0]}: {operator} {why}", hint=hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.ckks.cost import Cost
@@ -12,22 +13,38 @@ if TYPE_CHECKING:
     from weft.ckks.planner import Placed, Plan
 
 HEADS = ("layer", "operator", "mesh", "ciphertexts", "rotations", "products", "levels", "keys")
+UNKNOWN = "-"
+"""In place of seconds at a level that nobody measured."""
 
 
 def table(plan: Plan) -> str:
     """The layers of a plan and what they take; seconds where operation times are known."""
-    rows = [list(HEADS) + ["seconds"] * (plan.times is not None)]
+    rows = [[*HEADS, "MiB", *["seconds"] * (plan.times is not None)]]
     rows += [_row(plan, placed) for placed in plan.layers]
     cost = plan.cost
     total = ["total", "", "", "", f"{cost.rotations:,}", _products(cost), str(plan.depth)]
-    total.append(str(len(cost.keys)))
+    total += [str(len(cost.keys)), ""]
     if plan.times is not None:
-        total.append(f"{plan.seconds():.2f}")
+        total.append(_seconds([seconds(plan, placed) for placed in plan.layers]))
     rows.append(total)
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     lines = [_line(row, widths) for row in rows]
     rule = "-" * len(lines[0])
     return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+
+
+def ciphertext_bytes(plan: Plan, placed: Placed) -> int:
+    """The bytes of the ciphertexts that go into a layer and come out of it, at their levels."""
+    held = [(each.ciphertexts, at) for each, at in zip(placed.sources, placed.given)]
+    held.append((placed.target.ciphertexts, placed.level))
+    return sum(count * (level + 1) * 32 * plan.slots for count, level in held)
+
+
+def seconds(plan: Plan, placed: Placed) -> float | None:
+    """What a layer should take; None where its level was not measured."""
+    if plan.times is None or placed.start > plan.times.depth:
+        return None
+    return plan.times.seconds(placed.cost, placed.start)
 
 
 def mesh(placed: Placed) -> str:
@@ -56,9 +73,15 @@ def _row(plan: Plan, placed: Placed) -> list[str]:
     row = [placed.name, placed.layer.operator, mesh(placed)]
     row += [f"{cost.inputs} > {cost.outputs}", f"{cost.rotations:,}", _products(cost)]
     row += [f"{max(placed.given)} > {placed.level}", str(len(cost.keys))]
+    row.append(f"{ciphertext_bytes(plan, placed) / 2**20:,.1f}")
     if plan.times is not None:
-        row.append(f"{plan.times.seconds(cost, placed.start):.2f}")
+        row.append(_seconds([seconds(plan, placed)]))
     return row
+
+
+def _seconds(given: Sequence[float | None]) -> str:
+    known = [each for each in given if each is not None]
+    return f"{sum(known):,.2f}" if len(known) == len(given) else UNKNOWN
 
 
 def _products(cost: Cost) -> str:

@@ -1,0 +1,72 @@
+"""What MODEL means on the command line: a graph's JSON, or a Python function that makes a graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from weft.cli.files import read_text
+from weft.errors import WeftError
+from weft.lang import Graph
+from weft.lang.serial import from_json
+
+BUILDERS = "examples.resnet"
+"""Where a name without a module is looked for."""
+MODELS = (
+    "a graph's JSON, or module:function or file.py:function that makes a graph; "
+    f"a name alone is a function of {BUILDERS}"
+)
+
+
+def read_model(text: str) -> Graph:
+    """The graph that an argument names; a module is run, as `python -m` would run it."""
+    if text.endswith(".json") or Path(text).is_file():
+        return from_json(read_text(Path(text)))
+    home, _, name = text.rpartition(":")
+    module = _module(home or BUILDERS, text)
+    made = getattr(module, name, None)
+    if made is None:
+        raise WeftError(
+            f"{module.__name__} has no {name}",
+            hint=f"a model is {MODELS}",
+        )
+    graph = made() if callable(made) else made
+    if not isinstance(graph, Graph):
+        raise WeftError(f"{text} is no graph, but {type(graph).__name__}")
+    return graph
+
+
+def _module(home: str, text: str) -> ModuleType:
+    try:
+        with _from_here():
+            return _of_file(Path(home)) if home.endswith(".py") else import_module(home)
+    except (ImportError, ValueError) as error:
+        raise WeftError(
+            f"there is no model {text}: {error}", hint=f"a model is {MODELS}"
+        ) from error
+
+
+def _of_file(path: Path) -> ModuleType:
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ImportError(f"there is no file {path}")
+    module = module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _from_here() -> Iterator[None]:
+    """Modules of the folder that the command runs in can be imported, as by `python -m`."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)

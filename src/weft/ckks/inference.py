@@ -17,19 +17,15 @@ from weft.ckks.packing import Floats, Packing
 from weft.ckks.parallel import execute as divided
 from weft.ckks.parameters import Parameters
 from weft.ckks.planner import Placed, Plan
-from weft.ckks.pointwise import lower_polynomial
+from weft.ckks.pointwise import Pairs, lower_pairs, lower_polynomial
 from weft.ckks.program import (
-    Add,
     AddPlain,
     Adjust,
     Drop,
     Free,
-    Mul,
     Negate,
     Program,
-    Rescale,
     Step,
-    Sub,
     execute,
     then,
 )
@@ -191,6 +187,7 @@ class _Run:
 
     def _program(self, placed: Placed) -> Program:
         layer, count = placed.layer, placed.target.ciphertexts
+        start = placed.start + self.spare
         match layer:
             case Linear():
                 return self._linear(placed, layer)
@@ -199,13 +196,12 @@ class _Run:
                 return reshard(placed.sources[0], placed.target, keys).program
             case Power():
                 masks = [np.where(row < 0, 0.0, 1.0) for row in placed.target.numbers()]
-                level = placed.start + self.spare
-                return lower_polynomial(layer.evaluation, self.parameters, level, count, masks)
+                return lower_polynomial(layer.evaluation, self.parameters, start, count, masks)
             case Sum():
-                kind = Add if layer.sign > 0 else Sub
-                return _each(count, lambda a, out: [kind(out, a, a + count)], 2)
+                kind: Pairs = "add" if layer.sign > 0 else "subtract"
+                return lower_pairs(kind, (start, start), count).program
             case Product():
-                return _each(count, lambda a, out: _multiplied(a, a + count, out, 2 * count), 2)
+                return lower_pairs("multiply", (start, start), count).program
             case Shift():
                 return self._shift(placed, layer, count)
 
@@ -256,7 +252,7 @@ class _Run:
             negative = out + count
             return [Negate(negative, a), AddPlain(out, negative, Row(rows[a])), Free(negative)]
 
-        return _each(count, steps, 1)
+        return _each(count, steps)
 
 
 class Row(NamedTuple):
@@ -285,22 +281,16 @@ def _seen(packing: Packing, shape: Point) -> Packing:
     return seen
 
 
-def _each(count: int, make: Callable[[int, int], list[Step]], operands: int) -> Program:
-    """The same steps on each ciphertext; operands are freed."""
-    first = operands * count
+def _each(count: int, make: Callable[[int, int], list[Step]]) -> Program:
+    """The same steps on each ciphertext, which is freed."""
 
     def steps() -> list[Step]:
         made = list[Step]()
         for number in range(count):
-            made += make(number, first + number)
-            made += [Free(number + n * count) for n in range(operands)]
+            made += [*make(number, count + number), Free(number)]
         return made
 
-    return Program(first, tuple(range(first, first + count)), steps)
-
-
-def _multiplied(a: int, b: int, out: int, shift: int) -> list[Step]:
-    return [Mul(out + shift, a, b), Rescale(out, out + shift), Free(out + shift)]
+    return Program(count, tuple(range(count, 2 * count)), steps)
 
 
 def _dropped(program: Program, high: Sequence[bool], level: int) -> Program:

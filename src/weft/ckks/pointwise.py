@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from weft.ckks.program import (
 )
 from weft.errors import WeftError
 from weft.values import counted
+
+Pairs: TypeAlias = Literal["add", "subtract", "multiply"]
+"""What can be done with two tensors, element by element."""
 
 
 class Constant(NamedTuple):
@@ -135,9 +138,7 @@ class Pairwise(NamedTuple):
     cost: Cost
 
 
-def lower_pairs(
-    operation: Literal["add", "subtract", "multiply"], levels: tuple[int, int], ciphertexts: int = 1
-) -> Pairwise:
+def lower_pairs(operation: Pairs, levels: tuple[int, int], ciphertexts: int = 1) -> Pairwise:
     """The sums, differences or products of two tensors that are packed alike.
 
     The ciphertexts of the first go in before those of the second, each at its level; the one that

@@ -174,3 +174,13 @@ def test_seconds_are_the_sum_over_layers_at_their_levels():
     total = sum(getattr(planned.cost, name) for name in COUNTED)
     assert planned.seconds() == total
     assert "seconds" in str(planned)
+
+
+def test_a_key_that_is_missing_is_refused_with_its_layer_before_anything_runs():
+    graph, arrays = block()
+    planned = plan(graph, 512)
+    least = min(planned.cost.keys)
+    backend = Simulator(planned.parameters(security=None), planned.cost.keys - {least})
+    with pytest.raises(WeftError, match=f"layer convolution: there is no key for .* by {least}"):
+        run(planned, arrays, backend)
+    assert not backend.counters.encryptions

@@ -110,6 +110,10 @@ class Backend(Protocol):
         """The parameters."""
 
     @property
+    def rotations(self) -> frozenset[int] | None:
+        """The steps that it has rotation keys for; None for all."""
+
+    @property
     def counters(self) -> Counters:
         """How often the backend did what, since it was made."""
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from weft.ckks.backend import Cipher, Counters
+from weft.ckks.backend import Backend, Cipher, Counters
 from weft.ckks.links import Portable
 from weft.ckks.lower import lower
 from weft.ckks.network import Linear, Move, Power, Product, Shift, Sum
@@ -76,8 +76,22 @@ def run(
     array([[28., 28., 28., 28.]])
     """
     plan.check(backend.parameters)
+    _check_keys(plan, backend)
     plain = computed(plan.network.plain, arrays)
     return _Run(plan, plain, backend, watch, workers).outcome(arrays)
+
+
+def _check_keys(plan: Plan, backend: Backend) -> None:
+    """Refuse a back-end that lacks a key, with the layer that needs it, before anything runs."""
+    known = plan.cost.keys if backend.rotations is None else backend.rotations
+    for placed in plan.layers:
+        missing = sorted(placed.cost.keys - known)
+        if missing:
+            raise WeftError(
+                f"layer {placed.name}: there is no key for rotations by {missing[0]}"
+                + (f" and {len(missing) - 1} more" if missing[1:] else ""),
+                hint="make a back-end with the rotations plan.cost.keys",
+            )
 
 
 def check_ranges(plan: Plan, arrays: Arrays, parameters: Parameters) -> Outcome:

@@ -243,7 +243,7 @@ def test_layers_that_ciphertexts_do_not_have(capsys, folder, function, shapes, l
             ),
         ),
         (["--slots", "1000"], ("N=2000 (1000 slots) is no power of two from 8 to 131072",)),
-        (["--keys", "1"], ("5 rotation keys are needed at least and 1 are allowed",)),
+        (["--keys", "1"], ("5 rotation keys are the fewest that were found, 1 are allowed",)),
         (
             ["--encrypted", "y"],
             ("there is no input y to encrypt", "hint: inputs: ['x', 'w', 'b', 'v']"),

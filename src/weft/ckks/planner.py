@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from math import inf
 
 from weft.ckks.bsgs import Split, split
 from weft.ckks.calibrate import OperationTimes
@@ -178,13 +179,14 @@ def _fewer(
     network: Network, found: Mapping[str, Packing], levels: Levels, keys: int | None
 ) -> list[Placed]:
     """All layers, with few enough keys in all."""
-    used = 0
+    fewest = inf
     for each in FEWER if keys is not None else (None,):
         placed = [_placed(layer, found, levels, each) for layer in network.layers]
         used = len(frozenset().union(*(each.cost.keys for each in placed)))
         if keys is None or used <= keys:
             return placed
-    raise WeftError(f"{used} rotation keys are needed at least and {keys} are allowed")
+        fewest = min(fewest, used)
+    raise WeftError(f"{fewest} rotation keys are the fewest that were found, {keys} are allowed")
 
 
 def _placed(layer: Layer, found: Mapping[str, Packing], levels: Levels, keys: int | None) -> Placed:

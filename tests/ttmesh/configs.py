@@ -21,7 +21,7 @@ def placements(random, ndim, axes, interleaved=True):
         dim = random.randrange(ndim)
         groups = random.choice([1] * 6 + [2, 3]) if interleaved else 1
         sign = random.choice([0, 0, ndim])
-        found.append(random.choice([None, Shard(dim - sign, groups), Shard(dim - sign, groups)]))
+        found.append(random.choice([None, *[Shard(dim - sign, groups)] * 3]))
     dims = [each.dim % ndim for each in found if each is not None]
     for n, each in enumerate(found):  # axes that cut one dimension agree on its groups
         if each is not None and dims.count(each.dim % ndim) > 1:
@@ -30,8 +30,9 @@ def placements(random, ndim, axes, interleaved=True):
 
 
 def even_shape(random, mapper, ndim, most=4096):
-    """A shape that the mesh divides; leading sizes are often 1, and the last one is often odd."""
-    for extents in ([1, 1, 2, 3, 4, 5],) * 20 + ([1],):
+    """A shape that the mesh divides; often with sizes of 1, and often with none."""
+    usual = random.choice([[1, 1, 2, 3, 4, 5], [2, 3], [1, 2, 3]])
+    for extents in (usual,) * 20 + ([1],):
         shape = [random.choice(extents) for _ in range(ndim)]
         for axis, each in enumerate(mapper.placements):
             if isinstance(each, Shard):

@@ -52,6 +52,21 @@ def config(random, interleaved=True, most=4096):
     return mapper, even_shape(random, mapper, ndim, most)
 
 
+def shortened(random, mapper, shape):
+    """The shape with some of its cut dimensions smaller, so that shards are short or empty."""
+    sizes = list(shape)
+    for cut in mapper.cuts(shape):
+        if cut.count > 1 and len(cut.groups) == 1:
+            sizes[cut.dim] = max(1, sizes[cut.dim] - random.choice([0, 1, 1, 2, 3]))
+    return tuple(sizes)
+
+
+def short_config(random):
+    """A mapper on rows and columns, and a shape that does not fit evenly."""
+    mapper, shape = config(random, most=40)
+    return mapper, shortened(random, mapper, shape)
+
+
 def any_config(random, most=4096):
     """A mapper on a mesh of 1 to 4 axes, whole or in part, and a shape that may not fit evenly."""
     axes, ndim = random.randint(1, 4), random.randint(1, 4)
@@ -62,14 +77,8 @@ def any_config(random, most=4096):
         offset = tuple(random.randint(0, size - part) for size, part in zip(mesh, over))
     order = random.sample(range(axes), axes)
     mapper = Mapper(mesh, placements(random, ndim, axes), over, offset, order)
-    shape = list(even_shape(random, mapper, ndim, most))
-    if random.random() < 0.5:
-        return mapper, tuple(shape)
-    for dim in range(ndim):
-        cutting = [p for p in mapper.placements if isinstance(p, Shard) and p.dim % ndim == dim]
-        if cutting and max(p.groups for p in cutting) == 1:
-            shape[dim] = max(1, shape[dim] - random.choice([0, 0, 1, 2, 3]))
-    return mapper, tuple(shape)
+    shape = even_shape(random, mapper, ndim, most)
+    return mapper, shape if random.random() < 0.5 else shortened(random, mapper, shape)
 
 
 def unequal(random):

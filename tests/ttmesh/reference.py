@@ -126,22 +126,30 @@ def fewest_ranges(shape, mapper):
     chips = {chip: part.ravel() for chip, part in held(mapper, data.reshape(shape)).items()}
     best = {0: 0}
     for stop in range(1, len(data) + 1):
-        starts = [start for start in best if fits(data, start, stop, chips, mapper.over)]
+        starts = [start for start in best if fits(data, start, stop, chips)]
         reached = [best[start] + 1 for start in starts]
         if reached:
             best[stop] = min(reached)
     return best[len(data)]
 
 
-def fits(data, start, stop, chips, mesh):
-    """Whether a range is one write: every chip gets a run, all at the same place and as long."""
-    runs = {chip: np.flatnonzero((has >= start) & (has < stop)) for chip, has in chips.items()}
+def fits(data, start, stop, chips):
+    """Whether a range is one write to a part of the mesh: each chip gets a run, at one place."""
+    held = {chip: np.flatnonzero((has >= start) & (has < stop)) for chip, has in chips.items()}
+    runs = {chip: run for chip, run in held.items() if len(run)}
     first, *rest = runs.values()
-    if not len(first) or any(not np.array_equal(first, run) for run in rest):
+    if any(not np.array_equal(first, run) for run in rest):
         return False
-    if first[-1] - first[0] + 1 != len(first):
+    rows, columns = ({chip[n] for chip in runs} for n in (0, 1))
+    part = len(rows), len(columns)
+    top, left = min(rows), min(columns)
+    whole = part == (max(rows) - top + 1, max(columns) - left + 1)
+    if not whole or len(runs) != prod(part) or first[-1] - first[0] + 1 != len(first):
         return False
     size = stop - start
     folds = [(h, size // h) for h in range(1, size + 1) if size % h == 0]
-    wanted = {chip: has[first[0] : first[-1] + 1] for chip, has in chips.items()}
-    return single(data[start:stop], wanted, mesh, folds)
+    wanted = {
+        (row - top, column - left): chips[row, column][first[0] : first[-1] + 1]
+        for row, column in runs
+    }
+    return single(data[start:stop], wanted, part, folds)

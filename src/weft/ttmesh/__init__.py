@@ -1,0 +1,1 @@
+"""The mesh-buffer target: arrays on a mesh of chips. Extra `ttmesh`."""

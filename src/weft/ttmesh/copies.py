@@ -136,7 +136,8 @@ class Layout(NamedTuple):
 def part(array: Array, box: ZRange) -> Array:
     """The elements of a box, as a view at any rank."""
     index: Any = (*box.slices(), ...)
-    return array[index]
+    found: Array = array[index]
+    return found
 
 
 def lay_out(boxes: Boxes, shape: Point) -> Layout:

@@ -6,6 +6,10 @@ from math import prod
 import numpy as np
 
 from weft.errors import WeftError
+from weft.ttmesh.chip import ChipLayout, Layout, NdSharded, Scheme, Sharded
+from weft.ttmesh.config import Extent, ShardOrientation
+from weft.ttmesh.cores import CoreGrid, CoreRange
+from weft.ttmesh.formats import DataType
 from weft.ttmesh.runtime import runtime_shards
 
 REASONS = {
@@ -133,3 +137,52 @@ def random_tile_case(rng: random.Random) -> dict:
         "mesh": mesh,
         "placements": placements,
     }
+
+
+def random_chip_case(rng: random.Random) -> dict:
+    """A tensor in the memory of a chip: often one that just fits, often one that just does not."""
+    rank, tiled = rng.randint(1, 4), rng.random() < 0.6
+    unit = 32 if tiled else 1
+    shape = [rng.randint(1, 3) for _ in range(rank - 1)] + [rng.randint(1, 9 * unit)]
+    if rank > 1:
+        shape[-2] = rng.randint(1, 9 * unit)
+    scheme = rng.choice(["HEIGHT", "WIDTH", "BLOCK", "ND"])
+    pad = [-(-n // unit) * unit for n in ([1, *shape])[-2:]]
+    whole = [prod(shape[:-2]) * pad[0], pad[1]]
+    shard = [rng.randint(1, -(-n // unit)) * unit for n in whole]
+    if scheme in ("HEIGHT", "WIDTH") and rng.random() < 0.9:
+        side = 1 if scheme == "HEIGHT" else 0
+        shard[side] = whole[side] + (rng.random() < 0.1) * unit
+    if rng.random() < 0.08:
+        shard[rng.randrange(2)] += rng.choice([-1, 1, 16])
+    if scheme == "ND":
+        shard = [rng.randint(1, 4) for _ in range(rng.randint(0, 2))] + [max(1, n) for n in shard]
+    cores = [[0, 0, rng.randint(0, 7), rng.randint(0, 7)]]
+    if rng.random() < 0.2:
+        cores.append([cores[0][2] + 1 - (rng.random() < 0.1), 0, 9, rng.randint(0, 5)])
+    return {
+        "shape": shape,
+        "layout": "TILE" if tiled else "ROW_MAJOR",
+        "kind": rng.choice(["bfloat16", "float32", "bfloat8_b", "uint8"]),
+        "scheme": scheme,
+        "shard": shard,
+        "cores": cores,
+        "orientation": rng.choice(["ROW_MAJOR", "COL_MAJOR"]),
+    }
+
+
+def weft_chip(case: dict) -> dict:
+    """The cores in order, or that the layout is refused."""
+    try:
+        grid = CoreGrid([CoreRange((a, b), (c, d)) for a, b, c, d in case["cores"]])
+        turn = ShardOrientation[case["orientation"]]
+        if case["scheme"] == "ND":
+            memory = NdSharded(case["shard"], grid, turn)
+        else:
+            height, width = case["shard"]
+            shard = Extent(height=height, width=width)
+            memory = Sharded(Scheme[case["scheme"]], shard, grid, turn)
+        ChipLayout(case["shape"], DataType(case["kind"]), Layout[case["layout"]], memory)
+    except WeftError:
+        return {"refused": "layout"}
+    return {"cores": [list(core) for core in grid.cores(turn)]}

@@ -123,6 +123,28 @@ class Runtime:
         made = self.ttnn.Tensor(array, kind, None, self.ttnn.TILE_LAYOUT, mesh_mapper=mapper)
         return [digest(raw) for _, raw in self.shards(made)]
 
+    def chip(self, case):
+        """The cores in order, or that the layout is refused."""
+        t = self.ttnn
+        try:
+            corners = [(t.CoreCoord(a, b), t.CoreCoord(c, d)) for a, b, c, d in case["cores"]]
+            grid = t.CoreRangeSet([t.CoreRange(*each) for each in corners])
+            turn = getattr(t.ShardOrientation, case["orientation"])
+            lay, kind = getattr(t.Layout, case["layout"]), getattr(t, case["kind"])
+            shape = t.Shape(case["shape"])
+            if case["scheme"] == "ND":
+                shard = t.NdShardSpec(t.Shape(case["shard"]), grid, turn)
+                t.TensorSpec(shape, kind, lay, shard, t.BufferType.L1)
+            else:
+                scheme = getattr(t.TensorMemoryLayout, case["scheme"] + "_SHARDED")
+                shard = t.ShardSpec(grid, case["shard"], turn)
+                t.TensorSpec(shape, kind, lay, scheme, shard, t.BufferType.L1)
+        except RuntimeError:
+            return {"refused": "layout"}
+        row_wise = case["orientation"] == "ROW_MAJOR"
+        cores = t.corerange_to_cores(grid, None, row_wise)
+        return {"cores": [[core.x, core.y] for core in cores]}
+
 
 def weft_tiles(case):
     """The same of Weft's."""
@@ -149,7 +171,7 @@ def compare(name, cases, theirs, ours):
         with quiet():
             expected = theirs(case)
         found = ours(case)
-        kind = expected.get("refused", "shards") if isinstance(expected, dict) else "tiles"
+        kind = expected.get("refused", "accepted") if isinstance(expected, dict) else "tiles"
         told[kind] = told.get(kind, 0) + 1
         case["answer"] = expected
         if found != expected:
@@ -171,20 +193,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--configs", type=int, default=12_000)
     parser.add_argument("--tiles", type=int, default=2_000)
+    parser.add_argument("--chips", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", action="store_true", help="write tests/ttmesh/data")
     args = parser.parse_args()
-    from tests.ttmesh.cases import random_case, random_tile_case, weft_answer
+    from tests.ttmesh import cases as made
 
     runtime, rng = Runtime(), random.Random(args.seed)
-    configs = [random_case(rng) for _ in range(args.configs)]
-    tiles = [random_tile_case(rng) for _ in range(args.tiles)]
-    differ = compare("configs", configs, runtime.answer, weft_answer)
+    configs = [made.random_case(rng) for _ in range(args.configs)]
+    tiles = [made.random_tile_case(rng) for _ in range(args.tiles)]
+    chips = [made.random_chip_case(rng) for _ in range(args.chips)]
+    differ = compare("configs", configs, runtime.answer, made.weft_answer)
     differ += compare("tiles", tiles, runtime.tiles, weft_tiles)
+    differ += compare("chips", chips, runtime.chip, made.weft_chip)
     if args.store:
         small = [case for case in configs if len(json.dumps(case)) < 2500]
         store("mappers.json", small[:1000])
         store("tiles.json", tiles[:60])
+        store("chips.json", chips[:200])
     return 1 if differ else 0
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.ttmesh.cases import REASONS, weft_answer
+from tests.ttmesh.cases import REASONS, weft_answer, weft_chip
 from tests.ttmesh.parity import weft_tiles
 
 from weft.errors import LayoutError
@@ -14,6 +14,7 @@ from weft.ttmesh.runtime import runtime_shards
 
 DATA = Path(__file__).parent / "data"
 MAPPERS = json.loads((DATA / "mappers.json").read_text(encoding="utf-8"))
+CHIPS = json.loads((DATA / "chips.json").read_text(encoding="utf-8"))
 TILES = json.loads((DATA / "tiles.json").read_text(encoding="utf-8"))
 
 
@@ -27,6 +28,12 @@ def test_the_sample_has_every_kind_of_answer():
     told = Counter(case["answer"].get("refused", "shards") for case in MAPPERS)
     assert set(told) == {"shards", *REASONS}
     assert told["shards"] > 500
+
+
+def test_layouts_in_a_chip_are_accepted_or_refused_as_by_the_runtime():
+    assert {next(iter(case["answer"])) for case in CHIPS} == {"cores", "refused"}
+    for case in CHIPS:
+        assert weft_chip(case) == case["answer"], case
 
 
 @pytest.mark.parametrize("case", TILES, ids=lambda case: f"{case['kind']}{case['shape']}")

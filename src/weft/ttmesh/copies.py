@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, product
+from functools import partial
+from itertools import accumulate, product, zip_longest
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,10 +23,10 @@ Boxes: TypeAlias = ZRange | Sequence[ZRange]
 
 BLOCK = 512 << 10
 """Bytes copied at a time: source and destination of a block fit a core's second cache."""
-LONG_RUN = 4 << 10
+LONG_RUN = 2176
 """From here on the C library copies a run without reading what it overwrites."""
-STAGE = 128 << 10
-"""Bytes of shorter runs gathered in the cache before they are written as one long run."""
+STRETCH = 128
+"""A run shorter by so much or less is copied as a long one: see `_stretched`."""
 ALONE = 1 << 20
 """Below so many bytes a second thread costs more than it brings."""
 
@@ -185,32 +186,28 @@ def _shard(plan: Layout, array: Array) -> tuple[Array, list[Pair]]:
 
 
 def copy_all(pairs: Iterable[Pair], threads: int = 2) -> None:
-    """Copy every pair, in blocks, in the order in which the sources lie in memory."""
-    blocks = [block for pair in pairs for block in _blocks(_normal(pair))]
-    blocks.sort(key=lambda block: block.source.__array_interface__["data"][0])
-    total = sum(block.target.nbytes for block in blocks)
-    run_all(map(_copy, blocks), 1 if total < ALONE else threads)
+    """Copy every pair, in blocks: the first of each, which lie near each other, then the second."""
+    found = list(map(_normal, pairs))
+    blocks = (block for turn in zip_longest(*map(_blocks, found)) for block in turn if block)
+    total = sum(pair.target.nbytes for pair in found)
+    run_all((partial(_copy, block) for block in blocks), 1 if total < ALONE else threads)
 
 
-def run_all(jobs: Iterable[Callable[[bytearray], None]], threads: int) -> None:
-    """Run jobs, each by the next thread that is free; NumPy copies outside the interpreter lock.
-
-    Every thread has its own bytes in the cache, which it lends to its jobs.
-    """
+def run_all(jobs: Iterable[Callable[[], None]], threads: int) -> None:
+    """Run jobs, each by the next thread that is free; NumPy copies outside the interpreter lock."""
     if threads < 1:
         raise WeftError(f"{threads} threads copy nothing", hint="give 1 or more")
     source, lock = iter(jobs), threading.Lock()
     failed: list[BaseException] = []
 
     def work() -> None:
-        stage = bytearray(STAGE)
         while not failed:
             with lock:
                 job = next(source, None)
             if job is None:
                 return
             try:
-                job(stage)
+                job()
             except BaseException as error:
                 failed.append(error)
 
@@ -224,32 +221,9 @@ def run_all(jobs: Iterable[Callable[[bytearray], None]], threads: int) -> None:
         raise failed[0]
 
 
-def _copy(block: Pair) -> Callable[[bytearray], None]:
-    return lambda stage: _copy_block(block, stage)
-
-
-def _copy_block(block: Pair, stage: bytearray) -> None:
-    """Short runs go through the cache, so that they are written as one long run."""
-    target, source = block
-    if _is_staged(target):
-        between = np.frombuffer(stage, np.uint8, target.nbytes).view(target.dtype)
-        np.copyto(between.reshape(source.shape), source)
-        np.copyto(_bytes(target), _bytes(between))
-    else:
+def _copy(block: Sequence[Pair]) -> None:
+    for target, source in block:
         np.copyto(target, source)
-
-
-def _is_staged(target: Array) -> bool:
-    return (
-        target.itemsize < LONG_RUN
-        and target.itemsize <= STAGE
-        and target.flags.c_contiguous
-        and not target.dtype.hasobject
-    )
-
-
-def _bytes(array: Array) -> NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)
 
 
 def _normal(pair: Pair) -> Pair:
@@ -264,7 +238,8 @@ def _normal(pair: Pair) -> Pair:
     run = dims[-1][0] * item
     if run > BLOCK:
         return Pair(*(view.view(np.uint8) for view in views))
-    return Pair(*(np.squeeze(view.view(f"V{run}"), -1 if dims[1:] else ()) for view in views))
+    folded = [view.view(f"V{run}") for view in views]
+    return Pair(*(view[..., 0] for view in folded) if dims[1:] else folded)
 
 
 def merged(shape: Point, *strides: Point) -> list[tuple[int, ...]]:
@@ -284,11 +259,38 @@ def merged(shape: Point, *strides: Point) -> list[tuple[int, ...]]:
     return dims
 
 
-def _blocks(pair: Pair) -> Iterator[Pair]:
-    """The pair in blocks of some hundred KiB."""
-    limit = STAGE if _is_staged(pair.target) else BLOCK
-    for index in cuts(pair.target.shape, pair.target.itemsize, limit):
-        yield Pair(pair.target[index], pair.source[index])
+def _blocks(pair: Pair) -> Iterator[Sequence[Pair]]:
+    """The pair in blocks of some hundred KiB, each to be copied in order."""
+    longer = _stretched(pair)
+    for index in cuts(pair.target.shape, pair.target.itemsize, BLOCK):
+        if longer is None:
+            yield (Pair(pair.target[index], pair.source[index]),)
+        else:
+            (rows,) = index
+            most, last = slice(rows.start, rows.stop - 1), slice(rows.stop - 1, rows.stop)
+            yield _at(longer, most), _at(pair, last)
+
+
+def _at(pair: Pair, rows: slice) -> Pair:
+    return Pair(pair.target[rows], pair.source[rows])
+
+
+def _stretched(pair: Pair) -> Pair | None:
+    """Runs that are nearly long, all but the last, with the bytes behind them that make them long.
+
+    What is written behind a run of the target is overwritten by the next, in the same block, whose
+    last run is copied as it is. No byte beyond that is touched: the bytes behind a run are fewer
+    than its own, and than those to the next one.
+    """
+    run, nearly = pair.target.itemsize, max(LONG_RUN - STRETCH, LONG_RUN // 2 + 1)
+    steps = (*pair.target.strides, *pair.source.strides)
+    if not nearly <= run < LONG_RUN or len(steps) != 2 or steps[0] != run or steps[1] < run:
+        return None
+    shape = (len(pair.target) - 1, LONG_RUN)
+    views = (
+        as_strided(view[:1].view(np.uint8), shape, (step, 1)) for view, step in zip(pair, steps)
+    )
+    return Pair(*(view.view(f"V{LONG_RUN}")[:, 0] for view in views))
 
 
 def cuts(shape: Point, item: int, limit: int) -> Iterator[tuple[slice, ...]]:

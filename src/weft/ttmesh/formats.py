@@ -104,11 +104,12 @@ def encode_bfloat16(values: NDArray[Any]) -> NDArray[np.uint16]:
     rounded = bits >> np.uint32(16)
     rounded &= np.uint32(1)
     rounded += np.uint32(0x7FFF)
-    with np.errstate(over="ignore"):  # wraps for NaNs alone, which are overwritten
-        rounded += bits
+    rounded += bits  # wraps for NaNs alone, which are overwritten
     rounded >>= np.uint32(16)
     found = rounded.astype(np.uint16)
-    found[np.isnan(single)] = _QUIET_NAN
+    nans = np.isnan(single)
+    if nans.any():
+        found[nans] = _QUIET_NAN
     return found
 
 

@@ -14,8 +14,10 @@ from weft.ttmesh.copies import ALONE, Array, Boxes, cuts, distribute, lay_out, p
 from weft.ttmesh.formats import FACE, ROWS, TILE, Bytes, DataType, pack_tiles, unpack_tiles
 from weft.values import Point, as_shape
 
-BLOCK = 128 << 10
+BLOCK = 512 << 10
 """Bytes of tiles made at a time: they, and the rows they are made of, fit a core's cache."""
+CONVERTED = 64 << 10
+"""The same where elements change their format, which takes room for what is between."""
 
 
 def padded_shape(shape: Iterable[int]) -> Point:
@@ -75,7 +77,7 @@ def shard_and_tile(
     chip = _kind(array, kind)
     plans = [lay_out(entry, array.shape) for entry in boxes]
     made = {plan.boxes: _room(plan.shape, chip) for plan in plans}
-    jobs: list[Callable[[bytearray], None]] = []
+    jobs: list[Callable[[], None]] = []
     for key, tiles in made.items():
         shard = part(array, key[0]) if len(key) == 1 else distribute(array, [key])[0]
         jobs += _jobs(tiles, shard, chip, pad)
@@ -96,7 +98,7 @@ def untilize(tiles: Bytes, shape: Iterable[int], kind: DataType, *, threads: int
     plain = np.dtype("float32") if kind.is_block or kind is DataType.BFLOAT16 else kind.storage
     array = np.empty(sizes, plain)
     view = array.reshape(_matrices(sizes))
-    jobs = [_reading(tiles, view, index, kind) for index in _indices(view.shape, kind)]
+    jobs = [_reading(tiles, view, index, kind) for index in _indices(view, kind)]
     run_all(jobs, threads if tiles.nbytes >= ALONE else 1)
     return array
 
@@ -127,9 +129,10 @@ def _grid(shape: Point) -> Point:
     return (*lead, height // TILE, width // TILE)
 
 
-def _indices(shape: Point, kind: DataType) -> Iterator[tuple[slice, ...]]:
+def _indices(view: Array, kind: DataType) -> Iterator[tuple[slice, ...]]:
     """Blocks of the grid of tiles."""
-    return cuts(_grid(shape), kind.tile_bytes, BLOCK)
+    limit = BLOCK if view.dtype.name == kind.value else CONVERTED
+    return cuts(_grid(view.shape), kind.tile_bytes, limit)
 
 
 def _part(view: Array, index: tuple[slice, ...]) -> Array:
@@ -139,18 +142,16 @@ def _part(view: Array, index: tuple[slice, ...]) -> Array:
     return view[(*lead, *within)]
 
 
-def _jobs(
-    tiles: Bytes, array: Array, kind: DataType, pad: float
-) -> Iterator[Callable[[bytearray], None]]:
+def _jobs(tiles: Bytes, array: Array, kind: DataType, pad: float) -> Iterator[Callable[[], None]]:
     view = array.reshape(_matrices(array.shape))
-    for index in _indices(view.shape, kind):
+    for index in _indices(view, kind):
         yield _writing(tiles, view, index, kind, pad)
 
 
 def _writing(
     tiles: Bytes, view: Array, index: tuple[slice, ...], kind: DataType, pad: float
-) -> Callable[[bytearray], None]:
-    def write(_: bytearray) -> None:
+) -> Callable[[], None]:
+    def write() -> None:
         block = tiles.reshape(*_grid(view.shape), -1)[index]
         _write(block, _whole(_part(view, index), block.shape, pad), kind)
 
@@ -202,8 +203,8 @@ def _in_order(runs: NDArray[Any], lead: int) -> NDArray[Any]:
 
 def _reading(
     tiles: Bytes, view: Array, index: tuple[slice, ...], kind: DataType
-) -> Callable[[bytearray], None]:
-    def read(_: bytearray) -> None:
+) -> Callable[[], None]:
+    def read() -> None:
         block = tiles.reshape(*_grid(view.shape), -1)[index]
         values = _read(np.ascontiguousarray(block), kind)
         part = _part(view, index)

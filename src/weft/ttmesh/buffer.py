@@ -139,8 +139,9 @@ class MeshBuffer:
         self, config: ShardedBufferConfig | ReplicatedBufferConfig, data: Any, offset: int = 0
     ) -> None:
         """Write a buffer: each chip's shard goes to `offset` of its memory."""
-        source = as_bytes(data)
-        expected = _size(config)
+        if isinstance(config, ShardedBufferConfig):
+            check(config)
+        source, expected = as_bytes(data), _size(config)
         if source.size != expected:
             raise WeftError(f"the config is of {expected} bytes, and {source.size} are given")
         for device, part in self._parts(config, source):

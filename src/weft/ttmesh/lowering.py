@@ -159,7 +159,7 @@ def _families(
         raise reason
     for part in parts:
         mesh = tuple(high - low for low, high in part.ranges)
-        found = fold(part.view, part.factors, mesh, datum.size)
+        found = fold(part.view, part.factors, mesh, datum.size, strict)
         assert found is not None  # with everything separated there is always one
         yield from _written(part, found, mapper, datum, layout)
 

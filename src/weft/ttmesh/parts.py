@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, product
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from weft.ttmesh.cut import Cut
 from weft.ttmesh.grid import Ranges
@@ -56,6 +56,8 @@ class _Piece(NamedTuple):
     total: int  # of the chip
     ranges: dict[int, tuple[int, int]]
     groups: int = 1
+    when: Literal["always", "first", "between", "last"] = "always"
+    """Of the indices before it: all; or it joins what ends one and begins the next."""
 
     @property
     def sizes(self) -> list[int]:
@@ -69,15 +71,37 @@ def parts_of(cuts: Sequence[Cut], mesh_shape: Point) -> Iterator[Part]:
 
     A piece of that dimension is contiguous only for each index before it; so those are loops.
     """
-    split = max((cut.dim for cut in cuts if not cut.is_regular), default=-1)
-    if not all(cut.size for cut in cuts):
-        return
+    irregular = (cut.dim for cut in cuts if len(set(cut.groups)) > 1 or _held(cut) is None)
+    split = max(irregular, default=-1)
     choices = [
         list(_runs(cut) if cut.dim < split else _pieces(cut, cut.dim == split)) for cut in cuts
     ]
     strides = [*accumulate((cut.size for cut in reversed(cuts)), int.__mul__, initial=1)][-2::-1]
     for pieces in product(*choices):
-        yield _part(pieces, split, strides, mesh_shape)
+        part = _part(pieces, split, strides, mesh_shape)
+        when = pieces[split].when if split >= 0 else "always"
+        if when == "always":
+            yield part
+        else:
+            row = cuts[split].size * strides[split]
+            kept = prod(piece.total for piece in pieces[split:])
+            yield from _chained(part, when, row, kept)
+
+
+def _chained(part: Part, when: str, row: int, kept: int) -> Iterator[Part]:
+    """A part at the first index only, at the last, or between each two: where loops are one run."""
+    loops, count = list(part.loops), 1
+    while loops and loops[-1].source == count * row and loops[-1].local == count * kept:
+        count *= loops.pop().size
+    match when:
+        case "first":
+            yield replace(part, loops=tuple(loops))
+        case "last":
+            source, local = part.source + (count - 1) * row, part.local + (count - 1) * kept
+            yield replace(part, loops=tuple(loops), source=source, local=local)
+        case "between" if count > 1:
+            between = [Loop(count - 1, row, kept)] if count > 2 else []
+            yield replace(part, loops=(*loops, *between))
 
 
 def _part(pieces: Sequence[_Piece], split: int, strides: Sequence[int], mesh: Point) -> Part:
@@ -121,46 +145,67 @@ def _runs(cut: Cut) -> Iterator[_Piece]:
             at += high - low
 
 
+def _held(cut: Cut) -> dict[int, tuple[int, int]] | None:
+    """The box of the mesh whose chips hold a dimension, all alike; None if it is no box."""
+    step = [-(-size // cut.count) for size in cut.groups]
+    count = cut.groups[0] // step[0]
+    if any(count * c != size for c, size in zip(step, cut.groups)):
+        return None
+    first, *others = _boxes(0, count, cut)
+    return None if others else first[1]
+
+
 def _pieces(cut: Cut, irregular: bool) -> Iterator[_Piece]:
     """A dimension as few pieces: for chips that hold alike, and for groups that are alike."""
-    if not irregular:
-        yield _regular(cut, 0, cut.groups, 0)
+    held = _held(cut)
+    if held is not None:
+        runs = [(size, len(list(many))) for size, many in groupby(cut.groups)]
+        yield from _joined(runs, held) if irregular else [_regular(*runs[0], held)]
         return
     alike = groupby(range(cut.count), key=cut.lengths)
-    classes = [(lengths, list(blocks)) for lengths, blocks in alike]
-    for lengths, blocks in classes:
-        for low, high, ranges in _boxes(blocks[0], blocks[-1] + 1, cut):
-            whole = high - low == cut.count
-            yield from _grouped(cut, lengths, low, ranges, whole)
+    for lengths, blocks in [(lengths, list(blocks)) for lengths, blocks in alike]:
+        for low, ranges in _boxes(blocks[0], blocks[-1] + 1, cut):
+            yield from _groups(cut, lengths, low, ranges)
 
 
-def _grouped(
-    cut: Cut, lengths: Point, low: int, ranges: dict[int, tuple[int, int]], whole: bool
+def _joined(runs: Sequence[tuple[int, int]], held: dict[int, tuple[int, int]]) -> Iterator[_Piece]:
+    """Runs of equal groups; if the last is like the first, it goes on at the next index."""
+    chips = prod(b - a for a, b in held.values())
+    total = sum(size * many for size, many in runs) // chips
+    around = len(runs) > 1 and runs[0][0] == runs[-1][0]
+    start = 0
+    for number, (size, many) in enumerate(runs):
+        piece = _regular(size, many, held)._replace(start=start, at=start // chips, total=total)
+        if not around or 0 < number < len(runs) - 1:
+            yield piece
+        else:
+            yield piece._replace(when="last" if number else "first")
+        if around and number == len(runs) - 1:
+            both = _regular(size, many + runs[0][1], held)
+            yield both._replace(start=start, at=start // chips, total=total, when="between")
+        start += size * many
+
+
+def _groups(
+    cut: Cut, lengths: Point, low: int, ranges: dict[int, tuple[int, int]]
 ) -> Iterator[_Piece]:
+    """Each group by itself, on chips that hold alike among others that do not."""
     start = at = 0
-    for size, many in groupby(cut.groups):
-        count = len(list(many))
-        length = lengths[cut.groups.index(size)]
-        if whole:  # equal groups one after another are a view of the tensor
-            piece = _regular(cut, start, (size,) * count, at)
-            yield piece._replace(total=sum(lengths), ranges=ranges)
-        elif length:
+    for size, length in zip(cut.groups, lengths):
+        if length:
             digits = [(b - a, axis) for axis, (a, b) in ranges.items()]
-            steps = _stepped(digits, length)
-            for group in range(count):
-                begin = start + group * size + low * -(-size // cut.count)
-                first = at + group * length
-                yield _Piece(begin, (*steps, (length, None, 1, 1)), first, sum(lengths), ranges)
-        start, at = start + size * count, at + length * count
+            steps = (*_stepped(digits, length), (length, None, 1, 1))
+            yield _Piece(start + low * -(-size // cut.count), steps, at, sum(lengths), ranges)
+        start, at = start + size, at + length
 
 
-def _regular(cut: Cut, start: int, groups: Point, at: int) -> _Piece:
-    length = groups[0] // cut.count
-    lead = ((len(groups), None, groups[0], length),) if len(groups) > 1 else ()
-    digits = list(zip(cut.ways, cut.axes))
-    ranges = {axis: (0, size) for size, axis in digits}
+def _regular(size: int, groups: int, held: dict[int, tuple[int, int]]) -> _Piece:
+    """So many equal groups, evenly on the chips of a box."""
+    digits = [(b - a, axis) for axis, (a, b) in held.items()]
+    length = size // prod(many for many, _ in digits)
+    lead = ((groups, None, size, length),) if groups > 1 else ()
     steps = (*lead, *_stepped(digits, length), (length, None, 1, 1))
-    return _Piece(start, steps, at, length * len(groups), ranges, len(groups))
+    return _Piece(0, steps, 0, length * groups, held, groups)
 
 
 def _stepped(
@@ -171,8 +216,11 @@ def _stepped(
     return tuple((size, axis, step, 0) for (size, axis), step in zip(digits, steps[-2::-1]))
 
 
-def _boxes(low: int, high: int, cut: Cut) -> Iterator[tuple[int, int, dict[int, tuple[int, int]]]]:
-    """A range of blocks as ranges that are boxes of the mesh, from the first to the last."""
+def _boxes(low: int, high: int, cut: Cut) -> Iterator[tuple[int, dict[int, tuple[int, int]]]]:
+    """A range of blocks as ranges that are boxes of the mesh, each with its first block."""
+    if not cut.axes:
+        yield 0, {}
+        return
     while low < high:
         weight, place = 1, len(cut.ways) - 1
         while place > 0 and low % (weight * cut.ways[place]) == 0:
@@ -185,5 +233,5 @@ def _boxes(low: int, high: int, cut: Cut) -> Iterator[tuple[int, int, dict[int, 
         ranges[cut.axes[place]] = at, at + many
         for axis, ways in zip(cut.axes[place + 1 :], cut.ways[place + 1 :]):
             ranges[axis] = 0, ways
-        yield low, low + many * weight, ranges
+        yield low, ranges
         low += many * weight

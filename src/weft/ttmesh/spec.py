@@ -58,16 +58,17 @@ def from_spec(spec: ShardingSpec) -> Mapper:
     order = list[int]()
     for dim, cut in enumerate(spec.digits):
         for digit in cut:
-            for place in _places(number, digit.dim, digit.divisor, digit.radix):
+            end = digit.divisor * digit.radix if mesh.shape[digit.dim] > 1 else 2  # of 1: its digit
+            for place in _places(number, digit.dim, digit.divisor, end):
                 placements[place] = Shard(dim)
                 order.append(place)
     order += [place for place in range(len(over)) if place not in order]
     return Mapper(mesh, placements, over, order=order)
 
 
-def _places(number: dict[tuple[int, int], int], axis: int, divisor: int, radix: int) -> list[int]:
+def _places(number: dict[tuple[int, int], int], axis: int, first: int, end: int) -> list[int]:
     """The mapper's axes inside a digit, major to minor."""
-    inside = [low for at, low in number if at == axis and divisor <= low < divisor * radix]
+    inside = [low for at, low in number if at == axis and first <= low < end]
     return [number[axis, low] for low in sorted(inside, reverse=True)]
 
 

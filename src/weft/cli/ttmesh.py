@@ -1,0 +1,209 @@
+"""`weft ttmesh`: distributions lowered to the sharded buffers of a mesh of chips."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.files import print_json
+from weft.cli.show import read_shape
+from weft.draw import say, show
+from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from weft.ttmesh import Lowering, Mapper, Shard, Write
+    from weft.ttmesh.config import Extent, ShardedBufferConfig
+
+EXAMPLES = """\
+examples:
+  weft ttmesh lower --shape 1,1,8192,10240 --mesh 8x4 --dims 3,2
+  weft ttmesh lower --shape 4,3,32,32 --mesh 2x4 --dims none,0 --dtype bfloat16 --strict
+  weft ttmesh lower --shape 1,1,64,384 --mesh 1x8 --dims none,3:3     (3 groups: fused QKV)
+  weft ttmesh lower --shape 1,3,90,160,32 --mesh 2x4 --dims 2,3 --json
+"""
+SHOWN = 8
+"""So many writes are listed; the others are counted."""
+
+
+def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand, and what is below it."""
+    parser = commands.add_parser(
+        "ttmesh",
+        help="lower a distribution to the buffers of a mesh of chips",
+        description="Tensors on meshes of chips, as the mesh runtime takes them.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    below = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    lower = below.add_parser(
+        "lower",
+        help="the config, the writes, and which chip holds what",
+        description="The config, the writes, and a picture of which chip holds what.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    # Dimensions may count from the end: `--dims -1,-2` is no option.
+    lower._negative_number_matcher = re.compile(r"^-\d+([,:].*)?$")
+    lower.add_argument("--shape", required=True, help="of the tensor: 1,1,8192,10240")
+    lower.add_argument("--mesh", required=True, help="rows and columns: 8x4; or more axes")
+    lower.add_argument(
+        "--dims",
+        required=True,
+        help="the dimension that each mesh axis cuts, none to replicate; 3:3 is interleaved in 3 "
+        "groups, 3:16+4+4 in groups of these sizes; one alone is cut over all chips",
+    )
+    lower.add_argument("--dtype", default="float32", help="bfloat16, bfloat8_b, …; or bytes")
+    lower.add_argument("--uneven", default="refuse", help="refuse, pad or ragged")
+    lower.add_argument("--strict", action="store_true", help="one config as the seed flattens it")
+    lower.add_argument("--over", help="the shape of the distribution, where not that of the mesh")
+    lower.add_argument("--offset", help="where on the mesh it begins: 1x0")
+    lower.add_argument("--json", action="store_true", help="print JSON")
+    lower.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Lower what is asked for, and print it."""
+    room = _room()
+    dtype = int(args.dtype) if args.dtype.isdecimal() else args.dtype
+    lowering: Lowering = room.lower(
+        read_shape(args.shape), _mapper(room, args), dtype, args.uneven, args.strict
+    )
+    if args.json:
+        print_json(describe(lowering))
+        return
+    say("\n".join(_lines(lowering)), sys.stdout)
+    show(lowering)
+
+
+def _mapper(room: Any, args: argparse.Namespace) -> Mapper:
+    mesh, dims = read_shape(args.mesh), [_placement(room, text) for text in args.dims.split(",")]
+    over = None if args.over is None else read_shape(args.over)
+    axes = len(over or mesh)
+    if len(dims) == 1:
+        dims *= axes
+    offset = None if args.offset is None else read_shape(args.offset)
+    mapper: Mapper = room.Mapper(mesh, dims, over, offset)
+    return mapper
+
+
+def _placement(room: Any, text: str) -> Shard | None:
+    """What stands for one mesh axis: `none`, `3`, `-1`, `3:2`, `3:16+4+4`."""
+    word = text.strip().lower()
+    if word == "none":
+        return None
+    found = re.fullmatch(r"(-?\d+)(?::(\d+(?:\+\d+)*))?", word)
+    if not found:
+        raise WeftError(
+            f"--dims has {text!r}, which is no dimension",
+            hint="write a number for each mesh axis, or none: 3,2 or none,3",
+        )
+    groups = [int(size) for size in (found[2] or "1").split("+")]
+    shard: Shard = room.Shard(int(found[1]), groups[0] if len(groups) == 1 else groups)
+    return shard
+
+
+def _lines(lowering: Lowering) -> list[str]:
+    """The config that the writes share, the writes, and what is cheaper."""
+    first = lowering.families[0].first
+    lines = [*_config(first.config), ""]
+    if lowering.uneven == "pad" and lowering.padded_shape != lowering.shape:
+        lines.append(f"padded to {list(lowering.padded_shape)}")
+    for number, write in zip(range(SHOWN), (w for f in lowering.families for w in f)):
+        lines.append(f"write {number}: {_write(write)}")
+    if lowering.count > SHOWN:
+        lines.append(f"… {lowering.count - SHOWN} more")
+    if lowering.choice == "copies":
+        why = lowering.cost.fault or "so many writes take longer"
+        lines.append(f"copied on the host first, then one write: {why}")
+    return [*lines, ""]
+
+
+def _config(config: ShardedBufferConfig) -> list[str]:
+    rows, columns = config.mesh_device.shape
+    shard = config.shard_shape
+    copies = [name for name, size in (("height", shard.height), ("width", shard.width)) if not size]
+    note = f" (0: the whole {' and '.join(copies)}, with copies)" if copies else ""
+    return [
+        f"mesh_device             {rows} rows x {columns} columns",
+        f"global_buffer_size      {config.global_buffer_size} bytes",
+        f"global_buffer_shape     {_pair(config.global_buffer_shape)}",
+        f"shard_shape             {_pair(shard)}{note}",
+        f"mesh_shard_orientation  {config.mesh_shard_orientation.name}",
+    ]
+
+
+def _pair(extent: Extent) -> str:
+    return f"height {extent.height}, width {extent.width}"
+
+
+def _write(write: Write) -> str:
+    view, pivot = "x".join(map(str, write.view)) or "1", write.pivot
+    devices = _devices(write.config)
+    return (
+        f"elements from {write.source}, viewed as {view}, folded before dimension {pivot}, "
+        f"to {write.offset} of {len(devices)} chips"
+    )
+
+
+def describe(lowering: Lowering) -> dict[str, Any]:
+    """A lowering as plain data."""
+    mapper, cost = lowering.mapper, lowering.cost
+    return {
+        "shape": list(lowering.shape),
+        "padded_shape": list(lowering.padded_shape),
+        "mesh": list(mapper.mesh.shape),
+        "dtype": lowering.datum.name,
+        "uneven": lowering.uneven,
+        "writes": [
+            {
+                **_buffer(write.config),
+                "pivot": write.pivot,
+                "view": list(write.view),
+                "source": write.source,
+                "offset": write.offset,
+            }
+            for write in lowering.writes
+        ],
+        "choice": lowering.choice,
+        "seconds": {"writes": cost.writes, "copies": cost.copies},
+        "fault": cost.fault,
+        "copied": _buffer(lowering.stage.config),
+        "devices": [
+            {
+                "device": mapper.mesh.device(rank),
+                "boxes": [{"start": list(box.start), "stop": list(box.stop)} for box in boxes],
+            }
+            for rank, boxes in enumerate(mapper.boxes(lowering.shape))
+        ],
+    }
+
+
+def _buffer(config: ShardedBufferConfig) -> dict[str, Any]:
+    return {
+        "global_shape": _extent(config.global_buffer_shape),
+        "shard_shape": _extent(config.shard_shape),
+        "orientation": config.mesh_shard_orientation.name,
+        "global_size": config.global_buffer_size,
+        "mesh": list(config.mesh_device.shape),
+        "devices": _devices(config),
+    }
+
+
+def _devices(config: ShardedBufferConfig) -> list[int]:
+    return [config.mesh_device.device(rank) for rank in range(config.mesh_device.size)]
+
+
+def _extent(extent: Extent) -> dict[str, int]:
+    return {"height": extent.height, "width": extent.width}
+
+
+def _room() -> Any:
+    try:
+        return import_module("weft.ttmesh")
+    except ImportError as error:
+        raise WeftError("weft ttmesh needs NumPy", hint="pip install 'weft[ttmesh]'") from error

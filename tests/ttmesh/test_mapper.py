@@ -1,0 +1,138 @@
+"""Mappers as shardings and back, composers, configs and pictures."""
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import meshes, sharded_shapes, specs
+from tests.ttmesh.reference import held
+
+from weft import DeviceMesh, DimSpec, ShardingSpec, show
+from weft.draw import to_svg
+from weft.errors import LayoutError
+from weft.ttmesh import (
+    ConcatMesh2DToTensor,
+    ConcatMesh2dToTensor,
+    ConcatMeshToTensor,
+    Mapper,
+    Replicate,
+    ReplicateTensorToMesh,
+    Shard,
+    ShardTensor2DMesh,
+    ShardTensor2dMesh,
+    ShardTensorToMesh,
+    from_spec,
+    lower,
+    plain,
+    to_spec,
+)
+
+
+@given(sharded_shapes())
+def test_a_sharding_and_its_mapper_give_every_cell_the_same_box(case):
+    spec, shape = case
+    if spec.partial or not spec.mesh.ndim:
+        return
+    mapper = from_spec(spec)
+    boxes = mapper.boxes(shape)
+    assert [box for (box,) in boxes] == spec.regions(shape)
+    if prod(shape):
+        assert {box for (box,) in boxes if box} == {box for box in spec.boxes(shape) if box}
+    again = to_spec(mapper, spec.ndim)
+    assert again.regions(shape) == spec.regions(shape)
+    assert from_spec(again) == Mapper(again.mesh, mapper.placements, order=mapper.order)
+
+
+@given(st.data())
+def test_whole_axes_go_there_and_back(data):
+    mesh = data.draw(meshes(max_rank=4).filter(lambda mesh: mesh.ndim))
+    ndim = data.draw(st.integers(1, 4))
+    each = [data.draw(st.sampled_from([None, *range(ndim)])) for _ in mesh.shape]
+    mapper = Mapper(mesh, each, order=data.draw(st.permutations(range(mesh.ndim))))
+    spec = to_spec(mapper, ndim)
+    assert to_spec(from_spec(spec), ndim) == spec
+    live = [p if n > 1 else Replicate() for p, n in zip(mapper.placements, mesh.shape)]
+    found = from_spec(spec)
+    assert [p if n > 1 else Replicate() for p, n in zip(found.placements, found.over)] == live
+
+
+@given(specs())
+def test_what_is_partial_is_no_mapper(spec):
+    if spec.partial:
+        with pytest.raises(LayoutError, match="holds parts that are not combined yet"):
+            from_spec(spec)
+
+
+def test_an_interleaved_mapper_is_a_sharding_of_a_view():
+    mapper = Mapper((2, 4), [0, Shard(-1, groups=3)])
+    with pytest.raises(LayoutError, match="is interleaved, and a sharding cuts a dimension in one"):
+        to_spec(mapper, 2)
+    straight, shape = plain(mapper, (4, 24))
+    assert (shape, straight.placements) == ((4, 3, 8), (Shard(0), Shard(2)))
+    array = np.arange(96).reshape(4, 24)
+    for coord, part in held(straight, array.reshape(shape)).items():
+        assert np.array_equal(part.reshape(2, 6), held(mapper, array)[coord])
+    with pytest.raises(LayoutError, match=r"is no plain view: its groups are \(16, 4, 4\)"):
+        plain(Mapper((2, 4), [0, Shard(1, groups=(16, 4, 4))]), (4, 24))
+
+
+def test_the_order_of_axes_has_one_spelling():
+    assert Mapper((2, 4), [0, 1], order=(1, 0)) == Mapper((2, 4), [0, 1])
+    assert Mapper((2, 4), [0, 0], order=(1, 0)) != Mapper((2, 4), [0, 0])
+    spec = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y", "x"])])
+    assert from_spec(spec).order == (1, 0)
+    lone = Mapper((2, 4), [-1, 1], order=(1, 0))  # the same dimension, known with the rank
+    assert lone.cuts((3, 8))[1].axes == (1, 0)
+
+
+def test_the_spellings_of_today():
+    assert ShardTensor2dMesh is ShardTensor2DMesh
+    assert ConcatMesh2dToTensor is ConcatMesh2DToTensor
+    mapper = ShardTensor2DMesh((2, 4), (2, 4), [0, None])
+    assert mapper == Mapper((2, 4), [Shard(0), Replicate()])
+    assert ReplicateTensorToMesh((2, 4)) == Mapper((2, 4), [None, None])
+
+
+def test_another_arrangement_takes_the_chips_in_order():
+    mapper = Mapper((2, 4), [None, 2, 1], over=(2, 2, 2))
+    assert mapper.cells.shape == (2, 2, 2)
+    assert str(mapper.boxes((4, 2, 4, 7))[6][0]) == "[0:4, 0:1, 2:4, 0:7]"
+    assert lower((4, 2, 4, 7), mapper).count == 2
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (1, 0), (0, 2), (2, 1)])
+def test_composers_undo_mappers(dims):
+    array = np.arange(8 * 8 * 8).reshape(8, 8, 8)
+    parts = held(ShardTensor2DMesh((2, 4), dims=dims), array)
+    assert np.array_equal(ConcatMesh2DToTensor((2, 4), dims=dims).compose([*parts.values()]), array)
+    flat = held(ShardTensorToMesh((2, 4), dims[0]), array)
+    assert np.array_equal(ConcatMeshToTensor((2, 4), dims[0]).compose([*flat.values()]), array)
+
+
+def test_copies_are_composed_once_where_asked():
+    array = np.arange(12).reshape(3, 4)
+    parts = [*held(ShardTensor2DMesh((2, 4), dims=[None, 1]), array).values()]
+    assert np.array_equal(ConcatMesh2DToTensor((2, 4), dims=[None, 1]).compose(parts), array)
+    assert ConcatMesh2DToTensor((2, 4), (2, 4), dims=[0, 1]).compose(parts).shape == (6, 4)
+
+
+def test_pictures(capsys):
+    show(lower((1, 1, 4, 8), ShardTensor2DMesh((2, 2), dims=[None, 3])))
+    assert capsys.readouterr().out == (
+        '[1, 1, 4, 8] on @mesh = <["rows"=2, "columns"=2]> · 1 write\n'
+        "  0       4       8\n"
+        "0 ┌───────┬───────┐\n"
+        "  │  0 2  │  1 3  │\n"
+        "4 └───────┴───────┘\n"
+    )
+    for mapper, shape in [
+        (Mapper((4, 8), [0, 4]), (8, 1, 3, 2, 16)),
+        (Mapper((2, 4), [0, Shard(0, groups=2)]), (64,)),
+        (Mapper((32,), [None]), ()),
+        (Mapper((4,), [0]), (9, 4)),
+    ]:
+        lowered = lower(shape, mapper, uneven="ragged")
+        assert to_svg(lowered.drawing()).startswith("<svg")
+        assert "<svg" in lowered._repr_html_()

@@ -7,7 +7,9 @@ BIN := .venv/bin
 JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types layers unit fuzz test-gpu bench format hooks clean
+PARITY_PYTHON ?= python3.12
+
+.PHONY: demo test lint types layers unit fuzz parity test-gpu bench format hooks clean
 
 demo: .venv/.demo
 	$(BIN)/python -m examples.demo
@@ -32,6 +34,10 @@ unit: .venv/.test
 fuzz: .venv/.test
 	WEFT_FUZZ=$${WEFT_FUZZ:-5000} $(BIN)/python -m pytest -n $(JOBS) tests
 
+# Beside the runtime of mesh chips, whose package is for one Python alone: its own environment.
+parity: .venv-parity/.made
+	PYTHONPATH=src .venv-parity/bin/python tests/ttmesh/parity.py
+
 # On a machine with a GPU, by a Python that has CuPy and what the extra `store` brings.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -q tests/gpu
@@ -48,7 +54,7 @@ hooks: .venv/.test
 	$(BIN)/pre-commit install --hook-type pre-commit --hook-type pre-push
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-parity build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # A stamp for each environment: made again only when what it is made from changes.
 .venv/.made:
@@ -63,3 +69,9 @@ clean:
 .venv/.test: .venv/.made pyproject.toml
 	$(PIP) install -e '.[test]'
 	touch $@ .venv/.demo
+
+.venv-parity/.made:
+	$(PARITY_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12) and "ttnn needs Python 3.12; try: make parity PARITY_PYTHON=/path/to/python3.12")'
+	$(PARITY_PYTHON) -m venv .venv-parity
+	.venv-parity/bin/python -m pip --disable-pip-version-check --quiet install 'ttnn==0.81.1' 'numpy<2'
+	touch $@

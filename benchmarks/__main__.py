@@ -18,6 +18,7 @@ from benchmarks import (
     store_gpu,
     store_pyramid,
     store_read,
+    ttmesh,
 )
 from benchmarks.row import Row
 
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {
     "search": search.run,
     "store": run_store,
     "store-gpu": store_gpu.run,
+    "ttmesh": ttmesh.run,
 }
 """Each takes the seconds it may spend on one row."""
 

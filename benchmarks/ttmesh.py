@@ -1,0 +1,188 @@
+"""Distribution of host arrays over eight chips, beside memcpy, JAX and DTensor's split.
+
+All run in each round, one after the other, and the best round of each counts. The limit is memcpy:
+one contiguous copy of as many bytes on two threads. Weft and memcpy write to memory they have had
+before; what JAX, DTensor and Weft reach with new memory in every round is in `more`. All of it runs
+in a child process, where JAX is told of eight devices before it is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.row import Row
+from weft.space import ZRange
+from weft.ttmesh.copies import distribute
+from weft.ttmesh.formats import DataType
+from weft.ttmesh.mapper import Mapper
+from weft.ttmesh.tile import shard_and_tile
+
+Array: TypeAlias = NDArray[Any]
+CHIPS = 8
+RUNS = {"runs-7KiB": 7168, "runs-2KiB": 2048, "runs-128B": 128}
+"""Bytes of a row that one chip gets, where the last dimension is cut."""
+
+
+def run(seconds: float) -> Iterator[Row]:
+    """All rows, from a child process."""
+    flag = f"--xla_force_host_platform_device_count={CHIPS}"
+    environment = os.environ | {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "benchmarks.ttmesh", str(seconds)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    for line in ran.stdout.splitlines():
+        yield Row(**json.loads(line))
+
+
+def rows(seconds: float) -> Iterator[Row]:
+    """Contiguous shards, shorter and shorter runs, and tiles."""
+    size, rounds = (128 << 20, max(5, int(6 * seconds))) if seconds else (1 << 20, 1)
+    yield contiguous(size, rounds)
+    for name, length in RUNS.items():
+        yield strided(name, length, size, rounds)
+    for kind in (DataType.FLOAT32, DataType.UINT16):
+        yield tiled(kind, size, rounds)
+
+
+def contiguous(size: int, rounds: int) -> Row:
+    """The first dimension is cut: no byte is copied."""
+    array = filled(size, 4096)
+    boxes = Mapper((CHIPS,), [0]).boxes(array.shape)
+    best = fastest(rounds, {"weft": lambda: distribute(array, boxes)} | peers(array, 0))
+    copied = sum(x.nbytes for x in distribute(array, boxes) if not np.shares_memory(x, array))
+    more = {f"{who}, us": taken * 1e6 for who, taken in best.items()} | {"bytes copied": copied}
+    return against("contiguous", best, "us", 1e6, rounds, more, better="lower")
+
+
+def strided(name: str, length: int, size: int, rounds: int) -> Row:
+    """The last dimension is cut: each chip gets a run of each row."""
+    array = filled(size, length // 2 * CHIPS)
+    boxes = Mapper((CHIPS,), [1]).boxes(array.shape)
+    out = [np.zeros_like(shard) for shard in distribute(array, boxes)]
+    calls = {
+        "weft": lambda: distribute(array, boxes, out=out),
+        "weft, new memory": lambda: distribute(array, boxes),
+        "memcpy": memcpy(array),
+    }
+    best = fastest(rounds, calls | peers(array, 1))
+    return against(name, best, "GB/s", array.nbytes / 1e9, rounds)
+
+
+def tiled(kind: DataType, size: int, rounds: int) -> Row:
+    """The last dimension is cut, and each shard is tiled."""
+    array = filled(size, 4096).view(kind.storage)
+    boxes: list[ZRange] = [box for (box,) in Mapper((CHIPS,), [1]).boxes(array.shape)]
+    calls = {"weft": lambda: shard_and_tile(array, boxes, kind), "memcpy": memcpy(array)}
+    best = fastest(rounds, calls)
+    return against(f"shard-and-tile-{kind.value}", best, "GB/s", array.nbytes / 1e9, rounds)
+
+
+def filled(size: int, columns: int) -> Array:
+    """Whole blocks of 32 rows of two-byte elements."""
+    count = max(1, size // (64 * columns)) * 32 * columns
+    return np.arange(count, dtype=np.uint16).reshape(-1, columns)
+
+
+def memcpy(array: Array) -> Callable[[], object]:
+    """A copy of the array on two threads, into memory that was there before."""
+    source = array.reshape(-1)
+    target, half = np.zeros_like(source), len(source) // 2
+
+    def copy() -> None:
+        other = threading.Thread(target=np.copyto, args=(target[:half], source[:half]))
+        other.start()
+        np.copyto(target[half:], source[half:])
+        other.join()
+
+    return copy
+
+
+def peers(array: Array, dim: int) -> dict[str, Callable[[], object]]:
+    """Others that are installed."""
+    found: dict[str, Callable[[], object]] = {}
+    with suppress(ImportError):
+        found["jax.device_put"] = by_jax(array, dim)
+    with suppress(ImportError):
+        found["DTensor's split"] = by_dtensor(array, dim)
+    return found
+
+
+def by_jax(array: Array, dim: int) -> Callable[[], object]:
+    """`device_put` with a sharding, waited for."""
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices()[:CHIPS]), ("x",))
+    sharding = NamedSharding(mesh, PartitionSpec(*[None] * dim, "x"))
+    return lambda: jax.device_put(array, sharding).block_until_ready()
+
+
+def by_dtensor(array: Array, dim: int) -> Callable[[], object]:
+    """What `distribute_tensor` does on one host: chunks, each made contiguous."""
+    import torch
+
+    torch.set_num_threads(2)
+    tensor = torch.from_numpy(array)
+    return lambda: [part.contiguous() for part in torch.chunk(tensor, CHIPS, dim)]
+
+
+def fastest(rounds: int, calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The seconds of the best round of each, after one that is not counted."""
+    best = dict.fromkeys(calls, float("inf"))
+    for number in range(rounds + 1):
+        for who, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            taken = time.perf_counter() - begin
+            best[who] = min(best[who], taken if number else best[who])
+    return best
+
+
+def against(
+    name: str,
+    best: dict[str, float],
+    unit: str,
+    scale: float,
+    rounds: int,
+    more: dict[str, float] | None = None,
+    better: str = "higher",
+) -> Row:
+    """A row beside the best peer, with the part of memcpy that is reached."""
+    value = {who: scale / t if better == "higher" else scale * t for who, t in best.items()}
+    others = {
+        who: t for who, t in best.items() if who not in ("weft", "weft, new memory", "memcpy")
+    }
+    row: dict[str, Any] = {
+        "name": f"ttmesh/{name}",
+        "weft": value["weft"],
+        "unit": unit,
+        "n": rounds,
+    }
+    if others:
+        peer = min(others, key=lambda who: others[who])
+        row |= {"peer": peer, "peer_value": value[peer], "ratio": best[peer] / best["weft"]}
+    if "memcpy" in best:
+        row["fraction"] = best["memcpy"] / best["weft"]
+    shown = {f"{who}, {unit}": value[who] for who in best if who != "weft"}
+    return Row(**row, more=more or shown)
+
+
+def main() -> None:
+    """Print the rows as JSON, figures as they are."""
+    for row in rows(float(sys.argv[1])):
+        fields = ("name", "weft", "unit", "n", "peer", "peer_value", "ratio", "fraction", "more")
+        print(json.dumps({field: getattr(row, field) for field in fields}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

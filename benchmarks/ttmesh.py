@@ -2,9 +2,9 @@
 
 All run in each round, one after the other, each after a pause in which threads that others leave
 spinning come to rest; the median round of each counts. The limit is memcpy: one contiguous copy of
-as many bytes on two threads. Weft and memcpy write to memory they have had before; what JAX,
-DTensor and Weft reach with new memory in each round is in `more`. It runs in a child process, where JAX is
-told of eight devices before it is imported.
+as many bytes on two threads. Weft and memcpy write to memory they had before; what JAX, DTensor
+and Weft reach with new memory is in `more`. It runs in a child process, where JAX is told of eight
+devices before it is imported.
 """
 
 from __future__ import annotations

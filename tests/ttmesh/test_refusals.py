@@ -232,6 +232,10 @@ MESSAGES = [
         "an array of shape (2, 3) and 8 bytes an element is not the (2, 2) of 4 that was lowered",
     ),
     (
+        lambda: deliver(np.zeros((2, 2), "f4"), lower((2, 2), Mapper((2,), [0])), by="post"),
+        "an array is delivered by 'writes' or by 'copies', not by 'post'",
+    ),
+    (
         lambda: deliver(np.zeros((2, 2)), lower((2, 2), Mapper((2,), [0]), "bfloat8_b")),
         "bfloat8_b is packed tile by tile after it is distributed",
     ),

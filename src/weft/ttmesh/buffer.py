@@ -144,8 +144,10 @@ class MeshBuffer:
         source, expected = as_bytes(data), _size(config)
         if source.size != expected:
             raise WeftError(f"the config is of {expected} bytes, and {source.size} are given")
-        for device, part in self._parts(config, source):
+        parts = list(self._parts(config, source))
+        for device, part in parts:  # before anything is changed
             self._check_room(device, offset, part.size)
+        for device, part in parts:
             self._memory[device][offset : offset + part.size].reshape(part.shape)[...] = part
             self._written[device] = _joined([*self._written[device], (offset, offset + part.size)])
 

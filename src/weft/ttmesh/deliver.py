@@ -35,6 +35,8 @@ def deliver(array: Array, lowering: Lowering, by: str | None = None) -> MeshBuff
             f"an array of shape {array.shape} and {array.dtype.itemsize} bytes an element is not "
             f"the {lowering.shape} of {item} that was lowered"
         )
+    if by not in (None, "writes", "copies"):
+        raise WeftError(f"an array is delivered by 'writes' or by 'copies', not by {by!r}")
     stage = lowering.stage.config
     buffer = MeshBuffer(lowering.mapper.mesh, stage.global_buffer_shape.width * item)
     if (by or lowering.choice) == "copies":

@@ -1,15 +1,17 @@
 """Distribution of host arrays over eight chips, beside memcpy, JAX and DTensor's split.
 
-All run in each round, one after the other, and the best round of each counts. The limit is memcpy:
-one contiguous copy of as many bytes on two threads. Weft and memcpy write to memory they have had
-before; what JAX, DTensor and Weft reach with new memory in every round is in `more`. All of it runs
-in a child process, where JAX is told of eight devices before it is imported.
+All run in each round, one after the other, each after a pause in which threads that others leave
+spinning come to rest; the median round of each counts. The limit is memcpy: one contiguous copy of
+as many bytes on two threads. Weft and memcpy write to memory they had before; what JAX, DTensor
+and Weft reach with new memory is in `more`. It runs in a child process, where JAX is told of eight
+devices before it is imported.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import threading
@@ -30,6 +32,8 @@ from weft.ttmesh.tile import shard_and_tile
 
 Array: TypeAlias = NDArray[Any]
 CHIPS = 8
+PAUSE = 0.02
+"""Seconds before each call."""
 RUNS = {"runs-7KiB": 7168, "runs-2KiB": 2048, "runs-128B": 128}
 """Bytes of a row that one chip gets, where the last dimension is cut."""
 
@@ -37,7 +41,11 @@ RUNS = {"runs-7KiB": 7168, "runs-2KiB": 2048, "runs-128B": 128}
 def run(seconds: float) -> Iterator[Row]:
     """All rows, from a child process."""
     flag = f"--xla_force_host_platform_device_count={CHIPS}"
-    environment = os.environ | {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
+    waiting = {
+        "OMP_WAIT_POLICY": "passive",
+        "KMP_BLOCKTIME": "0",
+    }  # or torch spins into others' time
+    environment = os.environ | {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"} | waiting
     command = [sys.executable, "-m", "benchmarks.ttmesh", str(seconds)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     for line in ran.stdout.splitlines():
@@ -58,10 +66,10 @@ def contiguous(size: int, rounds: int) -> Row:
     """The first dimension is cut: no byte is copied."""
     array = filled(size, 4096)
     boxes = Mapper((CHIPS,), [0]).boxes(array.shape)
-    best = fastest(rounds, {"weft": lambda: distribute(array, boxes)} | peers(array, 0))
+    times = medians(rounds, {"weft": lambda: distribute(array, boxes)} | peers(array, 0))
     copied = sum(x.nbytes for x in distribute(array, boxes) if not np.shares_memory(x, array))
-    more = {f"{who}, us": taken * 1e6 for who, taken in best.items()} | {"bytes copied": copied}
-    return against("contiguous", best, "us", 1e6, rounds, more, better="lower")
+    more = {f"{who}, us": taken * 1e6 for who, taken in times.items()} | {"bytes copied": copied}
+    return against("contiguous", times, "us", 1e6, rounds, more, better="lower")
 
 
 def strided(name: str, length: int, size: int, rounds: int) -> Row:
@@ -74,8 +82,8 @@ def strided(name: str, length: int, size: int, rounds: int) -> Row:
         "weft, new memory": lambda: distribute(array, boxes),
         "memcpy": memcpy(array),
     }
-    best = fastest(rounds, calls | peers(array, 1))
-    return against(name, best, "GB/s", array.nbytes / 1e9, rounds)
+    times = medians(rounds, calls | peers(array, 1))
+    return against(name, times, "GB/s", array.nbytes / 1e9, rounds)
 
 
 def tiled(kind: DataType, size: int, rounds: int) -> Row:
@@ -83,8 +91,8 @@ def tiled(kind: DataType, size: int, rounds: int) -> Row:
     array = filled(size, 4096).view(kind.storage)
     boxes: list[ZRange] = [box for (box,) in Mapper((CHIPS,), [1]).boxes(array.shape)]
     calls = {"weft": lambda: shard_and_tile(array, boxes, kind), "memcpy": memcpy(array)}
-    best = fastest(rounds, calls)
-    return against(f"shard-and-tile-{kind.value}", best, "GB/s", array.nbytes / 1e9, rounds)
+    times = medians(rounds, calls)
+    return against(f"shard-and-tile-{kind.value}", times, "GB/s", array.nbytes / 1e9, rounds)
 
 
 def filled(size: int, columns: int) -> Array:
@@ -136,21 +144,21 @@ def by_dtensor(array: Array, dim: int) -> Callable[[], object]:
     return lambda: [part.contiguous() for part in torch.chunk(tensor, CHIPS, dim)]
 
 
-def fastest(rounds: int, calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The seconds of the best round of each, after one that is not counted."""
-    best = dict.fromkeys(calls, float("inf"))
-    for number in range(rounds + 1):
+def medians(rounds: int, calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The seconds of the median round of each, after one that is not counted."""
+    taken: dict[str, list[float]] = {who: [] for who in calls}
+    for _ in range(rounds + 1):
         for who, call in calls.items():
+            time.sleep(PAUSE)
             begin = time.perf_counter()
             call()
-            taken = time.perf_counter() - begin
-            best[who] = min(best[who], taken if number else best[who])
-    return best
+            taken[who].append(time.perf_counter() - begin)
+    return {who: statistics.median(samples[1:]) for who, samples in taken.items()}
 
 
 def against(
     name: str,
-    best: dict[str, float],
+    times: dict[str, float],
     unit: str,
     scale: float,
     rounds: int,
@@ -158,9 +166,9 @@ def against(
     better: str = "higher",
 ) -> Row:
     """A row beside the best peer, with the part of memcpy that is reached."""
-    value = {who: scale / t if better == "higher" else scale * t for who, t in best.items()}
+    value = {who: scale / t if better == "higher" else scale * t for who, t in times.items()}
     others = {
-        who: t for who, t in best.items() if who not in ("weft", "weft, new memory", "memcpy")
+        who: t for who, t in times.items() if who not in ("weft", "weft, new memory", "memcpy")
     }
     row: dict[str, Any] = {
         "name": f"ttmesh/{name}",
@@ -170,10 +178,10 @@ def against(
     }
     if others:
         peer = min(others, key=lambda who: others[who])
-        row |= {"peer": peer, "peer_value": value[peer], "ratio": best[peer] / best["weft"]}
-    if "memcpy" in best:
-        row["fraction"] = best["memcpy"] / best["weft"]
-    shown = {f"{who}, {unit}": value[who] for who in best if who != "weft"}
+        row |= {"peer": peer, "peer_value": value[peer], "ratio": times[peer] / times["weft"]}
+    if "memcpy" in times:
+        row["fraction"] = times["memcpy"] / times["weft"]
+    shown = {f"{who}, {unit}": value[who] for who in times if who != "weft"}
     return Row(**row, more=more or shown)
 
 

@@ -49,10 +49,12 @@ def test_shards_are_the_boxes_and_come_back(case, threads):
     assert [shard.tobytes() for shard in out] == [shard.tobytes() for shard in shards]
 
 
+@pytest.mark.parametrize("folded", [0, 20, 1000])
 @pytest.mark.parametrize("block", [64, 1000, 1 << 20])
 @pytest.mark.parametrize("long_run", [0, 21, 40, 100, 148])
-def test_every_size_of_block_and_of_run_gives_the_same(monkeypatch, block, long_run):
-    for name, value in (("BLOCK", block), ("LONG_RUN", long_run), ("ALONE", 0)):
+def test_every_size_of_block_and_of_run_gives_the_same(monkeypatch, block, long_run, folded):
+    made = {"BLOCK": block, "LONG_BLOCK": block, "LONG_RUN": long_run, "FOLDED": folded, "ALONE": 0}
+    for name, value in made.items():
         monkeypatch.setattr(copies, name, value)
     array = np.random.default_rng(1).integers(0, 255, (7, 30, 55), dtype=np.uint8)
     boxes = list(ZRange.of(array.shape).tiles((3, 16, 20)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate, product, zip_longest
 from math import prod
@@ -22,13 +24,21 @@ Boxes: TypeAlias = ZRange | Sequence[ZRange]
 """What one device holds: a box, boxes that lie side by side, in order, or nothing."""
 
 BLOCK = 512 << 10
-"""Bytes copied at a time: source and destination of a block fit a core's second cache."""
+"""Bytes of short runs copied at a time: source and destination fit a core's second cache."""
+LONG_BLOCK = 2 << 20
+"""Bytes of longer runs copied at a time, which do not come back to what is in the cache."""
+FOLDED = 1000
+"""Up to so many bytes a run is moved as one element. NumPy lets go of the interpreter's lock for
+more than 500 elements only, and a block has that many of these."""
 LONG_RUN = 2176
 """From here on the C library copies a run without reading what it overwrites."""
 STRETCH = 128
 """A run shorter by so much or less is copied as a long one: see `_stretched`."""
 ALONE = 1 << 20
 """Below so many bytes a second thread costs more than it brings."""
+
+
+Jobs: TypeAlias = deque[Callable[[], None]]
 
 
 class Pair(NamedTuple):
@@ -188,42 +198,50 @@ def _shard(plan: Layout, array: Array) -> tuple[Array, list[Pair]]:
 def copy_all(pairs: Iterable[Pair], threads: int = 2) -> None:
     """Copy every pair, in blocks: the first of each, which lie near each other, then the second."""
     found = list(map(_normal, pairs))
-    blocks = (block for turn in zip_longest(*map(_blocks, found)) for block in turn if block)
+    turns = zip_longest(*map(_jobs, found))
     total = sum(pair.target.nbytes for pair in found)
-    run_all((partial(_copy, block) for block in blocks), 1 if total < ALONE else threads)
+    run_all([job for turn in turns for job in turn if job], 1 if total < ALONE else threads)
 
 
-def run_all(jobs: Iterable[Callable[[], None]], threads: int) -> None:
-    """Run jobs, each by the next thread that is free; NumPy copies outside the interpreter lock."""
+def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
+    """Run jobs: each thread a part of them in order, and when it is done the end of another's.
+
+    So each thread walks through memory of its own, and none waits for one that is held up.
+    """
     if threads < 1:
         raise WeftError(f"{threads} threads copy nothing", hint="give 1 or more")
-    source, lock = iter(jobs), threading.Lock()
+    part = -(-len(jobs) // threads) or 1
+    parts = [deque(jobs[low : low + part]) for low in range(0, len(jobs), part)]
     failed: list[BaseException] = []
-
-    def work() -> None:
-        while not failed:
-            with lock:
-                job = next(source, None)
-            if job is None:
-                return
-            try:
-                job()
-            except BaseException as error:
-                failed.append(error)
-
-    others = [threading.Thread(target=work) for _ in range(threads - 1)]
+    others = [
+        threading.Thread(target=_work, args=(parts, number, failed))
+        for number in range(1, len(parts))
+    ]
     for other in others:
         other.start()
-    work()
+    if parts:
+        _work(parts, 0, failed)
     for other in others:
         other.join()
     if failed:
         raise failed[0]
 
 
-def _copy(block: Sequence[Pair]) -> None:
-    for target, source in block:
-        np.copyto(target, source)
+def _work(parts: Sequence[Jobs], mine: int, failed: list[BaseException]) -> None:
+    try:
+        while not failed and (job := _next(parts, mine)):
+            job()
+    except BaseException as error:
+        failed.append(error)
+
+
+def _next(parts: Sequence[Jobs], mine: int) -> Callable[[], None] | None:
+    with suppress(IndexError):
+        return parts[mine].popleft()
+    while longest := max(parts, key=len):
+        with suppress(IndexError):  # another thread was quicker
+            return longest.pop()
+    return None
 
 
 def _normal(pair: Pair) -> Pair:
@@ -236,7 +254,7 @@ def _normal(pair: Pair) -> Pair:
     if target.dtype.hasobject or dims[-1][1:] != (item, item):
         return Pair(*views)
     run = dims[-1][0] * item
-    if run > BLOCK:
+    if run > FOLDED:
         return Pair(*(view.view(np.uint8) for view in views))
     folded = [view.view(f"V{run}") for view in views]
     return Pair(*(view[..., 0] for view in folded) if dims[1:] else folded)
@@ -259,38 +277,43 @@ def merged(shape: Point, *strides: Point) -> list[tuple[int, ...]]:
     return dims
 
 
-def _blocks(pair: Pair) -> Iterator[Sequence[Pair]]:
-    """The pair in blocks of some hundred KiB, each to be copied in order."""
+def _jobs(pair: Pair) -> Iterator[Callable[[], None]]:
+    """The pair in blocks of some hundred KiB."""
     longer = _stretched(pair)
-    for index in cuts(pair.target.shape, pair.target.itemsize, BLOCK):
-        if longer is None:
-            yield (Pair(pair.target[index], pair.source[index]),)
-        else:
-            (rows,) = index
-            most, last = slice(rows.start, rows.stop - 1), slice(rows.stop - 1, rows.stop)
-            yield _at(longer, most), _at(pair, last)
+    limit = LONG_BLOCK if pair.target.dtype == np.uint8 else BLOCK
+    for index in cuts(pair.target.shape, pair.target.itemsize, limit):
+        yield (
+            partial(_copy, pair, index)
+            if longer is None
+            else partial(_copy_stretched, pair, longer, index[0])
+        )
 
 
-def _at(pair: Pair, rows: slice) -> Pair:
-    return Pair(pair.target[rows], pair.source[rows])
+def _copy(pair: Pair, index: tuple[slice, ...]) -> None:
+    np.copyto(pair.target[index], pair.source[index])
+
+
+def _copy_stretched(pair: Pair, longer: Pair, rows: slice) -> None:
+    """What is written behind a run is overwritten by the next; the last is copied as it is."""
+    _copy(longer, (slice(rows.start, rows.stop - 1),))
+    _copy(pair, (slice(rows.stop - 1, rows.stop),))
 
 
 def _stretched(pair: Pair) -> Pair | None:
     """Runs that are nearly long, all but the last, with the bytes behind them that make them long.
 
-    What is written behind a run of the target is overwritten by the next, in the same block, whose
-    last run is copied as it is. No byte beyond that is touched: the bytes behind a run are fewer
-    than its own, and than those to the next one.
+    The runs follow upon each other in the target. No byte beyond the last is touched: the bytes
+    behind a run are fewer than its own, and than those to the next one.
     """
-    run, nearly = pair.target.itemsize, max(LONG_RUN - STRETCH, LONG_RUN // 2 + 1)
-    steps = (*pair.target.strides, *pair.source.strides)
-    if not nearly <= run < LONG_RUN or len(steps) != 2 or steps[0] != run or steps[1] < run:
+    if pair.target.ndim != 2:
         return None
-    shape = (len(pair.target) - 1, LONG_RUN)
-    views = (
-        as_strided(view[:1].view(np.uint8), shape, (step, 1)) for view, step in zip(pair, steps)
-    )
-    return Pair(*(view.view(f"V{LONG_RUN}")[:, 0] for view in views))
+    count, run = pair.target.shape
+    steps, nearly = (pair.target.strides[0], pair.source.strides[0]), LONG_RUN - STRETCH
+    fits = steps[0] == run <= steps[1] and pair.target.itemsize == 1
+    if not fits or not max(nearly, LONG_RUN // 2 + 1) <= run < LONG_RUN <= LONG_BLOCK:
+        return None
+    shape = (count - 1, LONG_RUN)
+    return Pair(*(as_strided(view, shape, (step, 1)) for view, step in zip(pair, steps)))
 
 
 def cuts(shape: Point, item: int, limit: int) -> Iterator[tuple[slice, ...]]:

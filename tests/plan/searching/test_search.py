@@ -197,6 +197,15 @@ def test_another_mesh_than_the_graphs_is_refused():
         search(graph, GRID, SLOW)
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own handler of an interrupt: one that was started in the background has none."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_progress_is_told_and_an_interrupt_gives_what_was_found():
     graph = trace(layers, (64, 32), *[(32, 32)] * 8)
     seen = []

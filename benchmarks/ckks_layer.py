@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from weft.ckks.parallel import execute
 from weft.ckks.parameters import Parameters
 from weft.ckks.program import Program
 from weft.ckks.seal import Seal
-from weft.lang import OPERATORS
+from weft.lang import ops, trace
 
 STATUS = Path("/proc/self/status")
 FULL, TINY = Parameters(1 << 16, 1, 45, 55), Parameters(1 << 11, 1, 45, 55, security=None)
@@ -53,25 +53,11 @@ class Layer(NamedTuple):
 
     def map(self, slots: int) -> LinearMap:
         """Its diagonals."""
-        edge = self.kernel // 2
-        shapes = [
-            (1, self.channels, self.size, self.size),
-            (self.features, self.channels, self.kernel, self.kernel),
-        ]
-        attributes: dict[str, Any] = {
-            "input_batch_dimension": 0,
-            "input_feature_dimension": 1,
-            "input_spatial_dimensions": (2, 3),
-            "kernel_output_feature_dimension": 0,
-            "kernel_input_feature_dimension": 1,
-            "kernel_spatial_dimensions": (2, 3),
-            "output_batch_dimension": 0,
-            "output_feature_dimension": 1,
-            "output_spatial_dimensions": (2, 3),
-            "window_strides": (self.stride, self.stride),
-            "padding": (edge, edge, edge, edge),
-        }
-        line = OPERATORS["convolution"].sign(shapes, attributes)
+        image = (1, self.channels, self.size, self.size)
+        weight = (self.features, self.channels, self.kernel, self.kernel)
+        steps, edges = (self.stride,) * 2, (self.kernel // 2,) * 2
+        graph = trace(lambda x, w: ops.convolve(x, w, steps, edges), image, weight)
+        ((_, line),) = graph.walk()
         return linear(line, *self.packings(slots), weight=1)
 
     def answer(self, image: Floats, weight: Floats) -> Floats:

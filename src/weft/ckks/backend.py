@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from math import log2
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
+from weft.values import counted
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
@@ -83,18 +85,14 @@ class Counters:
         return Counters(**counts, rotations_used=self.rotations_used - before.rotations_used)
 
     def __str__(self) -> str:
-        said = [_said(name, getattr(self, name)) for name in _NUMBERS if getattr(self, name)]
+        counts = [(name, getattr(self, name)) for name in _NUMBERS]
+        said = [counted(n, name.replace("_", " ")[:-1]) for name, n in counts if n]
         if self.rotations_used:
             said.append(f"rotations_used {dict(sorted(self.rotations_used.items()))}")
         return ", ".join(said) or "nothing"
 
 
 _NUMBERS = tuple(one.name for one in fields(Counters) if one.name != "rotations_used")
-
-
-def _said(name: str, number: int) -> str:
-    words = name.replace("_", " ")
-    return f"{number} {words[:-1] if number == 1 else words}"
 
 
 class Backend(Protocol):

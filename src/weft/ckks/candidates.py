@@ -116,7 +116,7 @@ def _strides(network: Network) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def _kept(packing: Packing, shape: Point, dims: list[int], result: Point) -> Iterator[Packing]:
     """What is left of a packing if some dimensions of its tensor go; nothing if they are cut."""
-    seen = packing if packing.shape == shape else packing.reshaped(shape)
+    seen = packing.reshaped(shape)
     if seen is None:
         return
     first = [sum(map(len, seen.radices[:dim])) for dim in range(len(shape))]
@@ -132,7 +132,7 @@ def _kept(packing: Packing, shape: Point, dims: list[int], result: Point) -> Ite
         [seen.strides[n] for n in digits],
         seen.slots,
     )
-    wanted = kept if kept.shape == result else kept.reshaped(result)
+    wanted = kept.reshaped(result)
     if wanted is not None:
         yield wanted
 

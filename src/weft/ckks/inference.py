@@ -9,27 +9,26 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from weft.ckks.backend import Backend, Cipher, Counters
+from weft.ckks.backend import Backend, Cipher, Counters, adjust
+from weft.ckks.linear import seen_as
 from weft.ckks.links import Portable
 from weft.ckks.lower import lower
 from weft.ckks.network import Linear, Move, Power, Product, Shift, Sum
-from weft.ckks.packing import Floats, Packing
+from weft.ckks.packing import Floats
 from weft.ckks.parallel import execute as divided
 from weft.ckks.parameters import Parameters
+from weft.ckks.plaintext import Slots
 from weft.ckks.planner import Placed, Plan
 from weft.ckks.pointwise import Pairs, lower_pairs, lower_polynomial
 from weft.ckks.program import (
     AddPlain,
-    Adjust,
     Drop,
     Free,
     Negate,
     Program,
     Step,
-    execute,
     then,
 )
-from weft.ckks.reshard import reshard
 from weft.ckks.simulator import Simulator
 from weft.errors import WeftError
 from weft.lang import OPERATORS, Block, Graph, Signature
@@ -160,7 +159,7 @@ class _Run:
         for name in network.inputs:
             array = _given(arrays, name, network.shape(name))
             level = self.plan.levels.at[name] + self.spare
-            rows = _seen(self.plan.packings[name], array.shape).pack(array)
+            rows = seen_as(self.plan.packings[name], array.shape, name).pack(array)
             self.values[name] = [self.backend.encrypt(row, level) for row in rows]
         measured = list[Measured]()
         for placed in self.plan.layers:
@@ -195,9 +194,7 @@ class _Run:
         """Ciphertexts at a lower level and its scale, where they are higher."""
         if self.backend.level_of(ciphers[0]) == level:
             return ciphers
-        steps: list[Step] = [Adjust(1, 0, level), Free(0)]
-        program = Program(1, (1,), lambda: steps)
-        return [execute(program, self.backend, [cipher])[0] for cipher in ciphers]
+        return [adjust(self.backend, cipher, level) for cipher in ciphers]
 
     def _program(self, placed: Placed) -> Program:
         layer, count = placed.layer, placed.target.ciphertexts
@@ -206,8 +203,8 @@ class _Run:
             case Linear():
                 return self._linear(placed, layer)
             case Move():
-                keys = placed.cost.keys
-                return reshard(placed.sources[0], placed.target, keys).program
+                assert placed.move is not None
+                return placed.move.program
             case Power():
                 masks = [np.where(row < 0, 0.0, 1.0) for row in placed.target.numbers()]
                 return lower_polynomial(layer.evaluation, self.parameters, start, count, masks)
@@ -256,27 +253,17 @@ class _Run:
         rows: list[Floats] = []
         if layer.plain:
             array = np.broadcast_to(layer.plain_sign * self.plain[layer.plain], shape)
-            rows = _seen(placed.target, shape).pack(array)
+            rows = seen_as(placed.target, shape, layer.name).pack(array)
 
         def steps(a: int, out: int) -> list[Step]:
             if not layer.plain:
                 return [Negate(out, a)]
             if layer.sign > 0:
-                return [AddPlain(out, a, Row(rows[a]))]
+                return [AddPlain(out, a, Slots(rows[a]))]
             negative = out + count
-            return [Negate(negative, a), AddPlain(out, negative, Row(rows[a])), Free(negative)]
+            return [Negate(negative, a), AddPlain(out, negative, Slots(rows[a])), Free(negative)]
 
         return _each(count, steps)
-
-
-class Row(NamedTuple):
-    """A plaintext of values that are there."""
-
-    row: Floats
-
-    def values(self) -> Floats:
-        """The values."""
-        return self.row
 
 
 def _spread(bias: Floats, signature: Signature) -> Floats:
@@ -286,13 +273,6 @@ def _spread(bias: Floats, signature: Signature) -> Floats:
     rows, result = line.operands[place], line.results[0]
     sizes = [bias.shape[rows.index(row)] if row in rows else 1 for row in result]
     return bias.reshape(sizes)
-
-
-def _seen(packing: Packing, shape: Point) -> Packing:
-    seen = packing if packing.shape == shape else packing.reshaped(shape)
-    if seen is None:
-        raise WeftError(f"{packing} cannot be seen as {list(shape)}")
-    return seen
 
 
 def _each(count: int, make: Callable[[int, int], list[Step]]) -> Program:

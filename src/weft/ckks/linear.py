@@ -115,8 +115,8 @@ def linear(
     >>> turn.sets[0].tolist()
     [0, 1, 2, 3, 5, 6, 7]
     """
-    given = _seen_as(source, signature.operand_shapes[operand], "operand")
-    made = _seen_as(target, signature.result_shapes[0], "result")
+    given = seen_as(source, signature.operand_shapes[operand], "operand")
+    made = seen_as(target, signature.result_shapes[0], "result")
     if given.slots != made.slots:
         raise WeftError(f"an operand in {given.slots} slots has a result in {made.slots}")
     found = tuple(components(signature, operand, weight))
@@ -205,9 +205,9 @@ def _combined(
     return LinearMap(tuple(parts), tuple(sources), tuple(targets), blocks, tuple(sets.found))
 
 
-def _seen_as(packing: Packing, shape: Point, what: str) -> Packing:
+def seen_as(packing: Packing, shape: Point, what: str) -> Packing:
     """The packing of a tensor of that shape: its own, or a view of it."""
-    seen = packing if packing.shape == shape else packing.reshaped(shape)
+    seen = packing.reshaped(shape)
     if seen is None:
         raise WeftError(
             f"the {what} has shape {list(shape)} and is packed as {list(packing.shape)}",

@@ -15,7 +15,7 @@ from weft.ckks.arrange import Place, arrange, regroup, trimmed
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.layout import ShardingSpec
-from weft.space import Digit
+from weft.space import Digit, digits_of
 from weft.values import Point, as_point, as_shape, counted, freeze
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -223,12 +223,7 @@ class Packing(Drawn):
     @property
     def digits(self) -> tuple[Digit, ...]:
         """All digits with their strides in the slots; a cut digit counts inside its block."""
-        strides = iter(self.strides)
-        return tuple(
-            Digit(dim, prod(split[place + 1 :]), radix, next(strides))
-            for dim, split in enumerate(self.radices)
-            for place, radix in enumerate(split)
-        )
+        return digits_of(self.radices, self.strides)
 
     @property
     def span(self) -> int:

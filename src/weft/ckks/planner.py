@@ -16,7 +16,7 @@ from weft.ckks.linear import LinearMap, joined, linear
 from weft.ckks.network import BEFORE, Layer, Linear, Move, Network, Power, Product, Shift
 from weft.ckks.packing import Packing
 from weft.ckks.parameters import Parameters
-from weft.ckks.reshard import reshard
+from weft.ckks.reshard import Reshard, reshard
 from weft.ckks.table import table
 from weft.errors import WeftError
 from weft.lang import Graph
@@ -40,6 +40,7 @@ class Placed:
     cost: Cost
     map: LinearMap | None = None
     split: Split | None = None
+    move: Reshard | None = None
 
     @property
     def name(self) -> str:
@@ -203,8 +204,9 @@ def _placed(layer: Layer, found: Mapping[str, Packing], levels: Levels, keys: in
         has_bias = bool(layer.bias or layer.shift)
         cost = predict(whole, parted, [has_bias])
         return Placed(layer, sources, target, given, level, cost, whole, parted)
-    if isinstance(layer, Move):
-        cost = reshard(sources[0], target, keys).cost
+    move = reshard(sources[0], target, keys) if isinstance(layer, Move) else None
+    if move is not None:
+        cost = move.cost
     else:
         count = target.ciphertexts
         cost = replace(_cost(layer, count), inputs=len(sources) * count, outputs=count)
@@ -214,7 +216,7 @@ def _placed(layer: Layer, found: Mapping[str, Packing], levels: Levels, keys: in
     lowered = sum(source.ciphertexts for source in high)
     products, rescales = cost.plain_products + lowered, cost.rescales + lowered
     cost = replace(cost, plain_products=products, rescales=rescales)
-    return Placed(layer, sources, target, given, level, cost)
+    return Placed(layer, sources, target, given, level, cost, move=move)
 
 
 def _cost(layer: Layer, count: int) -> Cost:

@@ -1,7 +1,7 @@
 """Integer geometry: boxes, affine projections, exact covers, liftings. Everything stands on it."""
 
 from weft.space.cover import Cover, Defect, cover
-from weft.space.lifting import Digit, Lifting, matching, weigh
+from weft.space.lifting import Digit, Lifting, digits_of, matching, weigh
 from weft.space.projection import Projection
 from weft.space.zrange import ZRange
 
@@ -13,6 +13,7 @@ __all__ = [
     "Projection",
     "ZRange",
     "cover",
+    "digits_of",
     "matching",
     "weigh",
 ]

@@ -29,6 +29,20 @@ class Digit(NamedTuple):
     stride: int
 
 
+def digits_of(radices: Iterable[Point], strides: Iterable[int]) -> tuple[Digit, ...]:
+    """The digits of dimensions that are split, each with its stride.
+
+    >>> [digit.divisor for digit in digits_of([(3, 2), (2, 2)], (8, 2, 4, 1))]
+    [2, 1, 2, 1]
+    """
+    each = iter(strides)
+    return tuple(
+        Digit(dim, prod(split[place + 1 :]), radix, next(each))
+        for dim, split in enumerate(radices)
+        for place, radix in enumerate(split)
+    )
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Lifting:
     """A map of the points of an array to addresses, by digits.
@@ -101,12 +115,7 @@ class Lifting:
     @property
     def digits(self) -> tuple[Digit, ...]:
         """All digits, dimension by dimension, each major to minor: the table a kernel needs."""
-        strides = iter(self.strides)
-        return tuple(
-            Digit(dim, prod(split[place + 1 :]), radix, next(strides))
-            for dim, split in enumerate(self.radices)
-            for place, radix in enumerate(split)
-        )
+        return digits_of(self.radices, self.strides)
 
     @property
     def capacity(self) -> int:

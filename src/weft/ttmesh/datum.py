@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from weft.errors import WeftError
+from weft.ttmesh.formats import TILE, DataType
 from weft.values import Point
 
 SIZES = {
@@ -19,10 +20,8 @@ SIZES = {
     "int8": 1,
     "uint8": 1,
 }
-TILES = {"bfloat8_b": 1088, "bfloat4_b": 576}
+TILES = {kind.value: kind.tile_bytes for kind in DataType if kind.is_block}
 """Formats in which a tile of 32 x 32 shares exponents: the bytes of a tile."""
-
-SIDE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +62,4 @@ class Datum:
         if not self.tile:
             return prod(shape) * self.size
         *lead, rows, columns = (1, 1, *shape)
-        return prod((*lead, -(-rows // SIDE), -(-columns // SIDE))) * self.tile
+        return prod((*lead, -(-rows // TILE), -(-columns // TILE))) * self.tile

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.store.cuda.device import module
+from weft.store.cuda.device import module, move_bytes
 from weft.store.cuda.slots import Slot
 from weft.store.cuda.source import moves_of, scatter_source, tile_order
 from weft.store.cuda.stages import THREADS
@@ -137,9 +137,8 @@ class Arrival:
         return is_alike and bool(values.nbytes) and self._is_pinned(values)
 
     def _copy_bytes(self, to: int, source: int, size: int) -> None:
-        """Copy bytes to the device; the runtime sees where they are."""
-        runtime = self.cp.cuda.runtime
-        runtime.memcpyAsync(to, source, size, runtime.memcpyDefault, self._copying.ptr)
+        """Copy bytes to the device, beside what is scattered."""
+        move_bytes(self.cp, to, source, size, self._copying)
 
     def _await_copy(self) -> Any:
         """What is launched from now on finds what was copied; the event of that."""

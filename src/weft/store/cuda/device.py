@@ -54,3 +54,9 @@ def module(name: str, before: str = "") -> Any:
     """The kernels of a file, with something before it, compiled for the GPU that is there."""
     source = inlined(f"{before}\n{kernel_text(name)}")
     return cupy().RawModule(code=source, options=("-std=c++17",))
+
+
+def move_bytes(cp: Any, to: int, source: int, size: int, stream: Any) -> None:
+    """Copy bytes between the host and the device, in a stream; the runtime sees where they are."""
+    runtime = cp.cuda.runtime
+    runtime.memcpyAsync(to, source, size, runtime.memcpyDefault, stream.ptr)

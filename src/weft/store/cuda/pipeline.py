@@ -21,7 +21,7 @@ import numpy as np
 from weft.errors import WeftError
 from weft.store.cuda.arrival import Arrival
 from weft.store.cuda.choose import stage_of
-from weft.store.cuda.device import cupy, module
+from weft.store.cuda.device import cupy, module, move_bytes
 from weft.store.cuda.memory import Memory
 from weft.store.cuda.plan import Plan, Planner
 from weft.store.cuda.slots import Sizes, Slot
@@ -203,7 +203,7 @@ class Device(Work):
         slot.events["arrived"].record(self._arrival.stream)
         stream.wait_event(slot.events["arrived"])
         with stream:
-            self._move(slot.order.data.ptr, slot.host_order.ctypes.data, 4 * count, stream)
+            move_bytes(self.cp, slot.order.data.ptr, slot.host_order.ctypes.data, 4 * count, stream)
             slot.events["begun"].record(stream)
             stage.sizes(slot.pool, tile, count, slot.scratch, slot.sizes)
             slot.events["compressed"].record(stream)
@@ -213,16 +213,11 @@ class Device(Work):
             slot.events["computed"].record(stream)
         self._leaving.wait_event(slot.events["computed"])
         size = 8 * (count + 1)
-        self._move(slot.host_placed.ctypes.data, slot.placed.data.ptr, size, self._leaving)
+        move_bytes(self.cp, slot.host_placed.ctypes.data, slot.placed.data.ptr, size, self._leaving)
         slot.events["placed"].record(self._leaving)
         slot.events["leaving"].record(self._leaving)
         slot.guess = count * stage.fixed or min(count * tile, self._guess + self._guess // 64)
-        self._move(slot.host_out.ctypes.data, slot.out.data.ptr, slot.guess, self._leaving)
-
-    def _move(self, to: int, source: int, size: int, stream: Any) -> None:
-        """Copy bytes between the host and the device."""
-        runtime = self.cp.cuda.runtime
-        runtime.memcpyAsync(to, source, size, runtime.memcpyDefault, stream.ptr)
+        move_bytes(self.cp, slot.host_out.ctypes.data, slot.out.data.ptr, slot.guess, self._leaving)
 
     def _fetch(self, slot: Slot, count: int) -> np.ndarray[Any, Any]:
         """Where chunks lie, once they are on the host; most of them were on their way before."""
@@ -231,7 +226,7 @@ class Device(Work):
         if total > slot.guess:
             to, source = slot.host_out.ctypes.data, slot.out.data.ptr
             rest = total - slot.guess
-            self._move(to + slot.guess, source + slot.guess, rest, self._leaving)
+            move_bytes(self.cp, to + slot.guess, source + slot.guess, rest, self._leaving)
         self._guess = total
         slot.events["left"].record(self._leaving)
         slot.events["left"].synchronize()

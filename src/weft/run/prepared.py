@@ -14,7 +14,7 @@ from weft.plan.placed import Placed
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
 from weft.run.cells import ALL, Cause, Cells, Shards
-from weft.run.exchange import Hop
+from weft.run.hops import Hop
 from weft.run.ledger import active
 from weft.run.meter import Trail
 from weft.run.threads import each

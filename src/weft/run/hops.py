@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 from weft.layout import DeviceMesh
 from weft.plan import Step
+from weft.plan.delivery import Delivery as Way
 from weft.plan.fetch import Fetch
 from weft.plan.resharding.moves import Transfer
 from weft.space import ZRange
@@ -57,13 +58,26 @@ def boxes_before(hop: Hop) -> dict[int, ZRange]:
     return by_device(src.mesh, src.regions(hop.shape))
 
 
+def boxes_after(hop: Hop) -> dict[int, ZRange]:
+    """The box that each device holds after a step."""
+    if isinstance(hop, Step):
+        return by_device(hop.after.mesh, hop.after.regions(hop.shape))
+    return by_device(hop.src.mesh, hop.needs)
+
+
 @lru_cache(maxsize=4096)
 def hop_deliveries(hop: Hop) -> tuple[Delivery, ...]:
     """What every device holds after a step, piece by piece."""
-    if isinstance(hop, Step):
-        wanted = by_device(hop.after.mesh, hop.after.regions(hop.shape))
-        return deliveries(hop.moves(), boxes_before(hop), wanted)
-    return deliveries(hop.transfers, boxes_before(hop), by_device(hop.src.mesh, hop.needs))
+    moves = hop.moves() if isinstance(hop, Step) else hop.transfers
+    return deliveries(moves, boxes_before(hop), boxes_after(hop))
+
+
+def hops_of(way: Way) -> Iterator[Hop]:
+    """The steps by which an operand comes, one after another."""
+    if way.reshard is not None:
+        yield from way.reshard.steps
+    if way.fetch is not None:
+        yield way.fetch
 
 
 def hidden_devices(step: Step) -> dict[int, str]:

@@ -1,0 +1,153 @@
+"""`Dask`: tasks on a Dask.distributed cluster.
+
+Every task is bound to its worker, so that nothing is stolen. The active memory manager, which
+copies and drops blocks by rules of its own, is off meanwhile: then what moves is what the plan
+says. A block moves from worker to worker when a task elsewhere reads it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+from uuid import uuid4
+
+import numpy as np
+
+from weft.extra import needed
+from weft.run.arrays import Array
+from weft.run.grid.local import check_workers
+from weft.run.grid.perform import Blocks, Came, Given, Program, Report, perform
+from weft.run.grid.task import Leaf, Task
+
+
+class Dask:
+    """The workers of a client, of a scheduler at an address, or of a local cluster.
+
+    >>> with Dask(workers=2) as engine:  # doctest: +SKIP
+    ...     (y,) = weft.run(plan, inputs, on=engine)
+    """
+
+    def __init__(
+        self, workers: int | None = None, address: str | None = None, client: Any = None
+    ) -> None:
+        self._dask = needed("distributed", "dask")
+        is_alone = client is None and address is None
+        self._cluster = _start_local(self._dask, check_workers(workers)) if is_alone else None
+        self._is_ours = client is None
+        where = self._cluster or address
+        self._client: Any = client or self._dask.Client(where, set_as_default=False)
+        found = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        self._addresses = found[:workers]
+        self.workers = check_workers(len(self._addresses))
+        self._managed = bool(self._client.amm.running())
+        if self._managed:
+            self._client.amm.stop()
+
+    def start(self, program: Program) -> _Run:
+        """Begin a run."""
+        return _Run(self._client, self._addresses, program)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._managed:
+            self._client.amm.start()
+        if self._is_ours:
+            self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def _start_local(dask: Any, workers: int) -> Any:
+    """A cluster of this machine: on loopback alone, with no dashboard."""
+    settings = {"distributed.scheduler.active-memory-manager.start": False}
+    with needed("dask", "dask").config.set(settings):
+        return dask.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            worker_dashboard_address=None,
+        )
+
+
+_DONE: dict[str, list[Report]] = {}
+"""What tasks took on this worker, run by run."""
+
+
+def _program(text: bytes) -> Program:
+    found: Program = needed("cloudpickle", "dask").loads(text)
+    return found
+
+
+def _perform(
+    run: str,
+    program: Program,
+    task: Task,
+    cells: Sequence[int],
+    given: Given | None,
+    *blocks: Blocks,
+) -> Blocks:
+    came = {n: Came(*pair) for n, pair in zip(task.reads, zip(cells, blocks))}
+    made, report = perform(program, task, came, given)
+    _DONE.setdefault(run, []).append(report)
+    return made
+
+
+def _reports(run: str) -> list[Report]:
+    return _DONE.get(run, [])
+
+
+def _forget(run: str) -> None:
+    _DONE.pop(run, None)
+
+
+class _Run:
+    def __init__(self, client: Any, addresses: Sequence[str], program: Program) -> None:
+        self.client, self.addresses, self.name = client, addresses, uuid4().hex
+        text = needed("cloudpickle", "dask").dumps(program)
+        # A task and no scattered value, so that a worker that dies does not take it along.
+        self.program = client.submit(_program, text, key=f"program-{self.name}", priority=1)
+
+    def submit(
+        self, task: Task, worker: int, reads: Mapping[int, tuple[int, Any]], given: Array | None
+    ) -> Any:
+        cells, blocks = [cell for cell, _ in reads.values()], [made for _, made in reads.values()]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
+            return self.client.submit(
+                *(_perform, self.name, self.program, task, cells, _cut(task, given), *blocks),
+                key=f"{task.operator}-{task.kind}-{self.name}-{task.number}",
+                workers=[self.addresses[worker]],
+                priority=-task.number,
+                pure=False,
+            )
+
+    def release(self, handle: Any) -> None:
+        handle.release()
+
+    def wait(self, handles: Sequence[Any]) -> None:
+        for handle in handles:
+            if (error := handle.exception()) is not None:
+                raise error
+
+    def gather(self, handles: Sequence[Any]) -> list[Blocks]:
+        found: list[Blocks] = self.client.gather(list(handles))
+        return found
+
+    def reports(self) -> list[Report]:
+        found = self.client.run(_reports, self.name, workers=list(self.addresses))
+        return [report for reports in found.values() for report in reports]
+
+    def close(self) -> None:
+        self.client.run(_forget, self.name, workers=list(self.addresses), on_error="ignore")
+
+
+def _cut(task: Task, given: Array | None) -> Given | None:
+    """The box that a reader reads, which goes with the task: it can be read again elsewhere."""
+    match task.sources:
+        case (Leaf(box=box),) if given is not None:
+            return Given(np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start)
+    return None

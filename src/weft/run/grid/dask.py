@@ -69,7 +69,7 @@ def _start_local(dask: Any, workers: int) -> Any:
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address=None,
-            worker_dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any port, for its health alone
         )
 
 

@@ -10,12 +10,14 @@ actor that dies is started again, and what was lost with it is computed again.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
 
+from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.arrays import Array
 from weft.run.grid.local import check_workers
@@ -64,15 +66,44 @@ class Ray:
 
 def _start_local(ray: Any, workers: int) -> None:
     """A cluster of this machine: on loopback alone, no dashboard, nothing told to anybody."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        address="local",
-        num_cpus=workers,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="warning",
-        _node_ip_address="127.0.0.1",
-    )
+    with _on_loopback():
+        ray.init(
+            address="local",
+            num_cpus=workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="warning",
+        )
+    address = ray.util.get_node_ip_address()
+    if address not in ("127.0.0.1", "::1"):
+        ray.shutdown()
+        raise WeftError(
+            f"a local cluster of this Ray would listen on {address}, not on loopback alone",
+            hint="start a cluster and give its address",
+        )
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray as it is on macOS and Windows, where it listens on loopback, and without usage reports.
+
+    Ray has a variable for it, which it reads once, when it is imported; processes that it starts
+    read it again.
+    """
+    constants = needed("ray._private.ray_constants", "ray")
+    clusters, before = constants.ENABLE_RAY_CLUSTER, {name: os.environ.get(name) for name in _ALONE}
+    constants.ENABLE_RAY_CLUSTER = False
+    os.environ.update(_ALONE)
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = clusters
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({} if value is None else {name: value})
+
+
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class Worker:

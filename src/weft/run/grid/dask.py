@@ -7,6 +7,7 @@ says. A block moves from worker to worker when a task elsewhere reads it.
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -36,26 +37,26 @@ class Dask:
         self._cluster = _start_local(self._dask, check_workers(workers)) if is_alone else None
         self._is_ours = client is None
         where = self._cluster or address
-        self._client: Any = client or self._dask.Client(where, set_as_default=False)
-        found = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        self.client: Any = client or self._dask.Client(where, set_as_default=False)
+        found = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
         self._addresses = found[:workers]
         self.workers = check_workers(len(self._addresses))
-        self._managed = bool(self._client.amm.running())
+        self._managed = bool(self.client.amm.running())
         if self._managed:
-            self._client.amm.stop()
+            self.client.amm.stop()
 
     def start(self, program: Program) -> _Run:
         """Begin a run."""
-        return _Run(self._client, self._addresses, program)
+        return _Run(self.client, self._addresses, program)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._managed:
-            self._client.amm.start()
+            self.client.amm.start()
         if self._is_ours:
-            self._client.close()
+            self.client.close()
         if self._cluster is not None:
             self._cluster.close()
 
@@ -82,14 +83,8 @@ def _program(text: bytes) -> Program:
     return found
 
 
-def _perform(
-    run: str,
-    program: Program,
-    task: Task,
-    cells: Sequence[int],
-    given: Given | None,
-    *blocks: Blocks,
-) -> Blocks:
+def _perform(job: bytes, program: Program, *blocks: Blocks) -> Blocks:
+    run, task, cells, given = pickle.loads(job)
     came = {n: Came(*pair) for n, pair in zip(task.reads, zip(cells, blocks))}
     made, report = perform(program, task, came, given)
     _DONE.setdefault(run, []).append(report)
@@ -114,11 +109,12 @@ class _Run:
     def submit(
         self, task: Task, worker: int, reads: Mapping[int, tuple[int, Any]], given: Array | None
     ) -> Any:
-        cells, blocks = [cell for cell, _ in reads.values()], [made for _, made in reads.values()]
+        cells, blocks = zip(*reads.values()) if reads else ((), ())
+        job = pickle.dumps((self.name, task, cells, _cut(task, given)))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(
-                *(_perform, self.name, self.program, task, cells, _cut(task, given), *blocks),
+                *(_perform, job, self.program, *blocks),
                 key=f"{task.operator}-{task.kind}-{self.name}-{task.number}",
                 workers=[self.addresses[worker]],
                 priority=-task.number,

@@ -10,6 +10,7 @@ actor that dies is started again, and what was lost with it is computed again.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -115,15 +116,10 @@ class Worker:
         self.failed: dict[str, TaskError] = {}
 
     def perform(
-        self,
-        run: str,
-        program: Sequence[Any],
-        task: Task,
-        cells: Sequence[int],
-        given: Array | None,
-        *blocks: Blocks,
+        self, job: bytes, program: Sequence[Any], given: Array | None, *blocks: Blocks
     ) -> Blocks:
         """The blocks of a task. The program is inside a list, so that Ray leaves it where it is."""
+        run, task, cells = pickle.loads(job)
         if run not in self.programs:
             self.programs[run] = needed("ray", "ray").get(program[0])
         came = {n: Came(*pair) for n, pair in zip(task.reads, zip(cells, blocks))}
@@ -161,9 +157,10 @@ class _Run:
     def submit(
         self, task: Task, worker: int, reads: Mapping[int, tuple[int, Any]], given: Array | None
     ) -> Any:
-        cells, blocks = [cell for cell, _ in reads.values()], [ref for _, ref in reads.values()]
+        cells, blocks = zip(*reads.values()) if reads else ((), ())
+        job = pickle.dumps((self.name, task, cells))  # many small things: faster than by Ray
         call = self.actors[worker].perform.options(name=f"{task.operator} {task.kind}")
-        return call.remote(self.name, self.program, task, cells, self._put(given), *blocks)
+        return call.remote(job, self.program, self._put(given), *blocks)
 
     def _put(self, given: Array | None) -> Any:
         """An input in the object store, once; readers take their boxes where it lies."""

@@ -1,8 +1,8 @@
 """`Dask`: tasks on a Dask.distributed cluster.
 
-Every task is bound to its worker, so that nothing is stolen. The active memory manager, which
-copies and drops blocks by rules of its own, is off meanwhile: then what moves is what the plan
-says. A block moves from worker to worker when a task elsewhere reads it.
+Every task is for one worker, and goes to another only if that one died. The active memory manager
+and work stealing, which move blocks and tasks by rules of their own, are off meanwhile: then what
+moves is what the plan says. A block moves from worker to worker when a task elsewhere reads it.
 """
 
 from __future__ import annotations
@@ -38,23 +38,32 @@ class Dask:
         self._is_ours = client is None
         where = self._cluster or address
         self.client: Any = client or self._dask.Client(where, set_as_default=False)
-        found = sorted(self.client.scheduler_info(n_workers=-1)["workers"])
-        self._addresses = found[:workers]
-        self.workers = check_workers(len(self._addresses))
-        self._managed = bool(self.client.amm.running())
-        if self._managed:
+        self._limit, self._addresses = workers, _addresses(self.client, workers)
+        self._manages, self._steals = bool(self.client.amm.running()), self._steal(False)
+        if self._manages:
             self.client.amm.stop()
 
+    @property
+    def workers(self) -> int:
+        """How many take tasks now."""
+        return len(self._addresses)
+
     def start(self, program: Program) -> _Run:
-        """Begin a run."""
+        """Begin a run, with the workers that are there: one that died has another address now."""
+        self._addresses = _addresses(self.client, self._limit)
         return _Run(self.client, self._addresses, program)
+
+    def _steal(self, is_on: bool) -> bool:
+        was: bool = self.client.run_on_scheduler(_set_stealing, is_on=is_on)
+        return was
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._managed:
+        if self._manages:
             self.client.amm.start()
+        self._steal(self._steals)
         if self._is_ours:
             self.client.close()
         if self._cluster is not None:
@@ -72,6 +81,20 @@ def _start_local(dask: Any, workers: int) -> Any:
             dashboard_address=None,
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any port, for its health alone
         )
+
+
+def _addresses(client: Any, limit: int | None) -> list[str]:
+    found = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    check_workers(len(found))
+    return found[:limit]
+
+
+async def _set_stealing(dask_scheduler: Any, is_on: bool) -> bool:
+    """Turn work stealing on or off; whether it was on."""
+    was, stealing = "stealing" in dask_scheduler.periodic_callbacks, dask_scheduler.extensions
+    if "stealing" in stealing:
+        await (stealing["stealing"].start() if is_on else stealing["stealing"].stop())
+    return was
 
 
 _DONE: dict[str, list[Report]] = {}
@@ -117,6 +140,7 @@ class _Run:
                 *(_perform, job, self.program, *blocks),
                 key=f"{task.operator}-{task.kind}-{self.name}-{task.number}",
                 workers=[self.addresses[worker]],
+                allow_other_workers=True,
                 priority=-task.number,
                 pure=False,
             )
@@ -134,11 +158,11 @@ class _Run:
         return found
 
     def reports(self) -> list[Report]:
-        found = self.client.run(_reports, self.name, workers=list(self.addresses))
+        found = self.client.run(_reports, self.name, on_error="ignore")
         return [report for reports in found.values() for report in reports]
 
     def close(self) -> None:
-        self.client.run(_forget, self.name, workers=list(self.addresses), on_error="ignore")
+        self.client.run(_forget, self.name, on_error="ignore")
 
 
 def _cut(task: Task, given: Array | None) -> Given | None:

@@ -45,7 +45,9 @@ class Session(Protocol):
 class Engine(Protocol):
     """Some workers, that take the tasks of any number of runs."""
 
-    workers: int
+    @property
+    def workers(self) -> int:
+        """How many there are, once a run has begun."""
 
     def start(self, program: Program) -> Session:
         """Begin a run."""

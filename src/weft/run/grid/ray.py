@@ -26,7 +26,7 @@ from weft.run.grid.perform import Blocks, Came, Given, Program, Report, TaskErro
 from weft.run.grid.task import Task
 
 RETRIES = 4
-"""How often an actor may die, and a call be made again."""
+"""How often a call is made again whose actor died; the actor itself is always started again."""
 
 
 class Ray:
@@ -47,19 +47,19 @@ class Ray:
                 self._ray.init(address=address, log_to_driver=False)
             there = int(self._ray.cluster_resources().get("CPU", 1))
             self.workers = check_workers(there if workers is None else workers)
-        options = {"num_cpus": 1, "max_restarts": RETRIES, "max_task_retries": RETRIES}
+        options = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": RETRIES}
         actor = self._ray.remote(**options, scheduling_strategy="SPREAD")(Worker)
-        self._actors = [actor.remote() for _ in range(self.workers)]
+        self.actors = [actor.remote() for _ in range(self.workers)]
 
     def start(self, program: Program) -> _Run:
         """Begin a run."""
-        return _Run(self._ray, self._actors, program)
+        return _Run(self._ray, self.actors, program)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for actor in self._actors:
+        for actor in self.actors:
             self._ray.kill(actor)
         if self._is_ours:
             self._ray.shutdown()
@@ -131,6 +131,10 @@ class Worker:
             raise
         self.done.setdefault(run, []).append(report)
         return made
+
+    def pid(self) -> int:
+        """The process that it is."""
+        return os.getpid()
 
     def check(self, run: str) -> None:
         """Raise what failed here; all calls before this one have come to an end."""

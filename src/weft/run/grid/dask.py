@@ -106,8 +106,8 @@ def _program(text: bytes) -> Program:
     return found
 
 
-def _perform(job: bytes, program: Program, *blocks: Blocks) -> Blocks:
-    run, task, cells, given = pickle.loads(job)
+def _perform(job: bytes, program: Program, given: Given | None, *blocks: Blocks) -> Blocks:
+    run, task, cells = pickle.loads(job)
     came = {n: Came(*pair) for n, pair in zip(task.reads, zip(cells, blocks))}
     made, report = perform(program, task, came, given)
     _DONE.setdefault(run, []).append(report)
@@ -133,11 +133,11 @@ class _Run:
         self, task: Task, worker: int, reads: Mapping[int, tuple[int, Any]], given: Array | None
     ) -> Any:
         cells, blocks = zip(*reads.values()) if reads else ((), ())
-        job = pickle.dumps((self.name, task, cells, _cut(task, given)))
+        job = pickle.dumps((self.name, task, cells))  # many small things: faster than by Dask
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(
-                *(_perform, job, self.program, *blocks),
+                *(_perform, job, self.program, _cut(task, given), *blocks),
                 key=f"{task.operator}-{task.kind}-{self.name}-{task.number}",
                 workers=[self.addresses[worker]],
                 allow_other_workers=True,

@@ -1,7 +1,7 @@
 """Running programs: kernels on boxes, cell by cell; tensors that compute at once.
 
 The room is also its verb: `weft.run(plan, inputs)` runs a plan. `weft.run.torch` runs it on many
-ranks, and is loaded when it is used.
+ranks, `weft.run.grid` on the workers of a cluster; they are loaded when they are used.
 """
 
 import sys
@@ -34,9 +34,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name != "torch":
+    if name not in ("grid", "torch"):
         raise AttributeError(f"module 'weft.run' has no attribute {name!r}")
-    return import_module("weft.run.torch")
+    return import_module(f"weft.run.{name}")
 
 
 class _Room(ModuleType):

@@ -11,7 +11,8 @@ from weft.layout import DeviceMesh
 from weft.plan import Step
 from weft.plan.resharding.counts import ranks_by_device
 from weft.run.arrays import Array
-from weft.run.exchange import Counts, Held, Hop, copy, mask
+from weft.run.exchange import Counts, Held, copy, mask
+from weft.run.hops import Hop
 from weft.run.ledger import Communication, Movement, active
 from weft.run.meter import Meter, Trail
 from weft.values import Point

@@ -1,31 +1,22 @@
-"""Steps of a plan as boxes: who reads what of whom, how it is put together; and by plain copies."""
+"""What a device reads in a step, put together; and steps by plain copies in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from itertools import groupby
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from weft.lang.kernels.monoids import combination
-from weft.layout import DeviceMesh
 from weft.plan import Step
-from weft.plan.fetch import Fetch
-from weft.plan.resharding.counts import ranks_by_device
-from weft.plan.resharding.moves import Transfer
 from weft.run.arrays import Array, masked, paste
+from weft.run.hops import Delivery, Hop, Slices, hidden_devices, hop_deliveries
 from weft.run.threads import each
-from weft.space import ZRange
 from weft.values import Point
 
 Held = Mapping[int, Array]
 """The array that each device holds, of the devices that this process looks after."""
-
-Hop: TypeAlias = Step | Fetch
-"""What brings boxes from device to device."""
-
-Slices = tuple[slice, ...]
 
 Read = Callable[[int, Slices], Array]
 """A part of what a device holds."""
@@ -48,52 +39,6 @@ class Counts(NamedTuple):
         for mine, theirs in zip(self, other):
             for device, size in theirs.items():
                 mine[device] = mine.get(device, 0) + size
-
-
-class Piece(NamedTuple):
-    """A part of what a device receives: where it goes, and who has it where."""
-
-    into: Slices
-    parts: tuple[tuple[Point, int, Slices], ...]
-
-
-class Delivery(NamedTuple):
-    """All that one device holds after a step."""
-
-    device: int
-    shape: Point
-    pieces: tuple[Piece, ...]
-
-
-def deliveries(
-    moves: Iterable[Transfer], held: Mapping[int, ZRange], wanted: Mapping[int, ZRange]
-) -> tuple[Delivery, ...]:
-    """The pieces of every device that wants a box, in the order of the devices."""
-    pieces: dict[int, list[Piece]] = {device: [] for device in wanted}
-    for (device, box), parts in groupby(moves, key=lambda move: (move.receiver, move.box)):
-        found = tuple((p.part, p.sender, box.slices(held[p.sender].start)) for p in parts)
-        pieces[device].append(Piece(box.slices(wanted[device].start), found))
-    return tuple(Delivery(device, wanted[device].shape, tuple(p)) for device, p in pieces.items())
-
-
-def by_device(mesh: DeviceMesh, items: Sequence[Any]) -> dict[int, Any]:
-    """What cells have in rank order, by device."""
-    return dict(zip(mesh.device_ids or range(mesh.size), items))
-
-
-def boxes_before(hop: Hop) -> dict[int, ZRange]:
-    """The box that each device holds before a step."""
-    src = hop.before if isinstance(hop, Step) else hop.src
-    return by_device(src.mesh, src.regions(hop.shape))
-
-
-@lru_cache(maxsize=4096)
-def hop_deliveries(hop: Hop) -> tuple[Delivery, ...]:
-    """What every device holds after a step, piece by piece."""
-    if isinstance(hop, Step):
-        wanted = by_device(hop.after.mesh, hop.after.regions(hop.shape))
-        return deliveries(hop.moves(), boxes_before(hop), wanted)
-    return deliveries(hop.transfers, boxes_before(hop), by_device(hop.src.mesh, hop.needs))
 
 
 def copy(xp: Any, held: Held, hop: Hop, cause: object = None) -> tuple[Held, Counts]:
@@ -148,12 +93,8 @@ def _combined(
 
 def mask(xp: Any, held: Held, step: Step) -> Held:
     """The values on the first cells along the axes, nothing on the others."""
-    mesh, made = step.after.mesh, dict[int, Array]()
-    ranks = ranks_by_device(mesh)
-    for device, array in held.items():
-        cell = mesh.coord(ranks[device])
-        made[device] = array
-        for digit, monoid in step.parts.masked:
-            if cell[digit.dim] // digit.divisor % digit.radix:
-                made[device] = masked(xp, array, monoid)
-    return made
+    hidden = hidden_devices(step)
+    return {
+        device: masked(xp, array, hidden[device]) if device in hidden else array
+        for device, array in held.items()
+    }

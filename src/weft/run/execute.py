@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,14 @@ from weft.run.tensor import Tensor
 from weft.run.walk import Values, walk
 
 
-def run(plan: Plan | Propagation, inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+def run(
+    plan: Plan | Propagation, inputs: Mapping[str, Any], *, on: Any = None
+) -> tuple[Tensor, ...]:
     """The outputs of a plan, or of a propagated graph, each a tensor that lies as it says.
 
-    An input is an array, or a tensor; it is put on the mesh as the plan wants it.
+    An input is an array, or a tensor; it is put on the mesh as the plan wants it. All cells run in
+    this process, or `on` the workers of an engine: "ray", "dask", "threads", an address, a Dask
+    client, or an engine of `weft.run.grid`.
 
     >>> import numpy as np
     >>> from weft import propagate, trace
@@ -33,6 +38,11 @@ def run(plan: Plan | Propagation, inputs: Mapping[str, Any]) -> tuple[Tensor, ..
     matmul: float32[8, 2] <@m, [{}, {}]> [4. 4.]
     """
     plan = as_plan(plan)
+    if on is not None:
+        grid = import_module("weft.run.grid")
+        with grid.engine_of(on) as engine:
+            found: tuple[Tensor, ...] = grid.run_on(engine, plan, inputs)
+        return found
     check_inputs(plan.graph, inputs)
     given: Values = {
         value.name: list(_placed(plan, value, inputs[value.name]).shards)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from weft.plan.placed import Placed
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
 from weft.run.cells import ALL, Cause, Cells, Shards
-from weft.run.exchange import Hop
+from weft.run.hops import hops_of
 from weft.run.ledger import active
 from weft.run.meter import Trail
 from weft.run.threads import each
@@ -110,7 +110,7 @@ class Prepared:
     def _deliver(self, xp: Any, number: int, shards: Shards) -> Shards:
         """What the cells compute with: what moved, of that what they need, hidden where it must."""
         cause, delivery, mesh = self.causes[number], self.deliveries[number], self.placed.mesh
-        steps, takes, hides = tuple(_hops(delivery)), any(delivery.slices), any(delivery.hidden)
+        steps, takes, hides = tuple(hops_of(delivery)), any(delivery.slices), any(delivery.hidden)
         if not (steps or takes or hides):
             return shards
         trail = Trail(self.cells.held(mesh, shards), self.cells.meter)
@@ -160,14 +160,6 @@ def deliver_all(
         deliver(placed, number, spec, itemsize)
         for number, (spec, itemsize) in enumerate(zip(specs, itemsizes))
     ]
-
-
-def _hops(delivery: Delivery) -> Iterator[Hop]:
-    """The steps of a delivery, one after another."""
-    if delivery.reshard is not None:
-        yield from delivery.reshard.steps
-    if delivery.fetch is not None:
-        yield delivery.fetch
 
 
 def _on(ranks: Sequence[int], delivery: Delivery) -> Delivery:

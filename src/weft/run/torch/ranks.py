@@ -17,7 +17,8 @@ from weft.errors import WeftError
 from weft.layout import DeviceMesh
 from weft.plan import Step
 from weft.run.cells import Cause, Cells, name_of
-from weft.run.exchange import Counts, Held, Hop
+from weft.run.exchange import Counts, Held
+from weft.run.hops import Hop
 from weft.run.torch import transport
 from weft.run.torch.schedule import Schedule, schedule
 from weft.values import Point

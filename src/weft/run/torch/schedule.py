@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from weft.plan import Step
-from weft.run.exchange import Delivery, Hop, Slices, boxes_before, hop_deliveries
+from weft.run.hops import Delivery, Hop, Slices, boxes_before, hop_deliveries
 from weft.values import Point
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from weft.run.exchange import Piece, Slices, assemble
+from weft.run.exchange import assemble
+from weft.run.hops import Piece, Slices
 from weft.run.torch.schedule import Schedule, volume
 
 _SUMMED = "float16 bfloat16 float32 float64 int8 uint8 int32 int64"

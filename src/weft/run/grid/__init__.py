@@ -1,0 +1,25 @@
+"""Plans on the workers of a cluster: tasks that any engine can run, and the engines."""
+
+from weft.run.grid.dask import Dask
+from weft.run.grid.embedding import Embedding
+from weft.run.grid.engine import Engine, Session
+from weft.run.grid.execute import run_on
+from weft.run.grid.local import Threads
+from weft.run.grid.perform import Report, TaskError
+from weft.run.grid.ray import Ray
+from weft.run.grid.task import Task
+from weft.run.grid.where import engine_of
+
+__all__ = [
+    "Dask",
+    "Embedding",
+    "Engine",
+    "Ray",
+    "Report",
+    "Session",
+    "Task",
+    "TaskError",
+    "Threads",
+    "engine_of",
+    "run_on",
+]

@@ -1,0 +1,91 @@
+"""`Threads`: the engine without an engine, a thread for each worker of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
+
+from weft.errors import WeftError
+from weft.run.arrays import Array
+from weft.run.grid.perform import Blocks, Came, Given, Program, Report, perform
+from weft.run.grid.task import Task
+
+
+class Threads:
+    """Workers that are threads: each does its tasks in their order, and waits for what they read.
+
+    Nobody waits in a circle, as tasks read only what comes before them.
+
+    >>> with Threads(workers=2) as engine:
+    ...     print(engine.workers)
+    2
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = check_workers(workers)
+        self._pools = [ThreadPoolExecutor(1, f"weft-{n}") for n in range(self.workers)]
+
+    def start(self, program: Program) -> _Run:
+        """Begin a run."""
+        return _Run(program, self._pools)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
+
+
+class _Run:
+    def __init__(self, program: Program, pools: Sequence[ThreadPoolExecutor]) -> None:
+        self.program, self.pools = program, pools
+        self.done: list[Report] = []
+        self.is_open = True
+
+    def submit(
+        self,
+        task: Task,
+        worker: int,
+        reads: Mapping[int, tuple[int, Future[Blocks]]],
+        given: Array | None,
+    ) -> Future[Blocks]:
+        return self.pools[worker].submit(self._perform, task, dict(reads), given)
+
+    def _perform(
+        self, task: Task, reads: Mapping[int, tuple[int, Future[Blocks]]], given: Array | None
+    ) -> Blocks:
+        if not self.is_open:
+            return ()
+        came = {number: Came(cell, made.result()) for number, (cell, made) in reads.items()}
+        start = None if given is None else Given(given, (0,) * given.ndim)
+        blocks, report = perform(self.program, task, came, start)
+        self.done.append(report)
+        return blocks
+
+    def release(self, handle: Future[Blocks]) -> None:
+        """What nobody holds is gone: tasks hold what they read until they have run."""
+
+    def wait(self, handles: Sequence[Future[Blocks]]) -> None:
+        for handle in handles:
+            handle.result()
+
+    def gather(self, handles: Sequence[Future[Blocks]]) -> list[Blocks]:
+        return [handle.result() for handle in handles]
+
+    def reports(self) -> list[Report]:
+        return self.done
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def check_workers(workers: int | None) -> int:
+    """The number of workers: one for each processor, unless it is said."""
+    if workers is None:
+        return os.cpu_count() or 1
+    if workers < 1:
+        raise WeftError(f"{workers} workers cannot run anything", hint="one is the least")
+    return workers

@@ -1,0 +1,52 @@
+"""`engine_of`: what `run(..., on=...)` means."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from weft.errors import WeftError
+from weft.run.grid.dask import Dask
+from weft.run.grid.engine import Engine
+from weft.run.grid.local import Threads
+from weft.run.grid.ray import Ray
+
+_DASK = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
+
+
+def engine_of(on: Any) -> AbstractContextManager[Engine]:
+    """The engine that is meant; what is started for it stops with the block, an engine does not.
+
+    >>> with engine_of("threads") as engine:
+    ...     print(type(engine).__name__)
+    Threads
+    """
+    if isinstance(on, str):
+        return _named(on)
+    if type(on).__module__.partition(".")[0] == "distributed":
+        return Dask(client=on)
+    if callable(getattr(on, "start", None)) and hasattr(on, "workers"):
+        return nullcontext(on)
+    raise _unknown(on)
+
+
+def _named(on: str) -> AbstractContextManager[Engine]:
+    match on:
+        case "threads":
+            return Threads()
+        case "ray":
+            return Ray()
+        case "dask":
+            return Dask()
+    if on.startswith(_DASK):
+        return Dask(address=on)
+    if on == "auto" or ":" in on:
+        return Ray(address=on)
+    raise _unknown(on)
+
+
+def _unknown(on: object) -> WeftError:
+    return WeftError(
+        f"nothing runs on {on!r}",
+        hint="threads, ray, dask, an address, a Dask client, or an engine of weft.run.grid",
+    )

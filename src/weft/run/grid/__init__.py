@@ -5,8 +5,9 @@ from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Session
 from weft.run.grid.execute import run_on
 from weft.run.grid.local import Threads
-from weft.run.grid.perform import Report, TaskError
+from weft.run.grid.perform import TaskError
 from weft.run.grid.ray import Ray
+from weft.run.grid.report import Report
 from weft.run.grid.task import Task
 from weft.run.grid.where import engine_of
 

@@ -18,7 +18,8 @@ import numpy as np
 from weft.extra import needed
 from weft.run.arrays import Array
 from weft.run.grid.local import check_workers
-from weft.run.grid.perform import Blocks, Came, Given, Program, Report, perform
+from weft.run.grid.perform import Blocks, Came, Given, Program, perform
+from weft.run.grid.report import Report
 from weft.run.grid.task import Leaf, Task
 
 

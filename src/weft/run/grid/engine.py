@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from weft.run.arrays import Array
-from weft.run.grid.perform import Blocks, Program, Report
+from weft.run.grid.perform import Blocks, Program
+from weft.run.grid.report import Report
 from weft.run.grid.task import Task
 
 Handle = Any

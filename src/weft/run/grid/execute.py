@@ -14,7 +14,8 @@ from weft.run.arrays import Array
 from weft.run.execute import check_array, check_inputs
 from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Handle, Session
-from weft.run.grid.perform import Blocks, Report, program_of
+from weft.run.grid.perform import Blocks, program_of
+from weft.run.grid.report import Report
 from weft.run.grid.task import Leaf, Task
 from weft.run.ledger import Movement, active
 from weft.run.tensor import Tensor

@@ -9,7 +9,8 @@ from typing import Self
 
 from weft.errors import WeftError
 from weft.run.arrays import Array
-from weft.run.grid.perform import Blocks, Came, Given, Program, Report, perform
+from weft.run.grid.perform import Blocks, Came, Given, Program, perform
+from weft.run.grid.report import Report
 from weft.run.grid.task import Task
 
 

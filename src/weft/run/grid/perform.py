@@ -17,6 +17,7 @@ from weft.lang.kernels.monoids import combination
 from weft.plan import Plan
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
+from weft.run.grid.report import Report
 from weft.run.grid.task import Fold, Hide, Join, Leaf, Part, Read, Source, Task
 from weft.values import Point
 
@@ -53,15 +54,6 @@ class Given(NamedTuple):
 
     array: Array
     start: Point
-
-
-class Report(NamedTuple):
-    """What a task took."""
-
-    task: int
-    seconds: float
-    received: dict[int, int]
-    """The bytes that it read of other cells, by cell, counted in the arrays that came."""
 
 
 class Came(NamedTuple):

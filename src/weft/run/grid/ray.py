@@ -22,7 +22,8 @@ from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.arrays import Array
 from weft.run.grid.local import check_workers
-from weft.run.grid.perform import Blocks, Came, Given, Program, Report, TaskError, perform
+from weft.run.grid.perform import Blocks, Came, Given, Program, TaskError, perform
+from weft.run.grid.report import Report
 from weft.run.grid.task import Task
 
 RETRIES = 4

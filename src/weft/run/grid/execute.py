@@ -14,9 +14,10 @@ from weft.run.arrays import Array
 from weft.run.execute import check_array, check_inputs
 from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Handle, Session
-from weft.run.grid.perform import Blocks, program_of
+from weft.run.grid.perform import Blocks, Program
 from weft.run.grid.report import Report
-from weft.run.grid.task import Leaf, Task
+from weft.run.grid.source import Leaf
+from weft.run.grid.task import Task
 from weft.run.ledger import Movement, active
 from weft.run.tensor import Tensor
 
@@ -30,7 +31,7 @@ def run_on(engine: Engine, plan: Plan, inputs: Mapping[str, Any]) -> tuple[Tenso
     embedding = Embedding.of(plan)
     for ledger in active():
         ledger.allow(sum(embedding.received), "the grid", ", ".join(plan.graph.outputs))
-    session = engine.start(program_of(plan))
+    session = engine.start(Program.of(plan))
     try:
         made = _run(session, engine.workers, embedding, arrays)
         _note(embedding, session.reports())
@@ -69,9 +70,9 @@ def _run(
 
 def _given(task: Task, inputs: Mapping[str, Array]) -> Array | None:
     """The input that a reader reads."""
-    match task.sources:
-        case (Leaf(name=name),):
-            return inputs[name]
+    for made in task.made:
+        if isinstance(made.source, Leaf) and made.source.name in inputs:
+            return inputs[made.source.name]
     return None
 
 

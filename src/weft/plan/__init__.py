@@ -10,6 +10,7 @@ from weft.plan.resharding.step import Step
 from weft.plan.searching.front import ParetoFront
 from weft.plan.searching.search import search
 from weft.plan.settle import Strategy, propagate
+from weft.plan.storage import Storage
 
 __all__ = [
     "Cost",
@@ -20,6 +21,7 @@ __all__ = [
     "Propagation",
     "Reshard",
     "Step",
+    "Storage",
     "Strategy",
     "Transfer",
     "estimate",

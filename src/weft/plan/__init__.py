@@ -1,5 +1,6 @@
 """Planning: the shardings that follow from those a person wrote, and the ways between them."""
 
+from weft.plan.chunking import Chunking, choose_storage
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Link, Machine
 from weft.plan.plan import Plan
@@ -13,6 +14,7 @@ from weft.plan.settle import Strategy, propagate
 from weft.plan.storage import Storage
 
 __all__ = [
+    "Chunking",
     "Cost",
     "Link",
     "Machine",
@@ -24,6 +26,7 @@ __all__ = [
     "Storage",
     "Strategy",
     "Transfer",
+    "choose_storage",
     "estimate",
     "plan_reshard",
     "propagate",

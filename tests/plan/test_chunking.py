@@ -4,7 +4,7 @@ from itertools import product
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import DeviceMesh, DimSpec, Plan, ShardingSpec, WeftError, ZRange, propagate, trace
@@ -54,7 +54,6 @@ def allowed(spec, shape, storage):
     return all(storage.aligned(box) for box in blocks(spec, shape, "y") if box)
 
 
-@settings(max_examples=150, deadline=None)
 @given(outputs(), st.data())
 def test_the_storage_is_the_best_of_all(output, data):
     (spec, shape), itemsize = output, data.draw(st.sampled_from([1, 4]))

@@ -212,7 +212,7 @@ def divisors(number: int) -> Iterator[int]:
 
 def _shard(shape: Point, cuts: Point, chunk: Point, limit: int) -> Point:
     """How many chunks a shard has along every dimension: so many that shards are fewest."""
-    counts = [-(-size // n) for size, n in zip(shape, chunk)]
+    counts = [max(1, -(-size // n)) for size, n in zip(shape, chunk)]
     choices = [
         list(divisors(cut // n)) if cut else _parts(count)
         for cut, n, count in zip(cuts, chunk, counts)

@@ -126,4 +126,3 @@ class ShardEncoder:
     def _tiles(self, parts: Sequence[Part], block: Values) -> Iterator[Values]:
         tile = partial(self._tile, block=block, room=scratch("sample", self.grid.size))
         return map(tile, parts)
-

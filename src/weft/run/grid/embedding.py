@@ -16,6 +16,7 @@ from operator import add
 from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
+from weft.plan.storage import Storage
 from weft.run.grid.memory import between, working
 from weft.run.grid.order import in_depth
 from weft.run.grid.shelf import Shelf
@@ -64,8 +65,8 @@ class Embedding:
     def of(
         cls,
         plan: Plan,
-        inputs: Mapping[str, Point] | None = None,
-        outputs: Mapping[str, Point] | None = None,
+        inputs: Mapping[str, Storage] | None = None,
+        outputs: Mapping[str, Storage] | None = None,
         *,
         memory: int | None = None,
         workers: int | None = None,
@@ -73,9 +74,8 @@ class Embedding:
     ) -> Embedding:
         """The tasks of a plan.
 
-        `inputs` and `outputs` are those that lie in storage, with the shape of the chunks of the
-        one and of the shards of the other. With `memory`, the bytes that a worker may take for
-        arrays, tasks are cut until they fit.
+        `inputs` and `outputs` are those that lie in storage. With `memory`, the bytes that a worker
+        may take for arrays, tasks are cut until they fit; they take `extra` bytes beside.
         """
         shelf = Shelf(plan, inputs or {}, outputs or {})
         count = min(workers or plan.mesh.size, plan.mesh.size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from weft.lang.kernels.monoids import combination
 from weft.plan import Plan
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
+from weft.run.grid.measure import Meter
 from weft.run.grid.memory import uses
 from weft.run.grid.report import Report
 from weft.run.grid.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
@@ -46,7 +46,7 @@ class Work(NamedTuple):
 class Reader(Protocol):
     """An input in storage, of which any worker reads boxes."""
 
-    def fetch(self, box: ZRange) -> tuple[Array, int]:
+    def read_counted(self, box: ZRange, *, threads: int) -> tuple[Array, int]:
         """A box, and the bytes that were fetched for it."""
 
 
@@ -96,29 +96,36 @@ class Came(NamedTuple):
 
 
 def perform(
-    program: Program, task: Task, came: Mapping[int, Came], given: Given | None = None
+    program: Program,
+    task: Task,
+    came: Mapping[int, Came],
+    given: Given | None = None,
+    *,
+    alone: bool = True,
 ) -> tuple[Blocks, Report]:
-    """The blocks that a task makes, and what it took."""
-    begin = time.perf_counter()
-    hand = _Hand(program, task, came, given)
-    try:
-        blocks = hand.blocks()
-    except Exception as error:
-        raise _failure(task, hand.stage, program, error) from None
-    seconds = time.perf_counter() - begin
-    report = Report(task.number, seconds, hand.received, read=hand.read_bytes, written=hand.written)
-    return blocks, report
+    """The blocks that a task makes, and what it took: in a process of its own, if `alone`."""
+    with Meter(task.number, alone=alone) as meter:
+        hand = _Hand(program, task, came, given, meter)
+        try:
+            blocks = hand.blocks()
+        except Exception as error:
+            raise _failure(task, hand.stage, program, error) from None
+    return blocks, meter.report()
 
 
 class _Hand:
     """A task at work: what it has at hand, each array until its last use."""
 
     def __init__(
-        self, program: Program, task: Task, came: Mapping[int, Came], given: Given | None
+        self,
+        program: Program,
+        task: Task,
+        came: Mapping[int, Came],
+        given: Given | None,
+        meter: Meter,
     ) -> None:
         self.program, self.task, self.came, self.given = program, task, came, given
-        self.received: dict[int, int] = {}
-        self.read_bytes = self.written = 0
+        self.meter = meter
         self.left, self.live = uses(task), dict[Leaf | Local, Array]()
         self.stage: Stage | None = None
 
@@ -131,7 +138,8 @@ class _Hand:
         for write in self.task.writes:
             array = self.array(write.source)
             self._drop(write.source)
-            self.written += self.program.outputs[write.value].write(write.box, array)
+            with self.meter.part("writing"):
+                self.meter.written += self.program.outputs[write.value].write(write.box, array)
         return tuple(_own(self.array(made.source)) for made in self.task.made)
 
     def _run(self, number: int, stage: Stage) -> None:
@@ -181,14 +189,16 @@ class _Hand:
     def _read(self, leaf: Leaf) -> Array:
         if self.given is not None:
             return self.given.array[leaf.box.slices(self.given.start)]
-        array, size = self.program.inputs[leaf.name].fetch(leaf.box)
-        self.read_bytes += size
+        with self.meter.part("reading"):
+            array, size = self.program.inputs[leaf.name].read_counted(leaf.box, threads=1)
+        self.meter.read += size
         return array
 
     def _came(self, task: int, place: int) -> Array:
         cell, blocks = self.came[task]
         if cell != self.task.cell:
-            self.received[cell] = self.received.get(cell, 0) + int(blocks[place].nbytes)
+            received = self.meter.received
+            received[cell] = received.get(cell, 0) + int(blocks[place].nbytes)
         return blocks[place]
 
     def _joined(self, join: Join) -> Array:

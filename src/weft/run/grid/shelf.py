@@ -13,8 +13,10 @@ from functools import cached_property
 from weft.layout import ShardingSpec
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
+from weft.plan.storage import Storage
 from weft.run.grid.bobbin import Bobbin, Cause, Have, Held
 from weft.run.grid.source import Leaf, Source, narrowed
+from weft.run.grid.strands import Strand, strands
 from weft.run.grid.travel import combined
 from weft.space import ZRange
 from weft.values import Point
@@ -25,16 +27,25 @@ class Shelf:
     """What of a plan lies in storage, and how that is cut."""
 
     plan: Plan
-    inputs: Mapping[str, Point] = field(default_factory=dict)
-    """Of every stored input the shape of its chunks."""
-    outputs: Mapping[str, Point] = field(default_factory=dict)
-    """Of every stored output the shape of its shards."""
+    inputs: Mapping[str, Storage] = field(default_factory=dict)
+    outputs: Mapping[str, Storage] = field(default_factory=dict)
 
     @cached_property
     def last(self) -> Collection[str]:
-        """The values that are stored and that nobody else reads: they may lie as they were made."""
-        read = {name for a in self.plan.graph.applications for name in a.operands}
+        """The values that are stored and that no other task reads: they lie as they were made."""
+        inner = frozenset[tuple[int, int]]().union(*(strand.inner for strand in self.strands))
+        read = {
+            name
+            for number, application in enumerate(self.plan.graph.applications)
+            for place, name in enumerate(application.operands)
+            if (number, place) not in inner
+        }
         return frozenset(self.outputs.keys() - read)
+
+    @cached_property
+    def strands(self) -> tuple[Strand, ...]:
+        """The applications that run in one task."""
+        return strands(self.plan, self.inputs)
 
     @cached_property
     def _made(self) -> Mapping[str, ShardingSpec]:
@@ -62,28 +73,23 @@ class Shelf:
         """Whether what a cell made is whole shards, which it writes at once."""
         if name not in self.outputs or self._made[name].partial:
             return False
-        return self._is_first(name, self._ranks[cell]) and self.is_whole(name, box)
-
-    def is_whole(self, name: str, box: ZRange) -> bool:
-        """Whether a box of an output is whole shards."""
-        sides = zip(box.start, box.stop, self.outputs[name], self.plan.graph.values[name].shape)
-        return bool(box) and all(not a % n and (not b % n or b == size) for a, b, n, size in sides)
+        is_whole = bool(box) and self.outputs[name].aligned(box)
+        return is_whole and self._is_first(name, self._ranks[cell])
 
     def store(self, bobbin: Bobbin, name: str, spec: ShardingSpec, held: Held) -> None:
         """Tasks that write all shards of a value that are not written yet."""
-        done = [w.box for task in bobbin.tasks for w in task.writes if w.value == name]
-        for number, box in enumerate(self._shards(name)):
-            if not any(box in other for other in done):
+        storage = self.outputs[name]
+        written = (w.box for task in bobbin.tasks for w in task.writes if w.value == name)
+        done = {shard.start for box in written for shard in storage.shards(box)}
+        for number, box in enumerate(storage.shards()):
+            if box.start not in done:
                 self._write(bobbin, name, number, box, spec, held)
 
     def copy(self, bobbin: Bobbin, name: str) -> None:
         """Tasks that write an input, which lies in storage itself, shard by shard."""
         cells = list(self._ranks)
-        for number, box in enumerate(self._shards(name)):
+        for number, box in enumerate(self.outputs[name].shards()):
             self._add(bobbin, name, cells[number % len(cells)], Have(Leaf(name, box), box))
-
-    def _shards(self, name: str) -> list[ZRange]:
-        return list(ZRange.of(self.plan.graph.values[name].shape).tiles(self.outputs[name]))
 
     def _write(
         self, bobbin: Bobbin, name: str, number: int, box: ZRange, spec: ShardingSpec, held: Held

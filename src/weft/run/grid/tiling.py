@@ -90,11 +90,7 @@ class _Scene(NamedTuple):
         return computed + sum(self._touched(leaf) for leaf in read if isinstance(leaf, Leaf))
 
     def _touched(self, leaf: Leaf) -> int:
-        """The bytes of the chunks in which a box lies."""
-        sides = zip(leaf.box.start, leaf.box.stop, self.loom.shelf.inputs[leaf.name])
-        return prod((-(-b // n) - a // n) * n for a, b, n in sides) * self.loom.plan.itemsize(
-            leaf.name
-        )
+        return self.loom.shelf.inputs[leaf.name].touched(leaf.box).nbytes
 
     def halved(self, lengths: Lengths) -> Iterator[Lengths]:
         """The lengths with one of them halved."""
@@ -127,7 +123,8 @@ class _Scene(NamedTuple):
             known = shelf.outputs if is_output else shelf.inputs
             for value, rows in zip(names, tensors):
                 if value in known:
-                    yield from (n for row, n in zip(rows, known[value]) if name in row.dims)
+                    block = known[value].shard if is_output else known[value].chunk
+                    yield from (n for row, n in zip(rows, block) if name in row.dims)
 
 
 def _volume(targets: Targets) -> int:

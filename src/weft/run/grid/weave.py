@@ -13,7 +13,7 @@ from weft.run.grid.demand import demanded
 from weft.run.grid.seams import Seam, Targets, seams_of, tiles
 from weft.run.grid.shelf import Shelf
 from weft.run.grid.source import Hide, Leaf, Local, Read, Source, narrowed
-from weft.run.grid.strands import Strand, strands
+from weft.run.grid.strands import Strand
 from weft.run.grid.task import Made, Stage, Task
 from weft.run.grid.travel import combined, travel
 from weft.run.hops import by_device, hops_of
@@ -58,11 +58,10 @@ class Loom:
 
     def weave(self) -> tuple[tuple[Task, ...], tuple[tuple[Read, ...], ...]]:
         """The tasks in the order of the plan, and the blocks of its outputs in rank order."""
-        found = strands(self.plan, self.shelf.inputs)
         for value in self.plan.graph.inputs:
             if value.name not in self.shelf.inputs:
                 self.held[value.name] = self._input(value.name)
-        for strand in found:
+        for strand in self.shelf.strands:
             self._weave(strand)
         pairs = zip(self.plan.graph.outputs, self.plan.returns)
         outputs = tuple(self._output(name, way) for name, way in pairs)

@@ -33,9 +33,7 @@ def memory_of(form: Form, shards: Shards, box: ZRange, threads: int | None) -> i
     window = min(shards.window, many)
     held = min(shards.most, _shards_in(form)) + window if index else 0
     planned = min(many, window * per_shard)
-    return (
-        at_work * (_each(form, shards) + 4 * index) + held * (2 * index + HELD) + planned * PART
-    )
+    return at_work * (_each(form, shards) + 4 * index) + held * (2 * index + HELD) + planned * PART
 
 
 def _each(form: Form, shards: Shards) -> int:

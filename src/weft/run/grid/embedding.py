@@ -80,7 +80,7 @@ class Embedding:
         shelf = Shelf(plan, inputs or {}, outputs or {})
         count = min(workers or plan.mesh.size, plan.mesh.size)
         if memory is None:
-            return cls._drawn(shelf, Loom(shelf), None, count, extra)
+            return cls._drawn(shelf, Loom(shelf, Fit(None, extra)), None, count, extra)
         for share in SHARES:
             loom = Loom(shelf, Fit(int(share * memory), extra))
             found = cls._drawn(shelf, loom, AHEAD * count, count, extra)

@@ -77,10 +77,16 @@ def run_on(
         session.close()
     _note(embedding, reports)
     if is_recorded():
-        name, workers = type(engine).__name__, engine.workers
-        what = {"engine": name, "workers": workers, "begin": begin, "seconds": seconds}
-        bound = max(embedding.peak(workers), default=0)
-        deliver(RunRecord.of(embedding, reports, **what, bound=bound))
+        record = RunRecord.of(
+            embedding,
+            reports,
+            engine=type(engine).__name__,
+            workers=engine.workers,
+            begin=begin,
+            seconds=seconds,
+            bound=max(embedding.peak(engine.workers), default=0),
+        )
+        deliver(record)
     return tuple(
         places.outputs[name].reader()
         if name in places.outputs

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
+from typing import NamedTuple
 
 from weft.lang import Row, Signature
 from weft.plan import Plan
@@ -84,59 +85,78 @@ def _can_cut(plan: Plan, strand: Strand, number: int, name: str) -> bool:
     return all(any(row.plain == name for row in rows) for rows in line.notation.results)
 
 
-def tiles(own: Targets, seams: Sequence[Seam], lengths: Sequence[int | None]) -> Iterator[Targets]:
-    """The boxes of a cell cut along seams, at multiples of a length each.
+class Cut(NamedTuple):
+    """How a seam is cut: at multiples of a length, and around whole shards of what is stored."""
+
+    length: int | None = None
+    shard: int = 1
+    """What is stored is cut where its shards are, so that most of it is whole ones."""
+
+    def points(self, low: int, high: int, end: int) -> list[int]:
+        """Where a span of a dimension, of which the array ends there, is cut, both ends included.
+
+        >>> Cut(64).points(80, 200, 500), Cut(None, 64).points(80, 200, 500)
+        ([80, 128, 192, 200], [80, 128, 192, 200])
+        >>> Cut(None, 64).points(0, 500, 500)
+        [0, 500]
+        """
+        step = self.length or high - low or 1
+        inner = range(low // step * step, high, step) if self.length else ()
+        first, last = -(-low // self.shard) * self.shard, high // self.shard * self.shard
+        last = high if high == end else last
+        return sorted({low, high, *(x for x in (first, last, *inner) if low < x < high)})
+
+
+def tiles(
+    own: Targets, seams: Sequence[Seam], cuts: Sequence[Cut], ends: Sequence[int]
+) -> Iterator[Targets]:
+    """The boxes of a cell cut along seams, of which the arrays end there.
 
     >>> own = {0: ZRange((2, 0), (8, 4)), 1: ZRange((0,), (4,))}
-    >>> for tile in tiles(own, [Seam({0: 0}), Seam({0: 1, 1: 0})], [4, 2]):
+    >>> for tile in tiles(own, [Seam({0: 0}), Seam({0: 1, 1: 0})], [Cut(4), Cut(2)], [8, 4]):
     ...     print(", ".join(f"{n}: {box}" for n, box in tile.items()))
     0: [2:4, 0:2], 1: [0:2]
     0: [2:4, 2:4], 1: [2:4]
     0: [4:8, 0:2]
     0: [4:8, 2:4]
     """
-    cuts = [(seam, n) for seam, n in zip(seams, lengths) if n and _span(own, seam)]
-    ranges = [_starts(_span(own, seam), length) for seam, length in cuts]
-    for corner in product(*ranges):
+    spans = [(seam, _spans(own, seam, cut, end)) for seam, cut, end in zip(seams, cuts, ends)]
+    spans = [(seam, parts) for seam, parts in spans if len(parts) > 1]
+    for corner in product(*(parts for _, parts in spans)):
         found: dict[int, ZRange] = {}
         for number, box in own.items():
-            tile = _tile(number, box, cuts, ranges, corner)
+            tile = _tile(number, box, spans, corner)
             if tile is not None:
                 found[number] = tile
         if found:
             yield found
 
 
-def _span(own: Targets, seam: Seam) -> range:
-    """From where to where a seam goes."""
-    spans = [
-        (box.start[seam.dims[n]], box.stop[seam.dims[n]])
-        for n, box in own.items()
-        if n in seam.dims and box
-    ]
-    return range(min(a for a, _ in spans), max(b for _, b in spans)) if spans else range(0)
+Span = tuple[int, int]
 
 
-def _starts(span: range, length: int) -> range:
-    return range(span.start // length * length, span.stop, length)
+def _spans(own: Targets, seam: Seam, cut: Cut, end: int) -> list[Span]:
+    """The parts of a seam."""
+    boxes = [(box, seam.dims[n]) for n, box in own.items() if n in seam.dims and box]
+    if not boxes:
+        return []
+    low, high = min(b.start[d] for b, d in boxes), max(b.stop[d] for b, d in boxes)
+    points = cut.points(low, high, end)
+    return list(pairwise(points))
 
 
 def _tile(
-    number: int,
-    box: ZRange,
-    cuts: Sequence[tuple[Seam, int]],
-    ranges: Sequence[range],
-    corner: Sequence[int],
+    number: int, box: ZRange, spans: Sequence[tuple[Seam, list[Span]]], corner: Sequence[Span]
 ) -> ZRange | None:
     """The part of a box in a tile; what is not cut along a seam belongs to the first along it."""
     start, stop = list(box.start), list(box.stop)
-    for (seam, length), starts, at in zip(cuts, ranges, corner):
+    for (seam, parts), (low, high) in zip(spans, corner):
         dim = seam.dims.get(number)
         if dim is None or not box:
-            if at != starts[0]:
+            if (low, high) != parts[0]:
                 return None
             continue
-        start[dim], stop[dim] = max(start[dim], at), min(stop[dim], at + length)
+        start[dim], stop[dim] = max(start[dim], low), min(stop[dim], high)
         if start[dim] >= stop[dim]:
             return None
     return ZRange(start, stop)

@@ -1,18 +1,22 @@
-"""`Fit`: how long the tiles of a strand are, so that a task fits and reads little twice."""
+"""`Fit`: how a strand is cut into tiles, so that a task fits a worker and reads little twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
+from random import Random
 from typing import NamedTuple
 
 from weft.run.grid.memory import working
-from weft.run.grid.seams import Seam, Targets, tiles
+from weft.run.grid.seams import Cut, Seam, Targets
 from weft.run.grid.source import Leaf, leaves
 from weft.run.grid.strands import Strand
-from weft.run.grid.task import Task
-from weft.run.grid.weave import Brought, Lengths, Loom, Work
+from weft.run.grid.task import Made, Task
+from weft.run.grid.weave import Brought, Loom, Work
+
+SAMPLE = 12
+"""So many tiles say what all of them take."""
 
 
 class Price(NamedTuple):
@@ -21,38 +25,34 @@ class Price(NamedTuple):
     most: int
     """Bytes at once."""
     each: float
-    """Bytes that it reads from storage, in whole chunks, and computes, for a sub-problem."""
+    """Bytes that it reads, in whole chunks, computes, and gives to others, for a sub-problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Cuts strands until a task takes no more than so many bytes.
+    """Cuts strands until a task takes no more than so many bytes; None for any number.
 
     The tile is halved along one seam after the other, each time along the one that costs least:
-    at whole shards of what is stored and whole chunks of what is read, as long as there are any.
+    at whole shards of what is stored, at whole chunks of what is read, or anywhere.
     """
 
-    memory: int
+    memory: int | None = None
     extra: int = 0
 
     def __call__(
-        self,
-        loom: Loom,
-        strand: Strand,
-        seams: Sequence[Seam],
-        brought: Brought,
-    ) -> Lengths:
-        """How long the tiles of a strand are."""
+        self, loom: Loom, strand: Strand, seams: Sequence[Seam], brought: Brought
+    ) -> Sequence[Cut]:
+        """How a strand is cut along each seam."""
         scene = _Scene(loom, strand, seams, brought, self.extra)
-        lengths: Lengths = [None] * len(seams)
-        price = scene.price(lengths)
-        while price is not None and price.most > self.memory:
-            options = [(scene.price(option), option) for option in scene.halved(lengths)]
+        cuts: Sequence[Cut] = [Cut(None, scene.shard(seam)) for seam in seams]
+        price = scene.price(cuts) if self.memory is not None else None
+        while price is not None and price.most > (self.memory or 0):
+            options = [(scene.price(option), option) for option in scene.halved(cuts)]
             better = [(p, option) for p, option in options if p and p.most < 0.99 * price.most]
             if not better:
                 break
-            price, lengths = min(better, key=lambda pair: (pair[0].each, pair[0].most))
-        return lengths
+            price, cuts = min(better, key=lambda pair: (pair[0].each, pair[0].most))
+        return cuts
 
 
 class _Scene(NamedTuple):
@@ -64,42 +64,47 @@ class _Scene(NamedTuple):
     brought: Brought
     extra: int
 
-    def price(self, lengths: Lengths) -> Price | None:
-        """What the largest tile of a cell in the middle of the mesh takes; None if it has none."""
+    def price(self, cuts: Sequence[Cut]) -> Price | None:
+        """What some tiles of a cell in the middle of the mesh take; None if it has none."""
         rank = len(self.loom.cells) // 2
-        found = list(tiles(self.loom.ends(self.strand, rank), self.seams, lengths))
+        found = list(self.loom.tiles(self.strand, rank, self.seams, cuts))
         if not found:
             return None
-        middle = len(found) // 2
-        largest = max(found[middle:] + found[:middle], key=_volume)
-        work = self.loom.work(self.strand, self.brought, rank, largest)
-        task = self._task(work, rank)
-        most = working(task, self.loom.bobbin.tasks, self.loom.plan.itemsize, self.extra)
-        return Price(most, self._effort(task) / max(1, _volume(largest)))
+        some = [max(found, key=_volume), *Random(0).sample(found, min(SAMPLE, len(found)))]
+        works = [self.loom.work(self.strand, self.brought, rank, tile) for tile in some]
+        tasks = [self._task(work, rank) for work in works]
+        before, size = self.loom.bobbin.tasks, self.loom.plan.itemsize
+        most = max(working(task, before, size, self.extra) for task in tasks)
+        effort = sum(map(self._effort, tasks[1:])) / max(1, sum(map(_volume, some[1:])))
+        return Price(most, effort)
 
     def _task(self, work: Work, rank: int) -> Task:
-        pairs = work.results.items()
-        made = tuple(self.loom.bobbin.made(name, have) for name, have in pairs)
-        box = work.stages[-1].box
-        return Task(0, "compute", self.loom.cells[rank], "", box, work.stages, made)
+        cell = self.loom.cells[rank]
+        parts: tuple[list[Made], list[Made]] = [], []
+        for name, have in work.results.items():
+            is_written = name not in work.parts and self.loom.shelf.writes(name, have.box, cell)
+            parts[is_written].append(self.loom.bobbin.made(name, have))
+        made, writes = map(tuple, parts)
+        return Task(0, "compute", cell, "", work.stages[-1].box, work.stages, made, writes)
 
     def _effort(self, task: Task) -> int:
-        """The bytes of the chunks that a task reads, and of all that it computes."""
+        """The bytes of the chunks that a task reads, of all that it computes, and of its blocks."""
         read = {leaf for source in task.sources() for leaf in leaves(source)}
+        touched = [
+            self.loom.shelf.inputs[leaf.name].touched(leaf.box).nbytes
+            for leaf in read
+            if isinstance(leaf, Leaf)
+        ]
         computed = sum(sum(stage.results) for stage in task.stages)
-        return computed + sum(self._touched(leaf) for leaf in read if isinstance(leaf, Leaf))
+        return computed + sum(touched) + 2 * sum(made.nbytes for made in task.made)
 
-    def _touched(self, leaf: Leaf) -> int:
-        return self.loom.shelf.inputs[leaf.name].touched(leaf.box).nbytes
-
-    def halved(self, lengths: Lengths) -> Iterator[Lengths]:
-        """The lengths with one of them halved."""
+    def halved(self, cuts: Sequence[Cut]) -> Iterator[Sequence[Cut]]:
+        """The cuts with one of them halved, in each way that there is."""
         for place, seam in enumerate(self.seams):
-            length = lengths[place] or self._extent(seam)
-            unit = self._unit(seam)
-            shorter = length // 2 // unit * unit or min(unit, length - 1) or length // 2
-            if unit <= shorter < length or (length <= unit and shorter > 0):
-                yield [*lengths[:place], shorter, *lengths[place + 1 :]]
+            length = cuts[place].length or self._extent(seam)
+            found = {_shorter(length, unit) for unit in self._units(seam)} - {length, 0}
+            for shorter in sorted(found):
+                yield [*cuts[:place], cuts[place]._replace(length=shorter), *cuts[place + 1 :]]
 
     def _extent(self, seam: Seam) -> int:
         """How long the longest box of a cell is along a seam."""
@@ -108,13 +113,18 @@ class _Scene(NamedTuple):
             for number, dim in seam.dims.items()
         )
 
-    def _unit(self, seam: Seam) -> int:
-        """Where a seam may be cut: between shards of what is stored, or chunks of what is read."""
-        shards = list(self._extents(seam, is_output=True))
-        return lcm(*shards) if shards else max(self._extents(seam, is_output=False), default=1)
+    def shard(self, seam: Seam) -> int:
+        """How long the shards are along a seam of the largest output that is stored; 1 for none."""
+        return max(self._extents(seam, is_output=True), default=(0, 1))[1]
 
-    def _extents(self, seam: Seam, *, is_output: bool) -> Iterator[int]:
-        """How long shards of outputs, or chunks of inputs, are along a seam."""
+    def _units(self, seam: Seam) -> set[int]:
+        """Lengths of which tiles along a seam had better be multiples."""
+        shards = [n for _, n in self._extents(seam, is_output=True)]
+        chunks = [n for _, n in self._extents(seam, is_output=False)]
+        return {1, self.shard(seam), lcm(*shards), max(chunks, default=1)}
+
+    def _extents(self, seam: Seam, *, is_output: bool) -> Iterator[tuple[int, int]]:
+        """The elements of stored arrays, and how long their shards or chunks are along a seam."""
         plan, shelf = self.loom.plan, self.loom.shelf
         for number, name in seam.along.items():
             application, line = plan.graph.applications[number], plan.placed[number].signature
@@ -124,7 +134,15 @@ class _Scene(NamedTuple):
             for value, rows in zip(names, tensors):
                 if value in known:
                     block = known[value].shard if is_output else known[value].chunk
-                    yield from (n for row, n in zip(rows, block) if name in row.dims)
+                    size = prod(known[value].shape)
+                    yield from ((size, n) for row, n in zip(rows, block) if name in row.dims)
+
+
+def _shorter(length: int, unit: int) -> int:
+    """About half a length: a multiple of the unit, as long as there is a shorter one."""
+    if length <= unit:
+        return length // 2 if unit == 1 else length
+    return max(unit, length // 2 // unit * unit)
 
 
 def _volume(targets: Targets) -> int:

@@ -10,7 +10,7 @@ from weft.plan.delivery import Delivery
 from weft.plan.resharding.reshard import Reshard
 from weft.run.grid.bobbin import Bobbin, Cause, Have, Held
 from weft.run.grid.demand import demanded
-from weft.run.grid.seams import Seam, Targets, seams_of, tiles
+from weft.run.grid.seams import Cut, Seam, Targets, seams_of, tiles
 from weft.run.grid.shelf import Shelf
 from weft.run.grid.source import Hide, Leaf, Local, Read, Source, narrowed
 from weft.run.grid.strands import Strand
@@ -19,9 +19,6 @@ from weft.run.grid.travel import combined, travel
 from weft.run.hops import by_device, hops_of
 from weft.space import ZRange
 from weft.values import Point
-
-Lengths = Sequence[int | None]
-"""How long the tiles are along each seam of a strand; None where it is not cut."""
 
 
 class Work(NamedTuple):
@@ -37,19 +34,14 @@ class Work(NamedTuple):
 Brought = Mapping[tuple[int, int], Held]
 """For operands, as application and place, that come from outside what each cell has of them."""
 
-Choose = Callable[["Loom", Strand, Sequence[Seam], Brought], Lengths]
+Choose = Callable[["Loom", Strand, Sequence[Seam], Brought], Sequence[Cut]]
 """Says how a strand is cut into tiles."""
-
-
-def whole(loom: Loom, strand: Strand, seams: Sequence[Seam], brought: Brought) -> Lengths:
-    """No tiles: what a cell does is one task."""
-    return [None] * len(seams)
 
 
 class Loom:
     """Draws tasks from a plan, front to back."""
 
-    def __init__(self, shelf: Shelf, choose: Choose = whole) -> None:
+    def __init__(self, shelf: Shelf, choose: Choose) -> None:
         self.plan, self.shelf, self.choose = shelf.plan, shelf, choose
         plan = self.plan
         self.bobbin = Bobbin(plan)
@@ -104,15 +96,25 @@ class Loom:
     def _weave(self, strand: Strand) -> None:
         """The tasks of a strand, and how its results come to lie as they are kept."""
         brought, seams = self.brought(strand), seams_of(self.plan, strand)
-        lengths = self.choose(self, strand, seams, brought)
+        cuts = self.choose(self, strand, seams, brought)
         made: dict[str, dict[int, list[Have]]] = {name: {} for name in strand.wanted}
         for rank, cell in enumerate(self.cells):
-            for targets in tiles(self.ends(strand, rank), seams, lengths):
+            for targets in self.tiles(strand, rank, seams, cuts):
                 work = self.work(strand, brought, rank, targets)
                 for name, have in self._task(strand, cell, work, targets).items():
                     made[name].setdefault(cell, []).append(have)
         for number in strand.applications:
             self._settle(number, made)
+
+    def tiles(
+        self, strand: Strand, rank: int, seams: Sequence[Seam], cuts: Sequence[Cut]
+    ) -> Iterator[Targets]:
+        """What a cell computes of a strand, tile by tile."""
+        sizes = [
+            max(list(self.plan.placed[n].signature.sizes.values())[d] for n, d in seam.dims.items())
+            for seam in seams
+        ]
+        return tiles(self.ends(strand, rank), seams, cuts, sizes)
 
     def _settle(self, number: int, made: Mapping[str, Mapping[int, Sequence[Have]]]) -> None:
         """Keep the results of an application as the plan says, or put them into storage."""

@@ -257,5 +257,8 @@ def test_parts_are_not_stored():
     )
     plan = Plan.of(propagate(parts))
     for storage in (Storage((4,), (1,), itemsize=4), Chunking()):
-        with pytest.raises(WeftError, match="sum_dim is wanted in parts, as <@m, "):
+        with pytest.raises(WeftError, match="sum_dim lies in parts, as <@m, "):
             estimate(plan, storage={"sum_dim": storage})
+    split = planned(lambda x: x + x, [(8, 4)], x='[{}, {}], unreduced={"x"}')
+    with pytest.raises(WeftError, match="x lies in parts, as <@m, "):
+        estimate(split, storage={"x": Storage((8, 4), (1, 4), itemsize=4)})

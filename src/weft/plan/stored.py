@@ -147,17 +147,21 @@ def blocks(spec: ShardingSpec, shape: Point, name: str) -> tuple[ZRange | None, 
     >>> print(*blocks(ShardingSpec.parse('<@m, [{"y"}]>', mesh), (8,), "y"))
     [0:4] [4:8] None None
     """
-    if spec.partial:
-        raise WeftError(
-            f"{name} is wanted in parts, as {spec}, and storage holds whole arrays",
-            hint="leave out what is unreduced",
-        )
+    _check_whole(spec, name)
     seen = set[ZRange]()
     found: list[ZRange | None] = []
     for box in spec.regions(shape):
         found.append(box if box and box not in seen else None)
         seen.add(box)
     return tuple(found)
+
+
+def _check_whole(spec: ShardingSpec, name: str) -> None:
+    if spec.partial:
+        raise WeftError(
+            f"{name} lies in parts, as {spec}, and storage holds whole arrays",
+            hint="leave out what is unreduced",
+        )
 
 
 def stored(storage: Storage, boxes: Iterable[ZRange | None]) -> Traffic:
@@ -191,6 +195,8 @@ def settled_storage(
 ) -> FrozenMap[str, Storage]:
     """How inputs and outputs lie in storage, with all chosen that was left to be chosen."""
     check_storage(plan.graph, storage)
+    for name in (value.name for value in plan.graph.inputs if value.name in storage):
+        _check_whole(plan.specs[name], name)
     return FrozenMap(
         (name, one if isinstance(one, Storage) else choose_storage(plan, name, one))
         for name, one in storage.items()

@@ -22,7 +22,8 @@ from weft.run.grid.engine import lost
 from weft.run.grid.limits import ONE_THREAD, check_memory, check_workers, setting
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
 from weft.run.grid.report import Report
-from weft.run.grid.task import Leaf, Task
+from weft.run.grid.source import Leaf
+from weft.run.grid.task import Made, Task
 
 
 class Dask:
@@ -226,7 +227,7 @@ class _Run:
 
 def _cut(task: Task, given: Array | None) -> Given | None:
     """The box that a reader reads, which goes with the task: it can be read again elsewhere."""
-    match task.sources:
-        case (Leaf(box=box),) if given is not None:
+    match task.made:
+        case (Made(source=Leaf(box=box)),) if given is not None:
             return Given(np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start)
     return None

@@ -7,6 +7,8 @@ from weft.run.grid.execute import run_on
 from weft.run.grid.local import Threads
 from weft.run.grid.perform import TaskError
 from weft.run.grid.ray import Ray
+from weft.run.grid.record import RunRecord
+from weft.run.grid.recording import recording
 from weft.run.grid.report import Report
 from weft.run.grid.task import Task
 from weft.run.grid.where import engine_of
@@ -17,10 +19,12 @@ __all__ = [
     "Engine",
     "Ray",
     "Report",
+    "RunRecord",
     "Session",
     "Task",
     "TaskError",
     "Threads",
     "engine_of",
+    "recording",
     "run_on",
 ]

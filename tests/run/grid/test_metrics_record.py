@@ -1,15 +1,18 @@
 """Records of runs: what they add up, what they predict, how they are written and read."""
 
 import json
+import os
 
 import pytest
 from tests.run.grid.metrics import MESH, made_up, planned, recorded, reported, task
+from tests.run.test_programs import planned as program
 
-from weft import Machine, WeftError, ZRange
-from weft.run.grid import Embedding
+from weft import Machine, Plan, WeftError, ZRange, propagate
+from weft.run.grid import Embedding, Report
 from weft.run.grid.amount import Amount, amount_of, seconds_by
 from weft.run.grid.record import RunRecord
 
+FUZZ = int(os.environ.get("WEFT_FUZZ", "0"))
 MACHINE = Machine(flops={"float32": 1e9}, latency=1e-6, bandwidth=1e9, memory_bandwidth=1e10)
 
 
@@ -31,6 +34,28 @@ def test_a_run_adds_up():
     assert record.total.predicted > 0
     assert record.predicted > 0
     assert (record.missing, record.again) == (0, ())
+
+
+def test_programs_send_what_is_received_and_come_back_from_json():
+    for seed in range(FUZZ or 60):
+        _, graph, _ = program(seed)
+        plan = Plan.of(propagate(graph), MACHINE)
+        embedding = Embedding.of(plan)
+        reports = [
+            Report(one.number, 1e-3, embedding.moved(one), f"host:{one.cell}", 1000.0 + one.number)
+            for one in embedding.tasks
+        ]
+        run = {"engine": "fuzz", "workers": 2, "begin": 1000.0, "seconds": 1.0}
+        record = RunRecord.of(embedding, reports, **run)
+        assert record.is_exact
+        assert record.total.sent == record.total.received == sum(plan.received), f"seed {seed}"
+        assert RunRecord.from_json(record.to_json()) == record
+        by_cell = dict.fromkeys(embedding.ranks, 0)
+        for one in record.tasks:
+            for cell, size in one.received.items():
+                by_cell[cell] += size
+        for cell, size in by_cell.items():
+            assert sum(one.sent for one in record.tasks if one.cell == cell) == size
 
 
 def test_what_tasks_have_to_do_is_what_the_plan_says():

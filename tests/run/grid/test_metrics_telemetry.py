@@ -121,6 +121,7 @@ ONCE = """
 import sys
 from weft import DeviceMesh
 from weft.run.grid.record import RunRecord
+from weft.run.grid.recording import deliver
 from weft.run.grid.telemetry import emit
 emit(RunRecord("threads", 1, DeviceMesh("m", (1,), ("x",)), 0.0, 1.0, ()))
 """
@@ -133,7 +134,6 @@ def test_nothing_without_the_api():
 @needs_sdk
 def test_nothing_without_a_provider_and_everything_with_one_that_came_later():
     later = """
-emit_ = emit
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -144,17 +144,20 @@ trace.set_tracer_provider(TracerProvider())
 emit(RunRecord("threads", 1, DeviceMesh("m", (1,), ("x",)), 0.0, 1.0, ()))
 (resource,) = reader.get_metrics_data().resource_metrics
 print(resource.scope_metrics[0].metrics[0].data.data_points[0].count)
+made = []
+deliver(lambda: made.append(1) or RunRecord("x", 1, DeviceMesh("m", (1,), ("x",)), 0.0, 1.0, ()))
+print(made)
 """
     assert quiet(ONCE) == ""
-    assert quiet(ONCE + later) == "1\n"
+    assert quiet(ONCE + later) == "1\n[1]\n"
 
 
-def test_records_are_delivered_to_the_blocks_around():
+def test_records_are_delivered_to_the_blocks_around_and_else_not_made():
     record = made_up(task(0))
     with recording() as outer:
-        deliver(record)
+        deliver(lambda: record)
         with recording() as inner:
-            deliver(record)
-    deliver(record)
+            deliver(lambda: record)
+    deliver(lambda: pytest.fail("nobody wants it"))
     assert outer == [record, record]
     assert inner == [record]

@@ -186,15 +186,21 @@ def _sent(embedding: Embedding, reports: Iterable[Report]) -> dict[int, int]:
     """The bytes that tasks sent: what others received of their cell, by the blocks they read."""
     found: dict[int, int] = {}
     for report in reports:
-        for cell, size in report.received.items():
-            used: dict[int, int] = {}
-            for read in embedding.tasks[report.task].uses():
-                maker = embedding.tasks[read.task]
-                if maker.cell == cell:
-                    more = maker.made[read.place].nbytes
-                    used[maker.number] = used.get(maker.number, 0) + more
-            for number, part in zip(used, shared_out(size, list(used.values()))):
+        for cell, used in _used(embedding, report).items():
+            parts = shared_out(report.received[cell], list(used.values()))
+            for number, part in zip(used, parts):
                 found[number] = found.get(number, 0) + part
+    return found
+
+
+def _used(embedding: Embedding, report: Report) -> dict[int, dict[int, int]]:
+    """The bytes that a task reads of others, by the cells that it received of and by task."""
+    found: dict[int, dict[int, int]] = {cell: {} for cell in report.received}
+    for read in embedding.tasks[report.task].uses() if found else ():
+        maker = embedding.tasks[read.task]
+        if maker.cell in found:
+            used = found[maker.cell]
+            used[read.task] = used.get(read.task, 0) + maker.made[read.place].nbytes
     return found
 
 

@@ -7,6 +7,7 @@ worker measured.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -22,29 +23,42 @@ _BYTES = ("received", "sent", "read", "written")
 Attributes = Mapping[str, str | int | float]
 
 
-def emit(record: RunRecord, tracers: Any = None, meters: Any = None) -> None:
-    """Hand a record to the providers of spans and of metrics: those given, or those configured.
+def is_wanted() -> bool:
+    """Whether a program has configured a provider of spans or of metrics.
 
-    >>> from weft import DeviceMesh
-    >>> from weft.run.grid.record import RunRecord
-    >>> emit(RunRecord("threads", 1, DeviceMesh("m", (1,), ("x",)), 0.0, 1.0, ()))
+    One that has did load the API: to load it only to ask would take longer than many a run.
+
+    >>> is_wanted() in (True, False)
+    True
     """
-    try:
-        trace, metrics = (import_module(f"opentelemetry.{name}") for name in ("trace", "metrics"))
-    except ImportError:
+    if sys.modules.get("opentelemetry") is None:
+        return False
+    trace, metrics = _api()
+    providers = trace.get_tracer_provider(), metrics.get_meter_provider()
+    return not all(map(_is_proxy, providers))
+
+
+def emit(record: RunRecord, tracers: Any = None, meters: Any = None) -> None:
+    """Hand a record to the providers of spans and of metrics: those given, or those configured."""
+    if not (tracers or meters or is_wanted()):
         return
+    trace, metrics = _api()
     _emit_spans(record, trace, tracers or trace.get_tracer_provider())
     provider = meters or metrics.get_meter_provider()
     if not _is_proxy(provider):
         _emit_metrics(record, _instruments(provider))
 
 
+def _api() -> tuple[Any, Any]:
+    return import_module("opentelemetry.trace"), import_module("opentelemetry.metrics")
+
+
 def _is_proxy(provider: Any) -> bool:
-    """Whether no provider was configured: what the API gives then has no public name.
+    """Whether no provider was configured: what the API gives for metrics then has no public name.
 
     What would be made with it would be made twice once there is one.
     """
-    return type(provider).__name__ == "_ProxyMeterProvider"
+    return type(provider).__name__ in ("ProxyTracerProvider", "_ProxyMeterProvider")
 
 
 def _emit_spans(record: RunRecord, trace: Any, provider: Any) -> None:

@@ -115,8 +115,8 @@ def table(found: Calibration) -> str:
         if name.startswith("links"):
             axis = name.partition(".")[2]
             rows.append((name, _told(machine.link(axis) if axis else machine.rest)))
-    if found.storage is not None:
-        rows.append(("storage", _told(found.storage)))
+    if "storage" in tasks:
+        rows.append(("storage", _told(machine.storage)))
     wide, high = (max(len(row[place]) for row in rows) for place in (0, 1))
     lines = [f"{name:{wide}}  {value:{high}}  {tasks[name]} tasks" for name, value in rows]
     timed = ", ".join(machine.operations.get("grid", {})) or "none"

@@ -12,6 +12,8 @@ from weft.store.ome.open_image import Image, open_image
 from weft.store.ome.plate import Acquisition
 from weft.store.ome.plates import create_plate, open_plate
 from weft.store.reading.reader import Array
+from weft.store.shard_create import create_shards, open_shards
+from weft.store.shard_writer import ShardWriter
 from weft.store.stream import Stream
 from weft.store.writer import Writer
 
@@ -29,14 +31,17 @@ __all__ = [
     "Metadata",
     "Metrics",
     "ShardError",
+    "ShardWriter",
     "Stream",
     "Writer",
     "Zstd",
     "create",
     "create_image",
     "create_plate",
+    "create_shards",
     "open",
     "open_array",
     "open_image",
     "open_plate",
+    "open_shards",
 ]

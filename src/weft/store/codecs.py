@@ -146,13 +146,17 @@ class Blosc:
             "blocksize": self.blocksize,
         }
 
+    @property
+    def zstd_level(self) -> int:
+        """The level of zstd that Blosc means by its own."""
+        return 2 * self.clevel - 1 if self.clevel < 9 else 22
+
     def encode(self, data: Bytes) -> Bytes:
         """The stored bytes."""
         size = self.typesize or 1
         is_ours = self.cname == "zstd" and self.clevel and self.shuffle != "bitshuffle"
         if is_ours and len(data) and len(data) % size == 0:
-            level = 2 * self.clevel - 1 if self.clevel < 9 else 22
-            shuffle, compress = self.shuffle == "shuffle", Zstd(level).encode
+            shuffle, compress = self.shuffle == "shuffle", Zstd(self.zstd_level).encode
             return blosc_frame(
                 data, size, shuffle=shuffle, compress=compress, blocksize=self.blocksize
             )
@@ -290,3 +294,44 @@ def most_stored(codecs: Sequence[Codec], size: int) -> int:
     No codec makes much more of bytes than they were, and a file may claim anything.
     """
     return 2 * size + 4096 if codecs else size
+
+
+def most_work(codecs: Sequence[Codec], size: int) -> int:
+    """The most bytes that it takes to encode or decode a chunk, beside what is given and made.
+
+    A library has its tables; a stream that is unpacked grows, and is copied in the end; Blosc has
+    a block in three forms, and a block may be all of a chunk. Between two codecs are bytes too.
+    """
+    if not codecs:
+        return 0
+    between = 2 * most_stored(codecs, size) if len(codecs) > 1 else 0
+    return between + max(_WORK.get(codec.name, 3) for codec in codecs) * size + _TABLES
+
+
+def most_tables(codecs: Sequence[Codec], size: int) -> int:
+    """The bytes that the contexts of a thread take for good, once it has encoded chunks.
+
+    >>> most_tables([Gzip()], 1 << 20), most_tables([Zstd(1)], 1 << 20) < 2 << 20
+    (0, True)
+    """
+    return sum(_tables(codec, size) for codec in codecs)
+
+
+def _tables(codec: Codec, size: int) -> int:
+    """Zstd has tables that grow with its level, and may have tried two of them."""
+    if isinstance(codec, Blosc):
+        return _tables(Zstd(codec.zstd_level), size) if codec.cname == "zstd" else 0
+    if not isinstance(codec, Zstd):
+        return 0
+    parameters = needed("zstandard", "store").ZstdCompressionParameters
+    made: int = parameters.from_level(
+        codec.level, source_size=size
+    ).estimated_compression_context_size()
+    return made + (made if codec.level in (1, 2) else 0)
+
+
+_WORK = {"zstd": 1, "gzip": 2, "blosc": 3, "numcodecs.lz4": 1, "crc32c": 2}
+"""How many times the bytes of a chunk a codec needs while it works."""
+
+_TABLES = 1 << 20
+"""Bytes of tables that do not depend on the chunk."""

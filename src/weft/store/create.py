@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
-from weft.store.dtypes import as_dtype, write_fill
+from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
-from weft.store.named import Said, as_codecs
+from weft.store.named import Said
+from weft.store.new import begin, check_free, described, locked
 from weft.store.reading.reader import Array
 from weft.store.sink import Lock, Sink, Url
 from weft.store.tiling import Tiling
 from weft.store.writer import Writer
-from weft.values import FrozenMap, Point
+from weft.values import Point
 
 
 def create(
@@ -66,42 +66,28 @@ def create(
     """
     dims = arrival_order(len(shape), append_dim, arrival)
     size, small, large = checked(shape, chunks, shards or chunks, dims[0])
-    name, kind = as_dtype(dtype)
-    _one_of("index_location", index_location, "start", "end")
-    _one_of("endian", endian, "little", "big")
-    if order and sorted(order) != list(range(len(size))):
-        raise WeftError(f"{list(order)} is no order of {len(size)} dimensions")
-    if dimension_names is not None and len(dimension_names) != len(size):
-        raise WeftError(f"{len(dimension_names)} names for {len(size)} dimensions")
     said = dict(attributes or {})
     if dims != tuple(range(len(size))):
         said["weft"] = {"arrival": list(dims)}
-    metadata = Metadata(
+    metadata = described(
         tuple(0 if dim == dims[0] else n or 0 for dim, n in enumerate(size)),
-        name,
+        dtype,
         small,
         large,
-        as_codecs(codecs, kind.itemsize),
-        write_fill(name, fill_value),
-        tuple(order),
-        endian,
-        index_location,
-        None if dimension_names is None else tuple(dimension_names),
-        FrozenMap(said.items()),
+        codecs=codecs,
+        fill_value=fill_value,
+        dimension_names=dimension_names,
+        attributes=said,
+        order=order,
+        endian=endian,
+        index_location=index_location,
     )
     sink = sink_of(url, options=options, fsync=fsync)
-    if sink.fetch("zarr.json", 0, 1) is not None and not overwrite:
-        raise WeftError(
-            f"{sink.url} holds an array already",
-            hint="say overwrite=True, or go on with open(url, mode='a')",
-        )
-    with _locked(sink) as lock:
+    check_free(sink, overwrite, "open(url, mode='a')")
+    with locked(sink) as lock:
         how = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
         writer = _writer(sink, metadata, size, lock, dims, direct, **how)
-        for key in list(sink.keys("c")):
-            sink.delete(key)
-        sink.sweep()
-        sink.put("zarr.json", metadata.to_json().encode())
+        begin(sink, metadata)
         return writer
 
 
@@ -120,25 +106,6 @@ def _writer(
     size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
     suited = sink.suited(size, 2 * tiling.across, direct)
     return Writer(suited, metadata, tiling, lock, **how)
-
-
-@contextmanager
-def _locked(sink: Sink) -> Iterator[Lock]:
-    """The lock of a store, which is let go again if what is done with it fails."""
-    try:
-        lock = sink.lock()
-        try:
-            yield lock
-        except BaseException:
-            lock.release()
-            raise
-    except OSError as error:
-        raise WeftError(f"{sink.url} cannot be written: {error}") from error
-
-
-def _one_of(what: str, said: str, one: str, other: str) -> None:
-    if said not in (one, other):
-        raise WeftError(f"{what}: {said!r} is neither {one} nor {other}")
 
 
 def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> Point:
@@ -203,7 +170,7 @@ def open_array(
         return Array(sink, Metadata.load(sink))
     if mode != "a":
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
-    with _locked(sink) as lock:
+    with locked(sink) as lock:
         metadata = Metadata.load(sink)
         sink.sweep()
         writer = _continued(sink, metadata, lock, threads, direct)

@@ -19,9 +19,10 @@ class Encoder:
 
     def __init__(self, metadata: Metadata, dtype: np.dtype[Any]) -> None:
         self.metadata, self.dtype = metadata, dtype
-        self._bits = np.dtype(f"V{dtype.itemsize}")
-        self._fill = np.asarray(metadata.fill, dtype).reshape(1)
-        self._first = self._fill.tobytes()
+        fill = np.asarray(metadata.fill, dtype).reshape(1)
+        self._first = fill.tobytes()
+        words = np.dtype(f"u{min(8, dtype.itemsize)}")  # compared many at a time, as others are not
+        self._fill = fill.view(words)
 
     @property
     def most(self) -> int:
@@ -31,7 +32,11 @@ class Encoder:
 
     def encoded(self, tile: np.ndarray[Any, Any], codecs: Sequence[Codec]) -> Bytes | None:
         """The bytes of a chunk; None for one that is all fill value."""
-        return None if self.is_fill(tile) else encode(codecs, self._plain(tile))
+        return None if self.is_fill(tile) else self.stored(tile, codecs)
+
+    def stored(self, tile: np.ndarray[Any, Any], codecs: Sequence[Codec]) -> Bytes:
+        """The bytes of a chunk, whatever is in it; without codecs they may be the tile's own."""
+        return encode(codecs, self._plain(tile))
 
     def suited(self, tiles: Iterable[np.ndarray[Any, Any]]) -> tuple[Codec, ...]:
         """The codecs as they are quickest for the first of some tiles that is stored."""
@@ -46,7 +51,8 @@ class Encoder:
         flat = tile.reshape(-1)
         if flat[:1].tobytes() != self._first or flat[-1:].tobytes() != self._first:
             return False
-        return bool((flat.view(self._bits) == self._fill.view(self._bits)).all())
+        words = flat.view(self._fill.dtype).reshape(-1, len(self._fill))
+        return bool((words == self._fill).all())
 
     def _plain(self, tile: np.ndarray[Any, Any]) -> Bytes:
         """The bytes of a tile in the order and the endianness that metadata says."""
@@ -58,9 +64,9 @@ class Encoder:
 
 
 class Chosen:
-    """The codecs for the tiles of an epoch, chosen once, by the first thread that asks."""
+    """The codecs for the tiles of an epoch or a shard, chosen once, by the first who asks."""
 
-    def __init__(self, encoder: Encoder, tiles: np.ndarray[Any, Any]) -> None:
+    def __init__(self, encoder: Encoder, tiles: Iterable[np.ndarray[Any, Any]]) -> None:
         self._encoder, self._tiles = encoder, tiles
         self._lock = threading.Lock()
         self._codecs: tuple[Codec, ...] | None = None

@@ -7,10 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
 from weft.errors import WeftError
 from weft.store.direct import BLOCK, DirectUpload, pays
 from weft.store.dtypes import Bytes
+from weft.store.objects.faults import SinkError
 from weft.store.sink import Fetched
 from weft.store.upload import FLAGS, FileUpload
 
@@ -26,6 +28,10 @@ class Folder:
     fsync: bool = False
     is_direct: bool = False
     """Whether shards are written past the page cache."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Who it is sent to may work in another folder.
+        return Folder, (self.path.absolute(), self.fsync, self.is_direct)
 
     @property
     def held(self) -> int:
@@ -55,6 +61,8 @@ class Folder:
             file = os.open(self.path / key, os.O_RDONLY | FLAGS)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise SinkError(f"{self.path / key} cannot be read: {error.strerror}") from None
         try:
             size = os.fstat(file).st_size
             first = max(0, size + start) if start < 0 else start
@@ -78,9 +86,9 @@ class Folder:
         upload.finish(b"")
 
     def upload(self, key: str, head: int) -> FileUpload:
-        """A file that is written aside."""
+        """A file that is written aside; whoever else writes the same key has a file of its own."""
         final = self.path / key
-        aside = final.with_name(f".{final.name}.partial")
+        aside = final.with_name(f".{final.name}.{uuid4().hex[:12]}.partial")
         final.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666))
         if self.is_direct and head < BLOCK:
@@ -94,7 +102,8 @@ class Folder:
 
     def keys(self, prefix: str) -> Iterator[str]:
         """The files below a folder, but for those that are written aside."""
-        for file in sorted((self.path / prefix).rglob("*")):
+        top = self.path / prefix
+        for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
             if not file.name.startswith(".") and file.is_file():
                 yield file.relative_to(self.path).as_posix()
 

@@ -31,14 +31,15 @@ class Index(NamedTuple):
         """The index of a shard without chunks."""
         return cls(array("Q", [ABSENT]) * slots, array("Q", [ABSENT]) * slots)
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, *, has_checksum: bool = True, endian: str = "little") -> bytes:
         """The index as it is stored.
 
         >>> len(Index.empty(4).to_bytes())
         68
         """
-        body = np.stack([self.offsets, self.sizes], axis=1).astype("<u8").tobytes()
-        return body + checksum(body)
+        kind = ">u8" if endian == "big" else "<u8"
+        body = np.stack([self.offsets, self.sizes], axis=1).astype(kind).tobytes()
+        return body + checksum(body) if has_checksum else body
 
     @classmethod
     def from_bytes(

@@ -117,11 +117,12 @@ def test_storage_is_a_link_too():
         for n, one in enumerate(computed(), start=1)
     ]
     found = calibrate(made_up(*tasks))
-    assert found.storage.latency == pytest.approx(1e-3, rel=1e-3)
-    assert found.storage.bandwidth == pytest.approx(1e9, rel=1e-3)
+    assert found.machine.storage.latency == pytest.approx(1e-3, rel=1e-3)
+    assert found.machine.storage.bandwidth == pytest.approx(1e9, rel=1e-3)
     assert found.tasks["storage"] == 10
-    assert getattr(found.machine, "storage", found.storage) == found.storage
-    assert calibrate(made_up(*computed())).storage is None
+    base = Machine(storage=(1.0, 2.0, True))
+    assert calibrate(made_up(*computed(), machine=base)).machine.storage == base.storage
+    assert calibrate(made_up(*tasks, machine=base)).machine.storage.shared
 
 
 def test_sizes_that_are_alike_give_bytes_in_a_second():

@@ -1,11 +1,13 @@
 """Plans on the workers of a cluster: tasks that any engine can run, and the engines."""
 
 from weft.run.grid.dask import Dask
+from weft.run.grid.directory import Job, RunDirectory
 from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Session
-from weft.run.grid.execute import run_on
+from weft.run.grid.execute import Progress, run_on
 from weft.run.grid.local import Threads
 from weft.run.grid.perform import TaskError
+from weft.run.grid.places import Output
 from weft.run.grid.ray import Ray
 from weft.run.grid.record import RunRecord
 from weft.run.grid.recording import recording
@@ -17,8 +19,12 @@ __all__ = [
     "Dask",
     "Embedding",
     "Engine",
+    "Job",
+    "Output",
+    "Progress",
     "Ray",
     "Report",
+    "RunDirectory",
     "RunRecord",
     "Session",
     "Task",

@@ -9,9 +9,8 @@ in a second. Operators have rows of the seconds that their tasks took by the clo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
@@ -32,8 +31,6 @@ class Calibration(NamedTuple):
     """A machine, and of how many tasks each of its figures is made."""
 
     machine: Machine
-    storage: Link | None
-    """The link to storage, if the run read or wrote any."""
     tasks: Mapping[str, int]
     """By figure: a dtype, `memory`, `links`, `links.` and an axis, `storage`."""
 
@@ -70,6 +67,7 @@ def calibrate(record: RunRecord) -> Calibration:
         memory_bandwidth=_best(tasks, lambda task: task.touched) or base.memory_bandwidth,
         capacity=base.capacity,
         overlap=base.overlap,
+        storage=Link(*storage[:2], base.storage.shared) if storage else base.storage,
         name=f"{record.engine}, {counted(record.workers, 'worker')}",
         operations={**base.operations, KIND: {**base.operations.get(KIND, {}), **_rows(tasks)}},
     )
@@ -77,17 +75,7 @@ def calibrate(record: RunRecord) -> Calibration:
     counts |= {"links": rest.tasks} if rest else {}
     counts |= {f"links.{axis}": line.tasks for axis, line in links.items()}
     counts |= {"storage": storage.tasks} if storage else {}
-    link = Link(storage.latency, storage.bandwidth) if storage else None
-    return Calibration(_with_storage(machine, base, link), link, counts)
-
-
-def _with_storage(machine: Machine, base: Machine, link: Link | None) -> Machine:
-    """The machine with that link to storage, where machines have one."""
-    if "storage" not in {field.name for field in fields(Machine)}:
-        return machine
-    known: Link = getattr(base, "storage")  # noqa: B009
-    new: dict[str, Any] = {"storage": known if link is None else link._replace(shared=known.shared)}
-    return replace(machine, **new)
+    return Calibration(machine, counts)
 
 
 def _seconds(task: TaskRecord) -> float:

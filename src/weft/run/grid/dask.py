@@ -20,7 +20,8 @@ from weft.run.arrays import Array
 from weft.run.grid.local import check_workers
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
 from weft.run.grid.report import Report
-from weft.run.grid.task import Leaf, Task
+from weft.run.grid.source import Leaf
+from weft.run.grid.task import Made, Task
 
 
 class Dask:
@@ -168,7 +169,7 @@ class _Run:
 
 def _cut(task: Task, given: Array | None) -> Given | None:
     """The box that a reader reads, which goes with the task: it can be read again elsewhere."""
-    match task.sources:
-        case (Leaf(box=box),) if given is not None:
+    match task.made:
+        case (Made(source=Leaf(box=box)),) if given is not None:
             return Given(np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start)
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -29,14 +29,13 @@ def recording() -> Iterator[list[RunRecord]]:
         _ACTIVE.reset(token)
 
 
-def deliver(make: Callable[[], RunRecord]) -> None:
-    """Hand a record to the blocks around it, and to OpenTelemetry where that is in use.
+def deliver(record: RunRecord) -> None:
+    """Hand a record to the blocks around it, and to OpenTelemetry where that is in use."""
+    for kept in _ACTIVE.get():
+        kept.append(record)
+    emit(record)
 
-    It is made if anybody wants it: that takes up to 0.1 ms a task.
-    """
-    kept_by, is_told = _ACTIVE.get(), is_wanted()
-    if kept_by or is_told:
-        record = make()
-        for kept in kept_by:
-            kept.append(record)
-        emit(record)
+
+def is_recorded() -> bool:
+    """Whether anybody wants a record: to make one takes up to 0.1 ms a task."""
+    return bool(_ACTIVE.get()) or is_wanted()

@@ -88,6 +88,12 @@ _MEMORY: dict[str, Any] = {}
 """The stores in memory, by name: whoever opens one of this process sees the same values."""
 
 
+KNOWN = 16
+"""Stores that a process stays connected to for what is sent to it."""
+
+_KNOWN: dict[int, list[tuple[str, Mapping[str, Any], Reached]]] = {}
+
+
 class Reached(NamedTuple):
     """A store of obstore, and how it is used."""
 
@@ -126,6 +132,18 @@ def reach(url: str, options: Mapping[str, Any]) -> Reached:
         store = _MEMORY.setdefault(at.netloc, needed("obstore.store", "store").MemoryStore())
         return Reached(store, kind, f"{prefix}/" if prefix else "", part_size, parts, lease)
     return Reached(_connected(url, kind, rest), kind, "", part_size, parts, lease)
+
+
+def known_reach(url: str, options: Mapping[str, Any]) -> Reached:
+    """The same for what was sent here, over connections that this process has already."""
+    known = _KNOWN.setdefault(os.getpid(), [])  # a forked process has none of them
+    for place, (at, said, reached) in enumerate(known):
+        if at == url and said == options:
+            known.append(known.pop(place))
+            return reached
+    known.append((url, options, reach(url, options)))
+    del known[:-KNOWN]
+    return known[-1][2]
 
 
 def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ part is one request. Requests that fail are tried again, by obstore, with growin
 
 from __future__ import annotations
 
+import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from weft.store.objects.faults import SinkError, is_no_bucket, is_outside, told
 from weft.store.objects.lease import Lease
 from weft.store.objects.leftovers import abort_leftovers
 from weft.store.objects.multipart import Line, ObjectUpload, SpooledUpload, flat
-from weft.store.objects.reach import Reached, reach
+from weft.store.objects.reach import Reached, known_reach, reach
 from weft.store.sink import Fetched
 
 COALESCE = 1 << 20
@@ -75,6 +76,13 @@ class Objects:
         """
         reached = reach(url, options)
         return cls(url.rstrip("/"), url.rstrip("/"), options, reached, reached.prefix)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (os.getpid(), self.url, self.root, self.options, self.prefix, self._how)
+
+    @property
+    def _how(self) -> tuple[int, int, float]:
+        return self.reached.part_size, self.reached.parts, self.reached.lease
 
     @property
     def held(self) -> int:
@@ -250,6 +258,23 @@ class Objects:
         if found is None:
             raise SinkError(f"{self._name(key)} is not there")
         return found.data
+
+
+def _reopened(
+    process: int,
+    url: str,
+    root: str,
+    options: Mapping[str, Any],
+    prefix: str,
+    how: tuple[int, int, float],
+) -> Objects:
+    """A sink that was sent here; all that are of one store share what reaches it."""
+    reached = known_reach(root, options)
+    if reached.kind == "memory" and process != os.getpid():
+        raise WeftError(f"{url} ends with process {process}, and this is {os.getpid()}")
+    part_size, parts, lease = how
+    reached = reached._replace(part_size=part_size, parts=parts, lease=lease)
+    return Objects(url, root, options, reached, prefix)
 
 
 def _brief(options: Mapping[str, Any], seconds: float) -> dict[str, Any]:

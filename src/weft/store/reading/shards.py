@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from weft.store.index import Index, ShardError, length
 from weft.store.metadata import Metadata
 from weft.store.reading.parts import Grid
-from weft.store.reading.source import Shard, source_of
+from weft.store.reading.source import OpenFile, Shard, source_of
 from weft.store.reading.workers import each
 from weft.store.sink import Sink
 from weft.values import Point
@@ -16,8 +16,11 @@ from weft.values import Point
 MOST_HELD = 1024
 """Shards whose index is held."""
 
-MOST_SLOTS = 1 << 22
+MOST_SLOTS = 1 << 20
 """Slots of all indexes that are held, 16 B each."""
+
+WINDOW = 16
+"""Shards that are read at the same time: each local one is an open file."""
 
 
 class Shards:
@@ -27,7 +30,11 @@ class Shards:
         self.sink, self.metadata, self.grid = sink, metadata, grid
         self.source = source_of(sink)
         self._held: dict[Point, Shard] = {}
-        self._most = max(1, min(MOST_HELD, MOST_SLOTS // max(1, grid.slots)))
+        self.most = max(1, min(MOST_HELD, MOST_SLOTS // max(1, grid.slots)))
+        """Shards whose index is held."""
+        self.window = min(WINDOW, self.most) if metadata.is_sharded else 64 * WINDOW
+        """Shards that are read at the same time."""
+        self.index_size = length(grid.slots, metadata.has_checksum)
 
     def key(self, at: Point) -> str:
         """The key of a shard."""
@@ -41,8 +48,7 @@ class Shards:
 
     def find(self, at: Point) -> Shard | None:
         """A shard as it is now, with its index; None where there is none."""
-        has_checksum, slots = self.metadata.has_checksum, self.grid.slots
-        count = length(slots, has_checksum)
+        has_checksum, slots, count = self.metadata.has_checksum, self.grid.slots, self.index_size
         is_first = self.metadata.index_location == "start"
         shard = self.source.find(self.key(at), 0 if is_first else -count, count)
         if shard is None:
@@ -57,6 +63,8 @@ class Shards:
         except ShardError as error:
             raise self.error(at, None, error) from None
         self._check(at, shard, *((count, shard.size) if is_first else (0, shard.size - count)))
+        if isinstance(shard, OpenFile):
+            shard.head = b""  # a file is told from another by other things
         return shard
 
     def _check(self, at: Point, shard: Shard, start: int, stop: int) -> None:
@@ -73,13 +81,13 @@ class Shards:
             self._held[at] = shard  # the last to be dropped
         return shard
 
-    def find_all(self, wanted: Iterable[Point]) -> dict[Point, Shard]:
+    def find_all(self, wanted: Sequence[Point], threads: int | None = None) -> dict[Point, Shard]:
         """Those of some shards that are there, as they are now."""
         found: dict[Point, Shard] = {}
-        each(partial(self._find_one, found), list(wanted), kind=self.source.kind)
+        each(partial(self._find_one, found), wanted, kind=self.source.kind, most=threads)
         for at, shard in found.items():
             self._held[at] = shard
-        for at in list(self._held)[: -self._most]:
+        for at in list(self._held)[: -self.most]:
             self._held.pop(at, None)
         return found
 

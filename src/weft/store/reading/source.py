@@ -15,7 +15,7 @@ from weft.store.dtypes import Bytes
 from weft.store.files import Folder
 from weft.store.index import Index, ShardError
 from weft.store.reading.workers import scratch
-from weft.store.sink import Sink
+from weft.store.sink import Fetched, Sink
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
@@ -64,6 +64,9 @@ class Source(Protocol):
         What lies outside of the shard is left out.
         """
 
+    def take(self, key: str, start: int, count: int) -> Fetched | None:
+        """Some bytes of a value, good until this thread reads more, and its size."""
+
 
 def source_of(sink: Sink) -> Source:
     """Where the values of a sink are read from."""
@@ -83,16 +86,32 @@ class Files:
 
     def find(self, key: str, start: int, count: int) -> OpenFile | None:
         """Open the file of a key."""
+        shard = self._open(key)
+        if shard is None:
+            return None
+        first = max(0, shard.size + start) if start < 0 else min(start, shard.size)
+        shard.head = bytes(shard.read(first, min(count, shard.size - first)))
+        return shard
+
+    def take(self, key: str, start: int, count: int) -> Fetched | None:
+        """Some bytes of the file of a key."""
+        file = self._open(key)
+        if file is None:
+            return None
+        try:
+            count = max(0, min(count, file.size - start))
+            return Fetched(file.read(start, count), file.size)
+        finally:
+            file.close()
+
+    def _open(self, key: str) -> OpenFile | None:
         path = f"{self.base}/{key}"
         try:
-            shard = OpenFile(path)
+            return OpenFile(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise WeftError(f"{path} cannot be read: {error}") from None
-        first = max(0, shard.size + start) if start < 0 else min(start, shard.size)
-        shard.head = bytes(shard.read(first, min(count, shard.size - first)))
-        return shard
 
 
 class OpenFile:
@@ -172,6 +191,10 @@ class Values:
         """Fetch some bytes of a value, and learn its size."""
         found = self.sink.fetch(key, start, count)
         return None if found is None else Value(self.sink, key, start, found.data, found.size)
+
+    def take(self, key: str, start: int, count: int) -> Fetched | None:
+        """Some bytes of a value."""
+        return self.sink.fetch(key, start, count)
 
 
 class Value:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -31,9 +31,11 @@ def each(
     *,
     kind: Literal["decode", "fetch"] = "decode",
     joins: bool = True,
+    most: int | None = None,
 ) -> None:
     """Do all tasks on the shared threads, and here too if this one joins in; an error is raised.
 
+    At most so many threads are at work, if that is said; alone, this one works only if it joins.
     Threads take one task after the other from what is left, so that none waits while there is one.
 
     >>> done = []
@@ -41,8 +43,8 @@ def each(
     >>> sorted(done) == list(range(100))
     True
     """
-    count = min(SIZES[kind], len(tasks)) - joins
-    if count < 1 or len(tasks) == 1:
+    count = min(most or SIZES[kind], SIZES[kind], len(tasks)) - joins
+    if count < 1 or (len(tasks) == 1 and (joins or most != 1)):
         for task in tasks:
             work(task)
         return
@@ -58,6 +60,16 @@ def each(
     for other in others:
         if not other.cancelled():
             other.result()
+
+
+def may_join(codecs: Sequence[Any]) -> bool:
+    """Whether this thread may use codecs itself.
+
+    Blosc has threads of its own where the main thread calls it, and they would be too many.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return True
+    return not any(codec.name == "blosc" for codec in codecs)
 
 
 def _drain(work: Callable[[T], object], left: deque[T]) -> None:
@@ -111,6 +123,8 @@ def scratch(name: str, size: int) -> memoryview:
     """
     held: memoryview | None = getattr(_LOCAL, name, None)
     if held is None or len(held) < size:
+        held = None
+        setattr(_LOCAL, name, None)  # or both are there for a moment
         held = memoryview(bytearray(size))
         if size <= KEPT:
             setattr(_LOCAL, name, held)

@@ -1,0 +1,94 @@
+"""`create_shards` and `open_shards`: an array of which anybody writes whole shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, Literal
+
+from weft.store.address import sink_of
+from weft.store.dtypes import as_dtype
+from weft.store.metadata import Metadata, checked
+from weft.store.named import Said
+from weft.store.new import begin, check_free, described, locked
+from weft.store.shard_writer import ShardWriter
+from weft.store.sink import Sink, Url
+
+
+def create_shards(
+    url: Url | Sink,
+    shape: Sequence[int],
+    dtype: Any,
+    chunks: Sequence[int],
+    shards: Sequence[int] | None = None,
+    *,
+    codecs: Said | Sequence[Said] = (),
+    fill_value: Any = 0,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    order: Sequence[int] = (),
+    endian: Literal["little", "big"] = "little",
+    index_location: Literal["start", "end"] = "end",
+    overwrite: bool = False,
+    fsync: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> ShardWriter:
+    """A new array, of which boxes of whole shards are written in any order, by many.
+
+    Without shards, or with shards of one chunk, each chunk is a file. Metadata are written once,
+    here; the writer that comes back may be sent to as many processes as there are.
+
+    >>> import numpy as np, pickle, tempfile
+    >>> from weft.space import ZRange
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_shards(f"{folder}/a", (4, 6), "uint8", (2, 2), (2, 6), codecs="zstd")
+    ...     there = pickle.loads(pickle.dumps(writer))
+    ...     stored = there.write(ZRange((2, 0), (4, 6)), np.full((2, 6), 7, "uint8"))
+    ...     writer.done(ZRange((2, 0), (4, 6))), writer.reader().read()[2].tolist()
+    (True, [7, 7, 7, 7, 7, 7])
+    """
+    small, large = tuple(map(int, chunks)), tuple(map(int, shards or chunks))
+    size = tuple(map(int, shape))
+    if size or small or large:
+        checked(size, small, large)
+    metadata = described(
+        size,
+        dtype,
+        small,
+        large,
+        codecs=codecs,
+        fill_value=fill_value,
+        dimension_names=dimension_names,
+        attributes=attributes,
+        order=order,
+        endian=endian,
+        index_location=index_location,
+        is_sharded=small != large,
+    )
+    sink = sink_of(url, options=options, fsync=fsync)
+    check_free(sink, overwrite, "open_shards(url)")
+    with locked(sink) as lock:
+        begin(sink, metadata)
+        lock.release()
+    return _writer(sink, metadata)
+
+
+def open_shards(
+    url: Url | Sink, *, fsync: bool = False, options: Mapping[str, Any] | None = None
+) -> ShardWriter:
+    """An array that is there, to write the shards that are missing: after a crash, say.
+
+    What writers that were killed left aside is removed, so that nobody may be writing meanwhile.
+    """
+    sink = sink_of(url, options=options, fsync=fsync)
+    metadata = Metadata.load(sink)
+    with locked(sink) as lock:
+        sink.sweep()
+        lock.release()
+    return _writer(sink, metadata)
+
+
+def _writer(sink: Sink, metadata: Metadata) -> ShardWriter:
+    """A writer on the sink as it is best for its shards; through the cache: many share it."""
+    size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
+    return ShardWriter(sink.suited(size, 1, False), metadata)

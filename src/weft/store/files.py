@@ -58,11 +58,14 @@ class Folder:
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
         """A part of a file, and its size."""
         try:
-            file = os.open(self.path / key, os.O_RDONLY | FLAGS)
+            return self._fetch(self.path / key, start, count)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise SinkError(f"{self.path / key} cannot be read: {error.strerror}") from None
+
+    def _fetch(self, path: Path, start: int, count: int | None) -> Fetched:
+        file = os.open(path, os.O_RDONLY | FLAGS)
         try:
             size = os.fstat(file).st_size
             first = max(0, size + start) if start < 0 else start

@@ -105,7 +105,7 @@ class ShardEncoder:
         return made
 
     def _tile(self, part: Part, block: Values, room: memoryview) -> Values:
-        """A chunk of a block, fill value beyond the edge; where it can be, the block's own memory."""
+        """A chunk of a block, fill value beyond the edge; the block's own memory if it can be."""
         view = block[part.into]
         is_whole = part.shape == self.grid.chunks
         if is_whole and view.flags.c_contiguous and view.dtype == self.dtype:

@@ -515,12 +515,21 @@ def test_a_folder_that_is_read_only(tmp_path):
 # -- many at a time
 
 WORKER = """
-import pickle, sys
+import os, pickle, signal, sys
 import numpy as np
 from tests.store.test_shards import content
 with open(sys.argv[1], "rb") as file:
     writer = pickle.load(file)
-mine, count = int(sys.argv[2]), int(sys.argv[3])
+mine, count, last = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+if mine == 0 and last:  # it is killed just before the n-th call of a function
+    name, left = last.split(":")
+    real, left = getattr(os, name), [int(left)]
+    def dying(*given):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*given)
+    setattr(os, name, dying)
 shards = [(n, m) for n in range(8) for m in range(8)]
 for at in shards[mine::count]:
     box = writer.shard_box(at)
@@ -535,50 +544,64 @@ def content(box):
     return ((y * 2654435761 + x * 40503) >> 7).astype("uint32")
 
 
-def started(writer, tmp_path, count):
+def started(writer, tmp_path, count, last):
     sent = tmp_path / "writer"
     sent.write_bytes(pickle.dumps(writer))
     root = str(Path(__file__).parent.parent.parent)
     environment = {**os.environ, "PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}"}
     return [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(sent), str(n), str(count)], env=environment
+            [sys.executable, "-c", WORKER, str(sent), str(n), str(count), last], env=environment
         )
         for n in range(count)
     ]
 
 
-def test_many_processes_write_and_one_is_killed(tmp_path):
-    whole = (SIDE, SIDE)
-    alone = create_shards(tmp_path / "alone", whole, "uint32", (16, 16), (128, 128), codecs="zstd")
-    alone.write(ZRange.of(whole), content(ZRange.of(whole)))
-    left_aside = 0
-    for moment in range(4):
-        path = tmp_path / str(moment)
-        writer = create_shards(path, whole, "uint32", (16, 16), (128, 128), codecs="zstd")
-        workers = started(writer, tmp_path, 3)
-        end = time.monotonic() + 60
-        while not list(path.rglob(".*.partial")) and time.monotonic() < end:
-            time.sleep(0.0005)
-        time.sleep(0.013 * moment)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process writes."""
+    path, whole = tmp_path_factory.mktemp("alone") / "a", (SIDE, SIDE)
+    writer = create_shards(path, whole, "uint32", (16, 16), (128, 128), codecs="zstd")
+    writer.write(ZRange.of(whole), content(ZRange.of(whole)))
+    return files(path)
+
+
+KILLED = {"": 0, "pwritev:1": 0, "pwritev:7": 3, "pwritev:8": 3, "replace:1": 0, "replace:9": 8}
+"""How many shards are complete then: chunks are one call, and the index another."""
+
+
+@pytest.mark.parametrize("last", KILLED)
+def test_many_processes_write_and_one_is_killed(tmp_path, alone, last):
+    """At some moment, or in the middle of a shard, or when it is about to be seen."""
+    path = tmp_path / "a"
+    writer = create_shards(path, (SIDE, SIDE), "uint32", (16, 16), (128, 128), codecs="zstd")
+    workers = started(writer, tmp_path, 3, last)
+    end = time.monotonic() + 60
+    while not list(path.rglob(".*.partial")) and time.monotonic() < end:
+        time.sleep(0.0005)
+    if not last:
+        time.sleep(0.02)
         workers[0].send_signal(signal.SIGKILL)
-        codes = [worker.wait() for worker in workers]
-        assert codes[1:] == [0, 0]
-        done = writer.written()
-        assert len(done) >= 42  # those of the other two
-        assert len(done) < 64 or codes[0] == 0
-        left_aside += len(list(path.rglob(".*.partial")))
-        found = read_by_zarr(path)
-        for at in grid(writer):
-            box = writer.shard_box(at)
-            expected = content(box) if at in done else np.zeros(box.shape, "uint32")
-            assert np.array_equal(found[box.slices()], expected)
-            assert (path / f"c/{at[0]}/{at[1]}").exists() == (at in done)
-        again = open_shards(path)
-        assert not list(path.rglob(".*.partial"))
-        for at in set(grid(writer)) - set(again.written()):
-            again.write(again.shard_box(at), content(again.shard_box(at)))
-        assert files(path) == files(tmp_path / "alone")
+    codes = [worker.wait() for worker in workers]
+    assert codes[1:] == [0, 0]
+    done = writer.written()
+    assert len(done) >= 42  # those of the other two
+    assert len(done) < 64 or codes[0] == 0
+    if last:
+        assert codes[0] == -signal.SIGKILL
+        assert len(done) == 42 + KILLED[last]
+        assert len(list(path.rglob(".*.partial"))) == 1
+    found = read_by_zarr(path)
+    for at in grid(writer):
+        box = writer.shard_box(at)
+        expected = content(box) if at in done else np.zeros(box.shape, "uint32")
+        assert np.array_equal(found[box.slices()], expected)
+        assert (path / f"c/{at[0]}/{at[1]}").exists() == (at in done)
+    again = open_shards(path)
+    assert not list(path.rglob(".*.partial"))
+    for at in set(grid(writer)) - set(again.written()):
+        again.write(again.shard_box(at), content(again.shard_box(at)))
+    assert files(path) == alone
 
 
 def test_two_that_write_one_shard_do_no_harm(tmp_path):

@@ -74,6 +74,8 @@ def test_operations_that_were_measured():
         (lambda: Machine(name="a\nb"), r"the name of a machine is a printable text, got 'a\\nb'"),
         (lambda: Machine(name=3), "the name of a machine is a printable text, got 3"),
         (lambda: Machine(capacity=-1), "capacity is -1.0; it must be above 0"),
+        (lambda: Machine(storage=3), "the link of storage is latency and bandwidth, got 3"),
+        (lambda: Machine(storage=(0, 0)), "bandwidth of storage is 0.0; it must be above 0"),
         (lambda: Machine(operations=3), "operations of a machine must be a mapping by name: 3"),
         (
             lambda: Machine(operations={"ckks": [1]}),

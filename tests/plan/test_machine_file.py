@@ -27,6 +27,7 @@ MACHINES = st.builds(
     memory_bandwidth=RATES,
     capacity=RATES,
     overlap=st.floats(0, 1),
+    storage=LINKS,
     name=st.just("") | NAMES,
     operations=st.dictionaries(
         NAMES, st.dictionaries(NAMES, st.lists(LATENCIES, max_size=3), max_size=2), max_size=2
@@ -57,6 +58,14 @@ def test_names_are_quoted(path):
 def test_presets_are_saved_and_loaded(path, machine):
     machine.save(path)
     assert Machine.load(path) == machine
+
+
+def test_a_link_to_storage_is_written_where_it_is_said(path):
+    Machine().save(path)
+    assert "storage" not in path.read_text(encoding="utf-8")
+    Machine(storage=(1e-3, 2e9, True)).save(path)
+    assert "[storage]" in path.read_text(encoding="utf-8")
+    assert Machine.load(path).storage == (1e-3, 2e9, True)
 
 
 def test_what_is_left_out_is_plain(path):
@@ -99,6 +108,9 @@ def test_what_is_left_out_is_plain(path):
             "links.x = {latency = 0, bandwidth = 1, shared = 0}",
             "links.x.shared: expected true or false, got 0",
         ),
+        ("storage = 1", "storage: expected an object, got 1"),
+        ("storage.latency = 1", "storage.bandwidth: expected a number, got None"),
+        ("storage.speed = 1", "storage.speed: there is no such field"),
         ("operations = 1", "operations: expected an object of at most 1000000 entries, got 1"),
         ("operations.a.b = 1", "operations.a.b: expected a list of seconds, got 1"),
         ("operations.a.b = [-1]", r"operations.a.b\[0\]: expected seconds, 0 or more, got -1"),

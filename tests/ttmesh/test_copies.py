@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.ttmesh import copies
-from weft.ttmesh.copies import cuts, distribute, gather, lay_out, merged, part, run_all
+from weft.ttmesh import blocks
+from weft.ttmesh.blocks import cuts, merged, run_all
+from weft.ttmesh.copies import distribute, gather, lay_out, part
 
 DTYPES = ["u1", "<u2", "f4", ">f8", "c16", "V5", "bool", "S3"]
 
@@ -51,16 +52,42 @@ def test_shards_are_the_boxes_and_come_back(case, threads):
 
 @pytest.mark.parametrize("folded", [0, 20, 1000])
 @pytest.mark.parametrize("block", [64, 1000, 1 << 20])
-@pytest.mark.parametrize("long_run", [0, 21, 40, 100, 148])
-def test_every_size_of_block_and_of_run_gives_the_same(monkeypatch, block, long_run, folded):
-    made = {"BLOCK": block, "LONG_BLOCK": block, "LONG_RUN": long_run, "FOLDED": folded, "ALONE": 0}
+@pytest.mark.parametrize("by", ["numpy", "loop", "past the cache", "both"])
+def test_every_size_of_block_and_of_run_gives_the_same(monkeypatch, block, by, folded):
+    made = {"BLOCK": block, "LONG_BLOCK": block, "FOLDED": folded}
+    made |= {"ALONE": 0, "LARGE": 0, "SHARES": 1 << 20}
+    made |= {"SHORT": {"numpy": 1 << 20, "both": 16}.get(by, 1)}
+    made |= {"LONG": 18} if by in ("past the cache", "both") else {}
     for name, value in made.items():
-        monkeypatch.setattr(copies, name, value)
+        monkeypatch.setattr(blocks, name, value)
     array = np.random.default_rng(1).integers(0, 255, (7, 30, 55), dtype=np.uint8)
     boxes = list(ZRange.of(array.shape).tiles((3, 16, 20)))
     shards = distribute(array, boxes)
     assert all((s == array[b.slices()]).all() for s, b in zip(shards, boxes))
     assert (gather(shards, boxes, array.shape) == array).all()
+
+
+@given(cut_arrays(), st.integers(1, 3), st.integers(1, 99))
+def test_any_array_goes_through_the_loop_too(case, threads, shares):
+    array, boxes = case
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ALONE", "LARGE", "SHORT", "LONG", "BLOCK"):
+            patch.setattr(blocks, name, 0)
+        patch.setattr(blocks, "SHARES", shares)
+        out = [np.zeros(box.shape, array.dtype) for box in boxes]
+        shards = distribute(array, boxes, out=out, threads=threads)
+        whole = gather(shards, boxes, array.shape, threads=threads)
+    assert [s.tobytes() for s in shards] == [part(array, box).tobytes() for box in boxes]
+    assert whole.tobytes() == array.tobytes()
+
+
+def test_what_may_not_be_written_is_not():
+    array = np.zeros((64, 1 << 19), np.uint8)
+    shard = np.ones((64, 1 << 18), np.uint8)
+    shard.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        distribute(array, [ZRange((0, 0), (64, 1 << 18))], out=[shard])
+    assert shard.all()
 
 
 def test_contiguous_shards_are_views_and_replicas_are_one_array():

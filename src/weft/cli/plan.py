@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from weft.cli.files import check_folder, print_json, read_text
+from weft.cli.stored import add_storage_to, describe_storage, read_storage
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import MOST
@@ -26,6 +27,7 @@ examples:
   weft plan graph.json --machine h200 -o plan.json
   weft plan graph.json --strategy cost
   weft plan graph.json --machine machine.toml --json
+  weft plan graph.json --storage x=64,512/512,512 y=auto
 """
 MACHINE = "a machine's TOML file, or one of h200, cluster, chips, host"
 
@@ -47,6 +49,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         default="user_priority",
         help="how conflicts are settled; cost takes the plan that moves the fewest bytes",
     )
+    add_storage_to(parser)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this JSON file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     if found.mesh.size > MOST:
         raise WeftError(f"{found.mesh} has {found.mesh.size} cells; at most {MOST} are planned")
     plan = Plan.of(found, machine)
-    cost = estimate(plan)
+    cost = estimate(plan, storage=read_storage(args.storage, plan.graph))
     if args.json:
         print_json(describe(plan, cost))
     else:
@@ -86,7 +89,11 @@ def describe(plan: Plan, cost: Cost) -> dict[str, Any]:
             for application, placed in zip(plan.graph.applications, plan.placed)
         ],
         "items": list(map(asdict, cost.items)),
-        "received": list(plan.received),
+        "received": list(cost.received_by_cell),
+        "loaded": cost.loaded,
+        "stored": cost.stored,
+        "amplification": cost.amplification,
+        "storage": describe_storage(cost.storage),
         "by_axis": cost.by_axis,
         "assumed": list(cost.assumed),
         "peak": list(cost.peak),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import check_folder, print_json, read_text
 from weft.cli.plan import MACHINE
+from weft.cli.stored import add_storage_to, describe_storage, read_storage
 from weft.draw import say, to_svg
 from weft.lang.serial import from_json
 from weft.layout import DeviceMesh
@@ -26,6 +27,7 @@ examples:
   weft search graph.json '@m = <["dp"=2, "tp"=4]>' --machine h200
   weft search graph.json '@m = <["x"=8]>' --objectives time -o plans
   weft search graph.json '@m = <["x"=8]>' --machine cluster.toml --plot front.svg
+  weft search graph.json '@m = <["x"=8]>' --storage x=64,512 y=auto
 """
 
 
@@ -51,6 +53,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--budget", type=int, default=3000, help="plans that may be looked at")
     parser.add_argument("--seed", type=int, default=0, help="the same seed finds the same front")
     parser.add_argument("--engine", default="auto", help=", ".join(ENGINES))
+    add_storage_to(parser)
     parser.add_argument("-o", "--output", type=Path, help="write every plan into this folder")
     parser.add_argument("--plot", type=Path, help="write the plot to this SVG file")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -61,14 +64,16 @@ def run(args: argparse.Namespace) -> None:
     """Search, print the front, and write what is asked for."""
     check_folder(args.output)
     check_folder(args.plot)
+    graph = from_json(read_text(args.graph))
     front = search(
-        from_json(read_text(args.graph)),
+        graph,
         DeviceMesh.parse(args.mesh),
         find_machine(args.machine) if args.machine else None,
         args.objectives,
         args.budget,
         args.seed,
         engine=args.engine,
+        storage=read_storage(args.storage, graph),
     )
     if args.json:
         print_json(describe(front))
@@ -94,4 +99,5 @@ def describe(front: ParetoFront) -> dict[str, Any]:
         "is_exact": front.is_exact,
         "is_complete": front.is_complete,
         "items": [list(map(asdict, cost.items)) for cost in front.costs],
+        "storage": [describe_storage(cost.storage) for cost in front.costs],
     }

@@ -1,5 +1,6 @@
 """Planning: the shardings that follow from those a person wrote, and the ways between them."""
 
+from weft.plan.chunking import Chunking, choose_storage
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Link, Machine
 from weft.plan.plan import Plan
@@ -10,8 +11,10 @@ from weft.plan.resharding.step import Step
 from weft.plan.searching.front import ParetoFront
 from weft.plan.searching.search import search
 from weft.plan.settle import Strategy, propagate
+from weft.plan.storage import Storage
 
 __all__ = [
+    "Chunking",
     "Cost",
     "Link",
     "Machine",
@@ -20,8 +23,10 @@ __all__ = [
     "Propagation",
     "Reshard",
     "Step",
+    "Storage",
     "Strategy",
     "Transfer",
+    "choose_storage",
     "estimate",
     "plan_reshard",
     "propagate",

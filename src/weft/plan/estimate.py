@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -10,7 +10,8 @@ from math import inf
 from weft.lang import Application, Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
-from weft.plan.course import Event, flops_of
+from weft.plan.chunking import Chunking
+from weft.plan.course import Event, flops_of, total
 from weft.plan.delivery import Delivery
 from weft.plan.machine import Machine
 from weft.plan.memory import sizes_of
@@ -20,7 +21,9 @@ from weft.plan.resharding.choose import seconds_on
 from weft.plan.resharding.media import seconds_of_messages
 from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import Reshard, check_machine
-from weft.values import Point
+from weft.plan.storage import Storage
+from weft.plan.stored import loads, moving, settled_storage, stored, writes
+from weft.values import FrozenMap, Point
 
 KINDS = ("compute", "communicate")
 
@@ -39,10 +42,23 @@ class Item:
     """The bytes that all cells read to compute it."""
     received: int = 0
     """The bytes that all cells receive."""
+    loaded: int = 0
+    """The bytes of the chunks that all cells read from storage, decoded."""
+    stored: int = 0
+    """The bytes of the chunks that all cells write to storage, before they are encoded."""
+    needed: int = 0
+    """The bytes for which those are read or written."""
+
+    @property
+    def moved(self) -> int:
+        """The bytes that go anywhere: from cell to cell, from storage or to it."""
+        return self.received + self.loaded + self.stored
 
     @property
     def amount(self) -> str:
         """How much it moves, or computes."""
+        if self.needed:
+            return f"{self.moved} B, {self.moved / self.needed:.3g} x what is needed"
         return f"{self.received} B" if self.received else f"{self.flops} flop"
 
 
@@ -53,16 +69,18 @@ class Cost:
     plan: Plan
     machine: Machine
     items: tuple[Item, ...]
+    storage: Mapping[str, Storage] = FrozenMap(())
+    """How the inputs and outputs lie in storage that do."""
 
     @property
     def compute(self) -> float:
         """The seconds that kernels take, one after the other."""
-        return sum(item.seconds for item in self.items if not item.received)
+        return sum(item.seconds for item in self.items if not item.moved)
 
     @property
     def communicate(self) -> float:
-        """The seconds that collectives take, one after the other."""
-        return sum(item.seconds for item in self.items if item.received)
+        """The seconds that collectives and storage take, one after the other."""
+        return sum(item.seconds for item in self.items if item.moved)
 
     @property
     def seconds(self) -> float:
@@ -85,10 +103,36 @@ class Cost:
         """The bytes that all cells receive."""
         return sum(item.received for item in self.items)
 
+    @property
+    def received_by_cell(self) -> Point:
+        """The bytes that each device receives; none of what it reads from storage."""
+        return total(moving(self.plan, self.storage), self.plan.mesh.size)
+
+    @property
+    def loaded(self) -> int:
+        """The bytes of the chunks that all cells read from storage."""
+        return sum(item.loaded for item in self.items)
+
+    @property
+    def stored(self) -> int:
+        """The bytes of the chunks that all cells write to storage."""
+        return sum(item.stored for item in self.items)
+
+    @property
+    def moved(self) -> int:
+        """The bytes that go anywhere: from cell to cell, from storage or to it."""
+        return sum(item.moved for item in self.items)
+
+    @property
+    def amplification(self) -> float:
+        """The bytes read from storage and written to it, over those needed; 1 where none are."""
+        needed = sum(item.needed for item in self.items)
+        return (self.loaded + self.stored) / needed if needed else 1.0
+
     @cached_property
     def by_axis(self) -> dict[str, int]:
         """The bytes that cross each axis of the mesh; what crosses two is counted in both."""
-        return _by_axis(self.plan)
+        return _by_axis(self.plan.mesh, moving(self.plan, self.storage))
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -106,25 +150,28 @@ class Cost:
         return max(self.peak, default=0) <= self.machine.capacity
 
     def __str__(self) -> str:
-        rows = [
-            (
-                i.name,
-                i.what,
-                f"{i.seconds:.3g} s",
-                f"{i.received} B" if i.received else f"{i.flops} flop",
-            )
-            for i in self.items
-        ]
+        rows = [(i.name, i.what, f"{i.seconds:.3g} s", i.amount) for i in self.items]
         wide = [max((len(row[c]) for row in rows), default=0) for c in range(3)]
         lines = [f"{a:{wide[0]}}  {b:{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows]
-        total = (
-            f"{self.seconds:.3g} s, {self.received} B received, peak {max(self.peak, default=0)} B"
-        )
-        return "\n".join([*lines, total, *(f"assumed: {text}" for text in self.assumed)])
+        peak = max(self.peak, default=0)
+        whole = f"{self.seconds:.3g} s, {self.received} B received, peak {peak} B"
+        if self.storage:
+            whole += (
+                f", {self.loaded} B loaded, {self.stored} B stored, "
+                f"{self.amplification:.3g} x what is needed"
+            )
+        return "\n".join([*lines, whole, *(f"assumed: {text}" for text in self.assumed)])
 
 
-def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
+def estimate(
+    plan: Plan,
+    machine: Machine | None = None,
+    storage: Mapping[str, Storage | Chunking] | None = None,
+) -> Cost:
     """What a plan takes on a machine, before it runs.
+
+    `storage` says which inputs and outputs lie in storage, and how; that of an output may be left
+    to be chosen. `weft.plan.stored` says what is read and written then, and does not move.
 
     >>> from weft import propagate, trace
     >>> graph = trace(
@@ -137,7 +184,33 @@ def estimate(plan: Plan, machine: Machine | None = None) -> Cost:
     """
     chosen = machine or plan.machine or Machine()
     check_machine(chosen, [plan.mesh])
-    return Cost(plan, chosen, tuple(priced(plan.course.events, chosen)))
+    known = settled_storage(plan, storage or {})
+    items = (
+        *_loads(plan, known, chosen),
+        *priced(moving(plan, known), chosen),
+        *_stores(plan, known, chosen),
+    )
+    return Cost(plan, chosen, items, known)
+
+
+def _loads(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Iterator[Item]:
+    """What is read from storage, input by input."""
+    for name in (value.name for value in plan.graph.inputs if value.name in storage):
+        read = loads(plan, name, storage[name])
+        if read.nbytes:
+            seconds = read.seconds(storage[name], machine.storage)
+            yield Item(name, "read", seconds, loaded=read.nbytes, needed=read.needed)
+
+
+def _stores(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Iterator[Item]:
+    """What is written to storage, output by output."""
+    inputs = {value.name for value in plan.graph.inputs}
+    for name in dict.fromkeys(plan.graph.outputs):
+        if name in storage and name not in inputs:
+            made = stored(storage[name], writes(plan, name))
+            if made.nbytes:
+                seconds = made.seconds(storage[name], machine.storage)
+                yield Item(name, "write", seconds, stored=made.nbytes, needed=made.needed)
 
 
 def priced(events: Iterable[Event], machine: Machine) -> Iterator[Item]:
@@ -212,17 +285,17 @@ def compute(
     return max(flops / rate, touched / machine.memory_bandwidth), flops, sum(reads)
 
 
-def _by_axis(plan: Plan) -> dict[str, int]:
-    totals = dict.fromkeys(plan.mesh.axis_names, 0)
-    for move, width in _transfers(plan):
-        for axis in _crossed(plan.mesh, move):
+def _by_axis(mesh: DeviceMesh, events: Iterable[Event]) -> dict[str, int]:
+    totals = dict.fromkeys(mesh.axis_names, 0)
+    for move, width in _transfers(events):
+        for axis in _crossed(mesh, move):
             totals[axis] += move.box.size * width
     return totals
 
 
-def _transfers(plan: Plan) -> Iterator[tuple[Transfer, int]]:
+def _transfers(events: Iterable[Event]) -> Iterator[tuple[Transfer, int]]:
     """What goes from cell to cell, and the bytes of an element, in all the times together."""
-    for event in plan.course.events:
+    for event in events:
         if event.way is None:
             continue
         way, width = event.way, event.times * event.way.itemsize

@@ -11,7 +11,7 @@ from typing import NamedTuple, SupportsFloat
 from weft.errors import WeftError
 from weft.lang.dtype import itemsize
 from weft.lang.serial import DTYPES
-from weft.plan.machine_file import load_machine, save_machine
+from weft.plan.machine_file import STORAGE, load_machine, save_machine
 from weft.values import FrozenMap, freeze
 
 
@@ -42,6 +42,7 @@ class Machine:
 
     The other fields describe a cell: operations in a second by dtype, bytes in a second from its
     memory, bytes that it holds, and the part of communication that hides behind computation.
+    `storage` is the link of a cell to where arrays are stored, or the one that all cells share.
     `operations` are seconds that were measured, by kind of work and name: a row by size each.
 
     >>> machine = Machine({"node": (5e-6, 25e9)}, latency=1e-6, bandwidth=400e9)
@@ -57,6 +58,7 @@ class Machine:
     memory_bandwidth: float
     capacity: float
     overlap: float
+    storage: Link
     name: str
     operations: Mapping[str, Mapping[str, tuple[float, ...]]]
 
@@ -71,6 +73,7 @@ class Machine:
         memory_bandwidth: float = inf,
         capacity: float = inf,
         overlap: float = 0.0,
+        storage: tuple[float, float] | tuple[float, float, bool] = STORAGE,
         name: str = "",
         operations: Mapping[str, Mapping[str, Iterable[float]]] | None = None,
     ) -> None:
@@ -92,6 +95,7 @@ class Machine:
             memory_bandwidth=_as_rate(memory_bandwidth, "memory_bandwidth"),
             capacity=_as_rate(capacity, "capacity"),
             overlap=share,
+            storage=_as_link(storage, "storage"),
             name=name,
             operations=_as_operations(operations),
         )

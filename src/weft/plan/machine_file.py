@@ -17,6 +17,11 @@
     bandwidth = 50e9
     shared = true
 
+    [storage]                   # from a cell to where arrays are stored; 1e9 where nothing is said
+    latency = 1e-3
+    bandwidth = 2e9
+    shared = true
+
     [operations.ckks-65536]     # seconds that were measured, a row by size
     rotation = [0.004, 0.013]
 
@@ -44,9 +49,12 @@ VERSION = 1
 LONGEST = 1 << 20
 """The most bytes of a file."""
 
+STORAGE = (0.0, 1e9, False)
+"""The link to storage where nothing is said: it counts bytes alone, as the plain machine does."""
+
 FIELDS = (
     "weft_machine name latency bandwidth shared memory_bandwidth capacity overlap flops links "
-    "operations"
+    "storage operations"
 )
 NUMBERS = ("latency", "bandwidth", "memory_bandwidth", "capacity", "overlap")
 
@@ -79,6 +87,8 @@ def read_machine(root: Field) -> dict[str, Any]:
         "shared": root.at("shared").flag(),
         "operations": root.at("operations").table(lambda kind: kind.table(_row)),
     }
+    if root.at("storage").value is not None:
+        said["storage"] = _link(root.at("storage"))
     said |= {key: _number(root, key) for key in NUMBERS if root.at(key).value is not None}
     if root.at("name").value not in (None, ""):
         said["name"] = root.at("name").text()
@@ -141,6 +151,8 @@ def machine_data(machine: Machine) -> dict[str, Any]:
         "flops": dict(machine.flops),
         "links": {axis: link._asdict() for axis, link in machine.links.items()},
     }
+    if machine.storage != STORAGE:
+        data["storage"] = machine.storage._asdict()
     if machine.operations:
         tables = machine.operations.items()
         data["operations"] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,23 @@ from weft.run.walk import Values, walk
 
 
 def run(
-    plan: Plan | Propagation, inputs: Mapping[str, Any], *, on: Any = None
-) -> tuple[Tensor, ...]:
+    plan: Plan | Propagation,
+    inputs: Mapping[str, Any],
+    *,
+    on: Any = None,
+    outputs: Mapping[str, Any] | None = None,
+    memory: int | None = None,
+) -> tuple[Any, ...]:
     """The outputs of a plan, or of a propagated graph, each a tensor that lies as it says.
 
     An input is an array, or a tensor; it is put on the mesh as the plan wants it. All cells run in
     this process, or `on` the workers of an engine: "ray", "dask", "threads", an address, a Dask
     client, or an engine of `weft.run.grid`.
+
+    On an engine an input may be the path or the URL of a Zarr array, of which every task reads its
+    box, and `outputs` says which outputs are stored in sharded Zarr arrays, and where: those come
+    back as arrays in storage. With `memory`, the bytes that a worker may take for arrays, tasks are
+    cut until they fit.
 
     >>> import numpy as np
     >>> from weft import propagate, trace
@@ -41,8 +52,13 @@ def run(
     if on is not None:
         grid = import_module("weft.run.grid")
         with grid.engine_of(on) as engine:
-            found: tuple[Tensor, ...] = grid.run_on(engine, plan, inputs)
+            found: tuple[Any, ...] = grid.run_on(engine, plan, inputs, outputs, memory=memory)
         return found
+    if outputs or memory is not None or any(map(_is_path, inputs.values())):
+        raise WeftError(
+            "arrays in storage and bounded memory need an engine",
+            hint='run(..., on="ray"), or on="threads" with nothing to install',
+        )
     check_inputs(plan.graph, inputs)
     given: Values = {
         value.name: list(_placed(plan, value, inputs[value.name]).shards)
@@ -54,6 +70,10 @@ def run(
         Tensor.of_shards(shards, spec, plan.graph.values[name].shape, name)
         for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs)
     )
+
+
+def _is_path(given: Any) -> bool:
+    return isinstance(given, str | PathLike)
 
 
 def as_plan(plan: Plan | Propagation) -> Plan:

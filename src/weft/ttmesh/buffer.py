@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
 from weft.space import ZRange
+from weft.ttmesh.blocks import copy_all
 from weft.ttmesh.config import ReplicatedBufferConfig, ShardedBufferConfig, ShardOrientation
 from weft.ttmesh.grid import Mesh, as_mesh
+from weft.ttmesh.streams import Pair
 from weft.values import Point, as_count
 
 Bytes = NDArray[np.uint8]
@@ -147,19 +149,20 @@ class MeshBuffer:
         parts = list(self._parts(config, source))
         for device, part in parts:  # before anything is changed
             self._check_room(device, offset, part.size)
+        rooms = [self._memory[device][offset : offset + part.size] for device, part in parts]
+        copy_all(Pair(room.reshape(part.shape), part) for room, (_, part) in zip(rooms, parts))
         for device, part in parts:
-            self._memory[device][offset : offset + part.size].reshape(part.shape)[...] = part
             self._written[device] = _joined([*self._written[device], (offset, offset + part.size)])
 
     def read(self, config: ShardedBufferConfig | ReplicatedBufferConfig, offset: int = 0) -> Bytes:
         """The buffer put together again from what lies at `offset`; of copies the first is read."""
         found = np.zeros(_size(config), np.uint8)
-        seen: set[int] = set()
+        pairs: dict[int, Pair] = {}
         for device, part in self._parts(config, found):
-            if part.ctypes.data not in seen:
-                seen.add(part.ctypes.data)
+            if part.ctypes.data not in pairs:
                 here = self.device_bytes(device, offset, offset + part.size)
-                part[...] = here.reshape(part.shape)
+                pairs[part.ctypes.data] = Pair(part, here.reshape(part.shape))
+        copy_all(pairs.values())
         return found
 
     def device_bytes(self, device: int, start: int = 0, stop: int | None = None) -> Bytes:

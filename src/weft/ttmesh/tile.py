@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import WeftError
-from weft.ttmesh.copies import ALONE, Array, Boxes, cuts, distribute, lay_out, part, run_all
+from weft.ttmesh.blocks import ALONE, cuts, run_all
+from weft.ttmesh.copies import Boxes, distribute, lay_out, part
 from weft.ttmesh.formats import FACE, ROWS, TILE, Bytes, DataType, pack_tiles, unpack_tiles
+from weft.ttmesh.streams import Array
 from weft.values import Point, as_shape
 
 BLOCK = 512 << 10

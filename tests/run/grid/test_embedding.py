@@ -10,8 +10,8 @@ from tests.run.test_programs import planned
 from weft import DeviceMesh, Plan, WeftError, ops, propagate, trace
 from weft.lang import Application, Graph, Value
 from weft.run.grid import Embedding
-from weft.run.grid.task import Fold
-from weft.run.grid.weave import FAN
+from weft.run.grid.source import Fold
+from weft.run.grid.travel import FAN
 
 PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 200
 
@@ -31,9 +31,9 @@ def test_every_box_of_an_application_is_computed_once_on_its_cell(embeddings):
     for embedding in embeddings:
         plan = embedding.plan
         computed = Counter(
-            (task.application, task.cell, task.box)
+            (stage.application, task.cell, stage.box)
             for task in embedding.tasks
-            if task.kind == "compute"
+            for stage in task.stages
         )
         wanted = {
             (number, plan.mesh.device(rank), box)
@@ -83,8 +83,13 @@ def test_bytes_between_cells_are_those_of_the_plan(embeddings):
 
 def test_what_leaves_a_cell_leaves_alone():
     """A task with two results has one of them cut out, so that the other does not move with it."""
+
+    def program(x):
+        largest, places = ops.topk(x, 2)
+        return largest.sum(0), places
+
     embedding = embedded(
-        lambda x: ops.topk(x, 2)[0].sum(0),
+        program,
         (8, 6),
         mesh='@m = <["x"=2]>',
         shardings={"x": '<@m, [{"x"}, {}]>'},
@@ -108,7 +113,7 @@ def test_many_parts_are_combined_in_a_tree():
     embedding = embedded(
         lambda x: x.sum(0), (40, 3), mesh=mesh, shardings={"x": '<@m, [{"x"}, {}]>'}
     )
-    found = [n for task in embedding.tasks for source in task.sources for n in folds(source)]
+    found = [n for task in embedding.tasks for source in task.sources() for n in folds(source)]
     assert max(found) <= FAN
     assert sum(task.kind == "fold" for task in embedding.tasks) > 0
     assert embedding.received == embedding.plan.received

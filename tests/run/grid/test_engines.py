@@ -1,5 +1,6 @@
 """The conformance suite of engines: each gives what one process gives, and counts the same."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,9 +29,18 @@ ENGINES = {
 def engine(request):
     if request.param != "threads":
         pytest.importorskip({"dask": "distributed"}.get(request.param, request.param))
+    use_jax()
     with ENGINES[request.param][0]() as engine:
         engine.programs = ENGINES[request.param][1]
         yield engine
+
+
+def use_jax():
+    """As processes do that have other work: JAX then warns whenever one forks."""
+    with contextlib.suppress(ImportError):
+        import jax
+
+        jax.devices()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, ShardingSpec
@@ -20,7 +19,8 @@ from weft.plan.plan import Plan
 from weft.plan.propagation.meshes import Meshes
 from weft.plan.propagation.propagate import follow
 from weft.plan.resharding.reshard import check_machine
-from weft.plan.searching.choices import USUAL, Breadth, agreeing, placements, shardings
+from weft.plan.searching.choices import USUAL, Breadth, agreeing, placements, shardings, whole
+from weft.plan.searching.meshed import on_mesh
 from weft.plan.searching.partials import Partials
 from weft.plan.searching.prices import Move, Prices
 from weft.plan.searching.problem import (
@@ -35,6 +35,7 @@ from weft.plan.searching.problem import (
     Return,
     Table,
 )
+from weft.plan.searching.stored import Stored, Wanted
 from weft.plan.searching.symmetry import Symmetry
 from weft.values import FrozenMap, Point
 
@@ -45,7 +46,11 @@ LARGE = 200
 
 
 def pose(
-    graph: Graph, mesh: DeviceMesh, machine: Machine | None, thorough: bool = False
+    graph: Graph,
+    mesh: DeviceMesh,
+    machine: Machine | None,
+    thorough: bool = False,
+    storage: Wanted | None = None,
 ) -> Problem:
     """The decisions for a graph on a mesh, each with its choices and prices.
 
@@ -60,35 +65,21 @@ def pose(
     [3, 3, 4, 3]
     """
     check_machine(machine or Machine(), [mesh])
-    return _Builder(on_mesh(graph, mesh), mesh, machine, thorough).problem()
-
-
-def on_mesh(graph: Graph, mesh: DeviceMesh) -> Graph:
-    """The graph, with the mesh that it is planned for as its only one with axes."""
-    named = list(map(DeviceMesh.parse, graph.meshes))
-    for other in named:
-        if other.shape and other != mesh:
-            raise WeftError(f"the graph is annotated on {other}, and the search is for {mesh}")
-    if mesh in named:
-        return graph
-    return Graph(
-        graph.inputs,
-        graph.applications,
-        graph.outputs,
-        [*graph.meshes, str(mesh)],
-        graph.shardings,
-        graph.output_shardings,
-        graph.operators,
-        {name: value.dtype for name, value in graph.values.items()},
-    )
+    return _Builder(on_mesh(graph, mesh), mesh, machine, thorough, storage or {}).problem()
 
 
 class _Builder:
     def __init__(
-        self, graph: Graph, mesh: DeviceMesh, machine: Machine | None, thorough: bool
+        self,
+        graph: Graph,
+        mesh: DeviceMesh,
+        machine: Machine | None,
+        thorough: bool,
+        storage: Wanted,
     ) -> None:
         self.graph, self.mesh, self.machine = graph, mesh, machine or Machine()
         self.base = Plan.of(follow(graph), machine)
+        self.stored = Stored(graph, self.machine, storage)
         self.meshes = Meshes(graph)
         self.symmetry = Symmetry(graph, mesh, self.machine)
         self.is_large = len(graph.applications) > LARGE
@@ -159,14 +150,14 @@ class _Builder:
         if made is None:
             return self._same(_with(every, [base]))
         results = [placed.results[place] for placed in made]
-        seen = dict.fromkeys([base, *map(_whole, results), *(every if self.thorough else ())])
+        seen = dict.fromkeys([base, *map(whole, results), *(every if self.thorough else ())])
         if self.thorough and name not in self.graph.outputs:
             seen |= dict.fromkeys(results)
         for number, slot in self.readers[name]:
             for placed in self._placements(number):
                 wanted = placed.operands[slot]
                 if wanted is not None:
-                    seen.setdefault(_whole(wanted))
+                    seen.setdefault(whole(wanted))
         return self._same(tuple(seen))
 
     def _same(self, found: tuple[T, ...]) -> tuple[T, ...]:
@@ -237,7 +228,7 @@ class _Builder:
         return len(self.decisions) - 1
 
     def _keep(self, name: str, specs: tuple[ShardingSpec, ...]) -> int:
-        returned = [Price()] * len(specs)
+        returned = [self._stored(name, spec) for spec in specs]
         for place in self.graph.output_shardings:
             if self.graph.outputs[place] == name:
                 moves = [self._move(name, spec, self._return(place, spec)) for spec in specs]
@@ -271,14 +262,18 @@ class _Builder:
         dtypes = [self.graph.values[n].dtype for n in (*application.operands, *application.results)]
         said = repr(sorted(application.attributes.items())) if application.attributes else ""
         inside = self._within(number) if application.regions else None
-        return (application.operator, self.graph.signatures[number], tuple(dtypes), said, inside)
+        line, stored = self.graph.signatures[number], self.stored.kind(number)
+        return (application.operator, line, tuple(dtypes), said, inside, stored)
 
     def _computed(self, number: int, placed: Sequence[Placed]) -> tuple[Price, ...]:
         application = self.graph.applications[number]
         if application.regions or not application.results:
             return (self._within(number),)
         return tuple(
-            Price(compute(self.graph, application, way, self.machine)[0]) for way in placed
+            self.stored.read(number, way)._replace(
+                compute=compute(self.graph, application, way, self.machine)[0]
+            )
+            for way in placed
         )
 
     def _within(self, number: int) -> Price:
@@ -295,8 +290,11 @@ class _Builder:
         for slot, name in enumerate(application.operands if not application.regions else ()):
             earlier = tuple(n for n in range(slot) if application.operands[n] == name)
             kept, width = self.kept[name], itemsize(self.graph.values[name].dtype)
-            key = (id(kept.specs), id(placed), slot, earlier, width)
-            table = self._table(key, partial(self._bring, kept.specs, placed, slot, earlier, width))
+            stored = name in self.stored.inputs
+            key = (id(kept.specs), id(placed), slot, earlier, width, stored)
+            table = self._table(
+                key, partial(self._bring, kept.specs, placed, slot, earlier, width, stored)
+            )
             yield self._link(kept.decision, decision, table)
 
     def _bring(
@@ -306,8 +304,12 @@ class _Builder:
         slot: int,
         earlier: Sequence[int],
         width: int,
+        stored: bool,
     ) -> Table:
-        """What every way of lying costs for every placement; equal rows and columns found once."""
+        """What every way of lying costs for every placement; equal rows and columns found once.
+
+        What is stored is read where it is needed, and does not move; its room is as it lies.
+        """
         kinds: dict[object, int] = {}
         columns = []
         for way in placed:
@@ -318,6 +320,8 @@ class _Builder:
         for spec in specs:
             if spec not in rows:
                 found = [self.prices.bring(way, slot, spec, width, earlier) for way in firsts]
+                if stored:
+                    found = [move._replace(seconds=0.0, received=0) for move in found]
                 rows[spec] = [found[column] for column in columns]
         return [rows[spec] for spec in specs]
 
@@ -350,6 +354,14 @@ class _Builder:
             return move.received, move.seconds
 
         return min(self._returns(place), key=price)
+
+    def _stored(self, name: str, spec: ShardingSpec) -> Price:
+        """What storage takes for a value that lies so: an output is written as it is returned."""
+        if name not in self.stored.outputs:
+            return self.stored.lying(name, spec)
+        place = self.graph.outputs.index(name)
+        is_wanted = place in self.graph.output_shardings
+        return self.stored.written(name, self._return(place, spec) if is_wanted else spec)
 
     def _returns(self, place: int) -> tuple[ShardingSpec, ...]:
         """The ways in which an output that someone wrote may be returned."""
@@ -386,8 +398,3 @@ class _Builder:
 
 def _with(found: tuple[T, ...], more: Iterable[T]) -> tuple[T, ...]:
     return found + tuple(one for one in more if one not in found)
-
-
-def _whole(spec: ShardingSpec) -> ShardingSpec:
-    """The sharding with nothing partial."""
-    return ShardingSpec(spec.mesh, spec.dim_specs) if spec.partial else spec

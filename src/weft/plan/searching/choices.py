@@ -203,3 +203,8 @@ def _extends(spec: ShardingSpec, written: ShardingSpec) -> bool:
         mine.axes == said.axes or (said.is_open and mine.axes[: len(said.axes)] == said.axes)
         for mine, said in zip(spec.dim_specs, written.dim_specs)
     )
+
+
+def whole(spec: ShardingSpec) -> ShardingSpec:
+    """The sharding with nothing partial."""
+    return ShardingSpec(spec.mesh, spec.dim_specs) if spec.partial else spec

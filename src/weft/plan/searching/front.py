@@ -19,10 +19,10 @@ Objective: TypeAlias = Literal["time", "peak_memory", "bytes"]
 OBJECTIVES: Mapping[str, Callable[[Cost], float]] = {
     "time": lambda cost: cost.seconds,
     "peak_memory": lambda cost: max(cost.peak, default=0),
-    "bytes": lambda cost: cost.received,
+    "bytes": lambda cost: cost.moved,
 }
 """What a plan can be judged by: seconds on the machine, the bytes of the fullest cell, and the
-bytes that all cells receive."""
+bytes that all cells receive, from each other and from storage, and that they write to it."""
 
 UNITS = {"time": "s", "peak_memory": "B", "bytes": "B"}
 

@@ -31,7 +31,9 @@ from weft.plan.searching.pareto import best, dominates
 from weft.plan.searching.problem import Found, Problem
 from weft.plan.searching.progress import Bar, Progress
 from weft.plan.searching.scout import Scout
+from weft.plan.searching.stored import Stored, Wanted, settle_inputs
 from weft.plan.searching.variants import Variant, variants
+from weft.plan.stored import check_storage
 from weft.values import as_count
 
 Engine: TypeAlias = Literal["auto", "exact", "evolve", "integer", "descend"]
@@ -55,6 +57,7 @@ def search(
     *,
     engine: Engine = "auto",
     rewrite: bool = True,
+    storage: Wanted | None = None,
     progress: Callable[[Progress], None] | bool | None = None,
 ) -> ParetoFront:
     """The plans for a graph on a mesh of which none is better than another in every objective.
@@ -64,6 +67,10 @@ def search(
     search may look at (extra `search`; without it descent has the last word). The same seed finds
     the same front. Interrupted, the search gives the best front so far. Progress is shown on a
     terminal, or told to a function.
+
+    `storage` says how inputs and outputs lie in storage: what is read of chunks and written then
+    counts as time and as bytes. For an output it may be a `Chunking`, from which chunks and shards
+    are chosen that every cell writes whole: `front.costs[n].storage` has them.
 
     >>> from weft import Machine, trace
     >>> graph = trace(lambda x, w: x @ w, (64, 16), (16, 16))
@@ -77,6 +84,8 @@ def search(
     if as_count(budget, "budget") < 1:
         raise WeftError("a search with a budget of 0 plans looks at nothing")
     run = _Search(graph, mesh, machine or Machine(), tuple(objectives), seed, engine)
+    run.storage = storage or {}
+    check_storage(graph, run.storage)
     bar = Bar() if progress is True or (progress is None and sys.stderr.isatty()) else None
     run.progress = bar or (progress if callable(progress) else None)
     is_complete = True
@@ -112,6 +121,7 @@ class _Search:
     seed: int
     engine: Engine
     progress: Callable[[Progress], None] | None = None
+    storage: Wanted = field(default_factory=dict)
     found: list[tuple[Problem, list[int]]] = field(default_factory=list)
     is_exact: bool = True
     stage: tuple[str, float, float] = ("", 0.0, 1.0)
@@ -138,8 +148,11 @@ class _Search:
         for number, variant in enumerate(every):
             self.stage = variant.name, number / len(every), 1 / len(every)
             self._say(0.0)
-            self._search(pose(variant.graph, self.mesh, self.machine), budget // len(every))
+            self._search(self._pose(variant.graph), budget // len(every))
             self._say(1.0)
+
+    def _pose(self, graph: Graph) -> Problem:
+        return pose(graph, self.mesh, self.machine, storage=self.storage)
 
     def _search(self, problem: Problem, budget: int) -> None:
         is_large = len(problem.graph.applications) > LARGE
@@ -229,16 +242,16 @@ class _Search:
     def front(self, is_complete: bool) -> ParetoFront:
         """The best of what was found, priced exactly."""
         if not self.found:
-            problem = pose(self.graph, self.mesh, self.machine)
+            problem = self._pose(self.graph)
             self.found.append((problem, problem.start))
         chosen = self._chosen()
         costs = [self._cost(problem.plan(found)) for problem, found in chosen]
         fitting = [cost for cost in costs if cost.fits]
         if not fitting:
             raise self._too_small(costs)
-        fitting.sort(key=lambda cost: (max(cost.peak), cost.received, cost.seconds))
+        fitting.sort(key=lambda cost: (max(cost.peak), cost.moved, cost.seconds))
         found = best((self._values(cost), cost) for cost in fitting)
-        exact = self.is_exact and is_complete and self.engine != "integer"
+        exact = self.is_exact and is_complete and self.engine != "integer" and not self._is_shared
         return ParetoFront(self.objectives, tuple(cost for _, cost in found), exact, is_complete)
 
     def _chosen(self) -> list[tuple[Problem, list[int]]]:
@@ -258,7 +271,13 @@ class _Search:
 
     def _cost(self, plan: Plan) -> Cost:
         """What a plan takes with all fused that is placed alike, which never makes it worse."""
-        return estimate(plan.fused(), self.machine)
+        fused = plan.fused()
+        return estimate(settle_inputs(fused, self.storage), self.machine, self.storage)
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether several read a stored input: prices are then no sums, and nothing is proved."""
+        return any(Stored(p.graph, self.machine, self.storage).is_shared for p, _ in self.found)
 
     def _values(self, cost: Cost) -> list[float]:
         return [OBJECTIVES[name](cost) for name in self.objectives]

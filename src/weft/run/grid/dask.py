@@ -15,12 +15,15 @@ from uuid import uuid4
 
 import numpy as np
 
+from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.arrays import Array
-from weft.run.grid.local import check_workers
+from weft.run.grid.engine import lost
+from weft.run.grid.limits import ONE_THREAD, check_memory, check_workers, setting
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
 from weft.run.grid.report import Report
-from weft.run.grid.task import Leaf, Task
+from weft.run.grid.source import Leaf
+from weft.run.grid.task import Made, Task
 
 
 class Dask:
@@ -31,18 +34,43 @@ class Dask:
     """
 
     def __init__(
-        self, workers: int | None = None, address: str | None = None, client: Any = None
+        self,
+        workers: int | None = None,
+        address: str | None = None,
+        client: Any = None,
+        memory: int | None = None,
     ) -> None:
-        self._dask = needed("distributed", "dask")
-        is_alone = client is None and address is None
-        self._cluster = _start_local(self._dask, check_workers(workers)) if is_alone else None
-        self._is_ours = client is None
-        where = self._cluster or address
-        self.client: Any = client or self._dask.Client(where, set_as_default=False)
-        self._limit, self._addresses = workers, _addresses(self.client, workers)
-        self._manages, self._steals = bool(self.client.amm.running()), self._steal(False)
+        self._dask, self._limit = needed("distributed", "dask"), workers
+        self._said, self._is_ours = check_memory(memory), client is None
+        self._cluster: Any = None
+        self.client: Any = client
+        self._manages = self._steals = False
+        try:
+            self._join(address)
+        except BaseException:
+            self._stop()
+            raise
+
+    def _join(self, address: str | None) -> None:
+        """Be in a cluster, in which nothing moves by itself."""
+        if self.client is None and address is None:
+            count = check_workers(self._limit)
+            self._cluster = _start_local(self._dask, count, self._said)
+        if self.client is None:
+            self.client = self._dask.Client(self._cluster or address, set_as_default=False)
+        self._addresses = _addresses(self.client, self._limit)
+        self._manages = bool(self.client.amm.running())
         if self._manages:
             self.client.amm.stop()
+        self._steals = self._steal(False)
+
+    @property
+    def memory(self) -> int | None:
+        """What was said, or else what the workers of a cluster that was there say."""
+        if self._said is not None or self._cluster is not None:
+            return self._said
+        known = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return min((one["memory_limit"] for one in known if one["memory_limit"]), default=None)
 
     @property
     def workers(self) -> int:
@@ -62,22 +90,33 @@ class Dask:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._manages:
+        self._stop()
+
+    def _stop(self) -> None:
+        """Leave the cluster as it was, or stop it."""
+        if self._cluster is None and self._manages:
             self.client.amm.start()
-        self._steal(self._steals)
-        if self._is_ours:
+        if self._cluster is None and self._steals:
+            self._steal(True)
+        if self._is_ours and self.client is not None:
             self.client.close()
         if self._cluster is not None:
             self._cluster.close()
 
 
-def _start_local(dask: Any, workers: int) -> Any:
-    """A cluster of this machine: on loopback alone, with no dashboard."""
-    settings = {"distributed.scheduler.active-memory-manager.start": False}
-    with needed("dask", "dask").config.set(settings):
+def _start_local(dask: Any, workers: int, memory: int | None) -> Any:
+    """A cluster of this machine: on loopback alone, with no dashboard, a thread for each worker."""
+    config = needed("dask", "dask").config
+    alone = config.get("distributed.nanny.pre-spawn-environ") | ONE_THREAD
+    settings = {
+        "distributed.scheduler.active-memory-manager.start": False,
+        "distributed.nanny.pre-spawn-environ": alone,
+    }
+    with config.set(settings), setting(ONE_THREAD):  # what is in the environment comes first
         return dask.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
+            memory_limit="auto" if memory is None else memory,
             host="127.0.0.1",
             dashboard_address=None,
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any port, for its health alone
@@ -126,6 +165,7 @@ def _forget(run: str) -> None:
 class _Run:
     def __init__(self, client: Any, addresses: Sequence[str], program: Program) -> None:
         self.client, self.addresses, self.name = client, addresses, uuid4().hex
+        self.tasks: dict[str, Task] = {}
         text = needed("cloudpickle", "dask").dumps(program)
         # A task and no scattered value, so that a worker that dies does not take it along.
         self.program = client.submit(_program, text, key=f"program-{self.name}", priority=1)
@@ -135,11 +175,13 @@ class _Run:
     ) -> Any:
         cells, blocks = zip(*reads.values()) if reads else ((), ())
         job = pickle.dumps((self.name, task, cells))  # many small things: faster than by Dask
+        key = f"{task.operator}-{task.kind}-{self.name}-{task.number}"
+        self.tasks[key] = task
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(
                 *(_perform, job, self.program, _cut(task, given), *blocks),
-                key=f"{task.operator}-{task.kind}-{self.name}-{task.number}",
+                key=key,
                 workers=[self.addresses[worker]],
                 allow_other_workers=True,
                 priority=-task.number,
@@ -150,9 +192,26 @@ class _Run:
         handle.release()
 
     def wait(self, handles: Sequence[Any]) -> None:
-        for handle in handles:
-            if (error := handle.exception()) is not None:
-                raise error
+        pending = [handle for handle in handles if self._is_pending(handle)]
+        if pending:
+            done = needed("distributed", "dask").as_completed(pending, loop=self.client.loop)
+            for handle in done:
+                self._is_pending(handle)
+
+    def _is_pending(self, handle: Any) -> bool:
+        """Whether a task has still to run; one that failed raises."""
+        status = handle.status
+        if status not in ("pending", "finished"):
+            raise self._failure(handle)
+        return bool(status == "pending")
+
+    def is_done(self, handle: Any) -> bool:
+        return bool(handle.status != "pending")
+
+    def _failure(self, handle: Any) -> WeftError:
+        """What a task raised, or which task it was that Dask gave up."""
+        error = handle.exception()
+        return error if isinstance(error, WeftError) else lost(self.tasks.get(handle.key), error)
 
     def gather(self, handles: Sequence[Any]) -> list[Blocks]:
         found: list[Blocks] = self.client.gather(list(handles))
@@ -168,7 +227,7 @@ class _Run:
 
 def _cut(task: Task, given: Array | None) -> Given | None:
     """The box that a reader reads, which goes with the task: it can be read again elsewhere."""
-    match task.sources:
-        case (Leaf(box=box),) if given is not None:
+    match task.made:
+        case (Made(source=Leaf(box=box)),) if given is not None:
             return Given(np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start)
     return None

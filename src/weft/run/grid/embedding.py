@@ -1,21 +1,35 @@
 """`Embedding`: a plan as tasks for cells, whatever engine runs them.
 
-The tasks are drawn from the boxes of the plan, which are those of the other executors: one for each
-application and cell, one for each part that leaves a cell, and one for each value that is kept
-otherwise than it was made. What an application needs is put together inside its own task.
+The tasks are drawn from the boxes of the plan, which are those of the other executors. A cell runs
+through applications that need nothing of other cells in one task, tile by tile where that takes too
+much memory. There is a task for each part that leaves a cell, for each value that is kept otherwise
+than it was made, and for each shard of a stored output that no tile is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import add
 
+from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
-from weft.run.grid.task import Read, Task
-from weft.run.grid.weave import weave
+from weft.plan.storage import Storage
+from weft.run.grid.memory import between, working
+from weft.run.grid.order import in_depth
+from weft.run.grid.shelf import Shelf
+from weft.run.grid.source import Read
+from weft.run.grid.task import Task
+from weft.run.grid.tiling import Fit
+from weft.run.grid.weave import Loom
 from weft.values import Point
+
+SHARES = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1)
+"""Parts of the memory that a task may take; the rest is for blocks that lie between tasks."""
+AHEAD = (None, 32, 8, 2)
+"""So many tasks of each worker are on their way at once: as many as memory allows."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +53,60 @@ class Embedding:
 
     plan: Plan
     tasks: tuple[Task, ...]
-    """In the order of the plan, which is their priority: each comes behind what it reads."""
+    """In the order of the run, which is their priority: each comes behind what it reads."""
     outputs: tuple[tuple[Read, ...], ...]
-    """The blocks of every output, in rank order."""
+    """The blocks of every output, in rank order; none of one that is stored."""
+    window: int | None = None
+    """How many tasks are on their way at once; None for any number."""
+    extra: int = 0
+    """The bytes that a task takes beside its arrays."""
 
     @classmethod
-    def of(cls, plan: Plan) -> Embedding:
-        """The tasks of a plan."""
-        return cls(plan, *weave(plan))
+    def of(
+        cls,
+        plan: Plan,
+        inputs: Mapping[str, Storage] | None = None,
+        outputs: Mapping[str, Storage] | None = None,
+        *,
+        memory: int | None = None,
+        workers: int | None = None,
+        extra: int = 0,
+    ) -> Embedding:
+        """The tasks of a plan.
+
+        `inputs` and `outputs` are those that lie in storage. With `memory`, the bytes that a worker
+        may take for arrays, tasks are cut until they fit; they take `extra` bytes beside.
+        """
+        shelf = Shelf(plan, inputs or {}, outputs or {})
+        count = min(workers or plan.mesh.size, plan.mesh.size)
+        if memory is None:
+            return cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
+        for share in SHARES:
+            loom = Loom(shelf, Fit(int(share * memory), extra))
+            found = cls._drawn(shelf, loom, count, extra)
+            for ahead in AHEAD:
+                found = replace(found, window=ahead and ahead * count)
+                most = max(found.peak(count), default=0)
+                if most <= memory:
+                    return found
+        raise WeftError(
+            f"a worker would need {most} B for arrays at once, and has {memory} B",
+            hint="give workers more memory, or cut the plan over more cells",
+        )
+
+    @classmethod
+    def _drawn(cls, shelf: Shelf, loom: Loom, workers: int, extra: int) -> Embedding:
+        """The tasks of a loom, in the order of the plan or, with storage, in depth."""
+        tasks, outputs = loom.weave()
+        if shelf.inputs or shelf.outputs:
+            ranks = ranks_by_device(shelf.plan.mesh)
+            order = in_depth(tasks, lambda task: ranks[task.cell] * workers // len(ranks))
+            place = {number: n for n, number in enumerate(order)}
+            tasks = tuple(tasks[number].renumbered(place.__getitem__) for number in order)
+            outputs = tuple(
+                tuple(Read(place[read.task], read.place) for read in blocks) for blocks in outputs
+            )
+        return cls(shelf.plan, tasks, outputs, extra=extra)
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:
@@ -89,3 +149,22 @@ class Embedding:
     def worker(self, cell: int, workers: int) -> int:
         """On which of some workers a cell runs: neighbours share one where cells outnumber them."""
         return self.ranks[cell] * min(workers, len(self.ranks)) // len(self.ranks)
+
+    def peak(self, workers: int) -> Point:
+        """The most bytes of arrays that each of some workers has at once.
+
+        That is the largest of its tasks beside the blocks that lie between tasks. Tasks run one by
+        one on a worker; with no window all blocks up to the last reader may lie there.
+        """
+        window = len(self.tasks) if self.window is None else self.window
+        ends = [len(self.tasks)] * len(self.tasks)
+        for number, gone in enumerate(self.ends):
+            for each in gone:
+                ends[each] = number
+        at = [self.worker(task.cell, workers) for task in self.tasks]
+        lying = between(self.tasks, ends, at, window)
+        most = [0] * len(lying)
+        for task, worker in zip(self.tasks, at):
+            own = working(task, self.tasks, self.plan.itemsize, self.extra)
+            most[worker] = max(most[worker], own)
+        return tuple(map(add, lying, most))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,30 +16,84 @@ from weft.run.arrays import Array
 from weft.run.execute import check_array, check_inputs
 from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Handle, Session
-from weft.run.grid.perform import Blocks, program_of
+from weft.run.grid.limits import OWN_MEMORY
+from weft.run.grid.perform import Blocks, Program
+from weft.run.grid.places import Places
+from weft.run.grid.record import RunRecord
+from weft.run.grid.recording import deliver, is_recorded
 from weft.run.grid.report import Report
-from weft.run.grid.task import Leaf, Task
+from weft.run.grid.resume import remaining
+from weft.run.grid.source import Leaf
+from weft.run.grid.task import Task
 from weft.run.ledger import Movement, active
 from weft.run.tensor import Tensor
 
+WATCHED = 16
+"""Of a run that is watched so many tasks of each worker are on their way at once."""
 
-def run_on(engine: Engine, plan: Plan, inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
-    """The outputs of a plan whose tasks an engine runs; the inputs are whole arrays."""
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    done: int
+    """Tasks that have run, or need not: they stand in order, so that it is a part of the work."""
+    total: int
+
+
+Watch = Callable[[Progress], None]
+
+
+def run_on(
+    engine: Engine,
+    plan: Plan,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any] | None = None,
+    *,
+    memory: int | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> tuple[Any, ...]:
+    """The outputs of a plan whose tasks an engine runs.
+
+    An input is a whole array, or one in storage. Outputs that are to be stored are given back as
+    arrays in storage, the others as tensors. With `resume` shards that are there stay.
+    """
     check_inputs(plan.graph, inputs)
+    places = Places.of(plan, inputs, outputs or {}, resume=resume)
     arrays = {
-        value.name: _array(plan, value.name, inputs[value.name]) for value in plan.graph.inputs
+        value.name: _array(plan, value.name, inputs[value.name])
+        for value in plan.graph.inputs
+        if value.name not in places.inputs
     }
-    embedding = Embedding.of(plan)
+    if memory is None and engine.memory is not None:
+        memory = max(1, engine.memory - OWN_MEMORY)
+    embedding = places.embedding(engine.workers, memory)
     for ledger in active():
         ledger.allow(sum(embedding.received), "the grid", ", ".join(plan.graph.outputs))
-    session = engine.start(program_of(plan))
+    begin, clock = time.time(), time.perf_counter()
+    session = engine.start(Program.of(plan, places.inputs, places.outputs))
     try:
-        made = _run(session, engine.workers, embedding, arrays)
-        _note(embedding, session.reports())
+        course = _Course(session, engine.workers, embedding, arrays, watch)
+        made = course.run(remaining(embedding, places.is_done) if resume else None)
+        seconds, reports = time.perf_counter() - clock, session.reports()
     finally:
         session.close()
+    _note(embedding, reports)
+    if is_recorded():
+        record = RunRecord.of(
+            embedding,
+            reports,
+            engine=type(engine).__name__,
+            workers=engine.workers,
+            begin=begin,
+            seconds=seconds,
+            bound=OWN_MEMORY + max(embedding.peak(engine.workers), default=0),
+        )
+        deliver(record)
     return tuple(
-        Tensor.of_shards(shards, spec, plan.graph.values[name].shape, name)
+        places.outputs[name].reader()
+        if name in places.outputs
+        else Tensor.of_shards(shards, spec, plan.graph.values[name].shape, name)
         for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs)
     )
 
@@ -50,29 +106,81 @@ def _array(plan: Plan, name: str, given: Any) -> Array:
     return array
 
 
-def _run(
-    session: Session, workers: int, embedding: Embedding, inputs: Mapping[str, Array]
-) -> list[list[Array]]:
-    """The shards of the outputs; everything else is let go with its last reader."""
-    handles: dict[int, Handle] = {}
-    for task in embedding.tasks:
-        reads = {n: (embedding.tasks[n].cell, handles[n]) for n in task.reads}
-        worker = embedding.worker(task.cell, workers)
-        handles[task.number] = session.submit(task, worker, reads, _given(task, inputs))
-        for number in embedding.ends[task.number]:
-            session.release(handles.pop(number))
-    session.wait(list(handles.values()))
-    wanted = list(dict.fromkeys(read.task for blocks in embedding.outputs for read in blocks))
-    made: dict[int, Blocks] = dict(zip(wanted, session.gather([handles[n] for n in wanted])))
-    return [[made[read.task][read.place] for read in blocks] for blocks in embedding.outputs]
+class _Course:
+    """Hands tasks to an engine in their order, no more at once than memory allows."""
 
+    def __init__(
+        self,
+        session: Session,
+        workers: int,
+        embedding: Embedding,
+        inputs: Mapping[str, Array],
+        watch: Watch | None,
+    ) -> None:
+        self.session, self.workers, self.embedding = session, workers, embedding
+        self.inputs, self.watch = inputs, watch
+        self.window = embedding.window or (WATCHED * workers if watch else None)
+        self.handles: dict[int, Handle] = {}
+        self.going: deque[int] = deque()
+        self.ended: set[int] = set()
+        self.done = 0
 
-def _given(task: Task, inputs: Mapping[str, Array]) -> Array | None:
-    """The input that a reader reads."""
-    match task.sources:
-        case (Leaf(name=name),):
-            return inputs[name]
-    return None
+    def run(self, wanted: frozenset[int] | None) -> list[list[Array]]:
+        """The shards of the outputs; everything else is let go with its last reader."""
+        for task in self.embedding.tasks:
+            if wanted is not None and task.number not in wanted:
+                self._tell()
+                continue
+            self._submit(task)
+            if self.window is not None and len(self.going) >= self.window:
+                self._wait()
+        while self.window is not None and self.going:
+            self._wait()
+        self.session.wait(list(self.handles.values()))
+        return self._gather()
+
+    def _submit(self, task: Task) -> None:
+        tasks, handles = self.embedding.tasks, self.handles
+        reads = {number: (tasks[number].cell, handles[number]) for number in task.reads}
+        worker = self.embedding.worker(task.cell, self.workers)
+        handle = self.session.submit(task, worker, reads, self._given(task))
+        self.handles[task.number] = handle
+        self.ended.update(n for n in self.embedding.ends[task.number] if n in handles)
+        if self.window is None:
+            self._release(self.ended)
+        else:
+            self.going.append(task.number)
+
+    def _wait(self) -> None:
+        """Wait for the task that was handed over first, and let go of what has had its day."""
+        number = self.going.popleft()
+        self.session.wait([self.handles[number]])
+        self._release({n for n in self.ended if n <= number})
+        self._tell()
+
+    def _release(self, numbers: set[int]) -> None:
+        for number in sorted(numbers):
+            self.session.release(self.handles.pop(number))
+        self.ended -= numbers
+
+    def _tell(self) -> None:
+        self.done += 1
+        if self.watch is not None:
+            self.watch(Progress(self.done, len(self.embedding.tasks)))
+
+    def _given(self, task: Task) -> Array | None:
+        """The input that a reader reads, unless it is in storage."""
+        for made in task.made:
+            if isinstance(made.source, Leaf) and made.source.name in self.inputs:
+                return self.inputs[made.source.name]
+        return None
+
+    def _gather(self) -> list[list[Array]]:
+        outputs = self.embedding.outputs
+        wanted = list(dict.fromkeys(read.task for blocks in outputs for read in blocks))
+        found = self.session.gather([self.handles[number] for number in wanted])
+        made: dict[int, Blocks] = dict(zip(wanted, found))
+        return [[made[read.task][read.place] for read in blocks] for blocks in outputs]
 
 
 def _note(embedding: Embedding, reports: list[Report]) -> None:

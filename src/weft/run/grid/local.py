@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Self
 
-from weft.errors import WeftError
 from weft.run.arrays import Array
+from weft.run.grid.limits import check_memory, check_workers
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
 from weft.run.grid.report import Report
 from weft.run.grid.task import Task
@@ -17,15 +16,16 @@ from weft.run.grid.task import Task
 class Threads:
     """Workers that are threads: each does its tasks in their order, and waits for what they read.
 
-    Nobody waits in a circle, as tasks read only what comes before them.
+    Nobody waits in a circle, as tasks read only what comes before them. The memory of a worker is
+    what plans are made for; nothing holds a thread to it.
 
     >>> with Threads(workers=2) as engine:
     ...     print(engine.workers)
     2
     """
 
-    def __init__(self, workers: int | None = None) -> None:
-        self.workers = check_workers(workers)
+    def __init__(self, workers: int | None = None, memory: int | None = None) -> None:
+        self.workers, self.memory = check_workers(workers), check_memory(memory)
         self._pools = [ThreadPoolExecutor(1, f"weft-{n}") for n in range(self.workers)]
 
     def start(self, program: Program) -> _Run:
@@ -62,7 +62,7 @@ class _Run:
             return ()
         came = {number: Came(cell, made.result()) for number, (cell, made) in reads.items()}
         start = None if given is None else Given(given, (0,) * given.ndim)
-        blocks, report = perform(self.program, task, came, start)
+        blocks, report = perform(self.program, task, came, start, alone=False)
         self.done.append(report)
         return blocks
 
@@ -70,8 +70,12 @@ class _Run:
         """What nobody holds is gone: tasks hold what they read until they have run."""
 
     def wait(self, handles: Sequence[Future[Blocks]]) -> None:
-        for handle in handles:
+        done, _ = wait(handles, return_when=FIRST_EXCEPTION)
+        for handle in done:
             handle.result()
+
+    def is_done(self, handle: Future[Blocks]) -> bool:
+        return handle.done()
 
     def gather(self, handles: Sequence[Future[Blocks]]) -> list[Blocks]:
         return [handle.result() for handle in handles]
@@ -81,12 +85,3 @@ class _Run:
 
     def close(self) -> None:
         self.is_open = False
-
-
-def check_workers(workers: int | None) -> int:
-    """The number of workers: one for each processor, unless it is said."""
-    if workers is None:
-        return os.cpu_count() or 1
-    if workers < 1:
-        raise WeftError(f"{workers} workers cannot run anything", hint="one is the least")
-    return workers

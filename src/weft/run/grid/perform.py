@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import array_api_compat.numpy as xp
 
@@ -17,12 +17,16 @@ from weft.lang.kernels.monoids import combination
 from weft.plan import Plan
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
+from weft.run.grid.measure import Meter
+from weft.run.grid.memory import uses
 from weft.run.grid.report import Report
-from weft.run.grid.task import Fold, Hide, Join, Leaf, Part, Read, Source, Task
+from weft.run.grid.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
+from weft.run.grid.task import Stage, Task
+from weft.space import ZRange
 from weft.values import Point
 
 Blocks = tuple[Array, ...]
-"""The blocks that a task made."""
+"""What a task made."""
 
 
 class TaskError(WeftError):
@@ -35,18 +39,46 @@ class Work(NamedTuple):
     operator: Operator
     signature: Signature
     attributes: Attributes
+    results: tuple[str, ...]
+    """The values that it makes, for messages."""
 
 
-Program = tuple[Work, ...]
-"""What the tasks of a plan share: the applications in their order."""
+class Reader(Protocol):
+    """An input in storage, of which any worker reads boxes."""
+
+    def read_counted(self, box: ZRange, *, threads: int) -> tuple[Array, int]:
+        """A box, and the bytes that were fetched for it."""
 
 
-def program_of(plan: Plan) -> Program:
-    """What workers need to know of a plan."""
-    return tuple(
-        Work(plan.graph.operators.find(a.operator), placed.signature, a.attributes)
-        for a, placed in zip(plan.graph.applications, plan.placed)
-    )
+class Writer(Protocol):
+    """An output in storage, of which any worker writes whole shards."""
+
+    def write(self, box: ZRange, array: Array) -> int:
+        """Write a box; the bytes that were stored."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the tasks of a plan share."""
+
+    works: tuple[Work, ...]
+    """The applications in their order."""
+    inputs: Mapping[str, Reader] = field(default_factory=dict)
+    outputs: Mapping[str, Writer] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        inputs: Mapping[str, Reader] | None = None,
+        outputs: Mapping[str, Writer] | None = None,
+    ) -> Program:
+        """What workers need to know of a plan."""
+        works = tuple(
+            Work(plan.graph.operators.find(a.operator), placed.signature, a.attributes, a.results)
+            for a, placed in zip(plan.graph.applications, plan.placed)
+        )
+        return cls(works, inputs or {}, outputs or {})
 
 
 class Given(NamedTuple):
@@ -64,42 +96,88 @@ class Came(NamedTuple):
 
 
 def perform(
-    program: Program, task: Task, came: Mapping[int, Came], given: Given | None = None
+    program: Program,
+    task: Task,
+    came: Mapping[int, Came],
+    given: Given | None = None,
+    *,
+    alone: bool = True,
 ) -> tuple[Blocks, Report]:
-    """The blocks that a task makes, and what it took."""
-    begin = time.perf_counter()
-    try:
-        hand = _Hand(task.cell, came, given, {})
-        arrays = [hand.array(source) for source in task.sources]
-        blocks = tuple(map(_own, _made(program, task, arrays)))
-    except Exception as error:
-        raise _failure(task, error) from None
-    return blocks, Report(task.number, time.perf_counter() - begin, hand.received)
+    """The blocks that a task makes, and what it took: in a process of its own, if `alone`."""
+    with Meter(task.number, alone=alone) as meter:
+        hand = _Hand(program, task, came, given, meter)
+        try:
+            blocks = hand.blocks()
+        except Exception as error:
+            raise _failure(task, hand.stage, program, error) from None
+    return blocks, meter.report()
 
 
-def _made(program: Program, task: Task, arrays: Sequence[Array]) -> Sequence[Array]:
-    if task.application is None:
-        return arrays
-    operator, signature, attributes = program[task.application]
-    block = Block(xp, signature, attributes, task.box)
-    return run_block(operator, block, [arrays[place] for place in task.operands])
+class _Hand:
+    """A task at work: what it has at hand, each array until its last use."""
 
+    def __init__(
+        self,
+        program: Program,
+        task: Task,
+        came: Mapping[int, Came],
+        given: Given | None,
+        meter: Meter,
+    ) -> None:
+        self.program, self.task, self.came, self.given = program, task, came, given
+        self.meter = meter
+        self.left, self.live = uses(task), dict[Leaf | Local, Array]()
+        self.stage: Stage | None = None
 
-class _Hand(NamedTuple):
-    """What a task has at hand."""
+    def blocks(self) -> Blocks:
+        """Run the stages, write what is written, and give what others read."""
+        for number, stage in enumerate(self.task.stages):
+            self.stage = stage
+            self._run(number, stage)
+        self.stage = None
+        for write in self.task.writes:
+            array = self.array(write.source)
+            self._drop(write.source)
+            with self.meter.part("writing"):
+                self.meter.written += self.program.outputs[write.value].write(write.box, array)
+        return tuple(_own(self.array(made.source)) for made in self.task.made)
 
-    cell: int
-    came: Mapping[int, Came]
-    given: Given | None
-    received: dict[int, int]
+    def _run(self, number: int, stage: Stage) -> None:
+        operator, signature, attributes, _ = self.program.works[stage.application]
+        block = Block(xp, signature, attributes, stage.box)
+        arrays = [self.array(source) for source in stage.sources]
+        results = run_block(operator, block, [arrays[place] for place in stage.operands])
+        for source in stage.sources:
+            self._drop(source)
+        for place, array in enumerate(results):
+            if self.left[Local(number, place)]:
+                self.live[Local(number, place)] = array
+
+    def _drop(self, source: Source) -> None:
+        """Let go of what was used for the last time."""
+        for leaf in leaves(source):
+            if not isinstance(leaf, Read):
+                self.left[leaf] -= 1
+                if not self.left[leaf]:
+                    self.live.pop(leaf, None)
 
     def array(self, source: Source) -> Array:
         """The array that a source says; what comes from another cell is counted."""
         match source:
             case Read(task=task, place=place):
                 return self._came(task, place)
+            case Local():
+                return self.live[source]
+            case Leaf():
+                if source not in self.live:
+                    self.live[source] = self._read(source)
+                return self.live[source]
             case Part(of=of, where=where):
                 return self.array(of)[where]
+        return self._new(source)
+
+    def _new(self, source: Hide | Fold | Join) -> Array:
+        match source:
             case Hide(of=of, monoid=monoid):
                 return masked(xp, self.array(of), monoid)
             case Fold(monoid=monoid, parts=parts):
@@ -107,22 +185,30 @@ class _Hand(NamedTuple):
                 return reduce(combination(xp, monoid, arrays[0].dtype), arrays)
             case Join():
                 return self._joined(source)
-            case Leaf(box=box):
-                assert self.given is not None
-                return self.given.array[box.slices(self.given.start)]
+
+    def _read(self, leaf: Leaf) -> Array:
+        if self.given is not None:
+            return self.given.array[leaf.box.slices(self.given.start)]
+        with self.meter.part("reading"):
+            array, size = self.program.inputs[leaf.name].read_counted(leaf.box, threads=1)
+        self.meter.read += size
+        return array
 
     def _came(self, task: int, place: int) -> Array:
         cell, blocks = self.came[task]
-        if cell != self.cell:
-            self.received[cell] = self.received.get(cell, 0) + int(blocks[place].nbytes)
+        if cell != self.task.cell:
+            received = self.meter.received
+            received[cell] = received.get(cell, 0) + int(blocks[place].nbytes)
         return blocks[place]
 
     def _joined(self, join: Join) -> Array:
-        pieces = [(into, self.array(source)) for into, source in join.pieces]
-        whole = xp.empty(join.shape, dtype=pieces[0][1].dtype if pieces else join.dtype)
-        for into, piece in pieces:
+        whole: Array | None = None
+        for into, source in join.pieces:
+            piece = self.array(source)
+            if whole is None:
+                whole = xp.empty(join.shape, dtype=piece.dtype)
             whole[into] = piece
-        return whole
+        return xp.empty(join.shape, dtype=join.dtype) if whole is None else whole
 
 
 def _own(array: Array) -> Array:
@@ -135,11 +221,14 @@ def _size(base: Any) -> int:
     return int(base.nbytes) if hasattr(base, "nbytes") else memoryview(base).nbytes
 
 
-def _failure(task: Task, error: Exception) -> TaskError:
-    what = "box" if task.application is None else "index box"
-    failed = TaskError(
-        f"{task.operator} could not {task.kind} {task.values}, {what} {task.box} on cell "
-        f"{task.cell}: {type(error).__name__}: {error}"
-    )
+def _failure(task: Task, stage: Stage | None, program: Program, error: Exception) -> TaskError:
+    """What failed: the application and its index box, or what else the task was at."""
+    if stage is None:
+        what = f"{task.operator} could not {task.kind} {task.values}, box {task.box}"
+    else:
+        work = program.works[stage.application]
+        values = ", ".join(work.results)
+        what = f"{work.operator.name} could not compute {values}, index box {stage.box}"
+    failed = TaskError(f"{what} on cell {task.cell}: {type(error).__name__}: {error}")
     failed.add_note("".join(traceback.format_exception(error)).rstrip())
     return failed

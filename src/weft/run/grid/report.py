@@ -25,3 +25,11 @@ class Report(NamedTuple):
     """The bytes that it put into storage, as they are stored."""
     peak: int = 0
     """The most bytes of memory that its process had meanwhile; 0 where nobody can tell."""
+    receiving: float = 0.0
+    """The seconds of it in which it waited for what came from other cells, where it does."""
+    reading: float = 0.0
+    """The seconds of it in which it fetched from storage."""
+    writing: float = 0.0
+    """The seconds of it in which it put into storage."""
+    is_bound: bool = False
+    """Whether `peak` is that of the whole life of the process, which nobody could begin anew."""

@@ -2,96 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from weft.run.hops import Slices
+from weft.run.grid.source import Read, Source, leaves, renamed
 from weft.space import ZRange
-from weft.values import Point
 
 
-class Leaf(NamedTuple):
-    """A box of an input of the graph."""
+class Stage(NamedTuple):
+    """One application on one box, inside a task."""
 
-    name: str
+    application: int
     box: ZRange
-
-
-class Read(NamedTuple):
-    """A block that another task made."""
-
-    task: int
-    place: int = 0
-
-
-class Part(NamedTuple):
-    """A part of an array."""
-
-    of: Source
-    where: Slices
-
-
-class Hide(NamedTuple):
-    """An array of its shape that a monoid does not see."""
-
-    of: Source
-    monoid: str
-
-
-class Fold(NamedTuple):
-    """Parts of a reduction, combined in their order."""
-
-    monoid: str
-    parts: tuple[Source, ...]
-
-
-class Join(NamedTuple):
-    """An array put together from pieces."""
-
-    shape: Point
-    dtype: str
-    pieces: tuple[tuple[Slices, Source], ...]
-
-
-Source: TypeAlias = Leaf | Read | Part | Hide | Fold | Join
-"""Where an array comes from: said in full, so that a worker needs no plan to make it."""
+    """Of its index space."""
+    sources: tuple[Source, ...]
+    """The arrays that it works on, each of them once."""
+    operands: tuple[int, ...]
+    """Which of them are the operands, in their order."""
+    results: tuple[int, ...]
+    """The bytes of each result."""
 
 
 class Made(NamedTuple):
-    """A block that a task makes: a box of a value."""
+    """A box of a value that a task makes, as a block for others or as shards of an output."""
 
     value: str
     box: ZRange
     nbytes: int
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one cell does at once; its number is its place in the order of the plan.
+    """What one cell does at once; its number is its place in the order of the run.
 
-    >>> made = Made("x", ZRange((4,), (8,)), 16)
-    >>> print(Task(3, "read", 1, None, "input", made.box, (Leaf("x", made.box),), (0,), (made,)))
+    >>> from weft.run.grid.source import Leaf
+    >>> box = ZRange((4,), (8,))
+    >>> print(Task(3, "read", 1, "input", box, (), (Made("x", box, 16, Leaf("x", box)),)))
     3: read x [4:8] for input on cell 1
     """
 
     number: int
     kind: str
-    """`read` an input, `compute` a box, `send` a part to other cells, `fold` parts of a reduction,
-    `keep` what came as a value."""
+    """`read` an input, `compute` boxes, `send` a part to other cells, `fold` parts of a reduction,
+    `keep` what came as a value, `write` what came into storage."""
     cell: int
     """The device of the cell."""
-    application: int | None
-    """The application of the plan that it computes."""
     operator: str
-    """For which operator; `input` and `output` stand for themselves."""
+    """For which operators; `input` and `output` stand for themselves."""
     box: ZRange
-    """The box of the index space, or of the value that it reads, sends, folds or keeps."""
-    sources: tuple[Source, ...]
-    """The arrays that it works on, each of them once."""
-    operands: tuple[int, ...]
-    """Which of them are the operands, in their order."""
+    """The box of the last index space, or of the value that it reads, sends, folds or keeps."""
+    stages: tuple[Stage, ...]
+    """What it computes, in order."""
     made: tuple[Made, ...]
+    """The blocks that others read."""
+    writes: tuple[Made, ...] = ()
+    """The whole shards that it puts into storage."""
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -100,28 +67,34 @@ class Task:
 
     def uses(self) -> Iterator[Read]:
         """Every use of a block, one that is used twice twice."""
-        for source in self.sources:
-            yield from _reads(source)
+        for source in self.sources():
+            yield from (leaf for leaf in leaves(source) if isinstance(leaf, Read))
+
+    def sources(self) -> Iterator[Source]:
+        """All that it makes arrays of, in the order in which it does."""
+        for stage in self.stages:
+            yield from stage.sources
+        yield from (made.source for made in (*self.made, *self.writes))
 
     @property
     def values(self) -> str:
-        """The values of which it makes blocks."""
-        return ", ".join(made.value for made in self.made)
+        """The values of which it makes blocks, or shards."""
+        return ", ".join(dict.fromkeys(m.value for m in (*self.made, *self.writes)))
+
+    def renumbered(self, number: Callable[[int], int]) -> Task:
+        """The same task in another order."""
+        stages = tuple(
+            stage._replace(sources=tuple(renamed(s, number) for s in stage.sources))
+            for stage in self.stages
+        )
+        return replace(
+            self,
+            number=number(self.number),
+            stages=stages,
+            made=tuple(m._replace(source=renamed(m.source, number)) for m in self.made),
+            writes=tuple(w._replace(source=renamed(w.source, number)) for w in self.writes),
+        )
 
     def __str__(self) -> str:
         what = f"{self.kind} {self.values} {self.box}"
         return f"{self.number}: {what} for {self.operator} on cell {self.cell}"
-
-
-def _reads(source: Source) -> Iterator[Read]:
-    match source:
-        case Read():
-            yield source
-        case Part(of=inner) | Hide(of=inner):
-            yield from _reads(inner)
-        case Fold(parts=parts):
-            for part in parts:
-                yield from _reads(part)
-        case Join(pieces=pieces):
-            for _, piece in pieces:
-                yield from _reads(piece)

@@ -1,0 +1,159 @@
+"""`Storage`: how an array lies in chunks and shards, and what boxes of it touch.
+
+The chunks of an array are the smallest that is read, its shards the smallest that is written; both
+are boxes on a grid from the origin, and a shard is made of whole chunks. At the edge of an array
+chunks reach beyond it: they are stored whole, as Zarr does, and count whole. Chunks of a shard that
+lie outside altogether are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isfinite, prod
+from typing import NamedTuple, SupportsFloat, SupportsIndex
+
+from weft.errors import WeftError
+from weft.space import ZRange
+from weft.values import Point, as_count, as_point, as_shape, freeze
+
+
+class Touched(NamedTuple):
+    """How many chunks, and how many bytes in them once they are decoded."""
+
+    chunks: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Storage:
+    """An array in storage: its shape, its chunks, its shards, the bytes of an element.
+
+    Without shards every chunk is one. `ratio` says how many bytes become one by compression: bytes
+    are counted as they are decoded, seconds as they are stored.
+
+    >>> x = Storage((8, 100), chunk=(2, 64), itemsize=4)
+    >>> x.touched(ZRange((1, 0), (3, 32)))
+    Touched(chunks=2, nbytes=1024)
+    >>> x.amplification([ZRange((1, 0), (3, 32))])
+    4.0
+    """
+
+    shape: Point
+    chunk: Point
+    shard: Point
+    itemsize: int
+    ratio: float
+
+    def __init__(
+        self,
+        shape: Iterable[SupportsIndex],
+        chunk: Iterable[SupportsIndex],
+        shard: Iterable[SupportsIndex] | None = None,
+        itemsize: int = 1,
+        ratio: float = 1.0,
+    ) -> None:
+        sizes = as_shape(shape)
+        small = _as_block(chunk, "a chunk", len(sizes))
+        large = small if shard is None else _as_block(shard, "a shard", len(sizes))
+        for dim, (s, c) in enumerate(zip(large, small)):
+            if s % c:
+                raise WeftError(
+                    f"dimension {dim}: a shard of {s} is not made of whole chunks of {c}: "
+                    f"{s} = {s // c} x {c} + {s % c}"
+                )
+        if as_count(itemsize, "itemsize") < 1:
+            raise WeftError("an element in storage has at least 1 B, got an itemsize of 0")
+        if not isinstance(ratio, SupportsFloat) or isinstance(ratio, str):
+            raise WeftError(f"the ratio of storage must be a number: {ratio!r}")
+        if not (float(ratio) > 0 and isfinite(float(ratio))):
+            raise WeftError(f"the ratio of storage is {ratio}; it must be finite, above 0")
+        freeze(
+            self, shape=sizes, chunk=small, shard=large, itemsize=int(itemsize), ratio=float(ratio)
+        )
+
+    @property
+    def space(self) -> ZRange:
+        """The box of the whole array."""
+        return ZRange.of(self.shape)
+
+    def chunks(self, box: ZRange | None = None) -> Iterator[ZRange]:
+        """The chunks that a box touches, or all, as far as they lie in the array.
+
+        >>> print(*Storage((5, 4), (2, 4)).chunks())
+        [0:2, 0:4] [2:4, 0:4] [4:5, 0:4]
+        """
+        return self._blocks(box, self.chunk)
+
+    def shards(self, box: ZRange | None = None) -> Iterator[ZRange]:
+        """The shards that a box touches, or all, as far as they lie in the array.
+
+        >>> print(*Storage((8, 4), (1, 4), (3, 4)).shards(ZRange((2, 1), (4, 2))))
+        [0:3, 0:4] [3:6, 0:4]
+        """
+        return self._blocks(box, self.shard)
+
+    def _blocks(self, box: ZRange | None, block: Point) -> Iterator[ZRange]:
+        whole = self.space if box is None else box
+        return self._widened(whole, block).tiles(block, (0,) * len(block))
+
+    def touched(self, box: ZRange) -> Touched:
+        """The chunks that are read for a box, each of them whole."""
+        return self._whole(self._widened(box, self.chunk))
+
+    def written(self, box: ZRange) -> Touched:
+        """The chunks that are written for a box: all those of the shards that it touches.
+
+        >>> y = Storage((8, 4), (1, 4), (4, 4))
+        >>> y.written(ZRange((0, 0), (4, 4))), y.written(ZRange((2, 0), (4, 4)))
+        (Touched(chunks=4, nbytes=16), Touched(chunks=4, nbytes=16))
+        """
+        return self._whole(self._widened(box, self.shard))
+
+    def aligned(self, box: ZRange) -> bool:
+        """Whether a box is made of whole shards, as far as they lie in the array.
+
+        >>> y = Storage((10, 4), (1, 4), (4, 4))
+        >>> y.aligned(ZRange((4, 0), (10, 4))), y.aligned(ZRange((0, 0), (2, 4)))
+        (True, False)
+        """
+        return box.is_empty or self._widened(box, self.shard) == box
+
+    def amplification(self, boxes: Iterable[ZRange]) -> float:
+        """The bytes of the chunks that boxes touch, over those that they hold; 1 for nothing."""
+        every = list(boxes)
+        needed = self.itemsize * sum((box & self.space).size for box in every)
+        read = sum(self.touched(box).nbytes for box in every)
+        return read / needed if needed else 1.0
+
+    def _widened(self, box: ZRange, block: Point) -> ZRange:
+        """The smallest box of whole blocks around one, as far as they lie in the array."""
+        inside = box & self.space
+        if inside.is_empty:
+            return inside
+        spans = list(zip(inside.start, inside.stop, block, self.shape))
+        return ZRange(
+            (low // n * n for low, _, n, _ in spans),
+            (min(-(-high // n) * n, size) for _, high, n, size in spans),
+        )
+
+    def _whole(self, box: ZRange) -> Touched:
+        spans = zip(box.start, box.stop, self.chunk)
+        count = 0 if box.is_empty else prod(-(-high // n) - low // n for low, high, n in spans)
+        return Touched(count, count * prod(self.chunk) * self.itemsize)
+
+    def __str__(self) -> str:
+        shard = "" if self.shard == self.chunk else f" in shards of {_by(self.shard)}"
+        return f"{_by(self.shape)} in chunks of {_by(self.chunk)}{shard}"
+
+
+def _as_block(given: Iterable[SupportsIndex], what: str, ndim: int) -> Point:
+    block = as_point(given, what, ndim)
+    for dim, extent in enumerate(block):
+        if extent < 1:
+            raise WeftError(f"dimension {dim} of {what}, {block}, is below 1")
+    return block
+
+
+def _by(extents: Point) -> str:
+    return " x ".join(map(str, extents)) or "1"

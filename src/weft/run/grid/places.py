@@ -1,0 +1,135 @@
+"""`Places`: where the inputs and outputs of a run lie, if not in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from os import PathLike, fspath
+from typing import Any
+
+from weft.errors import WeftError
+from weft.plan import Plan
+from weft.plan.chunking import choose_storage
+from weft.plan.storage import Storage
+from weft.run.execute import check_array
+from weft.run.grid.embedding import Embedding
+from weft.run.grid.task import Made
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where an output is stored, and how; what is not said is chosen by the plan.
+
+    >>> Output("blurred.zarr", chunks=(64, 64, 64), shards=(256, 256, 256)).codecs
+    'zstd'
+    """
+
+    url: str | PathLike[str]
+    chunks: Iterable[int] | None = None
+    shards: Iterable[int] | None = None
+    codecs: Any = "zstd"
+    overwrite: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The arrays in storage that a run reads, and those that it writes."""
+
+    plan: Plan
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        *,
+        resume: bool = False,
+    ) -> Places:
+        """Open what is read and make what is written; with `resume`, what is there stays."""
+        for name in outputs:
+            if name not in plan.graph.outputs:
+                known = ", ".join(plan.graph.outputs) or "none"
+                raise WeftError(f"there is no output {name}", hint=f"the outputs are {known}")
+        found = {name: _opened(plan, name, x) for name, x in inputs.items() if _is_stored(x)}
+        made = {name: _made(plan, name, _output(x), resume) for name, x in outputs.items()}
+        return cls(plan, found, made)
+
+    def embedding(self, workers: int, memory: int | None) -> Embedding:
+        """The tasks of the plan."""
+        reading = [array.read_memory(threads=1) for array in self.inputs.values()]
+        writing = [writer.write_memory() for writer in self.outputs.values()]
+        return Embedding.of(
+            self.plan,
+            {name: self._storage(name, array) for name, array in self.inputs.items()},
+            {name: self._storage(name, writer) for name, writer in self.outputs.items()},
+            memory=memory,
+            workers=workers,
+            extra=max([*reading, *writing], default=0),
+        )
+
+    def _storage(self, name: str, array: Any) -> Storage:
+        size = self.plan.itemsize(name)
+        return Storage(array.shape, array.chunks, array.shards, size)
+
+    def is_done(self, write: Made) -> bool:
+        """Whether the shards of a box are there."""
+        return bool(self.outputs[write.value].done(write.box))
+
+
+def _is_stored(given: Any) -> bool:
+    return isinstance(given, str | PathLike) or hasattr(given, "read_counted")
+
+
+def _output(given: Any) -> Output:
+    if isinstance(given, Output):
+        return given
+    if isinstance(given, str | PathLike):
+        return Output(given)
+    raise WeftError(f"an output goes to a path, a URL or an Output, got {given!r}")
+
+
+def _opened(plan: Plan, name: str, given: Any) -> Any:
+    store = import_module("weft.store")
+    array = store.open(given) if isinstance(given, str | PathLike) else given
+    value = plan.graph.values.get(name)
+    if value is not None:
+        check_array(value, array.shape, array.metadata.dtype)
+    if value is not None and plan.specs[name].partial:
+        raise WeftError(f"a stored array is not partial: input {value} is {plan.specs[name]}")
+    return array
+
+
+def _there(store: Any, output: Output) -> Any:
+    """The array that was begun, if it was."""
+    options = output.options or None
+    sink = import_module("weft.store.address").sink_of(output.url, options=options)
+    return None if sink.fetch("zarr.json") is None else store.open_shards(sink)
+
+
+def _made(plan: Plan, name: str, output: Output, resume: bool) -> Any:
+    store, value = import_module("weft.store"), plan.graph.values[name]
+    if resume:
+        writer = _there(store, output)
+    if resume and writer is not None:
+        if (writer.shape, writer.metadata.dtype) != (value.shape, value.dtype):
+            raise WeftError(
+                f"{fspath(output.url)} is {writer.metadata.dtype}{list(writer.shape)}, and output "
+                f"{value} is to go on there"
+            )
+        return writer
+    chunks, shards = output.chunks, output.shards
+    if chunks is None:
+        chosen = choose_storage(plan, name)
+        chunks, shards = chosen.chunk, shards or chosen.shard
+    return store.create_shards(
+        *(output.url, value.shape, value.dtype, tuple(chunks)),
+        None if shards is None else tuple(shards),
+        codecs=output.codecs,
+        overwrite=output.overwrite,
+        options=output.options or None,
+    )

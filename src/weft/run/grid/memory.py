@@ -106,14 +106,14 @@ def uses(task: Task) -> Counter[Leaf | Local]:
 
 
 def between(
-    tasks: Sequence[Task], ends: Sequence[int], workers: Sequence[int], window: int
+    tasks: Sequence[Task], ends: Sequence[int], at: Sequence[int], window: int, workers: int
 ) -> tuple[int, ...]:
     """The most bytes of blocks that lie on each worker while so many tasks are on their way.
 
-    `ends` says for each task behind which one its blocks are let go, and `workers` where it runs.
+    `ends` says for each task behind which one its blocks are let go, and `at` where it runs.
     """
     change: list[Counter[int]] = [Counter() for _ in range(len(tasks) + window + 2)]
-    for task, end, worker in zip(tasks, ends, workers):
+    for task, end, worker in zip(tasks, ends, at):
         size = sum(made.nbytes for made in task.made)
         change[task.number][worker] += size
         change[min(end + window + 1, len(change) - 1)][worker] -= size
@@ -122,4 +122,4 @@ def between(
         now.update(step)
         for worker in step:
             most[worker] = max(most[worker], now[worker])
-    return tuple(most[worker] for worker in range(max(workers, default=-1) + 1))
+    return tuple(most[worker] for worker in range(workers))

@@ -62,7 +62,7 @@ class _Run:
             return ()
         came = {number: Came(cell, made.result()) for number, (cell, made) in reads.items()}
         start = None if given is None else Given(given, (0,) * given.ndim)
-        blocks, report = perform(self.program, task, came, start)
+        blocks, report = perform(self.program, task, came, start, alone=False)
         self.done.append(report)
         return blocks
 

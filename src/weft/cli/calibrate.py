@@ -1,4 +1,4 @@
-"""`weft calibrate`: this host as a machine, measured in a few seconds."""
+"""`weft calibrate`: this host as a machine, measured in a few seconds, or a run on a grid."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import check_folder, print_json
+from weft.cli.runs import calibrate_run
 from weft.draw import say
 from weft.errors import WeftError
 from weft.plan import Machine
@@ -30,7 +31,11 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "calibrate",
         help="measure this host, and write it down as a machine",
         description="Measure what a cell of this host gets while all of them are busy: operations "
-        "by dtype, memory bandwidth, and what two workers of one process send to each other.",
+        "by dtype, memory bandwidth, and what two workers of one process send to each other. "
+        "Or take it from the record of a run on a grid.",
+    )
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="a run.json: measure nothing, take it from there"
     )
     parser.add_argument("-o", "--output", type=Path, help="write the machine to this TOML file")
     parser.add_argument(
@@ -44,6 +49,9 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure, print, and write where that is asked for."""
     check_folder(args.output)
+    if args.source is not None:
+        calibrate_run(args)
+        return
     cells = os.cpu_count() or 1 if args.cells is None else args.cells
     if not 1 <= cells <= MOST_CELLS:
         raise WeftError(f"{cells} cells cannot share this host: from 1 to {MOST_CELLS} can")

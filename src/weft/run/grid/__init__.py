@@ -6,7 +6,7 @@ from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Session
 from weft.run.grid.execute import Progress, run_on
 from weft.run.grid.local import Threads
-from weft.run.grid.perform import TaskError
+from weft.run.grid.perform import Program, TaskError
 from weft.run.grid.places import Output
 from weft.run.grid.ray import Ray
 from weft.run.grid.record import RunRecord
@@ -21,6 +21,7 @@ __all__ = [
     "Engine",
     "Job",
     "Output",
+    "Program",
     "Progress",
     "Ray",
     "Report",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.lang import Block
 from weft.lang.dtype import itemsize
@@ -42,15 +42,7 @@ class Amount(NamedTuple):
 
 def amount_of(plan: Plan, task: Task) -> Amount:
     """How much a task of a plan has to do."""
-    return sum((_amount(plan, *one) for one in _computed(task)), Amount())
-
-
-def _computed(task: Any) -> Iterator[tuple[int, ZRange]]:
-    """The applications that a task computes, each with its box: one, or one for each stage."""
-    if hasattr(task, "stages"):
-        yield from ((stage.application, stage.box) for stage in task.stages)
-    elif task.application is not None:
-        yield task.application, task.box
+    return sum((_amount(plan, stage.application, stage.box) for stage in task.stages), Amount())
 
 
 def _amount(plan: Plan, number: int, box: ZRange) -> Amount:

@@ -9,7 +9,7 @@ than it was made, and for each shard of a stored output that no tile is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import add
 
@@ -28,8 +28,8 @@ from weft.values import Point
 
 SHARES = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1)
 """Parts of the memory that a task may take; the rest is for blocks that lie between tasks."""
-AHEAD = 2
-"""So many tasks of each worker are on their way at once where memory is bounded."""
+AHEAD = (None, 32, 8, 2)
+"""So many tasks of each worker are on their way at once: as many as memory allows."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,22 @@ class Embedding:
         shelf = Shelf(plan, inputs or {}, outputs or {})
         count = min(workers or plan.mesh.size, plan.mesh.size)
         if memory is None:
-            return cls._drawn(shelf, Loom(shelf, Fit(None, extra)), None, count, extra)
+            return cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
         for share in SHARES:
             loom = Loom(shelf, Fit(int(share * memory), extra))
-            found = cls._drawn(shelf, loom, AHEAD * count, count, extra)
-            most = max(found.peak(count), default=0)
-            if most <= memory:
-                return found
+            found = cls._drawn(shelf, loom, count, extra)
+            for ahead in AHEAD:
+                found = replace(found, window=ahead and ahead * count)
+                most = max(found.peak(count), default=0)
+                if most <= memory:
+                    return found
         raise WeftError(
             f"a worker would need {most} B for arrays at once, and has {memory} B",
             hint="give workers more memory, or cut the plan over more cells",
         )
 
     @classmethod
-    def _drawn(
-        cls, shelf: Shelf, loom: Loom, window: int | None, workers: int, extra: int
-    ) -> Embedding:
+    def _drawn(cls, shelf: Shelf, loom: Loom, workers: int, extra: int) -> Embedding:
         """The tasks of a loom, in the order of the plan or, with storage, in depth."""
         tasks, outputs = loom.weave()
         if shelf.inputs or shelf.outputs:
@@ -106,7 +106,7 @@ class Embedding:
             outputs = tuple(
                 tuple(Read(place[read.task], read.place) for read in blocks) for blocks in outputs
             )
-        return cls(shelf.plan, tasks, outputs, window, extra)
+        return cls(shelf.plan, tasks, outputs, extra=extra)
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:

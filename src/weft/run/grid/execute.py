@@ -16,6 +16,7 @@ from weft.run.arrays import Array
 from weft.run.execute import check_array, check_inputs
 from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Handle, Session
+from weft.run.grid.limits import OWN_MEMORY
 from weft.run.grid.perform import Blocks, Program
 from weft.run.grid.places import Places
 from weft.run.grid.record import RunRecord
@@ -64,6 +65,8 @@ def run_on(
         for value in plan.graph.inputs
         if value.name not in places.inputs
     }
+    if memory is None and engine.memory is not None:
+        memory = max(1, engine.memory - OWN_MEMORY)
     embedding = places.embedding(engine.workers, memory)
     for ledger in active():
         ledger.allow(sum(embedding.received), "the grid", ", ".join(plan.graph.outputs))
@@ -84,7 +87,7 @@ def run_on(
             workers=engine.workers,
             begin=begin,
             seconds=seconds,
-            bound=max(embedding.peak(engine.workers), default=0),
+            bound=OWN_MEMORY + max(embedding.peak(engine.workers), default=0),
         )
         deliver(record)
     return tuple(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from weft.errors import WeftError
 
-LEAST_MEMORY = 128 << 20
-"""A worker of an engine has about so much before it does anything."""
+OWN_MEMORY = 192 << 20
+"""A worker has up to so much by itself: the interpreter, the engine, libraries and codecs."""
 
 
 ONE_THREAD = dict.fromkeys(
@@ -40,9 +40,9 @@ def check_workers(workers: int | None) -> int:
 
 def check_memory(memory: int | None) -> int | None:
     """The bytes that a worker may use, if somebody said."""
-    if memory is not None and memory < LEAST_MEMORY:
+    if memory is not None and memory < OWN_MEMORY:
         raise WeftError(
-            f"a worker cannot run in {memory} bytes: it has as many as {LEAST_MEMORY} by itself",
+            f"a worker cannot run in {memory} bytes: it has as many as {OWN_MEMORY} by itself",
             hint="the memory of a worker is in bytes",
         )
     return memory

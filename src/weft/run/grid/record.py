@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weft.draw import Drawing, Drawn
 from weft.layout import DeviceMesh
 from weft.plan import Machine, estimate
-from weft.run.grid.amount import Amount, amount_of, seconds_by
+from weft.run.grid.amount import amount_of, seconds_by
 from weft.run.grid.record_file import read_record, write_record
 from weft.run.grid.record_table import write_table
 from weft.run.grid.report import Report
@@ -21,7 +21,6 @@ from weft.values import FrozenMap
 
 if TYPE_CHECKING:
     from weft.run.grid.embedding import Embedding
-    from weft.run.grid.task import Task
 
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]*)")
 
@@ -52,9 +51,9 @@ class RunRecord(Drawn):
     again: tuple[TaskRecord, ...] = ()
     """Attempts that were made once more, since a worker died with what they had made."""
     missing: int = 0
-    """The tasks of which nothing was heard: their worker died behind them."""
+    """The tasks of which nothing was heard: they had run before, or their worker died."""
     bound: int | None = None
-    """The most bytes that a worker was predicted to hold."""
+    """The most bytes of arrays that a worker was predicted to hold."""
     predicted: float | None = None
     """The seconds of the plan on its machine, if it has one, a processor for each cell."""
     machine: Machine | None = None
@@ -70,14 +69,13 @@ class RunRecord(Drawn):
         begin: float,
         seconds: float,
         bound: int | None = None,
-        amount: Callable[[Task], Amount] | None = None,
     ) -> RunRecord:
         """The record of a run: what its workers reported, beside what its plan says."""
         plan = embedding.plan
         attempts = sorted(reports, key=lambda report: (report.task, report.begin))
         last = {report.task: report for report in attempts}
         sent = _sent(embedding, last.values())
-        write = _Writer(embedding, amount or (lambda task: amount_of(plan, task)))
+        write = _Writer(embedding)
         return cls(
             engine,
             workers,
@@ -143,16 +141,15 @@ class RunRecord(Drawn):
 class _Writer:
     """Writes down tasks."""
 
-    def __init__(self, embedding: Embedding, amount: Callable[[Task], Amount]) -> None:
-        self.embedding, self.amount = embedding, amount
-        self.mesh, self.machine = embedding.plan.mesh, embedding.plan.machine
+    def __init__(self, embedding: Embedding) -> None:
+        self.embedding, self.plan = embedding, embedding.plan
 
     def task(self, report: Report, sent: int = 0) -> TaskRecord:
         task = self.embedding.tasks[report.task]
-        amount, moved = self.amount(task), self.embedding.moved(task)
+        amount, moved = amount_of(self.plan, task), self.embedding.moved(task)
         predicted = None
-        if self.machine is not None:
-            where = self.machine, self.mesh, task.operator, amount
+        if self.plan.machine is not None:
+            where = self.plan.machine, self.plan.mesh, task.operator, amount
             predicted = seconds_by(*where, moved, task.cell)
         return TaskRecord(
             task.number,
@@ -186,15 +183,21 @@ def _sent(embedding: Embedding, reports: Iterable[Report]) -> dict[int, int]:
     """The bytes that tasks sent: what others received of their cell, by the blocks they read."""
     found: dict[int, int] = {}
     for report in reports:
-        for cell, size in report.received.items():
-            used: dict[int, int] = {}
-            for read in embedding.tasks[report.task].uses():
-                maker = embedding.tasks[read.task]
-                if maker.cell == cell:
-                    more = maker.made[read.place].nbytes
-                    used[maker.number] = used.get(maker.number, 0) + more
-            for number, part in zip(used, shared_out(size, list(used.values()))):
+        for cell, used in _used(embedding, report).items():
+            parts = shared_out(report.received[cell], list(used.values()))
+            for number, part in zip(used, parts):
                 found[number] = found.get(number, 0) + part
+    return found
+
+
+def _used(embedding: Embedding, report: Report) -> dict[int, dict[int, int]]:
+    """The bytes that a task reads of others, by the cells that it received of and by task."""
+    found: dict[int, dict[int, int]] = {cell: {} for cell in report.received}
+    for read in embedding.tasks[report.task].uses() if found else ():
+        maker = embedding.tasks[read.task]
+        if maker.cell in found:
+            used = found[maker.cell]
+            used[read.task] = used.get(read.task, 0) + maker.made[read.place].nbytes
     return found
 
 

@@ -52,15 +52,15 @@ def remarks(record: RunRecord) -> Iterator[str]:
     if record.predicted is not None:
         yield f"predicted {scaled(record.predicted, 's')}, a processor for each cell"
     if record.bound is not None:
-        word = "within" if total.peak <= record.bound else "beyond"
-        yield f"peak {scaled(total.peak, 'B')}, {word} the predicted {scaled(record.bound, 'B')}"
+        held = scaled(record.bound, "B")
+        yield f"peak {scaled(total.peak, 'B')} of a process, {held} of arrays at most as predicted"
     if any(task.is_bound for task in record.tasks):
         yield "some peaks are those of the whole life of a process: no task had more"
     if record.again:
         lost = scaled(sum(task.seconds for task in record.again), "s")
         yield f"{counted(len(record.again), 'attempt')} had to be made again: {lost}"
     if record.missing:
-        yield f"{counted(record.missing, 'task')} did not report"
+        yield f"{counted(record.missing, 'task')} had run before, or did not come to report"
 
 
 def _row(name: str, total: Total) -> Row:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from weft.run.grid.record import RunRecord
+from weft.run.grid.telemetry import emit, is_wanted
 
 _ACTIVE: ContextVar[tuple[list[RunRecord], ...]] = ContextVar("weft_recording", default=())
 
@@ -29,11 +30,12 @@ def recording() -> Iterator[list[RunRecord]]:
 
 
 def deliver(record: RunRecord) -> None:
-    """Hand a record to the blocks around it."""
+    """Hand a record to the blocks around it, and to OpenTelemetry where that is in use."""
     for kept in _ACTIVE.get():
         kept.append(record)
+    emit(record)
 
 
 def is_recorded() -> bool:
-    """Whether anybody wants a record."""
-    return bool(_ACTIVE.get())
+    """Whether anybody wants a record: to make one takes up to 0.1 ms a task."""
+    return bool(_ACTIVE.get()) or is_wanted()

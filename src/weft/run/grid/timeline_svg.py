@@ -30,7 +30,8 @@ SIZE_LIMIT = 500_000
 """The most bytes of an SVG: what is shorter than some pixels is merged until it fits."""
 
 _STYLE = (
-    "svg{color:#222}@media(prefers-color-scheme:dark){svg{color:#ddd}}"
+    "svg{color:#222}.b{fill:#fff}"
+    "@media(prefers-color-scheme:dark){svg{color:#ddd}.b{fill:#1b1b1b}}"
     ".t{stroke:#555;stroke-width:.5}.a{fill:none;stroke:#c33}.l{stroke:currentColor;opacity:.3}"
     ".receiving{fill:#36c}.reading{fill:#171}.writing{fill:#a22}"
 )
@@ -83,7 +84,8 @@ class _Page:
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" '
                 f'width="{wide}" height="{high}" role="img" fill="currentColor" '
                 'font-family="ui-monospace,monospace" font-size="12">',
-                f"<title>{escape(title)}</title><style>{_STYLE}</style>",
+                f"<title>{escape(title)}</title><style>{_STYLE}</style>"
+                '<rect class="b" width="100%" height="100%"/>',
                 _text(12, 20, title),
                 *body,
                 *legend,

@@ -14,34 +14,38 @@ from weft.run.grid.ray import Ray
 _DASK = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
 
 
-def engine_of(on: Any) -> AbstractContextManager[Engine]:
+def engine_of(
+    on: Any, workers: int | None = None, memory: int | None = None
+) -> AbstractContextManager[Engine]:
     """The engine that is meant; what is started for it stops with the block, an engine does not.
+
+    `workers` and `memory`, the bytes that each may use, are for one that is started.
 
     >>> with engine_of("threads") as engine:
     ...     print(type(engine).__name__)
     Threads
     """
     if isinstance(on, str):
-        return _named(on)
+        return _named(on, workers, memory)
     if type(on).__module__.partition(".")[0] == "distributed":
-        return Dask(client=on)
+        return Dask(workers, client=on, memory=memory)
     if callable(getattr(on, "start", None)) and hasattr(on, "workers"):
         return nullcontext(on)
     raise _unknown(on)
 
 
-def _named(on: str) -> AbstractContextManager[Engine]:
+def _named(on: str, workers: int | None, memory: int | None) -> AbstractContextManager[Engine]:
     match on:
         case "threads":
-            return Threads()
+            return Threads(workers, memory)
         case "ray":
-            return Ray()
+            return Ray(workers, memory=memory)
         case "dask":
-            return Dask()
+            return Dask(workers, memory=memory)
     if on.startswith(_DASK):
-        return Dask(address=on)
+        return Dask(workers, address=on, memory=memory)
     if on == "auto" or ":" in on:
-        return Ray(address=on)
+        return Ray(workers, address=on, memory=memory)
     raise _unknown(on)
 
 

@@ -1,0 +1,151 @@
+"""Runs on the command line: `weft show run.json`, `weft calibrate --from run.json`; the docs."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from tests.run.grid.metrics import made_up, recorded, task
+
+from weft import Machine
+from weft.cli import main
+from weft.run.grid.record import RunRecord
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "run.json"
+    file.write_text(recorded(Machine(flops={"float32": 1e9})).to_json(), encoding="utf-8")
+    return file
+
+
+def test_a_run_in_the_terminal(capsys, path):
+    assert main(["show", str(path)]) == 0
+    seen = capsys.readouterr().out
+    record = RunRecord.from_json(path.read_text(encoding="utf-8"))
+    assert seen.startswith(f"{record}\n\n")
+    assert seen.count("weft-1_0") == 2
+    assert seen.count(" workers: ") == 1
+
+
+def test_a_run_in_a_file(capsys, path, tmp_path):
+    count = len(json.loads(path.read_text(encoding="utf-8"))["tasks"])
+    for name, start in (("a.svg", "<svg"), ("a.txt", f"{count} tasks on threads, 2 workers")):
+        output = tmp_path / name
+        assert main(["show", str(path), "-o", str(output)]) == 0
+        assert output.read_text(encoding="utf-8").startswith(start)
+        assert capsys.readouterr().out == f"wrote {output}\n"
+
+
+def test_a_run_as_svg_and_as_json(capsys, path, tmp_path):
+    assert main(["show", str(path), "--svg"]) == 0
+    assert capsys.readouterr().out.startswith("<svg")
+    output = tmp_path / "b.svg"
+    assert main(["show", str(path), "--json", "-o", str(output)]) == 0
+    seen = capsys.readouterr()
+    assert seen.err == f"wrote {output}\n"
+    data = json.loads(seen.out)
+    record = RunRecord.from_json(path.read_text(encoding="utf-8"))
+    assert data["total"]["received"] == record.total.received
+    assert data["by_operator"].keys() == record.by_operator.keys()
+    assert (data["workers"], data["exact"], data["missing"]) == (2, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["8x16"], "{path} is a run: it has no shape or sharding 8x16\n"),
+        (["-o", "a.png"], "cannot write a.png: its name ends in neither .svg nor .txt\n"),
+        (["--svg", "--json"], "--svg and --json cannot both be printed\nhint: --json -o time"),
+    ],
+)
+def test_refusals_of_show(capsys, path, args, message):
+    assert main(["show", str(path), *args]) == 2
+    seen = capsys.readouterr()
+    assert seen.err.startswith(f"weft show: {message.format(path=path)}")
+    assert not seen.out
+
+
+def test_files_that_are_no_run(capsys, tmp_path):
+    file = tmp_path / "no.json"
+    assert main(["show", str(file)]) == 2
+    assert "No such file" in capsys.readouterr().err
+    file.write_text('{"weft_run": 1, "engine": ""}', encoding="utf-8")
+    assert main(["show", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        f"weft show: engine: expected a text, got ''\nwhile reading {file}\n"
+    )
+    assert main(["show", '@m = <["x"=2]>', "--json"]) == 2
+    assert capsys.readouterr().err.startswith("weft show: --svg and --json are for a run.json;")
+
+
+def test_without_numpy(capsys, monkeypatch, path):
+    for name in [name for name in sys.modules if name.startswith("weft.run")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert main(["show", str(path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("weft show: the record of a run cannot be read: running arrays need")
+    assert lines[1] == "hint: pip install 'weft[run]'"
+
+
+def test_a_machine_from_a_run(capsys, path, tmp_path):
+    output = tmp_path / "machine.toml"
+    assert main(["calibrate", "--from", str(path), "-o", str(output)]) == 0
+    seen = capsys.readouterr()
+    assert seen.out.startswith("threads, 2 workers; for each:\nfloat32  ")
+    assert "\noperators with times: matmul" in seen.out
+    assert seen.out.endswith(f"wrote {output}\n")
+    assert seen.err == ""
+    machine = Machine.load(output)
+    assert machine.flops["float32"] > 0
+    assert any("matmul" in operator for operator in machine.operations["grid"])
+
+
+def test_links_and_storage_are_told(capsys, tmp_path):
+    file = tmp_path / "run.json"
+    tasks = [
+        task(n, received={1: 1000 * n}, receiving=1e-6 * n, read=2000 * n, reading=1e-6 * n)
+        for n in range(1, 5)
+    ]
+    file.write_text(made_up(*tasks).to_json(), encoding="utf-8")
+    assert main(["calibrate", "--from", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ray, 2 workers; for each:",
+        "float32  0.001 Gflop/s  4 tasks",
+        "memory   4e-06 GB/s     4 tasks",
+        "links    0 us, 1 GB/s   4 tasks",
+        "links.y  0 us, 1 GB/s   4 tasks",
+        "storage  0 us, 2 GB/s   4 tasks",
+        "operators with times: matmul",
+    ]
+    assert main(["calibrate", "--from", str(file), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["bandwidth"] == pytest.approx(1e9)
+    assert data["tasks"]["links"] == 4
+
+
+def test_refusals_of_calibrate(capsys, path, tmp_path):
+    for args in (["--cells", "2"], ["--quick"]):
+        assert main(["calibrate", "--from", str(path), *args]) == 2
+        assert capsys.readouterr().err == (
+            "weft calibrate: --cells and --quick say how this host is measured; "
+            "--from measures none\n"
+        )
+    file = tmp_path / "few.json"
+    file.write_text(made_up().to_json(), encoding="utf-8")
+    assert main(["calibrate", "--from", str(file)]) == 2
+    assert capsys.readouterr().err.startswith("weft calibrate: the run says too little of a mach")
+
+
+def test_the_timeline_of_the_docs_is_what_its_command_draws(tmp_path, monkeypatch):
+    page = (ROOT / "docs/grid.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^weft (show \S+) -o docs/timeline.svg$", page, re.MULTILINE)
+    monkeypatch.chdir(ROOT)
+    made = tmp_path / "timeline.svg"
+    assert main([*shlex.split(command), "-o", str(made)]) == 0
+    assert made.read_text(encoding="utf-8") == (ROOT / "docs/timeline.svg").read_text("utf-8")

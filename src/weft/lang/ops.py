@@ -153,6 +153,22 @@ def convolve(
     )
 
 
+def correlate(x: Any, weights: Any, dim: int = -1) -> Any:
+    """Weighted sums of neighbours along a dimension: a blur, a difference; zero beyond the ends.
+
+    >>> from weft import trace
+    >>> [a.operator for a in trace(lambda x, w: correlate(x, w, 0), (8, 6), (3,)).applications]
+    ['reshape', 'reshape', 'convolution', 'reshape']
+    """
+    shape, (size,) = tuple(x.shape), weights.shape
+    axis = range(len(shape))[dim]
+    window = [size if n == axis else 1 for n in range(len(shape))]
+    before = (size - 1) // 2
+    padding = [(before, size - 1 - before) if n == axis else (0, 0) for n in range(len(shape))]
+    kernel = reshape(weights, (1, 1, *window))
+    return reshape(convolve(reshape(x, (1, 1, *shape)), kernel, padding=padding), shape)
+
+
 def polynomial(
     x: Any,
     coefficients: Sequence[float],

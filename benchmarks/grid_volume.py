@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.row import Row
 from weft import Plan, ops, propagate, trace
-from weft.run.grid import Output, Ray, RunRecord, recording, run_on
+from weft.run.grid import Engine, Output, Ray, RunRecord, recording, run_on
 from weft.space import ZRange
 from weft.store import create_shards
 
@@ -35,7 +35,8 @@ def run(seconds: float) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder, shape = Path(name), (side, side, side)
         write_volume(folder / "x", shape)
-        record = blur(folder, shape, memory)
+        with Ray(workers=2, memory=memory) as engine:
+            record = blur(folder, shape, engine)
         error = worst(folder, shape)
     size, peak = 4 * side**3, max(task.peak for task in record.tasks)
     yield Row(
@@ -74,7 +75,7 @@ def write_volume(path: Path, shape: tuple[int, int, int]) -> None:
             writer.write(ZRange((z, y, 0), (stop, end, shape[2])), part)
 
 
-def blur(folder: Path, shape: tuple[int, ...], memory: int) -> RunRecord:
+def blur(folder: Path, shape: tuple[int, ...], engine: Engine) -> RunRecord:
     """Blur along each dimension, then the mean over the first, on two workers."""
 
     def program(x: Any, weights: Any) -> Any:
@@ -87,7 +88,7 @@ def blur(folder: Path, shape: tuple[int, ...], memory: int) -> RunRecord:
     plan = Plan.of(propagate(graph))
     (name,) = plan.graph.outputs
     output = Output(folder / "y", (256, 256), codecs="zstd")
-    with Ray(workers=2, memory=memory) as engine, recording() as records:
+    with recording() as records:
         inputs = {"x": str(folder / "x"), "weights": WEIGHTS}
         run_on(engine, plan, inputs, {name: output})
     return records[0]

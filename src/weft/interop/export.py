@@ -13,6 +13,7 @@ from weft.interop.aten import TABLE, To
 from weft.interop.aten.layers import EVAL
 from weft.lang import Application, Graph, Symbol, Tracer, Value
 from weft.lang.trace import dtype_name
+from weft.layout import ShardingSpec
 
 try:
     import torch
@@ -37,13 +38,18 @@ _PLACE = re.compile(r'File "([^"]*)", line (\d+), in \S+\n\s*(.*)')
 
 
 def from_torch(
-    program: Any, *args: Any, kwargs: Mapping[str, Any] | None = None, **export: Any
+    program: Any,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    shardings: Mapping[str, ShardingSpec] | None = None,
+    output_shardings: Mapping[int, ShardingSpec] | None = None,
 ) -> Graph:
     """A module, or what `torch.export` made of one, as a graph.
 
     A module is exported with the arguments given; tensors on the meta device will do. Parameters
     and buffers are inputs of the graph by their names in `state_dict`, arguments by those of
-    `forward`. An operator of ATen that the table does not have is refused, with its line.
+    `forward`. Shardings go by those names, and by the numbers of outputs. An operator of ATen that
+    the table does not have is refused, with its line.
 
     >>> module = torch.nn.Sequential(torch.nn.Linear(16, 4), torch.nn.ReLU())
     >>> print(from_torch(module, torch.zeros(8, 16)))
@@ -63,9 +69,14 @@ def from_torch(
     with warnings.catch_warnings():  # torch 2.13 warns of what it does itself
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
         if not isinstance(program, ExportedProgram):
-            program = torch.export.export(program, args, dict(kwargs or {}), **export)
+            program = torch.export.export(program, args, dict(kwargs or {}))
         program = program.run_decompositions(_decompositions())
-    return _Reader(program).graph()
+    said = [*(shardings or {}).values(), *(output_shardings or {}).values()]
+    return _Reader(program).graph(
+        meshes=tuple(dict.fromkeys(str(spec.mesh) for spec in said)),
+        shardings={name: str(spec) for name, spec in (shardings or {}).items()},
+        output_shardings={n: str(spec) for n, spec in (output_shardings or {}).items()},
+    )
 
 
 def _decompositions() -> Any:
@@ -89,7 +100,7 @@ class _Reader:
         self.program, self.tracer = program, Tracer()
         self.known: dict[Any, Symbol | _Made | None] = {}
 
-    def graph(self) -> Graph:
+    def graph(self, **said: Any) -> Graph:
         """The graph of the whole program."""
         self._check_outputs()
         placed = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
@@ -99,7 +110,7 @@ class _Reader:
             elif node.op == "call_function" and (node.users or not _is_ignored(node)):
                 self.known[node] = self._call(node)
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
-        return self.tracer.graph([self._returned(each) for each in output.args[0]])
+        return self.tracer.graph([self._returned(each) for each in output.args[0]], **said)
 
     def _check_outputs(self) -> None:
         for spec in self.program.graph_signature.output_specs:
@@ -138,7 +149,7 @@ class _Reader:
     def _call(self, node: Any) -> Symbol | _Made | None:
         """What a node makes; operators that it needs on the way are named after it."""
         if node.target is operator.getitem:
-            return self._part(node, *node.args)
+            return self._part(*node.args)
         before, self.tracer.prefix = len(self.tracer.applications), f"{node.name}/"
         try:
             made = _said(node)(self._to(node), *self._given(node.args), **self._given(node.kwargs))
@@ -148,12 +159,12 @@ class _Reader:
         self._check(node, results)
         return _Made(results) if isinstance(made, tuple) else results[0]
 
-    def _part(self, node: Any, source: Any, number: int) -> Symbol:
+    def _part(self, source: Any, number: int) -> Symbol:
         made = self.known[source]
         part = made.results[number] if isinstance(made, _Made) else None
         if part is None:
             message = f"result {number} of {source.target} is used, and Weft does not compute it"
-            raise _placed(WeftError(message), node)
+            raise _placed(WeftError(message), source)
         return part
 
     def _to(self, node: Any) -> To:

@@ -38,7 +38,7 @@ RECEIVED: dict[str, Callable[[int], float]] = {
 """What a rank receives at least, as a part of what it has in the end."""
 
 
-class Layer(nn.Module):  # type: ignore[misc] - torch is not looked into
+class Layer(nn.Module):  # type: ignore[misc]
     """Normalises, widens, bends and narrows, with a residual."""
 
     def __init__(self) -> None:

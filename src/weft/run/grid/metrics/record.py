@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from weft.draw import Drawing, Drawn
 from weft.layout import DeviceMesh
 from weft.plan import Machine, estimate
-from weft.run.grid.amount import amount_of, seconds_by
-from weft.run.grid.record_file import read_record, write_record
-from weft.run.grid.record_table import write_table
-from weft.run.grid.report import Report
-from weft.run.grid.task_record import TaskRecord, Total
-from weft.run.grid.timeline import draw_timeline
+from weft.run.grid.metrics.amount import amount_of, seconds_by
+from weft.run.grid.metrics.record_file import read_record, write_record
+from weft.run.grid.metrics.record_table import write_table
+from weft.run.grid.metrics.report import Report
+from weft.run.grid.metrics.task_record import TaskRecord, Total
+from weft.run.grid.metrics.timeline import draw_timeline
 from weft.values import FrozenMap
 
 if TYPE_CHECKING:
-    from weft.run.grid.embedding import Embedding
+    from weft.run.grid.weaving.embedding import Embedding
 
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]*)")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from weft.run.arrays import Array
+from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Program, TaskError
-from weft.run.grid.report import Report
-from weft.run.grid.task import Task
+from weft.run.grid.weaving.task import Task
 
 Handle = Any
 """What an engine calls the blocks of a task that may still have to run; they are on its worker."""

@@ -14,14 +14,14 @@ from weft.draw import clip
 from weft.draw.drawing import escape
 from weft.draw.svg import PALETTE
 from weft.plan.searching.front_picture import scaled
-from weft.run.grid.lanes import PARTS, Lane, Span, lanes_of, length_of
-from weft.run.grid.record_table import headline, remarks
-from weft.run.grid.timeline import NAME, tones_of
+from weft.run.grid.metrics.lanes import PARTS, Lane, Span, lanes_of, length_of
+from weft.run.grid.metrics.record_table import headline, remarks
+from weft.run.grid.metrics.timeline import NAME, tones_of
 from weft.values import counted
 
 if TYPE_CHECKING:
-    from weft.run.grid.record import RunRecord
-    from weft.run.grid.task_record import TaskRecord
+    from weft.run.grid.metrics.record import RunRecord
+    from weft.run.grid.metrics.task_record import TaskRecord
 
 PIXELS, LANE, BAR, STRIP = 960, 22, 16, 3
 """Of the SVG: the width of the lanes, the height of a lane, of a task in it, of a strip in that."""
@@ -40,7 +40,7 @@ _STYLE = (
 def timeline_svg(record: RunRecord) -> str:
     """The timeline as an SVG file: readable on light and on dark, below `SIZE_LIMIT`.
 
-    >>> from weft.run.grid.record import RunRecord
+    >>> from weft.run.grid.metrics.record import RunRecord
     >>> from weft import DeviceMesh
     >>> empty = RunRecord("threads", 1, DeviceMesh("m", (1,), ("x",)), 0.0, 1.0, ())
     >>> timeline_svg(empty).startswith("<svg")

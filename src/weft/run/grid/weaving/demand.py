@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from weft.lang import Block, Signature
 from weft.plan import Plan
-from weft.run.grid.strands import Strand, is_dense
+from weft.run.grid.weaving.strands import Strand, is_dense
 from weft.space import ZRange
 
 Boxes = dict[int, ZRange]

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.run.grid.limits import ONE_THREAD, setting
+from weft.run.grid.engines.limits import ONE_THREAD, setting
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 """Ray as it is on macOS and Windows, where it listens on loopback, and without usage reports."""

@@ -16,9 +16,9 @@ from weft.errors import WeftError
 from weft.layout import DeviceMesh
 from weft.plan import Link, Machine
 from weft.plan.resharding.counts import ranks_by_device
-from weft.run.grid.amount import KIND
-from weft.run.grid.record import RunRecord
-from weft.run.grid.task_record import TaskRecord
+from weft.run.grid.metrics.amount import KIND
+from weft.run.grid.metrics.record import RunRecord
+from weft.run.grid.metrics.task_record import TaskRecord
 from weft.values import counted
 
 FEWEST = 3

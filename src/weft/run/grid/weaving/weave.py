@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from weft.lang import Block
-from weft.lang.kernels.workspace import workspace
 from weft.plan.delivery import Delivery
 from weft.plan.resharding.reshard import Reshard
-from weft.run.grid.bobbin import Bobbin, Cause, Have, Held
-from weft.run.grid.demand import demanded
-from weft.run.grid.seams import Cut, Seam, Targets, seams_of, tiles
-from weft.run.grid.shelf import Shelf
-from weft.run.grid.source import Hide, Leaf, Local, Read, Source, narrowed
-from weft.run.grid.strands import Strand
-from weft.run.grid.task import Made, Stage, Task
-from weft.run.grid.travel import combined, travel
+from weft.run.grid.weaving.bobbin import Bobbin, Cause, Have, Held
+from weft.run.grid.weaving.demand import demanded
+from weft.run.grid.weaving.hand import Brought, Hand, Work
+from weft.run.grid.weaving.seams import Cut, Seam, Targets, seams_of, tiles
+from weft.run.grid.weaving.shelf import Shelf
+from weft.run.grid.weaving.source import Leaf, Read, Source, narrowed
+from weft.run.grid.weaving.strands import Strand
+from weft.run.grid.weaving.task import Made, Task
+from weft.run.grid.weaving.travel import combined, travel
 from weft.run.hops import by_device, hops_of
 from weft.space import ZRange
-from weft.values import Point
-
-
-class Work(NamedTuple):
-    """What a strand does in one task."""
-
-    stages: tuple[Stage, ...]
-    results: Mapping[str, Have]
-    """Of each value what it makes for others."""
-    parts: frozenset[str]
-    """The values of which that is a part of a sum, or of another reduction."""
-
-
-Brought = Mapping[tuple[int, int], Held]
-"""For operands, as application and place, that come from outside what each cell has of them."""
 
 Choose = Callable[["Loom", Strand, Sequence[Seam], Brought], Sequence[Cut]]
 """Says how a strand is cut into tiles."""
@@ -44,10 +27,9 @@ class Loom:
 
     def __init__(self, shelf: Shelf, choose: Choose) -> None:
         self.plan, self.shelf, self.choose = shelf.plan, shelf, choose
-        plan = self.plan
-        self.bobbin = Bobbin(plan)
+        self.bobbin = Bobbin(shelf.plan)
         self.held = dict[str, Held]()
-        self.cells: Sequence[int] = plan.mesh.device_ids or range(plan.mesh.size)
+        self.cells: Sequence[int] = self.plan.mesh.device_ids or range(self.plan.mesh.size)
 
     def weave(self) -> tuple[tuple[Task, ...], tuple[tuple[Read, ...], ...]]:
         """The tasks in the order of the plan, and the blocks of its outputs in rank order."""
@@ -102,7 +84,7 @@ class Loom:
         for rank, cell in enumerate(self.cells):
             for targets in self.tiles(strand, rank, seams, cuts):
                 work = self.work(strand, brought, rank, targets)
-                for name, have in self._task(strand, cell, work, targets).items():
+                for name, have in self._task(cell, work).items():
                     made[name].setdefault(cell, []).append(have)
         for number in strand.applications:
             self._settle(number, made)
@@ -209,8 +191,8 @@ class Loom:
         targets: Targets,
     ) -> Work:
         """What a cell does for a tile of a strand."""
-        hand = _Hand(self, strand, brought, rank, targets, self._boxes(strand, rank, targets))
-        return hand.work()
+        boxes = self._boxes(strand, rank, targets)
+        return Hand(self.shelf, self.bobbin, strand, brought, rank, targets, boxes).work()
 
     def _boxes(self, strand: Strand, rank: int, targets: Targets) -> Mapping[int, ZRange]:
         own = {number: self.plan.placed[number].boxes[rank] for number in strand.applications}
@@ -220,7 +202,7 @@ class Loom:
         is_whole = targets == {number: own[number] for number in strand.ends}
         return own if is_whole and not has_halos else demanded(self.plan, strand, rank, targets)
 
-    def _task(self, strand: Strand, cell: int, work: Work, targets: Targets) -> Mapping[str, Have]:
+    def _task(self, cell: int, work: Work) -> Mapping[str, Have]:
         """Add the task of a tile; what of its results the cell has then as blocks."""
         if not work.stages:
             return {}
@@ -238,118 +220,3 @@ class Loom:
             *(work.stages, tuple(blocks), tuple(writes)),
         )
         return {block.value: Have(Read(task, n), block.box) for n, block in enumerate(blocks)}
-
-
-class _Hand(NamedTuple):
-    """A cell at work on a tile."""
-
-    loom: Loom
-    strand: Strand
-    brought: Brought
-    rank: int
-    targets: Targets
-    boxes: Mapping[int, ZRange]
-
-    def work(self) -> Work:
-        """The stages in order, and what others may have of them."""
-        stages, made = list[Stage](), dict[str, Have]()
-        leaves = self._leaves()
-        for number, box in self.boxes.items():
-            block = self._block(number, box)
-            results = self.loom.plan.graph.applications[number].results
-            if results:
-                operands = [
-                    self._operand(number, place, need, made, leaves)
-                    for place, need in enumerate(block.operands)
-                ]
-                sources = [s for n, s in enumerate(operands) if s not in operands[:n]]
-                sizes = tuple(map(self.loom.bobbin.nbytes, results, block.results))
-                stage = (tuple(sources), tuple(map(sources.index, operands)), sizes)
-                stages.append(Stage(number, box, *stage, self._workspace(number, box)))
-            for place, (name, image) in enumerate(zip(results, block.results)):
-                made[name] = Have(Local(len(stages) - 1, place), image)
-        parts = (n for n, box in self.targets.items() if self._is_part(n, box))
-        names = (name for n in parts for name in self.loom.plan.graph.applications[n].results)
-        return Work(tuple(stages), dict(self._wanted(made)), frozenset(names))
-
-    def _workspace(self, number: int, box: ZRange) -> int:
-        plan, application = self.loom.plan, self.loom.plan.graph.applications[number]
-        operator = plan.graph.operators.find(application.operator)
-        names = (*application.operands, *application.results)
-        size = max(map(plan.itemsize, names), default=1)
-        line = plan.placed[number].signature
-        return workspace(operator, line, box, application.attributes, size)
-
-    def _is_part(self, number: int, box: ZRange) -> bool:
-        """Whether a box of a cell is not all that it reduces."""
-        placed = self.loom.plan.placed[number]
-        own, names = placed.boxes[self.rank], list(placed.signature.sizes)
-        dims = [names.index(name) for name in placed.signature.reduced]
-        return any(box.shape[dim] != own.shape[dim] for dim in dims)
-
-    def _block(self, number: int, box: ZRange) -> Block:
-        return Block(None, self.loom.plan.placed[number].signature, {}, box)
-
-    def _wanted(self, made: Mapping[str, Have]) -> Iterator[tuple[str, Have]]:
-        """What is wanted of a tile outside it."""
-        for number, target in self.targets.items():
-            results = self.loom.plan.graph.applications[number].results
-            for name, box in zip(results, self._images(number, target)):
-                if name in self.strand.wanted and self.loom.shelf.is_mine(name, self.rank):
-                    yield name, Have(taken(made[name], box), box)
-
-    def _images(self, number: int, target: ZRange) -> Sequence[ZRange]:
-        """The boxes of the results that a target makes: an empty one lies where the plan says."""
-        placed, images = self.loom.plan.placed[number], self._block(number, target).results
-        if target != placed.boxes[self.rank]:
-            return images
-        shapes = placed.signature.result_shapes
-        return [spec.region(shape, self.rank) for spec, shape in zip(placed.results, shapes)]
-
-    def _leaves(self) -> Mapping[str, ZRange]:
-        """Of every stored input the box that all stages need of it."""
-        found: dict[str, ZRange] = {}
-        for number, box in self.boxes.items():
-            application = self.loom.plan.graph.applications[number]
-            for name, need in zip(application.operands, self._block(number, box).operands):
-                if name in self.loom.shelf.inputs:
-                    found[name] = found[name].hull(need) if name in found else need
-        return found
-
-    def _operand(
-        self,
-        number: int,
-        place: int,
-        need: ZRange,
-        made: Mapping[str, Have],
-        leaves: Mapping[str, ZRange],
-    ) -> Source:
-        name = self.loom.plan.graph.applications[number].operands[place]
-        if (number, place) in self.strand.inner:
-            source = taken(made[name], need)
-        elif name in leaves:
-            source = taken(Have(Leaf(name, leaves[name]), leaves[name]), need)
-        else:
-            source = taken(self.brought[number, place][self.loom.cells[self.rank]], need)
-        monoid = self.loom.plan.deliveries[number][place].hidden[self.rank]
-        monoid = monoid or self._hidden(number, place)
-        return Hide(source, monoid) if monoid else source
-
-    def _hidden(self, number: int, place: int) -> str:
-        """From which monoid an operand that counts once is hidden, but in the first tile."""
-        placed, box = self.loom.plan.placed[number], self.boxes[number]
-        line, own = placed.signature, placed.boxes[self.rank]
-        names = list(line.sizes)
-        dims = [names.index(name) for name in line.reduced]
-        is_first = all(box.start[dim] == own.start[dim] for dim in dims)
-        if is_first or place not in line.notation.once:
-            return ""
-        return next(iter(line.notation.reduced.values()))
-
-
-def taken(have: Have, box: ZRange) -> Source:
-    """A box of what a cell has."""
-    if have.box == box:
-        return have.source
-    start: Point = box.start if box.is_empty else have.box.start
-    return narrowed(have.source, box.slices(start))

@@ -7,8 +7,8 @@ from math import prod
 from typing import NamedTuple
 
 from weft.plan import Plan
-from weft.run.grid.source import Hide, Join, Part, Read, Source
-from weft.run.grid.task import Made, Stage, Task
+from weft.run.grid.weaving.source import Hide, Join, Part, Read, Source
+from weft.run.grid.weaving.task import Made, Stage, Task
 from weft.space import ZRange
 
 

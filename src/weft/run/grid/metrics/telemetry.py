@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from weft.run.grid.record import RunRecord
-    from weft.run.grid.task_record import TaskRecord, Total
+    from weft.run.grid.metrics.record import RunRecord
+    from weft.run.grid.metrics.task_record import TaskRecord, Total
 
 SCOPE = "weft.run.grid"
 _BYTES = ("received", "sent", "read", "written")

@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from weft.plan import Step
-from weft.run.grid.bobbin import Bobbin, Cause, Have, Held
-from weft.run.grid.source import Fold, Hide, Join, Source, narrowed, shape_of
+from weft.run.grid.weaving.bobbin import Bobbin, Cause, Have, Held
+from weft.run.grid.weaving.source import Fold, Hide, Join, Source, narrowed, shape_of
 from weft.run.hops import Hop, Piece, Slices, boxes_after, hidden_devices, hop_deliveries
 from weft.space import ZRange
 from weft.values import Point

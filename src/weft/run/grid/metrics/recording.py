@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from weft.run.grid.record import RunRecord
-from weft.run.grid.telemetry import emit, is_wanted
+from weft.run.grid.metrics.record import RunRecord
+from weft.run.grid.metrics.telemetry import emit, is_wanted
 
 _ACTIVE: ContextVar[tuple[list[RunRecord], ...]] = ContextVar("weft_recording", default=())
 

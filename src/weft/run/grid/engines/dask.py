@@ -18,12 +18,12 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.arrays import Array
-from weft.run.grid.engine import lost
-from weft.run.grid.limits import ONE_THREAD, check_memory, check_workers, setting
+from weft.run.grid.engines.engine import lost
+from weft.run.grid.engines.limits import ONE_THREAD, check_memory, check_workers, setting
+from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
-from weft.run.grid.report import Report
-from weft.run.grid.source import Leaf
-from weft.run.grid.task import Made, Task
+from weft.run.grid.weaving.source import Leaf
+from weft.run.grid.weaving.task import Made, Task
 
 
 class Dask:

@@ -14,10 +14,10 @@ from weft.layout import ShardingSpec
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.storage import Storage
-from weft.run.grid.bobbin import Bobbin, Cause, Have, Held
-from weft.run.grid.source import Leaf, Source, narrowed
-from weft.run.grid.strands import Strand, strands
-from weft.run.grid.travel import combined
+from weft.run.grid.weaving.bobbin import Bobbin, Cause, Have, Held
+from weft.run.grid.weaving.source import Leaf, Source, narrowed
+from weft.run.grid.weaving.strands import Strand, strands
+from weft.run.grid.weaving.travel import combined
 from weft.space import ZRange
 from weft.values import Point
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from weft.draw import Drawing, Item, Label, Line, Rect, clip
 from weft.draw.svg import PALETTE
 from weft.plan.searching.front_picture import scaled
-from weft.run.grid.lanes import Lane, lanes_of, length_of
-from weft.run.grid.record_table import headline, remarks
+from weft.run.grid.metrics.lanes import Lane, lanes_of, length_of
+from weft.run.grid.metrics.record_table import headline, remarks
 
 if TYPE_CHECKING:
-    from weft.run.grid.record import RunRecord
+    from weft.run.grid.metrics.record import RunRecord
 
 COLUMNS = 72
 """Columns of the lanes in a drawing; the narrowest rectangle has two."""

@@ -20,12 +20,12 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.arrays import Array
-from weft.run.grid.engine import lost
-from weft.run.grid.limits import check_memory, check_workers, limit_memory
+from weft.run.grid.engines.engine import lost
+from weft.run.grid.engines.limits import check_memory, check_workers, limit_memory
+from weft.run.grid.engines.ray_cluster import start_ray
+from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
-from weft.run.grid.ray_cluster import start_ray
-from weft.run.grid.report import Report
-from weft.run.grid.task import Task
+from weft.run.grid.weaving.task import Task
 
 RETRIES = 4
 """How often a call is made again whose actor died; the actor itself is always started again."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from weft.lang.dtype import itemsize
-from weft.run.grid.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
-from weft.run.grid.task import Task
+from weft.run.grid.weaving.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
+from weft.run.grid.weaving.task import Task
 
 Size = Callable[[str], int]
 """The bytes of an element of a value."""

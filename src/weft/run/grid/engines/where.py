@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from weft.errors import WeftError
-from weft.run.grid.dask import Dask
-from weft.run.grid.engine import Engine
-from weft.run.grid.local import Threads
-from weft.run.grid.ray import Ray
+from weft.run.grid.engines.dask import Dask
+from weft.run.grid.engines.engine import Engine
+from weft.run.grid.engines.local import Threads
+from weft.run.grid.engines.ray import Ray
 
 _DASK = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
 

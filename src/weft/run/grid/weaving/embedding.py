@@ -17,13 +17,13 @@ from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.storage import Storage
-from weft.run.grid.memory import between, working
-from weft.run.grid.order import in_depth
-from weft.run.grid.shelf import Shelf
-from weft.run.grid.source import Read
-from weft.run.grid.task import Task
-from weft.run.grid.tiling import Fit
-from weft.run.grid.weave import Loom
+from weft.run.grid.weaving.memory import between, working
+from weft.run.grid.weaving.order import in_depth
+from weft.run.grid.weaving.shelf import Shelf
+from weft.run.grid.weaving.source import Read
+from weft.run.grid.weaving.task import Task
+from weft.run.grid.weaving.tiling import Fit
+from weft.run.grid.weaving.weave import Loom
 from weft.values import Point
 
 SHARES = (0.9, 0.6, 0.35, 0.15)

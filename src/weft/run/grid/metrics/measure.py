@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Literal, Self, TypeAlias
 
-from weft.run.grid.peak import Peak, begin_anew, most
-from weft.run.grid.report import Report
+from weft.run.grid.metrics.peak import Peak, begin_anew, most
+from weft.run.grid.metrics.report import Report
 
 Part: TypeAlias = Literal["receiving", "reading", "writing"]
 """What a task may do beside computing."""

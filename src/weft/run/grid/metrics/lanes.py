@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from weft.run.grid.record import RunRecord
-    from weft.run.grid.task_record import TaskRecord
+    from weft.run.grid.metrics.record import RunRecord
+    from weft.run.grid.metrics.task_record import TaskRecord
 
 PARTS = ("receiving", "reading", "writing")
 """What a task does beside computing; the last of them at its end."""

@@ -28,12 +28,12 @@ from weft.lang.serial import DTYPES
 from weft.layout import DeviceMesh
 from weft.plan import Machine
 from weft.plan.machine_file import finite, machine_data, read_machine
-from weft.run.grid.task_record import TaskRecord
+from weft.run.grid.metrics.task_record import TaskRecord
 from weft.space import ZRange
 from weft.values import FrozenMap
 
 if TYPE_CHECKING:
-    from weft.run.grid.record import RunRecord
+    from weft.run.grid.metrics.record import RunRecord
 
 VERSION = 1
 FIELDS = "weft_run engine workers mesh begin seconds bound predicted machine missing tasks again"

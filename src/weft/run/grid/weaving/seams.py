@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from weft.lang import Row, Signature
 from weft.plan import Plan
-from weft.run.grid.strands import Strand
+from weft.run.grid.weaving.strands import Strand
 from weft.space import ZRange
 
 Targets = Mapping[int, ZRange]
@@ -80,6 +80,8 @@ def _can_cut(plan: Plan, strand: Strand, number: int, name: str) -> bool:
     if name in line.fixed or number not in strand.ends:
         return False
     if name in line.reduced:
+        if len(set(line.notation.reduced.values())) > 1:
+            return False
         inside = {plan.graph.applications[n].operands[place] for n, place in strand.inner}
         return inside.isdisjoint(results)  # a part of a reduction is of no use inside
     return all(any(row.plain == name for row in rows) for rows in line.notation.results)

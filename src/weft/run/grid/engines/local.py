@@ -7,10 +7,10 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Self
 
 from weft.run.arrays import Array
-from weft.run.grid.limits import check_memory, check_workers
+from weft.run.grid.engines.limits import check_memory, check_workers
+from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
-from weft.run.grid.report import Report
-from weft.run.grid.task import Task
+from weft.run.grid.weaving.task import Task
 
 
 class Threads:

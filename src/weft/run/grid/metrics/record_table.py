@@ -10,8 +10,8 @@ from weft.plan.searching.front_picture import scaled
 from weft.values import counted
 
 if TYPE_CHECKING:
-    from weft.run.grid.record import RunRecord
-    from weft.run.grid.task_record import Total
+    from weft.run.grid.metrics.record import RunRecord
+    from weft.run.grid.metrics.task_record import Total
 
 MOST_WORKERS = 32
 """Workers that have a line of their own."""

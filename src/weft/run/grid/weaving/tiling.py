@@ -8,12 +8,13 @@ from math import lcm, prod
 from random import Random
 from typing import NamedTuple
 
-from weft.run.grid.memory import working
-from weft.run.grid.seams import Cut, Seam, Targets
-from weft.run.grid.source import Leaf, leaves
-from weft.run.grid.strands import Strand
-from weft.run.grid.task import Made, Task
-from weft.run.grid.weave import Brought, Loom, Work
+from weft.run.grid.weaving.hand import Brought, Work
+from weft.run.grid.weaving.memory import working
+from weft.run.grid.weaving.seams import Cut, Seam, Targets
+from weft.run.grid.weaving.source import Leaf, leaves
+from weft.run.grid.weaving.strands import Strand
+from weft.run.grid.weaving.task import Made, Task
+from weft.run.grid.weaving.weave import Loom
 
 SAMPLE = 12
 """So many tiles say what all of them take."""

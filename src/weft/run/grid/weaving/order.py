@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from weft.run.grid.task import Task
+from weft.run.grid.weaving.task import Task
 
 
 def in_depth(tasks: Sequence[Task], worker: Callable[[Task], int]) -> list[int]:

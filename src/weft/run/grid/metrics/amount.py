@@ -14,7 +14,7 @@ from weft.plan.resharding.media import Message, seconds_of_messages
 from weft.space import ZRange
 
 if TYPE_CHECKING:
-    from weft.run.grid.task import Task
+    from weft.run.grid.weaving.task import Task
 
 KIND = "grid"
 """The table of `Machine.operations` that runs on a grid fill: a row for each operator."""

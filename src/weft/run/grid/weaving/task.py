@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from weft.run.grid.source import Read, Source, leaves, renamed
+from weft.run.grid.weaving.source import Read, Source, leaves, renamed
 from weft.space import ZRange
 
 
@@ -39,7 +39,7 @@ class Made(NamedTuple):
 class Task:
     """What one cell does at once; its number is its place in the order of the run.
 
-    >>> from weft.run.grid.source import Leaf
+    >>> from weft.run.grid.weaving.source import Leaf
     >>> box = ZRange((4,), (8,))
     >>> print(Task(3, "read", 1, "input", box, (), (Made("x", box, 16, Leaf("x", box)),)))
     3: read x [4:8] for input on cell 1

@@ -41,7 +41,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    below = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    below = parser.add_subparsers(dest="what", metavar="WHAT")
     for name, told in (("info", "what an array is"), ("verify", "read every byte of an array")):
         one = below.add_parser(name, help=told, description=told)
         one.add_argument("url", help="the folder or the address of an array")

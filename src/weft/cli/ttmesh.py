@@ -39,7 +39,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    below = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    below = parser.add_subparsers(dest="what", metavar="WHAT")
     lower = below.add_parser(
         "lower",
         help="the config, the writes, and which chip holds what",

@@ -78,6 +78,7 @@ def test_files_that_are_no_run(capsys, tmp_path):
     assert main(["show", str(file)]) == 2
     assert capsys.readouterr().err == (
         f"weft show: engine: expected a text, got ''\nwhile reading {file}\n"
+        "hint: weft show --help says what it takes\n"
     )
 
 
@@ -132,7 +133,7 @@ def test_refusals_of_calibrate(capsys, path, tmp_path):
         assert main(["calibrate", "--from", str(path), *args]) == 2
         assert capsys.readouterr().err == (
             "weft calibrate: --cells and --quick say how this host is measured; "
-            "--from measures none\n"
+            "--from measures none\nhint: weft calibrate --help says what it takes\n"
         )
     file = tmp_path / "few.json"
     file.write_text(made_up().to_json(), encoding="utf-8")

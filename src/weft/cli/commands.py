@@ -90,14 +90,9 @@ def walk(
 
 def overview(parser: argparse.ArgumentParser) -> str:
     """What `weft` alone prints."""
-    lines, said = [f"Weft {weft.__version__}: {_first(parser)}", ""], told(parser)
+    lines, said = [f"Weft {weft.__version__}. {parser.description}", ""], told(parser)
     wide = max(map(len, said), default=0)
     for title, group in GROUPS.items():
         rows = [f"  {name:{wide}}  {said[name]}" for name in group if name in said]
         lines += [f"{title}:", *rows, ""] if rows else []
     return "\n".join([*lines, BEGIN, ""])
-
-
-def _first(parser: argparse.ArgumentParser) -> str:
-    text = parser.description or ""
-    return text[:1].lower() + text[1:]

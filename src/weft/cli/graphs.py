@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import get_args
 
 from weft.cli.models import MODELS, read_model
-from weft.cli.parser import meant
+from weft.cli.parser import meant, suggest
 from weft.errors import WeftError
 from weft.lang import Graph
+from weft.lang.graph import located
 from weft.lang.serial import from_json, to_json
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.propagation.propagate import Rule
@@ -23,8 +24,10 @@ STRATEGY = "how conflicts are settled; cost takes the plan that moves the fewest
 def add_graph_to(parser: argparse.ArgumentParser) -> None:
     """Add the program, the meshes that it gets, and the shardings to begin with."""
     parser.add_argument("graph", help=MODELS)
-    parser.add_argument("--mesh", action="append", default=[], help=f"add {MESH}")
-    parser.add_argument("--shard", action="append", default=[], metavar="NAME=SHARDING", help=SHARD)
+    add = parser.add_argument
+    suggest(add("--mesh", action="append", default=[], help=f"add {MESH}"), files=False)
+    shard = add("--shard", action="append", default=[], metavar="NAME=SHARDING", help=SHARD)
+    suggest(shard, files=False)
 
 
 def add_strategy_to(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +42,8 @@ def read_graph(args: argparse.Namespace) -> Graph:
     if not args.mesh and not args.shard:
         return graph
     data = json.loads(to_json(graph))
-    meshes = {mesh.name: mesh for mesh in map(DeviceMesh.parse, [*graph.meshes, *args.mesh])}
+    with located("--mesh"):
+        meshes = {mesh.name: mesh for mesh in map(DeviceMesh.parse, [*graph.meshes, *args.mesh])}
     data["meshes"] = list(map(str, meshes.values()))
     given = dict(_shard(text, graph, list(meshes.values())) for text in args.shard)
     data["shardings"] = {**data.get("shardings", {}), **given}
@@ -53,7 +57,8 @@ def _shard(text: str, graph: Graph, meshes: Sequence[DeviceMesh]) -> tuple[str, 
     find_value(name, graph)
     if not meshes:
         raise WeftError(f"--shard {text}: the graph has no mesh", hint=f"--mesh is {MESH}")
-    return name, str(ShardingSpec.parse(sharding, meshes))
+    with located(f"--shard {name}"):
+        return name, str(ShardingSpec.parse(sharding, meshes))
 
 
 def find_value(name: str, graph: Graph) -> None:

@@ -23,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0
     """
     words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     command, debug = "weft", "--debug" in words
     try:
         args = parser_of(words).parse_args(words)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from weft.cli.files import read_text, reading
+from weft.cli.parser import meant
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.serial import from_json
@@ -27,13 +28,15 @@ def read_model(text: str) -> Graph:
     """The graph that an argument names; a module is run, as `python -m` would run it."""
     if text.endswith(".json") or Path(text).is_file():
         return _of_json(Path(text))
+    if Path(text).is_dir():
+        raise WeftError(f"{text} is a folder, and no model", hint=f"a model is {MODELS}")
     home, _, name = text.rpartition(":")
     module = _module(home or BUILDERS, text)
     made = getattr(module, name, None)
     if made is None:
         raise WeftError(
             f"{module.__name__} has no {name}",
-            hint=f"a model is {MODELS}",
+            hint=_way_out(text),
         )
     with _blamed(text):
         graph = made() if callable(made) else made
@@ -69,7 +72,13 @@ def _module(home: str, text: str) -> ModuleType:
             return _of_file(Path(home)) if home.endswith(".py") else import_module(home)
     except ImportError as error:
         told = f"there is no model {text}: {error}" if ":" in text else f"there is no model {text}"
-        raise WeftError(told, hint=f"a model is {MODELS}") from error
+        raise WeftError(told, hint=_way_out(text)) from error
+
+
+def _way_out(text: str) -> str:
+    """A file that may be meant, or what a model is."""
+    files = [file.name for file in Path().glob("*.json")]
+    return meant(text, files) or f"a model is {MODELS}"
 
 
 def _of_file(path: Path) -> ModuleType:

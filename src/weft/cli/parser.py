@@ -34,7 +34,8 @@ class Parser(argparse.ArgumentParser):
         self._check_options(words)
         found, rest = super().parse_known_args(words, namespace)
         if rest:
-            self.refuse(f"there is no place for {' '.join(rest)}")
+            told = "there is no option" if rest[0].startswith("-") else "there is no place for"
+            self.refuse(f"{told} {' '.join(rest)}")
         return found, rest
 
     def _check_options(self, words: Sequence[str]) -> None:
@@ -56,13 +57,14 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             self.refuse(f"there is no command {value}", meant(str(value), words) or told)
         name = "/".join(action.option_strings) or action.metavar or action.dest
-        self.refuse(f"{name}: {value!r} is none of its words", meant(str(value), words) or told)
+        self.refuse(f"{name}: there is no {value!r}", meant(str(value), words) or told)
 
     def error(self, message: str) -> NoReturn:
         """Refuse what argparse does not understand, in our words where it is common."""
         missing = re.fullmatch("the following arguments are required: (.*)", message)
         if missing:
-            self.refuse(f"{missing[1]} is missing", self._example())
+            verb = "are" if "," in missing[1] else "is"
+            self.refuse(f"{missing[1]} {verb} missing", self._example())
         self.refuse(message.removeprefix("argument "))
 
     def _example(self) -> str | None:
@@ -80,6 +82,21 @@ class Parser(argparse.ArgumentParser):
 def suggest(action: argparse.Action, *words: str, files: bool = True) -> None:
     """Words that shells offer for an argument, beside files or alone; it may be others too."""
     vars(action).update(suggested=words, files=files)
+
+
+def examples_of(text: str, command: str) -> str:
+    r"""Those lines of examples that show one command.
+
+    >>> examples_of("examples:\n  weft a b\n  weft a c\n", "weft a c")
+    'examples:\n  weft a c\n'
+    """
+    lines = [line for line in text.splitlines() if f"{command} " in f"{line} "]
+    return "\n".join(["examples:", *lines, ""]) if lines else ""
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter first."""
+    return text[:1].upper() + text[1:]
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:

@@ -79,6 +79,8 @@ def table(found: Propagation) -> str:
     lines = [f"{one:{wide[0]}}  {two:{wide[1]}}  {more}".rstrip() for one, two, more in rows]
     if found.settled is not None:
         lines.append(str(found.settled))
+    if not graph.meshes:
+        lines.append("the graph has no mesh, so nothing is cut: --mesh adds one")
     return "\n".join(["; ".join(map(str, found.meshes)), *lines])
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from weft.cli.extras import bringing
-from weft.cli.parser import REFUSED, meant
+from weft.cli.parser import REFUSED
 from weft.draw import clip
 from weft.errors import WeftError
 
@@ -34,7 +35,7 @@ def refusal(error: BaseException, command: str) -> Refusal:
     """
     match error:
         case WeftError():
-            return Refusal((str(error), *getattr(error, "__notes__", ())))
+            return Refusal((str(error), *_notes(error, command)))
         case KeyboardInterrupt():
             return Refusal(("interrupted",), INTERRUPTED)
         case MemoryError():
@@ -48,6 +49,14 @@ def refusal(error: BaseException, command: str) -> Refusal:
     told = f"this is a bug of Weft: {kind}: {text}" if text else f"this is a bug of Weft: {kind}"
     hint = "the same command with --debug shows the traceback; please report it"
     return Refusal((told, *_hint(hint)), FAILED)
+
+
+def _notes(error: WeftError, command: str) -> list[str]:
+    """What an error says beside its message, and where to look if that is no hint."""
+    notes = list(getattr(error, "__notes__", ()))
+    if any(note.startswith("hint:") for note in notes):
+        return notes
+    return [*notes, *_hint(f"{command} --help says what it takes")]
 
 
 def _hint(text: str) -> tuple[str]:
@@ -95,10 +104,11 @@ def missing(path: Path) -> str:
         there = sorted(file.name for file in folder.iterdir())
     except OSError:
         return f"{folder} may not be looked into"
-    found = meant(path.name, there)
     alike = [name for name in there if path.suffix and name.endswith(path.suffix)]
+    stems = {Path(name).stem: name for name in reversed(there)}
+    found = get_close_matches(path.stem, stems, 1)
     if found:
-        return found
+        return f"did you mean {folder / stems[found[0]]}?"
     if alike:
         more = " ..." if len(alike) > 4 else ""
         return f"{_named(folder)} has {', '.join(alike[:4])}{more}"

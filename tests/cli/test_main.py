@@ -339,6 +339,56 @@ def test_what_a_model_raises_is_not_our_bug(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("weft plan: . is a folder, and no model\nhint: a mo")
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("{}", ["no.json is no graph, no plan and no run", "hint: one has a field that says so"]),
+        (
+            "[1]",
+            ["no.json is no graph, no plan and no run", "hint: one has a field that says so"],
+        ),
+        ("", ["this is no JSON: Expecting value: line 1 column 1", "hint: weft show --help says"]),
+        ("\xff", ["this is no JSON: ", "hint: weft show --help says"]),
+    ],
+)
+def test_files_that_are_nothing_of_ours(tmp_path, monkeypatch, capsys, text, lines):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no.json").write_text(text, encoding="utf-8")
+    assert main(["show", "no.json"]) == 2
+    found = capsys.readouterr().err.removeprefix("weft show: ").splitlines()
+    assert len(found) == 2
+    assert all(line.startswith(start) for line, start in zip(found, lines))
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            ["show", "8x16"],
+            [
+                "weft show: '8x16' is neither a mesh nor a file",
+                """hint: a mesh in Shardy's notation: '@m = <["x"=2, "y"=4]>'""",
+            ],
+        ),
+        (
+            ["show", MESH, "-o", "folder.svg"],
+            [
+                "weft show: cannot write folder.svg: it is a folder",
+                "hint: give the name of a file",
+            ],
+        ),
+        (["plan", ""], ["weft plan: the name of the model is empty", "hint: a model is a graph's"]),
+    ],
+)
+def test_words_that_make_no_sense(tmp_path, monkeypatch, capsys, words, lines):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.svg").mkdir()
+    assert main(words) == 2
+    found = capsys.readouterr().err.splitlines()
+    assert len(found) == len(lines)
+    assert all(line.startswith(start) for line, start in zip(found, lines))
+
+
 # -- extras ---------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """`weft propagate`: what follows and why, as the library says it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -131,7 +132,7 @@ def test_an_output_that_is_wanted_otherwise(capsys, tmp_path):
             [
                 "--mesh: column 3: expected '=', found the end",
                 *("@m", "  ^"),
-                "hint: weft propagate --help says what it takes",
+                """hint: a mesh in Shardy's notation: '@m = <["x"=2, "y"=4]>'""",
             ],
         ),
     ],
@@ -161,5 +162,13 @@ def test_search_takes_the_mesh_of_the_graph_or_one(capsys, folder):
     assert capsys.readouterr().err.startswith("weft search: there is no mesh\nhint: --mesh is a me")
     assert main(["search", "bare.json", MESH, "--mesh", MESH]) == 2
     assert capsys.readouterr().err.endswith("hint: give one\n")
+    assert main(["search", "bare.json", "--mesh", "m"]) == 2
+    assert "hint: a mesh in Shardy's notation: " in capsys.readouterr().err
+    Path("plans").write_text("")
+    assert main(["search", "graph.json", "-o", "plans"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "weft search: cannot write into plans: it is a file",
+        "hint: give the name of a folder",
+    ]
     two = ["--mesh", MESH, "--mesh", '@n = <["x"=2]>']
     assert main(["plan", "bare.json", *two]) == 0

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_folder, print_json
+from weft.cli.files import check_file, print_json
 from weft.cli.runs import calibrate_run
 from weft.draw import say
 from weft.errors import WeftError
@@ -57,7 +57,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print, and write where that is asked for."""
-    check_folder(args.output)
+    check_file(args.output)
     if args.source is not None:
         calibrate_run(args)
         return

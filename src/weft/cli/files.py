@@ -74,6 +74,13 @@ def check_folder(path: Path | None) -> None:
         )
 
 
+def check_file(path: Path | None) -> None:
+    """Refuse to write a file where there is a folder, or no folder for it."""
+    check_folder(path)
+    if path is not None and path.is_dir():
+        raise WeftError(f"cannot write {path}: it is a folder", hint="give the name of a file")
+
+
 def print_json(data: dict[str, Any]) -> None:
     """Print data for programs to read."""
     say(json.dumps(data, indent=1), sys.stdout)

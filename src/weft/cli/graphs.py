@@ -43,11 +43,20 @@ def read_graph(args: argparse.Namespace) -> Graph:
         return graph
     data = json.loads(to_json(graph))
     with located("--mesh"):
-        meshes = {mesh.name: mesh for mesh in map(DeviceMesh.parse, [*graph.meshes, *args.mesh])}
+        meshes = {mesh.name: mesh for mesh in map(read_mesh, [*graph.meshes, *args.mesh])}
     data["meshes"] = list(map(str, meshes.values()))
     given = dict(_shard(text, graph, list(meshes.values())) for text in args.shard)
     data["shardings"] = {**data.get("shardings", {}), **given}
     return from_json(json.dumps(data), graph.operators)
+
+
+def read_mesh(text: str) -> DeviceMesh:
+    """A mesh from its text; what is refused is said with how one is written."""
+    try:
+        return DeviceMesh.parse(text)
+    except WeftError as error:
+        error.add_note(f"hint: {MESH}")
+        raise
 
 
 def _shard(text: str, graph: Graph, meshes: Sequence[DeviceMesh]) -> tuple[str, str]:

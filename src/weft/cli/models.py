@@ -28,6 +28,8 @@ def read_model(text: str) -> Graph:
     """The graph that an argument names; a module is run, as `python -m` would run it."""
     if text.endswith(".json") or Path(text).is_file():
         return _of_json(Path(text))
+    if not text:
+        raise WeftError("the name of the model is empty", hint=f"a model is {MODELS}")
     if Path(text).is_dir():
         raise WeftError(f"{text} is a folder, and no model", hint=f"a model is {MODELS}")
     home, _, name = text.rpartition(":")

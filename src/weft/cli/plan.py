@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_folder, print_json
+from weft.cli.files import check_file, print_json
 from weft.cli.graphs import add_graph_to, add_strategy_to, read_graph
 from weft.cli.parser import suggest
 from weft.cli.stored import add_storage_to, describe_storage, read_storage
@@ -58,7 +58,7 @@ def add_machine_to(parser: argparse.ArgumentParser, told: str = "what it runs on
 
 def run(args: argparse.Namespace) -> None:
     """Plan the graph, print it, and write it where that is asked for."""
-    check_folder(args.output)
+    check_file(args.output)
     machine = find_machine(args.machine) if args.machine else None
     found = propagate(read_graph(args), args.strategy, machine)
     if found.mesh.size > MOST:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_folder, print_json
-from weft.cli.graphs import MESH
+from weft.cli.files import check_file, check_folder, print_json
+from weft.cli.graphs import MESH, read_mesh
 from weft.cli.models import MODELS, read_model
 from weft.cli.parser import suggest
 from weft.cli.plan import add_machine_to
@@ -70,7 +70,11 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> None:
     """Search, print the front, and write what is asked for."""
     check_folder(args.output)
-    check_folder(args.plot)
+    check_file(args.plot)
+    if args.output is not None and args.output.is_file():
+        raise WeftError(
+            f"cannot write into {args.output}: it is a file", hint="give the name of a folder"
+        )
     graph = read_model(args.graph)
     front = search(
         graph,
@@ -107,7 +111,7 @@ def _mesh(args: argparse.Namespace, graph: Graph) -> DeviceMesh:
     if len(meshes) != 1:
         told = "there is no mesh" if not meshes else f"the graph has {len(meshes)} meshes"
         raise WeftError(told, hint=f"--mesh is {MESH}")
-    return DeviceMesh.parse(meshes[0])
+    return read_mesh(meshes[0])
 
 
 def describe(front: ParetoFront) -> dict[str, Any]:

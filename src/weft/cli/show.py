@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.cli.diff import read_plan
-from weft.cli.files import check_folder, kind_of, print_json, read_text
-from weft.cli.graphs import MESH
+from weft.cli.files import check_file, kind_of, print_json, read_text
+from weft.cli.graphs import MESH, read_mesh
 from weft.cli.models import read_model
 from weft.cli.plan import describe
 from weft.cli.runs import show_run
 from weft.draw import Drawing, draw, say, show, to_svg, to_text
 from weft.errors import WeftError
-from weft.lang.field import MOST
+from weft.lang.field import MOST, parse_json
 from weft.lang.serial import to_json
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan import estimate
@@ -63,7 +63,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Draw what the arguments describe."""
-    check_folder(args.output)
+    check_file(args.output)
     if args.output is not None and args.output.suffix not in _RENDER:
         raise WeftError(
             f"cannot write {args.output}: its name ends in neither .svg nor .txt",
@@ -87,12 +87,20 @@ def _show_file(args: argparse.Namespace) -> None:
         case "plan":
             plan = read_plan(path)
             _give(args, draw(plan), lambda: describe(plan, estimate(plan)))
-        case _:
+        case "run":
             show_run(args)
+        case _:
+            parse_json(text, str(path))
+            raise WeftError(
+                f"{path} is no graph, no plan and no run",
+                hint="one has a field that says so, with its version: weft, weft_plan or weft_run",
+            )
 
 
 def _show_mesh(args: argparse.Namespace) -> None:
-    mesh, shape, sharding = DeviceMesh.parse(args.mesh), args.shape, args.sharding
+    if not args.mesh.lstrip().startswith("@"):
+        raise WeftError(f"{args.mesh!r} is neither a mesh nor a file", hint=MESH)
+    mesh, shape, sharding = read_mesh(args.mesh), args.shape, args.sharding
     if sharding is None and shape is not None and "<" in shape:
         shape, sharding = None, shape
     if sharding is None and shape is not None:

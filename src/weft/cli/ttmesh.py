@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
+from weft.cli.graphs import read_mesh
 from weft.cli.parser import suggest
 from weft.cli.show import read_shape
 from weft.draw import say, show
 from weft.errors import WeftError
-from weft.layout import DeviceMesh
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -102,7 +102,7 @@ def _mapper(room: Any, args: argparse.Namespace) -> Mapper:
 
 def _mesh(text: str) -> tuple[int, ...]:
     """Sizes, or a mesh in the notation of the other commands."""
-    return DeviceMesh.parse(text).shape if text.lstrip().startswith("@") else read_shape(text)
+    return read_mesh(text).shape if text.lstrip().startswith("@") else read_shape(text)
 
 
 def _placement(room: Any, text: str) -> Shard | None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import print_json, read_text
+from weft.cli.files import print_json, read_text, reading
 from weft.draw import Drawing, say, show, to_text
 from weft.errors import WeftError
 from weft.plan.machine_file import finite, machine_data
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 def read_run(path: Path) -> RunRecord:
     """The record in a file."""
-    text = read_text(path)
-    try:
-        record: RunRecord = _grid("record").RunRecord.from_json(text)
-    except WeftError as error:
-        error.add_note(f"while reading {path}")
-        raise
+    text, kind = read_text(path), _grid("record").RunRecord
+    with reading(path, text, "run"):
+        record: RunRecord = kind.from_json(text)
     return record
 
 

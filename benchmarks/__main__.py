@@ -18,16 +18,18 @@ from benchmarks import (
     store_gpu,
     store_pyramid,
     store_read,
+    store_shards,
     ttmesh,
 )
 from benchmarks.row import Row
 
 
 def run_store(seconds: float) -> Iterator[Row]:
-    """What is written, what is read back, and what is written with coarser levels."""
+    """What is streamed, what is read back, coarser levels, and what a task of a cluster does."""
     yield from store.run(seconds)
     yield from store_read.run(seconds)
     yield from store_pyramid.run(seconds)
+    yield from store_shards.run(seconds)
 
 
 BENCHMARKS: dict[str, Callable[[float], Iterator[Row]]] = {

@@ -15,6 +15,18 @@ KEYS = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-eas
 """What every client says; moto believes everybody."""
 
 
+PART = 5 << 20
+QUICK = {
+    "retry_config": {
+        "max_retries": 3,
+        "retry_timeout": 8,
+        "backoff": {"init_backoff": 0.02, "max_backoff": 0.1, "base": 2},
+    },
+    "client_options": {"timeout": 20, "connect_timeout": 1},
+    "part_size": PART,
+}
+"""Waits that a test can wait for."""
+
 CODES = {
     "401": b"<Error><Code>InvalidToken</Code></Error>",
     "403": b"<Error><Code>AccessDenied</Code></Error>",

@@ -9,7 +9,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
-import boto3
 import numpy as np
 import pytest
 import zarr
@@ -24,73 +23,7 @@ from weft.store.objects.faults import SinkError
 from weft.store.objects.lease import LOCK, Lease
 from weft.store.objects.sink import Objects
 
-PART = 5 << 20
-QUICK = {
-    "retry_config": {
-        "max_retries": 3,
-        "retry_timeout": 8,
-        "backoff": {"init_backoff": 0.02, "max_backoff": 0.1, "base": 2},
-    },
-    "client_options": {"timeout": 20, "connect_timeout": 1},
-    "part_size": PART,
-}
-"""Waits that a test can wait for."""
-
-
-@pytest.fixture(scope="module")
-def moto():
-    kept = {name: value for name, value in os.environ.items() if name.lower() == "no_proxy"}
-    os.environ.update(no_proxy="127.0.0.1", NO_PROXY="127.0.0.1")
-    with server.running_moto() as port:
-        yield port
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ.pop(name)
-    os.environ.update(kept)
-
-
-@pytest.fixture(scope="module")
-def client(moto):
-    """What the server has, seen by somebody else."""
-    made = boto3.client(
-        "s3",
-        endpoint_url=f"http://127.0.0.1:{moto}",
-        region_name="us-east-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-    )
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def shared_proxy(moto):
-    with server.running_proxy(moto) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxy(shared_proxy):
-    yield shared_proxy
-    shared_proxy.heal()
-    shared_proxy.seen.clear()
-    shared_proxy.asked_by.clear()
-
-
-@pytest.fixture
-def bucket(client, request):
-    name = f"b{abs(hash(request.node.name)):x}"
-    client.create_bucket(Bucket=name)
-    return name
-
-
-@pytest.fixture
-def options(proxy):
-    return {**QUICK, **server.KEYS, "endpoint": f"http://127.0.0.1:{proxy.port}"}
-
-
-@pytest.fixture
-def sink(bucket, options):
-    return Objects.of(f"s3://{bucket}/some folder/a.zarr", options)
+PART, QUICK = server.PART, server.QUICK
 
 
 @pytest.fixture(params=["s3", "memory"])

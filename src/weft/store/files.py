@@ -58,11 +58,14 @@ class Folder:
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
         """A part of a file, and its size."""
         try:
-            file = os.open(self.path / key, os.O_RDONLY | FLAGS)
+            return self._fetch(self.path / key, start, count)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise SinkError(f"{self.path / key} cannot be read: {error.strerror}") from None
+
+    def _fetch(self, path: Path, start: int, count: int | None) -> Fetched:
+        file = os.open(path, os.O_RDONLY | FLAGS)
         try:
             size = os.fstat(file).st_size
             first = max(0, size + start) if start < 0 else start
@@ -87,10 +90,14 @@ class Folder:
 
     def upload(self, key: str, head: int) -> FileUpload:
         """A file that is written aside; whoever else writes the same key has a file of its own."""
-        final = self.path / key
-        aside = final.with_name(f".{final.name}.{uuid4().hex[:12]}.partial")
-        final.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666))
+        final = f"{self.path}/{key}"
+        folder, _, name = final.rpartition("/")
+        aside = f"{folder}/.{name}.{uuid4().hex[:12]}.partial"
+        try:
+            _make(aside)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            _make(aside)
         if self.is_direct and head < BLOCK:
             return DirectUpload(aside, final, head, head, self.fsync).open()
         return FileUpload(aside, final, head, head, self.fsync)
@@ -124,6 +131,10 @@ class Folder:
     def below(self, name: str) -> Folder:
         """A folder in the folder."""
         return replace(self, path=self.path / name)
+
+
+def _make(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666))
 
 
 @dataclass(frozen=True, slots=True)

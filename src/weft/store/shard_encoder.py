@@ -13,7 +13,7 @@ from weft.store.dtypes import Bytes
 from weft.store.encoder import Chosen, Encoder
 from weft.store.index import Index, length
 from weft.store.metadata import Metadata
-from weft.store.reading.memory import PART
+from weft.store.reading.memory import FIXED, PART
 from weft.store.reading.parts import Grid, Part
 from weft.store.reading.workers import CORES, each, may_join, scratch
 from weft.store.sink import Upload
@@ -51,6 +51,7 @@ class ShardEncoder:
         tiles = batch * size + (size if self._tries(self.grid.slots) else 0)
         made = batch * max(self.encoder.most, most_stored(codecs, size) if codecs else 0)
         turned = 2 * size if self.metadata.order or self.metadata.endian == "big" else 0
+        turned += size // self.dtype.itemsize  # whether each element is the fill value
         work = turned + most_work(codecs, size) + most_tables(codecs, size)
         return (
             tiles
@@ -58,6 +59,7 @@ class ShardEncoder:
             + min(threads, CORES, batch) * work
             + 8 * self.index_size
             + self.grid.slots * PART
+            + FIXED
         )
 
     def put(self, upload: Upload, parts: Sequence[Part], block: Values, threads: int) -> int:
@@ -103,7 +105,7 @@ class ShardEncoder:
         return made
 
     def _tile(self, part: Part, block: Values, room: memoryview) -> Values:
-        """A chunk of a block, fill value beyond the edge; the block's own memory where it can be."""
+        """A chunk of a block, fill value beyond the edge; the block's own memory if it can be."""
         view = block[part.into]
         is_whole = part.shape == self.grid.chunks
         if is_whole and view.flags.c_contiguous and view.dtype == self.dtype:

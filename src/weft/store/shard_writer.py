@@ -31,6 +31,9 @@ from weft.store.shard_encoder import ShardEncoder, Values
 from weft.store.sink import Sink
 from weft.values import Point
 
+SHARD = 256
+"""Bytes of the objects that say which shards a box has."""
+
 
 class ShardWriter:
     """An array of which whole shards are written; `create_shards` makes one.
@@ -100,12 +103,12 @@ class ShardWriter:
         return sum(sizes)
 
     def write_memory(self, box: ZRange | None = None, *, threads: int = 1) -> int:
-        """The bytes that writing a box takes at most, beside its values."""
-        if box is not None:
-            self._check(box)
-            if box.is_empty:
-                return 0
-        return self._encoder.memory(threads) + 2 * self.sink.held
+        """The bytes that writing a box, or all, takes at most, beside its values."""
+        wanted = ZRange.of(self.shape) if box is None else box
+        self._check(wanted)
+        sides = zip(wanted.shape, self._grid.shards)
+        shards = prod(-(-n // s) for n, s in sides)
+        return self._encoder.memory(threads) + 2 * self.sink.held + shards * SHARD
 
     def done(self, box: ZRange) -> bool:
         """Whether all shards that a box meets are complete."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from weft.store.dtypes import Bytes
 
@@ -31,8 +30,8 @@ class FileUpload:
     may have files.
     """
 
-    aside: Path
-    final: Path
+    aside: str
+    final: str
     head: int
     """The bytes in front that are left for the index."""
     end: int
@@ -52,7 +51,8 @@ class FileUpload:
 
     def _publish(self, stop: int, more: Sequence[Bytes], index: Bytes) -> bool:
         """A copy of the file up to a place, with more behind it."""
-        copy = self.final.with_name(f".{self.final.name}.published.partial")
+        folder, _, name = self.final.rpartition("/")
+        copy = f"{folder}/.{name}.published.partial"
         source = os.open(self.aside, os.O_RDONLY | FLAGS)
         target = os.open(copy, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666)
         try:
@@ -61,7 +61,7 @@ class FileUpload:
         finally:
             os.close(source)
             os.close(target)
-        copy.replace(self.final)
+        os.replace(copy, self.final)
         self._sync_folder()
         return True
 
@@ -80,13 +80,13 @@ class FileUpload:
             os.fsync(file)
 
     def _appear(self) -> None:
-        self.aside.replace(self.final)
+        os.replace(self.aside, self.final)
         self._sync_folder()
 
     def _sync_folder(self) -> None:
         """A name is as safe as what it names, if that is asked for."""
         if self.fsync:
-            folder = os.open(self.final.parent, os.O_RDONLY | FLAGS)
+            folder = os.open(os.path.dirname(self.final), os.O_RDONLY | FLAGS)
             try:
                 os.fsync(folder)
             finally:
@@ -95,7 +95,7 @@ class FileUpload:
     def drop(self) -> None:
         """Remove the file aside, unless it is gone, and be it with its folder."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            self.aside.unlink()
+            os.unlink(self.aside)
 
 
 def write_all(file: int, start: int, buffers: Sequence[Bytes]) -> int:

@@ -24,15 +24,15 @@ def signed(dim):
 
 def kernel_of(dim):
     def kernel(block, x, weights):
-        start, size = block.image(0).start[dim] - block.operands[0].start[dim], x.shape[dim]
-        made = np.zeros(block.results[0].shape, x.dtype)
+        first = block.image(0).start[dim] - block.operands[0].start[dim]
+        made, before = np.zeros(block.results[0].shape, x.dtype), (slice(None),) * dim
         for tap, weight in enumerate(weights):
-            low, high = start + tap, start + tap + made.shape[dim]
-            into = (
-                *[slice(None)] * dim,
-                slice(max(0, -low), made.shape[dim] - max(0, high - size)),
-            )
-            made[into] += weight * x[(*[slice(None)] * dim, slice(max(0, low), min(size, high)))]
+            # Where this tap reads inside the array, as places of the result.
+            low = max(0, -(first + tap))
+            high = min(made.shape[dim], x.shape[dim] - first - tap)
+            if low < high:
+                inside = slice(low + first + tap, high + first + tap)
+                made[(*before, slice(low, high))] += weight * x[(*before, inside)]
         return made
 
     return kernel

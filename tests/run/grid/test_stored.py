@@ -105,7 +105,7 @@ def performed(embedding, program, inputs):
     return made, peaks
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(PROGRAMS // 4))
 def test_tiles_of_a_blur_are_written_once_and_take_what_is_predicted(seed):
     rng = random.Random(seed)
     shape = tuple(rng.randint(20, 60) for _ in range(3))
@@ -132,7 +132,7 @@ def test_tiles_of_a_blur_are_written_once_and_take_what_is_predicted(seed):
         for name, wanted in zip(plan.graph.outputs, (blurred(x), blurred(x).mean(0))):
             assert (writers[name].times == 1).all()
             assert np.allclose(writers[name].whole, wanted, atol=1e-5)
-        for task in embedding.tasks:
+        for task in (task for task in embedding.tasks if task.stages):
             room = working(task, embedding.tasks, plan.itemsize) + BUFFERS
             assert peaks[task.number] <= room, f"{task}: {peaks[task.number]} > {room}"
         assert memory is None or max(embedding.peak(2)) <= memory

@@ -26,8 +26,10 @@ from weft.run.grid.tiling import Fit
 from weft.run.grid.weave import Loom
 from weft.values import Point
 
-SHARES = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1)
+SHARES = (0.9, 0.6, 0.35, 0.15)
 """Parts of the memory that a task may take; the rest is for blocks that lie between tasks."""
+MANY, NOT_LESS = 2000, 0.95
+"""With so many tasks, and so much left of the bytes, it is not worth to cut further."""
 AHEAD = (None, 32, 8, 2)
 """So many tasks of each worker are on their way at once: as many as memory allows."""
 
@@ -81,16 +83,21 @@ class Embedding:
         count = min(workers or plan.mesh.size, plan.mesh.size)
         if memory is None:
             return cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
+        least = None
         for share in SHARES:
             loom = Loom(shelf, Fit(int(share * memory), extra))
             found = cls._drawn(shelf, loom, count, extra)
+            own = found._working(count)
             for ahead in AHEAD:
-                found = replace(found, window=ahead and ahead * count)
-                most = max(found.peak(count), default=0)
+                window = ahead and ahead * count
+                most = max(map(add, found._lying(count, window), own), default=0)
                 if most <= memory:
-                    return found
+                    return replace(found, window=window)
+            if least is not None and most > NOT_LESS * least and len(found.tasks) > MANY:
+                break
+            least = most if least is None else min(least, most)
         raise WeftError(
-            f"a worker would need {most} B for arrays at once, and has {memory} B",
+            f"a worker would need {least} B for arrays at once, and has {memory} B",
             hint="give workers more memory, or cut the plan over more cells",
         )
 
@@ -116,7 +123,8 @@ class Embedding:
         """
         last: dict[int, int] = {}
         for task in self.tasks:
-            last |= dict.fromkeys(task.reads, task.number)
+            for number in task.reads:
+                last[number] = task.number
         kept = {read.task for blocks in self.outputs for read in blocks}
         found: list[list[int]] = [[] for _ in self.tasks]
         for number in last.keys() - kept:
@@ -156,15 +164,23 @@ class Embedding:
         That is the largest of its tasks beside the blocks that lie between tasks. Tasks run one by
         one on a worker; with no window all blocks up to the last reader may lie there.
         """
-        window = len(self.tasks) if self.window is None else self.window
+        return tuple(map(add, self._lying(workers, self.window), self._working(workers)))
+
+    def _working(self, workers: int) -> Point:
+        """The bytes of the largest task of each worker."""
+        most = [0] * min(workers, len(self.ranks))
+        for task in self.tasks:
+            worker = self.worker(task.cell, workers)
+            own = working(task, self.tasks, self.plan.itemsize, self.extra)
+            most[worker] = max(most[worker], own)
+        return tuple(most)
+
+    def _lying(self, workers: int, window: int | None) -> Point:
+        """The bytes of the blocks that lie on each worker, at most."""
         ends = [len(self.tasks)] * len(self.tasks)
         for number, gone in enumerate(self.ends):
             for each in gone:
                 ends[each] = number
         at = [self.worker(task.cell, workers) for task in self.tasks]
-        lying = between(self.tasks, ends, at, window)
-        most = [0] * len(lying)
-        for task, worker in zip(self.tasks, at):
-            own = working(task, self.tasks, self.plan.itemsize, self.extra)
-            most[worker] = max(most[worker], own)
-        return tuple(map(add, lying, most))
+        ahead = len(self.tasks) if window is None else window
+        return between(self.tasks, ends, at, ahead, min(workers, len(self.ranks)))

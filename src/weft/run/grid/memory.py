@@ -18,7 +18,7 @@ def working(task: Task, tasks: Sequence[Task], size: Size, extra: int = 0) -> in
     """The most bytes that a task takes at once: what it reads, makes, and gives away.
 
     It reads blocks and boxes, puts together what it needs, and keeps the results of a stage until
-    their last use. Kernels may take as much again as their results, or `extra` beside.
+    their last use. Beside that it may take `extra` bytes.
     """
     return _Working(task, tasks, size, extra).most()
 
@@ -38,7 +38,7 @@ class _Working:
         for number, stage in enumerate(self.task.stages):
             temporary = sum(map(self._new, stage.sources))
             self.live |= {Local(number, place): n for place, n in enumerate(stage.results)}
-            most = max(most, self._now(temporary + sum(stage.results)))
+            most = max(most, self._now(temporary + stage.extra))
             self._drop(stage.sources)
             self._drop_unused(number, len(stage.results))
         temporary = 0
@@ -106,14 +106,14 @@ def uses(task: Task) -> Counter[Leaf | Local]:
 
 
 def between(
-    tasks: Sequence[Task], ends: Sequence[int], workers: Sequence[int], window: int
+    tasks: Sequence[Task], ends: Sequence[int], at: Sequence[int], window: int, workers: int
 ) -> tuple[int, ...]:
     """The most bytes of blocks that lie on each worker while so many tasks are on their way.
 
-    `ends` says for each task behind which one its blocks are let go, and `workers` where it runs.
+    `ends` says for each task behind which one its blocks are let go, and `at` where it runs.
     """
     change: list[Counter[int]] = [Counter() for _ in range(len(tasks) + window + 2)]
-    for task, end, worker in zip(tasks, ends, workers):
+    for task, end, worker in zip(tasks, ends, at):
         size = sum(made.nbytes for made in task.made)
         change[task.number][worker] += size
         change[min(end + window + 1, len(change) - 1)][worker] -= size
@@ -122,4 +122,4 @@ def between(
         now.update(step)
         for worker in step:
             most[worker] = max(most[worker], now[worker])
-    return tuple(most[worker] for worker in range(max(workers, default=-1) + 1))
+    return tuple(most[worker] for worker in range(workers))

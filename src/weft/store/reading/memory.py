@@ -13,6 +13,9 @@ from weft.store.reading.workers import SIZES
 PART = 2048
 """Bytes of the objects that say where the part of a chunk lies and goes, and hold its turn."""
 
+FIXED = 1 << 15
+"""Bytes of the objects of any read or write, whatever its size."""
+
 HELD = 2048
 """Bytes of the objects of a shard that is known, its index left out."""
 
@@ -25,7 +28,7 @@ def memory_of(form: Form, shards: Shards, box: ZRange, threads: int | None) -> i
     four times as much while it is read.
     """
     if box.is_empty:
-        return 0
+        return FIXED
     many, per_shard = _most_parts(form, box)
     pool = SIZES[shards.source.kind]
     at_work = min(threads or pool, pool, many)
@@ -33,7 +36,12 @@ def memory_of(form: Form, shards: Shards, box: ZRange, threads: int | None) -> i
     window = min(shards.window, many)
     held = min(shards.most, _shards_in(form)) + window if index else 0
     planned = min(many, window * per_shard)
-    return at_work * (_each(form, shards) + 4 * index) + held * (2 * index + HELD) + planned * PART
+    return (
+        at_work * (_each(form, shards) + 4 * index)
+        + held * (2 * index + HELD)
+        + planned * PART
+        + FIXED
+    )
 
 
 def _each(form: Form, shards: Shards) -> int:

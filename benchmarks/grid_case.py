@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -30,8 +31,6 @@ WHO: dict[str, Any] = {
 
 def main(who: str, what: str, folder: str, repeats: str, chunk: str) -> None:
     """Run a job some times, and tell the best time and the most memory."""
-    import os
-
     size = tuple(map(int, chunk.split(",")))
     with TemporaryDirectory(dir=folder) as name:
         scratch, out = Path(name) / "scratch", Path(name) / "out.zarr"
@@ -41,12 +40,10 @@ def main(who: str, what: str, folder: str, repeats: str, chunk: str) -> None:
         with Watch(os.getpid()) as memory:
             for _ in range(int(repeats)):
                 shutil.rmtree(out, ignore_errors=True)
-                shutil.rmtree(scratch, ignore_errors=True)
-                before = one.moved()
-                begin = time.perf_counter()
+                before, begin = one.moved(), time.perf_counter()
                 getattr(one, what)(out, size)
                 taken.append(time.perf_counter() - begin)
-                moved = one.moved() - (before if who == "dask.array" else 0)
+                moved = one.moved() - before
         wrong = check(what, Path(folder), _found(one, out))
         getattr(one, "close", lambda: None)()
     said = {"seconds": min(taken), "moved": moved, "peak": memory.total}

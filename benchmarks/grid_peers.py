@@ -10,37 +10,50 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grid_data import WEIGHTS, blurred
+from benchmarks.grid_data import WEIGHTS, Sizes, blurred
 
 RADIUS = len(WEIGHTS) // 2
 WORKERS = 2
+Chunk = tuple[int, ...]
 
 
 class Numpy:
     """All of it in memory, with two threads: no storage, no workers."""
 
-    chunks = {"matmul": ((0,),)}
-    """What is worth trying, job by job."""
-
     def __init__(self, folder: Path, scratch: Path) -> None:
         self.a, self.b = (np.load(folder / f"{name}.npy") for name in "ab")
 
-    def matmul(self, out: Path, chunk: tuple[int, ...]) -> None:
+    @staticmethod
+    def chunks(what: str, sizes: Sizes) -> list[Chunk]:
+        """What is worth trying for a job, the best first."""
+        return [(0,)] if what == "matmul" else []
+
+    def matmul(self, out: Path, chunk: Chunk) -> None:
         """The product of two matrices."""
         self.found = self.a @ self.b
 
     def moved(self) -> int:
-        """The bytes that went from worker to worker."""
+        """The bytes that went from worker to worker so far."""
         return 0
 
 
 class Dask:
     """dask.array on two workers of Dask.distributed."""
 
-    chunks = {
-        "matmul": ((1024, 1024), (2048, 2048), (2048, 1024), (1366, 1366)),
-        "blur": ((640, 128, 128), (640, 64, 320), (640, 320, 160), (128, 128, 320), (320, 128, 128)),
-    }
+    @staticmethod
+    def chunks(what: str, sizes: Sizes) -> list[Chunk]:
+        """What is worth trying for a job, the best first."""
+        if what == "matmul":
+            n = sizes.matrix
+            return [(n // 2, n // 2), (n // 2, n // 4), (n // 4, n // 4), (n // 3, n // 3)]
+        n = sizes.volume
+        return [
+            (n, n // 4, n // 4),
+            (n, n // 8, n // 2),
+            (n, n // 2, n // 4),
+            (n // 2, n // 2, n // 4),
+            (n // 4, n // 4, n // 2),
+        ]
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         import distributed
@@ -54,18 +67,18 @@ class Dask:
         )
         self.client = distributed.Client(self.cluster)
 
-    def _read(self, name: str, chunk: tuple[int, ...]) -> Any:
+    def _read(self, name: str, chunk: Chunk) -> Any:
         import dask.array as da
 
         return da.from_zarr(str(self.folder / f"{name}.zarr"), chunks=chunk)
 
-    def matmul(self, out: Path, chunk: tuple[int, ...]) -> None:
+    def matmul(self, out: Path, chunk: Chunk) -> None:
         """The product of two matrices, block by block."""
         a, b = self._read("a", chunk), self._read("b", chunk)
         made = a @ b
         made.to_zarr(_empty(out, made.shape, made.chunksize, made.dtype, None))
 
-    def blur(self, out: Path, chunk: tuple[int, ...]) -> None:
+    def blur(self, out: Path, chunk: Chunk) -> None:
         """Three passes in one function, with all that is needed around, and the mean."""
         x = self._read("volume", chunk)
         depth = tuple(0 if c >= n else RADIUS for c, n in zip(chunk, x.shape))
@@ -74,7 +87,7 @@ class Dask:
         mean.to_zarr(_empty(out, mean.shape, mean.chunksize, mean.dtype, "auto"))
 
     def moved(self) -> int:
-        """What the workers say that came to them."""
+        """What the workers say that came to them so far."""
         logs = self.client.run(lambda dask_worker: list(dask_worker.transfer_incoming_log))
         return sum(int(each["total"]) for log in logs.values() for each in log)
 
@@ -87,11 +100,16 @@ class Dask:
 class Cubed:
     """cubed with its executor for one machine, two threads or two processes."""
 
-    chunks = {
-        "matmul": ((1024, 1024), (2048, 2048), (2048, 1024)),
-        "blur": ((640, 128, 128), (640, 64, 320), (128, 128, 320)),
-    }
     executor = "threads"
+
+    @staticmethod
+    def chunks(what: str, sizes: Sizes) -> list[Chunk]:
+        """What is worth trying for a job, the best first; the chunks in storage need no copy."""
+        if what == "matmul":
+            n = sizes.matrix
+            return [(n // 2, n // 2), (n // 4, n // 4), (n // 2, n // 4)]
+        n, stored = sizes.volume, (sizes.chunk,) * 3
+        return [(n, n // 4, n // 4), stored, (n, n // 8, n // 2), (n // 4, n // 4, n // 2)]
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         import cubed
@@ -105,18 +123,18 @@ class Cubed:
             zarr_compressor=None,
         )
 
-    def _read(self, name: str, chunk: tuple[int, ...]) -> Any:
+    def _read(self, name: str, chunk: Chunk) -> Any:
         x = self.cubed.from_zarr(str(self.folder / f"{name}.zarr"), spec=self.spec)
         return self.cubed.rechunk(x, chunk) if x.chunksize != chunk else x
 
-    def matmul(self, out: Path, chunk: tuple[int, ...]) -> None:
+    def matmul(self, out: Path, chunk: Chunk) -> None:
         """The product of two matrices, block by block."""
         import cubed.array_api as xp
 
         made = xp.matmul(self._read("a", chunk), self._read("b", chunk))
         self.cubed.to_zarr(made, str(out))
 
-    def blur(self, out: Path, chunk: tuple[int, ...]) -> None:
+    def blur(self, out: Path, chunk: Chunk) -> None:
         """Three passes in one function, with all that is needed around, and the mean."""
         import cubed.array_api as xp
 
@@ -133,7 +151,7 @@ class Cubed:
         self.cubed.to_zarr(xp.mean(made, axis=0), str(out))
 
     def moved(self) -> int:
-        """What went through storage on its way: cubed has no other."""
+        """What went through storage on its way so far: cubed has no other."""
         return sum(file.stat().st_size for file in self.scratch.rglob("*") if file.is_file())
 
 

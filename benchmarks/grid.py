@@ -46,6 +46,7 @@ def _against(what: str, folder: Path, sizes: Sizes, seconds: float) -> Iterator[
     """A job beside all peers that are there; without much time, at their usual best chunks."""
     repeats = 3 if seconds else 1
     ours = _best("weft", what, folder, [(0,)], repeats)
+    on_dask = _best("weft-dask", what, folder, [(0,)], repeats)
     for peer, module in PEERS.items():
         chunks = WHO[peer].chunks(what, sizes)[: None if seconds > 1 else 1]
         if not chunks or find_spec(module.partition(".")[0]) is None:
@@ -55,6 +56,7 @@ def _against(what: str, folder: Path, sizes: Sizes, seconds: float) -> Iterator[
             f"grid/{what}-{peer}", ours["seconds"], peer, theirs["seconds"], "s", repeats
         )
         more = {f"weft {key}": ours[key] for key in ("moved", "peak", "largest")}
+        more |= {f"weft on Dask {key}": on_dask[key] for key in ("seconds", "peak", "largest")}
         more |= {f"{peer} {key}": theirs[key] for key in ("moved", "peak", "largest", "chunk")}
         yield replace(row, more=more)
 

@@ -11,7 +11,7 @@ from tests.run.grid.metrics import made_up, recorded, task
 
 from weft import Machine
 from weft.cli import main
-from weft.run.grid.record import RunRecord
+from weft.run.grid.metrics.record import RunRecord
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import argparse
 
     from weft.plan import Link
-    from weft.run.grid.calibration import Calibration
-    from weft.run.grid.record import RunRecord
-    from weft.run.grid.task_record import Total
+    from weft.run.grid.metrics.calibration import Calibration
+    from weft.run.grid.metrics.record import RunRecord
+    from weft.run.grid.metrics.task_record import Total
 
 
 def read_run(path: Path) -> RunRecord:

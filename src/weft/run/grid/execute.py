@@ -14,17 +14,18 @@ from weft.lang.trace import dtype_name
 from weft.plan import Plan
 from weft.run.arrays import Array
 from weft.run.execute import check_array, check_inputs
-from weft.run.grid.embedding import Embedding
-from weft.run.grid.engine import Engine, Handle, Session
-from weft.run.grid.limits import OWN_MEMORY
+from weft.run.grid.engines.engine import Engine, Handle, Session
+from weft.run.grid.engines.limits import OWN_MEMORY
+from weft.run.grid.engines.local import Threads
+from weft.run.grid.metrics.record import RunRecord
+from weft.run.grid.metrics.recording import deliver, is_recorded
+from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Program
 from weft.run.grid.places import Places
-from weft.run.grid.record import RunRecord
-from weft.run.grid.recording import deliver, is_recorded
-from weft.run.grid.report import Report
 from weft.run.grid.resume import remaining
-from weft.run.grid.source import Leaf
-from weft.run.grid.task import Task
+from weft.run.grid.weaving.embedding import Embedding
+from weft.run.grid.weaving.source import Leaf
+from weft.run.grid.weaving.task import Task
 from weft.run.ledger import Movement, active
 from weft.run.tensor import Tensor
 
@@ -87,7 +88,7 @@ def run_on(
             workers=engine.workers,
             begin=begin,
             seconds=seconds,
-            bound=OWN_MEMORY + max(embedding.peak(engine.workers), default=0),
+            bound=_bound(engine, embedding),
         )
         deliver(record)
     return tuple(
@@ -96,6 +97,13 @@ def run_on(
         else Tensor.of_shards(shards, spec, plan.graph.values[name].shape, name)
         for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs)
     )
+
+
+def _bound(engine: Engine, embedding: Embedding) -> int | None:
+    """The most bytes of a worker, if it has a process of its own."""
+    if isinstance(engine, Threads):
+        return None
+    return OWN_MEMORY + max(embedding.peak(engine.workers), default=0)
 
 
 def _array(plan: Plan, name: str, given: Any) -> Array:

@@ -13,8 +13,8 @@ from weft.plan import Plan
 from weft.plan.chunking import choose_storage
 from weft.plan.storage import Storage
 from weft.run.execute import check_array
-from weft.run.grid.embedding import Embedding
-from weft.run.grid.task import Made
+from weft.run.grid.weaving.embedding import Embedding
+from weft.run.grid.weaving.task import Made
 
 
 @dataclass(frozen=True)

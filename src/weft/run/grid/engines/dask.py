@@ -1,0 +1,233 @@
+"""`Dask`: tasks on a Dask.distributed cluster.
+
+Every task is for one worker, and goes to another only if that one died. The active memory manager
+and work stealing, which move blocks and tasks by rules of their own, are off meanwhile: then what
+moves is what the plan says. A block moves from worker to worker when a task elsewhere reads it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+from uuid import uuid4
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.extra import needed
+from weft.run.arrays import Array
+from weft.run.grid.engines.engine import lost
+from weft.run.grid.engines.limits import ONE_THREAD, check_memory, check_workers, setting
+from weft.run.grid.metrics.report import Report
+from weft.run.grid.perform import Blocks, Came, Given, Program, perform
+from weft.run.grid.weaving.source import Leaf
+from weft.run.grid.weaving.task import Made, Task
+
+
+class Dask:
+    """The workers of a client, of a scheduler at an address, or of a local cluster.
+
+    >>> with Dask(workers=2) as engine:  # doctest: +SKIP
+    ...     (y,) = weft.run(plan, inputs, on=engine)
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        address: str | None = None,
+        client: Any = None,
+        memory: int | None = None,
+    ) -> None:
+        self._dask, self._limit = needed("distributed", "dask"), workers
+        self._said, self._is_ours = check_memory(memory), client is None
+        self._cluster: Any = None
+        self.client: Any = client
+        self._manages = self._steals = False
+        try:
+            self._join(address)
+        except BaseException:
+            self._stop()
+            raise
+
+    def _join(self, address: str | None) -> None:
+        """Be in a cluster, in which nothing moves by itself."""
+        if self.client is None and address is None:
+            count = check_workers(self._limit)
+            self._cluster = _start_local(self._dask, count, self._said)
+        if self.client is None:
+            self.client = self._dask.Client(self._cluster or address, set_as_default=False)
+        self._addresses = _addresses(self.client, self._limit)
+        self._manages = bool(self.client.amm.running())
+        if self._manages:
+            self.client.amm.stop()
+        self._steals = self._steal(False)
+
+    @property
+    def memory(self) -> int | None:
+        """What was said, or else what the workers of a cluster that was there say."""
+        if self._said is not None or self._cluster is not None:
+            return self._said
+        known = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return min((one["memory_limit"] for one in known if one["memory_limit"]), default=None)
+
+    @property
+    def workers(self) -> int:
+        """How many take tasks now."""
+        return len(self._addresses)
+
+    def start(self, program: Program) -> _Run:
+        """Begin a run, with the workers that are there: one that died has another address now."""
+        self._addresses = _addresses(self.client, self._limit)
+        return _Run(self.client, self._addresses, program)
+
+    def _steal(self, is_on: bool) -> bool:
+        was: bool = self.client.run_on_scheduler(_set_stealing, is_on=is_on)
+        return was
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        """Leave the cluster as it was, or stop it."""
+        if self._cluster is None and self._manages:
+            self.client.amm.start()
+        if self._cluster is None and self._steals:
+            self._steal(True)
+        if self._is_ours and self.client is not None:
+            self.client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def _start_local(dask: Any, workers: int, memory: int | None) -> Any:
+    """A cluster of this machine: on loopback alone, with no dashboard, a thread for each worker."""
+    config = needed("dask", "dask").config
+    alone = config.get("distributed.nanny.pre-spawn-environ") | ONE_THREAD
+    settings = {
+        "distributed.scheduler.active-memory-manager.start": False,
+        "distributed.nanny.pre-spawn-environ": alone,
+    }
+    with config.set(settings), setting(ONE_THREAD):  # what is in the environment comes first
+        return dask.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit="auto" if memory is None else memory,
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any port, for its health alone
+        )
+
+
+def _addresses(client: Any, limit: int | None) -> list[str]:
+    found = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    check_workers(len(found))
+    return found[:limit]
+
+
+async def _set_stealing(dask_scheduler: Any, is_on: bool) -> bool:
+    """Turn work stealing on or off; whether it was on."""
+    was, stealing = "stealing" in dask_scheduler.periodic_callbacks, dask_scheduler.extensions
+    if "stealing" in stealing:
+        await (stealing["stealing"].start() if is_on else stealing["stealing"].stop())
+    return was
+
+
+_DONE: dict[str, list[Report]] = {}
+"""What tasks took on this worker, run by run."""
+
+
+def _program(text: bytes) -> Program:
+    found: Program = needed("cloudpickle", "dask").loads(text)
+    return found
+
+
+def _perform(job: bytes, program: Program, given: Given | None, *blocks: Blocks) -> Blocks:
+    run, task, cells = pickle.loads(job)
+    came = {n: Came(*pair) for n, pair in zip(task.reads, zip(cells, blocks))}
+    made, report = perform(program, task, came, given)
+    _DONE.setdefault(run, []).append(report)
+    return made
+
+
+def _reports(run: str) -> list[Report]:
+    return _DONE.get(run, [])
+
+
+def _forget(run: str) -> None:
+    _DONE.pop(run, None)
+
+
+class _Run:
+    def __init__(self, client: Any, addresses: Sequence[str], program: Program) -> None:
+        self.client, self.addresses, self.name = client, addresses, uuid4().hex
+        self.tasks: dict[str, Task] = {}
+        text = needed("cloudpickle", "dask").dumps(program)
+        # A task and no scattered value, so that a worker that dies does not take it along.
+        self.program = client.submit(_program, text, key=f"program-{self.name}", priority=1)
+
+    def submit(
+        self, task: Task, worker: int, reads: Mapping[int, tuple[int, Any]], given: Array | None
+    ) -> Any:
+        cells, blocks = zip(*reads.values()) if reads else ((), ())
+        job = pickle.dumps((self.name, task, cells))  # many small things: faster than by Dask
+        key = f"{task.operator}-{task.kind}-{self.name}-{task.number}"
+        self.tasks[key] = task
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
+            return self.client.submit(
+                *(_perform, job, self.program, _cut(task, given), *blocks),
+                key=key,
+                workers=[self.addresses[worker]],
+                allow_other_workers=True,
+                priority=-task.number,
+                pure=False,
+            )
+
+    def release(self, handle: Any) -> None:
+        handle.release()
+
+    def wait(self, handles: Sequence[Any]) -> None:
+        pending = [handle for handle in handles if self._is_pending(handle)]
+        if pending:
+            done = needed("distributed", "dask").as_completed(pending, loop=self.client.loop)
+            for handle in done:
+                self._is_pending(handle)
+
+    def _is_pending(self, handle: Any) -> bool:
+        """Whether a task has still to run; one that failed raises."""
+        status = handle.status
+        if status not in ("pending", "finished"):
+            raise self._failure(handle)
+        return bool(status == "pending")
+
+    def is_done(self, handle: Any) -> bool:
+        return bool(handle.status != "pending")
+
+    def _failure(self, handle: Any) -> WeftError:
+        """What a task raised, or which task it was that Dask gave up."""
+        error = handle.exception()
+        return error if isinstance(error, WeftError) else lost(self.tasks.get(handle.key), error)
+
+    def gather(self, handles: Sequence[Any]) -> list[Blocks]:
+        found: list[Blocks] = self.client.gather(list(handles))
+        return found
+
+    def reports(self) -> list[Report]:
+        found = self.client.run(_reports, self.name, on_error="ignore")
+        return [report for reports in found.values() for report in reports]
+
+    def close(self) -> None:
+        self.client.run(_forget, self.name, on_error="ignore")
+
+
+def _cut(task: Task, given: Array | None) -> Given | None:
+    """The box that a reader reads, which goes with the task: it can be read again elsewhere."""
+    match task.made:
+        case (Made(source=Leaf(box=box)),) if given is not None:
+            return Given(np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start)
+    return None

@@ -204,7 +204,7 @@ def _nothing(_: object = None) -> None:
 def _ray_noops(engine: str) -> Iterator[Any]:
     import ray
 
-    from weft.run.grid.ray_cluster import start_ray
+    from weft.run.grid.engines.ray_cluster import start_ray
 
     start_ray(ray, WORKERS, None)
     function = ray.remote(_nothing)

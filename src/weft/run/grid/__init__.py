@@ -3,7 +3,7 @@
 from weft.run.grid.dask import Dask
 from weft.run.grid.directory import Job, RunDirectory
 from weft.run.grid.embedding import Embedding
-from weft.run.grid.engine import Engine, Session
+from weft.run.grid.engine import ClusterError, Engine, Session
 from weft.run.grid.execute import Progress, run_on
 from weft.run.grid.local import Threads
 from weft.run.grid.perform import Program, TaskError
@@ -16,6 +16,7 @@ from weft.run.grid.task import Task
 from weft.run.grid.where import engine_of
 
 __all__ = [
+    "ClusterError",
     "Dask",
     "Embedding",
     "Engine",

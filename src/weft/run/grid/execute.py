@@ -67,27 +67,28 @@ def run_on(
     }
     if memory is None and engine.memory is not None:
         memory = max(1, engine.memory - OWN_MEMORY)
-    embedding = places.embedding(engine.workers, memory)
+    embedding = places.embedding(workers := engine.workers, memory)
     for ledger in active():
         ledger.allow(sum(embedding.received), "the grid", ", ".join(plan.graph.outputs))
     begin, clock = time.time(), time.perf_counter()
     session = engine.start(Program.of(plan, places.inputs, places.outputs))
     try:
-        course = _Course(session, engine.workers, embedding, arrays, watch)
+        course = _Course(session, workers, embedding, arrays, watch)
         made = course.run(remaining(embedding, places.is_done) if resume else None)
         seconds, reports = time.perf_counter() - clock, session.reports()
     finally:
         session.close()
+    places.sweep()
     _note(embedding, reports)
     if is_recorded():
         record = RunRecord.of(
             embedding,
             reports,
             engine=type(engine).__name__,
-            workers=engine.workers,
+            workers=workers,
             begin=begin,
             seconds=seconds,
-            bound=OWN_MEMORY + max(embedding.peak(engine.workers), default=0),
+            bound=OWN_MEMORY + max(embedding.peak(workers), default=0),
         )
         deliver(record)
     return tuple(

@@ -76,6 +76,11 @@ class Places:
         size = self.plan.itemsize(name)
         return Storage(array.shape, array.chunks, array.shards, size)
 
+    def sweep(self) -> None:
+        """Remove what workers that were killed left aside; nobody writes any more."""
+        for writer in self.outputs.values():
+            writer.sink.sweep()
+
     def is_done(self, write: Made) -> bool:
         """Whether the shards of a box are there."""
         return bool(self.outputs[write.value].done(write.box))

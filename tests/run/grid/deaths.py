@@ -14,7 +14,7 @@ from tests.run.grid.blur import WEIGHTS, plan_of
 
 from weft.run.grid import Dask, Output, run_on
 
-SHAPE = (40, 40, 40)
+SHAPE = (60, 60, 60)
 MEMORY = 2_000_000
 """What arrays of a worker may take: most of it is for codecs, so that tiles are small."""
 

@@ -63,7 +63,7 @@ class Killer:
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_shards_are_those_of_a_run_in_which_nobody_died(engine, volume, wanted, tmp_path, seed):
     rng = random.Random(seed)
-    killer = Killer(rng.choice(workers_of(engine)), rng.random() * 0.95, rng.random() * 0.02)
+    killer = Killer(rng.choice(workers_of(engine)), rng.random() * 0.95, rng.random() * 0.003)
     with recording() as records, communication() as moved:
         volume.run(engine, tmp_path, watch=killer)
     end = time.monotonic()
@@ -88,7 +88,7 @@ def test_blocks_in_memory_are_made_again(engine, seed):
         return y, y.sum(0)
 
     plan = cut(program, x, size=4, x='<@m, [{"x"}, {}]>')
-    killer = Killer(rng.choice(workers_of(engine)), 0, rng.random() * 0.4)
+    killer = Killer(rng.choice(workers_of(engine)), 0, rng.random() * 0.3)
     killer.timer.start()
     with recording() as records:
         found = run_on(engine, plan, {"x": x})

@@ -17,6 +17,7 @@ from weft.run.execute import check_array, check_inputs
 from weft.run.grid.embedding import Embedding
 from weft.run.grid.engine import Engine, Handle, Session
 from weft.run.grid.limits import OWN_MEMORY
+from weft.run.grid.local import Threads
 from weft.run.grid.perform import Blocks, Program
 from weft.run.grid.places import Places
 from weft.run.grid.record import RunRecord
@@ -88,7 +89,7 @@ def run_on(
             workers=workers,
             begin=begin,
             seconds=seconds,
-            bound=OWN_MEMORY + max(embedding.peak(workers), default=0),
+            bound=_bound(engine, embedding, workers),
         )
         deliver(record)
     return tuple(
@@ -97,6 +98,13 @@ def run_on(
         else Tensor.of_shards(shards, spec, plan.graph.values[name].shape, name)
         for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs)
     )
+
+
+def _bound(engine: Engine, embedding: Embedding, workers: int) -> int | None:
+    """The most bytes of a worker, if it has a process of its own."""
+    if isinstance(engine, Threads):
+        return None
+    return OWN_MEMORY + max(embedding.peak(workers), default=0)
 
 
 def _array(plan: Plan, name: str, given: Any) -> Array:

@@ -18,7 +18,7 @@ def working(task: Task, tasks: Sequence[Task], size: Size, extra: int = 0) -> in
     """The most bytes that a task takes at once: what it reads, makes, and gives away.
 
     It reads blocks and boxes, puts together what it needs, and keeps the results of a stage until
-    their last use. Kernels may take as much again as their results, or `extra` beside.
+    their last use. Beside that it may take `extra` bytes.
     """
     return _Working(task, tasks, size, extra).most()
 
@@ -38,7 +38,7 @@ class _Working:
         for number, stage in enumerate(self.task.stages):
             temporary = sum(map(self._new, stage.sources))
             self.live |= {Local(number, place): n for place, n in enumerate(stage.results)}
-            most = max(most, self._now(temporary + sum(stage.results)))
+            most = max(most, self._now(temporary + stage.extra))
             self._drop(stage.sources)
             self._drop_unused(number, len(stage.results))
         temporary = 0

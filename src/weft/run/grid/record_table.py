@@ -53,7 +53,7 @@ def remarks(record: RunRecord) -> Iterator[str]:
         yield f"predicted {scaled(record.predicted, 's')}, a processor for each cell"
     if record.bound is not None:
         held = scaled(record.bound, "B")
-        yield f"peak {scaled(total.peak, 'B')} of a process, {held} of arrays at most as predicted"
+        yield f"peak {scaled(total.peak, 'B')} of a worker, at most {held} as predicted"
     if any(task.is_bound for task in record.tasks):
         yield "some peaks are those of the whole life of a process: no task had more"
     if record.again:

@@ -22,6 +22,8 @@ class Stage(NamedTuple):
     """Which of them are the operands, in their order."""
     results: tuple[int, ...]
     """The bytes of each result."""
+    extra: int
+    """The bytes that its kernel takes beside."""
 
 
 class Made(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from weft.lang import Block
+from weft.lang.kernels.workspace import workspace
 from weft.plan.delivery import Delivery
 from weft.plan.resharding.reshard import Reshard
 from weft.run.grid.bobbin import Bobbin, Cause, Have, Held
@@ -264,12 +265,20 @@ class _Hand(NamedTuple):
                 sources = [s for n, s in enumerate(operands) if s not in operands[:n]]
                 sizes = tuple(map(self.loom.bobbin.nbytes, results, block.results))
                 stage = (tuple(sources), tuple(map(sources.index, operands)), sizes)
-                stages.append(Stage(number, box, *stage))
+                stages.append(Stage(number, box, *stage, self._workspace(number, box)))
             for place, (name, image) in enumerate(zip(results, block.results)):
                 made[name] = Have(Local(len(stages) - 1, place), image)
         parts = (n for n, box in self.targets.items() if self._is_part(n, box))
         names = (name for n in parts for name in self.loom.plan.graph.applications[n].results)
         return Work(tuple(stages), dict(self._wanted(made)), frozenset(names))
+
+    def _workspace(self, number: int, box: ZRange) -> int:
+        plan, application = self.loom.plan, self.loom.plan.graph.applications[number]
+        operator = plan.graph.operators.find(application.operator)
+        names = (*application.operands, *application.results)
+        size = max(map(plan.itemsize, names), default=1)
+        line = plan.placed[number].signature
+        return workspace(operator, line, box, application.attributes, size)
 
     def _is_part(self, number: int, box: ZRange) -> bool:
         """Whether a box of a cell is not all that it reduces."""

@@ -30,6 +30,9 @@ from weft.run.grid.task import Made, Task
 LOOK = 1.0
 """The seconds that a wait lasts before the scheduler is looked at."""
 
+PENDING = ("pending", "lost")
+"""What Dask calls tasks that have still to run; the last had run, on a worker that died."""
+
 RESTART = 60.0
 """The seconds that workers of a local cluster may take to be there again."""
 
@@ -229,12 +232,12 @@ class _Run:
     def _is_pending(self, handle: Any) -> bool:
         """Whether a task has still to run; one that failed raises."""
         status = handle.status
-        if status not in ("pending", "finished"):
+        if status not in (*PENDING, "finished"):
             raise self._failure(handle)
-        return bool(status == "pending")
+        return status in PENDING
 
     def is_done(self, handle: Any) -> bool:
-        return bool(handle.status != "pending")
+        return handle.status not in PENDING
 
     def _failure(self, handle: Any) -> WeftError:
         """What a task raised, or which task it was that Dask gave up."""

@@ -79,11 +79,11 @@ def gone(what: str) -> ClusterError:
     """The error for a cluster that does not answer any more.
 
     >>> print(*gone("the scheduler at tcp://127.0.0.1:8786").__notes__)
-    hint: what is stored and complete stays; go on with weft run --resume, or with resume=True
+    hint: shards that are complete stay: run it again with resume=True
     """
     return ClusterError(
         f"{what} is gone, and the run with it",
-        hint="what is stored and complete stays; go on with weft run --resume, or with resume=True",
+        hint="shards that are complete stay: run it again with resume=True",
     )
 
 

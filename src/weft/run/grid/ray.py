@@ -24,7 +24,7 @@ from weft.run.grid.engine import gone, lost
 from weft.run.grid.limits import check_memory, check_workers, limit_memory
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
 from weft.run.grid.ray_cluster import start_ray
-from weft.run.grid.ray_pulse import LOOK, Pulse
+from weft.run.grid.ray_pulse import LOOK, Pulse, check_reached
 from weft.run.grid.report import Report
 from weft.run.grid.task import Task
 
@@ -72,6 +72,7 @@ class Ray:
             start_ray(self._ray, count := check_workers(workers), self.memory)
             return count
         if self._is_ours:
+            check_reached(address)
             self._ray.init(address=address, log_to_driver=False)
         there = int(self._ray.cluster_resources().get("CPU", 1))
         return check_workers(there if workers is None else workers)

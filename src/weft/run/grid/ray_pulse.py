@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from weft.extra import needed
+from weft.run.grid.engine import ClusterError
 
 LOOK = 1.0
 """The seconds that a wait lasts before the cluster is looked at."""
@@ -32,6 +33,15 @@ class Pulse:
             self.seen = time.monotonic()
             return False
         return at_once or time.monotonic() - self.seen > PATIENCE
+
+
+def check_reached(address: str | None) -> None:
+    """Refuse an address where nobody listens; Ray would ask for two minutes, and then abort."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit() and not _answers(socket.AF_INET, (host.strip("[]"), int(port))):
+        raise ClusterError(
+            f"no Ray cluster answers at {address}", hint="is it running? ray status says where"
+        )
 
 
 def _head(ray: Any) -> tuple[str, int] | None:

@@ -187,8 +187,9 @@ class _Run:
                 "Ray is not installed, on which plans run unless something else is said",
                 hint="pip install 'weft[ray]', or --on threads, which needs nothing",
             )
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         found = self.grid.engine_of(self.job.on, self.job.workers, self.job.memory)
+        for name in [name for name in logging.root.manager.loggerDict if "distributed" in name]:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._send_modules()
         return found
 

@@ -33,8 +33,8 @@ LOOK = 1.0
 PENDING = ("pending", "lost")
 """What Dask calls tasks that have still to run; the last had run, on a worker that died."""
 
-RESTART = 60.0
-"""The seconds that workers of a local cluster may take to be there again."""
+RESTART = 12
+"""Workers of a local cluster may take so many times five seconds to be there again."""
 
 
 class Dask:
@@ -95,9 +95,17 @@ class Dask:
         if _is_gone(self.client):
             raise _gone(self.client)
         if self._cluster is not None:
-            self.client.wait_for_workers(self.workers, timeout=RESTART)
+            self._revive()
         self._addresses = _addresses(self.client, self._limit)
         return _Run(self.client, self._addresses, program)
+
+    def _revive(self) -> None:
+        """Wait until workers that died are there again, each, or go on with the others."""
+        for _ in range(RESTART):
+            self._cluster.scale(self.workers)  # it gives up those that are away for a while
+            with suppress(self._dask.TimeoutError):
+                self.client.wait_for_workers(self.workers, timeout=5)
+                return
 
     def _steal(self, is_on: bool) -> bool:
         was: bool = self.client.run_on_scheduler(_set_stealing, is_on=is_on)

@@ -16,15 +16,8 @@ from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.grid.limits import ONE_THREAD, setting
 
-ALONE = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
-}
-"""Ray as it is on macOS and Windows, where it listens on loopback, and without usage reports.
-
-Its servants end so many seconds after a head that was killed, and not after a minute.
-"""
+ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+"""Ray as it is on macOS and Windows, where it listens on loopback, and without usage reports."""
 
 LEAST_STORE = 80 << 20
 """Ray refuses object stores that are much smaller."""

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from weft.run.grid import measure, peak
+from weft.run.grid.metrics import measure, peak
 from weft.run.grid.metrics.measure import Meter
 from weft.run.grid.metrics.peak import resident
 

@@ -2,7 +2,7 @@
 
 from weft.run.grid.directory import Job, RunDirectory
 from weft.run.grid.engines.dask import Dask
-from weft.run.grid.engines.engine import Engine, Session
+from weft.run.grid.engines.engine import ClusterError, Engine, Session
 from weft.run.grid.engines.local import Threads
 from weft.run.grid.engines.ray import Ray
 from weft.run.grid.engines.where import engine_of
@@ -16,6 +16,7 @@ from weft.run.grid.weaving.embedding import Embedding
 from weft.run.grid.weaving.task import Task
 
 __all__ = [
+    "ClusterError",
     "Dask",
     "Embedding",
     "Engine",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, Self
 from uuid import uuid4
 
@@ -18,12 +20,21 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.arrays import Array
-from weft.run.grid.engines.engine import lost
+from weft.run.grid.engines.engine import gone, lost
 from weft.run.grid.engines.limits import ONE_THREAD, check_memory, check_workers, setting
 from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
 from weft.run.grid.weaving.source import Leaf
 from weft.run.grid.weaving.task import Made, Task
+
+LOOK = 1.0
+"""The seconds that a wait lasts before the scheduler is looked at."""
+
+PENDING = ("pending", "lost")
+"""What Dask calls tasks that have still to run; the last had run, on a worker that died."""
+
+RESTART = 12
+"""Workers of a local cluster may take so many times five seconds to be there again."""
 
 
 class Dask:
@@ -74,13 +85,27 @@ class Dask:
 
     @property
     def workers(self) -> int:
-        """How many take tasks now."""
-        return len(self._addresses)
+        """How many take tasks now; of a local cluster it is always as many."""
+        if self._cluster is not None:
+            return len(self._cluster.worker_spec)
+        return len(_addresses(self.client, self._limit))
 
     def start(self, program: Program) -> _Run:
         """Begin a run, with the workers that are there: one that died has another address now."""
+        if _is_gone(self.client):
+            raise _gone(self.client)
+        if self._cluster is not None:
+            self._revive()
         self._addresses = _addresses(self.client, self._limit)
         return _Run(self.client, self._addresses, program)
+
+    def _revive(self) -> None:
+        """Wait until workers that died are there again, each, or go on with the others."""
+        for _ in range(RESTART):
+            self._cluster.scale(self.workers)  # it gives up those that are away for a while
+            with suppress(self._dask.TimeoutError):
+                self.client.wait_for_workers(self.workers, timeout=5)
+                return
 
     def _steal(self, is_on: bool) -> bool:
         was: bool = self.client.run_on_scheduler(_set_stealing, is_on=is_on)
@@ -94,9 +119,10 @@ class Dask:
 
     def _stop(self) -> None:
         """Leave the cluster as it was, or stop it."""
-        if self._cluster is None and self._manages:
+        is_there = self._cluster is None and not _is_gone(self.client)
+        if is_there and self._manages:
             self.client.amm.start()
-        if self._cluster is None and self._steals:
+        if is_there and self._steals:
             self._steal(True)
         if self._is_ours and self.client is not None:
             self.client.close()
@@ -121,6 +147,16 @@ def _start_local(dask: Any, workers: int, memory: int | None) -> Any:
             dashboard_address=None,
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any port, for its health alone
         )
+
+
+def _is_gone(client: Any) -> bool:
+    """Whether the scheduler does not answer; what it knew is lost even if it comes back."""
+    return client is None or client.status != "running"
+
+
+def _gone(client: Any) -> WeftError:
+    where = client.scheduler.address if client.scheduler else "the scheduler"
+    return gone(f"the Dask cluster at {where}")
 
 
 def _addresses(client: Any, limit: int | None) -> list[str]:
@@ -182,7 +218,7 @@ class _Run:
             return self.client.submit(
                 *(_perform, job, self.program, _cut(task, given), *blocks),
                 key=key,
-                workers=[self.addresses[worker]],
+                workers=[self.addresses[worker % len(self.addresses)]],
                 allow_other_workers=True,
                 priority=-task.number,
                 pure=False,
@@ -192,37 +228,50 @@ class _Run:
         handle.release()
 
     def wait(self, handles: Sequence[Any]) -> None:
-        pending = [handle for handle in handles if self._is_pending(handle)]
-        if pending:
-            done = needed("distributed", "dask").as_completed(pending, loop=self.client.loop)
-            for handle in done:
-                self._is_pending(handle)
+        dask, pending = needed("distributed", "dask"), list(filter(self._is_pending, handles))
+        while pending:
+            if _is_gone(self.client):
+                raise _gone(self.client)
+            with suppress(dask.TimeoutError):
+                for handle in dask.as_completed(pending, loop=self.client.loop, timeout=LOOK):
+                    self._is_pending(handle)
+            pending = list(filter(self._is_pending, pending))
 
     def _is_pending(self, handle: Any) -> bool:
         """Whether a task has still to run; one that failed raises."""
         status = handle.status
-        if status not in ("pending", "finished"):
+        if status not in (*PENDING, "finished"):
             raise self._failure(handle)
-        return bool(status == "pending")
+        return status in PENDING
 
     def is_done(self, handle: Any) -> bool:
-        return bool(handle.status != "pending")
+        return handle.status not in PENDING
 
     def _failure(self, handle: Any) -> WeftError:
         """What a task raised, or which task it was that Dask gave up."""
+        if _is_gone(self.client):
+            return _gone(self.client)
         error = handle.exception()
         return error if isinstance(error, WeftError) else lost(self.tasks.get(handle.key), error)
 
     def gather(self, handles: Sequence[Any]) -> list[Blocks]:
-        found: list[Blocks] = self.client.gather(list(handles))
+        try:
+            found: list[Blocks] = self.client.gather(list(handles))
+        except (OSError, CancelledError):
+            if _is_gone(self.client):
+                raise _gone(self.client) from None
+            raise
         return found
 
     def reports(self) -> list[Report]:
+        if _is_gone(self.client):
+            raise _gone(self.client)
         found = self.client.run(_reports, self.name, on_error="ignore")
         return [report for reports in found.values() for report in reports]
 
     def close(self) -> None:
-        self.client.run(_forget, self.name, on_error="ignore")
+        if not _is_gone(self.client):
+            self.client.run(_forget, self.name, on_error="ignore")
 
 
 def _cut(task: Task, given: Array | None) -> Given | None:

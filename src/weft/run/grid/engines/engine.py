@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
+from weft.errors import WeftError
 from weft.run.arrays import Array
 from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Program, TaskError
@@ -68,6 +69,22 @@ class Engine(Protocol):
 
     def __exit__(self, *exception: object) -> None:
         """Stop what was started for it; a cluster that was there before stays."""
+
+
+class ClusterError(WeftError):
+    """A cluster that went away under a run; what is stored and complete stays."""
+
+
+def gone(what: str) -> ClusterError:
+    """The error for a cluster that does not answer any more.
+
+    >>> print(*gone("the scheduler at tcp://127.0.0.1:8786").__notes__)
+    hint: shards that are complete stay: run it again with resume=True
+    """
+    return ClusterError(
+        f"{what} is gone, and the run with it",
+        hint="shards that are complete stay: run it again with resume=True",
+    )
 
 
 def lost(task: Task | None, error: BaseException) -> TaskError:

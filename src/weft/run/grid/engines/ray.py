@@ -20,9 +20,10 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.run.arrays import Array
-from weft.run.grid.engines.engine import lost
+from weft.run.grid.engines.engine import gone, lost
 from weft.run.grid.engines.limits import check_memory, check_workers, limit_memory
 from weft.run.grid.engines.ray_cluster import start_ray
+from weft.run.grid.engines.ray_pulse import LOOK, Pulse, check_reached
 from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Came, Given, Program, perform
 from weft.run.grid.weaving.task import Task
@@ -60,6 +61,7 @@ class Ray:
         try:
             self.workers = self._join(workers, address or os.environ.get("RAY_ADDRESS"))
             self.actors = [self._actor() for _ in range(self.workers)]
+            self.pulse = Pulse(self._ray)
         except BaseException:
             self._stop()
             raise
@@ -70,6 +72,7 @@ class Ray:
             start_ray(self._ray, count := check_workers(workers), self.memory)
             return count
         if self._is_ours:
+            check_reached(address)
             self._ray.init(address=address, log_to_driver=False)
         there = int(self._ray.cluster_resources().get("CPU", 1))
         return check_workers(there if workers is None else workers)
@@ -82,7 +85,7 @@ class Ray:
 
     def start(self, program: Program) -> _Run:
         """Begin a run."""
-        return _Run(self._ray, self.actors, program)
+        return _Run(self._ray, self.actors, program, self.pulse)
 
     def __enter__(self) -> Self:
         return self
@@ -91,10 +94,13 @@ class Ray:
         self._stop()
 
     def _stop(self) -> None:
-        for actor in self.actors:
+        for actor in self.actors if not self._is_gone() else ():
             self._ray.kill(actor)
         if self._is_ours:
             self._ray.shutdown()
+
+    def _is_gone(self) -> bool:
+        return hasattr(self, "pulse") and self.pulse.is_gone(at_once=True)
 
 
 class Worker:
@@ -172,8 +178,10 @@ class _Made(NamedTuple):
 
 
 class _Run:
-    def __init__(self, ray: Any, actors: Sequence[Any], program: Program) -> None:
-        self.ray, self.actors, self.name = ray, actors, uuid4().hex
+    def __init__(self, ray: Any, actors: Sequence[Any], program: Program, pulse: Pulse) -> None:
+        self.ray, self.actors, self.name, self.pulse = ray, actors, uuid4().hex, pulse
+        if pulse.is_gone(at_once=True):
+            raise gone("the Ray cluster")
         self.inputs: dict[int, Any] = {}
         self.calls: dict[tuple[int, str, int], Any] = {}
         self.unread: dict[int, _Made] = {}
@@ -229,17 +237,25 @@ class _Run:
         return texts
 
     def _all(self, references: list[Any], handles: Sequence[_Made]) -> list[Any]:
-        try:
-            found: list[Any] = self.ray.get(references)
-        except self.ray.exceptions.RayError as error:
-            raise self._failure(handles, error) from None
-        return found
+        """What references mean, once it is there."""
+        while True:
+            try:
+                found: list[Any] = self.ray.get(references, timeout=LOOK)
+            except self.ray.exceptions.GetTimeoutError:
+                if self.pulse.is_gone():
+                    raise gone("the Ray cluster") from None
+            except self.ray.exceptions.RayError as error:
+                raise self._failure(handles, error) from None
+            else:
+                return found
 
     def _failure(self, handles: Sequence[_Made], error: Any) -> WeftError:
         """What a task raised, or which task it was that Ray gave up."""
         cause = getattr(error, "cause", None)
         if isinstance(cause, WeftError):
             return cause
+        if self.pulse.is_gone(at_once=True):
+            return gone("the Ray cluster")
         tasks = (made.task for made in handles if self._has_failed(made))
         return lost(next(tasks, None), cause or error)
 
@@ -273,6 +289,8 @@ class _Run:
         return list(self.done.values())
 
     def close(self) -> None:
+        if self.pulse.is_gone(at_once=True):
+            return
         _table()._internal_kv_del(self.name, namespace=SPACE)
         # Nothing is cancelled: an actor waits half a minute for a call that does not arrive.
         for actor in self.actors:

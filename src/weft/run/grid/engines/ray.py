@@ -4,15 +4,16 @@ Calls of an actor run in the order in which they were made, which is that of the
 actor is: that is placement and priority at once, with less to decide for Ray's scheduler than tasks
 with resources of their own. Blocks lie in the object store of the node: actors of one node read
 them where they lie, those of another fetch them, and the client has no more than references. An
-actor that dies is started again, and what was lost with it is computed again.
+actor that dies is started again, and what was lost with it is computed again. A call takes longer
+than many a task: small ones that follow upon each other on a worker share one.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
@@ -22,6 +23,7 @@ from weft.extra import needed
 from weft.run.arrays import Array
 from weft.run.grid.engines.engine import gone, lost
 from weft.run.grid.engines.limits import check_memory, check_workers, limit_memory
+from weft.run.grid.engines.ray_calls import Brought, Call, Entry, Handle, is_light, is_small
 from weft.run.grid.engines.ray_cluster import start_ray
 from weft.run.grid.engines.ray_pulse import LOOK, Pulse, check_reached
 from weft.run.grid.metrics.report import Report
@@ -31,11 +33,12 @@ from weft.run.grid.weaving.task import Task
 RETRIES = 4
 """How often a call is made again whose actor died; the actor itself is always started again."""
 
-SMALL = 64 << 10
-"""Blocks of so many bytes in all travel with the report; Ray itself keeps less than 100 KiB so."""
 
 NOTES = 256
-"""So many reports are read at once."""
+"""So many notes are read at once."""
+
+MOST = 16
+"""So many light tasks share a call, at most; the first calls of a worker have fewer."""
 
 SPACE = "weft"
 """The namespace of what runs keep in Ray's table of keys and values."""
@@ -112,17 +115,29 @@ class Worker:
             limit_memory(memory)
 
     def perform(self, job: bytes, *arrays: Any) -> Any:
-        """Do a task: its report and its blocks, as one thing if they are small, or one by one.
+        """Do a task: its report, and its blocks one by one."""
+        run, (entry,) = pickle.loads(job)
+        blocks, report = self._perform(run, entry, Brought(arrays))
+        return (pickle.dumps(report), *blocks)
+
+    def perform_small(self, job: bytes, *arrays: Any) -> bytes:
+        """Do small tasks, one after the other: their reports and blocks, in one piece.
 
         What is small comes and goes as bytes, which Ray passes on as they are.
         """
-        run, task, reads, is_given = pickle.loads(job)
-        came = _came(reads, iter(arrays))
-        start = Given(arrays[-1], (0,) * arrays[-1].ndim) if is_given else None
-        blocks, report = perform(self._program(run), task, came, start)
-        if _is_small(task):
-            return pickle.dumps((report, blocks), 5)
-        return (pickle.dumps(report), *blocks)
+        run, entries = pickle.loads(job)
+        brought, found = Brought(arrays), []
+        for entry in entries:
+            blocks, report = self._perform(run, entry, brought)
+            brought.here[entry.task.number] = blocks
+            found.append((report, blocks))
+        return pickle.dumps(found, 5)
+
+    def _perform(self, run: str, entry: Entry, brought: Brought) -> tuple[Blocks, Report]:
+        came = {read.task: Came(read.cell, brought.blocks(read)) for read in entry.reads}
+        given = None if entry.given is None else brought.arrays[entry.given]
+        start = None if given is None else Given(given, (0,) * given.ndim)
+        return perform(self._program(run), entry.task, came, start)
 
     def _program(self, run: str) -> Program:
         """The program of a run; an actor that was started again asks once more."""
@@ -139,42 +154,9 @@ class Worker:
         self.programs.pop(run, None)
 
 
-class _Reading(NamedTuple):
-    """What a call brings of a task: some of its blocks, or all that it gave as bytes."""
-
-    task: int
-    cell: int
-    places: tuple[int, ...] | None
-
-
-def _came(reads: Sequence[_Reading], arrays: Iterator[Any]) -> dict[int, Came]:
-    found: dict[int, Came] = {}
-    for task, cell, places in reads:
-        if places is None:
-            blocks = pickle.loads(next(arrays))[1]
-        else:
-            blocks = {place: next(arrays) for place in places}
-        found[task] = Came(cell, blocks)
-    return found
-
-
-def _is_small(task: Task) -> bool:
-    return sum(made.nbytes for made in task.made) <= SMALL
-
-
 def _table() -> Any:
     """Ray's table of keys and values, which outlives any worker."""
     return needed("ray.experimental.internal_kv", "ray")
-
-
-class _Made(NamedTuple):
-    """A task that was submitted, and what refers to what it gives."""
-
-    task: Task
-    note: Any
-    """Its report, or all of it if it is small: never much to look at."""
-    blocks: tuple[Any, ...] = ()
-    """Its blocks, if it is not small."""
 
 
 class _Run:
@@ -183,34 +165,57 @@ class _Run:
         if pulse.is_gone(at_once=True):
             raise gone("the Ray cluster")
         self.inputs: dict[int, Any] = {}
-        self.calls: dict[tuple[int, str, int], Any] = {}
-        self.unread: dict[int, _Made] = {}
+        self.methods: dict[tuple[int, str, int], Any] = {}
+        self.open: dict[int, Call] = {}
+        """Of each worker the call that is not made yet: more tasks may come to it."""
+        self.sent = [0] * len(actors)
+        self.unread: dict[int, Call] = {}
         self.done: dict[int, Report] = {}
         text = needed("ray.cloudpickle", "ray").dumps(program)
         _table()._internal_kv_put(self.name, text, namespace=SPACE)
 
     def submit(
-        self, task: Task, worker: int, reads: Mapping[int, tuple[int, _Made]], given: Array | None
-    ) -> _Made:
+        self, task: Task, worker: int, reads: Mapping[int, tuple[int, Handle]], given: Array | None
+    ) -> Handle:
         self._look_through()
-        brought, references = _brought(task, reads)
-        if given is not None:
-            references.append(self._put(given))
-        # Pickled here: Ray takes its time with whatever is not bytes or a reference.
-        job = pickle.dumps((self.name, task, brought, given is not None))
-        found = self._call(task, worker).remote(job, *references)
-        note, *blocks = found if isinstance(found, list) else [found]
-        self.unread[task.number] = _Made(task, note)
-        return _Made(task, note, tuple(blocks))
+        mine = self._call(task, worker)
+        for _, handle in reads.values():
+            if handle.call is not mine:
+                self._send(handle.call)  # what a call reads was sent before: nobody waits in a ring
+        handle = mine.add(task, reads, None if given is None else self._put(given))
+        if not is_light(task) or len(mine.entries) >= min(MOST, 1 << self.sent[worker] // 2):
+            self._send(mine)
+        return handle
 
-    def _call(self, task: Task, worker: int) -> Any:
-        """The method of a worker for such tasks, with a name that Ray's dashboard shows."""
-        count = 1 if _is_small(task) else 1 + len(task.made)
-        key = (worker, name := f"{task.operator} {task.kind}", count)
-        if key not in self.calls:
-            perform = self.actors[worker].perform
-            self.calls[key] = perform.options(name=name, num_returns=count)
-        return self.calls[key]
+    def _call(self, task: Task, worker: int) -> Call:
+        """The call in which a task goes: that which is open, if it is light; they stay in order."""
+        if worker in self.open and not is_light(task):
+            self._send(self.open[worker])
+        if worker not in self.open:
+            self.open[worker] = Call(worker, is_small(task))
+        return self.open[worker]
+
+    def _send(self, call: Call) -> None:
+        """Make a call, unless it was made."""
+        if call.note is not None:
+            return
+        del self.open[call.worker]
+        self.sent[call.worker] += 1
+        # Pickled here: Ray takes its time with whatever is not bytes or a reference.
+        job = pickle.dumps((self.name, call.entries))
+        found = self._method(call).remote(job, *call.references)
+        call.note, *call.blocks = found if isinstance(found, list) else [found]
+        self.unread[id(call)] = call
+
+    def _method(self, call: Call) -> Any:
+        """The method of a worker for such a call, with a name that Ray's dashboard shows."""
+        actor, task = self.actors[call.worker], call.entries[0].task
+        count = 1 if call.is_small else 1 + len(task.made)
+        key = (call.worker, name := f"{task.operator} {task.kind}", count)
+        if key not in self.methods:
+            method = actor.perform_small if call.is_small else actor.perform
+            self.methods[key] = method.options(name=name, num_returns=count)
+        return self.methods[key]
 
     def _put(self, given: Array) -> Any:
         """An input in the object store, once; readers take their boxes where it lies."""
@@ -222,21 +227,24 @@ class _Run:
         """Read the notes that have come, now and then and many at once; they are let go so."""
         if len(self.unread) % NOTES == NOTES - 1:
             some = list(self.unread.values())[:NOTES]
-            notes = [made.note for made in some]
+            notes = [call.note for call in some]
             ready, _ = self.ray.wait(notes, num_returns=NOTES - 1, timeout=0, fetch_local=False)
             came = set(ready)
-            self._read([made for made in some if made.note in came])
+            self._read([call for call in some if call.note in came])
 
-    def _read(self, handles: Sequence[_Made]) -> list[bytes]:
-        """The notes of tasks, once they are there; what failed raises."""
-        texts = self._all([made.note for made in handles], handles)
-        for made, text in zip(handles, texts):
-            if self.unread.pop(made.task.number, None) is not None:
+    def _read(self, calls: Sequence[Call]) -> dict[int, bytes]:
+        """The notes of calls, once they are there; what failed raises."""
+        for call in calls:
+            self._send(call)
+        texts = self._all([call.note for call in calls], calls)
+        for call, text in zip(calls, texts):
+            if self.unread.pop(id(call), None) is not None:
                 note = pickle.loads(text)
-                self.done[made.task.number] = note[0] if _is_small(made.task) else note
-        return texts
+                reports = [report for report, _ in note] if call.is_small else [note]
+                self.done |= {report.task: report for report in reports}
+        return {id(call): text for call, text in zip(calls, texts)}
 
-    def _all(self, references: list[Any], handles: Sequence[_Made]) -> list[Any]:
+    def _all(self, references: list[Any], calls: Sequence[Call]) -> list[Any]:
         """What references mean, once it is there."""
         while True:
             try:
@@ -245,47 +253,56 @@ class _Run:
                 if self.pulse.is_gone():
                     raise gone("the Ray cluster") from None
             except self.ray.exceptions.RayError as error:
-                raise self._failure(handles, error) from None
+                raise self._failure(calls, error) from None
             else:
                 return found
 
-    def _failure(self, handles: Sequence[_Made], error: Any) -> WeftError:
+    def _failure(self, calls: Sequence[Call], error: Any) -> WeftError:
         """What a task raised, or which task it was that Ray gave up."""
         cause = getattr(error, "cause", None)
         if isinstance(cause, WeftError):
             return cause
         if self.pulse.is_gone(at_once=True):
             return gone("the Ray cluster")
-        tasks = (made.task for made in handles if self._has_failed(made))
+        tasks = (call.entries[0].task for call in calls if self._has_failed(call))
         return lost(next(tasks, None), cause or error)
 
-    def _has_failed(self, made: _Made) -> bool:
+    def _has_failed(self, call: Call) -> bool:
         try:
-            return self.is_done(made) and self.ray.get(made.note) is None
+            return self._is_done(call) and self.ray.get(call.note) is None
         except self.ray.exceptions.RayError:
             return True
 
-    def release(self, handle: _Made) -> None:
-        """What nobody refers to is gone: calls refer to what they read until they have run."""
-
-    def wait(self, handles: Sequence[_Made]) -> None:
-        self._read(handles)
-
-    def is_done(self, handle: _Made) -> bool:
-        ready, _ = self.ray.wait([handle.note], timeout=0, fetch_local=False)
+    def _is_done(self, call: Call) -> bool:
+        ready, _ = self.ray.wait([call.note], timeout=0, fetch_local=False)
         return bool(ready)
 
-    def gather(self, handles: Sequence[_Made]) -> list[Blocks]:
-        texts = self._read(handles)
-        large = iter(self._all([block for made in handles for block in made.blocks], handles))
+    def release(self, handle: Handle) -> None:
+        """What nobody refers to is gone: calls refer to what they read until they have run."""
+
+    def wait(self, handles: Sequence[Handle]) -> None:
+        for call in list(self.open.values()):
+            self._send(call)
+        self._read(_calls(handles))
+
+    def is_done(self, handle: Handle) -> bool:
+        self._send(handle.call)
+        return self._is_done(handle.call)
+
+    def gather(self, handles: Sequence[Handle]) -> list[Blocks]:
+        calls = _calls(handles)
+        texts = self._read(calls)
+        small = {id(call): pickle.loads(texts[id(call)]) for call in calls if call.is_small}
+        large = iter(self._all([block for call in calls for block in call.blocks], calls))
         # They lie in the object store, which may be gone before them.
+        arrays = {id(call): tuple(np.array(next(large)) for _ in call.blocks) for call in calls}
         return [
-            tuple(np.array(next(large)) for _ in made.blocks) or pickle.loads(text)[1]
-            for made, text in zip(handles, texts)
+            small[id(h.call)][h.number][1] if h.call.is_small else arrays[id(h.call)]
+            for h in handles
         ]
 
     def reports(self) -> list[Report]:
-        self._read(list(self.unread.values()))
+        self._read([*self.open.values(), *self.unread.values()])
         return list(self.done.values())
 
     def close(self) -> None:
@@ -297,16 +314,6 @@ class _Run:
             actor.forget.options(max_task_retries=0).remote(self.name)
 
 
-def _brought(
-    task: Task, reads: Mapping[int, tuple[int, _Made]]
-) -> tuple[list[_Reading], list[Any]]:
-    """What a call brings, and the references to it: of large blocks those that are used."""
-    used: dict[int, set[int]] = {}
-    for read in task.uses():
-        used.setdefault(read.task, set()).add(read.place)
-    brought, references = list[_Reading](), list[Any]()
-    for number, (cell, made) in reads.items():
-        places = tuple(sorted(used[number])) if made.blocks else None
-        references += [made.note] if places is None else [made.blocks[n] for n in places]
-        brought.append(_Reading(number, cell, places))
-    return brought, references
+def _calls(handles: Sequence[Handle]) -> list[Call]:
+    """The calls of tasks, each once."""
+    return list({id(handle.call): handle.call for handle in handles}.values())

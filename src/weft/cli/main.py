@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import weft
-from weft.cli import calibrate, ckks, diff, plan, search, show, store, ttmesh
+from weft.cli import calibrate, ckks, diff, plan, report, search, show, store, ttmesh
 from weft.errors import WeftError
 
 REFUSED = 2
@@ -48,6 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"weft {weft.__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks of refused input")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (show, plan, search, diff, store, ckks, ttmesh, calibrate):
+    for command in (show, plan, search, diff, store, ckks, ttmesh, calibrate, report):
         command.add_to(commands)
     return parser

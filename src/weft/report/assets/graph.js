@@ -253,7 +253,7 @@ export class GraphView {
   }
 
   // Bring a node into sight, opening what hides it, and choose it.
-  reveal(node, isFocused = true) {
+  reveal(node) {
     const closed = this.shape.around[node].filter((group) => !this.open.has(group));
     closed.forEach((group) => this.open.add(group));
     this.current = `n${node}`;
@@ -262,7 +262,20 @@ export class GraphView {
     if (box) this.camera.show(box);
     this.moved();
     this.select(this.current, { node });
-    if (isFocused) this.elements.get(this.current)?.focus({ preventScroll: true });
+    this.elements.get(this.current)?.focus({ preventScroll: true });
+  }
+
+  // The same for an edge; `n` is its number in the plan.
+  revealEdge(n) {
+    const [start, end] = this.plan.edges[n];
+    const closed = [...this.shape.around[start], ...this.shape.around[end]].filter((group) => !this.open.has(group));
+    closed.forEach((group) => this.open.add(group));
+    this.current = `n${end}`;
+    if (closed.length) this.rebuild();
+    this.camera.show(this.scene.byNode.get(this.current));
+    this.moved();
+    const edge = this.scene.edges.find((one) => one.edges.includes(n));
+    this.select(`e${edge.edges.join(",")}`, { edges: [n] });
   }
 
   key(event) {

@@ -20,7 +20,7 @@ async function read() {
 function planView(data) {
   const side = h("div", { class: "overview" });
   const graph = new GraphView((what) => panel.show(what));
-  const goToEdge = (n) => { graph.reveal(shown.edges[n][1], false); graph.selected = null; graph.mark(); panel.show({ edges: [n] }); };
+  const goToEdge = (n) => graph.revealEdge(n);
   const panel = new Panel(() => { graph.clear(); graph.elements.get(graph.current)?.focus({ preventScroll: true }); }, (n) => graph.reveal(n), goToEdge);
   let shown = null;
   const choose = (number) => {

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -77,6 +79,21 @@ def test_what_does_not_fit_is_told_more_coarsely(monkeypatch):
     monkeypatch.setattr("weft.report.page.LARGEST", 1000)
     with pytest.raises(WeftError, match=r"of 1 plans has \d+ B, and 1000 B are the most"):
         render(subject)
+
+
+def test_a_plan_is_shown_where_there_is_no_numpy(tmp_path):
+    code = """
+import sys
+sys.modules["numpy"] = None
+from weft import Plan, propagate, trace
+from weft.report import write
+graph = trace(lambda x: x + x, (8,), meshes=['@m = <["x"=2]>'])
+print(write(sys.argv[1], Plan.of(propagate(graph))).stat().st_size)
+"""
+    page = tmp_path / "a.html"
+    args = [sys.executable, "-c", code, page]
+    ran = subprocess.run(args, capture_output=True, text=True, check=True)
+    assert int(ran.stdout) == page.stat().st_size > 50_000
 
 
 def test_a_plan_and_a_front_are_one_too_many(tmp_path):

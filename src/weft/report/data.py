@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import weft
@@ -10,7 +11,6 @@ from weft.errors import WeftError
 from weft.plan import Cost, Machine, ParetoFront, Plan, estimate
 from weft.plan.searching.front import OBJECTIVES, UNITS
 from weft.report.ciphertexts import ckks_data
-from weft.report.measured import MOST_SPANS, run_data
 from weft.report.planned import Detail, plan_data
 from weft.report.storage import store_data
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weft.run.grid import RunRecord
 
 VERSION = 1
+MOST_SPANS = 6000
+"""Spans of a timeline: short ones are drawn together until they are so few."""
 MOST_PLANS = 64
 """Plans of one front."""
 
@@ -75,10 +77,16 @@ def report_data(subject: Subject, grain: Grain = GRAINS[0]) -> dict[str, Any]:
         "left_out": grain.remark,
         "plans": [] if front is None else [plan_data(cost, grain.detail) for cost in front.costs],
         "front": None if front is None else _front(front),
-        "run": None if subject.run is None else run_data(subject.run, grain.spans),
+        "run": None if subject.run is None else _run(subject.run, grain.spans),
         "ckks": None if subject.ckks is None else ckks_data(subject.ckks),
         "stores": _stores(subject.stores),
     }
+
+
+def _run(record: RunRecord, most_spans: int) -> dict[str, Any]:
+    """A run; plans are shown where there is no NumPy, which runs need."""
+    data: dict[str, Any] = import_module("weft.report.measured").run_data(record, most_spans)
+    return data
 
 
 def _stores(given: Iterable[Any]) -> list[dict[str, Any]]:

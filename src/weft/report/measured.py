@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.report.data import MOST_SPANS
 from weft.run.grid.lanes import PARTS, Lane, Span, lanes_of, length_of
 from weft.run.grid.record_table import headline, remarks
 
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from weft.run.grid import RunRecord
     from weft.run.grid.task_record import Total
 
-MOST_SPANS = 6000
-"""Spans that are drawn: what is shorter than some grain is drawn together until they are so few."""
 MOST_LANES = 512
 
 

@@ -28,12 +28,14 @@ export class Camera {
   }
 
   pan(dx, dy) {
+    this.isFitted = false;
     this.x += dx;
     this.y += dy;
     this.ask();
   }
 
   zoom(factor, x, y) {
+    this.isFitted = false;
     const [width, height] = this.size;
     const [cx, cy] = [x ?? width / 2, y ?? height / 2];
     const scale = Math.min(MOST, Math.max(LEAST, this.scale * factor));
@@ -50,6 +52,7 @@ export class Camera {
     this.scale = Math.max(LEAST, all < readable ? Math.max(all, Math.min(readable, (w - 32) / width)) : all);
     this.x = (w - width * this.scale) / 2;
     this.y = Math.max(TOP, (h - height * this.scale) / 2);
+    this.isFitted = true;
     this.ask();
   }
 

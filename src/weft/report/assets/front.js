@@ -51,13 +51,14 @@ export class FrontView {
       dot.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); this.onchoose(n); } });
       return dot;
     });
+    const painted = [...dots].sort((one, two) => one.hasAttribute("aria-current") - two.hasAttribute("aria-current"));
     const ticks = [
       svg("line", { class: "rule", x1: LEFT, x2: WIDE - 4, y1: HIGH - BOTTOM, y2: HIGH - BOTTOM }), svg("line", { class: "rule", x1: LEFT, x2: LEFT, y1: 4, y2: HIGH - BOTTOM }),
       svg("text", { x: x.at(x.least), y: HIGH - 18, "text-anchor": "start" }, text(this.across, x.least)), x.most > x.least && svg("text", { x: WIDE - 4, y: HIGH - 18, "text-anchor": "end" }, text(this.across, x.most)),
       svg("text", { x: LEFT - 6, y: y.at(y.least) + 4, "text-anchor": "end" }, text(this.up, y.least)), y.most > y.least && svg("text", { x: LEFT - 6, y: y.at(y.most) + 4, "text-anchor": "end" }, text(this.up, y.most)),
       svg("text", { class: "axis-name", x: WIDE - 4, y: HIGH - 4, "text-anchor": "end" }, `${WORDS[objectives[this.across]] || objectives[this.across]} →`),
     ];
-    this.plot.replaceChildren(svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "group", "aria-label": "Plans as points. Arrow keys go from one to the next, Enter shows it." }, ticks, dots));
+    this.plot.replaceChildren(svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "group", "aria-label": "Plans as points. Arrow keys go from one to the next, Enter shows it." }, ticks, painted));
     roving(dots, 1);
     if (hadFocus) dots[order.indexOf(this.chosen)]?.focus();
     const said = objectives.map((name, column) => text(column, points[this.chosen][column])).join(" · ");

@@ -56,7 +56,7 @@ export class GraphView {
   resized() {
     if (!this.plan) return;
     const [width, height] = this.camera.size, [wide, high] = this.sized || [width, height];
-    if (!this.sized) this.camera.fit(this.scene.width, this.scene.height);
+    if (!this.sized || this.camera.isFitted) this.camera.fit(this.scene.width, this.scene.height);
     else this.camera.pan((width - wide) / 2, (height - high) / 2);
     if (this.frame.clientHeight) this.sized = [width, height];
     const box = this.selected && this.scene.byNode.get(this.selected);

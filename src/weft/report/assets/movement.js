@@ -34,7 +34,7 @@ function drawStep(plan, step) {
   const got = new Map(step.devices.map((one, n) => [one, step.received[n]]));
   const look = (rank) => {
     const part = (got.get(device(mesh, rank)) || 0) / most;
-    return { kind: "sent", opacity: 0.12 + 0.68 * part, label: `${cellName(mesh, rank)} receives ${exactBytes(got.get(device(mesh, rank)) || 0)}` };
+    return { kind: "sent", opacity: 0.1 + 0.35 * part, label: `${cellName(mesh, rank)} receives ${exactBytes(got.get(device(mesh, rank)) || 0)}` };
   };
   const pick = (rank) => {
     const pairs = step.pairs.filter((pair) => pair[1] === device(mesh, rank));

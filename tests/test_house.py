@@ -46,7 +46,7 @@ def test_import_takes_at_most_60_ms():
 
 
 def test_the_vocabulary_is_small_and_says_the_same_to_people_and_type_checkers():
-    assert len(weft._HOMES) <= 25
+    assert len(weft._HOMES) <= 29
     tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {

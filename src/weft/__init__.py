@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from weft.errors import LayoutError as LayoutError
     from weft.errors import ParseError as ParseError
     from weft.errors import WeftError as WeftError
+    from weft.interop.export import from_torch as from_torch
+    from weft.interop.jax import from_jax as from_jax
+    from weft.interop.jax import to_jax as to_jax
+    from weft.interop.torch import to_dtensor as to_dtensor
     from weft.lang import Graph as Graph
     from weft.lang import Operator as Operator
     from weft.lang import ops as ops
@@ -66,18 +70,22 @@ _HOMES = {
     "communication": "weft.run",
     "cover": "weft.space",
     "estimate": "weft.plan",
+    "from_jax": "weft.interop.jax",
+    "from_torch": "weft.interop.export",
     "ops": "weft.lang",
     "plan_reshard": "weft.plan",
     "propagate": "weft.plan",
     "run": "weft.run",
     "search": "weft.plan",
     "show": "weft.draw",
+    "to_dtensor": "weft.interop.torch",
+    "to_jax": "weft.interop.jax",
     "trace": "weft.lang",
 }
 
-# What runs arrays needs the extra `run`, so that `from weft import *` leaves it alone.
+# What needs an extra is left alone by `from weft import *`.
 __all__ = [  # noqa: PLE0604 - all of them are strings
-    *(name for name, home in _HOMES.items() if home != "weft.run"),
+    *(name for name, home in _HOMES.items() if not home.startswith(("weft.run", "weft.interop"))),
     "__version__",
 ]
 

@@ -679,6 +679,8 @@ OURS = (
     *("sum_dim", "mean_dim", "prod_dim", "max_dim", "min_dim", "all_dim", "any_dim"),
     *("logsumexp_dim", "attention", "embedding", "cumsum", "topk", "avg_pool", "max_pool"),
     *("prod_of", "reduce_blocks", "attention_blocks", "polynomial"),
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "erfc", "is_inf", "sinh"),
+    "square",
 )
 """Those that Shardy does not know; `tests/run` proves them by trying."""
 

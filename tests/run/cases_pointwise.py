@@ -5,7 +5,8 @@ from tests.run.cases import case, numbers, shape_of
 
 FLOATS = (
     *("cbrt", "ceil", "cosine", "exponential", "exponential_minus_one", "floor", "is_finite"),
-    *("logistic", "round_nearest_afz", "round_nearest_even", "sine", "tan", "tanh", "gelu", "silu"),
+    *("asinh", "atan", "cosh", "erf", "erfc", "is_inf", "sinh"),
+    *("logistic", "round_nearest_afz", "round_nearest_even", "sine", "tan", "tanh", "silu"),
 )
 INTEGERS = ("popcnt", "count_leading_zeros")
 
@@ -13,6 +14,21 @@ INTEGERS = ("popcnt", "count_leading_zeros")
 @case(*FLOATS)
 def floats(rng):
     return [numbers(rng, shape_of(rng))], {}
+
+
+@case("gelu")
+def gelu(rng):
+    return [numbers(rng, shape_of(rng))], {"exact": True} if rng.random() < 0.5 else {}
+
+
+@case("acos", "asin", "atanh")
+def below_one(rng):
+    return [np.tanh(numbers(rng, shape_of(rng)))], {}
+
+
+@case("acosh")
+def above_one(rng):
+    return [1 + np.abs(numbers(rng, shape_of(rng)))], {}
 
 
 @case("log", "log_plus_one", "rsqrt", "sqrt")
@@ -27,7 +43,7 @@ def integers(rng):
 
 
 @case(
-    *("abs", "negate", "relu", "sign"),
+    *("abs", "negate", "relu", "sign", "square"),
     *("sharding_constraint", "propagation_barrier", "data_flow_edge"),
 )
 def numeric(rng):

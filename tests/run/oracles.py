@@ -34,6 +34,7 @@ _LAX = """
     maximum=max minimum=min multiply=mul negate=neg popcnt=population_count power=pow real
     remainder=rem rsqrt shift_left shift_right_arithmetic shift_right_logical sign sine=sin sqrt
     subtract=sub tan tanh count_leading_zeros=clz
+    acos acosh asin asinh atan atanh cosh erf erfc sinh square
     and=bitwise_and or=bitwise_or xor=bitwise_xor not=bitwise_not
 """
 for _word in _LAX.split():
@@ -46,10 +47,15 @@ for _name in ("sharding_constraint", "propagation_barrier", "data_flow_edge"):
     ORACLES[_name] = given(np.asarray)
 ORACLES["relu"] = given(jax.nn.relu)
 ORACLES["silu"] = given(jax.nn.silu)
-ORACLES["gelu"] = given(lambda x: jax.nn.gelu(x, approximate=True))
+ORACLES["is_inf"] = given(np.isinf)
 ORACLES["select"] = given(np.where)
 ORACLES["round_nearest_afz"] = given(lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO))
 ORACLES["round_nearest_even"] = given(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))
+
+
+@oracle("gelu")
+def gelu(at, x):
+    return jax.nn.gelu(x, approximate=not at.get("exact", False))
 
 
 @oracle("polynomial")

@@ -112,3 +112,10 @@ def test_where_memory_may_not_be_run_there_is_none(monkeypatch):
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     assert streams.loop.__wrapped__() is None
+
+
+@here
+def test_a_variable_turns_the_loop_off(monkeypatch):
+    assert streams.loop.__wrapped__() is not None
+    monkeypatch.setenv("WEFT_PURE", "1")
+    assert streams.loop.__wrapped__() is None

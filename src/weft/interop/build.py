@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,6 @@ from weft.lang import (
     Signature,
     Value,
 )
-from weft.lang.kernels.pointwise import WHOLE
 from weft.text.shardy import read_mesh, read_sharding, write_symbol
 from weft.values import FrozenMap, Point
 
@@ -46,8 +45,10 @@ class Block:
 class Builder:
     """Makes a graph of `main`, of all that it calls, and of their regions."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, inputs: Sequence[str] = ()) -> None:
         self.module = module
+        self.inputs = inputs
+        """The names of the inputs, where they are to have others than in the text."""
         self.library = Library(OPERATORS)
         self.values: dict[str, Value] = {}
         meshes = map(read_mesh, module.meshes)
@@ -61,16 +62,18 @@ class Builder:
         """The graph of the whole module."""
         main = self.module.functions[self.module.main]
         block = Block()
-        self.values.update((value.name, value) for value in main.arguments)
-        for value, sharding in zip(main.arguments, main.argument_shardings):
+        own = dict(zip((value.name for value in main.arguments), self._named(main)))
+        arguments = [value._replace(name=own[value.name]) for value in main.arguments]
+        self.values.update((value.name, value) for value in arguments)
+        for value, sharding in zip(arguments, main.argument_shardings):
             if sharding:
                 block.shardings[value.name] = sharding
-        own = {value.name: value.name for value in main.arguments}
         self.calling.append(self.module.main)
-        outputs = self._body(block, main, own, "", main.returned)
+        path = "main/" if _clash(main, own.values()) else ""
+        outputs = self._body(block, main, own, path, [path + name for name in main.returned])
         wanted = {n: s for n, s in enumerate(main.returned_shardings) if s}
         return Graph(
-            main.arguments,
+            arguments,
             block.applications,
             outputs,
             self.module.meshes,
@@ -79,6 +82,14 @@ class Builder:
             self.library,
             block.dtypes,
         )
+
+    def _named(self, main: Function) -> Sequence[str]:
+        if self.inputs and len(self.inputs) != len(main.arguments):
+            raise WeftError(
+                f"{len(self.inputs)} names are given for {len(main.arguments)} inputs: "
+                f"{', '.join(self.inputs)}"
+            )
+        return self.inputs or [value.name for value in main.arguments]
 
     def _body(
         self,
@@ -242,7 +253,7 @@ class Builder:
             name = OPAQUE + name
             attributes = FrozenMap({**attributes, "result_shapes": shapes}.items())
             if name not in self.library:
-                self.library.add(Operator(name, _sign_opaque, WHOLE.get(operation.name)))
+                self.library.add(Operator(name, _sign_opaque))
         made = tuple(value.name for value in results)
         block.applications.append(Application(name, tuple(operands), made, attributes, regions))
         block.dtypes.update((value.name, value.dtype) for value in results)
@@ -270,6 +281,12 @@ class Builder:
             return operation.results[0].name.partition("#")[0]
         self.count += 1
         return f"{operation.callee or operation.name}.{self.count}"
+
+
+def _clash(main: Function, names: Iterable[str]) -> bool:
+    """Whether an input has the name of something that is made."""
+    made = {value.name for operation in main.body for value in operation.results}
+    return not made.isdisjoint(names)
 
 
 def _label(operation: Operation, number: int) -> str:

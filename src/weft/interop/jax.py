@@ -1,4 +1,4 @@
-"""Shardings as `jax.sharding.NamedSharding`, and back, where both can say the same.
+"""JAX functions as graphs, and shardings as `jax.sharding.NamedSharding`, and back.
 
 What propagation may still add to a sharding is left out, but for a dimension that JAX leaves
 unconstrained: it is open.
@@ -6,11 +6,16 @@ unconstrained: it is open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from weft.errors import LayoutError
+from weft.interop.stablehlo import read
+from weft.lang import Graph
+from weft.lang.graph import located
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.plan import Plan
 from weft.text.shardy import write_axis
 from weft.values import Point, as_shape
 
@@ -23,6 +28,66 @@ except ModuleNotFoundError as error:
         f"JAX's shardings need {error.name}, which is not installed: pip install 'weft[jax]'",
         name=error.name,
     ) from None
+
+
+_WORD = re.compile(r"[^\[\]'\".]+")
+"""A part of a name such as `params['layers'][0].kernel`."""
+
+
+class JaxShardings(NamedTuple):
+    """What a plan says of a function's arguments and of what it returns: a pytree of shardings."""
+
+    inputs: Mapping[str, Any]
+    """By the names of the graph's inputs, in their order."""
+    outputs: tuple[Any, ...]
+
+
+def from_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+    """A JAX function, jitted or not, as a graph; what it is called with need not have numbers.
+
+    Inputs are named by the parameters of the function and the keys of pytrees. Shardings that JAX
+    was given come along. What no operator describes is opaque; `stablehlo.opaque` names it.
+
+    >>> layer = lambda p, x: jax.numpy.tanh(x @ p["w"])
+    >>> given = {"w": jax.ShapeDtypeStruct((16, 4), "float32")}
+    >>> graph = from_jax(layer, given, jax.ShapeDtypeStruct((8, 16), "float32"))
+    >>> print(*graph.inputs, [application.operator for application in graph.applications])
+    p.w: float32[16, 4] x: float32[8, 16] ['dot_general', 'tanh']
+    """
+    jitted = function if hasattr(function, "lower") else jax.jit(function, keep_unused=True)
+    lowered = jitted.lower(*args, **kwargs)
+    return read(lowered.as_text(), _input_names(lowered.compiler_ir("stablehlo")))
+
+
+def to_jax(plan: Plan, mesh: Any = None) -> JaxShardings:
+    """The shardings of a plan's inputs and outputs, over a mesh of JAX or over that of the plan.
+
+    A mesh that is given has the axes of the plan's, by name and size; which devices they are is
+    its affair. `jax.tree.unflatten(jax.tree.structure(args), shardings.inputs.values())` is what
+    `jax.jit` takes as `in_shardings` for a function that was read by `from_jax`.
+
+    >>> from weft import propagate, trace
+    >>> graph = trace(
+    ...     lambda x, w: x @ w, (8, 16), (16, 4),
+    ...     meshes=['@m = <["dp"=1]>'], shardings={"x": '<@m, [{"dp"}, {}]>'},
+    ... )
+    >>> shardings = to_jax(Plan.of(propagate(graph)))
+    >>> shardings.inputs["x"].spec, shardings.outputs[0].spec
+    (P('dp', None), P('dp', None))
+    """
+    if mesh is not None:
+        _check_mesh(plan.mesh, mesh)
+
+    def said(what: str, name: str, spec: ShardingSpec) -> Any:
+        with located(f"{what} {name}"):
+            shape = plan.graph.values[name].shape
+            if mesh is None:
+                return to_named_sharding(spec, shape=shape)
+            return NamedSharding(mesh, _partition(spec, shape))
+
+    inputs = {v.name: said("input", v.name, plan.specs[v.name]) for v in plan.graph.inputs}
+    returned = zip(plan.graph.outputs, plan.outputs)
+    return JaxShardings(inputs, tuple(said("output", name, spec) for name, spec in returned))
 
 
 def to_named_sharding(
@@ -38,18 +103,9 @@ def to_named_sharding(
     >>> to_named_sharding(spec).spec
     P(('dp', 'tp'), None)
     """
-    parts = [_part(dim, cut) for dim, cut in enumerate(spec.dim_specs)]
-    for axis, monoid in spec.partial.items():
-        name = _whole(axis, f"is unreduced by {monoid}")
-        if monoid != "sum":
-            raise LayoutError(
-                f'axis "{name}" is unreduced by {monoid}, and unreduced is a sum in JAX'
-            )
-    if shape is not None:
-        _check_even(spec, as_shape(shape, spec.ndim))
-    unreduced = frozenset(map(str, spec.partial))
-    mesh = _mesh(spec.mesh, jax.devices() if devices is None else devices, unreduced)
-    return NamedSharding(mesh, PartitionSpec(*parts, unreduced=unreduced))
+    said = _partition(spec, shape)
+    given = jax.devices() if devices is None else devices
+    return NamedSharding(_mesh(spec.mesh, given, said.unreduced), said)
 
 
 def from_named_sharding(sharding: Any, ndim: int | None = None, name: str = "mesh") -> ShardingSpec:
@@ -74,6 +130,41 @@ def from_named_sharding(sharding: Any, ndim: int | None = None, name: str = "mes
     dims = [_dim_spec(part) for part in parts] + [DimSpec()] * (rank - len(parts))
     partial = [(str(axis), "sum") for axis in said.unreduced]
     return ShardingSpec(_device_mesh(sharding.mesh, name), dims, sorted(said.reduced), partial)
+
+
+def _input_names(module: Any) -> list[str]:
+    """The names that JAX gives the arguments of `main`, with points between their parts."""
+    (main,) = (
+        op for op in module.body.operations if op.operation.attributes["sym_name"].value == "main"
+    )
+    names: list[str] = []
+    for number, argument in enumerate(main.regions[0].blocks[0].arguments):
+        said = str(argument.location).removeprefix("loc(").removesuffix(")")
+        found = ".".join(_WORD.findall(said)) if said.startswith('"') else ""
+        names.append(found if found and found not in names else f"{found or 'arg'}.{number}")
+    return names
+
+
+def _check_mesh(mine: DeviceMesh, theirs: Any) -> None:
+    wanted, found = dict(zip(mine.axis_names, mine.shape)), dict(theirs.shape)
+    if wanted != found:
+        raise LayoutError(
+            f"the plan is for {mine}, and the mesh of JAX has {found or 'no axes'}",
+            hint="make a mesh with the same axes: jax.make_mesh",
+        )
+
+
+def _partition(spec: ShardingSpec, shape: Iterable[int] | None) -> Any:
+    parts = [_part(dim, cut) for dim, cut in enumerate(spec.dim_specs)]
+    for axis, monoid in spec.partial.items():
+        name = _whole(axis, f"is unreduced by {monoid}")
+        if monoid != "sum":
+            raise LayoutError(
+                f'axis "{name}" is unreduced by {monoid}, and unreduced is a sum in JAX'
+            )
+    if shape is not None:
+        _check_even(spec, as_shape(shape, spec.ndim))
+    return PartitionSpec(*parts, unreduced=frozenset(map(str, spec.partial)))
 
 
 def _part(dim: int, cut: DimSpec) -> Any:

@@ -9,6 +9,7 @@ on replicated arrays and stops no one else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 
 from weft.errors import WeftError
@@ -17,8 +18,8 @@ from weft.interop.records import Module
 from weft.lang import Graph
 
 
-def read(text: str) -> Graph:
-    """Read the text of a module, with its meshes and shardings.
+def read(text: str, names: Sequence[str] = ()) -> Graph:
+    """Read the text of a module, with its meshes and shardings; inputs may get other names.
 
     >>> graph = read('''
     ...     sdy.mesh @m = <["x"=2]>
@@ -31,7 +32,7 @@ def read(text: str) -> Graph:
     >>> graph.meshes, dict(graph.shardings), opaque(graph)
     (('@m = <["x"=2]>',), {'arg0': '<@m, [{"x"}]>'}, ['custom_call @mystery'])
     """
-    return Builder(_parse(text)).graph()
+    return Builder(_parse(text), names).graph()
 
 
 def opaque(graph: Graph) -> list[str]:

@@ -1,4 +1,4 @@
-"""Shardings as DTensor's placements, and back, where both can say the same.
+"""Shardings and plans as DTensor's placements, and back, where both can say the same.
 
 DTensor has one placement for each mesh dimension, and cuts by one after the other. What propagation
 may still add to a sharding (open dimensions, priorities) is no placement and is left out.
@@ -6,13 +6,15 @@ may still add to a sharding (open dimensions, priorities) is no placement and is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.errors import LayoutError
+from weft.lang.graph import located
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.plan import Plan
 from weft.text.shardy import write_axis
 from weft.values import Point, as_shape
 
@@ -27,6 +29,40 @@ except ModuleNotFoundError as error:
 
 _REDUCTIONS = {"sum": "sum", "prod": "product", "max": "max", "min": "min"}
 """What DTensor calls the monoids that it has."""
+
+
+class Placements(NamedTuple):
+    """What a plan says of a program's inputs and outputs: a placement for each axis of the mesh."""
+
+    inputs: Mapping[str, tuple[Any, ...]]
+    """By the names of the graph's inputs: parameters, buffers and arguments."""
+    outputs: tuple[tuple[Any, ...], ...]
+
+
+def to_dtensor(plan: Plan) -> Placements:
+    """The placements of a plan's inputs and outputs, on a mesh of ranks of the plan's shape.
+
+    What DTensor cannot say is refused, with the name of the value.
+
+    >>> from weft import propagate, trace
+    >>> graph = trace(
+    ...     lambda x, w: x @ w, (8, 16), (16, 4),
+    ...     meshes=['@m = <["dp"=2, "tp"=2]>'],
+    ...     shardings={"x": '<@m, [{"dp"}, {}]>', "w": '<@m, [{}, {"tp"}]>'},
+    ... )
+    >>> placements = to_dtensor(Plan.of(propagate(graph)))
+    >>> placements.inputs["w"], placements.outputs[0]
+    ((Replicate(), Shard(dim=1)), (Shard(dim=0), Shard(dim=1)))
+    """
+    values = plan.graph.values
+
+    def said(what: str, name: str, spec: ShardingSpec) -> tuple[Any, ...]:
+        with located(f"{what} {name}"):
+            return to_dtensor_placements(spec, values[name].shape)
+
+    inputs = {v.name: said("input", v.name, plan.specs[v.name]) for v in plan.graph.inputs}
+    returned = zip(plan.graph.outputs, plan.outputs)
+    return Placements(inputs, tuple(said("output", name, spec) for name, spec in returned))
 
 
 def to_dtensor_placements(

@@ -77,6 +77,9 @@ class Operator:
     """The dtypes of the results, from those of the operands and the attributes."""
     count: Count | None = None
     """How many operations a box takes, where that is not the same for every sub-problem."""
+    workspace: float | None = None
+    """How many bytes the kernel takes beside its operands and results, for each byte of the largest
+    of them; one where nothing is said. Runs in bounded memory rely on it."""
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
         """The signature of an application to operands of those shapes."""

@@ -6,6 +6,7 @@ that a user adds is a function here at once.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -81,7 +82,7 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     """A tensor repeated to a shape, as NumPy does."""
     wanted, rank = as_shape(shape), len(x.shape)
     tail = wanted[len(wanted) - rank :]
-    if len(wanted) < rank or any(n not in (1, m) for n, m in zip(x.shape, tail)):
+    if len(wanted) < rank or builtins.any(n not in (1, m) for n, m in zip(x.shape, tail)):
         raise WeftError(f"{list(x.shape)} cannot be repeated to {list(wanted)}")
     places = tuple(range(len(wanted) - rank, len(wanted)))
     return apply("broadcast_in_dim", x, broadcast_dimensions=places, result_shape=wanted)
@@ -153,6 +154,22 @@ def convolve(
     )
 
 
+def correlate(x: Any, weights: Any, dim: int = -1) -> Any:
+    """Weighted sums of neighbours along a dimension: a blur, a difference; zero beyond the ends.
+
+    >>> from weft import trace
+    >>> [a.operator for a in trace(lambda x, w: correlate(x, w, 0), (8, 6), (3,)).applications]
+    ['reshape', 'reshape', 'convolution', 'reshape']
+    """
+    shape, (size,) = tuple(x.shape), weights.shape
+    axis = range(len(shape))[dim]
+    window = [size if n == axis else 1 for n in range(len(shape))]
+    before = (size - 1) // 2
+    padding = [(before, size - 1 - before) if n == axis else (0, 0) for n in range(len(shape))]
+    kernel = reshape(weights, (1, 1, *window))
+    return reshape(convolve(reshape(x, (1, 1, *shape)), kernel, padding=padding), shape)
+
+
 def polynomial(
     x: Any,
     coefficients: Sequence[float],
@@ -169,6 +186,6 @@ def polynomial(
     return apply("polynomial", x, coefficients=given, low=low, high=high, **said)
 
 
-def gelu(x: Any) -> Any:
-    """The Gaussian error linear unit, by its usual approximation."""
-    return apply("gelu", x)
+def gelu(x: Any, exact: bool = False) -> Any:
+    """The Gaussian error linear unit, by its usual approximation, or as it is."""
+    return apply("gelu", x, exact=True) if exact else apply("gelu", x)

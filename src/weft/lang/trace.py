@@ -76,12 +76,14 @@ class Tracer:
         self.meshes: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
         self.taken: dict[str, int] = {}
+        self.prefix = ""
+        """What stands before the names of the values that are made."""
         self.captured: dict[str, Any] = {}
         """What came in from outside, by the name of the input that it became."""
 
     def input(self, name: str, shape: Iterable[int], dtype: str) -> Symbol:
         """A new input."""
-        value = Value(self._fresh(name), as_shape(shape), dtype)
+        value = Value(self.fresh(name), as_shape(shape), dtype)
         self.inputs.append(value)
         return Symbol(self, value)
 
@@ -99,7 +101,7 @@ class Tracer:
         self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]
     ) -> tuple[Symbol, ...]:
         """Write down an application and give its results."""
-        like = next(operand.dtype for operand in operands if isinstance(operand, Symbol))
+        like = next((operand.dtype for operand in operands if isinstance(operand, Symbol)), "")
         taken = [self._operand(name, operand, like) for operand in operands]
         operator = self.operators.find(name)
         line = operator.sign([symbol.shape for symbol in taken], attributes)
@@ -110,7 +112,9 @@ class Tracer:
             raise
         results = []
         for number, shape in enumerate(line.result_shapes):
-            value = Value(self._fresh(name), shape, dtypes[min(number, len(dtypes) - 1)])
+            value = Value(
+                self.fresh(self.prefix + name), shape, dtypes[min(number, len(dtypes) - 1)]
+            )
             self.dtypes[value.name] = value.dtype
             results.append(Symbol(self, value))
         self.applications.append(
@@ -155,7 +159,7 @@ class Tracer:
             return operand
         if isinstance(operand, bool | int | float | complex):
             said = {"value": operand, "dtype": like, "result_shape": ()}
-            value = Value(self._fresh("constant"), (), like)
+            value = Value(self.fresh(f"{self.prefix}constant"), (), like)
             self.dtypes[value.name] = like
             self.applications.append(
                 Application("constant", (), (value.name,), FrozenMap(said.items()))
@@ -165,10 +169,10 @@ class Tracer:
             return self.capture(operand)
         raise WeftError(f"{name} cannot be applied to a {type(operand).__name__}")
 
-    def _fresh(self, name: str) -> str:
-        """The name, with a number from the second value on."""
+    def fresh(self, name: str) -> str:
+        """The name, which is taken then, with a number from the second value on."""
         count = self.taken[name] = self.taken.get(name, 0) + 1
-        return name if count == 1 else self._fresh(f"{name}_{count}")
+        return name if count == 1 else self.fresh(f"{name}_{count}")
 
 
 def dtype_name(dtype: Any) -> str:

@@ -170,8 +170,11 @@ def loop() -> Callable[[int, int, int], None] | None:
     """The loop as a function of the table's address, its entries, and how often to go through it.
 
     The interpreter's lock is let go while it runs. None where the processor, or the system's
-    rules about memory that is run, do not allow it.
+    rules about memory that is run, do not allow it, or where `WEFT_PURE` says that all code is to
+    be Python's.
     """
+    if os.environ.get("WEFT_PURE", "0") not in ("", "0"):
+        return None
     if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 1 << 32:
         return None
     try:

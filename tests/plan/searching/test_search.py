@@ -274,3 +274,15 @@ def test_large_graphs_share_decisions():
     placements = {str(placed.placement) for placed in plan.placed[30:-30]}
     assert len(placements) <= 3
     plan.verify()
+
+
+@pytest.mark.parametrize("capacity", [100e3, 150e3])
+def test_a_small_capacity_is_kept_to_or_refused(capacity):
+    graph = trace(layers, (64, 64), *[(64, 64)] * 8)
+    small = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, capacity=capacity)
+    try:
+        front = search(graph, GRID, small, budget=400)
+    except WeftError as error:
+        assert "capacity" in str(error) or "holds" in str(error) or "fits" in str(error), error  # noqa: PT017
+    else:
+        assert all(max(plan.peak) <= capacity for plan in front)

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from weft.lang.block import Block
+from weft.lang.kernels.band import slide_along
 from weft.lang.kernels.moves import along
 from weft.lang.kernels.window import Slide, lay, slides, stepped
 from weft.values import Point
@@ -60,6 +61,8 @@ class _Convolution:
         xp = self.xp
         x, kernel = self._input(x), self._kernel(kernel)
         windows = tuple(map(len, self.windows))
+        if self._is_line(x):
+            return self._result(self._line(x, kernel), windows)
         made = (len(self.groups), len(self.batch) * prod(windows), len(self.features))
         total = None
         for rows, patches in self._patches(x):
@@ -69,6 +72,24 @@ class _Convolution:
         if total is None:
             total = xp.zeros(made, dtype=x.dtype)
         return self._result(total, windows)
+
+    def _is_line(self, x: Any) -> bool:
+        """Whether one channel has windows along one dimension, of numbers that BLAS multiplies."""
+        sizes = (len(self.groups), len(self.channels), len(self.features))
+        long = [n for n in self.spatial if len(self.elements[n]) > 1]
+        is_large = self.xp.finfo(x.dtype).bits >= 32 if _is_float(self.xp, x) else False
+        return sizes == (1, 1, 1) and len(long) == 1 and is_large and prod(x.shape) > 0
+
+    def _line(self, x: Any, kernel: Any) -> Any:
+        """The windows, made along the one dimension that they slide along."""
+        for n, elements in enumerate(self.elements):
+            if len(elements) == 1:
+                x = x[stepped(2 + n, 0, len(self.windows[n]), self.slides[n].stride)]
+        (axis,) = (n for n in self.spatial if len(self.elements[n]) > 1)
+        offsets, how = self._from_first()[axis], self.slides[axis]
+        numbers = self.xp.reshape(kernel, (-1,))
+        count = len(self.windows[axis])
+        return slide_along(self.xp, x, 2 + axis, numbers, offsets, count, how.stride)
 
     def _patches(self, x: Any) -> Iterator[tuple[slice, Any]]:
         """Some elements of all windows, and which rows of the kernel they meet."""
@@ -144,6 +165,10 @@ class _Convolution:
 
 def _places(how: Slide, windows: range, offsets: Sequence[int]) -> range:
     return how.places(windows, offsets) if windows and offsets else range(0)
+
+
+def _is_float(xp: Any, x: Any) -> bool:
+    return bool(xp.isdtype(x.dtype, "real floating"))
 
 
 def _picked(xp: Any, x: Any, axis: int, places: list[int]) -> Any:

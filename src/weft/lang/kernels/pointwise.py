@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.lang.block import Block, Kernel
+from weft.lang.kernels.erf import erf_of, erfc_of, gelu_of
 
 Function = Callable[..., Any]
 
@@ -183,9 +184,16 @@ def silu(xp: Any, x: Any) -> Any:
     return x * logistic(xp, x)
 
 
-def gelu(xp: Any, x: Any) -> Any:
-    """The Gaussian error linear unit, by its usual approximation with tanh."""
+def gelu(xp: Any, x: Any, exact: bool = False) -> Any:
+    """The Gaussian error linear unit, by its usual approximation with tanh, or as it is."""
+    if exact:
+        return gelu_of(xp, x)
     return 0.5 * x * (1 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def square(xp: Any, x: Any) -> Any:
+    """The operand times itself."""
+    return x * x
 
 
 def polynomial(block: Block, x: Any) -> Any:
@@ -240,6 +248,8 @@ _STANDARD = {
     "tan": "tan",
     "tanh": "tanh",
     "abs": "abs",
+    "is_inf": "isinf",
+    **{name: name for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh")},
 }
 _OWN: dict[str, Function] = {
     "cbrt": cbrt,
@@ -247,7 +257,8 @@ _OWN: dict[str, Function] = {
     "complex": complex_of,
     "count_leading_zeros": count_leading_zeros,
     "divide": divide,
-    "gelu": gelu,
+    "erf": erf_of,
+    "erfc": erfc_of,
     "imag": imag,
     "logistic": logistic,
     "popcnt": popcnt,
@@ -262,6 +273,7 @@ _OWN: dict[str, Function] = {
     "shift_right_arithmetic": shift_right_arithmetic,
     "shift_right_logical": shift_right_logical,
     "silu": silu,
+    "square": square,
 }
 KERNELS: dict[str, Kernel] = {
     **{name: named(function) for name, function in _STANDARD.items()},
@@ -272,13 +284,7 @@ KERNELS: dict[str, Kernel] = {
     "not": either("bitwise_invert", "logical_not"),
     "compare": compare,
     "convert": convert,
+    "gelu": lambda block, x: gelu(block.xp, x, block.attributes.get("exact", False)),
     "polynomial": polynomial,
 }
 """The kernels of the pointwise operators, by name; `reduce_precision` has none."""
-WHOLE: dict[str, Kernel] = {
-    "square": of(lambda xp, x: x * x),
-    "is_inf": named("isinf"),
-    **{name: named(name) for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh")},
-    **{name: named(name) for name in ("cosh", "sinh")},
-}
-"""Kernels of operations that no line describes, because Shardy does not know them."""

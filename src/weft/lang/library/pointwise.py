@@ -26,6 +26,11 @@ POINTWISE = tuple(_NAMES.split())
 
 _OWN = ("gelu", "relu", "silu", "sharding_constraint")
 
+_CHLO = """
+    acos acosh asin asinh atan atanh cosh erf erfc is_inf sinh square
+"""
+"""Those that XLA spells out before Shardy sees them."""
+
 
 def sign_pointwise(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """All operands and the result alike, but that single or missing leading dimensions repeat.
@@ -123,13 +128,14 @@ _DTYPES: dict[str, Dtypes] = {
     "complex": _complex,
     "imag": _real,
     "is_finite": _is_true,
+    "is_inf": _is_true,
     "real": _real,
     "select": _chosen,
 }
 _FREE = frozenset(["convert", "select", "sharding_constraint", "real", "imag", "complex"])
 """Those that compute nothing."""
 
-for _name in (*POINTWISE, *_OWN, "select", "clamp"):
+for _name in (*POINTWISE, *_CHLO.split(), *_OWN, "select", "clamp"):
     OPERATORS.add(
         Operator(
             _name,

@@ -7,6 +7,7 @@ the sums that scouting used, so that what is around it fits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from random import Random
 from typing import Any
 
@@ -70,8 +71,7 @@ class _Crowd:
         """One generation more."""
         population = self.algorithm.pop
         plans = population.get("X").astype(int).tolist()
-        ranks, room = population.get("rank"), population.get("crowding")
-        order = [(int(rank), -float(apart)) for rank, apart in zip(ranks, room)]
+        order = list(map(_order, population.get("rank"), population.get("crowding")))
 
         def parent() -> list[int]:
             one, two = self.rng.randrange(len(plans)), self.rng.randrange(len(plans))
@@ -121,3 +121,8 @@ class _Crowd:
                     known.add(other)
                     seen.append(other)
         return seen
+
+
+def _order(rank: int | None, room: float | None) -> tuple[float, float]:
+    """Where a plan stands among others; one that does not fit has no rank, and stands last."""
+    return (inf if rank is None else int(rank), -float(room or 0))

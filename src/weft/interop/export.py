@@ -1,0 +1,282 @@
+"""`from_torch`: programs of `torch.export` into a `Graph`, by the table of ATen's operators."""
+
+from __future__ import annotations
+
+import operator
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from weft.errors import WeftError
+from weft.interop.aten import TABLE, To
+from weft.interop.aten.layers import EVAL
+from weft.lang import Application, Graph, Symbol, Tracer, Value
+from weft.lang.trace import dtype_name
+from weft.layout import ShardingSpec
+
+try:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.export.graph_signature import InputKind, OutputKind
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "programs of torch need torch, which is not installed: pip install 'weft[torch]'",
+        name=error.name,
+    ) from None
+
+MOST_ELEMENTS = 1 << 16
+"""The largest constant that a graph keeps."""
+
+BLOCKS = ("linear", "matmul", "scaled_dot_product_attention", "silu", "stack")
+"""What is not taken apart: Weft has one operator for it, which is cut in more ways."""
+
+_IGNORED = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
+"""Checks of what is known here."""
+
+_PLACE = re.compile(r'File "([^"]*)", line (\d+), in \S+\n\s*(.*)')
+
+
+def from_torch(
+    program: Any,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    shardings: Mapping[str, ShardingSpec] | None = None,
+    output_shardings: Mapping[int, ShardingSpec] | None = None,
+) -> Graph:
+    """A module, or what `torch.export` made of one, as a graph.
+
+    A module is exported with the arguments given; tensors on the meta device will do. Parameters
+    and buffers are inputs of the graph by their names in `state_dict`, arguments by those of
+    `forward`. Shardings go by those names, and by the numbers of outputs. An operator of ATen that
+    the table does not have is refused, with its line.
+
+    >>> module = torch.nn.Sequential(torch.nn.Linear(16, 4), torch.nn.ReLU())
+    >>> print(from_torch(module, torch.zeros(8, 16)))
+    0.weight: float32[4, 16]
+    0.bias: float32[4]
+    input: float32[8, 16]
+    linear/dot_general: float32[8, 4] = dot_general(input, 0.weight,
+        lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+    linear: float32[8, 4] = add(linear/dot_general, 0.bias)
+    relu: float32[8, 4] = relu(linear)
+    return relu
+    """
+    if isinstance(program, ExportedProgram) and (args or kwargs):
+        raise WeftError(
+            "an exported program has its arguments already", hint="give it to from_torch alone"
+        )
+    with warnings.catch_warnings():  # torch 2.13 warns of what it does itself
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+        if not isinstance(program, ExportedProgram):
+            program = torch.export.export(program, args, dict(kwargs or {}))
+        program = program.run_decompositions(_decompositions())
+    said = [*(shardings or {}).values(), *(output_shardings or {}).values()]
+    return _Reader(program).graph(
+        meshes=tuple(dict.fromkeys(str(spec.mesh) for spec in said)),
+        shardings={name: str(spec) for name, spec in (shardings or {}).items()},
+        output_shardings={n: str(spec) for n, spec in (output_shardings or {}).items()},
+    )
+
+
+def _decompositions() -> Any:
+    """Torch's own, without those of operators that Weft has."""
+    table = torch.export.default_decompositions()
+    for name in BLOCKS:
+        table.pop(getattr(torch.ops.aten, name).default, None)
+    return table
+
+
+class _Made(NamedTuple):
+    """The results of a node that has several."""
+
+    results: tuple[Symbol | None, ...]
+
+
+class _Reader:
+    """Writes the nodes of a program down, one after the other."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program, self.tracer = program, Tracer()
+        self.known: dict[Any, Symbol | _Made | None] = {}
+
+    def graph(self, **said: Any) -> Graph:
+        """The graph of the whole program."""
+        self._check_outputs()
+        placed = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.known[node] = self._input(node, placed[node.name])
+            elif node.op == "call_function" and (node.users or not _is_ignored(node)):
+                self.known[node] = self._call(node)
+        (output,) = (node for node in self.program.graph.nodes if node.op == "output")
+        return self.tracer.graph([self._returned(each) for each in output.args[0]], **said)
+
+    def _check_outputs(self) -> None:
+        for spec in self.program.graph_signature.output_specs:
+            if spec.kind is not OutputKind.USER_OUTPUT:
+                kind = spec.kind.name.lower().replace("_", " ")
+                raise WeftError(
+                    f"the program has a {kind}, {spec.target or spec.arg.name}, and a graph "
+                    "changes nothing",
+                    hint=EVAL,
+                )
+
+    def _input(self, node: Any, spec: Any) -> Symbol | None:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return None  # a number or a flag, which the program has taken up
+        shape, dtype = _described(node, value)
+        if spec.kind is InputKind.CONSTANT_TENSOR:
+            return self._constant(node, self.program.constants[spec.target])
+        name = spec.target if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) else node.name
+        return self.tracer.input(name, shape, dtype)
+
+    def _constant(self, node: Any, tensor: Any) -> Symbol:
+        """A tensor that the program has beside its parameters."""
+        if tensor.numel() > MOST_ELEMENTS:
+            raise WeftError(
+                f"{node.name} is a constant of {tensor.numel()} elements, and a graph keeps "
+                f"{MOST_ELEMENTS}",
+                hint="make it a buffer of the module: register_buffer",
+            )
+        shape, dtype = _described(node, tensor)
+        value = tuple(tensor.flatten().tolist()) if shape else tensor.item()
+        said = {"value": value, "dtype": dtype, "result_shape": shape}
+        self.tracer.prefix = f"{node.name}/"
+        return self.tracer.apply("constant", (), said)[0]
+
+    def _call(self, node: Any) -> Symbol | _Made | None:
+        """What a node makes; operators that it needs on the way are named after it."""
+        if node.target is operator.getitem:
+            return self._part(*node.args)
+        before, self.tracer.prefix = len(self.tracer.applications), f"{node.name}/"
+        try:
+            made = _said(node)(self._to(node), *self._given(node.args), **self._given(node.kwargs))
+        except WeftError as error:
+            raise _placed(error, node) from None
+        results = self._named(node.name, before, made if isinstance(made, tuple) else (made,))
+        self._check(node, results)
+        return _Made(results) if isinstance(made, tuple) else results[0]
+
+    def _part(self, source: Any, number: int) -> Symbol:
+        made = self.known[source]
+        part = made.results[number] if isinstance(made, _Made) else None
+        if part is None:
+            message = f"result {number} of {source.target} is used, and Weft does not compute it"
+            raise _placed(WeftError(message), source)
+        return part
+
+    def _to(self, node: Any) -> To:
+        value = node.meta.get("val")
+        values = value if isinstance(value, tuple | list) else (value,)
+        results = tuple(
+            Value(node.name, *_described(node, v)) if isinstance(v, torch.Tensor) else None
+            for v in values
+        )
+        return To(self.tracer, results, _common(node))
+
+    def _given(self, said: Any) -> Any:
+        """Arguments of a node with symbols for nodes, and plain numbers."""
+        return torch.fx.node.map_aggregate(said, self._plain)
+
+    def _plain(self, x: Any) -> Any:
+        if isinstance(x, torch.fx.Node):
+            return self.known[x]
+        return dtype_name(x) if isinstance(x, torch.dtype) else x
+
+    def _named(
+        self, name: str, before: int, made: tuple[Symbol | None, ...]
+    ) -> tuple[Symbol | None, ...]:
+        """The results under the name of their node; what is given back as it came keeps its own."""
+        applied = self.tracer.applications
+        new = {result for one in applied[before:] for result in one.results}
+        finals = [one.name for one in made if one is not None and one.name in new]
+        ends = [f".{n}" for n in range(len(finals))] if len(finals) > 1 else [""]
+        names = {old: self.tracer.fresh(name + end) for old, end in zip(finals, ends)}
+        for number in range(before, len(applied)):
+            applied[number] = _renamed(applied[number], names)
+        for old, now in names.items():
+            self.tracer.dtypes[now] = self.tracer.dtypes.pop(old)
+        return tuple(_called(self.tracer, one, names) for one in made)
+
+    def _check(self, node: Any, made: tuple[Symbol | None, ...]) -> None:
+        """Refuse what is not what torch makes: the table would be wrong."""
+        for wanted, found in zip(self._to(node).results, made):
+            if wanted is None or found is None:
+                continue
+            if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+                message = f"{node.target} makes {wanted}, and Weft {found.value}"
+                raise _placed(WeftError(message), node)
+
+    def _returned(self, node: Any) -> Symbol:
+        found = self.known.get(node) if isinstance(node, torch.fx.Node) else None
+        if isinstance(found, Symbol):
+            return found
+        raise WeftError(f"the program returns {node}, which is no tensor")
+
+
+def _renamed(application: Application, names: Mapping[str, str]) -> Application:
+    operands, results = (
+        tuple(names.get(name, name) for name in each)
+        for each in (application.operands, application.results)
+    )
+    return application._replace(operands=operands, results=results)
+
+
+def _called(tracer: Tracer, symbol: Symbol | None, names: Mapping[str, str]) -> Symbol | None:
+    if symbol is None or symbol.name not in names:
+        return symbol
+    return Symbol(tracer, symbol.value._replace(name=names[symbol.name]))
+
+
+def _said(node: Any) -> Any:
+    """The entry of the table for a node."""
+    packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
+    for name in (f"{packet}.{overload}", packet):
+        if name in TABLE and str(node.target).startswith("aten."):
+            return TABLE[name]
+    hint = EVAL if "dropout" in packet or "batch_norm" in packet else None
+    raise WeftError(
+        f"{node.target} is not an operator that Weft reads",
+        hint=hint or "write it with others, or add a function to weft.interop.aten.TABLE",
+    )
+
+
+def _placed(error: WeftError, node: Any) -> WeftError:
+    """The error with the operator and the line of the program, as torch remembers them."""
+    message = str(error)
+    if str(node.target) not in message:
+        message = f"{node.target}: {message}"
+    found = _PLACE.findall(node.meta.get("stack_trace") or "")
+    place = " at {}, line {}: {}".format(*found[-1]) if found else f" at node {node.name}"
+    refusal = WeftError(f"{message}{place.rstrip()}")
+    for note in getattr(error, "__notes__", ()):
+        refusal.add_note(note)
+    return refusal
+
+
+def _described(node: Any, tensor: Any) -> tuple[tuple[int, ...], str]:
+    if not all(isinstance(n, int) for n in tensor.shape):
+        raise WeftError(
+            f"{node.name} has the shape {list(tensor.shape)}, which is not known",
+            hint="export the program without dynamic_shapes",
+        )
+    return tuple(tensor.shape), dtype_name(tensor.dtype)
+
+
+def _common(node: Any) -> str:
+    """The dtype that torch brings the first two arguments to."""
+    pair = list(_operands(node.args[:2]))
+    return dtype_name(torch.result_type(*pair)) if len(pair) == 2 else ""
+
+
+def _operands(args: Any) -> Iterator[Any]:
+    for arg in args:
+        value = arg.meta.get("val") if isinstance(arg, torch.fx.Node) else arg
+        if isinstance(value, torch.Tensor | bool | int | float):
+            yield value
+
+
+def _is_ignored(node: Any) -> bool:
+    return any(name in str(node.target) for name in _IGNORED)

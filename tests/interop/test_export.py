@@ -1,0 +1,305 @@
+"""Modules of torch as graphs: random networks on random shards, names, and what is refused."""
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from random import Random
+
+import pytest
+import torch
+from tests.interop.exported import Of, compare
+from torch import nn
+
+from weft import DeviceMesh, ShardingSpec, WeftError, from_torch, propagate, search
+from weft.lang.serial import from_json, to_json
+
+SEEDS = range(6)
+
+
+def perceptron(rng):
+    """Linear layers of any width, with any activation between them."""
+    wide = [rng.choice([3, 4, 6, 8, 12]) for _ in range(rng.randint(2, 4))]
+    layers = []
+    for one, two in pairwise(wide):
+        bend = rng.choice([nn.ReLU(), nn.GELU(), nn.Tanh(), nn.SiLU(), nn.Softmax(-1)])
+        layers += [nn.Linear(one, two, bias=rng.random() < 0.7), bend, nn.Dropout(0.5)]
+    batch = rng.choice([(4,), (8,), (2, 6), ()])
+    return nn.Sequential(*layers), [torch.randn(*batch, wide[0])]
+
+
+class Transformer(nn.Module):
+    """Tokens to logits, through blocks of attention and two layers; the head is the table."""
+
+    def __init__(self, rng):
+        super().__init__()
+        self.heads, self.causal = rng.choice([2, 4]), rng.random() < 0.5
+        self.features = 4 * self.heads
+        self.table = nn.Embedding(11, self.features)
+        self.places = nn.Parameter(torch.randn(6, self.features) / 4)
+        norm = rng.choice([nn.LayerNorm, nn.RMSNorm])
+        self.norms = nn.ModuleList(norm(self.features) for _ in range(2))
+        self.qkv = nn.Linear(self.features, 3 * self.features)
+        self.out = nn.Linear(self.features, self.features)
+        hidden = 3 * self.features
+        self.ff = nn.Sequential(
+            nn.Linear(self.features, hidden),
+            nn.GELU(rng.choice(["none", "tanh"])),
+            nn.Linear(hidden, self.features),
+        )
+        self.register_buffer("mask", torch.ones(6, 6).tril().bool())
+        self.masked = rng.random() < 0.5
+        self.split = rng.choice(["chunk", "unflatten"])
+
+    def attend(self, x):
+        if self.split == "chunk":
+            parts = [each.unflatten(-1, (self.heads, 4)) for each in self.qkv(x).chunk(3, -1)]
+        else:
+            parts = self.qkv(x).unflatten(-1, (3, self.heads, 4)).unbind(2)
+        q, k, v = (each.transpose(1, 2) for each in parts)
+        mask = self.mask if self.masked else None
+        causal = self.causal and not self.masked
+        made = nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+        return self.out(made.transpose(1, 2).flatten(2))
+
+    def forward(self, tokens):
+        x = self.table(tokens) + self.places[: tokens.shape[1]]
+        x = x + self.attend(self.norms[0](x))
+        x = x + self.ff(self.norms[1](x))
+        return x @ self.table.weight.T
+
+
+def transformer(rng):
+    return Transformer(rng), [torch.randint(0, 11, (rng.choice([2, 4]), 6))]
+
+
+class Residual(nn.Module):
+    """Two convolutions beside a shortcut."""
+
+    def __init__(self, channels, made, stride):
+        super().__init__()
+        self.one = nn.Conv2d(channels, made, 3, stride, 1, bias=False)
+        self.two = nn.Conv2d(made, made, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(made) for _ in range(3))
+        self.short = nn.Conv2d(channels, made, 1, stride, bias=False)
+
+    def forward(self, x):
+        y = torch.relu(self.norms[0](self.one(x)))
+        y = self.norms[1](self.two(y))
+        return torch.relu(y + self.norms[2](self.short(x)))
+
+
+def residual(rng):
+    channels, size = rng.choice([4, 6]), rng.choice([8, 9, 12])
+    pool = rng.choice([nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.MaxPool2d(2, ceil_mode=True)])
+    module = nn.Sequential(
+        nn.Conv2d(3, channels, rng.choice([3, 5]), 1, rng.choice([1, 2])),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        pool,
+        Residual(channels, 8, rng.choice([1, 2])),
+        nn.AdaptiveAvgPool2d(rng.choice([1, 2])),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
+    image = torch.randn(2, 3, size, size)
+    for norm in [each for each in module.modules() if isinstance(each, nn.BatchNorm2d)]:
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    module(image)
+    return module, [image]
+
+
+@pytest.mark.parametrize("kind", [perceptron, transformer, residual], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_networks_on_random_shards(kind, seed):
+    rng = Random(seed)
+    torch.manual_seed(seed)
+    module, args = kind(rng)
+    module.eval()
+    graph = from_torch(module, *args)
+    for _ in range(2):
+        compare(module, args, rng, graph, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("kind", [transformer, residual], ids=lambda f: f.__name__)
+def test_core_aten_programs_give_the_same(kind):
+    """Programs that were taken apart to the end, as `run_decompositions()` does it."""
+    module, args = kind(Random(1))
+    with pytest.warns(FutureWarning, match="LeafSpec"):
+        program = torch.export.export(module.eval(), tuple(args)).run_decompositions()
+    graph = from_torch(program)
+    assert "attention" not in {application.operator for application in graph.applications}
+    compare(module, args, Random(2), graph, tolerance=2e-5)
+
+
+def test_inputs_have_the_names_of_the_module():
+    module, args = transformer(Random(0))
+    graph = from_torch(module.eval(), *args)
+    names = [value.name for value in graph.inputs]
+    assert {*names} == {*module.state_dict(), "tokens"}
+    assert graph.values["qkv.weight"].shape == tuple(module.qkv.weight.shape)
+    assert from_json(to_json(graph)) == graph
+
+
+def test_a_value_and_an_input_of_one_name():
+    class Add(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.add = nn.Parameter(torch.randn(4))
+
+        def forward(self, x):
+            return (x + self.add) * self.add + self.add
+
+    compare(Add(), [torch.randn(8, 4)], Random(0))
+
+
+def test_trees_and_keywords():
+    def function(given, *, scale):
+        return {"sum": given["a"] + given["b"][0] * scale, "same": given["a"]}
+
+    class Module(nn.Module):
+        def forward(self, given, *, scale):
+            return function(given, scale=scale)
+
+    given = {"a": torch.ones(3), "b": [torch.ones(3)]}
+    graph = from_torch(Module(), given, kwargs={"scale": torch.ones(3)})
+    assert [value.name for value in graph.inputs] == ["given_a", "given_b_0", "scale"]
+    assert graph.outputs == ("add", "given_a")
+
+
+def test_shardings_are_written_into_the_graph_and_searched_with():
+    mesh = DeviceMesh("m", (2, 2), ("x", "y"))
+    rows = ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh)
+    module = nn.Linear(8, 4)
+    said = {"shardings": {"input": rows}, "output_shardings": {0: rows}}
+    graph = from_torch(module, torch.zeros(16, 8), **said)
+    assert propagate(graph).specs["input"] == rows
+    for plan in search(graph, mesh):
+        assert (plan.specs["input"], plan.outputs[0]) == (rows, rows)
+
+
+def refused(module, *args, **kwargs):
+    with pytest.raises(WeftError) as found:
+        from_torch(module, *args, **kwargs)
+    return str(found.value), getattr(found.value, "__notes__", [])
+
+
+X = torch.randn(4, 6)
+
+
+def test_an_operator_that_is_not_covered_is_named_with_its_line():
+    class Sorted(nn.Module):
+        def forward(self, x):
+            return x.sort(1).values  # the line
+
+    said, notes = refused(Sorted(), X)
+    line = Sorted.forward.__code__.co_firstlineno + 1
+    assert said == (
+        "aten.sort.default is not an operator that Weft reads at "
+        f"{__file__}, line {line}: return x.sort(1).values  # the line"
+    )
+    assert notes == ["hint: write it with others, or add a function to weft.interop.aten.TABLE"]
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "hint"),
+    [
+        (
+            lambda x: nn.functional.conv_transpose1d(x[None], x[:, None]),
+            "aten.convolution.default: a transposed convolution at ",
+            "only plain ones are read so far",
+        ),
+        (
+            lambda x: nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+            "aten.scaled_dot_product_attention.default: attention that drops out 0.5 at ",
+            "put the module into inference: module.eval()",
+        ),
+        (
+            lambda x: torch.max(x, 1).indices,
+            "result 1 of aten.max.dim is used, and Weft does not compute it at ",
+            None,
+        ),
+        (
+            lambda x: torch.div(x, 3, rounding_mode="floor"),
+            "aten.div.Tensor_mode: a quotient of float32 that is rounded (floor) at ",
+            None,
+        ),
+        (
+            lambda x: x[x.long().abs() % 4, x.long().abs() % 4],
+            "aten.index.Tensor: an index by several tensors, or by a mask at ",
+            "index one dimension, by integers",
+        ),
+        (
+            lambda x: x * torch.arange(0.5, 6.5, 1.0),
+            "aten.arange.start_step: arange from 0.5 in steps of 1.0 at ",
+            "count in whole numbers",
+        ),
+        (
+            lambda x: torch.linalg.vector_norm(x, 3),
+            "aten.linalg_vector_norm.default: a norm of order 3 at ",
+            "take 1, 2 or inf",
+        ),
+        (
+            lambda x: x[:1].var(0),
+            "aten.var.correction: the variance of 1 elements with a correction of 1 at ",
+            None,
+        ),
+        (
+            lambda x: nn.functional.avg_pool2d(x[None], 3, 2, 1, ceil_mode=True),
+            "aten.avg_pool2d.default: a mean of windows that hang over the padding "
+            "(ceil_mode=True) at ",
+            "count_include_pad=False, or ceil_mode=False",
+        ),
+    ],
+)
+def test_what_is_refused(function, message, hint):
+    x = torch.randn(4, 7) if "avg_pool2d" in message else X
+    said, notes = refused(Of(function), x)
+    assert said.startswith(message)
+    assert said.endswith(": return self.function(*args)")
+    assert notes == ([] if hint is None else [f"hint: {hint}"])
+
+
+def test_training_is_refused():
+    said, notes = refused(nn.Sequential(nn.BatchNorm1d(6)), X)
+    assert said == (
+        "the program has a buffer mutation, 0.running_mean, and a graph changes nothing"
+    )
+    assert notes == ["hint: put the module into inference: module.eval()"]
+    said, notes = refused(nn.Dropout(0.5).train(), X)
+    assert "dropout" in said or "bernoulli" in said or "rand" in said
+
+
+def test_shapes_that_are_not_known_are_refused():
+    rows = torch.export.Dim("rows")
+    program = torch.export.export(nn.Linear(6, 4), (X,), dynamic_shapes={"input": {0: rows}})
+    said, notes = refused(program)
+    assert re.fullmatch(r"input has the shape \[s\d+, 6\], which is not known", said)
+    assert notes == ["hint: export the program without dynamic_shapes"]
+
+
+def test_a_large_constant_is_refused():
+    table = torch.randn(300, 300)
+    said, notes = refused(Of(lambda x: x + table), torch.randn(300, 300))
+    assert said.endswith("is a constant of 90000 elements, and a graph keeps 65536")
+    assert notes == ["hint: make it a buffer of the module: register_buffer"]
+
+
+def test_what_is_no_tensor_is_not_returned():
+    said, _ = refused(Of(lambda x: (x, 3)), X)
+    assert said == "the program returns 3, which is no tensor"
+
+
+def test_arguments_are_given_once():
+    program = torch.export.export(nn.Linear(6, 4), (X,))
+    said, notes = refused(program, X)
+    assert said == "an exported program has its arguments already"
+    assert notes == ["hint: give it to from_torch alone"]
+
+
+def test_without_torch_an_error_says_what_to_install():
+    code = "import sys; sys.modules['torch'] = None; import weft; weft.from_torch"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    said = "programs of torch need torch, which is not installed: pip install 'weft[torch]'"
+    assert f"ModuleNotFoundError: {said}" in ran.stderr

@@ -18,7 +18,7 @@ from weft.plan.propagation.factors import Factors, TensorSharding, project
 from weft.plan.propagation.merge import Direction, common_axes, truncate
 from weft.plan.propagation.meshes import Meshes
 from weft.plan.propagation.program import Applied, flatten
-from weft.plan.propagation.reasons import History
+from weft.plan.propagation.reasons import History, Reason
 from weft.values import FrozenMap
 
 Rule: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]
@@ -80,6 +80,10 @@ class Propagation:
             f"{value} dimension {dim} is not cut"
         ]
 
+    def reason(self, value: str, dim: int, axis: str) -> Reason | None:
+        """Where an axis of a value came from, one step back; None where it was there at first."""
+        return self._history.reason(value, dim, axis)
+
     def _way_back(self, value: str, dim: int, axis: str) -> Iterator[str]:
         yield f'{value} dimension {dim} is cut by "{axis}"'
         if self.settled is not None and value in self.graph.values:
@@ -88,7 +92,7 @@ class Propagation:
         seen = set[tuple[str, int]]()
         while (value, dim) not in seen:
             seen.add((value, dim))
-            reason = self._history.reason(value, dim, axis)
+            reason = self.reason(value, dim, axis)
             if reason is None:
                 break
             value, dim = reason.value, reason.dim

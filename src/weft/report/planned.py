@@ -1,0 +1,230 @@
+"""`plan_data`: a plan as what the page draws: figures, nodes, edges, values, and what moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any, NamedTuple
+
+from weft.lang.dtype import itemsize
+from weft.layout import DimSpec, ShardingSpec
+from weft.plan import Cost, Plan
+from weft.plan.course import Event
+from weft.plan.estimate import priced
+from weft.plan.searching.front import said
+from weft.report.flat import Flat, Node, flatten
+from weft.report.reasons import Reasons
+from weft.report.ways import MOST_CELLS, Ways
+from weft.values import Point
+
+MOST_SHOWN = 4096
+"""The most cells whose bytes and memory are listed one by one."""
+
+
+class Detail(NamedTuple):
+    """How much is said of what moves and why, where a page would be too large."""
+
+    most_cells: int = MOST_CELLS
+    has_reasons: bool = True
+
+
+def plan_data(cost: Cost, detail: Detail = Detail()) -> dict[str, Any]:  # noqa: B008 - frozen
+    """A plan and its price."""
+    return _Plan(cost, detail).data()
+
+
+class _Plan:
+    """Writes one plan."""
+
+    def __init__(self, cost: Cost, detail: Detail) -> None:
+        self.cost, self.plan, self.detail = cost, cost.plan, detail
+        self.flat: Flat = flatten(self.plan)
+        self.layouts: dict[tuple[str, Point], int] = {}
+        self.layout_rows: list[dict[str, Any]] = []
+        self.specs = dict(_specs(self.plan))
+        self.names = {name: n for n, name in enumerate(self.specs)}
+        self.ways = Ways(cost.machine, detail.most_cells)
+        self.moves: list[dict[str, Any]] = []
+        self.taken: dict[tuple[int, int | None], tuple[float, int]] = {}
+        self.coming: dict[tuple[int, int | None, str], list[int]] = {}
+        self.drawn: set[int] = set()
+        for event in self.plan.course.events:
+            self._event(event)
+
+    def data(self) -> dict[str, Any]:
+        plan, flat, reasons = self.plan, self.flat, self._reasons()
+        values = plan.graph.all_values.values()
+        return {
+            "label": said(plan),
+            "mesh": mesh_data(plan),
+            "machine": self.cost.machine.name or None,
+            "figures": self._figures(),
+            "assumed": list(plan.assumed),
+            "reasons": "placements" if reasons is None or reasons.found is None else "propagation",
+            "groups": [group._asdict() for group in flat.groups],
+            "itemsizes": {value.dtype: itemsize(value.dtype) for value in values},
+            "values": [self._value(name, reasons) for name in self.specs],
+            "nodes": list(map(self._node, flat.nodes)),
+            "edges": list(map(self._edge, range(len(flat.edges)))),
+            "moves": self.moves,
+            "ways": self.ways.rows,
+            "layouts": self.layout_rows,
+        }
+
+    def _reasons(self) -> Reasons | None:
+        return Reasons(self.plan) if self.detail.has_reasons else None
+
+    def _figures(self) -> dict[str, Any]:
+        cost = self.cost
+        figures: dict[str, Any] = {
+            "seconds": cost.seconds,
+            "compute": cost.compute,
+            "communicate": cost.communicate,
+            "bytes": cost.received,
+            "loaded": cost.loaded,
+            "stored": cost.stored,
+            "flops": cost.flops,
+            "peak": max(cost.peak, default=0),
+            "capacity": cost.machine.capacity if isfinite(cost.machine.capacity) else None,
+            "fits": cost.fits,
+            "operators": sum(node.kind == "operator" for node in self.flat.nodes),
+        }
+        if self.plan.mesh.size <= MOST_SHOWN:
+            cells = {"peaks": list(cost.peak), "received": list(cost.received_by_cell)}
+            figures |= cells
+        return figures
+
+    def _event(self, event: Event) -> None:
+        items = list(priced([event], self.cost.machine))
+        seconds = sum(item.seconds for item in items)
+        if event.way is None:
+            place = id(event.plan), event.number
+            before = self.taken.get(place, (0.0, 0))
+            self.taken[place] = before[0] + seconds, before[1] + sum(i.flops for i in items)
+            return
+        key = id(event.plan), event.number, event.value
+        self.coming.setdefault(key, []).append(len(self.moves))
+        self.moves.append(
+            {
+                "value": self.names[event.value],
+                "way": self.ways.number(event.way),
+                "times": event.times,
+                "inside": event.inside.rstrip(": "),
+                "bytes": sum(event.received),
+                "seconds": seconds,
+            }
+        )
+
+    def _layout(self, spec: ShardingSpec, shape: Point) -> int:
+        """The number of a sharding of a shape; boxes of cells follow from its digits."""
+        key = str(spec), shape
+        if key not in self.layouts:
+            self.layouts[key] = len(self.layout_rows)
+            self.layout_rows.append(
+                {
+                    "text": key[0],
+                    "shape": list(shape),
+                    "axes": [str(DimSpec(dim.axes)) for dim in spec.dim_specs],
+                    "digits": [[list(digit) for digit in cut] for cut in spec.digits],
+                    "parts": [[list(digit), monoid] for digit, monoid in spec.parts],
+                }
+            )
+        return self.layouts[key]
+
+    def _value(self, name: str, reasons: Reasons | None) -> dict[str, Any]:
+        value, spec = self.plan.graph.all_values[name], self.specs[name]
+        data: dict[str, Any] = {
+            "name": name,
+            "dtype": value.dtype,
+            "shape": list(value.shape),
+            "layout": self._layout(spec, value.shape),
+        }
+        why = [] if reasons is None else reasons.of(name, spec)
+        return data | ({"why": why} if why else {})
+
+    def _node(self, node: Node) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "kind": node.kind,
+            "group": node.group,
+            "values": [self.names[name] for name in node.values],
+        }
+        if node.kind == "output":
+            assert node.number is not None
+            shape = node.plan.graph.values[node.values[0]].shape
+            data["wanted"] = self._layout(node.plan.outputs[node.number], shape)
+        return data | (self._operator(node) if node.kind == "operator" else {})
+
+    def _operator(self, node: Node) -> dict[str, Any]:
+        """What an application computes, and where."""
+        assert node.number is not None
+        application, placed = (
+            node.plan.graph.applications[node.number],
+            node.plan.placed[node.number],
+        )
+        place = id(node.plan), node.number
+        seconds, flops = self.taken.get(place, (0.0, 0))
+        sizes = placed.signature.sizes
+        index = ShardingSpec(placed.mesh, [DimSpec(placed.placement[dim]) for dim in sizes])
+        settles = [move for name in node.values for move in self.coming.get((*place, name), ())]
+        return {
+            "operator": application.operator,
+            "line": str(placed.signature.notation),
+            "index": list(sizes),
+            "space": self._layout(index, tuple(sizes.values())),
+            "seconds": seconds,
+            "flops": flops,
+            **({"settles": settles} if settles else {}),
+            **({"attributes": _told(application.attributes)} if application.attributes else {}),
+        }
+
+    def _edge(self, number: int) -> list[Any]:
+        """From, to, the value, and what moves on the way."""
+        start, end, value = self.flat.edges[number]
+        node = self.flat.nodes[end]
+        moves = [move for move in self._along(node, value) if move not in self.drawn]
+        self.drawn.update(moves)  # what enters a region twice moves once
+        return [start, end, self.names[value], *([moves] if moves else [])]
+
+    def _along(self, node: Node, value: str) -> list[int]:
+        """What moves on the way of a value to a node."""
+        if node.kind == "output":
+            return self._returned(node)
+        assert node.number is not None
+        inner = node.plan.regions.get(node.number, ())
+        moves = self.coming.get((id(node.plan), node.number, value), [])
+        if node.kind == "argument":  # a loop's values are brought once, for both of its regions
+            return moves if node.values[0] in inner[-1].graph.values else []
+        returned = (self.coming.get((id(plan), None, value), ()) for plan in inner)
+        return [*moves, *(move for found in returned for move in found)]
+
+    def _returned(self, node: Node) -> list[int]:
+        """What moves for one output; of a value that is returned twice, to the place it is for."""
+        name, plan = node.values[0], node.plan
+        moving = [n for n, way in enumerate(plan.returns) if any(way.received)]
+        same = [n for n in moving if plan.graph.outputs[n] == name]
+        if node.number not in same:
+            return []
+        return [self.coming[id(plan), None, name][same.index(node.number)]]
+
+
+def _specs(plan: Plan) -> Iterator[tuple[str, ShardingSpec]]:
+    """How every value lies, those of regions too."""
+    yield from plan.specs.items()
+    for plans in plan.regions.values():
+        for inner in plans:
+            yield from ((name, s) for name, s in _specs(inner) if name not in plan.specs)
+
+
+def mesh_data(plan: Plan) -> dict[str, Any]:
+    """The mesh: its text, its axes, and its devices where they are in another order."""
+    mesh = plan.mesh
+    return {
+        "text": str(mesh),
+        "axes": [list(axis) for axis in zip(mesh.axis_names, mesh.shape)],
+        "devices": None if mesh.device_ids is None else list(mesh.device_ids),
+    }
+
+
+def _told(attributes: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{key}={value}" for key, value in attributes.items())
+    return text if len(text) <= 200 else f"{text[:200]}…"

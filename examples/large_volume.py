@@ -60,7 +60,7 @@ with recording() as runs:
         plan,
         {"x": source, "weights": weights},
         on=engine,
-        outputs={blurred: Output(target, chunks, (32, 128, 128))},
+        outputs={blurred: Output(target, chunks, (32, 64, 64))},
         memory=12 << 20,
     )
 print(runs[0])

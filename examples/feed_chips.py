@@ -1,4 +1,4 @@
-"""A mesh of chips to feed: weights of a layer as the fewest writes, delivered to a model of the mesh.
+"""A mesh of chips to feed: weights as the fewest writes, delivered to a model of the mesh.
 
 Run it with `python -m examples.feed_chips`. It needs the extra `ttmesh`, and no chip.
 """

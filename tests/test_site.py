@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from docsite import notebooks
+from docsite.pictures import with_pictures
 
 import weft
 
@@ -80,6 +81,13 @@ def test_concepts_have_pictures(site):
     assert len(pages) == 7
     for page in [*pages, site / "index.html"]:
         assert '<figure class="drawing"><svg' in page.read_text("utf-8"), page.name
+
+
+def test_a_page_without_pictures_does_not_run():
+    page = "```python\n1 / 0\n```\n\nA line `<!-- picture: x -->` is drawn.\n"
+    assert with_pictures(page) == page
+    with pytest.raises(ZeroDivisionError):
+        with_pictures(page + "<!-- picture: x -->")
 
 
 @needs_mkdocs

@@ -102,7 +102,7 @@ def refused(capsys, args, message):
 
 def test_files_that_are_refused(capsys, graph, tmp_path):
     missing = tmp_path / "no" / "plan.json"
-    refused(capsys, ["plan", "nope.json"], "weft plan: [Errno 2] No such file or directory")
+    refused(capsys, ["plan", "nope.json"], "weft plan: there is no file nope.json\nhint: ")
     refused(
         capsys,
         ["plan", str(graph), "-o", str(missing)],
@@ -186,6 +186,11 @@ def test_plans_that_are_refused(capsys, graph, tmp_path):
     refused(
         capsys,
         ["diff", str(one), str(graph)],
-        "weft diff: weft: there is no such field\nhint: weft_plan graph mesh specs outputs",
+        f"weft diff: {graph} is a graph, and no plan\nhint: `weft plan graph.json -o plan.json` ",
     )
-    refused(capsys, ["diff", str(one), "nope"], "weft diff: [Errno 2] No such file or directory")
+    refused(capsys, ["diff", str(one), "nope"], "weft diff: there is no file nope\nhint: ")
+    refused(
+        capsys,
+        ["plan", str(one)],
+        f"weft plan: {one} is a plan, and no graph\nhint: weft.lang.serial",
+    )

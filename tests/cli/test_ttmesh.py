@@ -113,4 +113,4 @@ def test_refusals_are_one_line_and_a_hint(capsys, given):
     assert lower("--shape", shape, "--mesh", mesh, "--dims", dims, *more) == 2
     printed = capsys.readouterr()
     assert not printed.out
-    assert re.match("weft ttmesh: .*" + re.escape(REFUSED[given]), printed.err)
+    assert re.match("weft ttmesh lower: .*" + re.escape(REFUSED[given]), printed.err)

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_folder, print_json
+from weft.cli.files import check_file, print_json
 from weft.cli.runs import calibrate_run
 from weft.draw import say
 from weft.errors import WeftError
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from weft.cli.measure import Effort
 
 MOST_CELLS = 1024
+EXAMPLES = """\
+examples:
+  weft calibrate -o host.toml
+  weft calibrate --quick --cells 4
+  weft calibrate --from run.json -o cluster.toml
+  weft plan graph.json --machine host.toml
+"""
 
 
 def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,6 +40,8 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Measure what a cell of this host gets while all of them are busy: operations "
         "by dtype, memory bandwidth, and what two workers of one process send to each other. "
         "Or take it from the record of a run on a grid.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--from", dest="source", type=Path, help="a run.json: measure nothing, take it from there"
@@ -48,7 +57,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print, and write where that is asked for."""
-    check_folder(args.output)
+    check_file(args.output)
     if args.source is not None:
         calibrate_run(args)
         return

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.models import MODELS
+from weft.cli.parser import examples_of, sentence
+from weft.cli.run import amount
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ examples:
   weft ckks run model.py:build --weights weights.npz --input image=image.npy -o answer.npz
 """
 SECURITY = ("128", "192", "256", "none")
-TIMED = "a machine's TOML file, as `weft ckks calibrate` writes it"
+TIMED = "for seconds: a machine's TOML file, as `weft ckks calibrate` writes it"
 
 
 def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,15 +37,26 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    below = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    below = parser.add_subparsers(dest="what", metavar="WHAT")
     _add_plan(below)
     _add_run(below)
     _add_calibrate(below)
 
 
+def _command(
+    below: _SubParsersAction[argparse.ArgumentParser], name: str, told: str
+) -> argparse.ArgumentParser:
+    """A command below, with the examples that are its own."""
+    raw = argparse.RawDescriptionHelpFormatter
+    examples = examples_of(EXAMPLES, f"weft ckks {name}")
+    return below.add_parser(
+        name, help=told, description=f"{sentence(told)}.", epilog=examples, formatter_class=raw
+    )
+
+
 def _add_plan(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
     told = "what a network takes: a line for each layer, parameters, keys"
-    parser = below.add_parser("plan", help=told, description=told)
+    parser = _command(below, "plan", told)
     parser.add_argument("model", help=MODELS)
     parser.add_argument(
         "--encrypted", action="append", metavar="NAME", help="an input that is (the first)"
@@ -55,7 +68,7 @@ def _add_plan(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _add_run(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
     told = "run a network on encrypted inputs, and compare with what it gives unencrypted"
-    parser = below.add_parser("run", help=told, description=told)
+    parser = _command(below, "run", told)
     parser.add_argument("model", help=MODELS)
     parser.add_argument("--weights", type=Path, help="an .npz file with all that is not encrypted")
     parser.add_argument(
@@ -74,7 +87,7 @@ def _add_run(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _add_calibrate(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
     told = "measure the operations of SEAL on this host, for the seconds of plans"
-    parser = below.add_parser("calibrate", help=told, description=told)
+    parser = _command(below, "calibrate", told)
     parser.add_argument("--ring", type=int, required=True, help="N, twice the slots")
     parser.add_argument("--depth", type=int, help="the highest level (the most at 128 bits)")
     parser.add_argument("--repeats", type=int, default=3, help="how often each is measured")
@@ -89,12 +102,26 @@ def _add_parameters(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--ring", type=int, help="N (the smallest that holds the depth)")
     size.add_argument("--slots", type=int, help="N/2")
     parser.add_argument("--keys", type=int, help="rotation keys that there may be (any number)")
-    parser.add_argument("--memory", type=float, metavar="GIB", help="for rotation keys (any)")
+    parser.add_argument(
+        "--memory", type=gib, metavar="AMOUNT", help="for rotation keys, as 8GiB; or in GiB (any)"
+    )
     parser.add_argument("--machine", help=TIMED)
     parser.add_argument("--scale-bits", type=int, default=40, help="bits of the scale (40)")
     parser.add_argument(
         "--security", choices=SECURITY, default="128", help="none checks nothing, for tests (128)"
     )
+
+
+def gib(text: str) -> float:
+    """An amount of memory in GiB, which a number alone is.
+
+    >>> gib("8"), gib("512MiB")
+    (8.0, 0.5)
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return amount(text) / 2**30
 
 
 def _finish(parser: argparse.ArgumentParser) -> None:

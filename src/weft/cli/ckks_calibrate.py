@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from weft.ckks.calibrate import ROWS, OperationTimes, calibrate
 from weft.ckks.parameters import STANDARD, Parameters
-from weft.cli.files import check_folder, print_json
+from weft.cli.files import check_file, print_json
 from weft.draw import say
 from weft.errors import WeftError
 from weft.plan import Machine
@@ -17,7 +17,7 @@ from weft.plan.machines import host_name
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print, and add to the machine's file where that is asked for."""
-    check_folder(args.output)
+    check_file(args.output)
     there = args.output is not None and args.output.exists()
     machine = Machine.load(args.output) if there else replace(Machine(), name=host_name(1))
     made = Parameters(args.ring, _deepest(args.ring) if args.depth is None else args.depth)

@@ -22,7 +22,7 @@ from weft.ckks.simulator import Simulator
 from weft.ckks.table import seconds
 from weft.cli.arrays import read_inputs, read_weights, write_arrays
 from weft.cli.ckks_plan import MIB, keys, parameters, planned
-from weft.cli.files import check_folder, print_json
+from weft.cli.files import check_file, print_json
 from weft.cli.models import read_model
 from weft.draw import say
 from weft.errors import WeftError
@@ -59,7 +59,7 @@ def _tell(*lines: str) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse what needs no look into a file."""
-    check_folder(args.output)
+    check_file(args.output)
     if args.workers < 1:
         raise WeftError(f"--workers {args.workers}: at least 1 is needed")
     if args.output is not None and args.output.suffix != ".npz":

@@ -7,16 +7,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.files import print_json, read_text
-from weft.cli.plan import MACHINE
+from weft.cli.files import print_json, read_text, reading
+from weft.cli.plan import add_machine_to
 from weft.draw import say
-from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.machines import find_machine
 from weft.plan.plan_diff import diff_plans
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+EXAMPLES = """\
+examples:
+  weft diff one.json two.json
+  weft diff one.json two.json --machine h200 --json
+"""
 
 
 def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,10 +31,12 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         help="what differs between two plans",
         description="Say what differs between two plans: how values lie, where applications "
         "compute, and the bytes, the memory and the seconds that each takes.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("one", type=Path, help="a plan's JSON, as `weft plan -o` writes it")
     parser.add_argument("two", type=Path, help="another")
-    parser.add_argument("--machine", help=f"price both on it: {MACHINE}")
+    add_machine_to(parser, "price both on it")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -46,8 +53,6 @@ def run(args: argparse.Namespace) -> None:
 
 def read_plan(path: Path) -> Plan:
     """The plan in a file; what is refused is said with the name of the file."""
-    try:
-        return Plan.from_json(read_text(path))
-    except WeftError as error:
-        error.add_note(f"while reading {path}")
-        raise
+    text = read_text(path)
+    with reading(path, text, "plan"):
+        return Plan.from_json(text)

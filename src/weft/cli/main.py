@@ -1,18 +1,14 @@
-"""Reads the command line, runs a subcommand, says what was refused in one line and a hint."""
+"""Reads the command line, runs a command, says what was refused in one line and a hint."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 
-import weft
-from weft.cli import calibrate, ckks, diff, plan, search, show, store, ttmesh
-from weft.errors import WeftError
-
-REFUSED = 2
-"""The exit code for input that was refused; the one that argparse uses too."""
+from weft.cli.commands import parser_of
+from weft.cli.refusals import refusal
+from weft.draw import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,28 +22,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     └───────┴───────┘
     0
     """
-    args = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    command, debug = "weft", "--debug" in words
     try:
+        args = parser_of(words).parse_args(words)
+        command, debug = args.prog, args.debug
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WeftError, OSError) as error:
-        if args.debug:
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
             raise
-        notes = getattr(error, "__notes__", [])
-        print("\n".join([f"weft {args.command}: {error}", *notes]), file=sys.stderr)
-        return REFUSED
+        found = refusal(error, command)
+        say("\n".join([f"{command}: {found.lines[0]}", *found.lines[1:]]), sys.stderr)
+        return found.code
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="weft", description="Sharded arrays: a shard is a box of integers."
-    )
-    parser.add_argument("--version", action="version", version=f"weft {weft.__version__}")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks of refused input")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (show, plan, search, diff, store, ckks, ttmesh, calibrate):
-        command.add_to(commands)
-    return parser

@@ -10,7 +10,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from weft.cli.files import read_text
+from weft.cli.files import read_text, reading
+from weft.cli.parser import meant
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.serial import from_json
@@ -26,29 +27,60 @@ MODELS = (
 def read_model(text: str) -> Graph:
     """The graph that an argument names; a module is run, as `python -m` would run it."""
     if text.endswith(".json") or Path(text).is_file():
-        return from_json(read_text(Path(text)))
+        return _of_json(Path(text))
+    if not text:
+        raise WeftError("the name of the model is empty", hint=f"a model is {MODELS}")
+    if Path(text).is_dir():
+        raise WeftError(f"{text} is a folder, and no model", hint=f"a model is {MODELS}")
     home, _, name = text.rpartition(":")
     module = _module(home or BUILDERS, text)
     made = getattr(module, name, None)
     if made is None:
         raise WeftError(
             f"{module.__name__} has no {name}",
-            hint=f"a model is {MODELS}",
+            hint=_way_out(text),
         )
-    graph = made() if callable(made) else made
+    with _blamed(text):
+        graph = made() if callable(made) else made
     if not isinstance(graph, Graph):
-        raise WeftError(f"{text} is no graph, but {type(graph).__name__}")
+        raise WeftError(
+            f"{text} is no graph, but {type(graph).__name__}", hint="weft.trace makes a graph"
+        )
     return graph
+
+
+def _of_json(path: Path) -> Graph:
+    text = read_text(path)
+    with reading(path, text, "graph"):
+        return from_json(text)
+
+
+@contextmanager
+def _blamed(text: str) -> Iterator[None]:
+    """What a person's own code raises is no bug of ours."""
+    try:
+        yield
+    except (WeftError, ImportError, OSError):
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        hint = "the same command with --debug shows where"
+        raise WeftError(f"the model {text} failed: {told}", hint=hint) from error
 
 
 def _module(home: str, text: str) -> ModuleType:
     try:
-        with _from_here():
+        with _from_here(), _blamed(text):
             return _of_file(Path(home)) if home.endswith(".py") else import_module(home)
-    except (ImportError, ValueError) as error:
-        raise WeftError(
-            f"there is no model {text}: {error}", hint=f"a model is {MODELS}"
-        ) from error
+    except ImportError as error:
+        told = f"there is no model {text}: {error}" if ":" in text else f"there is no model {text}"
+        raise WeftError(told, hint=_way_out(text)) from error
+
+
+def _way_out(text: str) -> str:
+    """A file that may be meant, or what a model is."""
+    files = [file.name for file in Path().glob("*.json")]
+    return meant(text, files) or f"a model is {MODELS}"
 
 
 def _of_file(path: Path) -> ModuleType:

@@ -6,17 +6,17 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_folder, print_json, read_text
+from weft.cli.files import check_file, print_json
+from weft.cli.graphs import add_graph_to, add_strategy_to, read_graph
+from weft.cli.parser import suggest
 from weft.cli.stored import add_storage_to, describe_storage, read_storage
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import MOST
-from weft.lang.serial import from_json
 from weft.plan import Cost, Plan, estimate, propagate
-from weft.plan.machines import find_machine
-from weft.plan.propagation.propagate import Rule
+from weft.plan.machines import PRESETS, find_machine
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -26,10 +26,11 @@ examples:
   weft plan graph.json
   weft plan graph.json --machine h200 -o plan.json
   weft plan graph.json --strategy cost
+  weft plan graph.json --mesh '@m = <["x"=4]>' --shard x='<@m, [{"x"}, {}]>'
   weft plan graph.json --machine machine.toml --json
   weft plan graph.json --storage x=64,512/512,512 y=auto
 """
-MACHINE = "a machine's TOML file, or one of h200, cluster, chips, host"
+MACHINE = f"a machine's TOML file, or one of {', '.join([*PRESETS, 'host'])}"
 
 
 def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,25 +42,25 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("graph", type=Path, help="a graph's JSON, as weft.lang.serial writes it")
-    parser.add_argument("--machine", help=f"what it runs on: {MACHINE}")
-    parser.add_argument(
-        "--strategy",
-        choices=(*get_args(Rule), "cost"),
-        default="user_priority",
-        help="how conflicts are settled; cost takes the plan that moves the fewest bytes",
-    )
+    add_graph_to(parser)
+    add_machine_to(parser)
+    add_strategy_to(parser)
     add_storage_to(parser)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this JSON file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
+def add_machine_to(parser: argparse.ArgumentParser, told: str = "what it runs on") -> None:
+    """Add the machine: a preset or a file."""
+    suggest(parser.add_argument("--machine", help=f"{told}: {MACHINE}"), *PRESETS, "host")
+
+
 def run(args: argparse.Namespace) -> None:
     """Plan the graph, print it, and write it where that is asked for."""
-    check_folder(args.output)
+    check_file(args.output)
     machine = find_machine(args.machine) if args.machine else None
-    found = propagate(from_json(read_text(args.graph)), args.strategy, machine)
+    found = propagate(read_graph(args), args.strategy, machine)
     if found.mesh.size > MOST:
         raise WeftError(f"{found.mesh} has {found.mesh.size} cells; at most {MOST} are planned")
     plan = Plan.of(found, machine)

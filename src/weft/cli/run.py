@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import read_text
+from weft.cli.job import check_free, is_file, job_of, read_input, write_file
+from weft.cli.progress import Bar
 from weft.draw import say
 from weft.errors import WeftError
 from weft.plan import Plan
@@ -18,7 +23,7 @@ from weft.plan import Plan
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from weft.run.grid import Job, Progress, RunDirectory
+    from weft.run.grid import Job, RunDirectory, RunRecord
 
 EXAMPLES = """\
 examples:
@@ -27,8 +32,8 @@ examples:
   weft run plan.json --input x=x.npy --output y=y.npy --on dask
   weft run --resume plan.run
 """
-WIDE = 20
-"""Columns of the bar."""
+INTERRUPTED = 130
+"""The exit code of what a person stopped, as shells have it."""
 UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6}
 UNITS |= {"GB": 10**9, "B": 1}
 
@@ -49,7 +54,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     add("--output", action="append", default=[], metavar="NAME=PLACE", help="where an output goes")
     add("--on", default="ray", help="ray, dask, threads, or the address of a cluster (ray)")
     add("--workers", type=int, help="of a local cluster (one for each processor)")
-    add("--memory", type=amount, help="what a worker may take, as 512MiB: tasks are cut to fit")
+    add("--memory", type=amount, help="of a worker, as 512MiB: tasks are cut to fit")
     add("--chunks", action="append", default=[], metavar="NAME=N,N", help="of a stored output")
     add("--shards", action="append", default=[], metavar="NAME=N,N", help="of a stored output")
     add("--codec", default="zstd", help="how chunks of outputs are compressed (zstd)")
@@ -78,158 +83,154 @@ def amount(text: str) -> int:
 def run(args: argparse.Namespace) -> None:
     """Run a plan, or go on with one; what came of it is printed and kept."""
     grid = import_module("weft.run.grid")
-    folder, plan, job = _resumed(args, grid) if args.resume is not None else _begun(args, grid)
-    bar = Bar(quiet=args.json or not sys.stderr.isatty())
-    record = _record(grid, plan, job, folder, bar, resume=args.resume is not None)
-    folder.finish(record.to_json())
+    if args.resume is None:
+        record, folder = _begin(args, grid)
+    else:
+        record, folder = _resume(args, grid)
     if args.json:
         say(record.to_json(), sys.stdout)
     else:
         say(f"{record}\nwrote {folder.record}", sys.stdout)
 
 
-def _begun(args: argparse.Namespace, grid: Any) -> tuple[RunDirectory, Plan, Job]:
-    """A new run, written down before it begins."""
+def _begin(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirectory]:
+    """A new run; what is refused before its first task leaves nothing behind."""
     if args.plan is None:
-        raise WeftError("no plan is given", hint="weft run plan.json --input x=in.zarr ...")
-    for module in args.modules:
-        _imported(module)
-    plan = Plan.from_json(read_text(args.plan))
+        raise WeftError(
+            "no plan is given", hint="weft run plan.json --input x=in.zarr --output y=out.zarr"
+        )
+    modules = [_imported(name) for name in args.modules]
+    plan = _read_plan(args.plan)
     folder = grid.RunDirectory(args.directory or Path(f"{args.plan.stem}.run"))
     if folder.is_begun and not args.overwrite:
         raise WeftError(
             f"{folder.path} holds a run that has not come to its end",
             hint=f"go on with: weft run --resume {folder.path}, or begin anew with --overwrite",
         )
-    job = _job(args, plan, grid)
-    folder.begin(plan, job)
-    return folder, plan, job
+    job = job_of(args, plan, grid)
+    check_free(job)
+    run = _Run(grid, plan, job, folder, modules, quiet=args.json)
+    with run.engine() as engine:
+        folder.begin(plan, job)
+        try:
+            return run.run_on(engine, resume=False), folder
+        finally:
+            if not folder.has_outputs:
+                folder.abandon()
 
 
-def _resumed(args: argparse.Namespace, grid: Any) -> tuple[RunDirectory, Plan, Job]:
+def _resume(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirectory]:
+    """Go on with a run as it was said; one that has come to its end stays as it is."""
     path = args.resume if args.resume != Path() else args.directory
     if path is None and args.plan is not None:
         path = Path(f"{args.plan.stem}.run")
     if path is None:
         raise WeftError("no run is given to go on with", hint="weft run --resume plan.run")
+    said = [name for name in ("input", "output", "chunks", "shards") if getattr(args, name)]
+    if said:
+        raise WeftError(
+            f"--{said[0]} is for a new run; one that goes on has what {path} says",
+            hint="leave it out, or begin anew without --resume",
+        )
     folder = grid.RunDirectory(path)
     job = folder.job()
-    for module in job.modules:
-        _imported(module)
-    return folder, folder.plan(), job
+    if not folder.is_begun:
+        say(f"weft run: {path} has come to its end before; nothing is done", sys.stderr)
+        return grid.RunRecord.from_json(read_text(folder.record)), folder
+    modules = [_imported(name) for name in job.modules]
+    run = _Run(grid, folder.plan(), job, folder, modules, quiet=args.json)
+    with run.engine() as engine:
+        return run.run_on(engine, resume=folder.has_outputs), folder
 
 
-def _imported(module: str) -> None:
-    """Import a module with operators, from this folder too."""
+def _read_plan(path: Path) -> Plan:
+    try:
+        return Plan.from_json(read_text(path))
+    except WeftError as error:
+        if "there is no operator" in str(error):
+            error.add_note("hint: --import MODULE, of the module that adds it")
+        raise
+
+
+def _imported(name: str) -> Any:
+    """A module with operators, from this folder too."""
     sys.path.insert(0, "")
     try:
-        import_module(module)
+        return import_module(name)
     except ImportError as error:
-        raise WeftError(f"cannot import {module}: {error}") from None
+        raise WeftError(f"cannot import {name}: {error}") from None
     finally:
         sys.path.remove("")
 
 
-def _job(args: argparse.Namespace, plan: Plan, grid: Any) -> Job:
-    inputs, outputs = _pairs(args.input, "--input"), _pairs(args.output, "--output")
-    chunks, shards = _pairs(args.chunks, "--chunks"), _pairs(args.shards, "--shards")
-    for name in plan.graph.outputs:
-        if name not in outputs:
-            raise WeftError(f"output {name} goes nowhere", hint=f"--output {name}=out.zarr")
-    for name in [*chunks, *shards]:
-        if name not in outputs:
-            raise WeftError(f"there is no output {name}", hint=f"there are {', '.join(outputs)}")
-    said = {
-        name: grid.Output(
-            place,
-            _sizes(chunks[name]) if name in chunks else None,
-            _sizes(shards[name]) if name in shards else None,
-            args.codec,
-            args.overwrite,
-        )
-        for name, place in outputs.items()
-    }
-    job: Job = grid.Job(inputs, said, args.on, args.workers, args.memory, tuple(args.modules))
-    return job
+class _Run:
+    """A run that is to be done."""
 
+    def __init__(
+        self,
+        grid: Any,
+        plan: Plan,
+        job: Job,
+        folder: RunDirectory,
+        modules: list[Any],
+        quiet: bool,
+    ) -> None:
+        self.grid, self.plan, self.job, self.folder = grid, plan, job, folder
+        self.modules = modules
+        self.bar = Bar(quiet or not sys.stderr.isatty())
+        self.inputs = {name: read_input(place) for name, place in job.inputs.items()}
 
-def _pairs(texts: list[str], option: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, rest = text.partition("=")
-        if not equals or not name or not rest:
-            raise WeftError(f"{option} {text} is not NAME=VALUE")
-        found[name] = rest
-    return found
+    def engine(self) -> Any:
+        """What it runs on; its own messages are none of those of this command."""
+        if self.job.on == "ray" and find_spec("ray") is None:
+            raise WeftError(
+                "Ray is not installed, on which plans run unless something else is said",
+                hint="pip install 'weft[ray]', or --on threads, which needs nothing",
+            )
+        found = self.grid.engine_of(self.job.on, self.job.workers, self.job.memory)
+        for name in [name for name in logging.root.manager.loggerDict if "distributed" in name]:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._send_modules()
+        return found
 
+    def _send_modules(self) -> None:
+        """Have modules travel with the program: workers need not find them."""
+        for library in ("cloudpickle", "ray.cloudpickle"):
+            for module in self.modules if library.partition(".")[0] in sys.modules else ():
+                import_module(library).register_pickle_by_value(module)
 
-def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise WeftError(f"{text} are no sizes, as 64,64,64 are") from None
+    def run_on(self, engine: Any, resume: bool) -> RunRecord:
+        """Run it, and give its record."""
+        stored = {name: said for name, said in self.job.outputs.items() if not is_file(said.url)}
+        with self.grid.recording() as records, self._told():
+            found = self.grid.run_on(
+                engine, self.plan, self.inputs, stored, resume=resume, watch=self._watch
+            )
+            for name, tensor in zip(self.plan.graph.outputs, found):
+                if name not in stored:
+                    write_file(self.job.outputs[name].url, tensor.numpy())
+            self.folder.finish(records[-1].to_json())
+        record: RunRecord = records[-1]
+        return record
 
+    def _watch(self, progress: Any) -> None:
+        if not self.folder.has_outputs:
+            self.folder.mark()
+        self.bar(progress)
 
-def _record(
-    grid: Any, plan: Plan, job: Job, folder: RunDirectory, bar: Bar, *, resume: bool
-) -> Any:
-    """Run it, and give its record."""
-    inputs = {name: _input(place) for name, place in job.inputs.items()}
-    stored = {name: said for name, said in job.outputs.items() if not _is_file(said.url)}
-    with grid.recording() as records, grid.engine_of(job.on, job.workers, job.memory) as engine:
-        found = grid.run_on(engine, plan, inputs, stored, resume=resume, watch=bar)
-    bar.close()
-    for name, tensor in zip(plan.graph.outputs, found):
-        if name not in stored:
-            numpy = import_module("numpy")
-            numpy.save(job.outputs[name].url, tensor.numpy())
-    return records[-1]
-
-
-def _is_file(place: Any) -> bool:
-    return str(place).endswith(".npy")
-
-
-def _input(place: str) -> Any:
-    return import_module("numpy").load(place, mmap_mode="r") if _is_file(place) else place
-
-
-class Bar:
-    """How far a run is, in one line, and how long it will still take."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.begin, self.first = quiet, time.monotonic(), 0
-        self.last = 0.0
-
-    def __call__(self, progress: Progress) -> None:
-        """Write the line anew, ten times a second at most."""
-        now = time.monotonic()
-        if self.quiet or (now - self.last < 0.1 and progress.done < progress.total):
-            return
-        self.last = now
-        part = progress.done / progress.total
-        full = round(part * WIDE)
-        bar = "━" * full + "─" * (WIDE - full)
-        left = (now - self.begin) / part * (1 - part)
-        text = f"{bar} {part:4.0%}  {progress.done} of {progress.total} tasks, {clock(left)} left"
-        sys.stderr.write(f"\r{text}\033[K")
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        """Leave the line empty."""
-        if not self.quiet:
-            sys.stderr.write("\r\033[K")
-
-
-def clock(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> clock(4.2), clock(75), clock(3700)
-    ('4 s', '1:15 min', '1:01 h')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole // 60 % 60:02} h"
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say how to go on, should something happen."""
+        hint = f"go on with: weft run --resume {self.folder.path}"
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.bar.close()
+            say(f"weft run: interrupted\nhint: {hint}", sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+        except (WeftError, OSError) as error:
+            if self.folder.has_outputs:
+                error.add_note(f"hint: once the cause is gone, {hint}")
+            raise
+        finally:
+            self.bar.close()

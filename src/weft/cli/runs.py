@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import print_json, read_text
+from weft.cli.files import print_json, read_text, reading
 from weft.draw import Drawing, say, show, to_text
 from weft.errors import WeftError
 from weft.plan.machine_file import finite, machine_data
@@ -16,19 +16,16 @@ if TYPE_CHECKING:
     import argparse
 
     from weft.plan import Link
-    from weft.run.grid.calibration import Calibration
-    from weft.run.grid.record import RunRecord
-    from weft.run.grid.task_record import Total
+    from weft.run.grid.metrics.calibration import Calibration
+    from weft.run.grid.metrics.record import RunRecord
+    from weft.run.grid.metrics.task_record import Total
 
 
 def read_run(path: Path) -> RunRecord:
     """The record in a file."""
-    text = read_text(path)
-    try:
-        record: RunRecord = _grid("record").RunRecord.from_json(text)
-    except WeftError as error:
-        error.add_note(f"while reading {path}")
-        raise
+    text, kind = read_text(path), _grid("record").RunRecord
+    with reading(path, text, "run"):
+        record: RunRecord = kind.from_json(text)
     return record
 
 

@@ -8,11 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_folder, print_json, read_text
-from weft.cli.plan import MACHINE
+from weft.cli.files import check_file, check_folder, print_json
+from weft.cli.graphs import MESH, read_mesh
+from weft.cli.models import MODELS, read_model
+from weft.cli.parser import suggest
+from weft.cli.plan import add_machine_to
 from weft.cli.stored import add_storage_to, describe_storage, read_storage
 from weft.draw import say, to_svg
-from weft.lang.serial import from_json
+from weft.errors import WeftError
+from weft.lang import Graph
 from weft.layout import DeviceMesh
 from weft.plan import ParetoFront, search
 from weft.plan.machines import find_machine
@@ -24,10 +28,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  weft search graph.json '@m = <["dp"=2, "tp"=4]>' --machine h200
-  weft search graph.json '@m = <["x"=8]>' --objectives time -o plans
-  weft search graph.json '@m = <["x"=8]>' --machine cluster.toml --plot front.svg
-  weft search graph.json '@m = <["x"=8]>' --storage x=64,512 y=auto
+  weft search graph.json --mesh '@m = <["dp"=2, "tp"=4]>' --machine h200
+  weft search graph.json --mesh '@m = <["x"=8]>' --objectives time -o plans
+  weft search graph.json --mesh '@m = <["x"=8]>' --machine cluster.toml --plot front.svg
+  weft search graph.json --mesh '@m = <["x"=8]>' --storage x=64,512 y=auto
 """
 
 
@@ -40,19 +44,22 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("graph", type=Path, help="a graph's JSON, as weft.lang.serial writes it")
-    parser.add_argument("mesh", help="the mesh, in Shardy's notation")
-    parser.add_argument("--machine", help=f"what it runs on: {MACHINE}")
-    parser.add_argument(
+    parser.add_argument("graph", help=MODELS)
+    parser.add_argument("mesh", nargs="?", help=f"{MESH} (that of the graph)")
+    parser.add_argument("--mesh", dest="named_mesh", metavar="MESH", help="the same, by name")
+    add_machine_to(parser)
+    objectives = parser.add_argument(
         "--objectives",
         nargs="+",
         default=list(OBJECTIVES),
         metavar="NAME",
-        help=f"what is to be small: {', '.join(OBJECTIVES)}",
+        help=f"what is to be small: {', '.join(OBJECTIVES)} (all of them)",
     )
-    parser.add_argument("--budget", type=int, default=3000, help="plans that may be looked at")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed finds the same front")
-    parser.add_argument("--engine", default="auto", help=", ".join(ENGINES))
+    suggest(objectives, *OBJECTIVES, files=False)
+    parser.add_argument("--budget", type=int, default=3000, help="plans looked at, at most (3000)")
+    parser.add_argument("--seed", type=int, default=0, help="the same one finds the same front (0)")
+    told = f"how it is searched: {', '.join(ENGINES)} (auto)"
+    suggest(parser.add_argument("--engine", default="auto", help=told), *ENGINES, files=False)
     add_storage_to(parser)
     parser.add_argument("-o", "--output", type=Path, help="write every plan into this folder")
     parser.add_argument("--plot", type=Path, help="write the plot to this SVG file")
@@ -63,11 +70,15 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> None:
     """Search, print the front, and write what is asked for."""
     check_folder(args.output)
-    check_folder(args.plot)
-    graph = from_json(read_text(args.graph))
+    check_file(args.plot)
+    if args.output is not None and args.output.is_file():
+        raise WeftError(
+            f"cannot write into {args.output}: it is a file", hint="give the name of a folder"
+        )
+    graph = read_model(args.graph)
     front = search(
         graph,
-        DeviceMesh.parse(args.mesh),
+        _mesh(args, graph),
         find_machine(args.machine) if args.machine else None,
         args.objectives,
         args.budget,
@@ -89,6 +100,18 @@ def run(args: argparse.Namespace) -> None:
     if args.plot is not None:
         args.plot.write_text(to_svg(front.drawing()), encoding="utf-8")
         say(f"wrote {args.plot}", told)
+
+
+def _mesh(args: argparse.Namespace, graph: Graph) -> DeviceMesh:
+    """The mesh that is given, by place or by name, or the only one of the graph."""
+    given = [text for text in (args.mesh, args.named_mesh) if text is not None]
+    if len(given) == 2:
+        raise WeftError(f"there are two meshes: {args.mesh} and {args.named_mesh}", hint="give one")
+    meshes = given or list(graph.meshes)
+    if len(meshes) != 1:
+        told = "there is no mesh" if not meshes else f"the graph has {len(meshes)} meshes"
+        raise WeftError(told, hint=f"--mesh is {MESH}")
+    return read_mesh(meshes[0])
 
 
 def describe(front: ParetoFront) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from importlib import import_module
@@ -10,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
+from weft.cli.parser import examples_of, sentence, suggest
 from weft.cli.sources import Source, chosen_chunks, chosen_shards, of_zarr, open_source
 from weft.draw import say
 from weft.errors import WeftError
@@ -41,33 +43,73 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    below = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    below = parser.add_subparsers(dest="what", metavar="WHAT")
     for name, told in (("info", "what an array is"), ("verify", "read every byte of an array")):
-        one = below.add_parser(name, help=told, description=told)
+        one = _command(below, name, told, told)
         one.add_argument("url", help="the folder or the address of an array")
         _finish(one)
-    write = below.add_parser(
+    write = _command(
+        below,
         "write",
-        help="an array from a file or a stream",
-        description="An array from .npy, raw bytes, TIFF, another Zarr array, or standard input.",
+        "an array from a file or a stream",
+        "an array from .npy, raw bytes, TIFF, another Zarr array, or standard input",
     )
+    # A shape may begin with -1: `--shape -1,64,64` is no option.
+    write._negative_number_matcher = re.compile(r"^-\d+([,x].*)?$")
     write.add_argument("source", help=".npy, .tif, a folder of these, raw, a Zarr array, or -")
-    write.add_argument("--shape", type=int, nargs="+", help="of raw bytes; -1 first for all")
-    write.add_argument("--dtype", help="of raw bytes")
-    write.add_argument("--offset", type=int, default=0, help="bytes before the raw ones")
-    copy = below.add_parser(
+    _add_sizes(write, "--shape", "of raw bytes: 10 64 64, or -1 64 64 for all there are")
+    suggest(write.add_argument("--dtype", help="of raw bytes"), "uint8", "uint16", files=False)
+    write.add_argument("--offset", type=int, default=0, help="bytes before the raw ones (0)")
+    copy = _command(
+        below,
         "copy",
-        help="an array in other chunks, shards or codecs",
-        description="An array in other chunks, shards or codecs, in bounded memory.",
+        "an array in other chunks, shards or codecs",
+        "an array in other chunks, shards or codecs, in bounded memory",
     )
     copy.add_argument("source", help="the folder or the address of an array")
     for one in (write, copy):
         one.add_argument("url", help="the folder or the address that is written")
-        one.add_argument("--chunks", type=int, nargs="+", help="the sizes of a chunk")
-        one.add_argument("--shards", type=int, nargs="+", help="the sizes of a shard")
+        _add_sizes(one, "--chunks", "the sizes of a chunk: 16 64 64, or 16,64,64, or 16x64x64")
+        _add_sizes(one, "--shards", "the sizes of a shard, multiples of those of a chunk")
         one.add_argument("--codec", choices=CODECS, help="how chunks are compressed")
         one.add_argument("--overwrite", action="store_true", help="in place of what is there")
         _finish(one)
+
+
+def _command(
+    below: _SubParsersAction[argparse.ArgumentParser], name: str, told: str, more: str
+) -> argparse.ArgumentParser:
+    """A command below, with the examples that are its own."""
+    raw = argparse.RawDescriptionHelpFormatter
+    examples = examples_of(EXAMPLES, f"weft store {name}")
+    return below.add_parser(
+        name, help=told, description=f"{sentence(more)}.", epilog=examples, formatter_class=raw
+    )
+
+
+def _add_sizes(parser: argparse.ArgumentParser, name: str, told: str) -> None:
+    sizes = parser.add_argument(name, type=sizes_of, nargs="+", metavar="N", help=told)
+    suggest(sizes, files=False)
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Sizes from a word: one, or several with `x` or commas between them.
+
+    >>> sizes_of("16"), sizes_of("-1,64,64"), sizes_of("16x64x64")
+    ((16,), (-1, 64, 64), (16, 64, 64))
+    """
+    try:
+        return tuple(map(int, re.split("[,x]", text)))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 64 and 64,64 are") from None
+
+
+def _flat(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with their sizes in one row."""
+    for name in ("shape", "chunks", "shards"):
+        if getattr(args, name, None):
+            setattr(args, name, [size for word in getattr(args, name) for size in word])
+    return args
 
 
 def _finish(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +119,7 @@ def _finish(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run what is asked for, and print what came of it."""
-    found = {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](args)
+    found = {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](_flat(args))
     if args.json:
         print_json(found)
     else:
@@ -144,16 +186,8 @@ def _stream(
     more: dict[str, Any] = {"dimension_names": source.names}
     if source.said is not None:
         more |= {"fill_value": source.said.fill_value, "attributes": source.said.attributes}
-    writer: Writer = _store().create(
-        args.url,
-        source.shape,
-        source.dtype,
-        chunks,
-        shards,
-        codecs=codecs,
-        overwrite=args.overwrite,
-        **more,
-    )
+    more |= {"codecs": codecs, "overwrite": args.overwrite}
+    writer = _created(args.url, source.shape, source.dtype, chunks, shards, **more)
     begin = time.perf_counter()
     with writer:
         for block in source.blocks(max(1, chunks[0])):
@@ -171,6 +205,17 @@ def _stream(
         f"maximum {told.append_maximum * 1e3:.2f} ms",
         "binds": told.binds,
     }
+
+
+def _created(url: str, *said: Any, **more: Any) -> Writer:
+    """The writer of an array; where there is one already, the hint is ours."""
+    try:
+        writer: Writer = _store().create(url, *said, **more)
+    except WeftError as error:
+        if "holds an array already" not in str(error):
+            raise
+        raise WeftError(str(error), hint="--overwrite writes in its place") from error
+    return writer
 
 
 def _clear_line() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from weft.cli.parser import suggest
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
@@ -18,7 +19,7 @@ HINT = "write NAME=64,64, NAME=64,64/256,256 with shards, or NAME=auto for an ou
 
 def add_storage_to(parser: ArgumentParser) -> None:
     """Add the option."""
-    parser.add_argument(
+    storage = parser.add_argument(
         "--storage",
         nargs="+",
         default=[],
@@ -26,6 +27,7 @@ def add_storage_to(parser: ArgumentParser) -> None:
         help="inputs and outputs that lie in chunks, x=64,64, and shards, x=64,64/256,256; those "
         "of an output may be chosen, y=auto",
     )
+    suggest(storage, files=False)
 
 
 def read_storage(texts: Sequence[str], graph: Graph) -> dict[str, Storage | Chunking]:

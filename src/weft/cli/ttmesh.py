@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
+from weft.cli.graphs import read_mesh
+from weft.cli.parser import suggest
 from weft.cli.show import read_shape
 from weft.draw import say, show
 from weft.errors import WeftError
@@ -39,7 +41,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    below = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    below = parser.add_subparsers(dest="what", metavar="WHAT")
     lower = below.add_parser(
         "lower",
         help="the config, the writes, and which chip holds what",
@@ -50,7 +52,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     # Dimensions may count from the end: `--dims -1,-2` is no option.
     lower._negative_number_matcher = re.compile(r"^-\d+([,:].*)?$")
     lower.add_argument("--shape", required=True, help="of the tensor: 1,1,8192,10240")
-    lower.add_argument("--mesh", required=True, help="rows and columns: 8x4; or more axes")
+    lower.add_argument("--mesh", required=True, help="rows and columns: 8x4; more axes; or a mesh")
     lower.add_argument(
         "--dims",
         required=True,
@@ -58,11 +60,17 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "groups, 3:16+4+4 in groups of these sizes; one alone is cut over all chips",
     )
     lower.add_argument("--dtype", default="float32", help="bfloat16, bfloat8_b, …; or bytes")
-    lower.add_argument("--uneven", default="refuse", help="refuse, pad or ragged")
+    uneven = lower.add_argument(
+        "--uneven", default="refuse", help="where sizes do not divide: refuse, pad or ragged"
+    )
+    suggest(uneven, "refuse", "pad", "ragged", files=False)
     lower.add_argument("--strict", action="store_true", help="one config as the seed flattens it")
     lower.add_argument("--over", help="the shape of the distribution, where not that of the mesh")
     lower.add_argument("--offset", help="where on the mesh it begins: 1x0")
     lower.add_argument("--json", action="store_true", help="print JSON")
+    for action in lower._actions:
+        if action.nargs is None and action is not uneven:
+            suggest(action, files=False)
     lower.set_defaults(run=run)
 
 
@@ -81,7 +89,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _mapper(room: Any, args: argparse.Namespace) -> Mapper:
-    mesh, dims = read_shape(args.mesh), [_placement(room, text) for text in args.dims.split(",")]
+    dims = [_placement(room, text) for text in args.dims.split(",")]
+    mesh = _mesh(args.mesh)
     over = None if args.over is None else read_shape(args.over)
     axes = len(over or mesh)
     if len(dims) == 1:
@@ -89,6 +98,11 @@ def _mapper(room: Any, args: argparse.Namespace) -> Mapper:
     offset = None if args.offset is None else read_shape(args.offset)
     mapper: Mapper = room.Mapper(mesh, dims, over, offset)
     return mapper
+
+
+def _mesh(text: str) -> tuple[int, ...]:
+    """Sizes, or a mesh in the notation of the other commands."""
+    return read_mesh(text).shape if text.lstrip().startswith("@") else read_shape(text)
 
 
 def _placement(room: Any, text: str) -> Shard | None:

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from weft import DeviceMesh, Plan, ZRange, propagate, trace
 from weft.run.grid import Embedding
-from weft.run.grid.measure import Meter
-from weft.run.grid.record import RunRecord
-from weft.run.grid.task_record import TaskRecord
+from weft.run.grid.metrics.measure import Meter
+from weft.run.grid.metrics.record import RunRecord
+from weft.run.grid.metrics.task_record import TaskRecord
 
 MESH = DeviceMesh("m", (2, 2), ("x", "y"))
 

@@ -10,8 +10,8 @@ from tests.run.test_programs import planned
 from weft import DeviceMesh, Plan, WeftError, ops, propagate, trace
 from weft.lang import Application, Graph, Value
 from weft.run.grid import Embedding
-from weft.run.grid.source import Fold
-from weft.run.grid.travel import FAN
+from weft.run.grid.weaving.source import Fold
+from weft.run.grid.weaving.travel import FAN
 
 PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 200
 

@@ -13,9 +13,10 @@ from tests.run.grid.test_engines import cut, operators  # noqa: F401
 from weft import WeftError, run
 from weft.lang import Operator
 from weft.lang.arithmetic import apply_all
-from weft.run.grid import Dask, Embedding, Ray, TaskError, Threads, ray_cluster
-from weft.run.grid import dask as dask_engine
-from weft.run.grid import ray as ray_engine
+from weft.run.grid import Dask, Embedding, Ray, TaskError, Threads
+from weft.run.grid.engines import dask as dask_engine
+from weft.run.grid.engines import ray as ray_engine
+from weft.run.grid.engines import ray_cluster
 from weft.run.grid.perform import Program
 
 MEMORY = 320 << 20

@@ -4,7 +4,7 @@ import pytest
 from benchmarks.grid_volume import blur, worst, write_volume
 
 from weft.run.grid import Dask, Ray
-from weft.run.grid.limits import OWN_MEMORY
+from weft.run.grid.engines.limits import OWN_MEMORY
 
 ARRAYS = 16 << 20
 SHAPE = (576, 384, 384)

@@ -6,8 +6,8 @@ import pytest
 from tests.run.grid.metrics import MESH, made_up, recorded, task
 
 from weft import Machine, WeftError
-from weft.run.grid.amount import Amount, seconds_by, seconds_in
-from weft.run.grid.calibration import calibrate, fitted, row_of
+from weft.run.grid.metrics.amount import Amount, seconds_by, seconds_in
+from weft.run.grid.metrics.calibration import calibrate, fitted, row_of
 
 
 def computed(count=5, rate=2e9, operator="matmul", dtype="float32", first=0, **said):

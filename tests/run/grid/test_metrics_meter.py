@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from weft.run.grid import measure, peak
-from weft.run.grid.measure import Meter
-from weft.run.grid.peak import resident
+from weft.run.grid.metrics import measure, peak
+from weft.run.grid.metrics.measure import Meter
+from weft.run.grid.metrics.peak import resident
 
 MIB = 1 << 20
 
@@ -130,7 +130,7 @@ def test_without_the_files_of_linux(monkeypatch):
 def test_a_child_of_a_fork_counts_for_itself():
     code = """
 import os
-from weft.run.grid.measure import Meter
+from weft.run.grid.metrics.measure import Meter
 outer = Meter(0)
 outer.__enter__()
 child = os.fork()

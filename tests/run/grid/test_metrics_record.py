@@ -10,8 +10,8 @@ from tests.run.test_programs import planned as program
 
 from weft import Machine, Plan, WeftError, ZRange, propagate, run
 from weft.run.grid import Embedding, Report, Threads, recording
-from weft.run.grid.amount import Amount, amount_of, seconds_by
-from weft.run.grid.record import RunRecord
+from weft.run.grid.metrics.amount import Amount, amount_of, seconds_by
+from weft.run.grid.metrics.record import RunRecord
 
 FUZZ = int(os.environ.get("WEFT_FUZZ", "0"))
 MACHINE = Machine(flops={"float32": 1e9}, latency=1e-6, bandwidth=1e9, memory_bandwidth=1e10)

@@ -6,8 +6,8 @@ import sys
 import pytest
 from tests.run.grid.metrics import made_up, recorded, task
 
-from weft.run.grid.recording import deliver, is_recorded, recording
-from weft.run.grid.telemetry import emit
+from weft.run.grid.metrics.recording import deliver, is_recorded, recording
+from weft.run.grid.metrics.telemetry import emit
 
 try:
     import opentelemetry.sdk.metrics as sdk_metrics
@@ -120,9 +120,9 @@ def quiet(code, *before):
 ONCE = """
 import sys
 from weft import DeviceMesh
-from weft.run.grid.record import RunRecord
-from weft.run.grid.recording import is_recorded
-from weft.run.grid.telemetry import emit
+from weft.run.grid.metrics.record import RunRecord
+from weft.run.grid.metrics.recording import is_recorded
+from weft.run.grid.metrics.telemetry import emit
 emit(RunRecord("threads", 1, DeviceMesh("m", (1,), ("x",)), 0.0, 1.0, ()))
 """
 

@@ -9,9 +9,9 @@ from tests.run.grid.metrics import made_up, recorded, task
 
 from weft import show
 from weft.draw import to_svg
-from weft.run.grid.lanes import lanes_of, length_of, merged
-from weft.run.grid.timeline import tones_of
-from weft.run.grid.timeline_svg import MOST_LANES, PIXELS, SIZE_LIMIT, timeline_svg
+from weft.run.grid.metrics.lanes import lanes_of, length_of, merged
+from weft.run.grid.metrics.timeline import tones_of
+from weft.run.grid.metrics.timeline_svg import MOST_LANES, PIXELS, SIZE_LIMIT, timeline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

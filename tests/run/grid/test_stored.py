@@ -13,9 +13,9 @@ from tests.run.test_programs import planned
 from weft import Plan, WeftError, communication, ops, propagate, run, trace
 from weft.plan.storage import Storage
 from weft.run.grid import Embedding, Output, Program, RunRecord, Threads, recording, run_on
-from weft.run.grid.memory import working
 from weft.run.grid.perform import Came, Given, perform
-from weft.run.grid.source import Leaf
+from weft.run.grid.weaving.memory import working
+from weft.run.grid.weaving.source import Leaf
 
 BUFFERS = 100_000
 """What NumPy takes for itself, whatever the arrays."""

@@ -11,8 +11,8 @@ from weft.lang.arithmetic import apply_all
 from weft.lang.kernels.workspace import TIMES
 from weft.plan.storage import Storage
 from weft.run.grid import Embedding, Program
-from weft.run.grid.memory import working
 from weft.run.grid.perform import perform
+from weft.run.grid.weaving.memory import working
 
 SIDE = 500
 BUFFERS = 100_000

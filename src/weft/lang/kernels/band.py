@@ -16,6 +16,12 @@ from weft.lang.kernels.moves import along
 WINDOWS = 128
 """So many windows are made by one product, or as many as a kernel has elements."""
 
+TILE = 16
+"""As many where products of small matrices cost nothing but their numbers."""
+
+ROWS = 256
+"""So many lines along the last dimension lie in a cache."""
+
 
 def slide_along(
     xp: Any, x: Any, axis: int, kernel: Any, offsets: Sequence[int], count: int, stride: int
@@ -31,6 +37,9 @@ def slide_along(
     """
     if not bool(xp.all(xp.isfinite(x))):  # zeros of the band would meet it
         return _added(xp, x, axis, kernel, offsets, count, stride)
+    strides = getattr(getattr(xp, "lib", None), "stride_tricks", None)
+    if strides is not None and hasattr(x, "strides"):
+        return _tiled(xp, strides.as_strided, x, axis, kernel, offsets, count, stride)
     many = max(WINDOWS, len(offsets))
     parts = []
     for first in range(0, count, many):
@@ -39,6 +48,42 @@ def slide_along(
         piece = x[along(axis, slice(stride * first, stride * first + reach))]
         parts.append(_product(xp, piece, axis, _band(xp, kernel, offsets, some, stride)))
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=axis)
+
+
+def _tiled(
+    np: Any,
+    view: Any,
+    x: Any,
+    axis: int,
+    kernel: Any,
+    offsets: Sequence[int],
+    count: int,
+    stride: int,
+) -> Any:
+    """The same in NumPy, where tiles may overlap in memory: small ones waste the fewest zeros."""
+    before, after, size = x.shape[:axis], x.shape[axis + 1 :], min(TILE, count)
+    x = np.reshape(x, (prod(before), x.shape[axis], prod(after)))
+    made = np.empty((x.shape[0], count, x.shape[2]), dtype=np.result_type(x, kernel))
+    band = _band(np, kernel, offsets, size, stride)
+    # The last tile ends with the last window, whichever it begins with.
+    for first, tiles in ((0, count // size), (count - size, int(count % size > 0))):
+        if tiles:
+            seen = _overlapping(view, x, stride * first, tiles, stride * size, band.shape[1])
+            into = _overlapping(view, made, first, tiles, size, size)
+            if x.shape[2] > 1:
+                np.matmul(band, seen, out=into)
+                continue
+            for row in range(0, x.shape[0], ROWS):
+                rows = (slice(None), slice(row, row + ROWS), slice(None), 0)
+                np.matmul(seen[rows], band.T, out=into[rows])
+    return np.reshape(made, (*before, count, *after))
+
+
+def _overlapping(view: Any, x: Any, first: int, tiles: int, step: int, size: int) -> Any:
+    """Tiles of the middle dimension, one for every `step`, each of a size; tiles come first."""
+    outer, line, inner = x.strides
+    shape, strides = (tiles, x.shape[0], size, x.shape[2]), (step * line, outer, line, inner)
+    return view(x[:, first:], shape, strides)
 
 
 def _band(xp: Any, kernel: Any, offsets: Sequence[int], windows: int, stride: int) -> Any:

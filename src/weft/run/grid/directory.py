@@ -1,7 +1,8 @@
 """`RunDirectory`: what a run is, on disk, so that it can go on after a crash.
 
-The plan and where everything lies are written before the first task, the record behind the last.
-What has been done is not written down: the shards that are there say it.
+The plan and where everything lies are written before the outputs are made, a mark behind that, and
+the record behind the last task. What has been done is not written down: the shards that are there
+say it, if the mark is there; without it they may be those of somebody else.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ class Job:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A folder with a plan, a job and, in the end, a record."""
+    """A folder with a plan, a job and, in the end, a record.
+
+    >>> RunDirectory(Path("blur.run")).is_begun
+    False
+    """
 
     path: Path
 
@@ -46,20 +51,44 @@ class RunDirectory:
         return self.path / "run.json"
 
     @property
+    def _mark(self) -> Path:
+        return self.path / "outputs.made"
+
+    @property
     def is_begun(self) -> bool:
         """Whether there is a run that has not come to its end."""
         return (self.path / "job.json").exists() and not self.record.exists()
 
+    @property
+    def has_outputs(self) -> bool:
+        """Whether the outputs of the run were made, so that shards in them are its own."""
+        return self._mark.exists()
+
     def begin(self, plan: Plan, job: Job) -> None:
         """Write down what is to be done; what was there before is gone."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise WeftError(f"{self.path} is a file, and no folder for a run") from None
+        self._mark.unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
         self._write("plan.json", plan.to_json())
         self._write("job.json", json.dumps({"version": VERSION, **asdict(job)}, indent=1))
 
+    def mark(self) -> None:
+        """Write down that the outputs are made."""
+        self._mark.touch()
+
     def finish(self, record: str) -> None:
         """Write down what came of it."""
         self._write("run.json", record)
+
+    def abandon(self) -> None:
+        """Forget a run that was refused before it did anything."""
+        for name in ("job.json", "plan.json"):
+            (self.path / name).unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
     def _write(self, name: str, text: str) -> None:
         draft = self.path / f"{name}.draft"
@@ -98,7 +127,8 @@ class RunDirectory:
     def _text(self, name: str) -> str:
         try:
             return (self.path / name).read_text(encoding="utf-8")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise WeftError(
-                f"there is no run in {self.path}", hint="weft run PLAN --directory begins one"
+                f"there is no run in {self.path}",
+                hint="a run begins with: weft run plan.json --input x=in.zarr --output y=out.zarr",
             ) from None

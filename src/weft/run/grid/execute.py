@@ -14,18 +14,18 @@ from weft.lang.trace import dtype_name
 from weft.plan import Plan
 from weft.run.arrays import Array
 from weft.run.execute import check_array, check_inputs
-from weft.run.grid.embedding import Embedding
-from weft.run.grid.engine import Engine, Handle, Session
-from weft.run.grid.limits import OWN_MEMORY
-from weft.run.grid.local import Threads
+from weft.run.grid.engines.engine import Engine, Handle, Session
+from weft.run.grid.engines.limits import OWN_MEMORY
+from weft.run.grid.engines.local import Threads
+from weft.run.grid.metrics.record import RunRecord
+from weft.run.grid.metrics.recording import deliver, is_recorded
+from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Blocks, Program
 from weft.run.grid.places import Places
-from weft.run.grid.record import RunRecord
-from weft.run.grid.recording import deliver, is_recorded
-from weft.run.grid.report import Report
 from weft.run.grid.resume import remaining
-from weft.run.grid.source import Leaf
-from weft.run.grid.task import Task
+from weft.run.grid.weaving.embedding import Embedding
+from weft.run.grid.weaving.source import Leaf
+from weft.run.grid.weaving.task import Task
 from weft.run.ledger import Movement, active
 from weft.run.tensor import Tensor
 
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
     """How far a run is."""
 
     done: int
-    """Tasks that have run, or need not: they stand in order, so that it is a part of the work."""
+    """Tasks that have run, or need not; before the first one runs, those that need not."""
     total: int
 
 
@@ -68,27 +68,29 @@ def run_on(
     }
     if memory is None and engine.memory is not None:
         memory = max(1, engine.memory - OWN_MEMORY)
-    embedding = places.embedding(engine.workers, memory)
+    with places.withdrawn():
+        embedding = places.embedding(workers := engine.workers, memory)
     for ledger in active():
         ledger.allow(sum(embedding.received), "the grid", ", ".join(plan.graph.outputs))
     begin, clock = time.time(), time.perf_counter()
     session = engine.start(Program.of(plan, places.inputs, places.outputs))
     try:
-        course = _Course(session, engine.workers, embedding, arrays, watch)
+        course = _Course(session, workers, embedding, arrays, watch)
         made = course.run(remaining(embedding, places.is_done) if resume else None)
         seconds, reports = time.perf_counter() - clock, session.reports()
     finally:
         session.close()
+    places.sweep()
     _note(embedding, reports)
     if is_recorded():
         record = RunRecord.of(
             embedding,
             reports,
             engine=type(engine).__name__,
-            workers=engine.workers,
+            workers=workers,
             begin=begin,
             seconds=seconds,
-            bound=_bound(engine, embedding),
+            bound=_bound(engine, embedding, workers),
         )
         deliver(record)
     return tuple(
@@ -99,11 +101,11 @@ def run_on(
     )
 
 
-def _bound(engine: Engine, embedding: Embedding) -> int | None:
+def _bound(engine: Engine, embedding: Embedding, workers: int) -> int | None:
     """The most bytes of a worker, if it has a process of its own."""
     if isinstance(engine, Threads):
         return None
-    return OWN_MEMORY + max(embedding.peak(engine.workers), default=0)
+    return OWN_MEMORY + max(embedding.peak(workers), default=0)
 
 
 def _array(plan: Plan, name: str, given: Any) -> Array:
@@ -135,9 +137,10 @@ class _Course:
 
     def run(self, wanted: frozenset[int] | None) -> list[list[Array]]:
         """The shards of the outputs; everything else is let go with its last reader."""
-        for task in self.embedding.tasks:
+        tasks = self.embedding.tasks
+        self._tell(0 if wanted is None else len(tasks) - len(wanted))
+        for task in tasks:
             if wanted is not None and task.number not in wanted:
-                self._tell()
                 continue
             self._submit(task)
             if self.window is not None and len(self.going) >= self.window:
@@ -171,8 +174,8 @@ class _Course:
             self.session.release(self.handles.pop(number))
         self.ended -= numbers
 
-    def _tell(self) -> None:
-        self.done += 1
+    def _tell(self, more: int = 1) -> None:
+        self.done += more
         if self.watch is not None:
             self.watch(Progress(self.done, len(self.embedding.tasks)))
 

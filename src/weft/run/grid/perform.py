@@ -17,11 +17,11 @@ from weft.lang.kernels.monoids import combination
 from weft.plan import Plan
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
-from weft.run.grid.measure import Meter
-from weft.run.grid.memory import uses
-from weft.run.grid.report import Report
-from weft.run.grid.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
-from weft.run.grid.task import Stage, Task
+from weft.run.grid.metrics.measure import Meter
+from weft.run.grid.metrics.report import Report
+from weft.run.grid.weaving.memory import uses
+from weft.run.grid.weaving.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
+from weft.run.grid.weaving.task import Stage, Task
 from weft.space import ZRange
 from weft.values import Point
 

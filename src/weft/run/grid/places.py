@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from os import PathLike, fspath
@@ -13,8 +14,8 @@ from weft.plan import Plan
 from weft.plan.chunking import choose_storage
 from weft.plan.storage import Storage
 from weft.run.execute import check_array
-from weft.run.grid.embedding import Embedding
-from weft.run.grid.task import Made
+from weft.run.grid.weaving.embedding import Embedding
+from weft.run.grid.weaving.task import Made
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ class Places:
 
     plan: Plan
     inputs: Mapping[str, Any]
-    outputs: Mapping[str, Any]
+    outputs: dict[str, Any]
+    is_new: bool = True
+    """Whether the outputs were made for this run."""
 
     @classmethod
     def of(
@@ -56,8 +59,21 @@ class Places:
                 known = ", ".join(plan.graph.outputs) or "none"
                 raise WeftError(f"there is no output {name}", hint=f"the outputs are {known}")
         found = {name: _opened(plan, name, x) for name, x in inputs.items() if _is_stored(x)}
-        made = {name: _made(plan, name, _output(x), resume) for name, x in outputs.items()}
-        return cls(plan, found, made)
+        places = cls(plan, found, {}, is_new=not resume)
+        with places.withdrawn():
+            for name, said in outputs.items():
+                places.outputs[name] = _made(plan, name, _output(said), resume)
+        return places
+
+    @contextmanager
+    def withdrawn(self) -> Iterator[None]:
+        """If what is done meanwhile is refused, new outputs are gone: nothing is in them yet."""
+        try:
+            yield
+        except WeftError:
+            for writer in self.outputs.values() if self.is_new else ():
+                writer.sink.delete("zarr.json")
+            raise
 
     def embedding(self, workers: int, memory: int | None) -> Embedding:
         """The tasks of the plan."""
@@ -75,6 +91,11 @@ class Places:
     def _storage(self, name: str, array: Any) -> Storage:
         size = self.plan.itemsize(name)
         return Storage(array.shape, array.chunks, array.shards, size)
+
+    def sweep(self) -> None:
+        """Remove what workers that were killed left aside; nobody writes any more."""
+        for writer in self.outputs.values():
+            writer.sink.sweep()
 
     def is_done(self, write: Made) -> bool:
         """Whether the shards of a box are there."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.run.grid.embedding import Embedding
-from weft.run.grid.task import Made
+from weft.run.grid.weaving.embedding import Embedding
+from weft.run.grid.weaving.task import Made
 
 
 def remaining(embedding: Embedding, is_done: Callable[[Made], bool]) -> frozenset[int]:

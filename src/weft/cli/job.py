@@ -1,0 +1,137 @@
+"""What `weft run` is told, as a job: names and places, checked before anything is begun."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.files import check_folder
+from weft.errors import WeftError
+from weft.plan import Plan
+
+if TYPE_CHECKING:
+    from weft.run.grid import Job
+
+LOCAL = ("ray", "dask", "threads")
+"""Engines that are started for a run."""
+
+
+def job_of(args: Namespace, plan: Plan, grid: Any) -> Job:
+    """The job that the options say, with places that mean the same in any folder."""
+    inputs, outputs = _places(args.input, "--input"), _places(args.output, "--output")
+    chunks, shards = _pairs(args.chunks, "--chunks"), _pairs(args.shards, "--shards")
+    wanted = [value.name for value in plan.graph.inputs]
+    _check_names(inputs, wanted, "input", "in.zarr", "comes from nowhere")
+    _check_names(outputs, plan.graph.outputs, "output", "out.zarr", "goes nowhere")
+    for option, said in (("--chunks", chunks), ("--shards", shards)):
+        for name in said:
+            if name not in outputs or is_file(outputs[name]):
+                raise WeftError(f"{option} {name}={said[name]}: no output {name} is in storage")
+    _check_places(inputs, outputs)
+    said = {
+        name: grid.Output(
+            place, _sizes(chunks, name), _sizes(shards, name), args.codec, args.overwrite
+        )
+        for name, place in outputs.items()
+    }
+    # So that a run that goes on has the tasks that it had.
+    workers = os.cpu_count() if args.workers is None and args.on in LOCAL else args.workers
+    job: Job = grid.Job(inputs, said, args.on, workers, args.memory, tuple(args.modules))
+    return job
+
+
+def _check_names(
+    given: Iterable[str], wanted: Iterable[str], what: str, example: str, fate: str
+) -> None:
+    known = list(dict.fromkeys(wanted))
+    for name in given:
+        if name not in known:
+            raise WeftError(
+                f"the plan has no {what} {name}", hint=f"it has {', '.join(known) or 'none'}"
+            )
+    for name in known:
+        if name not in given:
+            raise WeftError(f"{what} {name} {fate}", hint=f"--{what} {name}={example}")
+
+
+def _check_places(inputs: dict[str, str], outputs: dict[str, str]) -> None:
+    """No output is where something else of the run is, and .npy files have a folder."""
+    there = {place: f"input {name}" for name, place in inputs.items()}
+    for name, place in outputs.items():
+        if place in there:
+            raise WeftError(f"output {name} would replace {there[place]}: both are {place}")
+        there[place] = f"output {name}"
+        if is_file(place):
+            check_folder(Path(place))
+
+
+def _places(texts: list[str], option: str) -> dict[str, str]:
+    return {name: _absolute(place) for name, place in _pairs(texts, option).items()}
+
+
+def _absolute(place: str) -> str:
+    """A path that means the same in any folder; an address does already."""
+    return place if "://" in place else str(Path(place).absolute())
+
+
+def _pairs(texts: list[str], option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        if not equals or not name or not rest:
+            raise WeftError(f"{option} {text} is not NAME=VALUE")
+        if name in found:
+            raise WeftError(f"{option} {name} is said twice: {found[name]} and {rest}")
+        found[name] = rest
+    return found
+
+
+def _sizes(said: dict[str, str], name: str) -> tuple[int, ...] | None:
+    if name not in said:
+        return None
+    try:
+        return tuple(int(part) for part in said[name].split(","))
+    except ValueError:
+        raise WeftError(f"{said[name]} are no sizes, as 64,64,64 are") from None
+
+
+def is_file(place: Any) -> bool:
+    """Whether an array is a .npy file, and not in storage."""
+    return str(place).endswith(".npy")
+
+
+def read_input(place: str) -> Any:
+    """An input, opened: what cannot be read is refused before anything is begun."""
+    if not is_file(place):
+        return import_module("weft.store").open(place)
+    try:
+        return import_module("numpy").load(place, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise WeftError(f"there is no file {place}") from None
+    except ValueError as error:
+        raise WeftError(f"{place} is no .npy file of numbers: {error}") from None
+
+
+def check_free(job: Job) -> None:
+    """Refuse outputs where arrays are that may not be replaced."""
+    sink_of = import_module("weft.store.address").sink_of
+    for name, said in job.outputs.items():
+        if is_file(said.url) or said.overwrite:
+            continue
+        if sink_of(said.url).fetch("zarr.json", 0, 1) is not None:
+            raise WeftError(
+                f"output {name}: {said.url} holds an array already",
+                hint="--overwrite writes in its place",
+            )
+
+
+def write_file(place: Any, array: Any) -> None:
+    """Write a .npy file, which is there when it is whole."""
+    draft = f"{place}.draft"
+    with open(draft, "wb") as file:
+        import_module("numpy").save(file, array)
+    os.replace(draft, place)

@@ -1,0 +1,1 @@
+"""What runs tasks: Ray, Dask, or threads of this process."""

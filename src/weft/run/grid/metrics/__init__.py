@@ -1,0 +1,1 @@
+"""What tasks took: measured, recorded, drawn, and told to others."""

@@ -1,0 +1,186 @@
+"""`Embedding`: a plan as tasks for cells, whatever engine runs them.
+
+The tasks are drawn from the boxes of the plan, which are those of the other executors. A cell runs
+through applications that need nothing of other cells in one task, tile by tile where that takes too
+much memory. There is a task for each part that leaves a cell, for each value that is kept otherwise
+than it was made, and for each shard of a stored output that no tile is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import add
+
+from weft.errors import WeftError
+from weft.plan import Plan
+from weft.plan.resharding.counts import ranks_by_device
+from weft.plan.storage import Storage
+from weft.run.grid.weaving.memory import between, working
+from weft.run.grid.weaving.order import in_depth
+from weft.run.grid.weaving.shelf import Shelf
+from weft.run.grid.weaving.source import Read
+from weft.run.grid.weaving.task import Task
+from weft.run.grid.weaving.tiling import Fit
+from weft.run.grid.weaving.weave import Loom
+from weft.values import Point
+
+SHARES = (0.9, 0.6, 0.35, 0.15)
+"""Parts of the memory that a task may take; the rest is for blocks that lie between tasks."""
+MANY, NOT_LESS = 2000, 0.95
+"""With so many tasks, and so much left of the bytes, it is not worth to cut further."""
+AHEAD = (None, 32, 8, 2)
+"""So many tasks of each worker are on their way at once: as many as memory allows."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    r"""Which tasks a plan is, what they read and make, on which cell and in which order.
+
+    >>> from weft import propagate, trace
+    >>> graph = trace(
+    ...     lambda x, w: x @ w, (8, 4), (4, 2),
+    ...     meshes=['@m = <["x"=2]>'], shardings={"x": '<@m, [{}, {"x"}]>'},
+    ... )
+    >>> embedding = Embedding.of(Plan.of(propagate(graph)))
+    >>> print(*embedding.tasks[4:8], sep="\n")
+    4: compute matmul [0:8, 0:2, 0:2] for matmul on cell 0
+    5: compute matmul [0:8, 0:2, 2:4] for matmul on cell 1
+    6: keep matmul [0:8, 0:2] for matmul on cell 0
+    7: keep matmul [0:8, 0:2] for matmul on cell 1
+    >>> embedding.received == embedding.plan.received
+    True
+    """
+
+    plan: Plan
+    tasks: tuple[Task, ...]
+    """In the order of the run, which is their priority: each comes behind what it reads."""
+    outputs: tuple[tuple[Read, ...], ...]
+    """The blocks of every output, in rank order; none of one that is stored."""
+    window: int | None = None
+    """How many tasks are on their way at once; None for any number."""
+    extra: int = 0
+    """The bytes that a task takes beside its arrays."""
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        inputs: Mapping[str, Storage] | None = None,
+        outputs: Mapping[str, Storage] | None = None,
+        *,
+        memory: int | None = None,
+        workers: int | None = None,
+        extra: int = 0,
+    ) -> Embedding:
+        """The tasks of a plan.
+
+        `inputs` and `outputs` are those that lie in storage. With `memory`, the bytes that a worker
+        may take for arrays, tasks are cut until they fit; they take `extra` bytes beside.
+        """
+        shelf = Shelf(plan, inputs or {}, outputs or {})
+        count = min(workers or plan.mesh.size, plan.mesh.size)
+        if memory is None:
+            return cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
+        least = None
+        for share in SHARES:
+            loom = Loom(shelf, Fit(int(share * memory), extra))
+            found = cls._drawn(shelf, loom, count, extra)
+            own = found._working(count)
+            for ahead in AHEAD:
+                window = ahead and ahead * count
+                most = max(map(add, found._lying(count, window), own), default=0)
+                if most <= memory:
+                    return replace(found, window=window)
+            if least is not None and most > NOT_LESS * least and len(found.tasks) > MANY:
+                break
+            least = most if least is None else min(least, most)
+        raise WeftError(
+            f"a worker would need {least} B for arrays at once, and has {memory} B",
+            hint="give workers more memory, or cut the plan over more cells",
+        )
+
+    @classmethod
+    def _drawn(cls, shelf: Shelf, loom: Loom, workers: int, extra: int) -> Embedding:
+        """The tasks of a loom, in the order of the plan or, with storage, in depth."""
+        tasks, outputs = loom.weave()
+        if shelf.inputs or shelf.outputs:
+            ranks = ranks_by_device(shelf.plan.mesh)
+            order = in_depth(tasks, lambda task: ranks[task.cell] * workers // len(ranks))
+            place = {number: n for n, number in enumerate(order)}
+            tasks = tuple(tasks[number].renumbered(place.__getitem__) for number in order)
+            outputs = tuple(
+                tuple(Read(place[read.task], read.place) for read in blocks) for blocks in outputs
+            )
+        return cls(shelf.plan, tasks, outputs, extra=extra)
+
+    @cached_property
+    def ends(self) -> tuple[tuple[int, ...], ...]:
+        """For every task those whose blocks nobody needs after it; outputs have no end.
+
+        What nobody reads has none either: it is waited for, as it may fail.
+        """
+        last: dict[int, int] = {}
+        for task in self.tasks:
+            for number in task.reads:
+                last[number] = task.number
+        kept = {read.task for blocks in self.outputs for read in blocks}
+        found: list[list[int]] = [[] for _ in self.tasks]
+        for number in last.keys() - kept:
+            found[last[number]].append(number)
+        return tuple(map(tuple, map(sorted, found)))
+
+    def moved(self, task: Task) -> dict[int, int]:
+        """The bytes that a task needs of other cells, by cell."""
+        found: dict[int, int] = {}
+        for read in task.uses():
+            maker = self.tasks[read.task]
+            if maker.cell != task.cell:
+                size = maker.made[read.place].nbytes
+                found[maker.cell] = found.get(maker.cell, 0) + size
+        return found
+
+    @cached_property
+    def received(self) -> Point:
+        """The bytes that each cell receives, in rank order."""
+        counts = dict.fromkeys(self.ranks, 0)
+        for task in self.tasks:
+            counts[task.cell] += sum(self.moved(task).values())
+        return tuple(counts.values())
+
+    @cached_property
+    def ranks(self) -> Mapping[int, int]:
+        """The rank of each device."""
+        return ranks_by_device(self.plan.mesh)
+
+    def worker(self, cell: int, workers: int) -> int:
+        """On which of some workers a cell runs: neighbours share one where cells outnumber them."""
+        return self.ranks[cell] * min(workers, len(self.ranks)) // len(self.ranks)
+
+    def peak(self, workers: int) -> Point:
+        """The most bytes of arrays that each of some workers has at once.
+
+        That is the largest of its tasks beside the blocks that lie between tasks. Tasks run one by
+        one on a worker; with no window all blocks up to the last reader may lie there.
+        """
+        return tuple(map(add, self._lying(workers, self.window), self._working(workers)))
+
+    def _working(self, workers: int) -> Point:
+        """The bytes of the largest task of each worker."""
+        most = [0] * min(workers, len(self.ranks))
+        for task in self.tasks:
+            worker = self.worker(task.cell, workers)
+            own = working(task, self.tasks, self.plan.itemsize, self.extra)
+            most[worker] = max(most[worker], own)
+        return tuple(most)
+
+    def _lying(self, workers: int, window: int | None) -> Point:
+        """The bytes of the blocks that lie on each worker, at most."""
+        ends = [len(self.tasks)] * len(self.tasks)
+        for number, gone in enumerate(self.ends):
+            for each in gone:
+                ends[each] = number
+        at = [self.worker(task.cell, workers) for task in self.tasks]
+        ahead = len(self.tasks) if window is None else window
+        return between(self.tasks, ends, at, ahead, min(workers, len(self.ranks)))

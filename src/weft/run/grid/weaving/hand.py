@@ -1,0 +1,149 @@
+"""`Hand`: what a cell does for one tile of a strand: stages, and where their operands come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from weft.lang import Block
+from weft.lang.kernels.workspace import workspace
+from weft.run.grid.weaving.bobbin import Bobbin, Have, Held
+from weft.run.grid.weaving.seams import Targets
+from weft.run.grid.weaving.shelf import Shelf
+from weft.run.grid.weaving.source import Hide, Leaf, Local, Source, narrowed
+from weft.run.grid.weaving.strands import Strand
+from weft.run.grid.weaving.task import Stage
+from weft.space import ZRange
+from weft.values import Point
+
+
+class Work(NamedTuple):
+    """What a strand does in one task."""
+
+    stages: tuple[Stage, ...]
+    results: Mapping[str, Have]
+    """Of each value what it makes for others."""
+    parts: frozenset[str]
+    """The values of which that is a part of a sum, or of another reduction."""
+
+
+Brought = Mapping[tuple[int, int], Held]
+"""For operands, as application and place, that come from outside what each cell has of them."""
+
+
+class Hand(NamedTuple):
+    """A cell at work on a tile."""
+
+    shelf: Shelf
+    bobbin: Bobbin
+    strand: Strand
+    brought: Brought
+    rank: int
+    targets: Targets
+    boxes: Mapping[int, ZRange]
+
+    def work(self) -> Work:
+        """The stages in order, and what others may have of them."""
+        stages, made = list[Stage](), dict[str, Have]()
+        leaves = self._leaves()
+        for number, box in self.boxes.items():
+            block = self._block(number, box)
+            results = self.bobbin.plan.graph.applications[number].results
+            if results:
+                operands = [
+                    self._operand(number, place, need, made, leaves)
+                    for place, need in enumerate(block.operands)
+                ]
+                sources = [s for n, s in enumerate(operands) if s not in operands[:n]]
+                sizes = tuple(map(self.bobbin.nbytes, results, block.results))
+                stage = (tuple(sources), tuple(map(sources.index, operands)), sizes)
+                stages.append(Stage(number, box, *stage, self._workspace(number, box)))
+            for place, (name, image) in enumerate(zip(results, block.results)):
+                made[name] = Have(Local(len(stages) - 1, place), image)
+        parts = (n for n, box in self.targets.items() if self._is_part(n, box))
+        names = (name for n in parts for name in self.bobbin.plan.graph.applications[n].results)
+        return Work(tuple(stages), dict(self._wanted(made)), frozenset(names))
+
+    def _workspace(self, number: int, box: ZRange) -> int:
+        plan, application = self.bobbin.plan, self.bobbin.plan.graph.applications[number]
+        operator = plan.graph.operators.find(application.operator)
+        names = (*application.operands, *application.results)
+        size = max(map(plan.itemsize, names), default=1)
+        line = plan.placed[number].signature
+        return workspace(operator, line, box, application.attributes, size)
+
+    def _is_part(self, number: int, box: ZRange) -> bool:
+        """Whether a box of a cell is not all that it reduces."""
+        placed = self.bobbin.plan.placed[number]
+        own, names = placed.boxes[self.rank], list(placed.signature.sizes)
+        dims = [names.index(name) for name in placed.signature.reduced]
+        return any(box.shape[dim] != own.shape[dim] for dim in dims)
+
+    def _block(self, number: int, box: ZRange) -> Block:
+        return Block(None, self.bobbin.plan.placed[number].signature, {}, box)
+
+    def _wanted(self, made: Mapping[str, Have]) -> Iterator[tuple[str, Have]]:
+        """What is wanted of a tile outside it."""
+        for number, target in self.targets.items():
+            results = self.bobbin.plan.graph.applications[number].results
+            for name, box in zip(results, self._images(number, target)):
+                if name in self.strand.wanted and self.shelf.is_mine(name, self.rank):
+                    yield name, Have(taken(made[name], box), box)
+
+    def _images(self, number: int, target: ZRange) -> Sequence[ZRange]:
+        """The boxes of the results that a target makes: an empty one lies where the plan says."""
+        placed, images = self.bobbin.plan.placed[number], self._block(number, target).results
+        if target != placed.boxes[self.rank]:
+            return images
+        shapes = placed.signature.result_shapes
+        return [spec.region(shape, self.rank) for spec, shape in zip(placed.results, shapes)]
+
+    def _leaves(self) -> Mapping[str, ZRange]:
+        """Of every stored input the box that all stages need of it."""
+        found: dict[str, ZRange] = {}
+        for number, box in self.boxes.items():
+            application = self.bobbin.plan.graph.applications[number]
+            for name, need in zip(application.operands, self._block(number, box).operands):
+                if name in self.shelf.inputs:
+                    found[name] = found[name].hull(need) if name in found else need
+        return found
+
+    def _operand(
+        self,
+        number: int,
+        place: int,
+        need: ZRange,
+        made: Mapping[str, Have],
+        leaves: Mapping[str, ZRange],
+    ) -> Source:
+        name = self.bobbin.plan.graph.applications[number].operands[place]
+        if (number, place) in self.strand.inner:
+            source = taken(made[name], need)
+        elif name in leaves:
+            source = taken(Have(Leaf(name, leaves[name]), leaves[name]), need)
+        else:
+            source = taken(
+                self.brought[number, place][self.bobbin.plan.mesh.device(self.rank)], need
+            )
+        monoid = self.bobbin.plan.deliveries[number][place].hidden[self.rank]
+        monoid = monoid or self._hidden(number, place)
+        return Hide(source, monoid) if monoid else source
+
+    def _hidden(self, number: int, place: int) -> str:
+        """From which monoid an operand that counts once is hidden, but in the first tile."""
+        placed, box = self.bobbin.plan.placed[number], self.boxes[number]
+        line, own = placed.signature, placed.boxes[self.rank]
+        names = list(line.sizes)
+        dims = [names.index(name) for name in line.reduced]
+        is_first = all(box.start[dim] == own.start[dim] for dim in dims)
+        if is_first or place not in line.notation.once:
+            return ""
+        return next(iter(line.notation.reduced.values()))
+
+
+def taken(have: Have, box: ZRange) -> Source:
+    """A box of what a cell has."""
+    if have.box == box:
+        return have.source
+    start: Point = box.start if box.is_empty else have.box.start
+    return narrowed(have.source, box.slices(start))

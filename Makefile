@@ -9,12 +9,21 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 PARITY_PYTHON ?= python3.12
 
-.PHONY: demo test lint types layers unit fuzz parity test-gpu bench format hooks clean
+.PHONY: demo test docs notebooks lint types layers unit fuzz parity test-gpu bench format hooks clean
 
 demo: .venv/.demo
 	$(BIN)/python -m examples.demo
 
 test: lint types layers unit
+
+# The site, in build/site; warnings are errors.
+docs: .venv/.docs
+	PYTHONPATH=src $(BIN)/python -m mkdocs build
+	@echo "read build/site/index.html"
+
+# The examples as notebooks, in build/notebooks.
+notebooks: .venv/.made
+	$(BIN)/python -m docsite.notebooks build/notebooks
 
 lint: .venv/.test
 	$(BIN)/ruff check
@@ -66,9 +75,13 @@ clean:
 	$(PIP) install -e '.[demo]'
 	touch $@
 
+.venv/.docs: .venv/.made pyproject.toml
+	$(PIP) install -e '.[docs]'
+	touch $@
+
 .venv/.test: .venv/.made pyproject.toml
 	$(PIP) install -e '.[test]'
-	touch $@ .venv/.demo
+	touch $@ .venv/.demo .venv/.docs
 
 .venv-parity/.made:
 	$(PARITY_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12) and "ttnn needs Python 3.12; try: make parity PARITY_PYTHON=/path/to/python3.12")'

@@ -3,6 +3,7 @@
 Run it with `python -m examples.boxes`. It needs Weft alone.
 """
 
+# %%
 from __future__ import annotations
 
 import time
@@ -10,6 +11,7 @@ import time
 from weft import DeviceMesh, DimSpec, Lifting, Projection, ShardingSpec, ZRange, cover, show
 
 
+# %%
 def main() -> None:
     """Run every part; each prints a picture and what was checked."""
     for part in (devices, ciphertexts, halos, files, a_million_cells):
@@ -17,6 +19,7 @@ def main() -> None:
         part()
 
 
+# %%
 def check(what: str, holds: bool) -> None:
     """Say what holds; stop where something does not."""
     if not holds:
@@ -24,6 +27,7 @@ def check(what: str, holds: bool) -> None:
     print(f"  ✓ {what}")
 
 
+# %%
 def devices() -> None:
     """An array of 8 x 15 on eight devices, two by four."""
     mesh = DeviceMesh("cluster", (2, 4), ("dp", "tp"))
@@ -48,6 +52,7 @@ def devices() -> None:
     check("cut into shards and put together again, it is the same array", rebuilt == array)
 
 
+# %%
 def ciphertexts() -> None:
     """An image of [3, 224, 224] over ciphertexts, replicated over x."""
     mesh = DeviceMesh("ciphertexts", (4, 3, 2), ("x", "y", "z"))
@@ -62,6 +67,7 @@ def ciphertexts() -> None:
     check("mesh[x, j, k] holds block 2j + k, for every x", on_their_cells)
 
 
+# %%
 def halos() -> None:
     """A 3 x 3 convolution on 256 x 256, cut into four blocks of rows: what each must read."""
     rows = Projection([[1, 0, 1, 0], [0, 1, 0, 1]], offset=(-1, -1))  # y + u - 1, x + v - 1
@@ -76,6 +82,7 @@ def halos() -> None:
     check("each image is dense", all(rows.is_dense(b) for b in index.tiles((64, 256, 3, 3))))
 
 
+# %%
 def files() -> None:
     """Tiles of a 5 x 6 grid, two by three in a shard: where each tile goes."""
     lift = Lifting.tiled((5, 6), (2, 3))
@@ -87,6 +94,7 @@ def files() -> None:
     check("the same as strides", lift.address((4, 5)) == lift.addresses()[-1])
 
 
+# %%
 def a_million_cells() -> None:
     """One cell of a mesh of 1024 x 1024: the same arithmetic."""
     mesh = DeviceMesh("pod", (1024, 1024), ("x", "y"))
@@ -99,5 +107,6 @@ def a_million_cells() -> None:
     )
 
 
+# %%
 if __name__ == "__main__":
     main()

@@ -13,6 +13,7 @@ from weft.lang import OPERATORS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -26,7 +27,7 @@ def operators():
 
 
 @pytest.mark.usefixtures("operators")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_page
 def test_blocks_run_and_print_what_is_shown(page):
     """The blocks of a page run in order; a `text` block right behind one is its output."""
     names: dict[str, object] = {"__name__": page.name}
@@ -53,10 +54,26 @@ def readme():
     return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_page
 def test_links_inside_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@each_page
+def test_links_to_headings_lead_to_one(page):
+    """Those of the reference are made when the site is built, which checks them."""
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+        found = (page.parent / target) if target else page
+        if not anchor.startswith("weft."):
+            assert anchor in headings(found), f"{page.name} links to {target}#{anchor}"
+
+
+def headings(page):
+    """The anchors of a page: its headings as GitHub and MkDocs spell them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
 def test_the_demo_runs(capsys):

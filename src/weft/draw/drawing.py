@@ -41,6 +41,7 @@ class Label(NamedTuple):
 
 
 Item: TypeAlias = Rect | Line | Label
+"""What a drawing is made of."""
 
 
 class Drawing(NamedTuple):

@@ -28,6 +28,7 @@ from weft.plan.searching.scout import Scout
 from weft.values import FrozenMap
 
 Strategy: TypeAlias = Rule | Literal["cost"]
+"""How propagation settles conflicts: by one of four rules, or by what moves the fewest bytes."""
 
 RULES: tuple[Rule, ...] = ("user_priority", "op_priority", "aggressive", "basic")
 """The strategies whose plans are looked at, the usual one first."""

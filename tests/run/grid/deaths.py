@@ -70,13 +70,13 @@ def kill(pid):
 
 def below(pid):
     """The processes that a process has started, and those that these have, with their commands."""
-    text = subprocess.check_output(["ps", "-eo", "pid,ppid,args"], text=True)
+    text = subprocess.check_output(["ps", "-ww", "-eo", "pid,ppid,args"], text=True)
     rows = [(int(a), int(b), command) for a, b, command in map(_split, text.splitlines()[1:])]
     found, wanted = {}, {pid}
     while new := {p: c for p, parent, c in rows if parent in wanted and p not in found}:
         found |= new
         wanted |= new.keys()
-    return {p: command for p, command in found.items() if not command.startswith("ps -eo")}
+    return {p: command for p, command in found.items() if not command.startswith("ps -ww")}
 
 
 def _split(line):

@@ -1,6 +1,7 @@
 """`weft run` whose client or cluster is killed: one error, no orphans, and the same bytes later."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -20,11 +21,11 @@ from weft.run.grid import Output, Threads, run_on
 CELLS = 20
 LIBRARIES = {"ray": "ray", "dask": "distributed"}
 MODULE = """
-import time
+import os, time
 from weft.lang import OPERATORS, Operator
 
 def kernel(block, x):
-    time.sleep(0.5)
+    time.sleep(float(os.environ.get("SLOW", "0")))
     return x * 2
 
 if "slowly" not in OPERATORS:
@@ -63,10 +64,12 @@ def job(tmp_path):
     ]
 
 
-def weft(folder, *args):
+def weft(folder, *args, slow=0.0):
+    """A process that runs; workers of Ray work for some seconds when all others are dead."""
     return subprocess.Popen(
         [sys.executable, "-m", "weft", "run", *args],
         cwd=folder,
+        env={**os.environ, "SLOW": str(slow)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -88,14 +91,16 @@ def await_shards(folder, count, process, seconds=120):
 class DaskCluster:
     """A scheduler and its workers, in processes of their own."""
 
-    def __init__(self, folder, port):
+    def __init__(self, folder, port, slow=0.0):
         self.address, self.parts, self.folder = f"tcp://127.0.0.1:{port}", [], folder
+        self.environment = {**os.environ, "SLOW": str(slow)}
         self._start("scheduler", "--port", str(port))
         self._start("worker", self.address, "--nworkers", "2", "--nthreads", "1")
 
     def _start(self, what, *args):
         command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *args]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet["env"] = self.environment
         alone = ["--host", "127.0.0.1", "--no-dashboard"]
         self.parts.append(subprocess.Popen([*command, *alone], cwd=self.folder, **quiet))
 
@@ -116,7 +121,7 @@ class DaskCluster:
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_client_that_is_killed(job, tmp_path, name):
     pytest.importorskip(LIBRARIES[name])
-    process = weft(tmp_path, *job, "--on", name)
+    process = weft(tmp_path, *job, "--on", name, slow=0.5)
     await_shards(tmp_path, 3, process)
     there = below(process.pid)
     kill(process.pid)
@@ -149,9 +154,9 @@ def test_a_cluster_that_is_killed(job, tmp_path, name):
     with ExitStack() as stack:
         on, port = name, free_port()
         if name == "dask":
-            cluster = stack.enter_context(DaskCluster(tmp_path, port))
+            cluster = stack.enter_context(DaskCluster(tmp_path, port, slow=0.5))
             on = cluster.address
-        process = weft(tmp_path, *job, "--on", on)
+        process = weft(tmp_path, *job, "--on", on, slow=1.5)
         await_shards(tmp_path, 3, process)
         begin = time.monotonic()
         if name == "dask":
@@ -161,7 +166,7 @@ def test_a_cluster_that_is_killed(job, tmp_path, name):
                 if any(word in what for word in ("gcs_server", "raylet/raylet")):
                     kill(pid)
         _, err = process.communicate(timeout=60)
-        assert process.returncode == 2
+        assert process.returncode == 2, err
         assert time.monotonic() - begin < 30
     lines = [line for line in err.splitlines() if line.startswith(("weft", "hint"))]
     where = f" at {on}" if name == "dask" else ""

@@ -80,7 +80,7 @@ def run_on(
         seconds, reports = time.perf_counter() - clock, session.reports()
     finally:
         session.close()
-    places.sweep()
+    places.settle()
     _note(embedding, reports)
     if is_recorded():
         record = RunRecord.of(

@@ -92,10 +92,12 @@ class Places:
         size = self.plan.itemsize(name)
         return Storage(array.shape, array.chunks, array.shards, size)
 
-    def sweep(self) -> None:
-        """Remove what workers that were killed left aside; nobody writes any more."""
-        for writer in self.outputs.values():
+    def settle(self) -> None:
+        """Nobody writes any more: remove what workers that were killed left aside."""
+        for name, writer in self.outputs.items():
             writer.sink.sweep()
+            if writer.sink.fetch("zarr.json", 0, 1) is None:
+                raise WeftError(f"output {name}: {writer.sink.url} went away during the run")
 
     def is_done(self, write: Made) -> bool:
         """Whether the shards of a box are there."""

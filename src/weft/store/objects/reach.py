@@ -146,6 +146,12 @@ def known_reach(url: str, options: Mapping[str, Any]) -> Reached:
     return known[-1][2]
 
 
+def _endpoint(kind: str) -> str | None:
+    """The server that the environment names."""
+    names = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if kind == "s3" else ()
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
 def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
     """A store that is reached over a network."""
     rest = dict(options)
@@ -158,7 +164,7 @@ def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
     _check(url, "client_options", client, _CLIENT)
     _check(url, "retry_config", retry, _RETRY)
     _check(url, "backoff", retry.get("backoff", {}), _BACKOFF)
-    if str(rest.get("endpoint", url)).startswith("http://"):
+    if str(rest.get("endpoint") or _endpoint(kind) or url).startswith("http://"):
         client.setdefault("allow_http", True)
     if kind == "s3":
         # Values are deleted one at a time, and not all servers know how to delete many.

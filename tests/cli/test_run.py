@@ -1,0 +1,292 @@
+"""`weft run`: plans from arrays to arrays, resumed, refused; every message that it has."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from weft import Plan, propagate, trace
+from weft.cli import main
+from weft.cli import run as command
+from weft.cli.progress import Bar
+from weft.run.grid import Progress, RunDirectory, RunRecord
+from weft.store import open_array
+
+MODULE = """
+from weft.lang import OPERATORS, Operator
+
+def kernel(block, x):
+    return x * 3
+
+if "thrice" not in OPERATORS:
+    OPERATORS.add(Operator("thrice", "m n -> m n", kernel))
+"""
+
+
+def planned(function=lambda x: (x + x, x.sum(0))):
+    graph = trace(
+        function, (12, 10), meshes=['@m = <["w"=4]>'], shardings={"x": '<@m, [{"w"}, {}]>'}
+    )
+    return Plan.of(propagate(graph))
+
+
+@pytest.fixture
+def x(tmp_path, monkeypatch):
+    """A folder to work in, with a plan and its input."""
+    monkeypatch.chdir(tmp_path)
+    array = np.random.default_rng(0).normal(size=(12, 10)).astype("float32")
+    zarr.create_array("x.zarr", shape=(12, 10), chunks=(5, 4), dtype="float32")[...] = array
+    np.save("x.npy", array)
+    (tmp_path / "plan.json").write_text(planned().to_json(), encoding="utf-8")
+    return array
+
+
+STORED = ["--input", "x=x.zarr", "--output", "add=y.zarr", "--output", "sum_dim=s.zarr"]
+FILES = ["--input", "x=x.npy", "--output", "add=y.npy", "--output", "sum_dim=s.npy"]
+
+
+def run(*args):
+    return main(["run", *args])
+
+
+def begun(*args):
+    return run("plan.json", "--on", "threads", "--workers", "2", *args)
+
+
+def test_from_storage_to_storage(capsys, x):
+    assert begun(*STORED, "--chunks", "add=3,5", "--shards", "add=3,10", "--codec", "gzip") == 0
+    assert np.array_equal(zarr.open_array("y.zarr")[...], x + x)
+    assert np.allclose(zarr.open_array("s.zarr")[...], x.sum(0), atol=1e-5)
+    assert open_array("y.zarr").chunks == (3, 5)
+    seen = capsys.readouterr()
+    record = RunRecord.from_json(RunDirectory(Path("plan.run")).record.read_text(encoding="utf-8"))
+    assert seen.out == f"{record}\nwrote plan.run/run.json\n"
+    assert seen.err == ""
+
+
+def test_from_files_to_files_and_json(capsys, x):
+    assert begun(*FILES, "--directory", "here", "--json") == 0
+    assert np.array_equal(np.load("y.npy"), x + x)
+    assert np.allclose(np.load("s.npy"), x.sum(0), atol=1e-5)
+    record = RunRecord.from_json(capsys.readouterr().out)
+    assert (record.engine, record.workers) == ("Threads", 2)
+    assert sorted(os.listdir("here")) == ["job.json", "outputs.made", "plan.json", "run.json"]
+    assert not [name for name in os.listdir() if "draft" in name]
+
+
+def test_modules_with_operators(capsys, x, tmp_path, monkeypatch):
+    (tmp_path / "my_operators.py").write_text(MODULE, encoding="utf-8")
+    made = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            "import my_operators; from weft import *; from weft.lang.arithmetic import apply_all;"
+            "g = trace(lambda x: apply_all('thrice', x)[0], (12, 10), meshes=['@m = <[\"w\"=4]>']);"
+            "print(Plan.of(propagate(g)).to_json())",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (tmp_path / "plan.json").write_text(made.stdout, encoding="utf-8")
+    args = ["--input", "x=x.npy", "--output", "thrice=y.npy"]
+    assert begun(*args) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "weft run: graph.applications[0]: there is no operator thrice",
+        "hint: --import MODULE, of the module that adds it",
+    ]
+    assert begun(*args, "--import", "no_operators") == 2
+    assert "weft run: cannot import no_operators: No module named" in capsys.readouterr().err
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "weft", "run", "plan.json", "--on", "threads"),
+            *(*args, "--import", "my_operators"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert np.array_equal(np.load("y.npy"), x * 3)
+
+
+def stop_at(monkeypatch, count, error):
+    """Have a run end with an error behind so many tasks."""
+    watch = command._Run._watch
+
+    def watched(self, progress):
+        watch(self, progress)
+        if progress.done >= count:
+            raise error
+
+    monkeypatch.setattr(command._Run, "_watch", watched)
+
+
+def test_a_run_that_was_interrupted_goes_on(capsys, x, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5, KeyboardInterrupt())
+        with pytest.raises(SystemExit) as caught:
+            begun(*STORED)
+        assert caught.value.code == 130
+    assert capsys.readouterr().err == (
+        "weft run: interrupted\nhint: go on with: weft run --resume plan.run\n"
+    )
+    assert begun(*STORED) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "weft run: plan.run holds a run that has not come to its end",
+        "hint: go on with: weft run --resume plan.run, or begin anew with --overwrite",
+    ]
+    assert run("--resume", "plan.run", "--input", "x=x.npy") == 2
+    assert "--input is for a new run; one that goes on has what plan.run says" in (
+        capsys.readouterr().err
+    )
+    monkeypatch.chdir("/")  # paths are kept whole
+    assert run("--resume", str(tmp_path / "plan.run"), "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["missing"] > 0
+    assert np.array_equal(zarr.open_array(tmp_path / "y.zarr")[...], x + x)
+    assert run("--resume", str(tmp_path / "plan.run")) == 0
+    assert "has come to its end before; nothing is done" in capsys.readouterr().err
+
+
+def test_an_error_in_the_middle_says_how_to_go_on(capsys, x, monkeypatch):
+    stop_at(monkeypatch, 5, OSError("no luck"))
+    assert begun(*STORED) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "weft run: no luck",
+        "hint: once the cause is gone, go on with: weft run --resume plan.run",
+    ]
+
+
+def test_shards_of_others_are_no_part_of_a_run(x, capsys):
+    assert begun(*STORED) == 0
+    folder = RunDirectory(Path("plan.run"))
+    (folder.path / "outputs.made").unlink()  # as if it was killed before it made its outputs
+    folder.record.unlink()
+    assert run("--resume", "plan.run") == 2
+    assert "holds an array already" in capsys.readouterr().err
+    assert begun(*STORED, "--overwrite") == 0
+
+
+REFUSED = [
+    (["--input", "x=x.npy"], "output add goes nowhere", "--output add=out.zarr"),
+    (["--output", "add=y.npy"], "input x comes from nowhere", "--input x=in.zarr"),
+    ([*FILES, "--input", "z=z.npy"], "the plan has no input z", "it has x"),
+    ([*FILES, "--output", "z=z.npy"], "the plan has no output z", "it has add, sum_dim"),
+    ([*FILES, "--input", "x=a.npy"], "--input x is said twice: x.npy and a.npy", None),
+    (["--input", "x"], "--input x is not NAME=VALUE", None),
+    ([*FILES, "--chunks", "add=3,5"], "--chunks add=3,5: no output add is in storage", None),
+    ([*STORED, "--chunks", "add=3,a"], "3,a are no sizes, as 64,64,64 are", None),
+    ([*STORED, "--codec", "zip"], "'zip' is no codec", None),
+    ([*STORED, "--memory", "193MiB", "--chunks", "add=1,1,1"], "must have one rank", None),
+    ([*FILES, "--directory", "plan.json"], "plan.json is a file, and no folder for a run", None),
+]
+
+
+@pytest.mark.parametrize(("args", "message", "hint"), REFUSED)
+def test_refusals_leave_nothing_behind(capsys, x, args, message, hint):
+    before = sorted(os.listdir())
+    assert begun(*args) == 2
+    first, *notes = capsys.readouterr().err.splitlines()
+    assert message in first
+    assert hint is None or notes == [f"hint: {hint}"]
+    assert [name for name in sorted(os.listdir()) if os.path.isfile(name) or os.listdir(name)] == (
+        before
+    )
+    assert begun(*STORED) == 0
+
+
+def test_places_that_cannot_be(capsys, x, tmp_path):
+    (tmp_path / "text.npy").write_text("no numbers")
+    for inputs, outputs, message in [
+        ("x=gone.npy", "add=y.npy", f"there is no file {tmp_path}/gone.npy"),
+        ("x=gone.zarr", "add=y.npy", "gone.zarr holds no Zarr v3 array"),
+        ("x=text.npy", "add=y.npy", f"{tmp_path}/text.npy is no .npy file of numbers"),
+        ("x=x.npy", "add=gone/y.npy", "there is no folder"),
+        ("x=x.zarr", "add=x.zarr", "output add would replace input x: both are"),
+    ]:
+        assert begun("--input", inputs, "--output", outputs, "--output", "sum_dim=s.npy") == 2
+        assert message in capsys.readouterr().err
+    assert begun(*STORED) == 0
+    assert begun(*STORED) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"weft run: output add: {tmp_path}/y.zarr holds an array already",
+        "hint: --overwrite writes in its place",
+    ]
+
+
+def test_runs_that_are_none(capsys, x, tmp_path):
+    for args, message in [
+        ([], "no plan is given"),
+        (["--resume"], "no run is given to go on with"),
+        (["--resume", "gone"], "there is no run in gone"),
+        (["gone.json", "--resume"], "there is no run in gone.run"),
+        (["--resume", "x.npy"], "there is no run in x.npy"),
+    ]:
+        assert run(*args) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "a.run").mkdir()
+    for text, message in [
+        ("{", "job.json is no JSON: "),
+        ("[]", "job.json is no JSON object"),
+        ('{"version": 7}', "job.json has version 7, not 1"),
+        ('{"version": 1}', "job.json says no run: 'outputs'"),
+    ]:
+        (tmp_path / "a.run" / "job.json").write_text(text, encoding="utf-8")
+        assert run("--resume", "a.run") == 2
+        assert message in capsys.readouterr().err
+
+
+def test_amounts_and_engines(capsys, x, monkeypatch):
+    with pytest.raises(SystemExit):
+        begun("--memory", "much")
+    assert "'much' is no amount of bytes, as 512MiB is" in capsys.readouterr().err
+    assert begun(*FILES, "--on", "nothing") == 2
+    assert "nothing runs on 'nothing'" in capsys.readouterr().err
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert run("plan.json", *FILES) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "weft run: Ray is not installed, on which plans run unless something else is said",
+        "hint: pip install 'weft[ray]', or --on threads, which needs nothing",
+    ]
+
+
+def test_the_help_lists_it(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert re.search(r"^ +run +run a plan on a cluster", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_bar_on_a_terminal(x):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "weft", "run", "plan.json", "--on", "threads", *STORED]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False)
+    os.close(theirs)
+    seen = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            seen += part
+    except OSError:  # so ends what a terminal says
+        pass
+    os.close(ours)
+    text = seen.decode()
+    assert ran.returncode == 0, text
+    assert re.search(r"━{20} 100%  (\d+) of \1 tasks, 0 s left", text)
+    assert text.endswith("\r\033[K")
+
+
+def test_what_was_done_before_says_nothing_of_speed(capsys, monkeypatch):
+    now = iter([100.0, 110.0, 110.0])
+    monkeypatch.setattr("weft.cli.progress.time.monotonic", lambda: next(now))
+    bar = Bar(quiet=False)
+    bar(Progress(50, 100))
+    bar(Progress(60, 100))
+    first, second = capsys.readouterr().err.split("\r")[1:]
+    assert first == "━" * 10 + "─" * 10 + "  50%  50 of 100 tasks\033[K"
+    assert second == "━" * 12 + "─" * 8 + "  60%  60 of 100 tasks, 40 s left\033[K"

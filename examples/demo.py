@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from weft import (
     communication,
     ops,
     propagate,
+    report,
     run,
     search,
     show,
@@ -36,14 +38,23 @@ from weft.run.grid import Output, Progress, Ray, recording, run_on
 from weft.ttmesh import ShardTensor2DMesh, lower
 
 
+@dataclass
+class Story:
+    """What one step leaves to the next."""
+
+    folder: Path
+    made: dict[str, Any] = field(default_factory=dict)
+
+
 def main() -> None:
     """Take every step; each prints what it found and what was checked."""
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="weft-demo-") as folder:
+        story = Story(Path(folder))
         for number, step in enumerate(STEPS, 1):
             what = (step.__doc__ or "").splitlines()[0]
             print(f"\n[{number}/{len(STEPS)}] {what}\n", flush=True)
-            step(Path(folder))
+            step(story)
     print(f"\nAll checks passed, in {time.perf_counter() - begin:.0f} s.")
 
 
@@ -58,7 +69,7 @@ def transformer_block(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: A
     return x + ops.gelu(x @ w1) @ w2
 
 
-def a_network(folder: Path) -> None:
+def a_network(story: Story) -> None:
     """A transformer block is traced; of three annotations the rest follows: Megatron's split."""
     shapes = block_shapes(batch=4, positions=16, features=32, heads=4, hidden=128)
     graph = trace(
@@ -85,7 +96,7 @@ def a_network(folder: Path) -> None:
     run_and_compare(plan, shapes)
 
 
-def a_search(folder: Path) -> None:
+def a_search(story: Story) -> None:
     """The block again, larger and with no annotation: the plans worth choosing from."""
     shapes = block_shapes(batch=8, positions=256, features=512, heads=8, hidden=2048)
     mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
@@ -97,15 +108,14 @@ def a_search(folder: Path) -> None:
     print(f"\nplan {front.plans.index(plan)}, between fast and small:\n")
     show(plan)
     print()
-    made = run_and_compare(plan, shapes)
-    np.save(folder / "block.npy", made)
+    story.made["front"], story.made["block"] = front, run_and_compare(plan, shapes)
 
 
-def a_store(folder: Path) -> None:
+def a_store(story: Story) -> None:
     """Its output is streamed into a sharded Zarr array, and read back by zarr-python."""
-    made = np.load(folder / "block.npy")
+    made = story.made["block"]
     with store.create(
-        folder / "block.zarr",
+        story.folder / "block.zarr",
         shape=made.shape,
         dtype=made.dtype,
         chunks=(1, 64, 128),
@@ -114,16 +124,16 @@ def a_store(folder: Path) -> None:
     ) as writer:
         for sample in made:
             writer.append(sample[None])
-    found = zarr.open_array(folder / "block.zarr", mode="r")
+    found = zarr.open_array(story.folder / "block.zarr", mode="r")
     print(f"  {found.info_complete()}".replace("\n", "\n  "))
     check("zarr-python reads what was streamed", np.array_equal(found[...], made))
 
 
-def a_cluster(folder: Path) -> None:
+def a_cluster(story: Story) -> None:
     """A volume is blurred and averaged on a local cluster, from Zarr to Zarr, in little memory."""
     shape = (128, 192, 192)
     volume = np.random.default_rng(0).normal(size=shape).astype("float32")
-    source = store.create_shards(folder / "volume.zarr", shape, "float32", (32, 64, 64))
+    source = store.create_shards(story.folder / "volume.zarr", shape, "float32", (32, 64, 64))
     source.write(source.reader().box, volume)
     weights = np.asarray([1, 4, 6, 4, 1], "float32") / 16
     graph = trace(
@@ -135,8 +145,8 @@ def a_cluster(folder: Path) -> None:
     )
     plan = Plan.of(propagate(graph))
     outputs = {
-        plan.graph.outputs[0]: Output(folder / "blurred.zarr", (32, 64, 64), (32, 64, 192)),
-        plan.graph.outputs[1]: Output(folder / "mean.zarr", (64, 64), (192, 192)),
+        plan.graph.outputs[0]: Output(story.folder / "blurred.zarr", (32, 64, 64), (32, 64, 192)),
+        plan.graph.outputs[1]: Output(story.folder / "mean.zarr", (64, 64), (192, 192)),
     }
 
     def watch(progress: Progress) -> None:
@@ -145,9 +155,10 @@ def a_cluster(folder: Path) -> None:
 
     print("  starting Ray on this machine …", flush=True)
     with Ray(workers=2, memory=216 << 20) as engine, recording() as records:
-        inputs = {"x": str(folder / "volume.zarr"), "weights": weights}
+        inputs = {"x": str(story.folder / "volume.zarr"), "weights": weights}
         blurred, mean = run_on(engine, plan, inputs, outputs, watch=watch)
     sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
+    story.made["run"] = records[0]
     print(f"  {records[0]}".replace("\n", "\n  "), "\n")
     (wanted, average) = run(plan, {"x": volume, "weights": weights})
     check(
@@ -169,10 +180,10 @@ def blur(x: Any, weights: Any) -> Any:
     return x, x.mean(0)
 
 
-def a_secret(folder: Path) -> None:
+def a_secret(story: Story) -> None:
     """A convolution of an encrypted image: rotations predicted, counted, and the error."""
     graph = trace(lambda x, w: ops.convolve(x, w, padding=(1, 1)), (1, 3, 16, 16), (8, 3, 3, 3))
-    plan = ckks.plan(graph, slots=4096)
+    story.made["ckks"] = plan = ckks.plan(graph, slots=4096)
     backend = ckks.Seal(plan.parameters(), plan.cost.keys)
     rng = np.random.default_rng(0)
     x, w = rng.uniform(-1, 1, (1, 3, 16, 16)), rng.normal(size=(8, 3, 3, 3))
@@ -184,12 +195,26 @@ def a_secret(folder: Path) -> None:
     check(f"decrypted, it is the convolution, to {apart:.0e}", apart < 1e-5)
 
 
-def some_chips(folder: Path) -> None:
+def some_chips(story: Story) -> None:
     """Weights for 32 chips: one write of the mesh runtime, which chip holds what."""
     lowered = lower((1, 1, 8192, 10240), ShardTensor2DMesh((8, 4), dims=[3, 2]), "bfloat16")
     show(lowered)
     print()
     check("one write is enough", len(lowered.writes) == 1)
+
+
+def a_report(story: Story) -> None:
+    """All of it on one page, to look at in a browser."""
+    page = report.write(
+        "weft-report.html",
+        front=story.made["front"],
+        run=story.made["run"],
+        ckks=story.made["ckks"],
+        store=story.folder / "blurred.zarr",
+        title="The demo of Weft",
+    )
+    size = page.stat().st_size
+    check(f"{page.resolve()} has {size} B: one file, no network", size < 2_000_000)
 
 
 def block_shapes(
@@ -231,13 +256,14 @@ def cut_by_heads(found: Propagation) -> bool:
     )
 
 
-STEPS: tuple[Callable[[Path], None], ...] = (
+STEPS: tuple[Callable[[Story], None], ...] = (
     a_network,
     a_search,
     a_store,
     some_chips,
     a_secret,
     a_cluster,
+    a_report,
 )
 
 

@@ -213,3 +213,38 @@ def test_the_plan_chooses_chunks_and_shards_that_every_cell_writes_whole(tmp_pat
     assert isinstance(records[0], RunRecord)
     writers = [task for task in records[0].tasks if task.written and task.kind == "write"]
     assert writers == []
+
+
+def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
+    x = np.random.default_rng(0).normal(size=(400, 16, 16)).astype("float32")
+    plan, layout = plan_of(x.shape, 1), Storage(x.shape, (16, 16, 16), None, 4)
+    outputs = {
+        n: Storage(plan.graph.values[n].shape, (16,) * d, None, 4)
+        for n, d in zip(plan.graph.outputs, (3, 2))
+    }
+    free = max(Embedding.of(plan, {"x": layout}, outputs).peak(1))
+    memory = free * 9 // 20
+    embedding = Embedding.of(plan, {"x": layout}, outputs, memory=memory)
+    assert any(task.keeps for task in embedding.tasks)
+    path, boxes = stored(tmp_path / "x", x, (16, 16, 16)), []
+
+    class Counted:
+        def read_counted(self, box, *, threads):
+            boxes.append(box)
+            return x[box.slices()].copy(), layout.touched(box).nbytes
+
+    writers = {n: Arrays(np.zeros(s.shape, "float32"), s) for n, s in outputs.items()}
+    program = Program.of(plan, {"x": Counted()}, writers)
+    _, peaks = performed(embedding, program, {"w": WEIGHTS})
+    assert np.allclose(writers[plan.graph.outputs[0]].whole, blurred(x), atol=1e-5)
+    leaf_boxes = [leaf.box for t in embedding.tasks for s in t.sources() for leaf in _leaves(s)]
+    once = sum(layout.touched(box).nbytes for box in dict.fromkeys(leaf_boxes))
+    assert sum(layout.touched(box).nbytes for box in boxes) < once
+    for task in (task for task in embedding.tasks if task.stages):
+        assert peaks[task.number] <= working(task, embedding.tasks, plan.itemsize) + BUFFERS
+    assert max(embedding.peak(1)) <= memory
+    with Threads(2) as engine:  # the cells of a thread keep for themselves
+        both = plan_of(x.shape, 2)
+        said = {n: Output(tmp_path / n, s.chunk) for n, s in outputs.items()}
+        found = run_on(engine, both, {"x": path, "w": WEIGHTS}, said, memory=2 * free)
+    assert np.allclose(found[0].read(), blurred(x), atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class Program:
     """The applications in their order."""
     inputs: Mapping[str, Reader] = field(default_factory=dict)
     outputs: Mapping[str, Writer] = field(default_factory=dict)
+    kept: dict[tuple[int, str], tuple[ZRange, Array]] = field(default_factory=dict, compare=False)
+    """What the threads that work on it here have kept of stored inputs for their next tasks."""
 
     @classmethod
     def of(
@@ -190,7 +193,28 @@ class _Hand:
         if self.given is not None:
             return self.given.array[leaf.box.slices(self.given.start)]
         with self.meter.part("reading"):
-            array, size = self.program.inputs[leaf.name].read_counted(leaf.box, threads=1)
+            return self._stored(leaf)
+
+    def _stored(self, leaf: Leaf) -> Array:
+        """A box of a stored input: what the task before has kept of it is not read again."""
+        mine = (threading.get_ident(), leaf.name)
+        keeps = [kept.box for kept in self.task.keeps if kept.name == leaf.name]
+        box = leaf.box.hull(*keeps)
+        held = self.program.kept.pop(mine, None)
+        if held is None or not (there := held[0] & box):
+            array = self._fetched(leaf.name, box)
+        else:
+            before, known = held
+            array = xp.empty(box.shape, dtype=known.dtype)
+            array[there.slices(box.start)] = known[there.slices(before.start)]
+            for rest in box.difference(there):
+                array[rest.slices(box.start)] = self._fetched(leaf.name, rest)
+        for kept in keeps:
+            self.program.kept[mine] = kept, array[kept.slices(box.start)].copy()
+        return array if box == leaf.box else array[leaf.box.slices(box.start)]
+
+    def _fetched(self, name: str, box: ZRange) -> Array:
+        array, size = self.program.inputs[name].read_counted(box, threads=1)
         self.meter.read += size
         return array
 

@@ -17,10 +17,11 @@ from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.storage import Storage
+from weft.run.grid.weaving.carry import carrying
 from weft.run.grid.weaving.memory import between, working
 from weft.run.grid.weaving.order import in_depth
 from weft.run.grid.weaving.shelf import Shelf
-from weft.run.grid.weaving.source import Read
+from weft.run.grid.weaving.source import Leaf, Read
 from weft.run.grid.weaving.task import Task
 from weft.run.grid.weaving.tiling import Fit
 from weft.run.grid.weaving.weave import Loom
@@ -82,7 +83,8 @@ class Embedding:
         shelf = Shelf(plan, inputs or {}, outputs or {})
         count = min(workers or plan.mesh.size, plan.mesh.size)
         if memory is None:
-            return cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
+            found = cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
+            return found._carrying(shelf, count, None)
         least = None
         for share in SHARES:
             loom = Loom(shelf, Fit(int(share * memory), extra))
@@ -92,7 +94,7 @@ class Embedding:
                 window = ahead and ahead * count
                 most = max(map(add, found._lying(count, window), own), default=0)
                 if most <= memory:
-                    return replace(found, window=window)
+                    return replace(found, window=window)._carrying(shelf, count, memory)
             if least is not None and most > NOT_LESS * least and len(found.tasks) > MANY:
                 break
             least = most if least is None else min(least, most)
@@ -114,6 +116,21 @@ class Embedding:
                 tuple(Read(place[read.task], read.place) for read in blocks) for blocks in outputs
             )
         return cls(shelf.plan, tasks, outputs, extra=extra)
+
+    def _carrying(self, shelf: Shelf, workers: int, memory: int | None) -> Embedding:
+        """The same, with what tasks can keep for each other, if there is room for it.
+
+        What is kept lies there while the next task reads: it counts twice.
+        """
+        at = {cell: self.worker(cell, workers) for cell in self.ranks}
+        tasks = carrying(self.tasks, lambda task: at[task.cell], shelf.inputs)
+        found = replace(self, tasks=tasks)
+        kept = max((sum(map(self._bytes, task.keeps)) for task in tasks), default=0)
+        most = max(found.peak(workers), default=0) + kept
+        return found if memory is None or most <= memory else self
+
+    def _bytes(self, leaf: Leaf) -> int:
+        return leaf.box.size * self.plan.itemsize(leaf.name)
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:

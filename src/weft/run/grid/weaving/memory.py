@@ -31,6 +31,7 @@ class _Working:
         self.left = uses(task)
         self.live: dict[Leaf | Local, int] = {}
         self.blocks = sum(sum(m.nbytes for m in tasks[number].made) for number in task.reads)
+        self.blocks += sum(prod(kept.box.shape) * size(kept.name) for kept in task.keeps)
 
     def most(self) -> int:
         """The largest moment."""
@@ -56,7 +57,8 @@ class _Working:
         """The bytes of arrays that are made for a source, and dropped with its use."""
         match source:
             case Leaf(name=name, box=box):
-                self.live[source] = prod(box.shape) * self.size(name)
+                whole = box.hull(*(kept.box for kept in self.task.keeps if kept.name == name))
+                self.live[source] = prod(whole.shape) * self.size(name)
                 return 0
             case Read() | Local():
                 return 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from weft.run.grid.weaving.source import Read, Source, leaves, renamed
+from weft.run.grid.weaving.source import Leaf, Read, Source, leaves, renamed
 from weft.space import ZRange
 
 
@@ -61,6 +61,8 @@ class Task:
     """The blocks that others read."""
     writes: tuple[Made, ...] = ()
     """The whole shards that it puts into storage."""
+    keeps: tuple[Leaf, ...] = ()
+    """What of stored inputs it keeps for the next task of its worker, beyond what it reads."""
 
     @property
     def reads(self) -> tuple[int, ...]:

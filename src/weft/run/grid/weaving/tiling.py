@@ -16,6 +16,8 @@ from weft.run.grid.weaving.strands import Strand
 from weft.run.grid.weaving.task import Made, Task
 from weft.run.grid.weaving.weave import Loom
 
+READING = 3
+"""A byte that is read from storage and unpacked takes as long as so many that are computed."""
 SAMPLE = 12
 """So many tiles say what all of them take."""
 
@@ -97,7 +99,7 @@ class _Scene(NamedTuple):
             if isinstance(leaf, Leaf)
         ]
         computed = sum(sum(stage.results) for stage in task.stages)
-        return computed + sum(touched) + 2 * sum(made.nbytes for made in task.made)
+        return computed + READING * sum(touched) + 2 * sum(made.nbytes for made in task.made)
 
     def halved(self, cuts: Sequence[Cut]) -> Iterator[Sequence[Cut]]:
         """The cuts with one of them halved, in each way that there is."""

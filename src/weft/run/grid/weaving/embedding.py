@@ -100,7 +100,7 @@ class Embedding:
             least = most if least is None else min(least, most)
         raise WeftError(
             f"a worker would need {least} B for arrays at once, and has {memory} B",
-            hint="give workers more memory, or cut the plan over more cells",
+            hint="give workers more memory, outputs smaller shards, or the plan more cells",
         )
 
     @classmethod

@@ -48,7 +48,7 @@ def test_an_unknown_name_is_refused():
     )
     assert ran.returncode == 2
     assert (
-        "no benchmark 'nope'; there are ckks, conflicts, eager, layout, propagation, reshard"
+        "no benchmark 'nope'; there are ckks, conflicts, eager, grid, grid-volume, layout"
         in ran.stderr
     )
 

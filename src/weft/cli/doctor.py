@@ -40,6 +40,7 @@ GIVES = {
     "cuda12": "the store on a GPU, CUDA 12",
     "cuda13": "the store on a GPU, CUDA 13",
     "demo": "what `make demo` shows",
+    "docs": "what `make docs` needs",
     "test": "what `make test` needs",
     "bench": "what `make bench` compares with",
     "dev": "what `make hooks` needs",

@@ -35,7 +35,7 @@ def refusal(error: BaseException, command: str) -> Refusal:
     """
     match error:
         case WeftError():
-            return Refusal((str(error), *_notes(error, command)))
+            return Refusal((str(error), *_notes(error, f"{command} --help says what it takes")))
         case KeyboardInterrupt():
             return Refusal(("interrupted",), INTERRUPTED)
         case MemoryError():
@@ -44,19 +44,19 @@ def refusal(error: BaseException, command: str) -> Refusal:
             told = f"{name.partition('.')[0]} is needed and not installed"
             return Refusal((told, *_hint(f"pip install 'weft[{extra}]'")))
         case OSError():
-            return Refusal((_told(error), *_hint(_way_out(error, command))))
+            return Refusal((_told(error), *_notes(error, _way_out(error, command))))
     kind, text = type(error).__name__, clip(str(error).partition("\n")[0], 200)
     told = f"this is a bug of Weft: {kind}: {text}" if text else f"this is a bug of Weft: {kind}"
     hint = "the same command with --debug shows the traceback; please report it"
     return Refusal((told, *_hint(hint)), FAILED)
 
 
-def _notes(error: WeftError, command: str) -> list[str]:
-    """What an error says beside its message, and where to look if that is no hint."""
+def _notes(error: Exception, otherwise: str) -> list[str]:
+    """What an error says beside its message, and another hint if that is none."""
     notes = list(getattr(error, "__notes__", ()))
     if any(note.startswith("hint:") for note in notes):
         return notes
-    return [*notes, *_hint(f"{command} --help says what it takes")]
+    return [*notes, *_hint(otherwise)]
 
 
 def _hint(text: str) -> tuple[str]:

@@ -126,7 +126,7 @@ def _told(link: Link) -> str:
 
 def _grid(module: str) -> Any:
     try:
-        return import_module(f"weft.run.grid.{module}")
+        return import_module(f"weft.run.grid.metrics.{module}")
     except ImportError as error:
         raise WeftError(
             f"the record of a run cannot be read: {error}", hint="pip install 'weft[run]'"

@@ -38,7 +38,9 @@ def standard(x):
     return centred / ops.sqrt((centred**2).mean(1, keep=True))
 
 
-UNARY = [name for name in TIMES if name not in ("attention", "divide", "remainder", "topk")]
+UNARY = [
+    name for name in TIMES if name not in ("attention", "divide", "matmul", "remainder", "topk")
+]
 UNARY = [name for name in UNARY if not name.startswith(("shift", "count", "popcnt"))]
 PROGRAMS = (
     {
@@ -106,8 +108,11 @@ def test_an_operator_says_what_its_kernel_takes():
     def kernel(block, x):
         return sum(x * k for k in range(3)) + np.concatenate([x, x, x, x])[: len(x)]
 
-    if "greedy" not in OPERATORS:
-        OPERATORS.add(Operator("greedy", "m n -> m n", kernel, workspace=6))
-    ((task, predicted, measured),) = took(lambda x: apply_all("greedy", x)[0], [(SIDE, SIDE)])
+    OPERATORS.add(Operator("wasteful", "m n -> m n", kernel, workspace=6))
+    try:
+        found = list(took(lambda x: apply_all("wasteful", x)[0], [(SIDE, SIDE)]))
+    finally:
+        del OPERATORS["wasteful"]
+    ((task, predicted, measured),) = found
     assert predicted == (1 + 1 + 6) * 4 * SIDE * SIDE, task  # what it reads, makes, and says
     assert measured <= predicted

@@ -19,6 +19,7 @@ TIMES = {
     "log_softmax": 1.25,
     "logistic": 2.5,
     "logsumexp_dim": 2.25,
+    "matmul": 0.0,
     "popcnt": 2.25,
     "remainder": 3.25,
     "round_nearest_afz": 4.5,

@@ -43,10 +43,12 @@ class _Working:
             self._drop(stage.sources)
             self._drop_unused(number, len(stage.results))
         temporary = 0
-        for made in (*self.task.made, *self.task.writes):
-            temporary += self._new(made.source)
+        for write in self.task.writes:  # what a writer takes beside is in `extra`
+            most = max(most, self._now(self._new(write.source)))
+            self._drop([write.source])
+        for made in self.task.made:
             # A block is copied out of what it is a part of, and again into the engine's memory.
-            temporary += 2 * made.nbytes
+            temporary += self._new(made.source) + 2 * made.nbytes
             most = max(most, self._now(temporary))
         return most
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from operator import add
 
 from weft.errors import WeftError
@@ -23,7 +24,7 @@ from weft.run.grid.weaving.order import in_depth
 from weft.run.grid.weaving.shelf import Shelf
 from weft.run.grid.weaving.source import Leaf, Read
 from weft.run.grid.weaving.task import Task
-from weft.run.grid.weaving.tiling import Fit
+from weft.run.grid.weaving.tiling import READING, Fit
 from weft.run.grid.weaving.weave import Loom
 from weft.values import Point
 
@@ -86,8 +87,8 @@ class Embedding:
             found = cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
             return found._carrying(shelf, count, None)
         least = None
-        for share in SHARES:
-            loom = Loom(shelf, Fit(int(share * memory), extra))
+        for reading, share in product((READING, 1), SHARES):
+            loom = Loom(shelf, Fit(int(share * memory), extra, reading))
             found = cls._drawn(shelf, loom, count, extra)
             own = found._working(count)
             for ahead in AHEAD:

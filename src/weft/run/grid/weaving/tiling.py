@@ -41,12 +41,13 @@ class Fit:
 
     memory: int | None = None
     extra: int = 0
+    reading: int = READING
 
     def __call__(
         self, loom: Loom, strand: Strand, seams: Sequence[Seam], brought: Brought
     ) -> Sequence[Cut]:
         """How a strand is cut along each seam."""
-        scene = _Scene(loom, strand, seams, brought, self.extra)
+        scene = _Scene(loom, strand, seams, brought, self.extra, self.reading)
         cuts: Sequence[Cut] = [Cut(None, scene.shard(seam)) for seam in seams]
         price = scene.price(cuts) if self.memory is not None else None
         while price is not None and price.most > (self.memory or 0):
@@ -66,6 +67,7 @@ class _Scene(NamedTuple):
     seams: Sequence[Seam]
     brought: Brought
     extra: int
+    reading: int
 
     def price(self, cuts: Sequence[Cut]) -> Price | None:
         """What some tiles of a cell in the middle of the mesh take; None if it has none."""
@@ -99,7 +101,7 @@ class _Scene(NamedTuple):
             if isinstance(leaf, Leaf)
         ]
         computed = sum(sum(stage.results) for stage in task.stages)
-        return computed + READING * sum(touched) + 2 * sum(made.nbytes for made in task.made)
+        return computed + self.reading * sum(touched) + 2 * sum(made.nbytes for made in task.made)
 
     def halved(self, cuts: Sequence[Cut]) -> Iterator[Sequence[Cut]]:
         """The cuts with one of them halved, in each way that there is."""

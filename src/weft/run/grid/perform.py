@@ -20,8 +20,8 @@ from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
 from weft.run.grid.metrics.measure import Meter
 from weft.run.grid.metrics.report import Report
-from weft.run.grid.weaving.memory import uses
-from weft.run.grid.weaving.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
+from weft.run.grid.weaving.memory import let_go, uses
+from weft.run.grid.weaving.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source
 from weft.run.grid.weaving.task import Stage, Task
 from weft.space import ZRange
 from weft.values import Point
@@ -140,7 +140,7 @@ class _Hand:
         self.stage = None
         for write in self.task.writes:
             array = self.array(write.source)
-            self._drop(write.source)
+            let_go(write.source, self.left, self.live)
             with self.meter.part("writing"):
                 self.meter.written += self.program.outputs[write.value].write(write.box, array)
         return tuple(_own(self.array(made.source)) for made in self.task.made)
@@ -151,18 +151,10 @@ class _Hand:
         arrays = [self.array(source) for source in stage.sources]
         results = run_block(operator, block, [arrays[place] for place in stage.operands])
         for source in stage.sources:
-            self._drop(source)
+            let_go(source, self.left, self.live)
         for place, array in enumerate(results):
             if self.left[Local(number, place)]:
                 self.live[Local(number, place)] = array
-
-    def _drop(self, source: Source) -> None:
-        """Let go of what was used for the last time."""
-        for leaf in leaves(source):
-            if not isinstance(leaf, Read):
-                self.left[leaf] -= 1
-                if not self.left[leaf]:
-                    self.live.pop(leaf, None)
 
     def array(self, source: Source) -> Array:
         """The array that a source says; what comes from another cell is counted."""

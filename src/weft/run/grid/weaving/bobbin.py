@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from weft.plan import Plan
-from weft.run.grid.weaving.source import Hide, Join, Part, Read, Source
+from weft.run.grid.weaving.source import Hide, Join, Part, Read, Source, narrowed
 from weft.run.grid.weaving.task import Made, Stage, Task
 from weft.space import ZRange
 
@@ -17,6 +17,14 @@ class Have(NamedTuple):
 
     source: Source
     box: ZRange
+
+
+def taken(have: Have, box: ZRange) -> Source:
+    """A box of what a cell has."""
+    if have.box == box:
+        return have.source
+    start = box.start if box.is_empty else have.box.start
+    return narrowed(have.source, box.slices(start))
 
 
 Held = Mapping[int, Have]

@@ -22,7 +22,7 @@ from weft.run.grid.weaving.carry import carrying
 from weft.run.grid.weaving.memory import between, working
 from weft.run.grid.weaving.order import in_depth
 from weft.run.grid.weaving.shelf import Shelf
-from weft.run.grid.weaving.source import Leaf, Read
+from weft.run.grid.weaving.source import Read
 from weft.run.grid.weaving.task import Task
 from weft.run.grid.weaving.tiling import READING, Fit
 from weft.run.grid.weaving.weave import Loom
@@ -85,7 +85,7 @@ class Embedding:
         count = min(workers or plan.mesh.size, plan.mesh.size)
         if memory is None:
             found = cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
-            return found._carrying(shelf, count, None)
+            return found._carrying(shelf, count)
         least = None
         for reading, share in product((READING, 1), SHARES):
             loom = Loom(shelf, Fit(int(share * memory), extra, reading))
@@ -95,7 +95,10 @@ class Embedding:
                 window = ahead and ahead * count
                 most = max(map(add, found._lying(count, window), own), default=0)
                 if most <= memory:
-                    return replace(found, window=window)._carrying(shelf, count, memory)
+                    fits = replace(found, window=window)
+                    more = fits._carrying(shelf, count)
+                    room = memory - more._kept
+                    return more if max(more.peak(count), default=0) <= room else fits
             if least is not None and most > NOT_LESS * least and len(found.tasks) > MANY:
                 break
             least = most if least is None else min(least, most)
@@ -108,30 +111,32 @@ class Embedding:
     def _drawn(cls, shelf: Shelf, loom: Loom, workers: int, extra: int) -> Embedding:
         """The tasks of a loom, in the order of the plan or, with storage, in depth."""
         tasks, outputs = loom.weave()
-        if shelf.inputs or shelf.outputs:
-            ranks = ranks_by_device(shelf.plan.mesh)
-            order = in_depth(tasks, lambda task: ranks[task.cell] * workers // len(ranks))
-            place = {number: n for n, number in enumerate(order)}
-            tasks = tuple(tasks[number].renumbered(place.__getitem__) for number in order)
-            outputs = tuple(
-                tuple(Read(place[read.task], read.place) for read in blocks) for blocks in outputs
-            )
-        return cls(shelf.plan, tasks, outputs, extra=extra)
+        found = cls(shelf.plan, tasks, outputs, extra=extra)
+        return found._in_depth(workers) if shelf.inputs or shelf.outputs else found
 
-    def _carrying(self, shelf: Shelf, workers: int, memory: int | None) -> Embedding:
-        """The same, with what tasks can keep for each other, if there is room for it.
+    def _in_depth(self, workers: int) -> Embedding:
+        """The same tasks, in an order in which little lies between them."""
+        order = in_depth(self.tasks, lambda task: self.worker(task.cell, workers))
+        place = {number: n for n, number in enumerate(order)}
+        tasks = tuple(self.tasks[number].renumbered(place.__getitem__) for number in order)
+        outputs = tuple(
+            tuple(Read(place[read.task], read.place) for read in blocks) for blocks in self.outputs
+        )
+        return replace(self, tasks=tasks, outputs=outputs)
 
-        What is kept lies there while the next task reads: it counts twice.
-        """
-        at = {cell: self.worker(cell, workers) for cell in self.ranks}
-        tasks = carrying(self.tasks, lambda task: at[task.cell], shelf.inputs)
-        found = replace(self, tasks=tasks)
-        kept = max((sum(map(self._bytes, task.keeps)) for task in tasks), default=0)
-        most = max(found.peak(workers), default=0) + kept
-        return found if memory is None or most <= memory else self
+    def _carrying(self, shelf: Shelf, workers: int) -> Embedding:
+        """The same, with what tasks can keep of stored inputs for each other."""
+        if not shelf.inputs:
+            return self
+        tasks = carrying(self.tasks, lambda task: self.worker(task.cell, workers), shelf.inputs)
+        return replace(self, tasks=tasks)
 
-    def _bytes(self, leaf: Leaf) -> int:
-        return leaf.box.size * self.plan.itemsize(leaf.name)
+    @property
+    def _kept(self) -> int:
+        """The most bytes that a task keeps: they lie there while the next one reads, too."""
+        size = self.plan.itemsize
+        kept = (sum(k.box.size * size(k.name) for k in task.keeps) for task in self.tasks)
+        return max(kept, default=0)
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:

@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from weft.lang import Block
 from weft.lang.kernels.workspace import workspace
-from weft.run.grid.weaving.bobbin import Bobbin, Have, Held
+from weft.run.grid.weaving.bobbin import Bobbin, Have, Held, taken
 from weft.run.grid.weaving.seams import Targets
 from weft.run.grid.weaving.shelf import Shelf
-from weft.run.grid.weaving.source import Hide, Leaf, Local, Source, narrowed
+from weft.run.grid.weaving.source import Hide, Leaf, Local, Source
 from weft.run.grid.weaving.strands import Strand
 from weft.run.grid.weaving.task import Stage
 from weft.space import ZRange
-from weft.values import Point
 
 
 class Work(NamedTuple):
@@ -74,10 +73,14 @@ class Hand(NamedTuple):
 
     def _is_part(self, number: int, box: ZRange) -> bool:
         """Whether a box of a cell is not all that it reduces."""
-        placed = self.bobbin.plan.placed[number]
-        own, names = placed.boxes[self.rank], list(placed.signature.sizes)
-        dims = [names.index(name) for name in placed.signature.reduced]
-        return any(box.shape[dim] != own.shape[dim] for dim in dims)
+        own = self.bobbin.plan.placed[number].boxes[self.rank]
+        return any(box.shape[dim] != own.shape[dim] for dim in self._reduced(number))
+
+    def _reduced(self, number: int) -> list[int]:
+        """The index dimensions of an application that it reduces."""
+        line = self.bobbin.plan.placed[number].signature
+        names = list(line.sizes)
+        return [names.index(name) for name in line.reduced]
 
     def _block(self, number: int, box: ZRange) -> Block:
         return Block(None, self.bobbin.plan.placed[number].signature, {}, box)
@@ -101,7 +104,7 @@ class Hand(NamedTuple):
     def _leaves(self) -> Mapping[str, ZRange]:
         """Of every stored input the box that all stages need of it."""
         found: dict[str, ZRange] = {}
-        for number, box in self.boxes.items():
+        for number, box in self.boxes.items() if self.shelf.inputs else ():
             application = self.bobbin.plan.graph.applications[number]
             for name, need in zip(application.operands, self._block(number, box).operands):
                 if name in self.shelf.inputs:
@@ -132,18 +135,8 @@ class Hand(NamedTuple):
     def _hidden(self, number: int, place: int) -> str:
         """From which monoid an operand that counts once is hidden, but in the first tile."""
         placed, box = self.bobbin.plan.placed[number], self.boxes[number]
-        line, own = placed.signature, placed.boxes[self.rank]
-        names = list(line.sizes)
-        dims = [names.index(name) for name in line.reduced]
-        is_first = all(box.start[dim] == own.start[dim] for dim in dims)
-        if is_first or place not in line.notation.once:
+        line, own = placed.signature.notation, placed.boxes[self.rank]
+        if place not in line.once:
             return ""
-        return next(iter(line.notation.reduced.values()))
-
-
-def taken(have: Have, box: ZRange) -> Source:
-    """A box of what a cell has."""
-    if have.box == box:
-        return have.source
-    start: Point = box.start if box.is_empty else have.box.start
-    return narrowed(have.source, box.slices(start))
+        is_first = all(box.start[dim] == own.start[dim] for dim in self._reduced(number))
+        return "" if is_first else next(iter(line.reduced.values()))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import TypeVar
 
 from weft.lang.dtype import itemsize
 from weft.run.grid.weaving.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source, leaves
 from weft.run.grid.weaving.task import Task
+
+T = TypeVar("T")
 
 Size = Callable[[str], int]
 """The bytes of an element of a value."""
@@ -40,12 +43,13 @@ class _Working:
             temporary = sum(map(self._new, stage.sources))
             self.live |= {Local(number, place): n for place, n in enumerate(stage.results)}
             most = max(most, self._now(temporary + stage.extra))
-            self._drop(stage.sources)
+            for source in stage.sources:
+                let_go(source, self.left, self.live)
             self._drop_unused(number, len(stage.results))
         temporary = 0
         for write in self.task.writes:  # what a writer takes beside is in `extra`
             most = max(most, self._now(self._new(write.source)))
-            self._drop([write.source])
+            let_go(write.source, self.left, self.live)
         for made in self.task.made:
             # A block is copied out of what it is a part of, and again into the engine's memory.
             temporary += self._new(made.source) + 2 * made.nbytes
@@ -89,14 +93,6 @@ class _Working:
             case Join(shape=shape, dtype=dtype):
                 return prod(shape) * itemsize(dtype)
 
-    def _drop(self, sources: Sequence[Source]) -> None:
-        for source in sources:
-            for leaf in leaves(source):
-                if not isinstance(leaf, Read):
-                    self.left[leaf] -= 1
-                    if not self.left[leaf]:
-                        self.live.pop(leaf, None)
-
     def _drop_unused(self, stage: int, results: int) -> None:
         for place in range(results):
             if not self.left[Local(stage, place)]:
@@ -107,6 +103,15 @@ def uses(task: Task) -> Counter[Leaf | Local]:
     """How often a task uses its results and what it reads of inputs."""
     found = (leaf for source in task.sources() for leaf in leaves(source))
     return Counter(leaf for leaf in found if not isinstance(leaf, Read))
+
+
+def let_go(source: Source, left: Counter[Leaf | Local], live: dict[Leaf | Local, T]) -> None:
+    """Count a use of a source, and forget what was used for the last time."""
+    for leaf in leaves(source):
+        if not isinstance(leaf, Read):
+            left[leaf] -= 1
+            if not left[leaf]:
+                live.pop(leaf, None)
 
 
 def between(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from weft.lang import Row, Signature
 from weft.plan import Plan
-from weft.run.grid.weaving.strands import Strand
+from weft.run.grid.weaving.strands import Strand, unite
 from weft.space import ZRange
 
 Targets = Mapping[int, ZRange]
@@ -37,26 +37,19 @@ def seams_of(plan: Plan, strand: Strand) -> tuple[Seam, ...]:
     for number in strand.applications:
         for name in plan.placed[number].signature.sizes:
             sets[number, name] = [(number, name)]
-    for number, place in sorted(strand.inner):
+    makers = {name: n for n in strand.applications for name in graph.applications[n].results}
+    for number, place in strand.inner:
         value = graph.applications[number].operands[place]
-        maker = next(n for n in strand.applications if value in graph.applications[n].results)
+        maker = makers[value]
         made, line = plan.placed[maker].signature, plan.placed[number].signature
         result = graph.applications[maker].results.index(value)
         for row, other in zip(made.notation.results[result], line.notation.operands[place]):
             one, two = row.plain, _main(other, line)
             if one is not None and two is not None:
-                _unite(sets, (maker, one), (number, two))
-    groups = {id(group): group for group in sets.values()}.values()
+                unite(sets, (maker, one), (number, two))
+    groups = {id(group): sorted(group) for group in sets.values()}.values()
     found = [_seam(plan, strand, group) for group in groups]
     return tuple(seam for seam in found if seam.dims)
-
-
-def _unite(
-    sets: dict[tuple[int, str], list[tuple[int, str]]], one: tuple[int, str], two: tuple[int, str]
-) -> None:
-    if sets[one] is not sets[two]:
-        both = sorted(sets[one] + sets[two])
-        sets |= dict.fromkeys(both, both)
 
 
 def _main(row: Row, line: Signature) -> str | None:

@@ -14,8 +14,8 @@ from weft.layout import ShardingSpec
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.storage import Storage
-from weft.run.grid.weaving.bobbin import Bobbin, Cause, Have, Held
-from weft.run.grid.weaving.source import Leaf, Source, narrowed
+from weft.run.grid.weaving.bobbin import Bobbin, Cause, Have, Held, taken
+from weft.run.grid.weaving.source import Leaf, Source
 from weft.run.grid.weaving.strands import Strand, strands
 from weft.run.grid.weaving.travel import combined
 from weft.space import ZRange
@@ -63,18 +63,14 @@ class Shelf:
 
     def is_mine(self, name: str, rank: int) -> bool:
         """Whether a cell has to make a value: one that is stored and no more is made once."""
-        return name not in self.last or self._is_first(name, rank)
-
-    def _is_first(self, name: str, rank: int) -> bool:
-        """Whether no cell before this one has the same of a value."""
-        return self.plan.mesh.rank(next(self._made[name].replicas(rank))) == rank
+        return name not in self.last or _is_first(self._made[name], rank)
 
     def writes(self, name: str, box: ZRange, cell: int) -> bool:
         """Whether what a cell made is whole shards, which it writes at once."""
         if name not in self.outputs or self._made[name].partial:
             return False
         is_whole = bool(box) and self.outputs[name].aligned(box)
-        return is_whole and self._is_first(name, self._ranks[cell])
+        return is_whole and _is_first(self._made[name], self._ranks[cell])
 
     def store(self, bobbin: Bobbin, name: str, spec: ShardingSpec, held: Held) -> None:
         """Tasks that write all shards of a value that are not written yet."""
@@ -96,12 +92,11 @@ class Shelf:
     ) -> None:
         """A task that puts a shard together from what cells have, on one of those."""
         found: dict[ZRange, list[tuple[Point, int, Source]]] = {}
-        mesh = self.plan.mesh
         for cell, have in held.items():
             rank, piece = self._ranks[cell], have.box & box
-            if piece and mesh.rank(next(spec.replicas(rank))) == rank:
-                source = have.source if piece == have.box else _part(have, piece)
-                found.setdefault(piece, []).append((_point(spec, rank), cell, source))
+            if piece and _is_first(spec, rank):
+                part = (_point(spec, rank), cell, taken(have, piece))
+                found.setdefault(piece, []).append(part)
         cells = [cell for parts in found.values() for _, cell, _ in parts]
         at = cells[number % len(cells)]
         cause, monoids = Cause("output", name), [monoid for _, monoid in spec.parts]
@@ -118,8 +113,9 @@ class Shelf:
         bobbin.add("write", cell, "output", have.box, writes=(bobbin.made(name, have),))
 
 
-def _part(have: Have, box: ZRange) -> Source:
-    return narrowed(have.source, box.slices(have.box.start))
+def _is_first(spec: ShardingSpec, rank: int) -> bool:
+    """Whether no cell before this one has the same of a value."""
+    return spec.mesh.rank(next(spec.replicas(rank))) == rank
 
 
 def _point(spec: ShardingSpec, rank: int) -> Point:

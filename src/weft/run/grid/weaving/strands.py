@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 from weft.errors import WeftError
 from weft.lang import Signature
 from weft.plan import Plan
+
+T = TypeVar("T")
 
 MOST = 1.5
 """A halo is computed again where a cell computes no more than so many times its own box."""
@@ -70,9 +73,10 @@ class _Spinner:
             if number not in self.level:
                 self._settle(number, 0)
         for members in self._components():
+            edges = ((n, k) for n in members for k in range(len(self._operands(n))))
             yield Strand(
                 tuple(members),
-                frozenset(edge for edge in self.inner if edge[0] in members),
+                frozenset(edge for edge in edges if edge in self.inner),
                 frozenset(filter(self._is_wanted, self._results(members))),
                 frozenset(filter(self._is_end, members)),
             )
@@ -143,15 +147,16 @@ class _Spinner:
     def _components(self) -> list[list[int]]:
         """Applications that hang together, in the order of their levels."""
         found: dict[int, list[int]] = {}
-        for number, application in enumerate(self.plan.graph.applications):
-            mine = [number]
-            for place, name in enumerate(application.operands):
+        for number in range(len(self.plan.graph.applications)):
+            found[number] = [number]
+            for place, name in enumerate(self._operands(number)):
                 if (number, place) in self.inner:
-                    other = found[self.maker[name]]
-                    mine = other if other is mine else sorted({*mine, *other})
-            found |= dict.fromkeys(mine, mine)
-        unique = {id(members): members for members in found.values()}.values()
+                    unite(found, number, self.maker[name])
+        unique = {id(members): sorted(members) for members in found.values()}.values()
         return sorted(unique, key=lambda members: (self.level[members[0]], members))
+
+    def _operands(self, number: int) -> Sequence[str]:
+        return self.plan.graph.applications[number].operands
 
     def _results(self, members: Sequence[int]) -> Iterator[str]:
         return (name for n in members for name in self.plan.graph.applications[n].results)
@@ -164,6 +169,20 @@ class _Spinner:
     def _is_end(self, number: int) -> bool:
         results = self.plan.graph.applications[number].results
         return not any(map(self.readers.get, results)) or any(map(self._is_wanted, results))
+
+
+def unite(sets: dict[T, list[T]], one: T, two: T) -> None:
+    """Make two sets one, of which each member knows its own: the smaller goes into the larger.
+
+    >>> sets = {n: [n] for n in range(3)}
+    >>> unite(sets, 0, 2)
+    >>> sets
+    {0: [0, 2], 1: [1], 2: [0, 2]}
+    """
+    small, large = sorted((sets[two], sets[one]), key=len)
+    if small is not large:
+        large += small
+        sets |= dict.fromkeys(small, large)
 
 
 def _check(operator: str, results: Sequence[str], has_regions: bool) -> None:

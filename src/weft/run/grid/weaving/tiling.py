@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm, prod
 from random import Random
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from weft.run.grid.weaving.hand import Brought, Work
 from weft.run.grid.weaving.memory import working
-from weft.run.grid.weaving.seams import Cut, Seam, Targets
+from weft.run.grid.weaving.seams import Cut, Seam, Targets, seams_of
 from weft.run.grid.weaving.source import Leaf, leaves
 from weft.run.grid.weaving.strands import Strand
-from weft.run.grid.weaving.task import Made, Task
-from weft.run.grid.weaving.weave import Loom
+from weft.run.grid.weaving.task import Task
+from weft.run.grid.weaving.weave import Cuts, Loom
 
 READING = 3
 """A byte that is read from storage and unpacked takes as long as so many that are computed."""
@@ -43,12 +43,13 @@ class Fit:
     extra: int = 0
     reading: int = READING
 
-    def __call__(
-        self, loom: Loom, strand: Strand, seams: Sequence[Seam], brought: Brought
-    ) -> Sequence[Cut]:
-        """How a strand is cut along each seam."""
-        scene = _Scene(loom, strand, seams, brought, self.extra, self.reading)
-        cuts: Sequence[Cut] = [Cut(None, scene.shard(seam)) for seam in seams]
+    def __call__(self, loom: Loom, strand: Strand, brought: Brought) -> Cuts:
+        """How a strand is cut along each seam; not at all where nothing asks for it."""
+        if self.memory is None and not loom.shelf.outputs:
+            return ()
+        scene = _Scene(loom, strand, brought, self.extra, self.reading)
+        seams = seams_of(loom.plan, strand)
+        cuts: Cuts = [(seam, Cut(None, scene.shard(seam))) for seam in seams]
         price = scene.price(cuts) if self.memory is not None else None
         while price is not None and price.most > (self.memory or 0):
             options = [(scene.price(option), option) for option in scene.halved(cuts)]
@@ -64,15 +65,14 @@ class _Scene(NamedTuple):
 
     loom: Loom
     strand: Strand
-    seams: Sequence[Seam]
     brought: Brought
     extra: int
     reading: int
 
-    def price(self, cuts: Sequence[Cut]) -> Price | None:
+    def price(self, cuts: Cuts) -> Price | None:
         """What some tiles of a cell in the middle of the mesh take; None if it has none."""
         rank = len(self.loom.cells) // 2
-        found = list(self.loom.tiles(self.strand, rank, self.seams, cuts))
+        found = list(self.loom.tiles(self.strand, rank, cuts))
         if not found:
             return None
         some = [max(found, key=_volume), *Random(0).sample(found, min(SAMPLE, len(found)))]
@@ -84,13 +84,8 @@ class _Scene(NamedTuple):
         return Price(most, effort)
 
     def _task(self, work: Work, rank: int) -> Task:
-        cell = self.loom.cells[rank]
-        parts: tuple[list[Made], list[Made]] = [], []
-        for name, have in work.results.items():
-            is_written = name not in work.parts and self.loom.shelf.writes(name, have.box, cell)
-            parts[is_written].append(self.loom.bobbin.made(name, have))
-        made, writes = map(tuple, parts)
-        return Task(0, "compute", cell, "", work.stages[-1].box, work.stages, made, writes)
+        cell, box = self.loom.cells[rank], work.stages[-1].box
+        return Task(0, "compute", cell, "", box, work.stages, *self.loom.parted(cell, work))
 
     def _effort(self, task: Task) -> int:
         """The bytes of the chunks that a task reads, of all that it computes, and of its blocks."""
@@ -103,13 +98,14 @@ class _Scene(NamedTuple):
         computed = sum(sum(stage.results) for stage in task.stages)
         return computed + self.reading * sum(touched) + 2 * sum(made.nbytes for made in task.made)
 
-    def halved(self, cuts: Sequence[Cut]) -> Iterator[Sequence[Cut]]:
+    def halved(self, cuts: Cuts) -> Iterator[Cuts]:
         """The cuts with one of them halved, in each way that there is."""
-        for place, seam in enumerate(self.seams):
-            length = cuts[place].length or self._extent(seam)
+        for place, (seam, cut) in enumerate(cuts):
+            length = cut.length or self._extent(seam)
             found = {_shorter(length, unit) for unit in self._units(seam)} - {length, 0}
             for shorter in sorted(found):
-                yield [*cuts[:place], cuts[place]._replace(length=shorter), *cuts[place + 1 :]]
+                halved = (seam, cut._replace(length=shorter))
+                yield [*cuts[:place], halved, *cuts[place + 1 :]]
 
     def _extent(self, seam: Seam) -> int:
         """How long the longest box of a cell is along a seam."""

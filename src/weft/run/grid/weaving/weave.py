@@ -9,7 +9,7 @@ from weft.plan.resharding.reshard import Reshard
 from weft.run.grid.weaving.bobbin import Bobbin, Cause, Have, Held
 from weft.run.grid.weaving.demand import demanded
 from weft.run.grid.weaving.hand import Brought, Hand, Work
-from weft.run.grid.weaving.seams import Cut, Seam, Targets, seams_of, tiles
+from weft.run.grid.weaving.seams import Cut, Seam, Targets, tiles
 from weft.run.grid.weaving.shelf import Shelf
 from weft.run.grid.weaving.source import Leaf, Read, Source, narrowed
 from weft.run.grid.weaving.strands import Strand
@@ -18,8 +18,11 @@ from weft.run.grid.weaving.travel import combined, travel
 from weft.run.hops import by_device, hops_of
 from weft.space import ZRange
 
-Choose = Callable[["Loom", Strand, Sequence[Seam], Brought], Sequence[Cut]]
-"""Says how a strand is cut into tiles."""
+Cuts = Sequence[tuple[Seam, Cut]]
+"""How a strand is cut into tiles: along which seams, and where."""
+
+Choose = Callable[["Loom", Strand, Brought], Cuts]
+"""Says how a strand is cut."""
 
 
 class Loom:
@@ -78,26 +81,25 @@ class Loom:
 
     def _weave(self, strand: Strand) -> None:
         """The tasks of a strand, and how its results come to lie as they are kept."""
-        brought, seams = self.brought(strand), seams_of(self.plan, strand)
-        cuts = self.choose(self, strand, seams, brought)
+        brought = self.brought(strand)
+        cuts = self.choose(self, strand, brought)
         made: dict[str, dict[int, list[Have]]] = {name: {} for name in strand.wanted}
         for rank, cell in enumerate(self.cells):
-            for targets in self.tiles(strand, rank, seams, cuts):
+            for targets in self.tiles(strand, rank, cuts):
                 work = self.work(strand, brought, rank, targets)
                 for name, have in self._task(cell, work).items():
                     made[name].setdefault(cell, []).append(have)
         for number in strand.applications:
             self._settle(number, made)
 
-    def tiles(
-        self, strand: Strand, rank: int, seams: Sequence[Seam], cuts: Sequence[Cut]
-    ) -> Iterator[Targets]:
+    def tiles(self, strand: Strand, rank: int, cuts: Cuts) -> Iterator[Targets]:
         """What a cell computes of a strand, tile by tile."""
         sizes = [
             max(list(self.plan.placed[n].signature.sizes.values())[d] for n, d in seam.dims.items())
-            for seam in seams
+            for seam, _ in cuts
         ]
-        return tiles(self.ends(strand, rank), seams, cuts, sizes)
+        seams = [seam for seam, _ in cuts]
+        return tiles(self.ends(strand, rank), seams, [cut for _, cut in cuts], sizes)
 
     def _settle(self, number: int, made: Mapping[str, Mapping[int, Sequence[Have]]]) -> None:
         """Keep the results of an application as the plan says, or put them into storage."""
@@ -108,8 +110,9 @@ class Loom:
                 continue
             cause = Cause(application.operator, name)
             boxes = by_device(self.plan.mesh, spec.regions(self.plan.graph.values[name].shape))
+            monoid = next(iter(placed.signature.notation.reduced.values()), "sum")
             held = {
-                cell: self._whole(cell, cause, boxes[cell], parts)
+                cell: self._whole(cell, cause, boxes[cell], parts, monoid)
                 for cell, parts in made[name].items()
             }
             if name in self.shelf.last:
@@ -117,12 +120,13 @@ class Loom:
             else:
                 self.held[name] = self._keep(held, way, cause)
 
-    def _whole(self, cell: int, cause: Cause, box: ZRange, parts: Sequence[Have]) -> Have:
+    def _whole(
+        self, cell: int, cause: Cause, box: ZRange, parts: Sequence[Have], monoid: str
+    ) -> Have:
         """What a cell has of a value from its tiles: parts of one box are combined."""
         found: dict[ZRange, list[Source]] = {}
         for part in parts:
             found.setdefault(part.box, []).append(part.source)
-        monoid = self._monoid(cause.value)
         haves = []
         for inner, sources in found.items():
             points = [((n,), source) for n, source in enumerate(sources)]
@@ -131,13 +135,6 @@ class Loom:
                 source = self.bobbin.read("fold", cell, cause, Have(source, inner))
             haves.append(Have(source, inner))
         return self.bobbin.join(cause.value, box, haves)
-
-    def _monoid(self, name: str) -> str:
-        """By what the parts of a value are combined that the tiles of a cell make."""
-        for application, placed in zip(self.plan.graph.applications, self.plan.placed):
-            if name in application.results:
-                return next(iter(placed.signature.notation.reduced.values()), "sum")
-        return "sum"
 
     def ends(self, strand: Strand, rank: int) -> Targets:
         """The last applications of a strand that a cell has to run, each with its own box."""
@@ -207,6 +204,15 @@ class Loom:
         if not work.stages:
             return {}
         names = [self.plan.graph.applications[s.application].operator for s in work.stages]
+        blocks, writes = self.parted(cell, work)
+        task = self.bobbin.add(
+            *("compute", cell, " + ".join(dict.fromkeys(names)), work.stages[-1].box),
+            *(work.stages, blocks, writes),
+        )
+        return {block.value: Have(Read(task, n), block.box) for n, block in enumerate(blocks)}
+
+    def parted(self, cell: int, work: Work) -> tuple[tuple[Made, ...], tuple[Made, ...]]:
+        """Of what a tile makes the blocks for others, and the shards that it writes itself."""
         blocks, writes = list[Made](), list[Made]()
         for name, have in work.results.items():
             made = self.bobbin.made(name, have)
@@ -215,8 +221,4 @@ class Loom:
                 writes.append(made)
             if not is_written or name not in self.shelf.last:
                 blocks.append(made)
-        task = self.bobbin.add(
-            *("compute", cell, " + ".join(dict.fromkeys(names)), work.stages[-1].box),
-            *(work.stages, tuple(blocks), tuple(writes)),
-        )
-        return {block.value: Have(Read(task, n), block.box) for n, block in enumerate(blocks)}
+        return tuple(blocks), tuple(writes)

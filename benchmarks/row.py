@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 
@@ -43,6 +43,16 @@ class Row:
         """A row with a peer; the ratio follows from whether lower or higher is better."""
         ratio = peer_value / weft if better == "lower" else weft / peer_value
         return cls(name, weft, unit, n, peer, peer_value, ratio)
+
+    @classmethod
+    def beside_best(cls, name: str, rates: Mapping[str, float], unit: str, n: int) -> Row:
+        """Our rate, which is that of `weft`, beside the best of the others that are there."""
+        others = {who: rate for who, rate in rates.items() if who != "weft"}
+        row = cls(name, rates["weft"], unit, n)
+        if others:
+            peer = max(others, key=lambda who: others[who])
+            row = cls.against(name, rates["weft"], peer, others[peer], unit, n, "higher")
+        return replace(row, more={f"{who}, {unit}": rate for who, rate in rates.items()})
 
     def line(self) -> str:
         """The row as JSON, figures to four digits."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -62,13 +61,7 @@ def compare(name: str, readers: dict[str, Read], boxes: Sequence[ZRange], rounds
             for box in boxes:
                 read(box)
             best[who] = max(best[who], size / (time.perf_counter() - begin) / 1e9)
-    more = {f"{who}, GB/s": rate for who, rate in best.items()}
-    ours = best.pop("weft")
-    row = Row(name, ours, "GB/s", rounds)
-    if best:
-        peer = max(best, key=lambda who: best[who])
-        row = Row.against(name, ours, peer, best[peer], "GB/s", rounds, "higher")
-    return replace(row, more=more)
+    return Row.beside_best(name, best, "GB/s", rounds)
 
 
 def by_us(path: Path) -> Read:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -82,13 +81,7 @@ def compare(name: str, calls: Mapping[str, Call], box: ZRange, data: Values, rou
             call()
             taken = max(time.process_time() - begin, 1e-6)
             best[who] = max(best[who], size / taken / 1e9)
-    more = {f"{who}, GB/s": rate for who, rate in best.items()}
-    ours = best.pop("weft")
-    row = Row(name, ours, "GB/s", rounds)
-    if best:
-        peer = max(best, key=lambda who: best[who])
-        row = Row.against(name, ours, peer, best[peer], "GB/s", rounds, "higher")
-    return replace(row, more=more)
+    return Row.beside_best(name, best, "GB/s", rounds)
 
 
 def readers(path: Path, box: ZRange) -> dict[str, Call]:

@@ -6,11 +6,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from weft.plan.searching.progress import gauge
+
 if TYPE_CHECKING:
     from weft.run.grid import Progress
-
-WIDE = 20
-"""Columns of the bar."""
 
 
 class Bar:
@@ -28,9 +27,7 @@ class Bar:
         if self.quiet or (now - self.last < 0.1 and progress.done < progress.total):
             return
         self.last = now
-        part = progress.done / max(1, progress.total)
-        full = round(part * WIDE)
-        text = "━" * full + "─" * (WIDE - full) + f" {part:4.0%}"
+        text = gauge(progress.done / max(1, progress.total))
         text += f"  {progress.done} of {progress.total} tasks"
         if progress.done > self.first:  # what had been done before says nothing of speed
             each = (now - self.begin) / (progress.done - self.first)

@@ -105,12 +105,13 @@ def read_plan(text: str, make: Make, operators: Library = OPERATORS) -> Parts:
     if root.at("weft_plan").value != VERSION:
         root.at("weft_plan").fail(f"the version {VERSION}")
     graph = read_graph(root.at("graph"), operators)
-    mesh, field = _mesh(root.at("mesh")), root.at("machine")
+    mesh, field = read_mesh(root.at("mesh")), root.at("machine")
     machine = None if field.value is None else field.make(_machine, field)
     return _Reader(graph, mesh, machine, make).parts(root)
 
 
-def _mesh(field: Field) -> DeviceMesh:
+def read_mesh(field: Field) -> DeviceMesh:
+    """A mesh from its text, of no more cells than are planned."""
     mesh = field.make(DeviceMesh.parse, field.text())
     if mesh.size > MOST:
         field.fail(f"a mesh of at most {MOST} cells")

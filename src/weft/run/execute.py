@@ -54,7 +54,7 @@ def run(
         with grid.engine_of(on) as engine:
             found: tuple[Any, ...] = grid.run_on(engine, plan, inputs, outputs, memory=memory)
         return found
-    if outputs or memory is not None or any(map(_is_path, inputs.values())):
+    if outputs or memory is not None or any(map(is_stored, inputs.values())):
         raise WeftError(
             "arrays in storage and bounded memory need an engine",
             hint='run(..., on="ray"), or on="threads" with nothing to install',
@@ -72,8 +72,9 @@ def run(
     )
 
 
-def _is_path(given: Any) -> bool:
-    return isinstance(given, str | PathLike)
+def is_stored(given: Any) -> bool:
+    """Whether an input lies in storage: a path, a URL, or an array that is open there."""
+    return isinstance(given, str | PathLike) or hasattr(given, "read_counted")
 
 
 def as_plan(plan: Plan | Propagation) -> Plan:

@@ -10,21 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from math import prod
-from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.store.dtypes import as_dtype
-from weft.store.handles import arrived
+from weft.store.handles import Handle
 from weft.store.index import ShardError
 from weft.store.metadata import Metadata
 from weft.store.objects.faults import SinkError
-from weft.store.reading.parts import Grid
 from weft.store.reading.reader import Array
-from weft.store.reading.shards import Shards
 from weft.store.reading.source import Files
 from weft.store.reading.workers import each, may_join
 from weft.store.shard_encoder import ShardEncoder, Values
@@ -35,7 +30,7 @@ SHARD = 256
 """Bytes of the objects that say which shards a box has."""
 
 
-class ShardWriter:
+class ShardWriter(Handle):
     """An array of which whole shards are written; `create_shards` makes one.
 
     It is small and can be sent to other processes, which write other shards.
@@ -50,36 +45,8 @@ class ShardWriter:
     """
 
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
-        self.sink, self.metadata = sink, metadata
-        self.dtype: np.dtype[Any] = as_dtype(metadata.dtype)[1]
-        small = tuple(max(1, n) for n in metadata.chunks)
-        large = tuple(max(1, n) for n in metadata.shards)
-        self._grid = Grid(small, large, metadata.order, self.dtype.itemsize)
+        super().__init__(sink, metadata)
         self._encoder = ShardEncoder(metadata, self._grid, self.dtype)
-        self._shards = Shards(sink, metadata, self._grid)
-        self.token = uuid4().hex
-        """What this writer is known by where it has been sent to."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return arrived, (self.token, ShardWriter, self.sink, self.metadata)
-
-    def __repr__(self) -> str:
-        return f"<ShardWriter {self.metadata.dtype}{list(self.shape)} at {self.sink.url}>"
-
-    @property
-    def shape(self) -> Point:
-        """The shape of the array."""
-        return self.metadata.shape
-
-    @property
-    def chunks(self) -> Point:
-        """The shape of a chunk."""
-        return self.metadata.chunks
-
-    @property
-    def shards(self) -> Point:
-        """The shape of a shard: what is one file."""
-        return self.metadata.shards
 
     # -- what a person calls
 

@@ -13,6 +13,16 @@ WIDE = 20
 """Columns of the bar."""
 
 
+def gauge(part: float) -> str:
+    """A part of a whole, as a bar and in percent.
+
+    >>> gauge(0.5)
+    '━━━━━━━━━━──────────  50%'
+    """
+    done = round(part * WIDE)
+    return "━" * done + "─" * (WIDE - done) + f" {part:4.0%}"
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a search is: what it does, which part of it is done, and the best points so far."""
@@ -23,9 +33,7 @@ class Progress:
     """Seconds, bytes of the fullest cell, and bytes received of the plans that are best so far."""
 
     def __str__(self) -> str:
-        done = round(self.part * WIDE)
-        bar = "━" * done + "─" * (WIDE - done)
-        return f"{bar} {self.part:4.0%}  {self.stage}{self._front()}"
+        return f"{gauge(self.part)}  {self.stage}{self._front()}"
 
     def _front(self) -> str:
         if not self.points:

@@ -13,7 +13,7 @@ from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.chunking import choose_storage
 from weft.plan.storage import Storage
-from weft.run.execute import check_array
+from weft.run.execute import check_array, is_stored
 from weft.run.grid.weaving.embedding import Embedding
 from weft.run.grid.weaving.task import Made
 
@@ -58,7 +58,7 @@ class Places:
             if name not in plan.graph.outputs:
                 known = ", ".join(plan.graph.outputs) or "none"
                 raise WeftError(f"there is no output {name}", hint=f"the outputs are {known}")
-        found = {name: _opened(plan, name, x) for name, x in inputs.items() if _is_stored(x)}
+        found = {name: _opened(plan, name, x) for name, x in inputs.items() if is_stored(x)}
         places = cls(plan, found, {}, is_new=not resume)
         with places.withdrawn():
             for name, said in outputs.items():
@@ -104,10 +104,6 @@ class Places:
         return bool(self.outputs[write.value].done(write.box))
 
 
-def _is_stored(given: Any) -> bool:
-    return isinstance(given, str | PathLike) or hasattr(given, "read_counted")
-
-
 def _output(given: Any) -> Output:
     if isinstance(given, Output):
         return given
@@ -136,9 +132,8 @@ def _there(store: Any, output: Output) -> Any:
 
 def _made(plan: Plan, name: str, output: Output, resume: bool) -> Any:
     store, value = import_module("weft.store"), plan.graph.values[name]
-    if resume:
-        writer = _there(store, output)
-    if resume and writer is not None:
+    writer = _there(store, output) if resume else None
+    if writer is not None:
         if (writer.shape, writer.metadata.dtype) != (value.shape, value.dtype):
             raise WeftError(
                 f"{fspath(output.url)} is {writer.metadata.dtype}{list(writer.shape)}, and output "

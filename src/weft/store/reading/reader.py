@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
-from uuid import uuid4
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.store.dtypes import as_dtype
-from weft.store.handles import arrived
+from weft.store.handles import Handle
 from weft.store.metadata import Metadata
 from weft.store.reading.fetching import Fetching, Form, Result
 from weft.store.reading.memory import memory_of
-from weft.store.reading.parts import Grid
-from weft.store.reading.shards import Shards
 from weft.store.sink import Sink
 from weft.store.tiling import Tiling
 from weft.values import Point
@@ -30,7 +26,7 @@ class Counted(NamedTuple):
     """The bytes that came from storage, as they are stored: indexes and chunks."""
 
 
-class Array:
+class Array(Handle):
     """A Zarr v3 array: its metadata, and boxes of it.
 
     What was written by others is read as well, as long as its codecs are known here. An array is as
@@ -38,38 +34,9 @@ class Array:
     """
 
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
-        self.sink, self.metadata = sink, metadata
-        self.dtype: np.dtype[Any] = as_dtype(metadata.dtype)[1]
-        small = tuple(max(1, n) for n in metadata.chunks)
-        large = tuple(max(1, n) for n in metadata.shards)
-        self.tiling = Tiling(metadata.shape, small, large)
-        self._grid = Grid(small, large, metadata.order, self.dtype.itemsize)
-        self._shards = Shards(sink, metadata, self._grid)
+        super().__init__(sink, metadata)
+        self.tiling = Tiling(metadata.shape, self._grid.chunks, self._grid.shards)
         self._form = Form.of(metadata, self._grid, self.dtype)
-        self.token = uuid4().hex
-        """What this array is known by where it has been sent to."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # What is sent is opened once in each process, and keeps the indexes that it has read.
-        return arrived, (self.token, Array, self.sink, self.metadata)
-
-    def __repr__(self) -> str:
-        return f"<Array {self.metadata.dtype}{list(self.shape)} at {self.sink.url}>"
-
-    @property
-    def shape(self) -> Point:
-        """The shape of the array."""
-        return self.metadata.shape
-
-    @property
-    def chunks(self) -> Point:
-        """The shape of a chunk: what is decoded at once."""
-        return self.metadata.chunks
-
-    @property
-    def shards(self) -> Point:
-        """The shape of a shard: what is one file."""
-        return self.metadata.shards
 
     @property
     def box(self) -> ZRange:

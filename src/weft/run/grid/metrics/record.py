@@ -53,7 +53,7 @@ class RunRecord(Drawn):
     missing: int = 0
     """The tasks of which nothing was heard: they had run before, or their worker died."""
     bound: int | None = None
-    """The most bytes of arrays that a worker was predicted to hold."""
+    """The most bytes that a worker was predicted to have, its own beside those of arrays."""
     predicted: float | None = None
     """The seconds of the plan on its machine, if it has one, a processor for each cell."""
     machine: Machine | None = None

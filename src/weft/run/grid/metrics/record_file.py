@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import WeftError
 from weft.lang.field import LARGEST, MOST, Field, parse_json
 from weft.lang.serial import DTYPES
-from weft.layout import DeviceMesh
 from weft.plan import Machine
 from weft.plan.machine_file import finite, machine_data, read_machine
+from weft.plan.plan_file import read_mesh
 from weft.run.grid.metrics.task_record import TaskRecord
 from weft.space import ZRange
 from weft.values import FrozenMap
@@ -91,7 +91,7 @@ def read_record(text: str) -> dict[str, Any]:
     return {
         "engine": root.at("engine").text(),
         "workers": _count(root.at("workers"), least=1),
-        "mesh": _mesh(root.at("mesh")),
+        "mesh": read_mesh(root.at("mesh")),
         "begin": _seconds(root.at("begin")),
         "seconds": _seconds(root.at("seconds")),
         "tasks": tuple(tasks),
@@ -149,13 +149,6 @@ def _seconds(field: Field) -> float:
     if field.value is None or not 0 <= field.number(0) < inf:
         field.fail("seconds, 0 or more")
     return field.number(0)
-
-
-def _mesh(field: Field) -> DeviceMesh:
-    mesh = field.make(DeviceMesh.parse, field.text())
-    if mesh.size > MOST:
-        field.fail(f"a mesh of at most {MOST} cells")
-    return mesh
 
 
 def _machine(field: Field) -> Machine:

@@ -182,7 +182,7 @@ REFUSED = [
     ([*FILES, "--input", "x=a.npy"], "--input x is said twice: x.npy and a.npy", None),
     (["--input", "x"], "--input x is not NAME=VALUE", None),
     ([*FILES, "--chunks", "add=3,5"], "--chunks add=3,5: no output add is in storage", None),
-    ([*STORED, "--chunks", "add=3,a"], "3,a are no sizes, as 64,64,64 are", None),
+    ([*STORED, "--chunks", "add=3,a"], "add: '3,a' is no size, as 64 and 64,64 are", None),
     ([*STORED, "--codec", "zip"], "'zip' is no codec", None),
     ([*STORED, "--memory", "193MiB", "--chunks", "add=1,1,1"], "must have one rank", None),
     ([*FILES, "--directory", "plan.json"], "plan.json is a file, and no folder for a run", None),

@@ -58,7 +58,7 @@ def test_a_search_with_storage(capsys, tmp_path):
         ("x", "--storage x: there is no chunk"),
         ("x=", "--storage x=: there is no chunk"),
         ("y=4", "--storage y=4: there is no y"),
-        ("x=a,b", "--storage x=a,b: a,b is no list of sizes"),
+        ("x=a,b", "--storage x=a,b: 'a,b' is no size, as 64 and 64,64 are"),
         ("x=4", "a chunk has 1 dimension where 2 are expected"),
         ("x=auto", "x is an input: how it is stored is not to be chosen"),
     ],

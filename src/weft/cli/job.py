@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import check_folder
+from weft.cli.parser import sizes_of
 from weft.errors import WeftError
 from weft.plan import Plan
 
@@ -94,9 +95,9 @@ def _sizes(said: dict[str, str], name: str) -> tuple[int, ...] | None:
     if name not in said:
         return None
     try:
-        return tuple(int(part) for part in said[name].split(","))
-    except ValueError:
-        raise WeftError(f"{said[name]} are no sizes, as 64,64,64 are") from None
+        return sizes_of(said[name])
+    except ArgumentTypeError as fault:
+        raise WeftError(f"{name}: {fault}") from None
 
 
 def is_file(place: Any) -> bool:

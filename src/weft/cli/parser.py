@@ -111,6 +111,19 @@ def meant(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean {found[0]}?" if found else None
 
 
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Sizes from a word: one, or several with `x` or commas between them.
+
+    >>> sizes_of("16"), sizes_of("-1,64,64"), sizes_of("16x64x64")
+    ((16,), (-1, 64, 64), (16, 64, 64))
+    """
+    try:
+        return tuple(map(int, re.split("[,x]", text)))
+    except ValueError:
+        told = f"{text!r} is no size, as 64 and 64,64 are"
+        raise argparse.ArgumentTypeError(told) from None
+
+
 def _whole(text: str) -> int:
     try:
         return int(text)

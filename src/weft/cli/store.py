@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
-from weft.cli.parser import examples_of, sentence, suggest
+from weft.cli.parser import examples_of, sentence, sizes_of, suggest
 from weft.cli.sources import Source, chosen_chunks, chosen_shards, of_zarr, open_source
 from weft.draw import say
 from weft.errors import WeftError
@@ -90,18 +90,6 @@ def _command(
 def _add_sizes(parser: argparse.ArgumentParser, name: str, told: str) -> None:
     sizes = parser.add_argument(name, type=sizes_of, nargs="+", metavar="N", help=told)
     suggest(sizes, files=False)
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    """Sizes from a word: one, or several with `x` or commas between them.
-
-    >>> sizes_of("16"), sizes_of("-1,64,64"), sizes_of("16x64x64")
-    ((16,), (-1, 64, 64), (16, 64, 64))
-    """
-    try:
-        return tuple(map(int, re.split("[,x]", text)))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size, as 64 and 64,64 are") from None
 
 
 def _flat(args: argparse.Namespace) -> argparse.Namespace:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from weft.cli.parser import suggest
+from weft.cli.parser import sizes_of, suggest
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
@@ -52,9 +52,9 @@ def _read(text: str, graph: Graph) -> tuple[str, Storage | Chunking]:
 
 def _block(part: str, text: str) -> Point:
     try:
-        return tuple(map(int, part.split(",")))
-    except ValueError:
-        raise WeftError(f"--storage {text}: {part} is no list of sizes", hint=HINT) from None
+        return sizes_of(part)
+    except ArgumentTypeError as fault:
+        raise WeftError(f"--storage {text}: {fault}", hint=HINT) from None
 
 
 def describe_storage(storage: Mapping[str, Storage]) -> dict[str, Any]:

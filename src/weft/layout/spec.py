@@ -278,7 +278,7 @@ class ShardingSpec(Drawn):
         coord = self.mesh.coord(cell)
         digits = [digit for each in self.digits for digit in each]
         digits += [digit for digit, _ in self.parts]
-        fixed = [(d, coord[d.dim] // d.divisor % d.radix) for d in digits]
+        fixed = [(d, d.of(coord)) for d in digits]
         return matching(self.mesh.shape, fixed)
 
     def shard_shape(self, shape: Iterable[int]) -> Point:

@@ -49,7 +49,7 @@ def labels(mesh: DeviceMesh, axes: Iterable[Axis]) -> list[int]:
     for cell in mesh.cells():
         number = 0
         for digit in digits:
-            number = number * digit.radix + cell[digit.dim] // digit.divisor % digit.radix
+            number = number * digit.radix + digit.of(cell)
         found.append(number)
     return found
 
@@ -150,9 +150,7 @@ class _Writer:
     def _hidden(self, after: ShardingSpec, before: ShardingSpec) -> list[bool]:
         new = [axis for axis in after.partial if axis not in before.partial]
         digits = [after.mesh.digit(axis) for axis in new]
-        return [
-            any(cell[d.dim] // d.divisor % d.radix for d in digits) for cell in after.mesh.cells()
-        ]
+        return [any(d.of(cell) for d in digits) for cell in after.mesh.cells()]
 
     def _apply(
         self, operator: str, placed: Placed, operands: Sequence[str], made: Sequence[str]

@@ -89,7 +89,4 @@ def _hidden(placed: Placed, number: int, already: Mapping[Axis, str]) -> tuple[s
     ]
     if not parts:
         return ("",) * mesh.size
-    return tuple(
-        next((m for d, m in parts if cell[d.dim] // d.divisor % d.radix), "")
-        for cell in mesh.cells()
-    )
+    return tuple(next((m for d, m in parts if d.of(cell)), "") for cell in mesh.cells())

@@ -106,7 +106,7 @@ def _nearest(src: ShardingSpec, block: Point, rank: int) -> int:
     parts = [mesh.digit(axis) for axis in src.partial]
 
     def part(cell: Point) -> list[int]:
-        return [cell[d.dim] // d.divisor % d.radix for d in parts]
+        return [d.of(cell) for d in parts]
 
     holders = [cell for cell in src.holders(block) if part(cell) == part(at)]
     return mesh.rank(min(holders, key=lambda c: (sum(x != y for x, y in zip(c, at)), c)))

@@ -87,5 +87,5 @@ def hidden_devices(step: Step) -> dict[int, str]:
         mesh.device(cell): monoid
         for cell in mesh.cells()
         for digit, monoid in step.parts.masked
-        if cell[digit.dim] // digit.divisor % digit.radix
+        if digit.of(cell)
     }

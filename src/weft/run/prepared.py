@@ -179,6 +179,6 @@ def leaders(placed: Placed, ranks: Sequence[int]) -> tuple[int, ...]:
     leaders = []
     for place, rank in enumerate(ranks):
         cell = mesh.coord(rank)
-        part = tuple(cell[d.dim] // d.divisor % d.radix for d in digits)
+        part = tuple(d.of(cell) for d in digits)
         leaders.append(first.setdefault((placed.boxes[rank], part), place))
     return tuple(leaders)

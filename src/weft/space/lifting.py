@@ -28,6 +28,14 @@ class Digit(NamedTuple):
     radix: int
     stride: int
 
+    def of(self, point: Sequence[int]) -> int:
+        """The digit that a point has.
+
+        >>> Digit(dim=0, divisor=4, radix=2, stride=1).of((5,))
+        1
+        """
+        return point[self.dim] // self.divisor % self.radix
+
 
 def digits_of(radices: Iterable[Point], strides: Iterable[int]) -> tuple[Digit, ...]:
     """The digits of dimensions that are split, each with its stride.

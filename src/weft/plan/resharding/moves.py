@@ -87,7 +87,7 @@ def moves(
             box = held & after.box(shape, wanted)
             for cell in after.holders(wanted):
                 device = after.mesh.device(cell)
-                own = sum(worth * (cell[d.dim] // d.divisor % d.radix) for worth, d in kept)
+                own = sum(worth * d.of(cell) for worth, d in kept)
                 wishes.append(Wish(box, device, ranks.get(device, -1), first + own))
         chosen = [senders.choose(wishes, offset) for offset in offsets]
         for number, wish in enumerate(wishes):

@@ -194,7 +194,7 @@ def _reachable(
 
 def _covered(low: int, high: int, extent: int, fixed: Sequence[Digit], at: Point) -> int:
     """How much of an interval lies in blocks that share those digits with a cell."""
-    own = [(d, at[d.dim] // d.divisor % d.radix) for d in fixed]
+    own = [(d, d.of(at)) for d in fixed]
     return sum(
         min(high, (block + 1) * extent) - max(low, block * extent)
         for block in range(low // extent, (high - 1) // extent + 1)

@@ -90,10 +90,7 @@ class Step:
         if self.kind == "mask":
             digits = [digit for digit, _ in self.parts.masked]
             cells = zip(held, mesh.cells())
-            return tuple(
-                size if any(cell[d.dim] // d.divisor % d.radix for d in digits) else None
-                for size, cell in cells
-            )
+            return tuple(size if any(d.of(cell) for d in digits) else None for size, cell in cells)
         if self.after.mesh == self.before.mesh:
             return tuple(size if got else None for size, got in zip(held, self.received))
         by_device = dict(zip(mesh.device_ids or range(mesh.size), held))

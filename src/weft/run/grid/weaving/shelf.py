@@ -121,4 +121,4 @@ def _is_first(spec: ShardingSpec, rank: int) -> bool:
 def _point(spec: ShardingSpec, rank: int) -> Point:
     """Which part of its box a cell has."""
     coord = spec.mesh.coord(rank)
-    return tuple(coord[d.dim] // d.divisor % d.radix for d, _ in spec.parts)
+    return tuple(d.of(coord) for d, _ in spec.parts)

@@ -9,12 +9,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 PARITY_PYTHON ?= python3.12
 
-.PHONY: demo test docs notebooks lint types layers unit fuzz parity test-gpu bench format hooks clean
+.PHONY: demo test fresh docs notebooks lint types layers unit fuzz parity test-gpu bench format hooks clean
 
 demo: .venv/.demo
 	$(BIN)/python -m examples.demo
 
 test: lint types layers unit
+
+# Both, as a stranger would: in a clone, with nothing there but Python, git and make.
+fresh: .venv/.test
+	WEFT_FRESH=1 $(BIN)/python -m pytest -s tests/test_fresh.py
 
 # The site, in build/site; warnings are errors.
 docs: .venv/.docs
@@ -59,7 +63,7 @@ format: .venv/.test
 	$(BIN)/ruff format
 
 hooks: .venv/.test
-	$(PIP) install -e '.[dev]'
+	$(PIP) install --no-compile -e '.[dev]'
 	$(BIN)/pre-commit install --hook-type pre-commit --hook-type pre-push
 
 clean:
@@ -72,15 +76,15 @@ clean:
 	touch $@
 
 .venv/.demo: .venv/.made pyproject.toml
-	$(PIP) install -e '.[demo]'
+	$(PIP) install --no-compile -e '.[demo]'
 	touch $@
 
 .venv/.docs: .venv/.made pyproject.toml
-	$(PIP) install -e '.[docs]'
+	$(PIP) install --no-compile -e '.[docs]'
 	touch $@
 
 .venv/.test: .venv/.made pyproject.toml
-	$(PIP) install -e '.[test]'
+	$(PIP) install --no-compile -e '.[test]'
 	touch $@ .venv/.demo .venv/.docs
 
 .venv-parity/.made:

@@ -101,7 +101,7 @@ def _dtensor(side: int, seconds: float) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = (f"file://{folder}/ranks", side, seconds)
-        multiprocessing.spawn(_rank, arguments, nprocs=4)
+        multiprocessing.start_processes(_rank, arguments, 4, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -307,7 +307,9 @@ def test_a_module_that_no_extra_brings_is_a_bug():
 
 def test_an_interrupt_leaves_no_traceback():
     code = (
-        "import sys, time; from weft.cli import main, show\n"
+        "import signal, sys, time; from weft.cli import main, show\n"
+        # A shell that starts what runs the tests in its background has it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(_):\n    print('ready', flush=True); time.sleep(30)\n"
         "show._show_mesh = wait; sys.exit(main(['show', sys.argv[1]]))"
     )

@@ -18,8 +18,8 @@ from weft.plan.propagation.meshes import Meshes
 
 build = import_module("weft.plan.searching.build")
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 60
-"""Programs beside Shardy and beside all plans: 60 in `make test`, 5,000 in `make fuzz`."""
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 40
+"""Programs beside Shardy and beside all plans: 40 in `make test`, 5,000 in `make fuzz`."""
 
 RULES = ("user_priority", "op_priority", "aggressive", "basic")
 SQUARE = '@m = <["x"=2, "y"=2]>'

@@ -15,8 +15,8 @@ from weft.lang import OPERATORS, Block
 from weft.run.arrays import namespace
 from weft.run.blocks import run_block, take
 
-TRIALS = int(os.environ.get("WEFT_FUZZ", "0")) // 25 or 6
-"""Applications of each operator: 6 in `make test`, 200 in `make fuzz`."""
+TRIALS = int(os.environ.get("WEFT_FUZZ", "0")) // 25 or 4
+"""Applications of each operator: 4 in `make test`, 200 in `make fuzz`."""
 
 
 @pytest.fixture(autouse=True)

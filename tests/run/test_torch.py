@@ -17,8 +17,8 @@ from weft.run.torch import run as run_ranks
 from weft.run.torch.schedule import schedule
 
 ROOT = Path(__file__).parent.parent.parent
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 240
-"""Random programs on 4 ranks: 240 in `make test`, 5,000 in `make fuzz`; a tenth on 8 ranks."""
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 120
+"""Random programs on 4 ranks: 120 in `make test`, 5,000 in `make fuzz`; a tenth on 8 ranks."""
 
 KINDS = {
     *("slice", "mask", "all_gather", "all_reduce", "all_to_all", "reduce_scatter"),

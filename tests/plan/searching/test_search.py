@@ -28,7 +28,7 @@ from weft.plan.machines import H200_NODE
 from weft.plan.searching.pareto import dominates
 from weft.plan.searching.variants import variants
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 40
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 24
 SLOW = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, memory_bandwidth=1e10)
 
 

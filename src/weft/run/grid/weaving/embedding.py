@@ -25,7 +25,7 @@ from weft.run.grid.weaving.shelf import Shelf
 from weft.run.grid.weaving.source import Read
 from weft.run.grid.weaving.task import Task
 from weft.run.grid.weaving.tiling import READING, Fit
-from weft.run.grid.weaving.weave import Loom
+from weft.run.grid.weaving.weave import Lengths, Loom, Woven
 from weft.values import Point
 
 SHARES = (0.9, 0.6, 0.35, 0.15)
@@ -84,12 +84,16 @@ class Embedding:
         shelf = Shelf(plan, inputs or {}, outputs or {})
         count = min(workers or plan.mesh.size, plan.mesh.size)
         if memory is None:
-            found = cls._drawn(shelf, Loom(shelf, Fit(None, extra)), count, extra)
-            return found._carrying(shelf, count)
-        least = None
+            woven = Loom(shelf, Fit(None, extra)).weave()
+            assert woven is not None
+            return cls._drawn(shelf, woven, count, extra)._carrying(shelf, count)
+        least, fit, tried = None, Fit(None, extra), set[tuple[Lengths, ...]]()
         for reading, share in product((READING, 1), SHARES):
-            loom = Loom(shelf, Fit(int(share * memory), extra, reading))
-            found = cls._drawn(shelf, loom, count, extra)
+            loom = Loom(shelf, replace(fit, memory=int(share * memory), reading=reading))
+            if (woven := loom.weave(tried)) is None:
+                continue
+            tried.add(loom.chosen)
+            found = cls._drawn(shelf, woven, count, extra)
             own = found._working(count)
             for ahead in AHEAD:
                 window = ahead and ahead * count
@@ -108,9 +112,9 @@ class Embedding:
         )
 
     @classmethod
-    def _drawn(cls, shelf: Shelf, loom: Loom, workers: int, extra: int) -> Embedding:
+    def _drawn(cls, shelf: Shelf, woven: Woven, workers: int, extra: int) -> Embedding:
         """The tasks of a loom, in the order of the plan or, with storage, in depth."""
-        tasks, outputs = loom.weave()
+        tasks, outputs = woven
         found = cls(shelf.plan, tasks, outputs, extra=extra)
         return found._in_depth(workers) if shelf.inputs or shelf.outputs else found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import lcm, prod
 from random import Random
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from weft.run.grid.weaving.seams import Cut, Seam, Targets, seams_of
 from weft.run.grid.weaving.source import Leaf, leaves
 from weft.run.grid.weaving.strands import Strand
 from weft.run.grid.weaving.task import Task
-from weft.run.grid.weaving.weave import Cuts, Loom
+from weft.run.grid.weaving.weave import Cuts, Lengths, Loom, lengths
 
 READING = 3
 """A byte that is read from storage and unpacked takes as long as so many that are computed."""
@@ -23,12 +23,20 @@ SAMPLE = 12
 
 
 class Price(NamedTuple):
-    """What a tile takes."""
+    """What tiles take."""
 
     most: int
-    """Bytes at once."""
-    each: float
-    """Bytes that it reads, in whole chunks, computes, and gives to others, for a sub-problem."""
+    """Bytes at once, of one of them."""
+    read: int
+    """Bytes that some of them read, in whole chunks."""
+    made: int
+    """Bytes that those compute, and give to others."""
+    volume: int
+    """Sub-problems of those."""
+
+    def each(self, reading: int) -> float:
+        """The effort for a sub-problem."""
+        return (self.made + reading * self.read) / max(1, self.volume)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +50,14 @@ class Fit:
     memory: int | None = None
     extra: int = 0
     reading: int = READING
+    prices: dict[tuple[Lengths, ...], Price | None] = field(default_factory=dict, compare=False)
+    """What is known already, by how this strand and those before it are cut."""
 
     def __call__(self, loom: Loom, strand: Strand, brought: Brought) -> Cuts:
         """How a strand is cut along each seam; not at all where nothing asks for it."""
         if self.memory is None and not loom.shelf.outputs:
             return ()
-        scene = _Scene(loom, strand, brought, self.extra, self.reading)
+        scene = _Scene(loom, strand, brought, self.extra, self.prices)
         seams = seams_of(loom.plan, strand)
         cuts: Cuts = [(seam, Cut(None, scene.shard(seam))) for seam in seams]
         price = scene.price(cuts) if self.memory is not None else None
@@ -56,7 +66,7 @@ class Fit:
             better = [(p, option) for p, option in options if p and p.most < 0.99 * price.most]
             if not better:
                 break
-            price, cuts = min(better, key=lambda pair: (pair[0].each, pair[0].most))
+            price, cuts = min(better, key=lambda pair: (pair[0].each(self.reading), pair[0].most))
         return cuts
 
 
@@ -67,9 +77,16 @@ class _Scene(NamedTuple):
     strand: Strand
     brought: Brought
     extra: int
-    reading: int
+    prices: dict[tuple[Lengths, ...], Price | None]
 
     def price(self, cuts: Cuts) -> Price | None:
+        """What tiles take that are cut so."""
+        key = (*self.loom.chosen, lengths(cuts))
+        if key not in self.prices:
+            self.prices[key] = self._price(cuts)
+        return self.prices[key]
+
+    def _price(self, cuts: Cuts) -> Price | None:
         """What some tiles of a cell in the middle of the mesh take; None if it has none."""
         rank = len(self.loom.cells) // 2
         found = list(self.loom.tiles(self.strand, rank, cuts))
@@ -80,23 +97,21 @@ class _Scene(NamedTuple):
         tasks = [self._task(work, rank) for work in works]
         before, size = self.loom.bobbin.tasks, self.loom.plan.itemsize
         most = max(working(task, before, size, self.extra) for task in tasks)
-        effort = sum(map(self._effort, tasks[1:])) / max(1, sum(map(_volume, some[1:])))
-        return Price(most, effort)
+        read, made = sum(map(self._read, tasks[1:])), sum(map(_made, tasks[1:]))
+        return Price(most, read, made, sum(map(_volume, some[1:])))
 
     def _task(self, work: Work, rank: int) -> Task:
         cell, box = self.loom.cells[rank], work.stages[-1].box
         return Task(0, "compute", cell, "", box, work.stages, *self.loom.parted(cell, work))
 
-    def _effort(self, task: Task) -> int:
-        """The bytes of the chunks that a task reads, of all that it computes, and of its blocks."""
+    def _read(self, task: Task) -> int:
+        """The bytes of the chunks that a task reads."""
         read = {leaf for source in task.sources() for leaf in leaves(source)}
-        touched = [
+        return sum(
             self.loom.shelf.inputs[leaf.name].touched(leaf.box).nbytes
             for leaf in read
             if isinstance(leaf, Leaf)
-        ]
-        computed = sum(sum(stage.results) for stage in task.stages)
-        return computed + self.reading * sum(touched) + 2 * sum(made.nbytes for made in task.made)
+        )
 
     def halved(self, cuts: Cuts) -> Iterator[Cuts]:
         """The cuts with one of them halved, in each way that there is."""
@@ -144,6 +159,12 @@ def _shorter(length: int, unit: int) -> int:
     if length <= unit:
         return length // 2 if unit == 1 else length
     return max(unit, length // 2 // unit * unit)
+
+
+def _made(task: Task) -> int:
+    """The bytes of all that a task computes, and of its blocks, there and back."""
+    computed = sum(sum(stage.results) for stage in task.stages)
+    return computed + 2 * sum(made.nbytes for made in task.made)
 
 
 def _volume(targets: Targets) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from weft.plan.delivery import Delivery
 from weft.plan.resharding.reshard import Reshard
@@ -21,6 +21,12 @@ from weft.space import ZRange
 Cuts = Sequence[tuple[Seam, Cut]]
 """How a strand is cut into tiles: along which seams, and where."""
 
+Lengths = tuple[int | None, ...]
+"""How long the tiles of a strand are along each of its seams; None for as long as there is."""
+
+Woven = tuple[tuple[Task, ...], tuple[tuple[Read, ...], ...]]
+"""Tasks, and the blocks of every output."""
+
 Choose = Callable[["Loom", Strand, Brought], Cuts]
 """Says how a strand is cut."""
 
@@ -32,15 +38,25 @@ class Loom:
         self.plan, self.shelf, self.choose = shelf.plan, shelf, choose
         self.bobbin = Bobbin(shelf.plan)
         self.held = dict[str, Held]()
+        self.chosen: tuple[Lengths, ...] = ()
+        """How the strands up to here are cut."""
         self.cells: Sequence[int] = self.plan.mesh.device_ids or range(self.plan.mesh.size)
 
-    def weave(self) -> tuple[tuple[Task, ...], tuple[tuple[Read, ...], ...]]:
-        """The tasks in the order of the plan, and the blocks of its outputs in rank order."""
+    def weave(self, tried: Container[tuple[Lengths, ...]] = ()) -> Woven | None:
+        """The tasks in the order of the plan, and the blocks of its outputs in rank order.
+
+        None if all strands would be cut as it was tried before.
+        """
         for value in self.plan.graph.inputs:
             if value.name not in self.shelf.inputs:
                 self.held[value.name] = self._input(value.name)
         for strand in self.shelf.strands:
-            self._weave(strand)
+            brought = self.brought(strand)
+            cuts = self.choose(self, strand, brought)
+            self.chosen += (lengths(cuts),)
+            if self.chosen in tried:
+                return None
+            self._weave(strand, brought, cuts)
         pairs = zip(self.plan.graph.outputs, self.plan.returns)
         outputs = tuple(self._output(name, way) for name, way in pairs)
         return tuple(self.bobbin.tasks), outputs
@@ -79,10 +95,8 @@ class Loom:
 
     # -- strands
 
-    def _weave(self, strand: Strand) -> None:
+    def _weave(self, strand: Strand, brought: Brought, cuts: Cuts) -> None:
         """The tasks of a strand, and how its results come to lie as they are kept."""
-        brought = self.brought(strand)
-        cuts = self.choose(self, strand, brought)
         made: dict[str, dict[int, list[Have]]] = {name: {} for name in strand.wanted}
         for rank, cell in enumerate(self.cells):
             for targets in self.tiles(strand, rank, cuts):
@@ -222,3 +236,8 @@ class Loom:
             if not is_written or name not in self.shelf.last:
                 blocks.append(made)
         return tuple(blocks), tuple(writes)
+
+
+def lengths(cuts: Cuts) -> Lengths:
+    """What tells the cuts of a strand from others of it."""
+    return tuple(cut.length for _, cut in cuts)

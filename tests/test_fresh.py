@@ -1,0 +1,88 @@
+"""As a stranger would: a clean copy of the repository, an empty environment, the two commands.
+
+Nothing is there but Python, git, make and what every machine has: no compiler, no browser, nothing
+that was installed before. `make test` tries the demo so; `make fresh` both, and says how long each
+takes.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOOLS = """
+awk bash cat chmod cp cut date dirname env git grep head ls make mkdir mv ps readlink rm sed sh
+sleep sort tail touch tr uname
+"""
+KEPT = re.compile("HOME|LANG|TMPDIR|PIP_.*|.*_PROXY|.*_proxy|SSL_CERT_.*")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """The environment of a machine with Python, git and make."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name in TOOLS.split():
+        if found := shutil.which(name):
+            (folder / name).symlink_to(found)
+    # The interpreter itself, and not the environment that the tests run in.
+    python = folder / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys._base_executable} "$@"\n')
+    python.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    return {**kept, "PATH": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def clone(bare, tmp_path_factory):
+    """A clone, with what is not committed yet."""
+    folder = tmp_path_factory.mktemp("clone") / "weft"
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip("not in a repository")
+    subprocess.run(["git", "clone", "--quiet", ROOT, folder], env=bare, check=True)
+    for name in filter(None, found.stdout.split("\0")):
+        target = folder / name
+        if (ROOT / name).is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+        else:
+            target.unlink(missing_ok=True)
+    return folder
+
+
+def make(clone, bare, *words):
+    """What a target says, and how long it takes."""
+    begin = time.monotonic()
+    ran = subprocess.run(
+        ["make", *words],
+        cwd=clone,
+        env=bare,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    print(ran.stdout)
+    print(f"make {words[0]} took {time.monotonic() - begin:.0f} s")
+    assert ran.returncode == 0
+    return ran.stdout
+
+
+def test_the_demo_works_first_time(clone, bare):
+    told = make(clone, bare, "demo")
+    (seconds,) = re.findall(r"^All checks passed, in (\d+) s\.$", told, re.MULTILINE)
+    assert int(seconds) < 120
+    assert (clone / "weft-report.html").stat().st_size < 2_000_000
+
+
+@pytest.mark.skipif(not os.environ.get("WEFT_FRESH"), reason="`make fresh` runs all tests so")
+def test_the_tests_work_first_time(clone, bare):
+    told = make(clone, bare, "test")
+    assert re.search(r"^=+ \d+ passed", told, re.MULTILINE)

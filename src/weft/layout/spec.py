@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import TypeAlias
 
@@ -276,10 +276,8 @@ class ShardingSpec(Drawn):
         [(0, 1), (1, 1)]
         """
         coord = self.mesh.coord(cell)
-        digits = [digit for each in self.digits for digit in each]
-        digits += [digit for digit, _ in self.parts]
-        fixed = [(d, d.of(coord)) for d in digits]
-        return matching(self.mesh.shape, fixed)
+        digits = (*chain.from_iterable(self.digits), *(digit for digit, _ in self.parts))
+        return matching(self.mesh.shape, [(digit, digit.of(coord)) for digit in digits])
 
     def shard_shape(self, shape: Iterable[int]) -> Point:
         """The shape of a full shard; shards at the edge may be smaller.

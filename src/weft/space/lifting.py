@@ -29,11 +29,7 @@ class Digit(NamedTuple):
     stride: int
 
     def of(self, point: Sequence[int]) -> int:
-        """The digit that a point has.
-
-        >>> Digit(dim=0, divisor=4, radix=2, stride=1).of((5,))
-        1
-        """
+        """The digit that a point has."""
         return point[self.dim] // self.divisor % self.radix
 
 

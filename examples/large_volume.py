@@ -37,7 +37,7 @@ def blur(x: Any, weights: Any) -> Any:
     """A volume, blurred along its three dimensions."""
     for dim in range(3):
         x = ops.correlate(x, weights, dim)
-    return x
+    return {"blurred": x}
 
 
 weights = np.asarray([1, 4, 6, 4, 1], "float32") / 16
@@ -49,7 +49,6 @@ graph = weft.trace(
     shardings={"x": '<@grid, [{"worker"}, {}, {}]>'},
 )
 plan = weft.Plan.of(weft.propagate(graph))
-(blurred,) = plan.graph.outputs
 
 # %% [markdown]
 # A worker may take 12 MiB for arrays. Tasks are cut into tiles until they fit.
@@ -60,7 +59,7 @@ with recording() as runs:
         plan,
         {"x": source, "weights": weights},
         on=engine,
-        outputs={blurred: Output(target, chunks, (32, 64, 64))},
+        outputs={"blurred": Output(target, chunks, (32, 64, 64))},
         memory=12 << 20,
     )
 print(runs[0])

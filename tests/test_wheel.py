@@ -1,6 +1,7 @@
 """What is released: `python -m build`, and its wheel in an environment that has nothing else."""
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -18,8 +19,9 @@ SOURCE = ROOT / "src"
 
 def said(command, **how):
     """What a command says; what it complains about is in the failure."""
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, **how
+        list(map(str, command)), capture_output=True, text=True, check=False, env=alone, **how
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

@@ -143,6 +143,41 @@ def test_errors():
     )
 
 
+def test_a_dict_names_the_outputs():
+    mesh = '@m = <["x"=2]>'
+
+    def function(x):
+        first = (x + 1).with_sharding('<@m, [{"x"}]>')
+        return {"add": first * x, "mul": first + x, "x": x}
+
+    graph = trace(function, (8,), meshes=[mesh])
+    assert list(map(str, graph.applications[1:])) == [
+        "add_3 = add(x, constant)",
+        "sharding_constraint = sharding_constraint(add_3)",
+        "add = multiply(sharding_constraint, x)",
+        "mul = add(sharding_constraint, x)",
+    ]
+    assert graph.outputs == ("add", "mul", "x")
+    assert graph.shardings == {"sharding_constraint": '<@m, [{"x"}]>'}
+    kept = trace(lambda x: {"y": x.with_sharding('<@m, [{"x"}]>')}, (8,), meshes=[mesh])
+    assert (kept.outputs, kept.shardings) == (("y",), {"y": '<@m, [{"x"}]>'})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, w: {"y": x}, "output y is the input x, which has a name"),
+        (lambda x, w: {"w": x + 1}, "output w has the name of an input"),
+        (lambda x, w: dict.fromkeys("ab", x + 1), "outputs a and b are one value"),
+        (lambda x, w: {1: x + 1}, "outputs are named by texts, not by 1"),
+        (lambda x, w: {"y": 1}, "a traced function returns tensors, got a int"),
+    ],
+)
+def test_names_that_outputs_cannot_have(function, message):
+    with pytest.raises(WeftError, match=message):
+        trace(function, (8,), (8,))
+
+
 def test_two_programs_do_not_mix():
     outer = []
     trace(lambda x: outer.append(x) or x, (4,))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from weft.errors import WeftError
 from weft.interop.aten import TABLE, To
 from weft.interop.aten.layers import EVAL
-from weft.lang import Application, Graph, Symbol, Tracer, Value
+from weft.lang import Graph, Symbol, Tracer, Value
 from weft.lang.trace import dtype_name
 from weft.layout import ShardingSpec
 
@@ -194,10 +194,7 @@ class _Reader:
         finals = [one.name for one in made if one is not None and one.name in new]
         ends = [f".{n}" for n in range(len(finals))] if len(finals) > 1 else [""]
         names = {old: self.tracer.fresh(name + end) for old, end in zip(finals, ends)}
-        for number in range(before, len(applied)):
-            applied[number] = _renamed(applied[number], names)
-        for old, now in names.items():
-            self.tracer.dtypes[now] = self.tracer.dtypes.pop(old)
+        self.tracer.rename(names, before)
         return tuple(_called(self.tracer, one, names) for one in made)
 
     def _check(self, node: Any, made: tuple[Symbol | None, ...]) -> None:
@@ -214,14 +211,6 @@ class _Reader:
         if isinstance(found, Symbol):
             return found
         raise WeftError(f"the program returns {node}, which is no tensor")
-
-
-def _renamed(application: Application, names: Mapping[str, str]) -> Application:
-    operands, results = (
-        tuple(names.get(name, name) for name in each)
-        for each in (application.operands, application.results)
-    )
-    return application._replace(operands=operands, results=results)
 
 
 def _called(tracer: Tracer, symbol: Symbol | None, names: Mapping[str, str]) -> Symbol | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from weft.lang.signature import Signature
@@ -14,7 +15,7 @@ Attributes: TypeAlias = Mapping[str, Any]
 """What an application says beside its operands: numbers, names, and tuples of them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Block:
     """What a kernel needs to know of the box that it computes.
 
@@ -44,13 +45,13 @@ class Block:
         """The image of the box in an operand, be it outside the array or not."""
         return _image(self.signature.operands[number], self.box)
 
-    @property
+    @cached_property
     def operands(self) -> tuple[ZRange, ...]:
         """The boxes of the operands that the kernel is given."""
         shapes = self.signature.operand_shapes
         return tuple(_inside(self.image(n), shape) for n, shape in enumerate(shapes))
 
-    @property
+    @cached_property
     def results(self) -> tuple[ZRange, ...]:
         """The boxes of the results that the kernel makes."""
         line = self.signature

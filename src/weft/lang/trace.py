@@ -169,6 +169,37 @@ class Tracer:
             return self.capture(operand)
         raise WeftError(f"{name} cannot be applied to a {type(operand).__name__}")
 
+    def rename(self, names: Mapping[str, str], since: int = 0) -> None:
+        """Give values other names, in the applications from one on."""
+        for number, one in enumerate(self.applications[since:], since):
+            operands, results = (
+                tuple(names.get(name, name) for name in each)
+                for each in (one.operands, one.results)
+            )
+            self.applications[number] = one._replace(operands=operands, results=results)
+        for said in (self.dtypes, self.shardings):
+            said.update({now: said.pop(old) for old, now in names.items() if old in said})
+
+    def named(self, outputs: Mapping[str, Symbol]) -> list[Symbol]:
+        """The outputs, each under its name; another value that has it gets a new one."""
+        inputs = {value.name for value in self.inputs}
+        names: dict[str, str] = {}
+        for name, symbol in outputs.items():
+            if not isinstance(name, str):
+                raise WeftError(f"outputs are named by texts, not by {name!r}")
+            if name != symbol.name and symbol.name in inputs:
+                raise WeftError(f"output {name} is the input {symbol.name}, which has a name")
+            if name != symbol.name and name in inputs:
+                raise WeftError(f"output {name} has the name of an input")
+            if names.setdefault(symbol.name, name) != name:
+                raise WeftError(f"outputs {names[symbol.name]} and {name} are one value")
+            self.taken.setdefault(name, 1)
+        made = {result for one in self.applications for result in one.results}
+        for name in (made - names.keys()).intersection(outputs):
+            names[name] = self.fresh(name)
+        self.rename(names)
+        return [Symbol(self, s.value._replace(name=name)) for name, s in outputs.items()]
+
     def fresh(self, name: str) -> str:
         """The name, which is taken then, with a number from the second value on."""
         count = self.taken[name] = self.taken.get(name, 0) + 1
@@ -195,7 +226,8 @@ def trace(
     """Call a function with symbols and write down what it does.
 
     An input is a shape, a `Value`, or anything that has a shape and a dtype; it is named by the
-    function's parameter unless `names` are given. Shardings go by the names of inputs.
+    function's parameter unless `names` are given. Shardings go by the names of inputs. A function
+    that returns a dict says how its outputs are called.
 
     >>> graph = trace(lambda x, w: (x @ w + 1).sum(-1), (8, 16), (16, 4))
     >>> print(graph)
@@ -206,16 +238,22 @@ def trace(
     add: float32[8, 4] = add(matmul, constant)
     sum_dim: float32[8] = sum_dim(add, dimensions=(1,), keep=False)
     return sum_dim
+    >>> trace(lambda x: {"mean": x.mean(0), "most": x.max(0)}, (8, 16)).outputs
+    ('mean', 'most')
     """
     tracer = Tracer(operators)
     symbols = [
         _input(tracer, *pair) for pair in zip(names or _names(function, len(inputs)), inputs)
     ]
     made = function(*symbols)
-    outputs = list(made) if isinstance(made, tuple | list) else [made]
+    outputs = [made]
+    if isinstance(made, tuple | list | Mapping):
+        outputs = list(made.values() if isinstance(made, Mapping) else made)
     for output in outputs:
         if not isinstance(output, Symbol):
             raise WeftError(f"a traced function returns tensors, got a {type(output).__name__}")
+    if isinstance(made, Mapping):
+        outputs = tracer.named(made)
     for mesh in meshes:
         text = str(mesh)
         tracer.meshes.setdefault(text.partition(" ")[0].removeprefix("@").strip('"'), text)

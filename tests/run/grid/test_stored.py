@@ -166,12 +166,23 @@ def _leaves(source):
 
 
 def test_what_cannot_be_cut_to_fit_is_refused_with_both_numbers():
-    plan = Plan.of(propagate(trace(ops.sort, (1000, 1000), meshes=['@m = <["x"=1]>'])))
-    layout = {"x": Storage((1000, 1000), (100, 100), None, 4)}
-    with pytest.raises(
-        WeftError, match=r"a worker would need \d+ B for arrays at once, and has 99 B"
-    ):
+    plan = Plan.of(propagate(trace(ops.sort, (64, 2000), meshes=['@m = <["x"=1]>'])))
+    layout = {"x": Storage((64, 2000), (8, 100), None, 4)}
+    told = r"a worker would need \d+ B for arrays at once, and has {} B; the task .* takes \d+ B\n"
+    told += "hint: {}"
+    with pytest.raises(WeftError, match=told.format(99, "sort is given back in memory: store it")):
         Embedding.of(plan, layout, {}, memory=99)
+    stored = {"sort": Storage((64, 2000), (1, 100), None, 4)}
+    with pytest.raises(WeftError, match=told.format(9999, "it cannot be cut further: give")):
+        Embedding.of(plan, layout, stored, memory=9999)
+
+
+def test_shards_that_are_too_large_are_named():
+    plan = Plan.of(propagate(trace(lambda x: {"y": x + 1}, (64, 64), meshes=['@m = <["x"=1]>'])))
+    layouts = [{name: Storage((64, 64), (8, 8), (32, 64), 4)} for name in "xy"]
+    with pytest.raises(WeftError, match=r"hint: it writes a whole shard, y \[32, 64\]: make"):
+        Embedding.of(plan, *layouts, memory=8 << 10)
+    assert Embedding.of(plan, layouts[0], {"y": Storage((64, 64), (8, 8), None, 4)}, memory=8 << 10)
 
 
 def test_an_output_that_is_an_input_is_copied_and_one_given_back_is_read(tmp_path):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from weft.lang.block import Attributes, Block
+from weft.lang.block import Block
 from weft.lang.operator import Operator
-from weft.lang.signature import Signature
-from weft.space import ZRange
 
 TIMES = {
     "attention": 4.0,
@@ -37,16 +35,14 @@ LEAST = 4
 """Bytes of an element: what is smaller has places and numbers beside it that are not."""
 
 
-def workspace(
-    operator: Operator, line: Signature, box: ZRange, attributes: Attributes, itemsize: int
-) -> int:
+def workspace(operator: Operator, block: Block, itemsize: int) -> int:
     """The bytes that a kernel takes for a box, beside operands and results.
 
+    >>> from weft.lang import Signature
     >>> line = Signature.of("m n -> m n", [(8, 4)])
-    >>> workspace(Operator("relu", "m n -> m n"), line, line.space, {}, 4)
+    >>> workspace(Operator("relu", "m n -> m n"), Block(None, line, {}, line.space), 4)
     128
     """
-    block = Block(None, line, attributes, box)
     if operator.name == "convolution" and operator.workspace is None:
         return _convolution(block) * max(LEAST, itemsize)
     largest = max((prod(b.shape) for b in (*block.operands, *block.results)), default=0)

@@ -139,7 +139,7 @@ def _start_local(dask: Any, workers: int, memory: int | None) -> Any:
         "distributed.nanny.pre-spawn-environ": alone,
     }
     with config.set(settings), setting(ONE_THREAD):  # what is in the environment comes first
-        return dask.LocalCluster(
+        return _steady(dask.LocalCluster)(
             n_workers=workers,
             threads_per_worker=1,
             memory_limit="auto" if memory is None else memory,
@@ -147,6 +147,17 @@ def _start_local(dask: Any, workers: int, memory: int | None) -> Any:
             dashboard_address=None,
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any port, for its health alone
         )
+
+
+def _steady(kind: Any) -> Any:
+    """A cluster that may hear of the end of a worker before it has heard of the worker."""
+
+    class Steady(kind):  # type: ignore[misc]
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            with suppress(KeyError):
+                super()._update_worker_status(op, msg)
+
+    return Steady
 
 
 def _is_gone(client: Any) -> bool:

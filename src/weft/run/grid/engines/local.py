@@ -84,4 +84,6 @@ class _Run:
         return self.done
 
     def close(self) -> None:
+        """Begin no more tasks, and wait for those that had begun: no run writes behind its end."""
         self.is_open = False
+        wait([pool.submit(int) for pool in self.pools])

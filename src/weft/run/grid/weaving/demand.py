@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.lang import Block, Signature
-from weft.plan import Plan
+from weft.lang import Signature
+from weft.run.grid.weaving.shelf import Shelf
 from weft.run.grid.weaving.strands import Strand, is_dense
 from weft.space import ZRange
 
@@ -13,12 +13,12 @@ Boxes = dict[int, ZRange]
 """For each application that has to run the box of its index space."""
 
 
-def demanded(plan: Plan, strand: Strand, rank: int, targets: Mapping[int, ZRange]) -> Boxes:
+def demanded(shelf: Shelf, strand: Strand, rank: int, targets: Mapping[int, ZRange]) -> Boxes:
     """The box that each application of a strand computes on a cell for what is wanted of some.
 
     Halos grow from back to front; what nobody wants is not there.
     """
-    found: Boxes = {}
+    plan, found = shelf.plan, Boxes()
     needed: dict[str, ZRange] = {}
     for number in reversed(strand.applications):
         application, placed = plan.graph.applications[number], plan.placed[number]
@@ -29,7 +29,7 @@ def demanded(plan: Plan, strand: Strand, rank: int, targets: Mapping[int, ZRange
         if not boxes:
             continue
         found[number] = boxes[0].hull(*boxes[1:])
-        for place, box in enumerate(Block(None, placed.signature, {}, found[number]).operands):
+        for place, box in enumerate(shelf.block(number, found[number]).operands):
             if (number, place) in strand.inner:
                 name = application.operands[place]
                 needed[name] = needed[name].hull(box) if name in needed else box

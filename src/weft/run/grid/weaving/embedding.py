@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from operator import add
+from operator import add, le
 
 from weft.errors import WeftError
 from weft.plan import Plan
@@ -87,7 +87,8 @@ class Embedding:
             woven = Loom(shelf, Fit(None, extra)).weave()
             assert woven is not None
             return cls._drawn(shelf, woven, count, extra)._carrying(shelf, count)
-        least, fit, tried = None, Fit(None, extra), set[tuple[Lengths, ...]]()
+        least: tuple[int, Embedding] | None = None
+        fit, tried = Fit(None, extra), set[tuple[Lengths, ...]]()
         for reading, share in product((READING, 1), SHARES):
             loom = Loom(shelf, replace(fit, memory=int(share * memory), reading=reading))
             if (woven := loom.weave(tried)) is None:
@@ -103,13 +104,30 @@ class Embedding:
                     more = fits._carrying(shelf, count)
                     room = memory - more._kept
                     return more if max(more.peak(count), default=0) <= room else fits
-            if least is not None and most > NOT_LESS * least and len(found.tasks) > MANY:
+            if least is not None and most > NOT_LESS * least[0] and len(found.tasks) > MANY:
                 break
-            least = most if least is None else min(least, most)
-        raise WeftError(
-            f"a worker would need {least} B for arrays at once, and has {memory} B",
-            hint="give workers more memory, outputs smaller shards, or the plan more cells",
+            least = min(least or (most, found), (most, found), key=lambda pair: pair[0])
+        assert least is not None
+        raise least[1]._too_large(shelf, least[0], memory)
+
+    def _too_large(self, shelf: Shelf, most: int, memory: int) -> WeftError:
+        """Why these tasks do not fit, and what could be done."""
+        told = f"a worker would need {most} B for arrays at once, and has {memory} B"
+        task = max(self.tasks, key=self._takes)
+        if self._takes(task) <= memory:
+            hint = "blocks lie between tasks: give workers more memory, or the plan more cells"
+            return WeftError(told, hint=hint)
+        told += f"; the task {task.operator} {task.box} alone takes {self._takes(task)} B"
+        whole = " and ".join(
+            f"{made.value} {list(made.box.shape)}"
+            for made in task.writes
+            if all(map(le, made.box.shape, shelf.outputs[made.value].shard))
         )
+        if task.kind == "keep":
+            return WeftError(told, hint=f"{task.made[0].value} is given back in memory: store it")
+        if whole:
+            return WeftError(told, hint=f"it writes a whole shard, {whole}: make shards smaller")
+        return WeftError(told, hint="it cannot be cut further: give workers more memory")
 
     @classmethod
     def _drawn(cls, shelf: Shelf, woven: Woven, workers: int, extra: int) -> Embedding:
@@ -198,9 +216,12 @@ class Embedding:
         most = [0] * min(workers, len(self.ranks))
         for task in self.tasks:
             worker = self.worker(task.cell, workers)
-            own = working(task, self.tasks, self.plan.itemsize, self.extra)
-            most[worker] = max(most[worker], own)
+            most[worker] = max(most[worker], self._takes(task))
         return tuple(most)
+
+    def _takes(self, task: Task) -> int:
+        """The bytes of all that a task has at once."""
+        return working(task, self.tasks, self.plan.itemsize, self.extra)
 
     def _lying(self, workers: int, window: int | None) -> Point:
         """The bytes of the blocks that lie on each worker, at most."""

@@ -46,7 +46,7 @@ class Hand(NamedTuple):
         stages, made = list[Stage](), dict[str, Have]()
         leaves = self._leaves()
         for number, box in self.boxes.items():
-            block = self._block(number, box)
+            block = self.shelf.block(number, box)
             results = self.bobbin.plan.graph.applications[number].results
             if results:
                 operands = [
@@ -56,20 +56,18 @@ class Hand(NamedTuple):
                 sources = [s for n, s in enumerate(operands) if s not in operands[:n]]
                 sizes = tuple(map(self.bobbin.nbytes, results, block.results))
                 stage = (tuple(sources), tuple(map(sources.index, operands)), sizes)
-                stages.append(Stage(number, box, *stage, self._workspace(number, box)))
+                stages.append(Stage(number, box, *stage, self._workspace(number, block)))
             for place, (name, image) in enumerate(zip(results, block.results)):
                 made[name] = Have(Local(len(stages) - 1, place), image)
         parts = (n for n, box in self.targets.items() if self._is_part(n, box))
         names = (name for n in parts for name in self.bobbin.plan.graph.applications[n].results)
         return Work(tuple(stages), dict(self._wanted(made)), frozenset(names))
 
-    def _workspace(self, number: int, box: ZRange) -> int:
+    def _workspace(self, number: int, block: Block) -> int:
         plan, application = self.bobbin.plan, self.bobbin.plan.graph.applications[number]
         operator = plan.graph.operators.find(application.operator)
         names = (*application.operands, *application.results)
-        size = max(map(plan.itemsize, names), default=1)
-        line = plan.placed[number].signature
-        return workspace(operator, line, box, application.attributes, size)
+        return workspace(operator, block, max(map(plan.itemsize, names), default=1))
 
     def _is_part(self, number: int, box: ZRange) -> bool:
         """Whether a box of a cell is not all that it reduces."""
@@ -82,9 +80,6 @@ class Hand(NamedTuple):
         names = list(line.sizes)
         return [names.index(name) for name in line.reduced]
 
-    def _block(self, number: int, box: ZRange) -> Block:
-        return Block(None, self.bobbin.plan.placed[number].signature, {}, box)
-
     def _wanted(self, made: Mapping[str, Have]) -> Iterator[tuple[str, Have]]:
         """What is wanted of a tile outside it."""
         for number, target in self.targets.items():
@@ -95,7 +90,7 @@ class Hand(NamedTuple):
 
     def _images(self, number: int, target: ZRange) -> Sequence[ZRange]:
         """The boxes of the results that a target makes: an empty one lies where the plan says."""
-        placed, images = self.bobbin.plan.placed[number], self._block(number, target).results
+        placed, images = self.bobbin.plan.placed[number], self.shelf.block(number, target).results
         if target != placed.boxes[self.rank]:
             return images
         shapes = placed.signature.result_shapes
@@ -106,7 +101,7 @@ class Hand(NamedTuple):
         found: dict[str, ZRange] = {}
         for number, box in self.boxes.items() if self.shelf.inputs else ():
             application = self.bobbin.plan.graph.applications[number]
-            for name, need in zip(application.operands, self._block(number, box).operands):
+            for name, need in zip(application.operands, self.shelf.block(number, box).operands):
                 if name in self.shelf.inputs:
                     found[name] = found[name].hull(need) if name in found else need
         return found

@@ -6,10 +6,11 @@ the task that computes it; other shards are put together from blocks, wherever t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+from weft.lang import Block
 from weft.layout import ShardingSpec
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
@@ -46,6 +47,17 @@ class Shelf:
     def strands(self) -> tuple[Strand, ...]:
         """The applications that run in one task."""
         return strands(self.plan, self.inputs)
+
+    @cached_property
+    def block(self) -> Callable[[int, ZRange], Block]:
+        """A box of an application, which knows its images; those asked for last are kept."""
+        placed, applications = self.plan.placed, self.plan.graph.applications
+
+        @lru_cache(maxsize=1 << 13)
+        def block(number: int, box: ZRange) -> Block:
+            return Block(None, placed[number].signature, applications[number].attributes, box)
+
+        return block
 
     @cached_property
     def _made(self) -> Mapping[str, ShardingSpec]:

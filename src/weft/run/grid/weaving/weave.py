@@ -211,7 +211,7 @@ class Loom:
             self.plan.deliveries[number][place].fetch is not None for number, place in strand.inner
         )
         is_whole = targets == {number: own[number] for number in strand.ends}
-        return own if is_whole and not has_halos else demanded(self.plan, strand, rank, targets)
+        return own if is_whole and not has_halos else demanded(self.shelf, strand, rank, targets)
 
     def _task(self, cell: int, work: Work) -> Mapping[str, Have]:
         """Add the task of a tile; what of its results the cell has then as blocks."""

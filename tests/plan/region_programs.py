@@ -16,6 +16,29 @@ ISOLATED = ["manual", "call"]
 NESTED = ["loop", "choice", *ISOLATED]
 DIRECTIONS = ["NONE", "FORWARD", "BACKWARD"]
 
+LOOP = """
+sdy.mesh @m = <["x"=2, "y"=4]>
+func.func @main(%x: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, COLUMNS]>},
+                %w: tensor<16x16xf32>) -> tensor<8x16xf32> {
+  %n = stablehlo.constant dense<0> : tensor<i32>
+  %0:2 = stablehlo.while(%i = %n, %y = %x) : tensor<i32>, tensor<8x16xf32>
+  cond {
+    %1 = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  } do {
+    %1 = stablehlo.dot_general %y, %w, contracting_dims = [1] x [0]
+      : (tensor<8x16xf32>, tensor<16x16xf32>) -> tensor<8x16xf32>
+    stablehlo.return %i, %1 : tensor<i32>, tensor<8x16xf32>
+  }
+  return %0#1 : tensor<8x16xf32>
+}
+"""
+
+
+def loop(columns):
+    """A product in a loop, of a value whose columns lie so."""
+    return LOOP.replace("COLUMNS", columns)
+
 
 @dataclass
 class Scope:

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from tests.plan.programs import PASSES
-from tests.plan.region_programs import Writer
+from tests.plan.region_programs import Writer, loop
 from tests.plan.region_shardy import shardings, shardy
 
 from weft import Graph, ShardingSpec, WeftError
@@ -131,23 +131,7 @@ def test_programs_of_jax(function, strategy):
 
 # What a person sees.
 
-LOOP = """
-sdy.mesh @m = <["x"=2, "y"=4]>
-func.func @main(%x: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {?}]>},
-                %w: tensor<16x16xf32>) -> tensor<8x16xf32> {
-  %n = stablehlo.constant dense<0> : tensor<i32>
-  %0:2 = stablehlo.while(%i = %n, %y = %x) : tensor<i32>, tensor<8x16xf32>
-  cond {
-    %1 = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %1 : tensor<i1>
-  } do {
-    %1 = stablehlo.dot_general %y, %w, contracting_dims = [1] x [0]
-      : (tensor<8x16xf32>, tensor<16x16xf32>) -> tensor<8x16xf32>
-    stablehlo.return %i, %1 : tensor<i32>, tensor<8x16xf32>
-  }
-  return %0#1 : tensor<8x16xf32>
-}
-"""
+LOOP = loop("{?}")
 
 
 def test_values_of_regions_have_paths_and_are_in_order():

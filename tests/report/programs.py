@@ -3,6 +3,7 @@
 from itertools import chain
 
 from examples.demo import block_shapes, transformer_block
+from tests.plan.region_programs import loop
 
 from weft import Plan, propagate, trace
 from weft.plan.machines import H200_NODE
@@ -40,20 +41,5 @@ def planned(count, first="x"):
     return Plan.of(propagate(blocks(count, first)), H200_NODE)
 
 
-LOOP = """
-sdy.mesh @m = <["x"=2, "y"=4]>
-func.func @main(%x: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {"y"}]>},
-                %w: tensor<16x16xf32>) -> tensor<8x16xf32> {
-  %n = stablehlo.constant dense<0> : tensor<i32>
-  %0:2 = stablehlo.while(%i = %n, %y = %x) : tensor<i32>, tensor<8x16xf32>
-  cond {
-    %1 = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %1 : tensor<i1>
-  } do {
-    %1 = stablehlo.dot_general %y, %w, contracting_dims = [1] x [0]
-      : (tensor<8x16xf32>, tensor<16x16xf32>) -> tensor<8x16xf32>
-    stablehlo.return %i, %1 : tensor<i32>, tensor<8x16xf32>
-  }
-  return %0#1 : tensor<8x16xf32>
-}
-"""
+LOOP = loop('{"y"}')
+"""A loop whose value is cut both ways."""

@@ -1,4 +1,8 @@
-"""Random arrays, tilings and codecs."""
+"""Random arrays, tilings and codecs, and a folder for them."""
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +25,13 @@ CODECS = [
 ]
 OWN = [(Lz4(),)]
 """Codecs that not every reader knows."""
+
+
+@contextmanager
+def folder():
+    """A folder for one example of a property, which gets no `tmp_path` of its own."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
 
 
 class Case:

@@ -2,10 +2,8 @@
 
 import os
 import pickle
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import tracemalloc
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.cases import folder
 from tests.store.foreign import WRITERS, described, values
 
 from weft import WeftError, ZRange
@@ -26,15 +25,6 @@ from weft.store.index import length
 from weft.store.sink import Fetched
 
 MIB = 1 << 20
-
-
-@contextmanager
-def folder():
-    path = tempfile.mkdtemp()
-    try:
-        yield Path(path)
-    finally:
-        shutil.rmtree(path)
 
 
 def boxes(shape, rng, count=4):

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ import zarr
 import zarr.storage
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.cases import CODECS, DTYPES, OWN
+from tests.store.cases import CODECS, DTYPES, OWN, folder
 from tests.store.readers import read_by_tensorstore, read_by_zarr
 
 from weft import WeftError, ZRange
@@ -30,15 +29,6 @@ from weft.store import Zstd, create, create_shards, open_array, open_shards
 from weft.store.files import Folder
 from weft.store.objects.faults import SinkError
 from weft.store.objects.sink import Objects
-
-
-@contextmanager
-def folder():
-    path = tempfile.mkdtemp()
-    try:
-        yield Path(path)
-    finally:
-        shutil.rmtree(path)
 
 
 @st.composite

@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 PARITY_PYTHON ?= python3.12
 
+# Where an environment says that none is kept, every process would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test fresh docs notebooks lint types layers unit fuzz parity test-gpu bench format hooks clean
 
 demo: .venv/.demo
@@ -63,7 +66,7 @@ format: .venv/.test
 	$(BIN)/ruff format
 
 hooks: .venv/.test
-	$(PIP) install --no-compile -e '.[dev]'
+	$(PIP) install -e '.[dev]'
 	$(BIN)/pre-commit install --hook-type pre-commit --hook-type pre-push
 
 clean:
@@ -76,15 +79,15 @@ clean:
 	touch $@
 
 .venv/.demo: .venv/.made pyproject.toml
-	$(PIP) install --no-compile -e '.[demo]'
+	$(PIP) install -e '.[demo]'
 	touch $@
 
 .venv/.docs: .venv/.made pyproject.toml
-	$(PIP) install --no-compile -e '.[docs]'
+	$(PIP) install -e '.[docs]'
 	touch $@
 
 .venv/.test: .venv/.made pyproject.toml
-	$(PIP) install --no-compile -e '.[test]'
+	$(PIP) install -e '.[test]'
 	touch $@ .venv/.demo .venv/.docs
 
 .venv-parity/.made:

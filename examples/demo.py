@@ -145,8 +145,8 @@ def a_cluster(story: Story) -> None:
     )
     plan = Plan.of(propagate(graph))
     outputs = {
-        plan.graph.outputs[0]: Output(story.folder / "blurred.zarr", (32, 64, 64), (32, 64, 192)),
-        plan.graph.outputs[1]: Output(story.folder / "mean.zarr", (64, 64), (192, 192)),
+        "blurred": Output(story.folder / "blurred.zarr", (32, 64, 64), (32, 64, 192)),
+        "mean": Output(story.folder / "mean.zarr", (64, 64), (192, 192)),
     }
 
     def watch(progress: Progress) -> None:
@@ -177,7 +177,7 @@ def blur(x: Any, weights: Any) -> Any:
     """A volume, blurred along its three dimensions, and its mean over the first."""
     for dim in range(3):
         x = ops.correlate(x, weights, dim)
-    return x, x.mean(0)
+    return {"blurred": x, "mean": x.mean(0)}
 
 
 def a_secret(story: Story) -> None:

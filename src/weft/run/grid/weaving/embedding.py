@@ -88,8 +88,10 @@ class Embedding:
             assert woven is not None
             return cls._drawn(shelf, woven, count, extra)._carrying(shelf, count)
         least: tuple[int, Embedding] | None = None
-        fit, tried = Fit(None, extra), set[tuple[Lengths, ...]]()
+        fit, tried, stuck = Fit(None, extra), set[tuple[Lengths, ...]](), 0
         for reading, share in product((READING, 1), SHARES):
+            if reading == stuck:
+                continue
             loom = Loom(shelf, replace(fit, memory=int(share * memory), reading=reading))
             if (woven := loom.weave(tried)) is None:
                 continue
@@ -107,6 +109,8 @@ class Embedding:
             if least is not None and most > NOT_LESS * least[0] and len(found.tasks) > MANY:
                 break
             least = min(least or (most, found), (most, found), key=lambda pair: pair[0])
+            if any(found._takes(t) > memory for t in found.tasks if t.kind in ("write", "keep")):
+                stuck = reading  # what is put together is as large, however small the tiles are
         assert least is not None
         raise least[1]._too_large(shelf, least[0], memory)
 

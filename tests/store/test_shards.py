@@ -5,13 +5,11 @@ import json
 import os
 import pickle
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import zarr
 import zarr.storage
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.disks import tmpfs
 from tests.store.cases import CODECS, DTYPES, OWN, folder
 from tests.store.readers import read_by_tensorstore, read_by_zarr
 
@@ -386,23 +385,6 @@ def test_a_torn_file_is_not_done(tmp_path):
     plain.write(ZRange((0,), (8,)), data)
     (tmp_path / "b/c/1").write_bytes(b"")
     assert plain.written() == [(0,)]
-
-
-def _fails(command):
-    return subprocess.run(command, capture_output=True, check=False).returncode != 0
-
-
-@contextmanager
-def tmpfs(path, size):
-    """A disk of some bytes, or a skip where nobody may mount one."""
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
-    if shutil.which("mount") is None or _fails(command):
-        pytest.skip("no file system can be mounted")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
 
 
 @pytest.mark.parametrize("shards", [(64, 64), None])

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import zarr
+from tests.disks import tmpfs
 from tests.run.grid.blur import RADIUS, WEIGHTS, kernel_of, signed
 from tests.run.grid.deaths import MEMORY, Volume, files
 from tests.run.grid.test_engines import operators  # noqa: F401
@@ -117,13 +118,8 @@ def test_a_stage_of_a_tile_from_storage_names_its_box(engine, operators, tmp_pat
 @pytest.fixture
 def small_disk(tmp_path):
     """A folder with little room, which can be given more."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root mounts disks")
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
+    with tmpfs(tmp_path / "disk", "400k") as path:
+        yield path
 
 
 def test_a_full_disk(small_disk, volume, wanted, threads):

@@ -20,7 +20,7 @@ TOOLS = """
 awk bash cat chmod cp cut date dirname env git grep head ls make mkdir mv ps readlink rm sed sh
 sleep sort tail touch tr uname
 """
-KEPT = re.compile("HOME|LANG|TMPDIR|PIP_.*|.*_PROXY|.*_proxy|SSL_CERT_.*")
+KEPT = re.compile("HOME|LANG|TMPDIR|(PIP|XDG|SSL_CERT)_.*|.*_(PROXY|proxy|CA_BUNDLE)")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The house rules: what `import weft` loads, what the vocabulary is, how large files may be."""
+"""House rules: what `import weft` loads, and what the vocabulary is."""
 
 import ast
 import doctest
@@ -7,7 +7,6 @@ import inspect
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -31,18 +30,6 @@ def test_the_core_loads_no_third_party_module():
         )
     )
     assert set(loaded) - set(sys.stdlib_module_names) == {"weft"}
-
-
-def test_import_takes_at_most_60_ms():
-    def fastest(code):
-        taken = []
-        for _ in range(7):
-            begin = time.perf_counter()
-            python(code)
-            taken.append(time.perf_counter() - begin)
-        return min(taken)
-
-    assert fastest("import weft") - fastest("pass") < 0.060
 
 
 def test_the_vocabulary_is_small_and_says_the_same_to_people_and_type_checkers():
@@ -81,16 +68,6 @@ def test_every_public_name_has_a_doctest(thing):
     module = sys.modules[thing.__module__]
     found = doctest.DocTestFinder().find(thing, thing.__name__, module=module)
     assert any(test.examples for test in found), f"{thing} has no example that a reader could copy"
-
-
-def test_space_and_layout_can_be_read_in_half_an_hour():
-    files = [*(SOURCE / "space").glob("*.py"), *(SOURCE / "layout").glob("*.py")]
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) < 1500
-
-
-def test_no_file_does_two_things():
-    for file in SOURCE.rglob("*.py"):
-        assert len(file.read_text(encoding="utf-8").splitlines()) <= 400, file
 
 
 def test_a_second_make_test_installs_nothing():

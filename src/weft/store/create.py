@@ -27,6 +27,7 @@ def create(
     shards: Sequence[int] | None = None,
     *,
     codecs: Said | Sequence[Said] = (),
+    checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -46,7 +47,8 @@ def create(
 ) -> Writer:
     """A new array, to which frames are appended.
 
-    Codecs are values, names ("zstd", "blosc-lz4", …), or what metadata say of them. Frames are
+    Codecs are values, names ("zstd", "blosc-lz4", …), or what metadata say of them. Every chunk
+    carries a CRC32C of its stored bytes, unless `checksum` is False. Frames are
     appended along `append_dim`, whose size may be None: it then has no end, and in the end
     as many as came. `arrival` lists all dimensions as frames count through them, where that is
     not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
@@ -66,18 +68,17 @@ def create(
     """
     dims = arrival_order(len(shape), append_dim, arrival)
     size, small, large = checked(shape, chunks, shards or chunks, dims[0])
-    said = dict(attributes or {})
-    if dims != tuple(range(len(size))):
-        said["weft"] = {"arrival": list(dims)}
     metadata = described(
         tuple(0 if dim == dims[0] else n or 0 for dim, n in enumerate(size)),
         dtype,
         small,
         large,
         codecs=codecs,
+        checksum=checksum,
         fill_value=fill_value,
         dimension_names=dimension_names,
-        attributes=said,
+        attributes=attributes,
+        arrival=dims,
         order=order,
         endian=endian,
         index_location=index_location,
@@ -128,8 +129,12 @@ def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> 
 
 def arrival_of(metadata: Metadata) -> Point:
     """The dimensions of an array that is there, as its elements arrived."""
-    said = metadata.attributes.get("weft")
-    arrival = said.get("arrival") if isinstance(said, dict) else None
+    own = metadata.attributes.get("weft")
+    arrival = own.get("arrival") if isinstance(own, dict) else None
+    if arrival is not None and not (
+        isinstance(arrival, list) and all(type(dim) is int for dim in arrival)
+    ):
+        raise WeftError(f"attributes.weft.arrival: a list of dimensions is wanted, got {arrival!r}")
     return arrival_order(len(metadata.shape), 0, arrival)
 
 

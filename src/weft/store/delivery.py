@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from weft.store.dtypes import Bytes
+from weft.store.dtypes import Bytes, Pieces
 from weft.store.index import Index, length
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
@@ -31,7 +32,7 @@ class Packed(NamedTuple):
     """The bytes of each; 0 for one that is all fill value."""
 
 
-Chunks: TypeAlias = Sequence[Bytes | None] | Packed
+Chunks: TypeAlias = Sequence[Pieces | None] | Packed
 """The bytes of chunks, None for one that is all fill value."""
 
 SHARE = 0.02
@@ -183,7 +184,11 @@ class Delivery:
             self.clock.stored += size
 
     def _finish(self, shard: Shard) -> None:
-        """Let a whole shard be seen; one without chunks is no value at all."""
+        """Let a whole shard be seen.
+
+        One without chunks is an index alone, or nothing where the array does not store every shard.
+        """
+        self._open(shard)
         index = shard.index.to_bytes() if shard.upload is not None else b""
         if shard.upload is not None:
             with self.clock.stage("write", len(index)):
@@ -273,7 +278,13 @@ class Delivery:
             raise
         self._drain(shard)
 
+    def _open(self, shard: Shard) -> None:
+        """Begin the upload of a shard that is to be seen, even without chunks."""
+        if shard.upload is None and self.metadata.stores_every_shard:
+            shard.upload = self.sink.upload(shard.key, self._head)
+
     def _publish(self, shard: Shard, index: Index, more: Sequence[Bytes]) -> bool:
+        self._open(shard)
         if shard.upload is not None:
             with self.clock.stage("publish", shard.end):
                 self._shows = shard.upload.publish(more, index.to_bytes())
@@ -306,10 +317,28 @@ class Delivery:
 
     def close(self, rows: int) -> None:
         """Let readers see shards that stay short, and say how many rows there are."""
+        if self.metadata.stores_every_shard:
+            self._begin_rest(rows)
         for shard in self._each():
             self._finish(shard)
         with self._telling:
             self._tell(max(self.first, rows))
+
+    def _begin_rest(self, rows: int) -> None:
+        """Begin the shards inside of so many rows to which nothing has come."""
+        size, counts = self.metadata.shards[self._dim], self._counts
+        with self._lock:
+            for row in range(self._rows // size, -(-rows // size)):
+                there = self._shown.get(row, {})
+                for at in product(*counts[: self._dim], [row], *counts[self._dim + 1 :]):
+                    if at not in there and at not in self._shards:
+                        self._begin(at)
+
+    @property
+    def _counts(self) -> list[range]:
+        """Which shards there are along each dimension; the outermost one is left to the caller."""
+        sizes = zip(self.metadata.shape, self.metadata.shards)
+        return [range(-(-n // s)) for n, s in sizes]
 
     def drop(self) -> None:
         """Forget shards that are not whole; what readers saw stays."""
@@ -375,7 +404,7 @@ def _buffers(chunks: Chunks) -> list[Bytes]:
     """What is written of chunks."""
     if isinstance(chunks, Packed):
         return [chunks.data] if len(chunks.data) else []
-    return [chunk for chunk in chunks if chunk is not None]
+    return [piece for chunk in chunks if chunk is not None for piece in chunk]
 
 
 def _place(index: Index, end: int, slots: Any, chunks: Chunks) -> int:
@@ -388,6 +417,6 @@ def _place(index: Index, end: int, slots: Any, chunks: Chunks) -> int:
         return end + len(chunks.data)
     for slot, chunk in zip(slots, chunks):
         if chunk is not None:
-            index.offsets[slot], index.sizes[slot] = end, len(chunk)
-            end += len(chunk)
+            index.offsets[slot], index.sizes[slot] = end, sum(map(len, chunk))
+            end += index.sizes[slot]
     return end

@@ -28,6 +28,9 @@ _FIELDS = {
 
 _KEYS = Keys()
 
+EVERY_SHARD = "every_shard_stored"
+"""The field of the attribute "weft" which promises that shards of fill value are stored too."""
+
 MOST = 1 << 26
 """The most bytes of metadata that are read."""
 
@@ -84,6 +87,16 @@ class Metadata:
     def fill(self) -> Any:
         """The fill value, a scalar of the data type's width."""
         return read_fill(self.dtype, self.fill_value)
+
+    @property
+    def stores_every_shard(self) -> bool:
+        """Whether a shard that is not there was lost or not written yet, and not left out.
+
+        Arrays that Weft creates say so in their attributes. Others may leave out shards that are
+        all fill value, and then nobody can tell.
+        """
+        own = self.attributes.get("weft")
+        return isinstance(own, Mapping) and own.get(EVERY_SHARD) is True
 
     def key(self, shard: Point) -> str:
         """The key of a shard."""

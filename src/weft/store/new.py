@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import WeftError
+from weft.store.codecs import with_checksum
 from weft.store.dtypes import as_dtype, write_fill
-from weft.store.metadata import Metadata
+from weft.store.metadata import EVERY_SHARD, Metadata
 from weft.store.named import Said, as_codecs
 from weft.store.sink import Lock, Sink
 from weft.values import FrozenMap, Point
@@ -21,18 +22,24 @@ def described(
     shards: Point,
     *,
     codecs: Said | Sequence[Said] = (),
+    checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    arrival: Point = (),
     order: Sequence[int] = (),
     endian: str = "little",
     index_location: str = "end",
     is_sharded: bool = True,
 ) -> Metadata:
-    """The metadata of an array that is to be; what does not go together is refused.
+    """Return the metadata of a new array; what does not go together is refused.
+
+    With `checksum`, every chunk carries a CRC32C of its stored bytes. The attribute "weft" is
+    written anew, whatever the attributes given say there: it promises that every shard is stored,
+    and says the order in which dimensions arrive, where that is not the stored one.
 
     >>> described((9, 9), "uint8", (2, 2), (4, 4), codecs="zstd").codecs
-    (Zstd(level=1, checksum=False, table=0),)
+    (Zstd(level=1, checksum=False, table=0), Crc32c())
     """
     name, kind = as_dtype(dtype)
     _one_of("index_location", index_location, "start", "end")
@@ -41,18 +48,22 @@ def described(
         raise WeftError(f"{list(order)} is no order of {len(shape)} dimensions")
     if dimension_names is not None and len(dimension_names) != len(shape):
         raise WeftError(f"{len(dimension_names)} names for {len(shape)} dimensions")
+    chain = as_codecs(codecs, kind.itemsize)
+    own: dict[str, Any] = {EVERY_SHARD: True}
+    if arrival and arrival != tuple(range(len(shape))):
+        own["arrival"] = list(arrival)
     return Metadata(
         shape,
         name,
         chunks,
         shards,
-        as_codecs(codecs, kind.itemsize),
+        with_checksum(chain) if checksum else chain,
         write_fill(name, fill_value),
         tuple(order),
         endian,
         index_location,
         None if dimension_names is None else tuple(dimension_names),
-        FrozenMap((attributes or {}).items()),
+        FrozenMap({**(attributes or {}), "weft": own}.items()),
         is_sharded,
     )
 

@@ -23,6 +23,7 @@ def create_shards(
     shards: Sequence[int] | None = None,
     *,
     codecs: Said | Sequence[Said] = (),
+    checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -35,7 +36,8 @@ def create_shards(
 ) -> ShardWriter:
     """A new array, of which boxes of whole shards are written in any order, by many.
 
-    Without shards, or with shards of one chunk, each chunk is a file. Metadata are written once,
+    Without shards, or with shards of one chunk, each chunk is a file. Every chunk carries a CRC32C
+    of its stored bytes, unless `checksum` is False. Metadata are written once,
     here; the writer that comes back may be sent to as many processes as there are.
 
     >>> import numpy as np, pickle, tempfile
@@ -57,6 +59,7 @@ def create_shards(
         small,
         large,
         codecs=codecs,
+        checksum=checksum,
         fill_value=fill_value,
         dimension_names=dimension_names,
         attributes=attributes,

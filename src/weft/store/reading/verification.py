@@ -7,12 +7,13 @@ which finds only damage that its codec notices. The index of a shard has a check
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import prod
 from threading import Lock
+from typing import Any, Self
 
 from weft.errors import WeftError
 from weft.store.codecs import has_checksum
@@ -30,20 +31,18 @@ LISTED = 100
 """Findings that are listed; all are counted."""
 
 
-@dataclass(frozen=True)
-class Verification:
-    """What was read of an array, how it was checked, and what was found to be wrong.
+class Verification(int):
+    """How many chunks were read of an array, how they were checked, and what is wrong with them.
 
-    >>> print(Verification(2, 8, matched=8, decoded=0, absent=0, faults=0, findings=()))
-    8 chunks in 2 shards: 8 match their checksums
-    >>> print(Verification(2, 8, matched=0, decoded=8, absent=1, faults=0, findings=()))
-    8 chunks in 2 shards: 8 have no checksum and were only decoded; 1 shard is not stored
+    >>> found = Verification(8, shards=2, matched=8)
+    >>> found == 8, found.matched, found.text
+    (True, 8, '8 chunks in 2 shards: 8 match their checksums')
+    >>> Verification(8, shards=2, decoded=8, absent=1).text
+    '8 chunks in 2 shards: 8 have no checksum and were only decoded; 1 shard is not stored'
     """
 
     shards: int
     """Shards that are stored."""
-    chunks: int
-    """Chunks that are stored, as far as indexes can be read."""
     matched: int
     """Chunks whose stored bytes match their checksum, and which decode."""
     decoded: int
@@ -58,7 +57,39 @@ class Verification:
     findings: tuple[str, ...]
     """The first of them, each with the key, the chunk and its box."""
 
-    def __str__(self) -> str:
+    def __new__(
+        cls,
+        chunks: int,
+        *,
+        shards: int = 0,
+        matched: int = 0,
+        decoded: int = 0,
+        absent: int = 0,
+        faults: int = 0,
+        findings: Sequence[str] = (),
+    ) -> Self:
+        """Make one; the number itself counts the chunks that are stored."""
+        made = super().__new__(cls, chunks)
+        made.shards, made.matched, made.decoded = shards, matched, decoded
+        made.absent, made.faults, made.findings = absent, faults, tuple(findings)
+        return made
+
+    def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]:
+        return (int(self),), dict(self.__dict__)
+
+    def __repr__(self) -> str:
+        return f"<Verification: {self.text}>"
+
+    __str__ = int.__repr__
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that are stored, as far as indexes can be read."""
+        return int(self)
+
+    @property
+    def text(self) -> str:
+        """All of it in a sentence, which claims no more than was checked."""
         parts = []
         if self.matched or not self.decoded:
             parts.append(f"{self.matched} match their checksums")
@@ -67,9 +98,8 @@ class Verification:
         text = f"{_count(self.chunks, 'chunk')} in {_count(self.shards, 'shard')}: "
         text += ", ".join(parts)
         if self.absent:
-            text += (
-                f"; {_count(self.absent, 'shard')} {'is' if self.absent == 1 else 'are'} not stored"
-            )
+            verb = "is" if self.absent == 1 else "are"
+            text += f"; {_count(self.absent, 'shard')} {verb} not stored"
         if self.faults:
             text += f"; {_count(self.faults, 'finding')}"
         return text
@@ -86,7 +116,7 @@ class VerificationError(ShardError):
         self.url, self.verification = url, verification
         first, more = verification.findings[0], verification.faults - 1
         super().__init__(first if not more else f"{first}; and {_count(more, 'more finding')}")
-        self.add_note(f"{url}: {verification}")
+        self.add_note(f"{url}: {verification.text}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return VerificationError, (self.url, self.verification)
@@ -114,13 +144,13 @@ class Verifying(Fetching):
     def _result(self) -> Verification:
         with_checksum = has_checksum(self._metadata.codecs)
         return Verification(
-            self._shard_count,
             self._chunk_count,
-            self._good if with_checksum else 0,
-            0 if with_checksum else self._good,
-            self._absent,
-            self._faults,
-            tuple(self._findings),
+            shards=self._shard_count,
+            matched=self._good if with_checksum else 0,
+            decoded=0 if with_checksum else self._good,
+            absent=self._absent,
+            faults=self._faults,
+            findings=self._findings,
         )
 
     # -- shards

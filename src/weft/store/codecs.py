@@ -24,6 +24,7 @@ from weft.store.reading.unpack import (
     unblosc,
     unblosc_into,
     ungzip,
+    ungzip_into,
     unlz4,
     unlz4_into,
     unzstd,
@@ -119,7 +120,7 @@ class Gzip:
 
     def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
         """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
-        copy_into(ungzip(data, len(out)), out)
+        ungzip_into(data, out)
 
 
 @dataclass(frozen=True, slots=True)

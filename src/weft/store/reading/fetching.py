@@ -144,14 +144,13 @@ class Fetching:
 
     def _filling(self, box: ZRange, out: Result, at: Point, shard: Shard | None) -> Iterator[Task]:
         """What brings the part of a shard that lies in a box into the result."""
-        parts = self._grid.parts_of(box, at)
         if not self._metadata.is_sharded:
-            yield partial(self._take, out, at, parts[0])
+            yield partial(self._take, out, at, self._grid.parts_of(box, at)[0])
         elif shard is None:
             where = self._grid.box(at) & box
             yield partial(self._leave, out, [(*where.slices(box.start), ...)])
         else:
-            sizes = shard.index.sizes
+            sizes, parts = shard.index.sizes, self._grid.parts_of(box, at)
             if empty := [part.into for part in parts if sizes[part.slot] == ABSENT]:
                 yield partial(self._leave, out, empty)
             present = (part for part in parts if sizes[part.slot] != ABSENT)

@@ -24,7 +24,7 @@ from weft.store.reading.source import Shard
 from weft.store.reading.workers import each
 from weft.values import Point
 
-ENUMERATED = 1 << 16
+ENUMERATED = 1 << 13
 """Shards that are asked for one by one; of a larger array the keys that are there are listed."""
 
 LISTED = 100

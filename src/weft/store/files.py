@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
-from weft.errors import WeftError
 from weft.store.direct import BLOCK, DirectUpload, pays
 from weft.store.dtypes import Bytes
+from weft.store.lock import FileLock
 from weft.store.objects.faults import SinkError
 from weft.store.sink import Fetched
 from weft.store.upload import FLAGS, FileUpload
@@ -46,14 +45,7 @@ class Folder:
     def lock(self) -> FileLock:
         """Be the only writer; the lock is gone with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        name = self.path / LOCK
-        file = os.open(name, os.O_CREAT | os.O_RDWR | FLAGS, 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(file)
-            raise WeftError(f"{self.path} is being written by somebody else") from None
-        return FileLock(name, file)
+        return FileLock(self.path / LOCK, what=str(self.path))
 
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
         """A part of a file, and its size."""
@@ -135,16 +127,3 @@ class Folder:
 
 def _make(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666))
-
-
-@dataclass(frozen=True, slots=True)
-class FileLock:
-    """A file that is locked as long as it is open."""
-
-    name: Path
-    file: int
-
-    def release(self) -> None:
-        """Let others write."""
-        self.name.unlink(missing_ok=True)
-        os.close(self.file)

@@ -2,9 +2,9 @@
 
 The lock is `flock` on a file that is created for it. The holder removes the file when it releases
 the lock, so an acquirer may have opened a file that is removed, or replaced by another, before its
-own `flock` succeeds: such a lock excludes nobody. The acquirer therefore compares the file that it has
-locked with the file that has the name now, and starts again if they differ. Only the holder of the
-named file ever removes it, so a lock that passes this comparison stays the named one.
+own `flock` succeeds: such a lock excludes nobody. The acquirer therefore compares the file that it
+has locked with the file that has the name now, and starts again if they differ. Only the holder of
+the named file ever removes it, so a lock that passes this comparison stays the named one.
 
 The operating system drops the lock when the holder ends, however it ends. `flock` belongs to an
 open file, which a forked child shares: children therefore close their copy, and cannot release the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, overload
 
@@ -11,9 +12,10 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, check_free, described, locked
+from weft.store.new import begin, described, locked
 from weft.store.reading.reader import Array
 from weft.store.sink import Lock, Sink, Url
+from weft.store.target import check_target, recover, remove_behind
 from weft.store.tiling import Tiling
 from weft.store.writer import Writer
 from weft.values import Point
@@ -64,6 +66,79 @@ def create(
      [ 5  6  7  8  9]
      [10 11 12 13 14]]
     """
+    planned = plan_array(
+        sink_of(url, options=options, fsync=fsync),
+        shape,
+        dtype,
+        chunks,
+        shards,
+        codecs=codecs,
+        fill_value=fill_value,
+        dimension_names=dimension_names,
+        attributes=attributes,
+        append_dim=append_dim,
+        arrival=arrival,
+        order=order,
+        endian=endian,
+        index_location=index_location,
+        direct=direct,
+        threads=threads,
+        epochs=epochs,
+        device=device,
+        encoder=encoder,
+    )
+    return planned.writer(overwrite=overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedArray:
+    """An array that can be created: all that is given goes together, and nothing is written yet."""
+
+    sink: Sink
+    metadata: Metadata
+    tiling: Tiling
+    direct: bool | None
+    how: Mapping[str, Any]
+    """What `Writer` takes: threads, epochs, device, encoder."""
+
+    def writer(self, *, overwrite: bool) -> Writer:
+        """Create the array, and return what frames are appended to."""
+        hint = "pass overwrite=True, or continue with open(url, mode='a')"
+        check_target(self.sink, overwrite, hint)
+        with locked(self.sink) as lock:
+            writer = self._writer(lock)
+            try:
+                begin(self.sink, self.metadata, overwrite)
+            except BaseException:
+                writer.abandon()
+                raise
+            return writer
+
+    def _writer(self, lock: Lock) -> Writer:
+        """A writer on the sink as it is best for its shards."""
+        size = prod(self.metadata.shards) * as_dtype(self.metadata.dtype)[1].itemsize
+        suited = self.sink.suited(size, 2 * self.tiling.across, self.direct)
+        return Writer(suited, self.metadata, self.tiling, lock, **self.how)
+
+
+def plan_array(
+    sink: Sink,
+    shape: Sequence[int | None],
+    dtype: Any,
+    chunks: Sequence[int],
+    shards: Sequence[int] | None = None,
+    *,
+    append_dim: int = 0,
+    arrival: Sequence[int] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    direct: bool | None = None,
+    threads: int | None = None,
+    epochs: int | None = None,
+    device: str = "cpu",
+    encoder: str | None = None,
+    **more: Any,
+) -> PlannedArray:
+    """Check what `create` is given, and describe the array; nothing is written."""
     dims = arrival_order(len(shape), append_dim, arrival)
     size, small, large = checked(shape, chunks, shards or chunks, dims[0])
     said = dict(attributes or {})
@@ -74,38 +149,12 @@ def create(
         dtype,
         small,
         large,
-        codecs=codecs,
-        fill_value=fill_value,
-        dimension_names=dimension_names,
         attributes=said,
-        order=order,
-        endian=endian,
-        index_location=index_location,
+        **more,
     )
-    sink = sink_of(url, options=options, fsync=fsync)
-    check_free(sink, overwrite, "open(url, mode='a')")
-    with locked(sink) as lock:
-        how = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
-        writer = _writer(sink, metadata, size, lock, dims, direct, **how)
-        begin(sink, metadata)
-        return writer
-
-
-def _writer(
-    sink: Sink,
-    metadata: Metadata,
-    shape: Sequence[int | None],
-    lock: Lock,
-    dims: Point,
-    direct: bool | None,
-    **how: Any,
-) -> Writer:
-    """A writer on the sink as it is best for its shards."""
-    is_coarse = how.get("device") == "cuda"
-    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims, is_coarse)
-    size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
-    suited = sink.suited(size, 2 * tiling.across, direct)
-    return Writer(suited, metadata, tiling, lock, **how)
+    tiling = Tiling(size, small, large, dims, device == "cuda")
+    how = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
+    return PlannedArray(sink, metadata, tiling, direct, how)
 
 
 def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> Point:
@@ -170,9 +219,12 @@ def open_array(
         return Array(sink, Metadata.load(sink))
     if mode != "a":
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
+    Metadata.load(sink)  # before anything is created to lock it
     with locked(sink) as lock:
+        recover(sink)
         metadata = Metadata.load(sink)
         sink.sweep()
+        remove_behind(sink)
         writer = _continued(sink, metadata, lock, threads, direct)
     try:
         _rewrite(writer)
@@ -192,7 +244,8 @@ def _continued(
         raise WeftError(f"{sink.url} has shards of a kind that is read, and not written")
     dims = arrival_of(metadata)
     shape = [None if dim == dims[0] else n for dim, n in enumerate(metadata.shape)]
-    return _writer(sink, metadata, shape, lock, dims, direct, threads=threads)
+    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims)
+    return PlannedArray(sink, metadata, tiling, direct, {"threads": threads})._writer(lock)
 
 
 def _rewrite(writer: Writer) -> None:

@@ -10,9 +10,10 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, check_free, described, locked
+from weft.store.new import begin, described, locked
 from weft.store.shard_writer import ShardWriter
 from weft.store.sink import Sink, Url
+from weft.store.target import check_target, recover
 
 
 def create_shards(
@@ -66,9 +67,9 @@ def create_shards(
         is_sharded=small != large,
     )
     sink = sink_of(url, options=options, fsync=fsync)
-    check_free(sink, overwrite, "open_shards(url)")
+    check_target(sink, overwrite, "pass overwrite=True, or continue with open_shards(url)")
     with locked(sink) as lock:
-        begin(sink, metadata)
+        begin(sink, metadata, overwrite)
         lock.release()
     return _writer(sink, metadata)
 
@@ -81,8 +82,10 @@ def open_shards(
     What writers that were killed left aside is removed, so that nobody may be writing meanwhile.
     """
     sink = sink_of(url, options=options, fsync=fsync)
-    metadata = Metadata.load(sink)
+    Metadata.load(sink)  # before anything is created to lock it
     with locked(sink) as lock:
+        recover(sink)
+        metadata = Metadata.load(sink)
         sink.sweep()
         lock.release()
     return _writer(sink, metadata)

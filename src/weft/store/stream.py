@@ -12,6 +12,7 @@ from weft.store.create import create, open_array
 from weft.store.group import joined, read_group, write_group
 from weft.store.metrics import Metrics
 from weft.store.sink import Url
+from weft.store.target import check_target
 from weft.store.work import Closing
 from weft.store.writer import Writer
 
@@ -55,6 +56,7 @@ class Stream(Closing):
     ) -> Writer:
         """A new array of the stream, as `weft.store.create` makes one."""
         self._check(name)
+        self._groups_above(name)
         at = joined(self.url, name)
         writer = create(at, shape, dtype, chunks, shards, options=self.options, **more)
         return self._add(name, writer)
@@ -62,6 +64,7 @@ class Stream(Closing):
     def open(self, name: str, **more: Any) -> Writer:
         """An array that is there, to which more is appended."""
         self._check(name)
+        self._groups_above(name)
         at = joined(self.url, name)
         return self._add(name, open_array(at, mode="a", options=self.options, **more))
 
@@ -74,15 +77,20 @@ class Stream(Closing):
 
     def _add(self, name: str, writer: Writer) -> Writer:
         self.writers[name] = writer
+        return writer
+
+    def _groups_above(self, name: str) -> None:
+        """Make the groups that an array lies in; the array itself comes last."""
         above = name.split("/")[:-1]
         for depth in range(len(above)):
             self._group("/".join(above[: depth + 1]), {})
-        return writer
 
     def _group(self, name: str, attributes: Mapping[str, Any]) -> None:
         """A group that is there is left as it is, but for attributes that are new."""
         sink = sink_of(joined(self.url, name) if name else self.url, options=self.options)
         there = read_group(sink) if sink.fetch("zarr.json", 0, 1) is not None else None
+        if there is None and not name:
+            check_target(sink, False)
         if there is None or attributes:
             write_group(sink, {**(there or {}), **attributes})
 

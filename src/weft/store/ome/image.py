@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
@@ -11,14 +12,16 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
-from weft.store.create import arrival_order, create
-from weft.store.group import check_free, joined, read_ome, write_group
+from weft.store.create import PlannedArray, arrival_order, plan_array
+from weft.store.group import group_text, write_group
 from weft.store.metadata import checked
 from weft.store.metrics import Metrics
+from weft.store.new import locked, without_elements
 from weft.store.ome.multiscale import Axis, Multiscale
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import check_reduction
-from weft.store.sink import Sink, Url
+from weft.store.sink import Lock, Sink, Url
+from weft.store.target import STAGED, check_target, recover, replace
 from weft.store.work import Closing
 from weft.store.writer import Writer
 from weft.values import Point
@@ -76,29 +79,53 @@ def create_image(
     said = PurePath(fspath(url)).name if name is None else name
     image = Multiscale.of(axes, scale, steps, count, method, translation=translation, name=said)
     sink = sink_of(url, options=options, fsync=fsync)
-    if check_free(sink, overwrite):
-        _forget(sink, count)
     common = more | {
         "dimension_names": [axis.name for axis in image.axes],
         "append_dim": append_dim,
         "arrival": arrival,
-        "overwrite": overwrite,
-        "fsync": fsync,
-        "options": options,
     }
-    with ExitStack() as opened:
-        writers = []
-        for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
-            coarse: dict[str, Any] = {"threads": threads}
-            if number and common.get("device", "cpu") == "cpu":  # less comes here
-                coarse = {"threads": 1, "epochs": 2}
-            where = joined(url, str(number))
-            writer = create(where, level, dtype, at, size, **(common | coarse))
-            writers.append(opened.enter_context(writer))
+    arrays = _arrays(sizes, small, large, steps, count)
+    plans = []
+    for number, (level, at, size) in enumerate(arrays):
+        coarse: dict[str, Any] = {"threads": threads}
+        if number and common.get("device", "cpu") == "cpu":  # less comes here
+            coarse = {"threads": 1, "epochs": 2}
+        where = sink.below(str(number))
+        plans.append(plan_array(where, level, dtype, at, size, **(common | coarse)))
+    check_target(sink, overwrite)
+    with locked(sink) as lock, ExitStack() as opened:
+        _begin(sink, image, attributes or {}, plans, overwrite)
+        writers = [opened.enter_context(plan.writer(overwrite=True)) for plan in plans]
         write_group(sink, {**(attributes or {}), "ome": image.to_json()})
-        made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method))
+        made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method), lock)
         opened.pop_all()
     return made
+
+
+def _begin(
+    sink: Sink,
+    image: Multiscale,
+    attributes: Mapping[str, Any],
+    plans: Sequence[PlannedArray],
+    overwrite: bool,
+) -> None:
+    """Make room for an image: a group that lists nothing, or one whose levels are empty."""
+    recover(sink)
+    if check_target(sink, overwrite) is None:
+        replace(sink, group_text({}))
+        return
+    levels = {
+        level.path: without_elements(plan.metadata).to_json().encode()
+        for level, plan in zip(image.levels, plans)
+    }
+    staged = dataclasses.replace(
+        image,
+        levels=tuple(
+            dataclasses.replace(level, path=f"{STAGED}/{level.path}") for level in image.levels
+        ),
+    )
+    new, empty = (group_text({**attributes, "ome": one.to_json()}) for one in (image, staged))
+    replace(sink, new, empty=empty, members=levels)
 
 
 def _count(
@@ -116,21 +143,6 @@ def _count(
     if levels > 1 and max(factors) == 1:
         raise WeftError(f"{levels} levels, and nothing is reduced: factors of {list(factors)}")
     return levels
-
-
-def _forget(sink: Sink, count: int) -> None:
-    """Let a group that was there list nothing, and remove levels that it will not have again.
-
-    What a group lists is always there: while its levels change, it lists none.
-    """
-    try:
-        old = [level.path for level in Multiscale.from_json(read_ome(sink)).levels]
-    except WeftError:
-        old = []
-    write_group(sink, {})
-    for path in set(old) - set(map(str, range(count))):
-        for key in list(sink.keys(path)):
-            sink.delete(key)
 
 
 def _arrays(
@@ -169,9 +181,10 @@ class ImageWriter(Closing):
         image: Multiscale,
         levels: Sequence[Writer],
         pyramid: Any,
+        lock: Lock,
     ) -> None:
         self.url, self.image, self.levels = url, image, tuple(levels)
-        self._pyramid = pyramid
+        self._pyramid, self._lock = pyramid, lock
         self.is_open = True
         """Whether frames can be appended."""
 
@@ -200,6 +213,7 @@ class ImageWriter(Closing):
             return
         self.is_open = False
         with ExitStack() as closing:
+            closing.callback(self._lock.release)
             for writer in reversed(self.levels):
                 closing.callback(writer.close)
             if self._pyramid is not None:

@@ -11,12 +11,14 @@ from weft.errors import WeftError
 from weft.store.address import sink_of
 from weft.store.create import arrival_of, open_array
 from weft.store.group import joined, read_ome
+from weft.store.new import locked
 from weft.store.ome.image import ImageWriter
 from weft.store.ome.multiscale import Axis, Multiscale
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import METHODS
 from weft.store.reading.reader import Array
-from weft.store.sink import Url
+from weft.store.sink import Lock, Url
+from weft.store.target import recover
 from weft.store.writer import Writer
 from weft.values import Point
 
@@ -76,6 +78,17 @@ def open_image(
     """
     if mode not in ("r", "a"):
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
+    if mode == "r":
+        return _opened(url, options)
+    sink = sink_of(url, options=options, fsync=fsync)
+    _opened(url, options)  # before anything is created to lock it
+    with locked(sink) as lock:
+        recover(sink)
+        return _Continued(url, _opened(url, options), fsync, options).writer(threads, lock)
+
+
+def _opened(url: Url, options: Mapping[str, Any] | None) -> Image:
+    """Read what an image says of itself, and open its levels."""
     metadata = Multiscale.from_json(read_ome(sink_of(url, options=options)))
     names = [axis.name for axis in metadata.axes]
     arrays = []
@@ -87,10 +100,7 @@ def open_image(
         if said is not None and list(said) != names:
             raise WeftError(f"level {level.path} has dimensions {list(said)}, and not {names}")
         arrays.append(array)
-    image = Image(metadata, tuple(arrays))
-    if mode == "r":
-        return image
-    return _Continued(url, image, fsync, options).writer(threads)
+    return Image(metadata, tuple(arrays))
 
 
 class _Continued:
@@ -105,7 +115,7 @@ class _Continued:
         self.dims = arrival_of(self.finest.metadata)
         self.factors, self.method = _recipe(image.metadata)
 
-    def writer(self, threads: int | None) -> ImageWriter:
+    def writer(self, threads: int | None, lock: Lock) -> ImageWriter:
         """Coarser levels are brought to where the finest is before that is opened."""
         with ExitStack() as opened:
             start, levels = self._start(), []
@@ -118,9 +128,8 @@ class _Continued:
                 opened.callback(pyramid.close)
                 self._replay(pyramid, start)
             finest = opened.enter_context(self._open(0, threads))
-            made = ImageWriter(
-                sink_of(self.url).url, self.image.metadata, [finest, *levels], pyramid
-            )
+            where = sink_of(self.url, options=self.options).url
+            made = ImageWriter(where, self.image.metadata, [finest, *levels], pyramid, lock)
             opened.pop_all()
         return made
 

@@ -95,7 +95,7 @@ def test_a_folder_with_other_files_is_refused_and_untouched(tmp_path, kind, over
 @pytest.mark.parametrize("text", ["{", "[]", '{"zarr_format": 2}', '{"node_type": "array"}'])
 def test_a_zarr_json_that_describes_nothing_is_refused(tmp_path, kind, text):
     (tmp_path / "zarr.json").write_text(text)
-    with pytest.raises(WeftError, match="zarr.json that describes no Zarr v3 array or group"):
+    with pytest.raises(WeftError, match=r"zarr.json that describes no Zarr v3 array or group"):
         CREATORS[kind](tmp_path, overwrite=True)
     assert tree(tmp_path) == {"zarr.json": text.encode()}
 
@@ -162,9 +162,13 @@ def test_files_among_the_shards_are_refused_and_files_beside_them_stay(tmp_path,
 def test_arrays_of_zarr_python_are_replaced_whole(tmp_path, name, separator, is_sharded):
     """Whatever their keys are called; only files that are no keys stay."""
     array = zarr.create_array(
-        tmp_path / "a", shape=(5, 6), dtype="uint8", chunks=(1, 3), shards=(2, 6) if is_sharded else None,
+        tmp_path / "a",
+        shape=(5, 6),
+        dtype="uint8",
+        chunks=(1, 3),
+        shards=(2, 6) if is_sharded else None,
         chunk_key_encoding={"name": name, "separator": separator},
-    )  # fmt: skip
+    )
     array[:] = 7
     (tmp_path / "a" / "0.txt").write_text("precious")
     create_shards(tmp_path / "a", (4,), "uint8", (4,), overwrite=True)
@@ -198,10 +202,10 @@ def test_what_is_there_is_named_and_kept_without_overwrite(tmp_path):
     held = {"create": "an array", "create_shards": "an array", "create_image": "an image"}
     for there in CREATORS:
         before = tree(tmp_path / there)
-        for kind in CREATORS:
+        for create_it in CREATORS.values():
             what = held.get(there, "a group")
             with pytest.raises(WeftError, match=f"{there} holds {what} already"):
-                CREATORS[kind](tmp_path / there)
+                create_it(tmp_path / there)
         assert tree(tmp_path / there) == before
 
 
@@ -285,8 +289,8 @@ def test_keys_are_read_as_they_are_written():
     grid = {"name": "regular", "configuration": {"chunk_shape": [2]}}
     with pytest.raises(WeftError, match="chunk grid or key encoding that is not known here"):
         ArrayKeys.of({"shape": [2], "chunk_grid": {"name": "rectilinear"}})
+    encoding = {"name": "v2", "configuration": {"separator": "x"}}
     with pytest.raises(WeftError, match="unknown separator of keys, 'x'"):
-        encoding = {"name": "v2", "configuration": {"separator": "x"}}
         ArrayKeys.of({"shape": [2], "chunk_grid": grid, "chunk_key_encoding": encoding})
 
 

@@ -14,6 +14,7 @@ from weft.store.new import begin, described, locked
 from weft.store.shard_writer import ShardWriter
 from weft.store.sink import Sink, Url
 from weft.store.target import check_target, recover
+from weft.values import Point
 
 
 def create_shards(
@@ -48,10 +49,12 @@ def create_shards(
     ...     writer.done(ZRange((2, 0), (4, 6))), writer.reader().read()[2].tolist()
     (True, [7, 7, 7, 7, 7, 7])
     """
-    small, large = tuple(map(int, chunks)), tuple(map(int, shards or chunks))
-    size = tuple(map(int, shape))
-    if size or small or large:
-        checked(size, small, large)
+    size: Point = ()
+    small: Point = ()
+    large: Point = ()
+    if len(shape) or len(chunks) or len(shards or ()):
+        sizes, small, large = checked(shape, chunks, shards or chunks, append_dim=-1)
+        size = tuple(n or 0 for n in sizes)
     metadata = described(
         size,
         dtype,

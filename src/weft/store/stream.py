@@ -95,11 +95,20 @@ class Stream(Closing):
             write_group(sink, {**(there or {}), **attributes})
 
     def append(self, blocks: Mapping[str, Any]) -> None:
-        """Append a block to each of the arrays that are named."""
-        for name in blocks:
-            self[name]
-        for name, block in blocks.items():
-            self[name].append(block)
+        """Append frames to each of the arrays that are named: to all of them, or to none.
+
+        Frames that one array refuses are appended to no other. If writing fails (a full disk), what
+        this call appended counts nowhere, and the arrays take no more.
+        """
+        checked = {name: self[name].check_frames(block) for name, block in blocks.items()}
+        before = {name: self[name].elements for name in checked}
+        try:
+            for name, (values, level) in checked.items():
+                self[name].append_checked(values, level)
+        except BaseException:
+            for name, elements in before.items():
+                self[name].retract(elements)
+            raise
 
     def __getitem__(self, name: str) -> Writer:
         try:
@@ -115,6 +124,11 @@ class Stream(Closing):
         """Let readers see what was appended to every array."""
         for writer in self.writers.values():
             writer.flush()
+
+    @property
+    def safe(self) -> dict[str, int]:
+        """For each array, how many frames readers see now, and after a crash."""
+        return {name: writer.safe for name, writer in self.writers.items()}
 
     def memory(self) -> int:
         """The bytes that all arrays hold at most."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from os import fspath
@@ -22,7 +22,7 @@ from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import check_reduction
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
-from weft.store.work import Closing
+from weft.store.work import Finishing
 from weft.store.writer import Writer
 from weft.values import Point
 
@@ -172,7 +172,7 @@ def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -
     return kind(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
 
 
-class ImageWriter(Closing):
+class ImageWriter(Finishing):
     """Appends frames to an image; used in a `with` block, by one thread."""
 
     def __init__(
@@ -187,15 +187,30 @@ class ImageWriter(Closing):
         self._pyramid, self._lock = pyramid, lock
         self.is_open = True
         """Whether frames can be appended."""
+        for level in self.levels:
+            level.unwatch()
+        self.watch()
+
+    @property
+    def name(self) -> str:
+        """Where it writes."""
+        return self.url
 
     def append(self, block: Any) -> None:
-        """Append the next frames, one frame, or lines of one; a copy is reduced later."""
+        """Append one frame, or several, as `Writer.append` takes them; coarser levels follow."""
+        self._append(block, self.levels[0].append)
+
+    def append_rows(self, block: Any) -> None:
+        """Append loose rows, as `Writer.append_rows` takes them."""
+        self._append(block, self.levels[0].append_rows)
+
+    def _append(self, block: Any, append: Callable[..., None]) -> None:
         if self._pyramid is None:
-            self.levels[0].append(block)
+            append(block)
             return
         self._pyramid.check()
         values, is_own = self.levels[0].as_block(block)
-        self.levels[0].append(values, is_kept=True)
+        append(values, is_kept=True)
         self._pyramid.take(values, is_own=is_own)
         self.levels[0].release()
 
@@ -212,6 +227,7 @@ class ImageWriter(Closing):
         if not self.is_open:
             return
         self.is_open = False
+        self.unwatch()
         with ExitStack() as closing:
             closing.callback(self._lock.release)
             for writer in reversed(self.levels):
@@ -232,3 +248,17 @@ class ImageWriter(Closing):
     def shape(self) -> Point:
         """The shape of what has been appended."""
         return self.levels[0].shape
+
+    @property
+    def frames(self) -> int:
+        """How many frames have been appended."""
+        return self.levels[0].frames
+
+    @property
+    def safe(self) -> int:
+        """How many frames of the finest level readers see now, and after a crash.
+
+        Coarser levels that a crash leaves behind are made again from the finest by
+        `open_image(url, mode="a")`.
+        """
+        return self.levels[0].safe

@@ -7,9 +7,10 @@ which finds only damage that its codec notices. The index of a shard has a check
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from math import prod
 from threading import Lock
@@ -18,10 +19,12 @@ from typing import Any, Self
 from weft.errors import WeftError
 from weft.store.codecs import has_checksum
 from weft.store.index import ShardError
+from weft.store.metadata import Metadata
 from weft.store.reading.fetching import ATTEMPTS, Fetching, Piece
 from weft.store.reading.parts import Part, points
 from weft.store.reading.source import Shard
 from weft.store.reading.workers import each
+from weft.store.tiling import Tiling
 from weft.values import Point
 
 ENUMERATED = 1 << 13
@@ -132,6 +135,7 @@ class Verifying(Fetching):
     ) -> Verification:
         """Read all shards of an array of some shape."""
         self._findings: list[str] = []
+        self._promised = _promised(self._metadata)
         self._turn = Lock()
         sides = [range(-(-n // s)) for n, s in zip(shape, self._grid.shards)]
         total = prod(map(len, sides)) if prod(shape) else 0
@@ -183,11 +187,11 @@ class Verifying(Fetching):
 
         self._verify_all(listed(), progress)
         missing = total - len(there)
-        for number in _gaps(sorted(there), min(missing, LISTED)):
+        for number in _gaps(sorted(there), min(missing, ENUMERATED)):
             self._miss(_point(number, sides))
             missing -= 1
         self._absent += missing
-        if self._metadata.stores_every_shard:
+        if self._metadata.stores_every_shard and self._promised is None:
             self._faults += missing
 
     def _verify_window(self, window: list[Point]) -> None:
@@ -232,9 +236,19 @@ class Verifying(Fetching):
     def _miss(self, at: Point) -> None:
         """Count a shard that is not there."""
         self._absent += 1
-        if self._metadata.stores_every_shard:
+        if self._is_promised(at):
             message = "the shard is missing: it was not written, or was lost"
             self._find_fault(str(self._shards.error(at, None, message)))
+
+    def _is_promised(self, at: Point) -> bool:
+        """Whether a shard that is not there should be: its first element was written."""
+        if not self._metadata.stores_every_shard or self._promised is None:
+            return self._metadata.stores_every_shard
+        dims, elements = self._promised
+        first = 0
+        for dim in dims:
+            first = first * self._metadata.shape[dim] + at[dim] * self._grid.shards[dim]
+        return first < elements
 
     def _find_fault(self, finding: str) -> None:
         self._faults += 1
@@ -333,6 +347,25 @@ class _Read:
     def is_current(self) -> bool:
         """Whether the shard is still the one that was read; a chunk alone is read at once."""
         return self.shard is None or self.shard.is_current()
+
+
+def _promised(metadata: Metadata) -> tuple[Point, int] | None:
+    """Return how many elements a writer promised, and the dimensions as they arrived.
+
+    None if they are all of the array. Where the last row was not whole, the attributes count the
+    frames that were written; shards behind them are not there.
+    """
+    own = metadata.attributes.get("weft")
+    if not isinstance(own, Mapping) or "frames" not in own:
+        return None
+    create = import_module("weft.store.create")  # which reads arrays, and so imports this module
+    try:
+        dims = create.arrival_of(metadata)
+        frame_ndim = create.frame_ndim_of(metadata, dims)
+    except WeftError:
+        return None
+    tiling = Tiling(metadata.shape, metadata.chunks, metadata.shards, dims, frame_ndim=frame_ndim)
+    return dims, create.promised(metadata, tiling)
 
 
 def _disjoint(pieces: list[Piece]) -> list[Piece]:

@@ -44,8 +44,9 @@ TOKENS = (
     ),
     *("999999999999999999", "9" * 5000, "1e308", "0", "-1", "é", "٣", "²", "\x00", "\ufeff"),
 )
+_WORDS = re.compile(r"[%@#]?[A-Za-z_][A-Za-z0-9_.]*")
 _DIGITS = re.compile(r"[0-9]+")
-_HOLE = re.compile(r'"hole ([0-9]+) of a fuzzer"')
+_HOLE = re.compile(r'"hole ([0-9]{1,2}) of a fuzzer"')
 
 
 def mutate_json(random: Random, documents: Sequence[bytes]) -> bytes:
@@ -56,7 +57,7 @@ def mutate_json(random: Random, documents: Sequence[bytes]) -> bytes:
     for _ in range(_few(random)):
         data = _edit_data(random, data, documents)
     text = json.dumps(data)
-    filled = _HOLE.sub(lambda hole: RAW[int(hole[1])], text)
+    filled = _HOLE.sub(lambda hole: RAW[int(hole[1]) % len(RAW)], text)
     return filled.encode("utf-8", "surrogatepass")
 
 
@@ -68,8 +69,31 @@ def mutate_bytes(random: Random, documents: Sequence[bytes]) -> bytes:
     return data
 
 
+def mutate_code(random: Random, documents: Sequence[bytes]) -> bytes:
+    """A program with some of its numbers, words and lines replaced; most stay near the grammar."""
+    text = random.choice(documents).decode()
+    for _ in range(_few(random)):
+        words = list(_WORDS.finditer(text))
+        match random.randrange(6):
+            case 0 | 1:
+                text = _edit_numbers(random, text)
+            case 2 | 3 if words:
+                old, new = random.choice(words), random.choice(words)[0]
+                text = text[: old.start()] + new + text[old.end() :]
+            case 4:
+                lines, other = text.split("\n"), random.choice(documents).decode().split("\n")
+                at = random.randrange(len(lines))
+                lines[at : at + random.randrange(2)] = [random.choice([*lines, *other])] * (
+                    random.randrange(3)
+                )
+                text = "\n".join(lines)
+            case _:
+                text = _edit_bytes(random, text.encode(), documents).decode("utf-8", "replace")
+    return text.encode()
+
+
 def _few(random: Random) -> int:
-    return 1 + min(20, int(random.expovariate(0.6)))
+    return 1 if random.random() < 0.6 else 2 + min(20, int(random.expovariate(0.6)))
 
 
 def _edit_bytes(random: Random, data: bytes, documents: Sequence[bytes]) -> bytes:  # noqa: PLR0911 - an edit each

@@ -122,8 +122,10 @@ def _print(args: argparse.Namespace, found: dict[str, Any]) -> None:
     if args.json:
         print_json(found)
     else:
-        wide = max(map(len, found))
-        say("\n".join(f"{key:{wide}}  {value}" for key, value in found.items()), sys.stdout)
+        findings = found.pop("findings", [])
+        rows = [*found.items(), *(("finding", text) for text in findings)]
+        wide = max(len(key) for key, _ in rows)
+        say("\n".join(f"{key:{wide}}  {value}" for key, value in rows), sys.stdout)
 
 
 def info(args: argparse.Namespace) -> dict[str, Any]:
@@ -169,15 +171,15 @@ def verify(args: argparse.Namespace) -> dict[str, Any]:
 
 def _verified(found: Verification) -> dict[str, Any]:
     """What was checked and how, and what was found."""
-    said: dict[str, Any] = {
+    return {
         "chunks": found.chunks,
-        "checksums matched": found.matched,
-        "only decoded": found.decoded,
+        "matched": found.matched,
+        "decoded": found.decoded,
         "shards": found.shards,
-        "shards not stored": found.absent,
-        "findings": found.faults,
+        "absent": found.absent,
+        "checked": found.text,
+        "findings": list(found.findings),
     }
-    return said | {f"finding {n}": text for n, text in enumerate(found.findings, 1)}
 
 
 def write(args: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,15 @@ import tensorstore
 import zarr
 
 from weft.errors import WeftError
-from weft.store import Stream, create, create_image, create_plate, create_shards, open, open_image
+from weft.store import (
+    Stream,
+    create,
+    create_image,
+    create_plate,
+    create_shards,
+    open_array,
+    open_image,
+)
 from weft.store.create import check_memory
 from weft.store.tiling import Tiling
 
@@ -56,7 +64,7 @@ def test_a_block_that_is_no_frame_is_refused_and_changes_nothing(tmp_path, shape
                 writer.append(values)
             assert (writer.shape, writer.frames, writer.metrics().bytes) == state
         writer.append(np.full(writer.frame, 2, "uint16"))
-    assert open(tmp_path / "a").read().max() == 2
+    assert open_array(tmp_path / "a").read().max() == 2
 
 
 def test_frames_of_the_wrong_height_are_never_glued(tmp_path):
@@ -64,7 +72,7 @@ def test_frames_of_the_wrong_height_are_never_glued(tmp_path):
         for _ in range(20):
             with pytest.raises(WeftError, match=r"a block of \[60, 48\] is no frame of"):
                 writer.append(np.ones((60, 48), "uint8"))
-    assert open(tmp_path / "a").shape == (0, 64, 48)
+    assert open_array(tmp_path / "a").shape == (0, 64, 48)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_one_frame_and_several_are_taken(tmp_path, shape, blocks):
             writer.safe == writer.frames == sum(x.size for x in taken) // writer.tiling.frame_size
         )
     flat = np.concatenate([x.reshape(-1) for x in taken])
-    assert np.array_equal(open(tmp_path / "a").read().reshape(-1)[: flat.size], flat)
+    assert np.array_equal(open_array(tmp_path / "a").read().reshape(-1)[: flat.size], flat)
 
 
 def test_values_of_another_byte_order_are_the_same_values(tmp_path):
@@ -119,7 +127,7 @@ def test_frame_ndim_is_checked_and_remembered(tmp_path):
         with pytest.raises(WeftError, match=r"frame_ndim: .*, where 0 to 3 of 4 dimensions can be"):
             create(tmp_path / "a", (None, 4, 6, 8), "uint16", (1, 2, 3, 4), frame_ndim=given)
     create(tmp_path / "a", (None, 4, 6, 8), "uint16", (1, 2, 3, 4), frame_ndim=3).close()
-    with open(tmp_path / "a", mode="a") as writer:
+    with open_array(tmp_path / "a", mode="a") as writer:
         assert writer.frame == (4, 6, 8)
 
 
@@ -128,7 +136,7 @@ def test_attributes_of_another_array_are_not_taken_for_its_own(tmp_path):
     said = {"weft": {"frames": 1, "arrival": [1, 0], "mine": 7}, "x": 1}
     with create(tmp_path / "a", (None, 5), "uint16", (2, 5), attributes=said) as writer:
         writer.append(frames(3, 5))
-    assert dict(open(tmp_path / "a").metadata.attributes) == {"weft": {"mine": 7}, "x": 1}
+    assert dict(open_array(tmp_path / "a").metadata.attributes) == {"weft": {"mine": 7}, "x": 1}
 
 
 # -- what is promised
@@ -148,23 +156,23 @@ def test_every_plane_that_was_flushed_is_there(tmp_path):
     assert json.loads((path / "zarr.json").read_text())["attributes"]["weft"] == {"frames": 99}
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
     for found in (
-        open(path).read(),
+        open_array(path).read(),
         zarr.open_array(path, mode="r")[...],
         tensorstore.open(spec).result().read().result(),
     ):
         assert np.array_equal(found, wanted)
     writer.abandon()  # as if it had been killed
-    with open(path, mode="a") as writer:
+    with open_array(path, mode="a") as writer:
         assert (writer.safe, writer.frames) == (99, 99)
         writer.append(planes[99])
         writer.append(planes[0])
-    assert open(path).shape == (2, 2, 50, 8, 8)
-    assert np.array_equal(open(path).read()[0], data[0])
-    assert open(path).metadata.attributes["weft"]["frames"] == 101
-    with open(path, mode="a") as writer:
+    assert open_array(path).shape == (2, 2, 50, 8, 8)
+    assert np.array_equal(open_array(path).read()[0], data[0])
+    assert open_array(path).metadata.attributes["weft"]["frames"] == 101
+    with open_array(path, mode="a") as writer:
         writer.append(planes[1:100])
-    assert "weft" not in open(path).metadata.attributes
-    assert np.array_equal(open(path).read(), np.concatenate([data, data]))
+    assert "weft" not in open_array(path).metadata.attributes
+    assert np.array_equal(open_array(path).read(), np.concatenate([data, data]))
 
 
 def test_images_promise_planes_and_are_continued_by_planes(tmp_path):
@@ -217,10 +225,10 @@ def test_planes_that_were_promised_survive_a_kill(tmp_path):
             process.kill()
             told += process.stdout.readlines()
         said = int([line for line in told if line.endswith("\n")][-1])
-        with open(path, mode="a") as writer:
+        with open_array(path, mode="a") as writer:
             count = writer.safe
             assert count == writer.frames >= said
-            found = open(path).read().reshape(-1, 16, 16)[:count]
+            found = open_array(path).read().reshape(-1, 16, 16)[:count]
             assert np.array_equal(found[:, 0, 0], np.arange(1, count + 1))
             assert np.array_equal(found, np.broadcast_to(found[:, :1, :1], found.shape))
             for value in range(count, 410):
@@ -256,7 +264,7 @@ def test_a_stream_appends_to_all_of_its_arrays_or_to_none(tmp_path):
         with pytest.raises(WeftError, match="stage is closed: nothing can be appended"):
             stream.append(good)
         assert stream["camera"].frames == 1
-    assert open(tmp_path / "run/camera").shape == (1, 4, 4)
+    assert open_array(tmp_path / "run/camera").shape == (1, 4, 4)
 
 
 def test_a_stream_whose_disk_fails_counts_what_all_of_its_arrays_have(tmp_path, monkeypatch):
@@ -274,7 +282,7 @@ def test_a_stream_whose_disk_fails_counts_what_all_of_its_arrays_have(tmp_path, 
             stream.append(one)
         with pytest.raises(WeftError, match="appending was given up: nothing can be appended"):
             stream.append(one)
-    assert [open(tmp_path / "run" / name).shape[0] for name in ("a", "b")] == [1, 1]
+    assert [open_array(tmp_path / "run" / name).shape[0] for name in ("a", "b")] == [1, 1]
 
 
 # -- writers that nobody closes
@@ -315,7 +323,7 @@ def test_a_writer_that_is_never_closed_is_finished(tmp_path, kind):
     assert ran.returncode == (kind == "failed"), ran.stderr
     assert ran.stderr.count("a was not closed, and has been finished") == 1, ran.stderr
     assert "ResourceWarning" in ran.stderr
-    array = open_image(tmp_path / "a").levels[0] if kind == "image" else open(tmp_path / "a")
+    array = open_image(tmp_path / "a").levels[0] if kind == "image" else open_array(tmp_path / "a")
     count = 22 if kind == "forked" else 21
     assert array.read()[:, 3, 4].tolist() == list(range(1, count + 1))
     if kind == "image":

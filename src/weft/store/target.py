@@ -454,6 +454,8 @@ def _finish(sink: Sink, old: Belongings, new: bytes, members: list[str]) -> None
 
 
 def _forget(sink: Sink, members: list[str]) -> None:
+    for path in members:
+        sink.below(f"{STAGED}/{path}").sweep()
     sink.remove([f"{STAGED}/{path}/zarr.json" for path in members])
     sink.delete(JOURNAL)
 

@@ -91,7 +91,9 @@ class Lease:
             # ours, the lock is nobody else's for so long that the request has ended by then.
             self._version = self._renewal()
             needed("obstore", "store").delete(self.store, self._path)
-        except (WeftError, *self._errors):  # it is not ours any more, or ends by itself
+        except WeftError:  # it is not ours any more
+            pass
+        except self._errors:  # it ends by itself
             pass
 
     @property

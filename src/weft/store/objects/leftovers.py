@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-
-SHARD = re.compile(r"(?:c|c?[/.]?\d+)(?:[/.]\d+)*")
+SHARD = re.compile(r"(?:c|\d+)(?:[/.]\d+)*")
 """How the shards of an array may be called."""
 
 
 def abort_leftovers(url: str, options: Mapping[str, Any]) -> None:
     """Abort the multipart uploads of shards below an address of S3, as far as that is possible.
 
-    Uploads under other names are somebody else's. What goes wrong is not told: nobody sees these uploads, and nothing depends on them.
+    Uploads under other names are somebody else's. What goes wrong is not told: nobody sees these
+    uploads, and nothing depends on them.
     """
     try:
         boto3, botocore = import_module("boto3"), import_module("botocore.exceptions")

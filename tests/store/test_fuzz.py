@@ -16,7 +16,18 @@ from tests.mutations import mutate_bytes, mutate_json
 
 from weft import WeftError
 from weft.space import ZRange
-from weft.store import Blosc, Gzip, Lz4, Metadata, Zstd, create, open_array
+from weft.store import (
+    Blosc,
+    Gzip,
+    Lz4,
+    Metadata,
+    Zstd,
+    create,
+    create_plate,
+    open_array,
+    open_image,
+    open_plate,
+)
 from weft.store.codecs import checksum, encode, with_checksum
 from weft.store.index import ABSENT, Index, length
 
@@ -91,6 +102,7 @@ def hostile_metadata():
             good | {"shape": shape, "codecs": [codec], "chunk_grid": grid} | more
         ).encode()
 
+    twice = json.dumps(good | {"codecs": good["codecs"] * 2}).encode()
     one = [1] * 65
     return [
         said([1 << 24], [1], [1], dimension_names=None),
@@ -105,6 +117,7 @@ def hostile_metadata():
         b'{"zarr_format": 3, "node_type": ' + b"[" * 900 + b"]" * 900 + b"}",
         b"[" + b"[]," * 5_000_000 + b"[]]",
         b"x" * (1 << 25),
+        twice,
     ]
 
 
@@ -298,3 +311,50 @@ CLAIMS = Reader(small_claims, read_claim, lambda random, some: random.choice(som
 def test_chunks_that_claim_too_much_are_refused_before_they_are_decoded():
     report = fuzz("tests.store.test_fuzz:CLAIMS", len(claims()))
     assert report.counts["refused"] >= 4 * len(CODECS)
+
+
+# -- groups of OME-NGFF
+
+
+@cache
+def images():
+    """An image and a plate, whose groups are written anew."""
+    form = {"shape": (None, 8, 8), "dtype": "uint8", "chunks": (1, 4, 4), "axes": "tyx"}
+    plate = create_plate(folder() / "plate", "AB", "12", **form, levels=2)
+    with plate, plate.field("A", "1", 0) as field:
+        field.append(np.ones((2, 8, 8), "uint8"))
+    return folder() / "plate"
+
+
+def group_documents():
+    names = ["zarr.json", "A/1/zarr.json", "A/1/0/zarr.json"]
+    return [(images() / name).read_bytes() for name in names]
+
+
+def read_group(data):
+    """Read a group as a plate, as a well and as an image."""
+    path, good = images() / "zarr.json", group_documents()
+    with suppress(WeftError):
+        path.write_bytes(data)
+        for well in open_plate(images()).plate.wells:
+            str(well)
+    path.write_bytes(good[0])
+    path = images() / "A/1/0/zarr.json"
+    try:
+        path.write_bytes(data)
+        image = open_image(images() / "A/1/0")
+        str(image)
+        assert len(image.levels) == len(image.scales)
+        image.levels[0].read(ZRange.of((1,) * len(image.levels[0].shape)))
+    except WeftError:
+        if data not in good:
+            raise
+    finally:
+        path.write_bytes(good[2])
+
+
+GROUPS = Reader(group_documents, read_group, mutate_json)
+
+
+def test_hostile_groups_are_read_or_refused():
+    fuzz("tests.store.test_fuzz:GROUPS")

@@ -278,6 +278,15 @@ def test_frames_of_another_size_are_refused(tmp_path):
                     look()
 
 
+def test_what_no_memory_holds_is_refused(tmp_path):
+    stored(tmp_path / "a")
+    said = json.loads((tmp_path / "a/zarr.json").read_text())
+    for shape in ([1 << 44, 1 << 10], [1 << 62, 1 << 62]):
+        (tmp_path / "a/zarr.json").write_text(json.dumps(said | {"shape": shape}))
+        with pytest.raises(WeftError, match=r"there is no memory for the [0-9]+ B of"):
+            open_array(tmp_path / "a").read()
+
+
 def test_a_copy_does_not_inherit_what_weft_says_of_an_array(tmp_path):
     with create(tmp_path / "a", (4, 6), "uint8", (2, 2), arrival=(1, 0)) as writer:
         writer.append(np.ones((6, 4), "uint8"))

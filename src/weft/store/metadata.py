@@ -298,8 +298,8 @@ class _Codecs:
         names = [name for name, _ in found]
         if "sharding_indexed" in names:
             if len(found) > 1:
-                other = next(name for name in names if name != "sharding_indexed")
-                raise WeftError(f"codecs: {other!r} beside 'sharding_indexed' is not read here")
+                names.remove("sharding_indexed")
+                raise WeftError(f"codecs: {names[0]!r} beside 'sharding_indexed' is not read here")
             self._open_shard(found[0][1], shape)
             found = _parts(found[0][1].get("codecs"), "codecs[0].configuration.codecs")
         self._read_chain(found, len(shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ class Array(Handle):
     ) -> Counted:
         """The same, and the bytes that were fetched for it; an index that is held takes none."""
         wanted = self._inside(box)
-        made = np.empty(wanted.shape, self.dtype) if out is None else self._room(out, wanted)
+        made = self._empty(wanted) if out is None else self._room(out, wanted)
         fetching = Fetching(self._form, self._shards, threads)
         fetching.fill(wanted, made)
         return Counted(made if out is None else out, fetching.fetched)
@@ -116,6 +117,16 @@ class Array(Handle):
         if box.ndim != whole.ndim or (box not in whole and not box.is_empty):
             raise WeftError(f"{box} is not inside the array, {whole}")
         return box
+
+    def _empty(self, box: ZRange) -> Result:
+        try:
+            return np.empty(box.shape, self.dtype)
+        except (MemoryError, ValueError) as error:  # a ValueError where it is beyond any memory
+            size = prod(box.shape) * self.dtype.itemsize
+            raise WeftError(
+                f"there is no memory for the {size} B of {box} of {self.sink.url}: {error}",
+                hint="read smaller boxes",
+            ) from None
 
     def _room(self, out: Result, box: ZRange) -> Result:
         made = out.view(np.uint16) if self.metadata.dtype == out.dtype.name == "bfloat16" else out

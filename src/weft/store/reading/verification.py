@@ -6,6 +6,7 @@ which finds only damage that its codec notices. The index of a shard has a check
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from weft.store.reading.fetching import ATTEMPTS, Fetching, Piece
 from weft.store.reading.parts import Part, points
 from weft.store.reading.source import Shard
 from weft.store.reading.workers import each
+from weft.store.target import ArrayKeys
 from weft.store.tiling import Tiling
 from weft.values import Point
 
@@ -173,15 +175,14 @@ class Verifying(Fetching):
         self, sides: list[range], total: int, progress: Callable[[int, int], None] | None
     ) -> None:
         """Read the shards whose keys are there: there may be far fewer than the shape says."""
-        keys, there = self._metadata.keys, array("Q")
+        keys, there = ArrayKeys.of(json.loads(self._metadata.to_json())), array("Q")
         if total >> 64:
             raise WeftError(f"{self._shards.sink.url}: {total} shards cannot be counted")
-        prefix = "c" if keys.name == "default" and keys.separator == "/" else ""
 
         def listed() -> Iterator[Point]:
-            for key in self._shards.sink.keys(prefix):
-                at = keys.parse(key, len(sides))
-                if at is not None and all(place in side for place, side in zip(at, sides)):
+            for key in self._shards.sink.keys(keys.root):
+                at = keys.place(key)
+                if at is not None and keys.is_inside(at):
                     there.append(_flat(at, sides))
                     yield at
 

@@ -366,9 +366,9 @@ def most_work(codecs: Sequence[Codec], size: int) -> int:
     A library has its tables; a stream that is unpacked grows, and is copied in the end; Blosc has
     a block in three forms, and a block may be all of a chunk. Between two codecs are bytes too.
     """
-    if not codecs:
+    if stored_size(codecs, size) is not None:  # checksums alone are computed where the bytes are
         return 0
-    apart = len(codecs) - isinstance(codecs[-1], Crc32c)  # a checksum at the end copies nothing
+    apart = len(codecs) - isinstance(codecs[-1], Crc32c)
     between = 2 * most_between(size) if apart > 1 else 0
     return between + max(_WORK.get(codec.name, 3) for codec in codecs) * size + _TABLES
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.store.codecs import most_stored, most_tables, most_work
+from weft.store.codecs import most_stored, most_tables, most_work, stored_size
 from weft.store.dtypes import Pieces
 from weft.store.encoder import Chosen, Encoder
 from weft.store.index import Index, length
@@ -49,7 +49,8 @@ class ShardEncoder:
         size, codecs = self.grid.size, self.metadata.codecs
         batch = self.batch(threads)
         tiles = batch * size + (size if self._tries(self.grid.slots) else 0)
-        made = batch * max(self.encoder.most, most_stored(codecs, size) if codecs else 0)
+        is_fixed = stored_size(codecs, size) is not None
+        made = batch * (self.encoder.most if is_fixed else most_stored(codecs, size))
         turned = 2 * size if self.metadata.order or self.metadata.endian == "big" else 0
         turned += size // self.dtype.itemsize  # whether each element is the fill value
         work = turned + most_work(codecs, size) + most_tables(codecs, size)

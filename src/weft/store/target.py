@@ -25,7 +25,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.store.files import UNFINISHED
+from weft.store.files import LOCK, UNFINISHED
 from weft.store.index import Index, ShardError, length
 from weft.store.keys import Keys
 from weft.store.metadata import MOST
@@ -393,6 +393,7 @@ def replace(
         return
     old = _replaced(sink, node, paths)
     _check_beside(sink, node, old, new)
+    _check_unlocked(sink, old)
     if old.values or old.nodes:
         journal = {
             "old": node.text.decode(),
@@ -421,6 +422,14 @@ def _replaced(sink: Sink, node: Node, members: list[str]) -> Belongings:
         _collect(child, there, f"{path}/", found)
         found.nodes.append(f"{path}/zarr.json")
     return found
+
+
+def _check_unlocked(sink: Sink, old: Belongings) -> None:
+    """Refuse to remove members that somebody is writing."""
+    for key in old.nodes:
+        member = sink.below(key.removesuffix("/zarr.json"))
+        if member.fetch(LOCK, 0, 0) is not None:
+            member.lock().release()
 
 
 def _check_beside(sink: Sink, node: Node, old: Belongings, new: bytes) -> None:

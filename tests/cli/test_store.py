@@ -10,7 +10,7 @@ import tifffile
 import zarr
 
 from weft.cli import main
-from weft.store import open_array
+from weft.store import create, open_array
 
 
 @pytest.fixture
@@ -204,3 +204,15 @@ def test_what_is_no_array_is_refused_and_untouched(capsys, tmp_path, stack):
     assert main(args) == 2
     assert "is a symbolic link, and an array is not replaced through one" in capsys.readouterr().err
     assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+
+
+def test_a_copy_has_the_frames_that_came_and_no_more(capsys, tmp_path):
+    planes = np.arange(1, 1 + 7 * 6 * 5, dtype="uint16").reshape(7, 6, 5)
+    with create(tmp_path / "a", (None, 2, 2, 6, 5), "uint16", (1, 1, 1, 3, 5)) as writer:
+        writer.append(planes)
+    said(capsys, "copy", tmp_path / "a", tmp_path / "b", "--chunks", "2", "1", "2", "6", "5")
+    with open_array(tmp_path / "b", mode="a") as writer:
+        assert writer.frames == 7
+        writer.append(planes[0])
+    found = open_array(tmp_path / "b").read().reshape(8, 6, 5)
+    assert np.array_equal(found, np.concatenate([planes, planes[:1]]))

@@ -326,7 +326,7 @@ def test_what_is_there_is_not_overwritten_unless_it_may_be(tmp_path):
     path = tmp_path / "a"
     writer = create_shards(path, (8,), "uint8", (2,), (4,))
     writer.write(ZRange((0,), (8,)), np.ones(8, "uint8"))
-    (path / "c/.0.0123.partial").write_bytes(b"left")
+    (path / "c/.0.0123456789ab.partial").write_bytes(b"left")
     refused(
         lambda: create_shards(path, (8,), "uint8", (2,), (4,)),
         f"{path} holds an array already",
@@ -360,12 +360,10 @@ def test_an_array_that_frames_are_appended_to_is_left_alone(tmp_path):
     path = tmp_path / "a"
     with create(path, (None, 4), "uint8", (2, 2), (4, 4)) as stream:
         stream.append(np.ones((4, 4), "uint8"))
-        with pytest.raises(WeftError, match=f"^{path} is being written by somebody else$"):
+        with pytest.raises(WeftError, match=f"^{path} is being written by somebody else"):
             open_shards(path)
-        refused(
-            lambda: create_shards(path, (4,), "uint8", (2,), overwrite=True),
-            f"{path} is being written by somebody else",
-        )
+        with pytest.raises(WeftError, match=f"^{path} is being written by somebody else"):
+            create_shards(path, (4,), "uint8", (2,), overwrite=True)
     assert open_shards(path).written() == [(0, 0)]
 
 

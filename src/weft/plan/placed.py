@@ -42,6 +42,20 @@ class Placed:
     """For each operand the axes over which it is partial, or counts once."""
     results: tuple[ShardingSpec, ...]
 
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """For each cell the first one with the same box and the same parts of the operands.
+
+        In one process that one computes for all of them.
+        """
+        axes = dict.fromkeys(axis for parts in self.partials for axis in parts)
+        digits = [self.mesh.digit(axis) for axis in axes]
+        first: dict[object, int] = {}
+        return tuple(
+            first.setdefault((box, *(digit.of(cell) for digit in digits)), rank)
+            for rank, (box, cell) in enumerate(zip(self.boxes, self.mesh.cells()))
+        )
+
 
 def place(
     mesh: DeviceMesh,
@@ -55,7 +69,7 @@ def place(
     """
     names, kept = list(signature.sizes), kept or {}
     cuts = FrozenMap((name, tuple(placement.get(name, ()))) for name in names)
-    _check(mesh, signature, placement, cuts)
+    _check(mesh, signature, placement, cuts, kept)
     index = _spec(mesh, tuple(cuts[name] for name in names), ())
     boxes = tuple(index.regions(signature.sizes.values()))
     line = signature.notation
@@ -117,7 +131,11 @@ def fit(
 
 
 def _check(
-    mesh: DeviceMesh, signature: Signature, placement: Placement, cuts: Mapping[str, Sequence[Axis]]
+    mesh: DeviceMesh,
+    signature: Signature,
+    placement: Placement,
+    cuts: Mapping[str, Sequence[Axis]],
+    kept: Mapping[Axis, tuple[str, Sequence[int]]],
 ) -> None:
     for name in placement:
         if name not in signature.sizes:
@@ -125,6 +143,10 @@ def _check(
     for name in signature.fixed:
         if cuts[name]:
             raise LayoutError(f"{_text({name: cuts[name]})}, and {signature} needs it whole")
+    monoids = {signature.notation.reduced[name] for name in signature.reduced if cuts[name]}
+    monoids |= {monoid for monoid, _ in kept.values()}
+    if len(monoids) > 1:
+        raise LayoutError(f"parts by {' and '.join(sorted(monoids))} at once in {signature}")
 
 
 def _text(cuts: Mapping[str, Sequence[Axis]]) -> str:

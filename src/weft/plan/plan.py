@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.lang import Application, Graph
+from weft.lang.definition import define
 from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments
@@ -29,6 +30,13 @@ from weft.plan.products import without_products
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
+
+
+class LoopReshards(NamedTuple):
+    """How the values that a loop carries come to where its body has them, and from there."""
+
+    entry: tuple[Reshard, ...]
+    exit: tuple[Reshard, ...]
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,36 @@ class Plan(Drawn):
             for name, wanted in zip(self.graph.outputs, self.outputs)
         )
 
+    @cached_property
+    def loop_reshards(self) -> Mapping[int, LoopReshards]:
+        """For every loop how its values come to lie as its body has them, and how they leave."""
+        found = {}
+        for number, application in enumerate(self.graph.applications):
+            if application.operator != "while" or not application.regions:
+                continue
+            body, placed = self.regions[number][1], self.placed[number]
+            inside = [body.specs[value.name] for value in arguments(application, body.graph)]
+            operands, results = application.operands, application.results
+            found[number] = LoopReshards(
+                tuple(map(self.reshard, results, map(self.specs.__getitem__, operands), inside)),
+                tuple(map(self.reshard, results, inside, placed.results)),
+            )
+        return found
+
+    @cached_property
+    def branch_reshards(self) -> Mapping[int, tuple[tuple[Reshard, ...], ...]]:
+        """For every choice, and every branch of it, how what it returns becomes the results."""
+        return {
+            number: tuple(
+                tuple(map(self.reshard, application.results, inner.outputs, placed.results))
+                for inner in self.regions[number]
+            )
+            for number, (application, placed) in enumerate(
+                zip(self.graph.applications, self.placed)
+            )
+            if application.operator in ("case", "if") and application.regions
+        }
+
     def reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
         """How a value comes from one sharding to another."""
         shape = self.graph.values[name].shape
@@ -158,16 +196,16 @@ class Plan(Drawn):
         """The most bytes that each cell holds while it runs."""
         return peak(self)
 
-    def verify(self) -> dict[str, Any]:
-        """Prove that every element is made once, from what is there; the proof is given as data.
+    def verify(self, graph: Graph | None = None) -> dict[str, Any]:
+        """Prove that the plan computes its graph, or another graph; return the proof as data.
 
-        It is checked by `weft.plan.check`, which knows boxes and nothing else of Weft.
+        The certificate lists what a run does; the graph's definition, which `lang` writes, says
+        what is to be computed. `weft.plan.check` compares the two, and knows nothing else of Weft.
+        What it cannot prove raises `CertificateError`. Kernels, the executors' code and what
+        carries arrays between cells are outside the proof.
         """
-        certificate = certify(self)
+        certificate = {**certify(self), "graph": define(graph or self.graph)}
         check(certificate)
-        for number, plans in self.regions.items():
-            inner = [plan.verify() for plan in plans]
-            certificate["applications"][number]["regions"] = inner
         return certificate
 
     def drawing(self) -> Drawing:

@@ -14,7 +14,7 @@ from weft.lang import Application, Graph
 from weft.lang.definition import define
 from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
-from weft.lang.region import arguments
+from weft.lang.region import arguments, read_as_kept
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
 from weft.plan.check import check
@@ -265,9 +265,11 @@ class _Maker:
         self.specs = {name: self._on_mesh(name, spec) for name, spec in found.specs.items()}
 
     def plan(self, graph: Graph, wanted: Sequence[ShardingSpec]) -> Plan:
-        uses = Counter(graph.outputs)
+        uses, as_kept = Counter(graph.outputs), set[str]()
         for application in graph.applications:
             uses.update(application.operands)
+            as_kept.update(read_as_kept(application))
+        kept = {*graph.outputs, *graph.shardings, *as_kept}
         settled = self.found.settled if graph is self.found.graph else None
         specs = {name: self.specs[name] for name in graph.values}
         if settled:
@@ -282,11 +284,26 @@ class _Maker:
                     for place, region in enumerate(application.regions)
                 )
             for name, made in zip(application.results, placed[-1].results if not settled else ()):
-                if uses[name] == 1 and name not in graph.outputs and name not in graph.shardings:
+                if uses[name] == 1 and name not in kept:
                     specs[name] = made
+            self._check_selector(application, specs)
         outputs = tuple(self._on_mesh("an output", spec) for spec in wanted)
-        kept, inner = FrozenMap(specs.items()), FrozenMap(regions.items())
-        return Plan(graph, self.mesh, kept, outputs, tuple(placed), self.machine, inner)
+        made_specs, inner = FrozenMap(specs.items()), FrozenMap(regions.items())
+        return Plan(graph, self.mesh, made_specs, outputs, tuple(placed), self.machine, inner)
+
+    def _check_selector(
+        self, application: Application, specs: Mapping[str, ShardingSpec]
+    ) -> None:
+        """Refuse a choice between branches on which cells could disagree."""
+        if application.operator not in ("case", "if") or not application.regions:
+            return
+        name = application.operands[0]
+        if specs[name].partial:
+            raise WeftError(
+                f"{application.operator} selects a branch by {name}, which is partial: "
+                f"{specs[name]}",
+                hint=f"give {name} a sharding that is not unreduced",
+            )
 
     def _returned(self, application: Application, place: int) -> list[ShardingSpec]:
         """How what a region returns is wanted: as the arguments of a loop, or as the results."""

@@ -6,19 +6,23 @@ stay partial, and every value in a sharding of its own. All numbers are small in
 is computed in any order is exactly what NumPy computes.
 """
 
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 from tests.run.tensors import pieces, random_spec
 
+import weft.plan.placed
 import weft.run.walk
-from weft import DeviceMesh, DimSpec, Plan, ShardingSpec, WeftError
+from weft import DeviceMesh, DimSpec, Plan, ShardingSpec, Tensor, WeftError, run
 from weft.lang import OPERATORS, Application, Graph, Value
 from weft.lang.region import arguments, taken
 from weft.plan.fetch import Fetch
 from weft.plan.placed import place
 from weft.plan.plan import LoopReshards
+from weft.plan.resharding.parts import parts_between
+from weft.plan.resharding.step import Step
 from weft.plan.searching.choices import placements
 from weft.space import ZRange
 from weft.values import FrozenMap
@@ -60,36 +64,41 @@ def _evaluated(application, operands, known):
     name, said = application.operator, application.attributes
     if name == "while":
         return _looped(application, operands, known)
-    if name in ("case", "if"):
-        chosen = int(operands[0]) if name == "case" else 1 - int(operands[0])
-        return evaluate(application.regions[min(chosen, len(application.regions) - 1)], known)
-    if name == "constant":
-        return [np.full(said["result_shape"], said["value"], said["dtype"])]
+    if name == "case":
+        chosen = min(int(operands[0]), len(application.regions) - 1)
+        return evaluate(application.regions[chosen], known)
     if name in POINTWISE:
         return [POINTWISE[name](*operands)]
     if name in REDUCED:
         found = REDUCED[name](operands[0], axis=tuple(said["dimensions"]))
         return [np.asarray(found, operands[0].dtype)]
-    if name == "compare":
-        return [COMPARED[said["comparison_direction"]](*operands)]
-    if name == "matmul":
-        return [operands[0] @ operands[1]]
-    if name == "linear":
-        return [operands[0] @ operands[1] + operands[2]]
-    if name == "transpose":
-        return [np.transpose(operands[0], said["permutation"])]
-    if name == "reshape":
-        return [operands[0].reshape(said["result_shape"])]
-    if name == "concatenate":
-        return [np.concatenate(operands, said["dimension"])]
-    if name == "cumsum":
-        return [np.cumsum(operands[0], said["dimension"])]
-    if name == "slice":
-        cuts = zip(said["start_indices"], said["limit_indices"], said["strides"])
-        return [operands[0][tuple(slice(*cut) for cut in cuts)]]
-    if name == "convolution":
-        return [_convolved(*operands)]
-    raise NotImplementedError(name)
+    return [OTHERS[name](said, *operands)]
+
+
+def _sliced(said, x):
+    cuts = zip(said["start_indices"], said["limit_indices"], said["strides"])
+    return x[tuple(slice(*cut) for cut in cuts)]
+
+
+def _convolved(said, x, kernel):
+    """A correlation of batch x feature x length with padding 1."""
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2], axis=2)
+    return np.einsum("bcyu,fcu->bfy", windows, kernel)
+
+
+OTHERS = {
+    "constant": lambda said: np.full(said["result_shape"], said["value"], said["dtype"]),
+    "compare": lambda said, x, y: COMPARED[said["comparison_direction"]](x, y),
+    "matmul": lambda said, x, y: x @ y,
+    "linear": lambda said, x, y, z: x @ y + z,
+    "transpose": lambda said, x: np.transpose(x, said["permutation"]),
+    "reshape": lambda said, x: x.reshape(said["result_shape"]),
+    "concatenate": lambda said, *x: np.concatenate(x, said["dimension"]),
+    "cumsum": lambda said, x: np.cumsum(x, said["dimension"]),
+    "slice": _sliced,
+    "convolution": _convolved,
+}
 
 
 def _looped(application, operands, known):
@@ -101,13 +110,6 @@ def _looped(application, operands, known):
         trips += 1
         assert trips < MOST_TRIPS
     return carried
-
-
-def _convolved(x, kernel):
-    """A correlation of batch x feature x length with padding 1."""
-    padded = np.pad(x, [(0, 0), (0, 0), (1, 1)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2], axis=2)
-    return np.einsum("bcyu,fcu->bfy", windows, kernel)
 
 
 CONVOLUTION = {
@@ -135,7 +137,8 @@ class Writer:
         self.applications, self.count = [], 0
         self.kinds = [self.pointwise] * 4 + [self.unary] * 2 + [self.matmul] * 2
         self.kinds += [self.reduce] * 3 + [self.transpose, self.reshape, self.slice, self.cumsum]
-        self.kinds += [self.convolution, self.concatenate, self.select, self.linear]
+        self.kinds += [self.convolution] * 3 + [self.slice, self.concatenate]
+        self.kinds += [self.select, self.linear]
         self.kinds += [self.loop, self.choice] * (depth == 0)
 
     def fill(self, steps):
@@ -271,7 +274,10 @@ class Writer:
         tag = self.name()
         names = [[f"{tag}{at}{n}" for n in range(len(carried) + 1)] for at in "cb"]
         values = [
-            [Value(own[0], (), "int32"), *(Value(n, s, self.dtype) for n, s in zip(own[1:], shapes))]
+            [
+                Value(own[0], (), "int32"),
+                *(Value(n, s, self.dtype) for n, s in zip(own[1:], shapes)),
+            ]
             for own in names
         ]
         condition = Writer(self.rng, {}, f"{tag}c")
@@ -429,7 +435,82 @@ class Planner:
         return tuple(self.plan(region, outside) for region in application.regions)
 
 
+def agrees(program, plan):
+    """Whether a run of a plan gives what NumPy gives."""
+    given = {}
+    for name, array in program.inputs.items():
+        spec = plan.specs[name]
+        copies = ShardingSpec(plan.mesh, [DimSpec(())] * array.ndim)
+        given[name] = Tensor(array).with_sharding(copies) if spec.partial else array
+    with bounded_loops(), np.errstate(all="ignore"):
+        found = [output.numpy() for output in run(plan, given)]
+    return all(
+        one.shape == two.shape and np.array_equal(one, two)
+        for one, two in zip(found, program.expected)
+    )
+
+
 # Mutants.
+
+
+def altered(rng, moves):
+    """Who sends what to whom, with one thing changed."""
+    moves = list(moves)
+    if not moves:
+        return moves
+    place_ = int(rng.integers(len(moves)))
+    move = moves[place_]
+    what = int(rng.integers(6))
+    if what == 0:
+        del moves[place_]
+    elif what == 1:
+        moves.insert(int(rng.integers(len(moves))), move)
+    elif what == 2:
+        moves[place_] = move._replace(sender=moves[int(rng.integers(len(moves)))].sender)
+    elif what == 3:
+        moves[place_] = move._replace(receiver=moves[int(rng.integers(len(moves)))].receiver)
+    elif what == 4 and move.box.ndim:
+        start = [low - (dim == 0) for dim, low in enumerate(move.box.start)]
+        moves[place_] = move._replace(box=ZRange(start, move.box.stop))
+    else:
+        moves.sort(key=lambda move: move.sender)
+    return moves
+
+
+@dataclass(frozen=True)
+class AlteredStep(Step):
+    """A step that moves something else than its shardings say, or combines it otherwise."""
+
+    seed: int = 0
+
+    @classmethod
+    def of(cls, step, seed):
+        return cls(*(getattr(step, each.name) for each in fields(Step)), seed)
+
+    @property
+    def monoids(self):
+        found = parts_between(self.before, self.after)
+        names = {"sum": "max", "max": "sum", "min": "sum", "prod": "sum"}
+        return tuple(
+            names[run.monoid] if self.seed % 4 == 0 else run.monoid for run in found.reduced
+        )
+
+    @property
+    def parts(self):
+        found = parts_between(self.before, self.after)
+        return found._replace(masked=found.masked[1:]) if self.seed % 4 == 1 else found
+
+    def moves(self):
+        found = Step.moves(self)
+        return altered(np.random.default_rng(self.seed), found) if self.seed % 4 > 1 else found
+
+
+class AlteredFetch(Fetch):
+    """A fetch that moves something else than what is needed."""
+
+    @cached_property
+    def transfers(self):
+        return tuple(altered(np.random.default_rng(0), Fetch.transfers.func(self)))
 
 
 class Mutator:
@@ -439,7 +520,7 @@ class Mutator:
         self.rng, self.mesh = rng, mesh
         self.ways = [
             *(self.graph_operands, self.graph_operator, self.graph_attributes),
-            *(self.spec, self.spec, self.spec, self.output, self.spec_device_order),
+            *(self.graph_operands, self.spec, self.spec, self.output, self.spec_device_order),
             *(self.box, self.boxes_swapped, self.replaced, self.placement),
             *(self.partials_monoid, self.partials_dropped, self.partials_added),
             *(self.result_monoid, self.result_spec, self.kept, self.kept, self.swapped_placed),
@@ -468,12 +549,15 @@ class Mutator:
                 made = self.with_application(plan, number, application._replace(regions=graphs))
                 changed = made and replace(changed, graph=made.graph)
             return changed and (changed, f"region: {found[1]}")
-        way = self.pick(self.ways)
-        try:
-            changed = way(plan)
-        except (WeftError, IndexError):
-            return None
-        return None if changed is None else (changed, way.__name__)
+        for _ in range(20):
+            way = self.pick(self.ways)
+            try:
+                changed = way(plan)
+            except (WeftError, IndexError):
+                continue
+            if changed is not None:
+                return changed, way.__name__
+        return None
 
     def pick(self, items):
         items = list(items)
@@ -647,7 +731,8 @@ class Mutator:
         for axis in pieces(self.rng, self.mesh):
             if self.rng.random() < 0.7:
                 placement[self.pick(line.sizes)].append(axis)
-        return self._placed_as(plan, number, place(self.mesh, line, placement))
+        with unchecked_placements() if self.rng.random() < 0.5 else nullcontext():
+            return self._placed_as(plan, number, place(self.mesh, line, placement))
 
     def kept(self, plan):
         """Operands that stay partial, whatever the operator says of it."""
@@ -658,7 +743,8 @@ class Mutator:
         count = len(line.notation.operands)
         group = [n for n in range(count) if self.rng.random() < 0.6] or [0]
         kept = {self.pick(free): (self.pick(MONOIDS), group)}
-        return self._placed_as(plan, number, place(self.mesh, line, placed.placement, kept))
+        with unchecked_placements():
+            return self._placed_as(plan, number, place(self.mesh, line, placed.placement, kept))
 
     def _placed_as(self, plan, number, placed):
         """The placement, and what it makes kept as it is made, so that nothing is finished."""
@@ -745,7 +831,7 @@ class Mutator:
         if not steps:
             return None
         place_ = int(self.rng.integers(len(steps)))
-        what = self.pick(["drop", "repeat", "order", "before", "after", "kind", "none"])
+        what = self.pick(["drop", "repeat", "order", "before", "after", "kind", "none", *[""] * 5])
         if what == "drop":
             del steps[place_]
         elif what == "repeat":
@@ -754,6 +840,9 @@ class Mutator:
             steps.reverse()
         elif what == "none":
             steps = []
+        elif what == "":
+            seed = int(self.rng.integers(1 << 30))
+            steps[place_] = AlteredStep.of(steps[place_], seed)
         elif what == "kind":
             kinds = ["slice", "mask", "exchange", "all_gather"]
             steps[place_] = replace(steps[place_], kind=self.pick(kinds))
@@ -784,10 +873,7 @@ class Mutator:
     def delivery_hidden(self, plan):
         def change(delivery):
             hidden = list(delivery.hidden)
-            if any(hidden):
-                what = self.pick(["none", "monoid", "cell", "all"])
-            else:
-                what = "cell"
+            what = self.pick(["none", "monoid", "cell", "all"]) if any(hidden) else "cell"
             if what == "none":
                 hidden = [""] * len(hidden)
             elif what == "monoid":
@@ -819,9 +905,12 @@ class Mutator:
             fetch = delivery.fetch
             if fetch is None:
                 return None
-            what = self.pick(["drop", "needs", "needs", "src"])
+            what = self.pick(["drop", "needs", "needs", "src", "moves", "moves"])
             if what == "drop":
                 return replace(delivery, fetch=None)
+            if what == "moves":
+                changed = AlteredFetch(fetch.src, fetch.shape, fetch.needs)
+                return replace(delivery, fetch=changed)
             if what == "src":
                 other = self.other_spec(fetch.src, fetch.shape)
                 return replace(delivery, fetch=Fetch(other, fetch.shape, fetch.needs))
@@ -869,6 +958,17 @@ class Mutator:
             return None
         found = tuple(map(tuple, branches))
         return self.with_cached(plan, "branch_reshards", {**plan.branch_reshards, number: found})
+
+
+@contextmanager
+def unchecked_placements():
+    """Let `place` cut what must be seen whole."""
+    before = weft.plan.placed._check
+    weft.plan.placed._check = lambda *_: None
+    try:
+        yield
+    finally:
+        weft.plan.placed._check = before
 
 
 class TooLongError(Exception):

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from weft.lang.signature import Signature
 from weft.space import ZRange
-from weft.values import Point
 
 Attributes: TypeAlias = Mapping[str, Any]
 """What an application says beside its operands: numbers, names, and tuples of them."""

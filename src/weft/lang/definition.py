@@ -74,9 +74,7 @@ def _space(
         "whole": sorted(map(names.index, signature.fixed)),
         "once": sorted(notation.once),
         "distributes": _distributes(operator, signature, dtypes, made),
-        "reads": [
-            _rows(*pair) for pair in zip(signature.operands, signature.operand_shapes)
-        ],
+        "reads": [_rows(*pair) for pair in zip(signature.operands, signature.operand_shapes)],
         "makes": [_rows(*pair) for pair in zip(signature.results, signature.result_shapes)],
     }
 

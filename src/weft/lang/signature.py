@@ -109,7 +109,7 @@ class Signature:
         lost = {d for d in self.sizes if d not in made and d not in self.notation.reduced}
         reduced = self.reduced
         monoids = {self.notation.reduced[name] for name in reduced}
-        return self.notation.whole | lost | (frozenset(reduced) if len(monoids) > 1 else frozenset())
+        return self.notation.whole.union(lost, reduced if len(monoids) > 1 else ())
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())

@@ -16,7 +16,7 @@ from weft.lang.region import arguments
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.delivery import Delivery, Slices
 from weft.plan.fetch import Fetch
-from weft.plan.placed import Placed, kept_of
+from weft.plan.placed import kept_of
 from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import Reshard
 from weft.plan.resharding.step import Step
@@ -124,9 +124,8 @@ class _Table:
     def pieces(self, hop: Step | Fetch) -> list[list[Any]]:
         """Who sends what to whom; with several monoids also which part it is."""
         if hop not in self.moves:
-            is_step = isinstance(hop, Step)
-            several = is_step and len(hop.monoids) > 1
-            found = hop.moves() if is_step else hop.transfers
+            several = isinstance(hop, Step) and len(hop.monoids) > 1
+            found = hop.moves() if isinstance(hop, Step) else hop.transfers
             self.moves[hop] = [self._piece(move, several) for move in found]
         return self.moves[hop]
 
@@ -189,9 +188,9 @@ class _Writer:
                     f"{operator} runs a graph of its own that no executor runs: nothing is proved"
                 )
         placed = plan.placed[number]
-        for n, (name, state) in enumerate(zip(application.results, made)):
+        for n, (name, source) in enumerate(zip(application.results, made)):
             shape = plan.graph.values[name].shape
-            state = self._kept(state, f"{name} as made", self.table.of(placed.results[n], shape))
+            state = self._kept(source, f"{name} as made", self.table.of(placed.results[n], shape))
             state = self._moved(state, f"{name} resharded", plan.settlings[number][n])
             self._kept(state, name, self.table.of(plan.specs[name], shape))
 
@@ -257,7 +256,9 @@ class _Writer:
         plan, placed, table = self.plan, self.plan.placed[number], self.table
         application, mesh = plan.graph.applications[number], table.mesh
         if placed.mesh != mesh:
-            raise WeftError(f"{application} is placed on {placed.mesh}, and the plan runs on {mesh}")
+            raise WeftError(
+                f"{application} is placed on {placed.mesh}, and the plan runs on {mesh}"
+            )
         operands = [self._delivered(number, n) for n in range(len(application.operands))]
         line = placed.signature
         made = [f"{name} computed" for name in application.results]

@@ -35,14 +35,14 @@ class Layout(NamedTuple):
     parts: tuple[tuple[int, str], ...]
 
     @property
-    def count(self) -> int:
+    def part_count(self) -> int:
         """The number of parts."""
         return prod(size for size, _ in self.parts)
 
     @property
     def is_replicated(self) -> bool:
         """Whether every cell has all of the array, and nothing is partial."""
-        return self.count == 1 and all(box == ZRange.of(self.shape) for box in self.boxes)
+        return self.part_count == 1 and all(box == ZRange.of(self.shape) for box in self.boxes)
 
 
 class State(NamedTuple):
@@ -151,7 +151,7 @@ class _Checker:
             len(found.boxes) == len(found.labels) == self.size,
             f"a layout has {len(found.boxes)} boxes on {self.size} cells",
         )
-        count = found.count
+        count = found.part_count
         _expect(all(0 <= n < count for n in found.labels), f"a label is not one of {count} parts")
         return found
 
@@ -173,7 +173,7 @@ class _Checker:
         if number in self.whole:
             return
         layout = self.layouts[number]
-        for label in range(layout.count):
+        for label in range(layout.part_count):
             boxes = [box for box, at in zip(layout.boxes, layout.labels) if at == label]
             _covers(boxes, ZRange.of(layout.shape), f"part {label} does not hold the array once")
         self.whole.add(number)
@@ -232,7 +232,9 @@ class _Checker:
         for before, after, monoid in zip(old.labels, new.labels, masked):
             _expect(became.setdefault(after, before) == before, f"part {after} mixes parts")
             shown.setdefault(before, set()).update([] if monoid else [after])
-        _expect(len(became) == new.count, f"{new.count} parts, and cells have {len(became)}")
+        _expect(
+            len(became) == new.part_count, f"{new.part_count} parts, and cells have {len(became)}"
+        )
         for before, after, monoid in zip(old.labels, new.labels, masked):
             seen = shown[before]
             _expect(len(seen) == 1, f"part {before} counts {len(seen)} times, not once")
@@ -269,9 +271,7 @@ class _Checker:
         _expect(not tiles, f"cells {sorted(tiles)} get what they have no room for")
         self._check_combined(entry["monoids"], old, new, combined)
 
-    def _sent(
-        self, piece: Sequence[Any], box: ZRange, old: Layout, monoids: Sequence[str]
-    ) -> int:
+    def _sent(self, piece: Sequence[Any], box: ZRange, old: Layout, monoids: Sequence[str]) -> int:
         """The part that a piece is of; its sender must hold it."""
         sender = piece[0]
         _expect(0 <= sender < self.size, f"there is no cell {sender}")
@@ -279,7 +279,7 @@ class _Checker:
         _expect(box in held, f"cell {sender} sends {box}, which it does not hold")
         label: int = old.labels[sender]
         if len(monoids) > 1:
-            digits, rest = [], label
+            digits, rest = list[int](), label
             for size, _ in reversed(old.parts):
                 digits.insert(0, rest % size)
                 rest //= size
@@ -296,20 +296,20 @@ class _Checker:
         """Every old part is in exactly one new part, combined by the monoid that they are of."""
         every = [part for parts in combined.values() for part in parts]
         _expect(len(every) == len(set(every)), f"parts are combined twice: {sorted(every)}")
-        if len(combined) == new.count:
-            lost = sorted(set(range(old.count)) - set(every))
+        if len(combined) == new.part_count:
+            lost = sorted(set(range(old.part_count)) - set(every))
             _expect(not lost, f"parts {lost} are combined nowhere")
         have = [monoid for _, monoid in old.parts]
         if any(len(parts) > 1 for parts in combined.values()):
             _expect(list(monoids) == have, f"parts by {_text(old)} are combined by {_and(monoids)}")
-            simple = len(have) == 1 or new.count == 1
+            simple = len(have) == 1 or new.part_count == 1
             _expect(simple, "parts by several monoids are combined, but not all of them")
         else:
             _expect(
                 len(have) < 2 or old.parts == new.parts or not combined,
                 f"parts by {_text(old)} become parts by {_text(new)}",
             )
-        if new.count > 1 and combined:
+        if new.part_count > 1 and combined:
             kept = [monoid for _, monoid in new.parts]
             _expect(kept == have, f"parts by {_text(old)} become parts by {_text(new)}")
             renumbered = any(label != parts[0] for label, parts in combined.items())
@@ -386,7 +386,9 @@ class _Checker:
 
     # Regions.
 
-    def _captured(self, region: Mapping[str, Any], operands: Sequence[str], states: States) -> Given:
+    def _captured(
+        self, region: Mapping[str, Any], operands: Sequence[str], states: States
+    ) -> Given:
         """What a region takes from outside: it lies there as it is kept."""
         names = [name for name in region["inputs"] if name in operands]
         for name in names:
@@ -413,9 +415,7 @@ class _Checker:
             given = {**self._captured(region, names, states), **dict(zip(own, carried))}
             leaving.append(self.follow(region, story, given))
         (going,), returned = leaving
-        _expect(
-            self.layouts[going].is_replicated, "cells may disagree on whether the loop goes on"
-        )
+        _expect(self.layouts[going].is_replicated, "cells may disagree on whether the loop goes on")
         for place, (enters, leaves) in enumerate(zip(carried, returned)):
             self._same(leaves, enters, f"what the body returns as value {place}")
         self._results(entry, states, found["results"], carried)
@@ -513,7 +513,7 @@ class _Application:
         for place, (dim, monoid) in enumerate(self.space.reduced):
             spans = {ranges[place] for ranges in self.ranges if ranges is not None}
             monoids |= {monoid} if spans - {(0, sizes[dim])} else set()
-        if not monoids and any(layout.count > 1 for layout in self.results):
+        if not monoids and any(layout.part_count > 1 for layout in self.results):
             monoids = {monoid for _, monoid in self.space.reduced}  # parts of nothing
         _expect(len(monoids) < 2, f"parts by {_and(monoids)} at once")
         for monoid, group, digits in self.factors:
@@ -589,7 +589,7 @@ class _Application:
         """Each part of an operand counts once: in a factor, or outside the reduction."""
         inside = [n for n, factor in enumerate(self.factors) if number in factor.operands]
         is_once = number in self.space.once
-        if layout.count == 1 and not inside and not (is_once and len(live) > 1):
+        if layout.part_count == 1 and not inside and not (is_once and len(live) > 1):
             return
         for _, by in layout.parts:
             _expect(by == monoid, f"operand {number} is partial by {by}, not by {monoid or '-'}")
@@ -617,10 +617,10 @@ class _Application:
                 f"operand {number} is partial where the operator needs all of it",
             )
             every += first
-        wanted = list(range(layout.count)) if live else []
+        wanted = list(range(layout.part_count)) if live else []
         _expect(
             sorted(every) == wanted,
-            f"of operand {number} parts {sorted(every)} count, not each of {layout.count} once",
+            f"operand {number} counts parts {sorted(every)}, not each of {layout.part_count} once",
         )
 
     def _check_leaders(self) -> None:

@@ -291,9 +291,7 @@ class _Maker:
         made_specs, inner = FrozenMap(specs.items()), FrozenMap(regions.items())
         return Plan(graph, self.mesh, made_specs, outputs, tuple(placed), self.machine, inner)
 
-    def _check_selector(
-        self, application: Application, specs: Mapping[str, ShardingSpec]
-    ) -> None:
+    def _check_selector(self, application: Application, specs: Mapping[str, ShardingSpec]) -> None:
         """Refuse a choice between branches on which cells could disagree."""
         if application.operator not in ("case", "if") or not application.regions:
             return

@@ -521,7 +521,7 @@ class Mutator:
         self.ways = [
             *(self.graph_operands, self.graph_operator, self.graph_attributes),
             *(self.graph_operands, self.spec, self.spec, self.output, self.spec_device_order),
-            *(self.box, self.boxes_swapped, self.replaced, self.placement),
+            *(self.box, self.boxes_swapped, self.replaced, self.placement, self.signature),
             *(self.partials_monoid, self.partials_dropped, self.partials_added),
             *(self.result_monoid, self.result_spec, self.kept, self.kept, self.swapped_placed),
             *(self.delivery_reshard, self.delivery_reshard, self.delivery_hidden),
@@ -545,7 +545,7 @@ class Mutator:
             changed = replace(
                 plan, regions=FrozenMap({**plan.regions, number: tuple(inner)}.items())
             )
-            if graphs != application.regions:
+            if graphs != application.regions and self.rng.random() < 0.5:
                 made = self.with_application(plan, number, application._replace(regions=graphs))
                 changed = made and replace(changed, graph=made.graph)
             return changed and (changed, f"region: {found[1]}")
@@ -755,6 +755,17 @@ class Mutator:
             if self.rng.random() < 0.5:
                 specs[name] = made
         return replace(plan, placed=tuple(every), specs=FrozenMap(specs.items()))
+
+    def signature(self, plan):
+        """An application placed as another one is, whose index space is as large."""
+        number, other = self.two(plan.placed)
+        one, two = plan.placed[number].signature, plan.placed[other].signature
+        sizes = [tuple(line.sizes.values()) for line in (one, two)]
+        return (
+            None
+            if one == two or sizes[0] != sizes[1]
+            else self.with_placed(plan, number, signature=two)
+        )
 
     def placement(self, plan):
         """The axes of the index dimensions alone, with nothing that follows."""

@@ -508,3 +508,21 @@ def test_parts_of_integers_are_not_combined_in_another_dtype():
     assert distributes("int64") == [["sum", [0]]]
     assert distributes("float32") == [["sum", [0]]]
     assert distributes("uint8") == distributes("bool") == []
+
+
+def test_a_placement_of_another_signature_is_not_proved():
+    plan = planned(lambda a: a + a, (4,), shardings={"a": '<@m, [{"x"}]>'})
+    line = Operator("late", "n+1, n -> n").sign([(5,), (4,)])
+    wrong = replace(plan, placed=(replace(plan.placed[0], signature=line),))
+    with pytest.raises(WeftError, match=r"add is placed as n.*, and the graph has i0"):
+        wrong.verify()
+
+
+def test_placements_and_shardings_on_another_mesh_are_not_proved():
+    plan = planned(lambda a: a + a, (4,), shardings={"a": '<@m, [{"x"}]>'})
+    turned = DeviceMesh("m", (2,), ("x",), device_ids=(1, 0))
+    with pytest.raises(WeftError, match=r"add is placed on .* and runs on"):
+        replace(plan, placed=(replace(plan.placed[0], mesh=turned),)).verify()
+    spec = ShardingSpec.parse('<@m, [{"x"}]>', turned)
+    with pytest.raises(WeftError, match="and the plan runs on"):
+        replace(plan, specs=FrozenMap({**plan.specs, "a": spec}.items())).verify()

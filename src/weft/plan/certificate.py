@@ -141,6 +141,13 @@ class _Writer:
     def __init__(self, plan: Plan, table: _Table) -> None:
         if plan.mesh != table.mesh:
             raise WeftError(f"a region runs on {plan.mesh}, and the plan on {table.mesh}")
+        graph = plan.graph
+        for application, line, placed in zip(graph.applications, graph.signatures, plan.placed):
+            name = application.operator
+            if placed.mesh != plan.mesh:
+                raise WeftError(f"{name} is placed on {placed.mesh}, and runs on {plan.mesh}")
+            if placed.signature != line:
+                raise WeftError(f"{name} is placed as {placed.signature}, and the graph has {line}")
         self.plan, self.table = plan, table
         self.entries: list[Entry] = []
         self.summaries: list[Entry] = []
@@ -255,10 +262,6 @@ class _Writer:
         """Write what the cells compute; return the names of the results."""
         plan, placed, table = self.plan, self.plan.placed[number], self.table
         application, mesh = plan.graph.applications[number], table.mesh
-        if placed.mesh != mesh:
-            raise WeftError(
-                f"{application} is placed on {placed.mesh}, and the plan runs on {mesh}"
-            )
         operands = [self._delivered(number, n) for n in range(len(application.operands))]
         line = placed.signature
         made = [f"{name} computed" for name in application.results]

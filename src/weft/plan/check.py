@@ -163,7 +163,7 @@ class _Checker:
         _expect(a.shape == b.shape, f"{what} has the shape {list(a.shape)}, not {list(b.shape)}")
         _expect(a.parts == b.parts, f"{what} is partial by {_text(a)}, not by {_text(b)}")
         for cell, (have, said) in enumerate(zip(a.boxes, b.boxes)):
-            alike = have == said or (have.is_empty and said.is_empty)
+            alike = have == said or (have.is_empty and have.shape == said.shape)
             _expect(alike, f"{what} on cell {cell} is {have}, not {said}")
         for cell, (label, said_label) in enumerate(zip(a.labels, b.labels)):
             _expect(label == said_label, f"{what} on cell {cell} is part {label}, not {said_label}")
@@ -548,7 +548,7 @@ class _Application:
             made = {box: projection.region(box, shape) for box in dict.fromkeys(self.boxes)}
             for cell, (box, said) in enumerate(zip(self.boxes, layout.boxes)):
                 image = made[box]
-                fits = image == said or (image.is_empty and said.is_empty)
+                fits = image == said or (image.is_empty and image.shape == said.shape)
                 _expect(fits, f"cell {cell} makes {image} of result {number}, not {said}")
             for box, image in made.items():
                 _expect(projection.is_dense(box), f"{box} leaves holes in {image}")

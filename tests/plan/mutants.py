@@ -139,7 +139,7 @@ class Writer:
         self.kinds += [self.reduce] * 3 + [self.transpose, self.reshape, self.slice, self.cumsum]
         self.kinds += [self.convolution] * 3 + [self.slice, self.concatenate]
         self.kinds += [self.select, self.linear]
-        self.kinds += [self.loop, self.choice] * (depth == 0)
+        self.kinds += [self.loop] * (depth < 2) + [self.choice] * (depth == 0)
 
     def fill(self, steps):
         while len(self.applications) < steps:
@@ -284,7 +284,7 @@ class Writer:
         less = {"comparison_direction": "LT"}.items()
         test = condition.add("compare", (names[0][0], condition.constant(TRIPS)), None, less)
         known = {**self.shapes, **dict(zip(names[1][1:], shapes))}
-        body = Writer(self.rng, known, f"{tag}b", 1, self.dtype)
+        body = Writer(self.rng, known, f"{tag}b", self.depth + 1, self.dtype)
         body.fill(int(self.rng.integers(1, 4)))
         step = body.add("add", (names[1][0], body.constant(1)), None)
         returned = [step, *(body.alike(shape) for shape in shapes)]
@@ -310,7 +310,7 @@ class Writer:
         branches = []
         tag = self.name()
         for number in range(int(self.rng.integers(2, 4))):
-            branch = Writer(self.rng, self.shapes, f"{tag}r{number}", 1, self.dtype)
+            branch = Writer(self.rng, self.shapes, f"{tag}r{number}", self.depth + 1, self.dtype)
             branch.fill(int(self.rng.integers(1, 3)))
             out = branch.alike(shape)
             outside = self.outside(branch, [])

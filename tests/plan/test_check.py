@@ -526,3 +526,37 @@ def test_placements_and_shardings_on_another_mesh_are_not_proved():
     spec = ShardingSpec.parse('<@m, [{"x"}]>', turned)
     with pytest.raises(WeftError, match="and the plan runs on"):
         replace(plan, specs=FrozenMap({**plan.specs, "a": spec}.items())).verify()
+
+
+def test_a_result_is_not_made_of_nothing():
+    """With more cells than columns a cell has no column, and no copy of what depends on them."""
+    both = Operator("both", "m n -> m n, n", lambda block, x: (x, x[0]))
+    graph = Graph(
+        [Value("x", (1, 4))],
+        [Application("both", ("x",), ("y", "z"))],
+        ["y", "z"],
+        meshes=[str(LINE)],
+        operators=Library(both=both),
+    )
+    plan = Plan.of(propagate(graph))
+    plan.verify()
+    cut = place(LINE, graph.signatures[0], {"m": ["x"]})
+    with pytest.raises(CertificateError, match="cell 1 makes .* of result 1 of nothing"):
+        replace(plan, placed=(cut,)).verify()
+
+
+def test_what_does_not_depend_on_an_empty_box_may_be_copied():
+    apart = Operator("apart", "m, n -> m, n", lambda block, x, y: (x, y))
+    graph = Graph(
+        [Value("x", (1,)), Value("y", (4,))],
+        [Application("apart", ("x", "y"), ("u", "v"))],
+        ["u", "v"],
+        meshes=[str(LINE)],
+        shardings={"x": '<@m, [{"x"}]>'},
+        operators=Library(apart=apart),
+    )
+    plan = Plan.of(propagate(graph))
+    cut = replace(plan, placed=(place(LINE, graph.signatures[0], {"m": ["x"]}),))
+    cut.verify()
+    x, y = np.ones(1, "float32"), np.arange(4, dtype="float32")
+    np.testing.assert_array_equal(run(cut, {"x": x, "y": y})[1].numpy(), y)

@@ -494,10 +494,18 @@ class _Application:
         self._check_leaders()
 
     def _range(self, box: ZRange) -> tuple[tuple[int, int], ...] | None:
-        """The box in the reduced dimensions; None where there is nothing to compute."""
-        if box.is_empty:
-            return None
-        return tuple((box.start[dim], box.stop[dim]) for dim, _ in self.space.reduced)
+        """The box in the reduced dimensions; None where there is nothing to reduce."""
+        found = tuple((box.start[dim], box.stop[dim]) for dim, _ in self.space.reduced)
+        return found if all(low < high for low, high in found) else None
+
+    def _seen(self, number: int) -> list[int]:
+        """The parallel dimensions on which a result depends: its own, and those of its operands."""
+        rows = [projection.matrix for projection, _ in self.space.reads]
+        dims = _dims_of(self.space.makes[number][0].matrix)
+        reading = [_dims_of(matrix) for matrix in rows]
+        while more := [each for each in reading if each & dims and not each <= dims]:
+            dims = dims.union(*more)
+        return sorted(dims - {dim for dim, _ in self.space.reduced})
 
     def _check_cuts(self) -> None:
         """Refuse to cut what is seen whole."""
@@ -556,10 +564,16 @@ class _Application:
     def _check_terms(self) -> dict[int, int]:
         """Every part is one term, and no term is two parts; a cell of each part that is made."""
         live: dict[int, int] = {}
-        for layout in self.results:
+        for number, layout in enumerate(self.results):
+            seen_dims = self._seen(number)
             for cell, box in enumerate(layout.boxes):
                 if box.is_empty:
                     continue
+                index = self.boxes[cell]
+                _expect(
+                    all(index.start[dim] < index.stop[dim] for dim in seen_dims),
+                    f"cell {cell} makes {box} of result {number} of nothing, {index}",
+                )
                 first = live.setdefault(self.terms[cell], cell)
                 same = (self.ranges[cell], self.digits[cell])
                 _expect(
@@ -634,6 +648,11 @@ class _Application:
                 layout.labels[leader] == layout.labels[cell] for layout in self.operands
             )
             _expect(same, f"cell {leader} computes for cell {cell} what is not the same")
+
+
+def _dims_of(matrix: Sequence[Sequence[int]]) -> set[int]:
+    """The index dimensions that a projection looks at."""
+    return {dim for row in matrix for dim, step in enumerate(row) if step}
 
 
 def _and(names: Iterable[str]) -> str:

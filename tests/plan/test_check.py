@@ -2,6 +2,7 @@
 
 import ast
 import copy
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.plan.test_trips import constant
 
 import weft.plan.check
+import weft.plan.placed
 from weft import DeviceMesh, Plan, ShardingSpec, WeftError, ops, propagate, run, trace
 from weft.lang import Application, Graph, Library, Operator, Value
 from weft.lang.definition import define
@@ -528,6 +530,17 @@ def test_placements_and_shardings_on_another_mesh_are_not_proved():
         replace(plan, specs=FrozenMap({**plan.specs, "a": spec}.items())).verify()
 
 
+@contextmanager
+def unchecked_copies():
+    """Let `place` leave cells without what they would make a copy of."""
+    before = weft.plan.placed._check_copies
+    weft.plan.placed._check_copies = lambda *_: None
+    try:
+        yield
+    finally:
+        weft.plan.placed._check_copies = before
+
+
 def test_a_result_is_not_made_of_nothing():
     """With more cells than columns a cell has no column, and no copy of what depends on them."""
     both = Operator("both", "m n -> m n, n", lambda block, x: (x, x[0]))
@@ -536,12 +549,18 @@ def test_a_result_is_not_made_of_nothing():
         [Application("both", ("x",), ("y", "z"))],
         ["y", "z"],
         meshes=[str(LINE)],
+        shardings={"x": '<@m, [{"x"}, {}]>'},
         operators=Library(both=both),
     )
     plan = Plan.of(propagate(graph))
     plan.verify()
-    cut = place(LINE, graph.signatures[0], {"m": ["x"]})
-    with pytest.raises(CertificateError, match="cell 1 makes .* of result 1 of nothing"):
+    x = np.arange(4, dtype="float32").reshape(1, 4)
+    np.testing.assert_array_equal(run(plan, {"x": x})[1].numpy(), x[0])
+    with pytest.raises(WeftError, match="a cell has nothing of 'm', and no result 1"):
+        place(LINE, graph.signatures[0], {"m": ["x"]})
+    with unchecked_copies():
+        cut = place(LINE, graph.signatures[0], {"m": ["x"]})
+    with pytest.raises(CertificateError, match=r"cell 1 makes .* of result 1 of nothing"):
         replace(plan, placed=(cut,)).verify()
 
 

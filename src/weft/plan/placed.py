@@ -72,6 +72,8 @@ def place(
     _check(mesh, signature, placement, cuts, kept)
     index = _spec(mesh, tuple(cuts[name] for name in names), ())
     boxes = tuple(index.regions(signature.sizes.values()))
+    if len(signature.notation.results) > 1:
+        _check_copies(signature, boxes)
     line = signature.notation
     reduced = {axis: line.reduced[name] for name in signature.reduced for axis in cuts[name]}
     partials = _partials(line.once, len(line.operands), reduced, kept)
@@ -147,6 +149,26 @@ def _check(
     monoids |= {monoid for monoid, _ in kept.values()}
     if len(monoids) > 1:
         raise LayoutError(f"parts by {' and '.join(sorted(monoids))} at once in {signature}")
+
+
+def _check_copies(signature: Signature, boxes: Sequence[ZRange]) -> None:
+    """Refuse a cell without any index of a dimension that a result depends on and does not have.
+
+    Every cell has a copy of such a result, and this one would have nothing to make it of.
+    """
+    line, names = signature.notation, list(signature.sizes)
+    reading = [{name for row in rows for name in row.dims} for rows in line.operands]
+    empty = {names[d] for box in set(boxes) for d, size in enumerate(box.shape) if not size}
+    empty = {name for name in empty - set(line.reduced) if signature.sizes[name]}
+    for number, rows in enumerate(line.results):
+        own = {name for row in rows for name in row.dims}
+        seen = set(own)
+        while more := [each for each in reading if each & seen and not each <= seen]:
+            seen = seen.union(*more)
+        for name in sorted(empty & seen - own):
+            raise LayoutError(
+                f"a cell has nothing of '{name}', and no result {number} then, in {signature}"
+            )
 
 
 def _text(cuts: Mapping[str, Sequence[Axis]]) -> str:

@@ -12,7 +12,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
+
 from weft.ckks.activations import NAMED, Activation
+from weft.ckks.inputs import encrypted_inputs
+from weft.ckks.packing import Floats
 from weft.ckks.polynomial import Evaluation, evaluate
 from weft.errors import WeftError
 from weft.lang import Application, Graph, Signature
@@ -37,13 +41,25 @@ class Linear:
     weight_name: str = ""
     bias: str = ""
     factor: float = 1.0
-    """What all weights and the bias are multiplied by."""
+    """All weights and the bias are multiplied by it."""
+    divisors: tuple[Point, ...] = ()
+    """Of a mean, for each dimension of the result: the elements that are averaged along it, one
+    number for each index of the result or one for all. Empty for other layers."""
     shift: float = 0.0
     """What is added to every element, after the bias."""
     inverts: bool = False
     """Whether the weight divides."""
 
     levels = 1
+
+    @property
+    def scale(self) -> Floats:
+        """The factor of every weight: one for each element of the result, or one for all."""
+        rank = len(self.signature.result_shapes[0])
+        made = np.full((1,) * rank, self.factor)
+        for dim, counts in enumerate(self.divisors):
+            made = made / np.reshape(counts, (-1, *(1,) * (rank - dim - 1))[: max(1, rank)])
+        return made if rank else made.reshape(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +136,6 @@ BEFORE = ":before"
 """Behind the name of a value that is moved: what it was."""
 
 SUMS = {"add": 1, "subtract": -1}
-SCALES = {"avg_pool": "window", "mean_dim": "dimensions"}
-"""Operators that divide their sum, by the elements of which attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +145,7 @@ class Network:
     >>> import numpy as np
     >>> from weft.lang import ops, trace
     >>> graph = trace(lambda x, w: ops.linear(x, w) + 1.0, np.ones((1, 8)), np.ones((8, 4)))
-    >>> [type(layer).__name__ for layer in Network.of(graph, ["x"]).layers]
+    >>> [type(layer).__name__ for layer in Network.of(graph, "x").layers]
     ['Linear', 'Shift']
     """
 
@@ -143,9 +157,17 @@ class Network:
     """Which value each view is one of."""
 
     @classmethod
-    def of(cls, graph: Graph, encrypted: Iterable[str]) -> Network:
-        """The layers of a graph of which some inputs are encrypted."""
-        return _Reading(graph, tuple(encrypted)).network()
+    def of(cls, graph: Graph, encrypted: str | Iterable[str] | None = None) -> Network:
+        """Read the layers of a graph of which some inputs are encrypted.
+
+        Which are is stated, or is the only input that is not one of the graph's parameters.
+        """
+        return _Reading(graph, encrypted_inputs(graph, encrypted)).network()
+
+    @property
+    def clear(self) -> tuple[str, ...]:
+        """The inputs of the graph that are not encrypted."""
+        return tuple(value.name for value in self.graph.inputs if value.name not in self.inputs)
 
     @property
     def plain(self) -> Graph:
@@ -221,10 +243,6 @@ class _Reading:
 
     def __init__(self, graph: Graph, encrypted: tuple[str, ...]) -> None:
         self.graph, self.inputs = graph, encrypted
-        names = [value.name for value in graph.inputs]
-        for name in encrypted:
-            if name not in names:
-                raise WeftError(f"there is no input {name} to encrypt", hint=f"inputs: {names}")
         self.hidden = set(encrypted)
         self.views: dict[str, str] = {}
 
@@ -236,10 +254,11 @@ class _Reading:
         return Network(self.graph, self.inputs, tuple(self.graph.outputs), layers, self.views)
 
     def _layers(self) -> Iterator[Layer]:
-        for application, signature in self.graph.walk():
+        for application, signature in zip(self.graph.applications, self.graph.signatures):
             places = [n for n, name in enumerate(application.operands) if name in self.hidden]
             if places:
                 self.hidden |= set(application.results)
+                self._check_dtypes(application)
                 yield from self._layer(application, signature, places)
 
     def _layer(
@@ -247,7 +266,7 @@ class _Reading:
     ) -> Iterator[Layer]:
         operator, (name, *others) = application.operator, application.results
         sources = [self._root(application.operands[n]) for n in places]
-        if others:
+        if others or application.regions:
             raise _refused(application, "cannot be done on ciphertexts")
         if operator == "reshape":
             self.views[name] = sources[0]
@@ -266,6 +285,17 @@ class _Reading:
             yield Product(name, (sources[0], sources[1]))
         else:
             yield self._linear(application, signature, places)
+
+    def _check_dtypes(self, application: Application) -> None:
+        """Refuse encrypted integers, booleans and complex numbers: CKKS computes with reals."""
+        for name in (*application.operands, *application.results):
+            dtype = self.graph.values[name].dtype
+            if name in self.hidden and not dtype.startswith(("float", "bfloat")):
+                raise WeftError(
+                    f"layer {application.results[0]}: {name} is of dtype {dtype}; ciphertexts hold "
+                    "real numbers, which neither wrap nor round as it does",
+                    hint="declare the encrypted inputs as float32 or float64",
+                )
 
     def _root(self, name: str) -> str:
         return self.views.get(name, name)
@@ -289,14 +319,11 @@ class _Reading:
             raise _refused(application, "is not linear in one encrypted operand")
         if operator == "divide" and places != [0]:
             raise _refused(application, "nothing can be divided by an encrypted value")
-        factor = 1.0
-        if operator in SCALES:
-            given = application.attributes[SCALES[operator]]
-            shape = signature.operand_shapes[0]
-            sizes = given if operator == "avg_pool" else [shape[dim] for dim in given]
-            factor = 1 / prod(sizes)
-        elif operator not in LINEAR:
+        if operator not in LINEAR:
             raise _refused(application, "cannot be done on ciphertexts")
+        divisors: tuple[Point, ...] = ()
+        if operator in ("avg_pool", "mean_dim"):
+            divisors = _divisors(application, signature)
         return Linear(
             application.results[0],
             operator,
@@ -306,15 +333,35 @@ class _Reading:
             weights[0] if weights else None,
             application.operands[weights[0]] if weights else "",
             application.operands[added[0]] if added else "",
-            factor,
+            divisors=divisors,
             inverts=operator == "divide",
         )
 
 
+def _divisors(application: Application, signature: Signature) -> tuple[Point, ...]:
+    """How many elements a mean divides by, for each dimension of its result."""
+    shape, result = signature.operand_shapes[0], signature.result_shapes[0]
+    said = application.attributes
+    if application.operator == "mean_dim":
+        count = prod(shape[dim] for dim in said["dimensions"])
+        return ((count,), *((1,) for _ in result[1:]))
+    window, rest = tuple(said["window"]), len(shape) - len(said["window"])
+    found: list[Point] = [(1,)] * rest
+    if said.get("count_include_pad", True):
+        return (*found, *((size,) for size in window))
+    lows = tuple(said.get("padding") or (0, 0) * len(window))[::2]
+    strides = tuple(said.get("strides") or window)
+    for size, low, stride, n, count in zip(window, lows, strides, shape[rest:], result[rest:]):
+        starts = [stride * index - low for index in range(count)]
+        found.append(tuple(max(1, min(at + size, n) - max(at, 0)) for at in starts))
+    return tuple(found)
+
+
 LINEAR = frozenset(
     (
-        *("broadcast_in_dim", "concatenate", "convolution", "divide", "dot", "dot_general"),
-        *("einsum", "linear", "matmul", "multiply", "reverse", "slice", "sum_dim", "transpose"),
+        *("avg_pool", "broadcast_in_dim", "concatenate", "convolution", "divide", "dot"),
+        *("dot_general", "einsum", "linear", "matmul", "mean_dim", "multiply", "reverse"),
+        *("slice", "sum_dim", "transpose"),
     )
 )
 """Operators that are linear in each operand, and say so in their line."""
@@ -327,4 +374,6 @@ def _refused(application: Application, why: str) -> WeftError:
         hint = f"a polynomial can stand for it: weft.ckks.fit({operator!r}, degree, low, high)"
     elif operator == "max_pool":
         hint = "take avg_pool"
+    elif operator == "batch_norm_inference":
+        hint = "fold it into the layer before it: torch.nn.utils.fusion.fuse_conv_bn_eval"
     return WeftError(f"layer {application.results[0]}: {operator} {why}", hint=hint)

@@ -68,7 +68,7 @@ def block(channels=2, size=6):
         y = ops.polynomial(y, **relu.attributes)
         return ops.convolve(y, b, (1, 1), (1, 1)) + x
 
-    return trace(residual, *arrays.values()), arrays
+    return trace(residual, *arrays.values(), parameters=["a", "b"]), arrays
 
 
 def test_a_residual_block_on_real_ciphertexts():
@@ -115,7 +115,7 @@ def test_a_value_outside_its_range_is_refused_before_there_are_keys():
     parameters = planned.parameters(security=None)
     check_ranges(planned, arrays, parameters)
     with pytest.raises(WeftError, match=r"polynomial.*\[-3, 3\]"):
-        check_ranges(planned, {**arrays, "x": 40 * arrays["x"]}, parameters)
+        check_ranges(planned, {**arrays, "a": 40 * arrays["a"]}, parameters)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_too_few_keys_are_refused_with_the_number_that_fits():
 def test_the_table_has_a_line_for_each_layer_and_a_total():
     graph, _ = block()
     lines = str(plan(graph, 512)).splitlines()
-    assert lines[0].split()[:3] == ["layer", "operator", "mesh"]
-    assert len(lines) == 4 + 3 + 1
+    assert lines[2].split()[:3] == ["layer", "operator", "mesh"]
+    assert len(lines) == 2 + 4 + 3 + 1
     assert lines[-1].startswith("total")
 
 

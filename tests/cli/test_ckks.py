@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def network(x, w, b, v):
 
 
 def graph_of(function=network, shapes=((1, 3, 8, 8), (4, 3, 3, 3), (4,), (4, 10))):
-    return trace(function, *shapes)
+    weights = [name for name in ("w", "b", "v") if name in signature(function).parameters]
+    return trace(function, *shapes, parameters=weights)
 
 
 def arrays():
@@ -151,7 +153,7 @@ def test_seconds_where_they_were_measured(capsys, folder, machine):
     assert capsys.readouterr().out.endswith(
         "seconds     not known for 1 layer: levels above 3 were not measured\n"
     )
-    shallow = graph_of(ops.linear, ((1, 16), (16, 16)))
+    shallow = graph_of(lambda x, w: ops.linear(x, w), ((1, 16), (16, 16)))
     (folder / "graph.json").write_text(to_json(shallow), encoding="utf-8")
     assert main(["ckks", "plan", "graph.json", *more]) == 0
     cost = ckks.plan(shallow, 128).cost
@@ -363,6 +365,9 @@ def test_values_out_of_range_are_refused_before_there_are_keys(capsys, folder):
     np.save("x.npy", np.full((1, 3, 8, 8), 100.0))
     assert run_toy() == 2
     said = capsys.readouterr().err
+    assert "input x: the value 100 is outside of its declared range [-1, 1]\nhint: " in said
+    assert run_toy("--range", "100") == 2
+    said = capsys.readouterr().err
     assert "weft ckks run: polynomial: the value " in said
     assert " is outside of [-4, 4], where relu fits\nhint: " in said
 
@@ -390,7 +395,12 @@ def test_inputs_that_are_refused(capsys, folder):
         assert run_toy(image=text) == 2
         message = f"--input {text}: it is NAME=FILE.npy, and NAME an input of the model"
         assert capsys.readouterr().err.splitlines() == [f"weft ckks run: {message}", hint]
-    refused(capsys, ["run", "graph.json"], "nothing is encrypted", "hint: give --input x=x.npy")
+    refused(
+        capsys,
+        ["run", "graph.json"],
+        "nothing is encrypted: state which input is, by --input",
+        "hint: --input x=x.npy",
+    )
     refused(
         capsys,
         ["run", "graph.json", "-i", "x=x.npy"],

@@ -230,7 +230,7 @@ class _Analysis:
         ]
         match layer:
             case Sum():
-                return self._sum(layer, *ready)
+                return self._sum(layer, ready[0], ready[1])
             case Shift():
                 (a,) = ready
                 middle = layer.sign * a.middle + self.clear.shift(layer)
@@ -238,7 +238,7 @@ class _Analysis:
                 added = self.noise.encoded(self.parameters.scales[start])
                 return _Value(middle, radius, a.error + added)
             case Product():
-                return self._product(layer, *ready, level=start - 1)
+                return self._product(layer, ready[0], ready[1], start - 1)
             case Power():
                 return self._power(layer, ready[0], start)
             case Move():

@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     # What it takes is known before anything is encrypted.
     graph = network(channels=4, size=8) if quick else network()
-    plan = ckks.plan(graph, 1024 if quick else 1 << 14, "image", ranges=1, keys=KEYS)
+    slots = 1024 if quick else 1 << 14
+    plan = ckks.plan(graph, slots, encrypted="image", ranges=1, keys=KEYS)
     print(plan)
 
     # So is what is refused: too few levels, too little security, a modulus that is too small for the

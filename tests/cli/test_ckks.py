@@ -153,7 +153,7 @@ def test_seconds_where_they_were_measured(capsys, folder, machine):
     assert capsys.readouterr().out.endswith(
         "seconds     not known for 1 layer: levels above 3 were not measured\n"
     )
-    shallow = graph_of(lambda x, w: ops.linear(x, w), ((1, 16), (16, 16)))
+    shallow = trace(ops.linear, (1, 16), (16, 16), names=["x", "w"], parameters=["w"])
     (folder / "graph.json").write_text(to_json(shallow), encoding="utf-8")
     assert main(["ckks", "plan", "graph.json", *more]) == 0
     cost = ckks.plan(shallow, 128).cost

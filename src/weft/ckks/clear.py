@@ -48,7 +48,7 @@ def _kernel(
     if kernel is None or application.regions:
         raise WeftError(f"{application.results[0]}: {application.operator} has no kernel")
     block = Block(np, signature, application.attributes, signature.space)
-    made = kernel(block, *operands)
+    made = kernel(block, *(each[box.slices()] for each, box in zip(operands, block.operands)))
     return made if isinstance(made, tuple) else (made,)
 
 

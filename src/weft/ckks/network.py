@@ -273,6 +273,8 @@ class _Reading:
         elif operator == "polynomial":
             activation = Activation.of(application.attributes)
             yield Power(name, (sources[0],), activation, evaluate(activation, fold=False))
+        elif operator == "square":
+            yield Product(name, (sources[0], sources[0]))
         elif operator == "negate":
             yield Shift(name, (sources[0],), "", -1)
         elif operator in SUMS and len(set(signature.operand_shapes)) == 1 and len(places) == 2:

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
-from weft import WeftError, ckks
+from weft import DeviceMesh, WeftError, ckks
 from weft.ckks.inputs import LISTED, Range
 from weft.ckks.network import Network
 from weft.lang import ops, trace
+from weft.lang.fusion import fuse
+from weft.lang.rewrites import rewrites_of
 from weft.lang.serial import from_json, to_json
+from weft.plan.searching.meshed import on_mesh
 
 torch = pytest.importorskip("torch")
 
@@ -175,3 +178,13 @@ def test_parameters_that_are_no_inputs_are_refused():
         from_json(text.replace('"parameters": [\n  "w"', '"parameters": [\n  "v"'))
     with pytest.raises(WeftError, match=r"parameters\[0\]: expected"):
         from_json(text.replace('"parameters": [\n  "w"', '"parameters": [\n  7'))
+
+
+def test_parameters_survive_rewrites_fusion_and_meshes():
+    graph = trace(
+        lambda x, w, b: ops.tanh(ops.linear(x, w, b)), (8, 8), (8, 8), (8,), parameters=["w", "b"]
+    )
+    (rewrite,) = rewrites_of("linear")
+    assert rewrite.apply(graph, "linear").parameters == ("w", "b")
+    assert fuse(graph, "linear").parameters == ("w", "b")
+    assert on_mesh(graph, DeviceMesh("m", (2,), ("x",))).parameters == ("w", "b")

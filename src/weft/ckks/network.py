@@ -19,7 +19,7 @@ from weft.ckks.inputs import encrypted_inputs
 from weft.ckks.packing import Floats
 from weft.ckks.polynomial import Evaluation, evaluate
 from weft.errors import WeftError
-from weft.lang import Application, Graph, Signature
+from weft.lang import Application, Graph, Signature, Symbol, Tracer, ops
 from weft.values import Point
 
 
@@ -135,6 +135,7 @@ Layer: TypeAlias = Linear | Sum | Shift | Product | Power | Move
 BEFORE = ":before"
 """Behind the name of a value that is moved: what it was."""
 
+BATCH_NORM = "batch_norm_inference"
 SUMS = {"add": 1, "subtract": -1}
 
 
@@ -162,7 +163,8 @@ class Network:
 
         Which are is stated, or is the only input that is not one of the graph's parameters.
         """
-        return _Reading(graph, encrypted_inputs(graph, encrypted)).network()
+        names = encrypted_inputs(graph, encrypted)
+        return _Reading(_without_batch_norms(graph), names).network()
 
     @property
     def clear(self) -> tuple[str, ...]:
@@ -340,6 +342,37 @@ class _Reading:
         )
 
 
+def _without_batch_norms(graph: Graph) -> Graph:
+    """Return the graph with each batch norm as a product and a sum of what is known beforehand."""
+    if not any(each.operator == BATCH_NORM for each in graph.applications):
+        return graph
+    tracer = Tracer(graph.operators)
+    tracer.inputs, tracer.taken = list(graph.inputs), dict.fromkeys(graph.values, 1)
+    tracer.dtypes = {name: value.dtype for name, value in graph.values.items()}
+    for application in graph.applications:
+        if application.operator != BATCH_NORM:
+            tracer.applications.append(application)
+            continue
+        (name,), before = application.results, len(tracer.applications)
+        x, scale, offset, mean, variance = (
+            Symbol(tracer, graph.values[operand]) for operand in application.operands
+        )
+        tracer.prefix = f"{name}/"
+        shape = [1] * x.ndim
+        shape[application.attributes["feature_index"]] = scale.shape[0]
+        factor = scale * ops.rsqrt(variance + application.attributes.get("epsilon", 0.0))
+        made = x * factor.reshape(shape) + (offset - mean * factor).reshape(shape)
+        tracer.rename({made.name: name}, before)
+    return Graph(
+        graph.inputs,
+        tracer.applications,
+        graph.outputs,
+        operators=graph.operators,
+        dtypes=tracer.dtypes,
+        parameters=graph.parameters,
+    )
+
+
 def _divisors(application: Application, signature: Signature) -> tuple[Point, ...]:
     """How many elements a mean divides by, for each dimension of its result."""
     shape, result = signature.operand_shapes[0], signature.result_shapes[0]
@@ -376,6 +409,4 @@ def _refused(application: Application, why: str) -> WeftError:
         hint = f"a polynomial can stand for it: weft.ckks.fit({operator!r}, degree, low, high)"
     elif operator == "max_pool":
         hint = "take avg_pool"
-    elif operator == "batch_norm_inference":
-        hint = "fold it into the layer before it: torch.nn.utils.fusion.fuse_conv_bn_eval"
     return WeftError(f"layer {application.results[0]}: {operator} {why}", hint=hint)

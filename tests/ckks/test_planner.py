@@ -134,6 +134,41 @@ def test_what_ciphertexts_cannot_do_is_refused_with_the_layer(program, message):
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, w: x.reshape(1, 8) + x.reshape(1, 8) @ w,
+        lambda x, w: (x.reshape(1, 8) @ w) * x.reshape(1, 8),
+        lambda x, w: w[0] - x.reshape(1, 8) * 2.0,
+        lambda x, w: (x.reshape(8) * 2.0).reshape(2, 4) * x.reshape(2, 4),
+        lambda x, w: x.reshape(1, 8) / (w[:1] + 3.0),
+        lambda x, w: x.mean((0, 1, 2)) + w[0, 0] * 0.0,
+    ],
+)
+def test_views_of_other_shapes_are_bounded_and_right(program):
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(-1, 1, (1, 2, 4)), rng.uniform(-1, 1, (8, 8))
+    graph = trace(program, x, w, names=["x", "w"])
+    planned = plan(graph, 64, "x")
+    outcome = run(planned, {"x": x, "w": w}, Simulator(planned.parameters(security=None)))
+    assert np.allclose(outcome[graph.outputs[0]], program(x, w), atol=1e-12)
+
+
+def test_a_back_end_without_a_key_for_products_is_refused_before_anything_runs():
+    planned = plan(trace(lambda x: x * x, (1, 8)), 64)
+    backend = Simulator(planned.parameters(security=None), relinearise=False)
+    with pytest.raises(WeftError) as caught:
+        run(planned, {"x": np.ones((1, 8))}, backend)
+    assert str(caught.value) == "layer multiply: there is no key for a product of two ciphertexts"
+    assert caught.value.__notes__ == ["hint: make a back-end with relinearise=True"]
+    assert not backend.counters.encryptions
+
+
+def test_a_table_of_tensors_with_dimensions_of_size_one():
+    planned = plan(trace(lambda x: ops.mean(x, (2, 3), keep=True), (1, 2, 8, 8)), 64)
+    assert "mean_dim" in str(planned)
+
+
 def test_arrays_that_are_missing_or_misshapen_are_refused():
     graph, arrays = block()
     planned = plan(graph, 512)

@@ -30,6 +30,7 @@ from weft.ckks.parameters import BITS, MOST_PRIMES, Parameters
 from weft.ckks.planner import Placed, Plan
 from weft.ckks.polynomial import Evaluation, Ladder
 from weft.errors import WeftError
+from weft.values import Point
 
 ROUNDING = 1e-9
 """By how much intervals are widened, in parts, for the rounding of float64."""
@@ -119,6 +120,10 @@ class _Value(NamedTuple):
 
     def _high(self) -> Floats:
         return self.middle + self.radius
+
+    def reshaped(self, shape: Point) -> _Value:
+        """The same value as a view of another shape."""
+        return _Value(*(each.reshape(shape) for each in self))
 
     @classmethod
     def between(cls, low: Floats, high: Floats, error: Floats) -> _Value:
@@ -223,9 +228,9 @@ class _Analysis:
         operands = [self.found[name] for name in layer.sources]
         if isinstance(layer, Linear):
             return self._linear(placed, layer, operands)
-        start = placed.start + self.spare
+        start, shape = placed.start + self.spare, self.plan.network.shape(layer.name)
         ready = [
-            self._lowered(each, start) if at > placed.start else each
+            (self._lowered(each, start) if at > placed.start else each).reshaped(shape)
             for each, at in zip(operands, placed.given)
         ]
         match layer:

@@ -79,6 +79,9 @@ class ClearNetwork:
 
     def layer(self, layer: Layer, operands: Sequence[Floats]) -> Floats:
         """Compute one layer, as its ciphertexts hold it: folded factors and shifts included."""
+        if not isinstance(layer, Linear):  # an operand may be a view of a value of another shape
+            shape = self.network.shape(layer.name)
+            operands = [each.reshape(shape) for each in operands]
         match layer:
             case Linear():
                 return layer.factor * self.linear(layer, operands) + layer.shift

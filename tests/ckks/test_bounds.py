@@ -240,3 +240,33 @@ def test_bounds_hold_for_every_input_of_the_range(network, seed):
 def _is_in(values, limits):
     slack = 1e-9 * (1 + limits.magnitude)
     return limits.low - slack <= values.min() and values.max() <= limits.high + slack
+
+
+@pytest.mark.parametrize("size", [300.0, 1e5, 1e13, 1e16])
+def test_plaintexts_that_do_not_fit_are_refused_with_what_fits(size):
+    """A bias, a shift and weights are encoded at a level, which must hold them as well."""
+
+    def shifted(x, w, b, c):
+        return ops.linear(x, w, b) - c
+
+    graph = trace(shifted, *[(1, 4), (4, 4), (4,), (1, 4)], parameters=["w", "b", "c"])
+    planned = ckks.plan(graph, 64)
+    weights = {"w": np.full((4, 4), 0.1), "b": np.full(4, size), "c": np.full((1, 4), size)}
+    bits = {}
+    try:
+        ckks.check_bounds(planned, weights, planned.parameters(security=None))
+    except WeftError as error:
+        (hint,) = error.__notes__
+        if "would fit" not in hint:
+            return
+        name, number = hint.removeprefix("hint: ").split(" would")[0].split("=")
+        bits = {name: int(number)}
+    parameters = planned.parameters(security=None, **bits)
+    try:
+        ckks.check_bounds(planned, weights, parameters)
+    except WeftError as error:
+        assert "exceeds the tolerance" in str(error)  # noqa: PT017 - float64 loses its digits
+        return
+    backend = ckks.Seal(parameters, planned.cost.keys)
+    outcome = ckks.run(planned, {**weights, "x": np.ones((1, 4))}, backend)
+    assert np.allclose(outcome["subtract"], 0.4, atol=outcome.bounds.errors["subtract"])

@@ -145,9 +145,9 @@ class _Noise:
     def fresh(self, level: int) -> float:
         return self.slot(FRESH + 1 / 12, self.parameters.scales[level])
 
-    def encoded(self, scale: float) -> float:
-        """The rounding of a plaintext."""
-        return self.slot(1 / 12, scale)
+    def encoded(self, scale: float, largest: float = 0.0) -> float:
+        """The rounding of a plaintext, to integers and by the float64 of the encoder."""
+        return self.slot(1 / 12, scale) + FLOAT / DEVIATIONS * largest
 
     def rescaled(self, scale: float) -> float:
         return self.slot(self.rounding, scale)
@@ -174,6 +174,8 @@ class _Analysis:
         self.clear = ClearNetwork(plan.network, plain)
         self.found: dict[str, _Value] = {}
         self.registers: dict[str, list[float]] = {}
+        self.plaintexts: dict[str, list[tuple[int, float]]] = {}
+        """By layer the level (of the plan) and the largest value of what is encoded for it."""
         self.assumed = set[str]()
         self.readers: dict[str, list[Power]] = {}
         for placed in plan.layers:
@@ -181,7 +183,8 @@ class _Analysis:
                 self.readers.setdefault(placed.layer.sources[0], []).append(placed.layer)
         for name, limits in plan.ranges.items():
             shape = plan.network.shape(name)
-            error = np.full(shape, self.noise.fresh(self.level(name)))
+            rounding = FLOAT / DEVIATIONS * limits.magnitude
+            error = np.full(shape, self.noise.fresh(self.level(name)) + rounding)
             low, high = np.full(shape, limits.low), np.full(shape, limits.high)
             self._add(name, _Value.between(low, high, error))
         with np.errstate(all="ignore"):  # what overflows float64 is refused below
@@ -238,10 +241,12 @@ class _Analysis:
                 return self._sum(layer, ready[0], ready[1])
             case Shift():
                 (a,) = ready
-                middle = layer.sign * a.middle + self.clear.shift(layer)
+                added = self.clear.shift(layer)
+                self.plaintexts[layer.name] = [(placed.level, _largest(added))]
+                middle = layer.sign * a.middle + added
                 radius = a.radius + ROUNDING * (np.abs(middle) + a.radius)
-                added = self.noise.encoded(self.parameters.scales[start])
-                return _Value(middle, radius, a.error + added)
+                rounded = self.noise.encoded(self.parameters.scales[start], _largest(added))
+                return _Value(middle, radius, a.error + rounded)
             case Product():
                 return self._product(layer, ready[0], ready[1], start - 1)
             case Power():
@@ -261,6 +266,10 @@ class _Analysis:
         radius = apply(layer, [each.radius for each in operands], np.abs, bias=False)
         size = apply(layer, [np.abs(each.middle) for each in operands], np.abs, bias=False)
         radius = abs(factor) * (radius + ROUNDING * size)
+        self.plaintexts[layer.name] = [
+            (placed.start, self._weight(layer)),
+            (placed.level, self._bias(layer)),
+        ]
         level, start = placed.level + self.spare, placed.start + self.spare
         scale, noise = self.parameters.scales[level], self.noise
         # Baby steps are rotated before they are multiplied by weights: their noise grows with them.
@@ -269,10 +278,23 @@ class _Analysis:
         spread = apply(layer, variances, np.square, bias=False) * factor * layer.scale
         # Every plaintext is rounded in all slots, whatever their weights are.
         most = max(each.range.magnitude for each in operands)
-        encoded = noise.encoded(self.parameters.scales[start])
-        rounded = _terms(placed) * (most * encoded) ** 2
+        encoded = noise.encoded(self.parameters.scales[start], self._weight(layer))
+        rounded = _terms(placed) * (most * encoded) * (most * encoded)  # infinite, if it overflows
         variance = np.abs(spread) + rounded + noise.rescaled(scale) ** 2
-        return _Value(middle, radius, np.sqrt(variance) + noise.encoded(scale))
+        bias = noise.encoded(scale, self._bias(layer))
+        return _Value(middle, radius, np.sqrt(variance) + bias)
+
+    def _weight(self, layer: Linear) -> float:
+        """The largest weight of a linear layer, as it is encoded."""
+        largest = 1.0
+        if layer.weight_name:
+            weight = self.clear.plain[layer.weight_name]
+            largest = _largest(1 / weight if layer.inverts else weight)
+        return largest * _largest(layer.scale)
+
+    def _bias(self, layer: Linear) -> float:
+        bias = self.clear.plain[layer.bias] if layer.bias else np.zeros(1)
+        return _largest(layer.factor * bias + layer.shift)
 
     def _sum(self, layer: Sum, a: _Value, b: _Value) -> _Value:
         error = a.error + b.error
@@ -360,6 +382,9 @@ class _Analysis:
             for source, at in zip(placed.layer.sources, placed.given):
                 if source == name and at > placed.start:  # it is dropped at its old scale
                     places.append((placed.start + spare, parameters.scales[at + spare], size))
+            if placed.name == name:
+                for at, largest in self.plaintexts.get(name, ()):  # SEAL keeps one more bit free
+                    places.append((at + spare, parameters.scales[at + spare], 2 * largest))
             if placed.name == name and isinstance(placed.layer, Power):
                 bounds = self.registers[name]
                 places += _register_places(
@@ -374,7 +399,8 @@ class _Analysis:
     def _refused(self, name: str) -> WeftError:
         level, need, room = self._room(name, self.parameters)
         size = self.found[name].range.magnitude
-        inside = max([size, *self.registers.get(name, ())])
+        encoded = (largest for _, largest in self.plaintexts.get(name, ()))
+        inside = max([size, *self.registers.get(name, ()), *encoded])
         on_the_way = "" if inside == size else f", and up to {inside:.6g} on the way,"
         return WeftError(
             f"{self._called(name)}: values up to {size:.6g}{on_the_way} need a modulus of "
@@ -413,7 +439,8 @@ class _Analysis:
         """What makes an error smaller."""
         given = self.parameters
         allowed = self.plan.tolerance * self.found[name].range.magnitude
-        bits = given.scale_bits + ceil(log2(self._error(name) / allowed))
+        missing = log2(self._error(name) / allowed)
+        bits = given.scale_bits + ceil(missing) if missing < BITS[-1] else BITS[-1]
         if bits + 2 <= BITS[-1] and self._is_good(
             scale_bits=bits, first_bits=min(60, bits + 10), special_bits=60
         ):
@@ -445,6 +472,10 @@ class _Analysis:
 def _bits(scale: float, size: float) -> float:
     """The bits of a modulus that holds values of a size at a scale, and their signs."""
     return log2(scale) + log2(HEADROOM * size + 2.0**-4) + 1
+
+
+def _largest(values: Floats) -> float:
+    return float(np.abs(values).max(initial=0.0))
 
 
 def _terms(placed: Placed) -> int:
@@ -492,7 +523,7 @@ class _Registers:
             case ops.Rescaled():
                 return error + self.noise.rescaled(scale)
             case ops.Shifted():
-                return error + self.noise.encoded(scale)
+                return error + self.noise.encoded(scale, abs(op.value))
         return error
 
 
@@ -526,4 +557,10 @@ def _register_places(
     evaluation: Evaluation, parameters: Parameters, level: int, bounds: list[float]
 ) -> list[tuple[int, float, float]]:
     places = _walk(evaluation, parameters, level)
-    return [(*places[number], bound) for number, bound in zip(sorted(places), bounds)]
+    found = [(*places[number], bound) for number, bound in zip(sorted(places), bounds)]
+    for op in evaluation.operations(Ladder.of(parameters, level)):
+        if isinstance(op, ops.Shifted):
+            found.append((*places[op.a], 2 * abs(op.value)))
+        elif isinstance(op, ops.Scaled):
+            found.append((places[op.a].level, op.scale, 2 * abs(op.value)))
+    return found

@@ -143,6 +143,7 @@ def test_what_ciphertexts_cannot_do_is_refused_with_the_layer(program, message):
         lambda x, w: (x.reshape(8) * 2.0).reshape(2, 4) * x.reshape(2, 4),
         lambda x, w: x.reshape(1, 8) / (w[:1] + 3.0),
         lambda x, w: x.mean((0, 1, 2)) + w[0, 0] * 0.0,
+        lambda x, w: x.astype("float32").reshape(1, 8).astype("float64") @ w,
     ],
 )
 def test_views_of_other_shapes_are_bounded_and_right(program):

@@ -137,6 +137,8 @@ BEFORE = ":before"
 
 BATCH_NORM = "batch_norm_inference"
 SUMS = {"add": 1, "subtract": -1}
+VIEWS = ("convert", "reshape", "sharding_constraint")
+"""Operators that leave the numbers as they are; conversions are between floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,7 @@ class _Reading:
         sources = [self._root(application.operands[n]) for n in places]
         if others or application.regions:
             raise _refused(application, "cannot be done on ciphertexts")
-        if operator == "reshape":
+        if operator in VIEWS:
             self.views[name] = sources[0]
         elif operator == "polynomial":
             activation = Activation.of(application.attributes)

@@ -232,7 +232,11 @@ class _Run:
 
 
 def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[str, Pieces]:
-    """The axes of each index dimension on which the tensors agree, each axis used once."""
+    """The axes of each index dimension on which the tensors agree, each axis used once.
+
+    An axis that cuts a result along one index dimension is not given to another one, so that
+    results are computed where they are wanted.
+    """
     tensors: list[Factors] = [
         project(sharding, mapping, rule.sizes)
         for sharding, mapping in zip(known, rule.operands + rule.results)
@@ -242,7 +246,14 @@ def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[st
     for factor, name in enumerate(rule.names):
         if not name.startswith("_"):
             axes = common_axes(factor, tensors[:split], tensors[split:], Direction.BOTH)
-            placement[name] = truncate(axes, _apart_from(used))
+            elsewhere = tuple(
+                piece
+                for tensor in tensors[split:]
+                for other, sharding in tensor.items()
+                if other != factor
+                for piece in sharding.axes
+            )
+            placement[name] = truncate(axes, _apart_from(used + elsewhere))
             used += placement[name]
     return placement
 

@@ -235,6 +235,7 @@ class Builder:
             shardings=block.shardings,
             operators=self.library,
             dtypes=block.dtypes,
+            is_region=True,
         )
         return graph, outside
 

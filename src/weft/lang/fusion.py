@@ -380,6 +380,7 @@ def with_applications(graph: Graph, applications: Iterable[Application]) -> Grap
         graph.output_shardings,
         with_fused(graph.operators, (application.operator for application in made)),
         {name: value.dtype for name, value in graph.values.items()},
+        graph.is_region,
     )
 
 

@@ -253,25 +253,18 @@ def _prepare(
     (mesh,) = meshes
     specs, itemsizes = [kind.spec for kind in kinds], [kind.itemsize for kind in kinds]
     program, numbers = history
-    dtype = dtype_name(kinds[0].dtype)
-    last = Entry(
-        name,
-        tuple(attributes.items()),
-        numbers,
-        tuple((shape, dtype) for shape in line.result_shapes),
-        None,
-    )
+    made = tuple((shape, "") for shape in line.result_shapes)
+    last = Entry(name, tuple(attributes.items()), numbers, made, None)
     found = propagated((*program, last), mesh)
     placed = place_operands(operator, line, mesh, found.placement, specs, itemsizes, alike)
     called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
     prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
     results, moves = list(placed.results), list[Move]()
-    for n, (made, wanted, shape) in enumerate(
-        zip(placed.results, found.results, line.result_shapes)
-    ):
-        if made.dim_specs != wanted.dim_specs:
-            results[n] = wanted
-            moves.append(Move(n, made, wanted, Cause(name, f"its result {list(shape)} {made}")))
+    for n, (src, dst) in enumerate(zip(placed.results, found.results)):
+        if src.dim_specs != dst.dim_specs:
+            results[n] = dst
+            cause = Cause(name, f"its result {list(line.result_shapes[n])} {src}")
+            moves.append(Move(n, src, dst, cause))
     return Ready(prepared, xp, results, line.result_shapes, moves=moves)
 
 

@@ -15,7 +15,7 @@ from weft.lang import Graph, Value
 from weft.plan import Plan, Propagation
 from weft.run.arrays import namespace
 from weft.run.cells import ALL
-from weft.run.tensor import Tensor
+from weft.run.tensor import Tensor, tensor_of
 from weft.run.walk import Values, walk
 
 
@@ -72,7 +72,7 @@ def run(
     for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs):
         own = [_apart_from(borrowed, xp, shard) for shard in shards]
         shape = plan.graph.values[name].shape
-        results.append(Tensor.of_shards(own, spec, shape, name, copy=False))
+        results.append(tensor_of(own, spec, shape, name))
     return tuple(results)
 
 

@@ -17,7 +17,7 @@ from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import propagate
 from weft.values import FrozenMap, Point
 
-LONGEST = 128
+LONGEST = 64
 """The number of applications that a tensor remembers."""
 
 CONSTRAINT = "sharding_constraint"
@@ -72,6 +72,7 @@ class Entry(NamedTuple):
     attributes: Attributes
     operands: tuple[int, ...]
     results: tuple[tuple[Point, str], ...]
+    """Shapes and dtypes; an empty dtype is the one that the operator makes."""
     annotation: ShardingSpec | None
 
 
@@ -164,7 +165,7 @@ def propagated(program: Program, mesh: DeviceMesh) -> Found:
             shardings[made[0].name] = str(entry.annotation)
         values += made
     last = applications[-1].results
-    dtypes = {value.name: value.dtype for value in values}
+    dtypes = {value.name: value.dtype for value in values if value.dtype}
     graph = Graph(inputs, applications, last, (str(mesh),), shardings, dtypes=dtypes)
     found = propagate(graph)
     return Found(found.placements[-1], tuple(closed(spec) for spec in found.output_specs))

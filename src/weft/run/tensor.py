@@ -266,6 +266,12 @@ def _made(kind: Kind, shards: Shards, origin: Origin, name: str = "") -> Tensor:
     return tensor
 
 
+def tensor_of(shards: Shards, spec: ShardingSpec, shape: Point, name: str) -> Tensor:
+    """A tensor of shards that nobody else holds, in rank order; they are not copied."""
+    kind = kind_of(shape, closed(spec), shards[0].dtype, namespace(shards[0]))
+    return _made(kind, shards, Origin(shape, dtype_name(kind.dtype), spec), name)
+
+
 def _owned(xp: Any, array: Array) -> Array:
     """A copy of an array, unless its library has no arrays that change."""
     return array if is_jax_array(array) else xp.asarray(array, copy=True)

@@ -114,8 +114,12 @@ class Propagation:
         return "\n".join(f"{left:{wide}}  {right}" for left, right in rows)
 
 
-def follow(graph: Graph, rule: Rule = "user_priority") -> Propagation:
+def follow(
+    graph: Graph, rule: Rule = "user_priority", below: int | None = None
+) -> Propagation:
     r"""Propagate the shardings on a graph's values to all of them, by one of Shardy's rules.
+
+    Only `user_priority` looks at priorities; with `below` it stops before that priority.
 
     >>> from weft.lang import Application, Graph, Library, Operator, Value
     >>> graph = Graph(
@@ -138,19 +142,19 @@ def follow(graph: Graph, rule: Rule = "user_priority") -> Propagation:
       through y = matmul(x, w) from x dimension 1
       as written on x: <@m, [{"dp"}, {"tp"}]>
     """
-    return _Run(graph, rule).propagation()
+    return _Run(graph, rule, below).propagation()
 
 
 class _Run:
     """One propagation: from text to numbers and back."""
 
-    def __init__(self, graph: Graph, strategy: Rule) -> None:
+    def __init__(self, graph: Graph, strategy: Rule, below: int | None = None) -> None:
         if strategy not in ("basic", "aggressive", "op_priority", "user_priority"):
             raise WeftError(
                 f"there is no strategy {strategy!r}",
                 hint="there are basic, aggressive, op_priority, user_priority and cost",
             )
-        self.graph, self.strategy = graph, strategy
+        self.graph, self.strategy, self.below = graph, strategy, below
         self.meshes = Meshes(graph)
         self.flat = flatten(graph, self.meshes)
         self.wanted = {
@@ -181,7 +185,7 @@ class _Run:
                 place: tuple(dim.priority for dim in spec.dim_specs)
                 for place, spec in self.wanted.items()
             }
-            run_by_user(self.engine, levels, wanted)
+            run_by_user(self.engine, levels, wanted, self.below)
         elif self.strategy == "op_priority":
             run_by_operator(self.engine)
         else:

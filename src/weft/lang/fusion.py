@@ -51,7 +51,9 @@ def fused_operator(name: str, operators: Library) -> Operator:
     """
     pair = _pair_of(name, operators)
     kernel = SHORTCUTS.get(name, pair.kernel)
-    return Operator(name, pair.sign, kernel, dtypes=pair.dtypes, count=pair.count_box)
+    return Operator(
+        name, pair.sign, kernel, dtypes=pair.dtypes, count=pair.count_box, attributes=None
+    )
 
 
 def _pair_of(name: str, operators: Library) -> _Pair:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.run.tensors import pieces, random_mesh
 
-from weft import DeviceMesh, DimSpec, Plan, ShardingSpec, Tensor, ops, propagate, run, trace
+from weft import DimSpec, Plan, ShardingSpec, Tensor, ops, propagate, run, trace
 
 PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 60
 """Random programs: 60 in `make test`, thousands in `make fuzz`."""

@@ -256,7 +256,7 @@ class Builder:
             if name not in self.library:
                 self.library.add(Operator(name, _sign_opaque, attributes=None))
         elif name in self.library:
-            attributes = self.library[name].known(attributes)
+            attributes = FrozenMap(self.library[name].known(attributes).items())
         made = tuple(value.name for value in results)
         block.applications.append(Application(name, tuple(operands), made, attributes, regions))
         block.dtypes.update((value.name, value.dtype) for value in results)

@@ -59,10 +59,12 @@ def declared(operator: str, line: object, given: Declared) -> Mapping[str, Kind]
     """The attributes of an operator with their kinds; those that its line uses are integers."""
     if given is None:
         return None
-    pairs = given.items() if isinstance(given, Mapping) else [(name, "any") for name in given]
     known: dict[str, Kind] = {}
-    for name, kind in pairs:
-        known[name] = _TYPES.get(kind, "any") if isinstance(kind, type) else kind
+    if isinstance(given, Mapping):
+        for name, kind in given.items():
+            known[name] = _TYPES.get(kind, "any") if isinstance(kind, type) else kind
+    else:
+        known |= dict.fromkeys(given, "any")
     if isinstance(line, str):
         dims, numbers = names_of(line)
         for name in known:
@@ -114,21 +116,21 @@ def _hint(operator: str, line: object, known: Mapping[str, Kind], name: str) -> 
     return "it has none; an operator of your own declares them: Operator(..., attributes=[...])"
 
 
-def _fits(kind: Kind, value: Any) -> bool:
+def _fits(kind: Kind, value: Any) -> bool:  # noqa: PLR0911 - one for each kind
     match kind:
         case "bool":
-            return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
+            return isinstance(value, bool) or type(value).__name__ == "bool"
         case "int":
             return _is_int(value)
         case "float":
-            return _is_int(value) or isinstance(value, float) or hasattr(value, "__float__")
+            return not isinstance(value, bool) and hasattr(value, "__float__")
         case "str":
             return isinstance(value, str)
         case "ints":
-            if isinstance(value, tuple | list):
-                return all(_fits("ints", each) or _is_int(each) for each in value)
-            return False
-    return True
+            nested = isinstance(value, tuple | list)
+            return nested and all(_is_int(each) or _fits("ints", each) for each in value)
+        case _:
+            return True
 
 
 def _is_int(value: Any) -> bool:

@@ -130,17 +130,6 @@ class Graph(Drawn):
                 )
         named_meshes = tuple(meshes)
         known = read_meshes(named_meshes) if named_meshes or not is_region else None
-        for name, text in (shardings or {}).items():
-            with located(f"shardings.{name}"):
-                check_sharding(text, values[name].shape, known)
-        for place, text in (output_shardings or {}).items():
-            with located(f"output_shardings.{place}"):
-                check_sharding(text, values[wanted[place]].shape, known)
-        if known is not None:
-            for number, application in enumerate(applied):
-                for place, region in enumerate(application.regions):
-                    with located(f"applications[{number}].regions[{place}]"):
-                        region.check_shardings(known)
         freeze(
             self,
             inputs=given,
@@ -155,6 +144,7 @@ class Graph(Drawn):
             operators=operators,
             is_region=is_region,
         )
+        self.check_shardings(known)
 
     def drawing(self) -> Drawing:
         """The applications, the values they use and make, and their index dimensions."""
@@ -167,12 +157,15 @@ class Graph(Drawn):
             for region in application.regions:
                 yield from region.walk()
 
-    def check_shardings(self, meshes: Mapping[str, MeshText]) -> None:
-        """Refuse the shardings of a region that do not fit the meshes of the graph around it."""
+    def check_shardings(self, meshes: Mapping[str, MeshText] | None) -> None:
+        """Refuse shardings that do not fit their values, or the meshes; None if not yet known."""
         for name, text in self.shardings.items():
             with located(f"shardings.{name}"):
                 check_sharding(text, self.values[name].shape, meshes)
-        for number, application in enumerate(self.applications):
+        for place, text in self.output_shardings.items():
+            with located(f"output_shardings.{place}"):
+                check_sharding(text, self.values[self.outputs[place]].shape, meshes)
+        for number, application in enumerate(self.applications if meshes is not None else ()):
             for place, region in enumerate(application.regions):
                 with located(f"applications[{number}].regions[{place}]"):
                     region.check_shardings(meshes)

@@ -229,7 +229,7 @@ class Tracer:
         if missing:
             raise WeftError(
                 f"{symbol.value} has no numbers: there is no array for {', '.join(missing)}",
-                hint="run a plan of the graph with the arrays: weft.run(weft.propagate(graph), {…})",
+                hint="run a plan of its graph with the arrays: weft.run(propagate(graph), {…})",
             )
         made = {value.name for value in inputs}
         made.update(name for application in applications for name in application.results)

@@ -62,8 +62,7 @@ def run(
         )
     check_inputs(plan.graph, inputs)
     given: Values = {
-        value.name: _placed(plan, value, inputs[value.name])
-        for value in plan.graph.inputs
+        value.name: _placed(plan, value, inputs[value.name]) for value in plan.graph.inputs
     }
     xp = _namespace([shards[0] for shards in given.values()])
     borrowed = [shard for shards in given.values() for shard in shards]

@@ -43,7 +43,7 @@ class Step:
         self.operands, self.results = operands, results
         self.serial = next(_SERIAL)
         """The place in the order in which applications were made."""
-        self.depth = 1 + max([origin.depth for origin in operands], default=0)
+        self.depth: int = 1 + max([origin.depth for origin in operands], default=0)
 
 
 class Origin:
@@ -61,7 +61,7 @@ class Origin:
     ) -> None:
         self.shape, self.dtype, self.annotation = shape, dtype, annotation
         self.step, self.place = step, place
-        self.depth = 0 if step is None else step.depth
+        self.depth: int = 0 if step is None else step.depth
         self.serial = next(_SERIAL) if step is None else step.serial
 
 

@@ -50,6 +50,7 @@ class Tensor(Arithmetic):
     """Its shape, sharding, dtype and library."""
     name: str
     """The name that messages use."""
+    _shards: Shards
     origin: Origin
     """The program that led to it, for propagation."""
 
@@ -177,9 +178,7 @@ class Tensor(Arithmetic):
             (array,) = self._shards
             return [array[box.slices()] for box in spec.regions(self.shape)]
         plan = plan_reshard(self.spec, spec, self.shape, self.kind.itemsize)
-        return list(
-            ALL.move(self.kind.xp, self._shards, plan.steps, Cause("with_sharding", self))
-        )
+        return list(ALL.move(self.kind.xp, self._shards, plan.steps, Cause("with_sharding", self)))
 
     def trace(self, name: str = "input") -> Symbol:
         """Begin a traced program whose input this tensor is, sharded as it is annotated."""
@@ -254,7 +253,7 @@ class Tensor(Arithmetic):
         return complex(self.__array__())
 
     def __index__(self) -> int:
-        return index(self.__array__())  # type: ignore[arg-type]
+        return index(self.__array__())
 
     def __contains__(self, item: Any) -> bool:
         return item in self.__array__()

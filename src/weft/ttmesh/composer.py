@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Composer:
             size, dim = self.mesh.shape[axis], self.dims[axis]
             rows = [level[at : at + size] for at in range(0, len(level), size)]
             for row in rows:
-                for one, two in zip(row, row[1:]):
+                for one, two in pairwise(row):
                     if one != two and (dim is None or not _follows(one, two, dim)):
                         name = f'mesh axis "{self.mesh.axis_names[axis]}"={size}'
                         how = "are taken for copies" if dim is None else f"join at dimension {dim}"
@@ -89,7 +90,9 @@ def _follows(one: ZRange, two: ZRange, dim: int) -> bool:
     """Whether a box begins where another ends along a dimension, and is as wide in the others."""
     dim %= one.ndim
     sides = zip(zip(one.start, one.stop), zip(two.start, two.stop))
-    return one.stop[dim] == two.start[dim] and all(a == b or d == dim for d, (a, b) in enumerate(sides))
+    return one.stop[dim] == two.start[dim] and all(
+        a == b or d == dim for d, (a, b) in enumerate(sides)
+    )
 
 
 def ConcatMeshToTensor(mesh_device: Mesh, dim: int) -> Composer:  # noqa: N802

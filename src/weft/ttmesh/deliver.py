@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import WeftError
-from weft.ttmesh.buffer import Bytes, MeshBuffer
 from weft.space import ZRange
+from weft.ttmesh.buffer import Bytes, MeshBuffer
 from weft.ttmesh.cut import Cut
 from weft.ttmesh.held import held_array
 from weft.ttmesh.lowering import Lowering

@@ -30,4 +30,4 @@ __all__ = [
     "window",
 ]
 
-from weft.lang.library import declared  # noqa: E402, F401 - when all operators are there
+from weft.lang.library import declared  # noqa: F401 - when all operators are there

@@ -47,6 +47,8 @@ _NUMBERING = """
     output_batch_dimension output_feature_dimension output_spatial_dimensions
 """
 
+_MONOIDS = ("sum", "mean", "prod", "max", "min", "all", "any", "logsumexp")
+
 DECLARED = {
     "dot_general": """
         lhs_batching_dimensions rhs_batching_dimensions lhs_contracting_dimensions
@@ -117,10 +119,7 @@ DECLARED = {
     "manual_computation": """
         in_shardings out_shardings manual_axes result_shapes result_dtypes enters
     """,
-    **dict.fromkeys(
-        [f"{monoid}_dim" for monoid in "sum mean prod max min all any logsumexp".split()],
-        "dimensions keep",
-    ),
+    **dict.fromkeys((f"{each}_dim" for each in _MONOIDS), "dimensions keep"),
 }
 """For each operator the names of its attributes; all have `dtype`, that of the result."""
 

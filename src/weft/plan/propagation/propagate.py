@@ -114,9 +114,7 @@ class Propagation:
         return "\n".join(f"{left:{wide}}  {right}" for left, right in rows)
 
 
-def follow(
-    graph: Graph, rule: Rule = "user_priority", below: int | None = None
-) -> Propagation:
+def follow(graph: Graph, rule: Rule = "user_priority", below: int | None = None) -> Propagation:
     r"""Propagate the shardings on a graph's values to all of them, by one of Shardy's rules.
 
     Only `user_priority` looks at priorities; with `below` it stops before that priority.

@@ -116,7 +116,7 @@ def _hint(operator: str, line: object, known: Mapping[str, Kind], name: str) -> 
     return "it has none; an operator of your own declares them: Operator(..., attributes=[...])"
 
 
-def _fits(kind: Kind, value: Any) -> bool:  # noqa: PLR0911 - one for each kind
+def _fits(kind: Kind, value: Any) -> bool:
     match kind:
         case "bool":
             return isinstance(value, bool) or type(value).__name__ == "bool"

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 from weft.errors import WeftError
 from weft.lang import OPERATORS, Block, Operator, Signature
 from weft.lang.block import Attributes
-from weft.lang.trace import dtype_name
+from weft.lang.dtype import dtype_name
 from weft.layout import ShardingSpec
 from weft.plan import plan_reshard
 from weft.plan.infer import place_operands
 from weft.run.arrays import Array
-from weft.run.blocks import run_block
+from weft.run.blocks import check_dtypes, run_block
 from weft.run.cells import ALL, Cause, Shards
 from weft.run.history import (
     Entry,
@@ -79,6 +79,9 @@ class Ready:
     xp: Any
     specs: Sequence[ShardingSpec | None]
     shapes: Sequence[Point]
+    name: str
+    dtypes: Sequence[str]
+    """The dtypes of the results; one stands for all."""
     kinds: dict[Any, list[Kind]] = field(default_factory=dict)
     moves: Sequence[Move] = ()
     """The results that do not lie where propagation wants them yet; often none."""
@@ -90,9 +93,10 @@ class Ready:
             shards, shape = results[number], self.shapes[number]
             steps = plan_reshard(src, dst, shape, int(shards[0].dtype.itemsize)).steps
             results[number] = ALL.move(self.xp, shards, steps, cause)
-        key = results[0][0].dtype
+        key = tuple([shards[0].dtype for shards in results])
         kinds = self.kinds.get(key)
         if kinds is None:
+            check_dtypes(self.name, [shards[0] for shards in results], self.dtypes)
             kinds = self.kinds[key] = [
                 kind_of(shape, spec, shards[0].dtype, self.xp)
                 for shape, spec, shards in zip(self.shapes, self.specs, results)
@@ -241,11 +245,17 @@ def _prepare(
 ) -> Ready:
     operator, xp = OPERATORS.find(name), kinds[0].xp
     line = operator.sign([kind.shape for kind in kinds], attributes)
+    try:
+        dtypes = operator.dtypes([dtype_name(kind.dtype) for kind in kinds], attributes)
+    except WeftError as error:
+        error.add_note(f"while applying {name} to {', '.join(map(str, kinds))}")
+        raise
     meshes = {kind.spec.mesh for kind in kinds if kind.spec is not None}
     frozen = FrozenMap(attributes.items())
     if not meshes:
         whole = Whole.of(operator, line, frozen, xp)
-        return Ready(whole, xp, (None,) * len(line.result_shapes), line.result_shapes)
+        none = (None,) * len(line.result_shapes)
+        return Ready(whole, xp, none, line.result_shapes, name, dtypes)
     pairs = list(zip(names, kinds))
     if len(meshes) > 1:
         said = " and ".join(f"{n or k} on {k.spec.mesh}" for n, k in pairs if k.spec is not None)
@@ -265,7 +275,7 @@ def _prepare(
             results[n] = dst
             cause = Cause(name, f"its result {list(line.result_shapes[n])} {src}")
             moves.append(Move(n, src, dst, cause))
-    return Ready(prepared, xp, results, line.result_shapes, moves=moves)
+    return Ready(prepared, xp, results, line.result_shapes, name, dtypes, moves=moves)
 
 
 def _direct(ready: Ready) -> Ready:

@@ -32,7 +32,7 @@ KINDS: dict[Kind, str] = {
         output_spatial_dimensions collapsed_slice_dims operand_batching_dims
         start_indices_batching_dims start_index_map offset_dims update_window_dims
         inserted_window_dims input_batching_dims scatter_indices_batching_dims
-        scattered_dims_to_operand_dims
+        scattered_dims_to_operand_dims scatter_dims_to_operand_dims
     """,
     "any": """
         value coefficients result_dtypes in_shardings out_shardings manual_axes allowed_direction
@@ -83,7 +83,7 @@ DECLARED = {
     """,
     "scatter": """
         update_window_dims inserted_window_dims input_batching_dims scatter_indices_batching_dims
-        scattered_dims_to_operand_dims index_vector_dim monoid region
+        scattered_dims_to_operand_dims scatter_dims_to_operand_dims index_vector_dim monoid region
     """,
     "reduce": "dimensions monoid region",
     "reshape": "result_shape",

@@ -83,9 +83,11 @@ def check_attributes(
 ) -> None:
     """Refuse attributes that an operator does not have, and values that they do not take.
 
-    >>> check_attributes("layer_norm", "", {"eps": "float"}, {"epsilon": 1.0})
-    Traceback (most recent call last):
-    weft.errors.WeftError: layer_norm has no attribute epsilon
+    >>> try:
+    ...     check_attributes("layer_norm", "", {"eps": "float"}, {"epsilon": 1.0})
+    ... except WeftError as error:
+    ...     print(error, error.__notes__)
+    layer_norm has no attribute epsilon ['hint: did you mean eps?']
     """
     if known is None:
         return

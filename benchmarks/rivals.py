@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from benchmarks.greedy import choose
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import Plan, propagate
-from weft.plan.infer import choose
 from weft.plan.placed import Placed, fit
 from weft.plan.propagation.meshes import Meshes
 from weft.values import FrozenMap

@@ -1,10 +1,14 @@
 """What the operators of our own refuse, and what they count."""
 
+import json
+
 import numpy as np
 import pytest
 
-from weft import WeftError
-from weft.lang import OPERATORS, Block
+from weft import Graph, Operator, Tensor, WeftError
+from weft.lang import OPERATORS, Block, Value
+from weft.lang.arithmetic import apply_all
+from weft.lang.serial import from_json, to_json
 
 
 def sign(name, *shapes, **attributes):
@@ -195,3 +199,62 @@ def test_results_have_their_dtypes():
     assert dtypes("fft", "complex64", fft_type="FFT") == ["complex64"]
     assert dtypes("embedding", "float32", "int64") == ["float32"]
     assert dtypes("gather", "float32", "int64") == ["float32"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "message", "hint"),
+    [
+        ("layer_norm", [(8, 4)], {"epsilon": 1.0}, "has no attribute epsilon", "did you mean eps?"),
+        ("relu", [(8,)], {"n": 2}, "relu has no attribute n", "its attributes are dtype"),
+        ("softmax", [(8,)], {"dim": 0}, "no attribute dim", "did you mean dimension?"),
+        ("sum_dim", [(8,)], {"dimensions": (0,), "keep": 1}, "keep of sum_dim must be True", ""),
+        ("topk", [(8,)], {"k": 2.5}, "k of topk must be an integer, got 2.5", ""),
+        ("topk", [(8,)], {"k": True}, "k of topk must be an integer, got True", ""),
+        ("layer_norm", [(8,)], {"eps": "x"}, "eps of layer_norm must be a number, got 'x'", ""),
+        ("einsum", [(8,)], {"equation": 3}, "equation of einsum must be a text, got 3", ""),
+    ],
+)
+def test_attributes_are_those_of_the_operator(name, shapes, attributes, message, hint):
+    with pytest.raises(WeftError, match=message) as caught:
+        sign(name, *shapes, **attributes)
+    assert f"hint: {hint}" in caught.value.__notes__ or not hint
+    arrays = [np.ones(shape, "float32") for shape in shapes]
+    for operands in (map(Tensor, arrays), [Tensor(array).trace() for array in arrays]):
+        with pytest.raises(WeftError, match=message):
+            apply_all(name, *operands, **attributes)
+    graph = Graph([Value(f"x{n}", s) for n, s in enumerate(shapes)], [], ["x0"])
+    operands = [f"x{n}" for n in range(len(shapes))]
+    said = {"operator": name, "operands": operands, "results": [{"name": "y"}]}
+    text = json.loads(to_json(graph)) | {"applications": [said | {"attributes": attributes}]}
+    with pytest.raises(WeftError, match=r"applications\[0\]: .*" + message):
+        from_json(json.dumps(text))
+
+
+def test_attributes_and_index_dimensions_have_separate_names():
+    scale = Operator("scale", "n -> n", lambda block, x: x * 2)
+    with pytest.raises(WeftError, match="scale has no attribute n") as caught:
+        scale.sign([(8,)], {"n": 2})
+    assert "hint: n is an index dimension of scale: n -> n" in caught.value.__notes__
+    with pytest.raises(WeftError, match="an attribute n and an index dimension of that name"):
+        Operator("scale", "n -> n", attributes={"n": int})
+    window = Operator("window", "s*y+u -> y  sum: u")
+    with pytest.raises(WeftError, match="window has no attribute u"):
+        window.sign([(9,)], {"s": 2, "u": 3})
+    with pytest.raises(WeftError, match="attribute s of window must be an integer"):
+        window.sign([(9,)], {"s": 2.5})
+
+
+def test_own_operators_declare_their_attributes():
+    kernel = lambda block, x: x * block.attributes.get("factor", 1)  # noqa: E731
+    scale = Operator("scale", "n -> n", kernel, attributes={"factor": float})
+    assert scale.sign([(8,)], {"factor": 2.5}).result_shapes == ((8,),)
+    with pytest.raises(WeftError, match="factor of scale must be a number"):
+        scale.sign([(8,)], {"factor": "much"})
+    with pytest.raises(WeftError, match="scale has no attribute faktor") as caught:
+        scale.sign([(8,)], {"faktor": 2.5})
+    assert "hint: did you mean factor?" in caught.value.__notes__
+    Operator("scale", "n -> n", kernel, attributes=["factor"]).sign([(8,)], {"factor": "any"})
+    Operator("scale", "n -> n", kernel, attributes=None).sign([(8,)], {"anything": 1})
+    with pytest.raises(WeftError, match="scale has no attribute factor") as caught:
+        Operator("scale", "n -> n", kernel).sign([(8,)], {"factor": 2})
+    assert "attributes=[...]" in caught.value.__notes__[0]

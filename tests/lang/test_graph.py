@@ -178,7 +178,7 @@ def test_an_operator_says_where_it_was_applied():
         ),
         (
             {"operator": "reshape", "attributes": {"result_shape": "abc"}},
-            "reshape cannot have result_shape='abc': ",
+            "attribute result_shape of reshape must be integers, got 'abc'",
         ),
         ({"operator": "add", "operands": ["x", "i"]}, "the operands are of float32 and int32"),
         (

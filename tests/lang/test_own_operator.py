@@ -21,7 +21,14 @@ def blend(block, x, y, a):
 
 
 GAP = Operator("largest_gap", "m [k] -> m", largest_gap, flops=2)
-BLEND = Operator("blend", "m n, m n, m -> m n", blend, keeps={"sum": [(0, 1)]}, flops=3)
+BLEND = Operator(
+    "blend",
+    "m n, m n, m -> m n",
+    blend,
+    keeps={"sum": [(0, 1)]},
+    flops=3,
+    attributes={"power": int},
+)
 
 
 def some(*shape):

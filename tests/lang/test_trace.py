@@ -1,9 +1,22 @@
 """Python functions over symbols become graphs."""
 
+import re
+
 import numpy as np
 import pytest
 
-from weft import DeviceMesh, DimSpec, Operator, ShardingSpec, WeftError, ops, propagate, trace
+from weft import (
+    DeviceMesh,
+    DimSpec,
+    Graph,
+    Operator,
+    ShardingSpec,
+    Tensor,
+    WeftError,
+    ops,
+    propagate,
+    trace,
+)
 from weft.lang import Library, Value
 from weft.lang.arithmetic import apply
 from weft.lang.operator import OPERATORS
@@ -184,7 +197,10 @@ def test_names_that_outputs_cannot_have(function, message):
 def test_two_programs_do_not_mix():
     outer = []
     trace(lambda x: outer.append(x) or x, (4,))
-    broken(lambda y: y + outer[0], "x belongs to another program than add does")
+    broken(
+        lambda y: y + outer[0],
+        "add is applied to x: .* which depends on x: .* of another traced function",
+    )
 
 
 def test_two_meshes_of_one_name():
@@ -200,3 +216,105 @@ def test_two_meshes_of_one_name():
 def test_only_tensors_can_be_applied_to():
     with pytest.raises(WeftError, match="exponential is applied to int, none of them a tensor"):
         ops.exp(3)
+
+
+def test_traced_values_become_numbers():
+    a = Tensor.ones((4, 3)).trace("a")
+    total = (a * 2).sum()
+    assert float(total) == 24.0
+    assert int(total) == 24
+    assert complex(total) == 24
+    assert range(30)[Tensor(3).trace()] == 3
+    assert np.asarray(a).shape == (4, 3)
+    assert np.array(a, dtype="int32").dtype == np.int32
+    assert len(a) == 4
+    assert [row.shape for row in a] == [(3,)] * 4
+    assert 1.0 in a
+    assert 2.0 not in a
+    with pytest.raises(WeftError, match="cannot branch"):
+        bool(total)
+    with pytest.raises(TypeError, match="which has no dimensions"):
+        len(total)
+    with pytest.raises(TypeError):
+        np.sin(a)
+    with pytest.raises(ValueError, match="needs copy=None or True"):
+        a.__array__(copy=False)
+
+
+@pytest.mark.parametrize(
+    "use", [float, int, np.asarray, lambda x: x.numpy(), lambda x: x.run(), lambda x: 1 in x]
+)
+def test_numbers_that_nobody_has(use):
+    with pytest.raises(WeftError, match=r"there is no array for x: float32\[\]"):
+        trace(lambda x: use(x + 1) and x, ())
+
+
+def test_the_sharding_of_a_tensor_is_that_of_the_input():
+    spec = ShardingSpec.parse('<@m, [{"dp", ?}p1, {}]>', MESH)
+    x = Tensor.ones((8, 4)).shard(spec)
+    assert x.trace().graph().shardings == {"input": str(spec)}
+    assert x.trace().graph().meshes == (str(MESH),)
+    captured = trace(lambda y: y + x, (8, 4))
+    assert captured.shardings == {"input": str(spec)}
+    assert trace(lambda y: y, x).shardings == {"y": str(spec)}
+    other = '<@m, [{}, {"tp"}]>'
+    assert trace(lambda y: y, x, shardings={"y": other}).shardings == {"y": other}
+    made = x + 1
+    assert made.trace().graph().shardings == {"input": '<@m, [{"dp"}, {}]>'}
+
+
+def test_traced_tensors_meet():
+    a, b = Tensor.ones((4,)), Tensor.full((4,), 3)
+    one, two = a.trace("a") + 1, b.trace("b") * 2
+    both = one + two
+    again = both * two - one
+    assert np.array_equal(both.numpy(), np.full(4, 8))
+    assert np.array_equal(again.numpy(), np.full(4, 46))
+    assert len(again.graph().inputs) == 2  # what was copied is not copied again
+    assert np.array_equal((a.trace() + (a.trace() + 1)).numpy(), np.full(4, 3))
+    for _ in range(2):  # a traced value may be captured by several functions
+        assert [v.name for v in trace(lambda x: x + two, (4,)).inputs] == ["x", "b"]
+    assert np.array_equal(two.numpy(), np.full(4, 6))
+
+
+def test_an_array_that_changes_is_captured_again():
+    table = np.ones(4, "float32")
+    x = Tensor.zeros((4,)).trace() + table
+    table[:] = 5
+    x = x + table
+    assert np.array_equal(x.numpy(), np.full(4, 6))
+    assert len(x.graph().inputs) == 3
+
+
+@pytest.mark.parametrize(
+    ("sharding", "message"),
+    [
+        ("garbage", "shardings.x: 'garbage' is not a sharding: column 1: expected '<'"),
+        ('<@m, [{"dp"}]>', "the sharding has 1 dimension and the array has 2"),
+        ('<@m, [{"zz"}, {}]>', '"zz" cuts dimension 0 and is not an axis of @m'),
+        ("<@n, [{}, {}]>", "mesh @n is not known"),
+        ('<@m, [{"dp"}, {"dp"}]>', '"dp" is used twice'),
+        ('<@m, [{"dp"}, {}], replicated={"dp"}>', '"dp" is used twice'),
+        ('<@m, [{"dp":(1)3}, {}]>', 'is no part of "dp"='),
+        ('<@m, [{}, {}], unreduced=total{"dp"}>', "which is not a monoid"),
+    ],
+)
+def test_annotations_that_do_not_fit_are_refused_when_the_graph_is_made(sharding, message):
+    with pytest.raises(WeftError, match=re.escape(message)):
+        trace(lambda x: x, (8, 4), meshes=[MESH], shardings={"x": sharding})
+    with pytest.raises(WeftError, match=re.escape(message.removeprefix("shardings.x: "))):
+        trace(lambda x: x.with_sharding(MESH, sharding), (8, 4))
+    with pytest.raises(WeftError, match=re.escape(message)):
+        Graph([Value("x", (8, 4))], [], ["x"], [str(MESH)], {"x": sharding})
+    with pytest.raises(WeftError, match=r"output_shardings\.0: "):
+        Graph([Value("x", (8, 4))], [], ["x"], [str(MESH)], {}, {0: sharding})
+
+
+def test_shardings_of_unknown_inputs():
+    with pytest.raises(WeftError, match="there is no input y") as caught:
+        trace(lambda x: x, (8,), meshes=[MESH], shardings={"y": "<@m, [{}]>"})
+    assert caught.value.__notes__ == ["hint: the inputs are x"]
+    with pytest.raises(WeftError, match="a sharding needs a mesh and one DimSpec"):
+        trace(lambda x: x.with_sharding(MESH), (8,))
+    with pytest.raises(WeftError, match=r"meshes\[0\]: "):
+        Graph([Value("x", (8,))], [], ["x"], ["garbage"])

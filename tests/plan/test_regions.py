@@ -218,7 +218,7 @@ def region(*names, outputs=None, **more):
     return Graph(inputs, [negate], [made] if outputs is None else outputs, **more)
 
 
-def manual(**changes):
+def manual(is_bare=False, **changes):
     said = {"in_shardings": ('<@m, [{"x"}]>',), "manual_axes": ("x",), "result_shapes": ((8,),)}
     body = Graph([Value("4/a", (4,))], [Application("negate", ("4/a",), ("4/b",))], ["4/b"])
     return Graph(
@@ -226,7 +226,7 @@ def manual(**changes):
         [Application("manual_computation", ("a",), ("b",), {**said, **changes}, (body,))],
         ["b"],
         ['@m = <["x"=2, "y"=2]>'],
-        {"b": '<@m, [{"x"}]>'} if "bare" not in changes else {},
+        {} if is_bare else {"b": '<@m, [{"x"}]>'},
     )
 
 
@@ -277,14 +277,14 @@ BARRIER = Application("propagation_barrier", ("a",), ("b",), {"allowed_direction
         ),
         (lambda: manual(in_shardings=('<@m, [{"y", "x"}]>',)), "dimension 0 of a is cut by"),
         (lambda: manual(manual_axes=("z",)), '"z" is manual and not an axis of @m'),
-        (lambda: manual(bare=1), "b comes out of a manual computation without a sharding"),
+        (lambda: manual(is_bare=True), "b comes out of a manual computation without a sharding"),
         (
             lambda: Graph([Value("a", (8,))], [], ["a"], shardings={"a": '<@m, [{"x"}]>'}),
-            "mesh @m is not known",
+            "shardings.a: mesh @m is not known",
         ),
         (
             lambda: Graph([Value("a", ())], [], ["a"], ['@m = <["x"=2]>', '@m = <["y"=2]>']),
-            "two meshes have one name",
+            "meshes[1]: two meshes are named @m",
         ),
     ],
 )

@@ -120,7 +120,15 @@ def convolution(rng):
     return [numbers(rng, shape, dtype) for shape in (*shapes[:2], *bias)], attributes
 
 
-@case("avg_pool", "max_pool")
+@case("avg_pool")
+def mean_pooling(rng):
+    operands, attributes = pooling(rng)
+    if chance(rng, 0.3):
+        attributes["count_include_pad"] = chance(rng, 0.5)
+    return operands, attributes
+
+
+@case("max_pool")
 def pooling(rng):
     shape = shape_of(rng, 1, 3, 8)
     slid = shape[int(rng.integers(0, len(shape))) :]
@@ -137,6 +145,4 @@ def pooling(rng):
         attributes |= {"strides": found["stride"], "padding": tuple(edges)}
     elif any(size > n for size, n in zip(found["size"], slid)):
         attributes = {"window": (1,) * len(slid)}
-    if chance(rng, 0.3):
-        attributes["count_include_pad"] = chance(rng, 0.5)
     return [numbers(rng, shape, str(rng.choice(["float64", "float32"])))], attributes

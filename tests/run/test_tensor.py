@@ -31,6 +31,7 @@ def spec(text):
 def test_the_example_of_seed_001():
     mesh = DeviceMesh("test", (2,), ("x",))
     w = Tensor(np.arange(24, dtype="float32").reshape(8, 3))
+    expected = np.ones((4, 8), "float32") @ w.numpy()
 
     a = Tensor.ones((4, 8)).trace()
     a_sharded = a.shard(mesh, [DimSpec(["x"]), DimSpec([])])
@@ -41,9 +42,12 @@ def test_the_example_of_seed_001():
         "matmul",
         "sharding_constraint",
     ]
+    assert np.array_equal(b.numpy(), expected)
+    assert np.array_equal(np.asarray(b), expected)
+    assert b.run().spec == ShardingSpec(mesh, [DimSpec([]), DimSpec([])])
     inputs = {"input": np.ones((4, 8), "float32"), "input_2": w}
     (found,) = run(Plan.of(propagate(graph)), inputs)
-    assert np.array_equal(found, np.ones((4, 8), "float32") @ w.numpy())
+    assert np.array_equal(found, expected)
 
     a = Tensor.ones((4, 8))
     eager = (a.shard(mesh, [DimSpec(["x"]), DimSpec([])]) @ w).with_sharding(
@@ -122,6 +126,71 @@ def test_arrays_stay_what_they_are(library):
     e = np.asarray(array) @ np.asarray(array).T
     e = np.exp(e - e.max(-1, keepdims=True))
     assert np.allclose(y.numpy(), e / e.sum(-1, keepdims=True), atol=1e-6)
+
+
+def test_a_tensor_owns_its_data():
+    array = np.ones((4, 4))
+    rows = spec('[{"x"}, {}]')
+    whole, cut = Tensor(array), Tensor(array).shard(rows)
+    made = Tensor.of_shards([array[:2], array[:2], array[2:], array[2:]], rows, (4, 4))
+    graph = trace(lambda a: a, array, names=["a"], meshes=[MESH], shardings={"a": rows})
+    (returned,) = run(propagate(graph), {"a": array})
+    symbol = Tensor.zeros((4, 4), "float64").trace() + array
+    array[:] = 7
+    for tensor in (whole, cut, made, returned, symbol.run()):
+        assert np.array_equal(tensor, np.ones((4, 4)))
+    for tensor in (whole, cut, whole + 0, cut + 0):
+        before = tensor.numpy()
+        tensor.numpy()[:] = 5
+        tensor.whole()[:] = 5
+        with pytest.raises(ValueError, match="read-only"):
+            tensor.shards[0][:] = 5
+        assert np.array_equal(tensor, before)
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(whole)[:] = 5
+    given = np.ones(2)
+    assert np.shares_memory(Tensor(given, copy=False).shards[0], given)
+    assert given.flags.writeable
+
+
+def test_priorities_count_in_eager_operators():
+    rows = Tensor.ones((8, 8)).shard(spec('[{"x"}p1, {}]'))
+    columns = Tensor.ones((8, 8)).shard(spec('[{}, {"x"}]'))
+    assert (rows + columns).spec == spec('[{}, {"x"}]')
+    late = Tensor.ones((8, 8)).shard(spec('[{}, {"x"}p2]'))
+    assert (rows + late).spec == spec('[{"x"}, {}]')
+    assert ops.relu(ops.relu(rows) + columns).spec == spec('[{}, {"x"}]')  # through what is between
+
+
+def test_open_dimensions_keep_what_cuts_them():
+    x = Tensor.ones((16, 16)).shard(spec('[{"x"}, {"y"}]'))
+    with communication(budget=0):
+        y = x.with_sharding(spec("[{?}, {?}]"))
+    assert y.spec == x.spec
+    assert y.annotation == spec("[{?}, {?}]")
+    with communication() as moved:
+        assert x.with_sharding(spec("[{?}, {}]")).spec == spec('[{"x"}, {}]')
+    assert moved.received > 0
+    assert x.with_sharding(MESH, '<@m, [{?}, {"y"}]>').spec == x.spec
+
+
+def test_a_closed_replica_takes_no_axis():
+    kept = ShardingSpec.parse('<@m, [{?}, {?}], replicated={"x"}>', MESH)
+    x = Tensor.ones((8, 8)).shard(spec('[{"x"}, {}]'))
+    assert x.with_sharding(kept).spec == spec("[{}, {}]")
+
+
+def test_long_programs_are_remembered_in_part():
+    x = Tensor.ones((8,)).shard(spec('[{"x"}]'))
+    for _ in range(150):
+        x = x + 1
+    assert x.spec == spec('[{"x"}]')
+    assert x.origin.depth < 100
+    plain = Tensor.ones((2,))
+    for _ in range(150):
+        plain = plain + 1
+    assert plain.origin.depth < 100
+    assert np.array_equal(x, np.full(8, 151, "float32"))
 
 
 def test_nothing_is_mutated():

@@ -1,5 +1,6 @@
 """Mappers as shardings and back, composers, configs and pictures."""
 
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -11,7 +12,7 @@ from tests.ttmesh.reference import held
 
 from weft import DeviceMesh, DimSpec, ShardingSpec, show
 from weft.draw import to_svg
-from weft.errors import LayoutError
+from weft.errors import LayoutError, WeftError
 from weft.ttmesh import (
     ConcatMesh2DToTensor,
     ConcatMesh2dToTensor,
@@ -23,9 +24,13 @@ from weft.ttmesh import (
     ShardTensor2DMesh,
     ShardTensor2dMesh,
     ShardTensorToMesh,
+    deliver,
+    distribute,
     from_spec,
+    gather,
     lower,
     plain,
+    shards,
     to_spec,
 )
 
@@ -116,6 +121,47 @@ def test_copies_are_composed_once_where_asked():
     parts = [*held(ShardTensor2DMesh((2, 4), dims=[None, 1]), array).values()]
     assert np.array_equal(ConcatMesh2DToTensor((2, 4), dims=[None, 1]).compose(parts), array)
     assert ConcatMesh2DToTensor((2, 4), (2, 4), dims=[0, 1]).compose(parts).shape == (6, 4)
+
+
+@pytest.mark.parametrize("placements", [[0, 0], [0, 1], [Shard(0, groups=2), None], [None, 1]])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_composers_are_right_or_refuse(placements, order):
+    array = np.arange(64, dtype="uint32").reshape(8, 8)
+    mapper = Mapper((2, 2), placements, order=order)
+    composers = [ConcatMeshToTensor((2, 2), dim) for dim in (0, 1, -1)]
+    composers += [ConcatMesh2DToTensor((2, 2), dims=d) for d in product((None, 0, 1), repeat=2)]
+    lowered = lower(array.shape, mapper, "uint32")
+    read = [part for _, part in shards(deliver(array, lowered), lowered, array.dtype)]
+    for parts in (distribute(array, mapper.boxes(array.shape)), read):
+        for composer in composers:
+            found = composed(composer, parts)
+            if found is None or np.array_equal(found, array):
+                continue
+            assert found.size > array.size  # copies, side by side
+
+
+def composed(composer, parts):
+    """What a composer makes; None if it refuses."""
+    try:
+        return composer.compose(parts)
+    except WeftError:
+        return None
+
+
+def test_shards_of_a_permuted_or_grouped_mapper_are_refused():
+    array = np.arange(64).reshape(8, 8)
+    for mapper, message in [
+        (Mapper((2, 2), [0, 0], order=(1, 0)), 'mesh axis "columns"=2 join at dimension 0 that do'),
+        (Mapper((2, 2), [None, Shard(0, groups=2)]), "chip 0 holds 2 boxes that do not lie"),
+    ]:
+        parts = distribute(array, mapper.boxes(array.shape))
+        with pytest.raises(WeftError, match=message) as caught:
+            ConcatMeshToTensor((2, 2), 0).compose(parts)
+        assert "gather(shards, mapper.boxes(shape), shape)" in caught.value.__notes__[0]
+        assert np.array_equal(gather(parts, mapper.boxes(array.shape), array.shape), array)
+    parts = distribute(array, Mapper((2, 2), [0, 1]).boxes(array.shape))
+    with pytest.raises(WeftError, match='mesh axis "columns"=2 are taken for copies'):
+        ConcatMesh2DToTensor((2, 2), dims=[0, None]).compose(parts)
 
 
 def test_pictures(capsys):

@@ -235,6 +235,7 @@ class Builder:
             shardings=block.shardings,
             operators=self.library,
             dtypes=block.dtypes,
+            is_region=True,
         )
         return graph, outside
 
@@ -253,7 +254,9 @@ class Builder:
             name = OPAQUE + name
             attributes = FrozenMap({**attributes, "result_shapes": shapes}.items())
             if name not in self.library:
-                self.library.add(Operator(name, _sign_opaque))
+                self.library.add(Operator(name, _sign_opaque, attributes=None))
+        elif name in self.library:
+            attributes = FrozenMap(self.library[name].known(attributes).items())
         made = tuple(value.name for value in results)
         block.applications.append(Application(name, tuple(operands), made, attributes, regions))
         block.dtypes.update((value.name, value.dtype) for value in results)
@@ -269,7 +272,8 @@ class Builder:
         key = name, operation.operand_shapes, operation.attributes, shapes
         if key not in self.known:
             try:
-                signature = OPERATORS[name].sign(operation.operand_shapes, operation.attributes)
+                given = OPERATORS[name].known(operation.attributes)
+                signature = OPERATORS[name].sign(operation.operand_shapes, given)
                 self.known[key] = signature.result_shapes == shapes
             except WeftError:
                 self.known[key] = False

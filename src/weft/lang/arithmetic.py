@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -220,6 +220,15 @@ class Arithmetic(ABC):
     def astype(self, dtype: Any) -> Any:
         """The same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
         return apply("convert", self, dtype=as_dtype(dtype))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"len() of {self!r}, which has no dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        # Without this Python would count up until an index is refused.
+        return (self[number] for number in range(len(self)))
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         return take_slices(self, index if isinstance(index, tuple) else (index,))

@@ -51,7 +51,9 @@ def fused_operator(name: str, operators: Library) -> Operator:
     """
     pair = _pair_of(name, operators)
     kernel = SHORTCUTS.get(name, pair.kernel)
-    return Operator(name, pair.sign, kernel, dtypes=pair.dtypes, count=pair.count_box)
+    return Operator(
+        name, pair.sign, kernel, dtypes=pair.dtypes, count=pair.count_box, attributes=None
+    )
 
 
 def _pair_of(name: str, operators: Library) -> _Pair:
@@ -386,6 +388,7 @@ def with_applications(graph: Graph, applications: Iterable[Application]) -> Grap
         with_fused(graph.operators, (application.operator for application in made)),
         {name: value.dtype for name, value in graph.values.items()},
         graph.parameters,
+        graph.is_region,
     )
 
 

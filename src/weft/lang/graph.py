@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
+from weft.lang.annotation import check_sharding, read_meshes
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.picture import draw_graph
 from weft.lang.region import add_region, region_attributes
 from weft.lang.signature import Signature
+from weft.text.shardy import MeshText
 from weft.values import FrozenMap, Point, as_shape, freeze
 
 
@@ -56,9 +58,11 @@ class Application(NamedTuple):
 class Graph(Drawn):
     """A program: its inputs, its applications in order, and which values it returns.
 
-    Meshes and shardings are kept in their text form, by name and by value; what they mean is the
-    planner's affair. An output may be wanted in another sharding than the value it is. `parameters`
-    names the inputs that are weights or constants of a model, not data that it is applied to.
+    Meshes and shardings are kept in their text form, by name and by value. Shardings that are no
+    shardings, or do not fit their value or its mesh, are refused; those of a graph that `is_region`
+    are checked against the meshes of the graph that it is part of. An output may be wanted in
+    another sharding than the value it is. `parameters` names the
+    inputs that are weights or constants of a model, not data that it is applied to.
 
     >>> from weft.lang import Application, Library, Operator, Value
     >>> graph = Graph(
@@ -88,6 +92,7 @@ class Graph(Drawn):
     """Those of its regions as well, in the order of the program: regions before results."""
     signatures: tuple[Signature, ...] = field(init=False, compare=False)
     operators: Library = field(init=False, compare=False)
+    is_region: bool = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -100,6 +105,7 @@ class Graph(Drawn):
         operators: Library = OPERATORS,
         dtypes: Mapping[str, str] | None = None,
         parameters: Iterable[str] = (),
+        is_region: bool = False,
     ) -> None:
         given, applied = tuple(inputs), tuple(applications)
         values: dict[str, Value] = {}
@@ -126,22 +132,26 @@ class Graph(Drawn):
                 raise WeftError(
                     f"output_shardings.{place}: there is no output {place} among {len(wanted)}"
                 )
-        known = tuple(dict.fromkeys(parameters))
-        _check_parameters(known, given)
+        weights = tuple(dict.fromkeys(parameters))
+        _check_parameters(weights, given)
+        named_meshes = tuple(meshes)
+        known = read_meshes(named_meshes) if named_meshes or not is_region else None
         freeze(
             self,
             inputs=given,
             applications=applied,
             outputs=wanted,
-            meshes=tuple(meshes),
+            meshes=named_meshes,
             shardings=FrozenMap((shardings or {}).items()),
             output_shardings=FrozenMap((output_shardings or {}).items()),
-            parameters=known,
+            parameters=weights,
             values=FrozenMap(values.items()),
             all_values=FrozenMap(everything.items()),
             signatures=tuple(signatures),
             operators=operators,
+            is_region=is_region,
         )
+        self.check_shardings(known)
 
     def drawing(self) -> Drawing:
         """The applications, the values they use and make, and their index dimensions."""
@@ -153,6 +163,19 @@ class Graph(Drawn):
             yield application, signature
             for region in application.regions:
                 yield from region.walk()
+
+    def check_shardings(self, meshes: Mapping[str, MeshText] | None) -> None:
+        """Refuse shardings that do not fit their values, or the meshes; None if not yet known."""
+        for name, text in self.shardings.items():
+            with located(f"shardings.{name}"):
+                check_sharding(text, self.values[name].shape, meshes)
+        for place, text in self.output_shardings.items():
+            with located(f"output_shardings.{place}"):
+                check_sharding(text, self.values[self.outputs[place]].shape, meshes)
+        for number, application in enumerate(self.applications if meshes is not None else ()):
+            for place, region in enumerate(application.regions):
+                with located(f"applications[{number}].regions[{place}]"):
+                    region.check_shardings(meshes)
 
     def __str__(self) -> str:
         lines = [*self.meshes, *self._lines(self.inputs)]

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import EllipsisType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from weft.draw import clip
 from weft.errors import WeftError
+from weft.lang.attributes import Declared, Kind, check_attributes, declared, names_of
 from weft.lang.block import Attributes, Kernel
 from weft.lang.dtype import Conversion, Dtypes, like_first, separate
 from weft.lang.kernels.dtypes import Accumulates, accumulating
 from weft.lang.signature import Signature
+from weft.lang.written import ATTRIBUTE
 from weft.space import ZRange
 from weft.values import FrozenMap, Point, freeze
 
@@ -78,11 +80,15 @@ class Operator:
     libraries accumulate in float32 by themselves."""
     count: Count | None = None
     """How many operations a box takes, where that is not the same for every sub-problem."""
+    attributes: Declared = ()
+    """The attributes that an application may have, with their kinds: `{"factor": float}`, or only
+    their names; None for any. Those that stand for numbers in a line of text need not be said."""
     workspace: float | None = None
     """How many bytes the kernel takes beside its operands and results, for each byte of the largest
     of them; one where nothing is said. Runs in bounded memory rely on it."""
 
     def __post_init__(self) -> None:
+        freeze(self, attributes=declared(self.name, self.notation, self.attributes))
         if self.accumulates and self.kernel is not None:
             freeze(self, kernel=accumulating(self.kernel, self.dtypes, self.accumulates))
 
@@ -90,8 +96,10 @@ class Operator:
         """The signature of an application to operands of those shapes."""
         given = attributes or {}
         try:
+            self.check(given)
             if isinstance(self.notation, str):
-                numbers = {name: n for name, n in given.items() if isinstance(n, int)}
+                known = names_of(self.notation)[1]
+                numbers = {name: n for name, n in given.items() if name in known}
                 return Signature.of(self.notation, shapes, numbers=numbers)
             return self._sign(self.notation, shapes, given)
         except WeftError as error:
@@ -111,6 +119,18 @@ class Operator:
             said = ", ".join(f"{key}={value!r}" for key, value in attributes.items())
             message = f"{self.name} cannot have {clip(said, 120) or 'these operands'}: {error}"
             raise WeftError(message) from None
+
+    def check(self, attributes: Attributes) -> None:
+        """Refuse attributes that the operator does not have, and values that they cannot take."""
+        known = cast("Mapping[str, Kind] | None", self.attributes)
+        check_attributes(self.name, self.notation, known, attributes)
+
+    def known(self, attributes: Attributes) -> Attributes:
+        """Those of some attributes that the operator has: what a converter may pass on."""
+        if self.attributes is None:
+            return attributes
+        kept = {*cast("Mapping[str, Kind]", self.attributes), ATTRIBUTE}
+        return FrozenMap((name, value) for name, value in attributes.items() if name in kept)
 
     def groups(
         self,

@@ -140,6 +140,7 @@ class _Rewriter:
             old.operators,
             tracer.dtypes,
             old.parameters,
+            old.is_region,
         )
 
     def _keep(self, application: Application) -> None:

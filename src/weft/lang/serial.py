@@ -172,7 +172,7 @@ class _Reader:
         if depth > NESTED:
             field.fail(f"regions at most {NESTED} deep")
         field.fields("inputs applications outputs shardings")
-        return self.graph(field, depth)
+        return self.graph(field, depth, is_region=True)
 
     def result(self, field: _Field) -> str:
         field.fields("name dtype")

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from inspect import Parameter, signature
+from operator import index
 from typing import Any
 
-from weft.errors import WeftError
+from weft.errors import LayoutError, WeftError
+from weft.lang.annotation import check_sharding, read_meshes
 from weft.lang.arithmetic import Arithmetic
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library, Operator
-from weft.text.shardy import write_symbol
+from weft.text.shardy import read_mesh, write_symbol
 from weft.values import FrozenMap, Point, as_shape
 
 
 class Symbol(Arithmetic):
-    """A value of a program that is being traced: a name, a shape and a dtype, and no numbers."""
+    """A value of a program that is being traced: a name, a shape and a dtype.
+
+    It becomes numbers when `run`, `numpy`, `np.asarray` or `float` asks for them and all arrays
+    that it depends on are known: those of the tensors that were traced or captured. The inputs of
+    a function that `trace` calls have no arrays, and asking for their numbers is an error.
+    """
 
     __slots__ = ("_tracer", "value")
 
@@ -41,14 +49,21 @@ class Symbol(Arithmetic):
     def __weft_apply__(
         self, name: str, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> tuple[Symbol, ...]:
-        operator = self._tracer.operators.find(name)
-        typed = self._tracer.converted(operator, operands)
-        return self._tracer.apply(name, typed, attributes)
+        tracer = self._common_tracer(operands)
+        typed = tracer.converted(tracer.operators.find(name), operands)
+        return tracer.apply(name, typed, attributes)
 
-    def with_sharding(self, mesh: Any, dims: Iterable[Any] | None = None) -> Symbol:
+    def _common_tracer(self, operands: Sequence[Any]) -> Tracer:
+        """The tracer that an application belongs to: that of a function, if one is traced."""
+        tracers = [operand._tracer for operand in operands if isinstance(operand, Symbol)]
+        return next((tracer for tracer in tracers if tracer.is_function()), self._tracer)
+
+    def with_sharding(self, mesh: Any, dims: Iterable[Any] | str | None = None) -> Symbol:
         """The same value under a sharding: a mesh and its dimensions, a spec, or a mesh and text.
 
-        It is a constraint for propagation, and a reshard where the value lies otherwise.
+        Text alone names a mesh that the program has already. It is a constraint for propagation,
+        and a reshard where the value lies otherwise. What does not fit the value or the mesh is
+        refused.
         """
         return self._tracer.constrain(self, mesh, dims)
 
@@ -58,13 +73,49 @@ class Symbol(Arithmetic):
         """The program so far, which returns this value."""
         return self._tracer.graph([self])
 
+    def run(self, strategy: str = "user_priority") -> Any:
+        """Plan the program that leads to this value, run it, and return the value as a `Tensor`.
+
+        It is propagated by a strategy of `propagate`, and runs in this process with the arrays
+        that the tracer holds.
+        """
+        graph, arrays = self._tracer.concrete(self)
+        # The executor is above this package, which traces without any array library.
+        (result,) = import_module("weft.run.traced").run_graph(graph, arrays, strategy)
+        return result
+
+    def numpy(self) -> Any:
+        """The numbers as a NumPy array of its own: `run().numpy()`."""
+        return self.run().numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError(f"{self.name} is computed for NumPy, which needs copy=None or True")
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype)
+
+    def __float__(self) -> float:
+        return float(self.run())
+
+    def __int__(self) -> int:
+        return int(self.run())
+
+    def __complex__(self) -> complex:
+        return complex(self.run())
+
+    def __index__(self) -> int:
+        return index(self.run())
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self.run()
+
     def __repr__(self) -> str:
         return f"Symbol({self.value})"
 
     def __bool__(self) -> bool:
         raise WeftError(
             f"{self.name} has no numbers yet: a traced function cannot branch on them",
-            hint="use weft.ops.where, or branch on shapes",
+            hint="use weft.ops.where, branch on shapes, or ask for numbers: bool(x.numpy())",
         )
 
 
@@ -82,7 +133,11 @@ class Tracer:
         self.prefix = ""
         """What stands before the names of the values that are made."""
         self.captured: dict[str, Any] = {}
-        """What came in from outside, by the name of the input that it became."""
+        """The arrays that came in from outside, by the names of the inputs that they became."""
+        self._sources: dict[str, Any] = {}
+        """What was captured, where `captured` has copies of it."""
+        self.copied: dict[tuple[Tracer, str], str] = {}
+        """For values of other tracers that were used here, their names here."""
         self.parameters: set[str] = set()
         """The inputs that are parameters of a model; what a function captures is one."""
 
@@ -97,14 +152,106 @@ class Tracer:
         return Symbol(self, value)
 
     def capture(self, array: Any, name: str = "input", *, parameter: bool = True) -> Symbol:
-        """Return the input that stands for an array; what a program captures is a parameter."""
-        for known, other in self.captured.items():
-            if other is array:
-                value = next(value for value in self.inputs if value.name == known)
-                return Symbol(self, value)
+        """Return the input that stands for an array, once for each; it is a parameter of a model.
+
+        The sharding of a tensor becomes that of the input. Any other array is copied, since it may
+        change before the program runs; one that changed since it was captured is a new input.
+        """
+        is_tensor = hasattr(array, "__weft_apply__")
+        for known, other in self._sources.items():
+            if other is array and (is_tensor or _equal(self.captured[known], array)):
+                return Symbol(self, next(v for v in self.inputs if v.name == known))
         symbol = self.input(name, array.shape, dtype_name(array.dtype), parameter=parameter)
-        self.captured[symbol.name] = array
+        self.captured[symbol.name] = array if is_tensor else _copied(array)
+        self._sources[symbol.name] = array
+        self.annotate(symbol.name, getattr(array, "annotation", None))
         return symbol
+
+    def annotate(self, name: str, spec: Any) -> None:
+        """Write the sharding of an input down, and its mesh; None says nothing."""
+        if spec is not None:
+            self.use_mesh(spec.mesh)
+            self.shardings[name] = str(spec)
+
+    def use_mesh(self, mesh: Any) -> None:
+        """Write a mesh down, by its name; two different ones of one name are refused."""
+        text = str(mesh)
+        name = read_mesh(text).name
+        if self.meshes.setdefault(name, text) != text:
+            raise WeftError(f"two meshes are named {name}: {self.meshes[name]} and {text}")
+
+    def copy_from(self, symbol: Symbol, operator: str) -> Symbol:
+        """A value of another tracer: the program that leads to it is written down here as well.
+
+        What was copied before is not copied again, and a tensor that both captured is one input.
+        A value that depends on an input of another traced function is refused.
+        """
+        other = symbol._tracer
+        inputs, applications = other.program_of(symbol)
+        for value in inputs:
+            if value.name not in other.captured:
+                raise WeftError(
+                    f"{operator} is applied to {symbol.value}, which depends on {value} of another "
+                    f"traced function",
+                    hint="give it to this function as an input",
+                )
+        for text in other.meshes.values():
+            self.use_mesh(text)
+        names = {name: own for (tracer, name), own in self.copied.items() if tracer is other}
+        for value in inputs:
+            if value.name not in names:
+                names[value.name] = self.capture(other.captured[value.name], value.name).name
+        for application in applications:
+            if application.results[0] in names:
+                continue
+            names |= {result: self.fresh(result) for result in application.results}
+            self.applications.append(
+                application._replace(
+                    operands=tuple(names[name] for name in application.operands),
+                    results=tuple(names[name] for name in application.results),
+                )
+            )
+            for result in application.results:
+                self.dtypes[names[result]] = other.dtypes[result]
+                if result in other.shardings:
+                    self.shardings[names[result]] = other.shardings[result]
+        self.copied |= {(other, name): own for name, own in names.items()}
+        return Symbol(self, symbol.value._replace(name=names[symbol.name]))
+
+    def program_of(self, symbol: Symbol) -> tuple[list[Value], list[Application]]:
+        """The inputs and the applications that lead to a value."""
+        needed, applications = {symbol.name}, list[Application]()
+        for application in reversed(self.applications):
+            if needed.intersection(application.results):
+                needed.update(application.operands)
+                applications.append(application)
+        return [value for value in self.inputs if value.name in needed], applications[::-1]
+
+    def is_function(self) -> bool:
+        """Whether it traces a function: some of its inputs have no arrays."""
+        return any(value.name not in self.captured for value in self.inputs)
+
+    def concrete(self, symbol: Symbol) -> tuple[Graph, dict[str, Any]]:
+        """The program that leads to a value, and the arrays of its inputs."""
+        inputs, applications = self.program_of(symbol)
+        missing = [str(value) for value in inputs if value.name not in self.captured]
+        if missing:
+            raise WeftError(
+                f"{symbol.value} has no numbers: there is no array for {', '.join(missing)}",
+                hint="run a plan of its graph with the arrays: weft.run(propagate(graph), {…})",
+            )
+        made = {value.name for value in inputs}
+        made.update(name for application in applications for name in application.results)
+        graph = Graph(
+            inputs,
+            applications,
+            [symbol.name],
+            tuple(self.meshes.values()),
+            {name: text for name, text in self.shardings.items() if name in made},
+            operators=self.operators,
+            dtypes=self.dtypes,
+        )
+        return graph, {value.name: self.captured[value.name] for value in inputs}
 
     def apply(
         self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]
@@ -135,16 +282,27 @@ class Tracer:
         )
         return tuple(results)
 
-    def constrain(self, x: Symbol, mesh: Any, dims: Iterable[Any] | None) -> Symbol:
-        """The value under a sharding constraint."""
-        text = str(mesh)
-        if dims is not None:
-            text = f"<{write_symbol(mesh.name)}, [{', '.join(map(str, dims))}]>"
-        described = mesh if dims is not None else getattr(mesh, "mesh", None)
+    def constrain(self, x: Symbol, mesh: Any, dims: Iterable[Any] | str | None) -> Symbol:
+        """The value under a sharding constraint; what does not fit it is refused."""
+        described, text = mesh, dims
+        if isinstance(mesh, str) and dims is None:
+            described, text = None, mesh
+        elif dims is None and hasattr(mesh, "mesh"):
+            described, text = mesh.mesh, str(mesh)
+        elif dims is None or not hasattr(mesh, "axis_names"):
+            raise LayoutError(
+                "a sharding needs a mesh and one DimSpec for each dimension, or a spec"
+            )
+        if not isinstance(text, str):
+            text = f"<{write_symbol(mesh.name)}, [{', '.join(map(str, dims or ()))}]>"
+        try:
+            known = self.meshes.values() if described is None else [str(described)]
+            check_sharding(text, x.shape, read_meshes(known))
+        except WeftError as error:
+            error.add_note(f"while sharding {x.value}")
+            raise
         if described is not None:
-            known = self.meshes.setdefault(described.name, str(described))
-            if known != str(described):
-                raise WeftError(f"two meshes are named {described.name}: {known} and {described}")
+            self.use_mesh(described)
         (result,) = self.apply("sharding_constraint", [x], {})
         self.shardings[result.name] = text
         return result
@@ -198,9 +356,7 @@ class Tracer:
 
     def _operand(self, name: str, operand: Any) -> Symbol:
         if isinstance(operand, Symbol):
-            if operand._tracer is not self:
-                raise WeftError(f"{operand.name} belongs to another program than {name} does")
-            return operand
+            return operand if operand._tracer is self else self.copy_from(operand, name)
         if hasattr(operand, "shape") and hasattr(operand, "dtype"):
             if tuple(operand.shape) == () and type(operand).__module__ in ("numpy", "ml_dtypes"):
                 return self.constant(operand.item(), dtype_name(operand.dtype))
@@ -256,9 +412,10 @@ def trace(
     """Call a function with symbols and write down what it does.
 
     An input is a shape, a `Value`, or anything that has a shape and a dtype; it is named by the
-    function's parameter unless `names` are given. Shardings go by the names of inputs. A function
-    that returns a dict says how its outputs are called. `parameters` names the inputs that are
-    weights or constants of a model; arrays that the function captures are parameters as well.
+    function's parameter unless `names` are given. Shardings go by the names of inputs; a tensor
+    that is given as an input, or captured, brings its own. A function that returns a dict says how
+    its outputs are called. `parameters` names the inputs that are weights or constants of a
+    model; arrays that the function captures are parameters as well.
 
     >>> graph = trace(lambda x, w: (x @ w + 1).sum(-1), (8, 16), (16, 4))
     >>> print(graph)
@@ -273,6 +430,8 @@ def trace(
     ('mean', 'most')
     """
     tracer = Tracer(operators)
+    for mesh in meshes:
+        tracer.use_mesh(mesh)
     symbols = [
         _input(tracer, *pair) for pair in zip(names or _names(function, len(inputs)), inputs)
     ]
@@ -285,7 +444,7 @@ def trace(
             )
         tracer.parameters.add(name)
     made = function(*symbols)
-    outputs = [made]
+    outputs: list[Any] = [made]
     if isinstance(made, tuple | list | Mapping):
         outputs = list(made.values() if isinstance(made, Mapping) else made)
     for output in outputs:
@@ -293,13 +452,16 @@ def trace(
             raise WeftError(f"a traced function returns tensors, got a {type(output).__name__}")
     if isinstance(made, Mapping):
         outputs = tracer.named(made)
-    for mesh in meshes:
-        text = str(mesh)
-        tracer.meshes.setdefault(text.partition(" ")[0].removeprefix("@").strip('"'), text)
+    known = [value.name for value in tracer.inputs]
     for name, sharding in (shardings or {}).items():
+        if name not in known:
+            raise WeftError(
+                f"shardings are for inputs, and there is no input {name}",
+                hint=f"the inputs are {', '.join(known) or 'none'}",
+            )
         tracer.shardings[name] = str(sharding)
         if hasattr(sharding, "mesh"):
-            tracer.meshes.setdefault(sharding.mesh.name, str(sharding.mesh))
+            tracer.use_mesh(sharding.mesh)
     return tracer.graph(outputs)
 
 
@@ -307,8 +469,21 @@ def _input(tracer: Tracer, name: str, given: Any) -> Symbol:
     if isinstance(given, Value):
         return tracer.input(given.name, given.shape, given.dtype)
     if hasattr(given, "shape") and hasattr(given, "dtype"):
-        return tracer.input(name, given.shape, as_dtype(given.dtype))
+        symbol = tracer.input(name, given.shape, as_dtype(given.dtype))
+        tracer.annotate(symbol.name, getattr(given, "annotation", None))
+        return symbol
     return tracer.input(name, given, "float32")
+
+
+def _copied(array: Any) -> Any:
+    """A copy of an array of any library."""
+    copy = getattr(array, "clone", None) or getattr(array, "copy", None)
+    return array if copy is None else copy()
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two arrays of one shape have the same numbers."""
+    return bool((one == other).all())
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str]:

@@ -1,194 +1,117 @@
-"""Choosing a placement from how the operands lie: the one that moves the fewest bytes.
+"""The placement of one application whose operands already lie on a mesh.
 
-Each operand says which axes cut which index dimension, and over which axes it is partial. Where
-they agree there is nothing to choose. Where they do not, each order in which the operands may have
-their say gives a placement, and the cheapest of those is taken: what must move before the kernel
-runs, and what it takes to finish partial results.
+Propagation says which axes cut the index dimensions. Operands that are partial may stay so where
+the operator allows it; they do if that moves fewer bytes than combining them first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, permutations
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import TypeAlias
 
-from weft.lang import FactorRule, Operator, Signature, factor_rule
-from weft.layout import Axis, ShardingSpec
+from weft.lang import Operator, Signature
+from weft.lang.operator import Group
+from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.fetch import moved_bytes
-from weft.plan.placed import Placed, fit
-from weft.plan.propagation.axes import Pieces, axis_of, piece_of, without
-from weft.plan.propagation.factors import TensorSharding, project
-from weft.values import FrozenMap
+from weft.plan.placed import Placed, Placement, fit
+from weft.plan.propagation.axes import Pieces, piece_of, without
 
-MOST_ORDERS = 6
-"""How many orders of the operands are tried: all of them for three."""
+Kept: TypeAlias = dict[Axis, tuple[str, Sequence[int]]]
+"""For an axis the monoid and the operands that stay partial over it."""
 
 
-class _Claim(NamedTuple):
-    """What one operand says: an index dimension, or a monoid, and the axes for it."""
-
-    dim: str
-    monoid: str
-    pieces: Pieces
-
-
-class _Candidate(NamedTuple):
-    """A placement that might be taken."""
-
-    cuts: Mapping[str, Pieces]
-    kept: Mapping[Axis, tuple[str, Sequence[int]]]
-    granted: int
-    """How many claims have all that they ask for."""
-
-
-def choose(
+def place_operands(
     operator: Operator,
     signature: Signature,
+    mesh: DeviceMesh,
+    placement: Placement,
     specs: Sequence[ShardingSpec | None],
     itemsizes: Sequence[int],
     alike: Sequence[int] = (),
     dtypes: Sequence[str] = (),
     made: Sequence[str] = (),
 ) -> Placed:
-    """The placement of an application whose operands lie as they do; None lies anywhere.
+    """Place an application; partial operands stay partial where that moves fewer bytes.
 
-    `alike` gives for each operand the first that is the same array: it is moved once for both.
-    With the dtypes of operands and results, parts of integers stay parts in their own dtype only.
+    An operand whose spec is None is whole on every cell. `alike` gives for each operand the first
+    that is the same array, which is moved once for both. With the dtypes of operands and results,
+    parts of integers stay parts in their own dtype only.
 
-    >>> from weft import DeviceMesh
     >>> from weft.lang import OPERATORS
-    >>> mesh = DeviceMesh("m", (2, 2), ("x", "y"))
-    >>> matmul = OPERATORS["matmul"]
-    >>> line = matmul.sign([(8, 4), (4, 6)])
-    >>> rows = ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh)
-    >>> dict(choose(matmul, line, [rows, None], [4, 4]).placement)
-    {'m': ('x',), 'n': (), 'k': ()}
+    >>> mesh = DeviceMesh("m", (2,), ("x",))
+    >>> parts = ShardingSpec.parse('<@m, [{}], unreduced={"x"}>', mesh)
+    >>> add = OPERATORS["add"]
+    >>> print(place_operands(add, add.sign([(8,), (8,)]), mesh, {}, [parts] * 2, [4, 4]).results[0])
+    <@m, [{}], unreduced={"x"}>
     """
-    return _Choice(operator, signature, specs, itemsizes, alike, dtypes, made).best()
+    kept = _kept(operator, signature, mesh, placement, specs, dtypes, made)
+    placed = fit(mesh, signature, placement, kept)
+    if not any(spec is not None and spec.partial for spec in specs):
+        return placed
+    # Cuts that were dropped to keep blocks of one size leave their axes free; that changes nothing.
+    combined = fit(mesh, signature, placement)
+
+    def cost(placed: Placed) -> int:
+        return _moved(mesh, placed, specs, itemsizes, alike or range(len(specs)))
+
+    return min((placed, combined), key=cost)
 
 
-class _Choice:
-    def __init__(
-        self,
-        operator: Operator,
-        signature: Signature,
-        specs: Sequence[ShardingSpec | None],
-        itemsizes: Sequence[int],
-        alike: Sequence[int],
-        dtypes: Sequence[str],
-        made: Sequence[str],
-    ) -> None:
-        self.alike = alike or range(len(specs))
-        self.dtypes, self.made = dtypes, made
-        self.operator, self.signature = operator, signature
-        self.specs, self.itemsizes = specs, itemsizes
-        self.mesh = next(spec.mesh for spec in specs if spec is not None)
-        rule = factor_rule(signature)
-        self.claims = [
-            list(_claims(rule, number, spec)) if spec is not None else []
-            for number, spec in enumerate(specs)
-        ]
-
-    def best(self) -> Placed:
-        found: dict[object, _Candidate] = {}
-        for candidate in self._candidates():
-            if candidate.granted == sum(map(len, self.claims)):
-                return self._placed(candidate)
-            found.setdefault((FrozenMap(candidate.cuts.items()), *candidate.kept), candidate)
-        placed = list(map(self._placed, found.values()))
-        return placed[0] if len(placed) == 1 else min(placed, key=self.cost)
-
-    def _candidates(self) -> Iterator[_Candidate]:
-        speaking = [number for number, claims in enumerate(self.claims) if claims]
-        for order in islice(permutations(speaking), MOST_ORDERS):
-            yield self._candidate(order, keep=True)
-        if any(claim.monoid for claims in self.claims for claim in claims):
-            yield self._candidate(speaking, keep=False)
-        yield self._candidate((), keep=False)
-
-    def _candidate(self, order: Sequence[int], keep: bool) -> _Candidate:
-        """Give the axes to the operands' claims in an order, the first having first say."""
-        used: Pieces = ()
-        cuts: dict[str, Pieces] = {}
-        kept: dict[Axis, tuple[str, Sequence[int]]] = {}
-        monoids, granted = set[str](), 0
-        for number in order:
-            for claim in self.claims[number]:
-                if claim.dim in cuts:
-                    granted += cuts[claim.dim] == claim.pieces
-                    continue
-                monoid = claim.monoid or self.signature.notation.reduced.get(claim.dim, "")
-                group = self._group(claim, number) if claim.monoid else ()
-                refused = claim.monoid and (not keep or group is None)
-                # Parts by two monoids at once would depend on the order in which they are combined.
-                if refused or (monoid and monoids - {monoid}):
-                    continue
-                free = _free(claim.pieces, used)
-                used += free
-                granted += free == claim.pieces
-                monoids |= {monoid} if monoid and free else set()
-                if claim.monoid:
-                    kept |= {axis_of(self.mesh, p): (monoid, group or ()) for p in free}
-                elif free:
-                    cuts[claim.dim] = free
-        return _Candidate(cuts, kept, granted)
-
-    def _group(self, claim: _Claim, number: int) -> Sequence[int] | None:
-        """The operands that may be partial together with this one."""
-        for group in self.operator.groups(claim.monoid, self.signature, self.dtypes, self.made):
-            if group is ...:
-                return range(len(self.specs))
-            if number in group:
-                return group
-        return None
-
-    def _placed(self, candidate: _Candidate) -> Placed:
-        """The placement, without the cuts that would not leave the results in even blocks."""
-        placement = {
-            dim: [axis_of(self.mesh, piece) for piece in pieces]
-            for dim, pieces in candidate.cuts.items()
-        }
-        return fit(self.mesh, self.signature, placement, candidate.kept)
-
-    def cost(self, placed: Placed) -> tuple[int, int]:
-        """The bytes that move now and to finish what is left partial; then how little is cut."""
-        total = sum(
-            moved_bytes(spec, placed, number, self.itemsizes[number])
-            for number, spec in enumerate(self.specs)
-            if spec is not None and not self._is_moved_already(placed, number)
-        )
-        for spec, shape in zip(placed.results, self.signature.result_shapes):
-            parts = prod(map(self.mesh.axis_size, spec.partial))
-            held = prod(spec.shard_shape(shape)) * max(self.itemsizes, default=4)
-            total += self.mesh.size * held * (parts - 1) // parts
-        used = sum(len(axes) for axes in placed.placement.values())
-        return total, -used
-
-    def _is_moved_already(self, placed: Placed, number: int) -> bool:
-        first = self.alike[number]
-        return first != number and placed.operands[first] == placed.operands[number] is not None
+def _kept(
+    operator: Operator,
+    signature: Signature,
+    mesh: DeviceMesh,
+    placement: Placement,
+    specs: Sequence[ShardingSpec | None],
+    dtypes: Sequence[str],
+    made: Sequence[str],
+) -> Kept:
+    """The axes over which operands may stay partial, given the axes that the placement uses."""
+    used: Pieces = tuple(piece_of(mesh, axis) for axes in placement.values() for axis in axes)
+    reduced: Mapping[str, str] = signature.notation.reduced
+    monoids = {reduced[dim] for dim, axes in placement.items() if axes and dim in reduced}
+    kept: Kept = {}
+    for number, spec in enumerate(specs):
+        for axis, monoid in spec.partial.items() if spec is not None else ():
+            piece = piece_of(mesh, axis)
+            groups = operator.groups(monoid, signature, dtypes, made)
+            group = _group(groups, len(specs), number)
+            # Parts by two monoids at once would depend on the order in which they are combined.
+            if group is None or monoids - {monoid} or without(piece, used) != piece:
+                continue
+            kept[axis] = monoid, group
+            monoids.add(monoid)
+            used += (piece,)
+    return kept
 
 
-def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Claim]:
-    """What an operand says of the index dimensions that may be cut."""
-    axes = tuple(tuple(piece_of(spec.mesh, axis) for axis in dim.axes) for dim in spec.dim_specs)
-    sharding = TensorSharding(axes, (True,) * spec.ndim)
-    for factor, held in project(sharding, rule.operands[number], rule.sizes).items():
-        name = rule.names[factor]
-        if held.axes and rule.kinds[factor] != "whole" and not name.startswith("_"):
-            yield _Claim(name, "", held.axes)
-    for axis, monoid in spec.partial.items():
-        yield _Claim(f"partial {axis}", monoid, (piece_of(spec.mesh, axis),))
+def _group(groups: Sequence[Group], count: int, number: int) -> Sequence[int] | None:
+    """The operands that may be partial together with this one; None if it may not be."""
+    for group in groups:
+        if group is ...:
+            return range(count)
+        if number in group:
+            return group
+    return None
 
 
-def _free(pieces: Pieces, used: Pieces) -> Pieces:
-    """The major axes that are not used yet."""
-    found: Pieces = ()
-    for piece in pieces:
-        rest = without(piece, used)
-        if rest is not None:
-            found += (rest,)
-        if rest != piece:
-            break
-    return found
+def _moved(
+    mesh: DeviceMesh,
+    placed: Placed,
+    specs: Sequence[ShardingSpec | None],
+    itemsizes: Sequence[int],
+    alike: Sequence[int],
+) -> int:
+    """The bytes that move now, and those that it takes to combine partial results afterwards."""
+    total = 0
+    for number, spec in enumerate(specs):
+        first = alike[number]
+        again = first != number and placed.operands[first] == placed.operands[number] is not None
+        if spec is not None and not again:
+            total += moved_bytes(spec, placed, number, itemsizes[number])
+    for result, shape in zip(placed.results, placed.signature.result_shapes):
+        parts = prod(map(mesh.axis_size, result.partial))
+        held = prod(result.shard_shape(shape)) * max(itemsizes, default=4)
+        total += mesh.size * held * (parts - 1) // parts
+    return total

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import Graph
-from weft.layout import Axis, DimSpec, ShardingSpec
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.machine import Machine
 from weft.plan.placed import kept_of
 from weft.plan.plan import Plan
@@ -44,15 +44,19 @@ def propagate(
 ) -> Propagation:
     r"""Propagate the shardings on a graph's values to all of them, forwards and backwards.
 
-    Four strategies build on each other, as Shardy's do: `basic` takes what nothing objects to,
-    `aggressive` settles conflicts for the larger tensor, `op_priority` goes through pointwise
-    operators first, `user_priority` takes what users gave a lower priority first.
+    Four strategies build on each other, as Shardy's passes do: `basic` takes what nothing objects
+    to, `aggressive` settles conflicts for the larger tensor, `op_priority` goes through pointwise
+    operators first, `user_priority` propagates what users gave priority 0 first, then 1 and so on.
+    The priorities that users wrote (`p1`) count only in `user_priority`, the default, and in
+    `cost`; `basic`, `aggressive` and `op_priority` ignore them, as in Shardy.
 
     `cost` looks at all placements that agree with what is written, and takes the plan that moves
     the fewest bytes; of several the one that takes the least time on the machine, then the one
-    that leaves the least to the busiest cell. It never moves more than the other four. Regions,
-    and the values that they see, lie as in `user_priority`; of a graph on several meshes, or on
-    none, `cost` is the best of the four.
+    that leaves the least to the busiest cell. It never moves more than `user_priority`, and where
+    all priorities are equal never more than the other three. Where they differ, a lower number
+    wins as in `user_priority`: what follows from all but the last priority is kept, and only the
+    rest is chosen by cost. Regions, and the values that they see, lie as in `user_priority`; of a
+    graph on several meshes, or on none, `cost` is the best of the four.
 
     >>> from weft import Plan, trace
     >>> graph = trace(
@@ -77,16 +81,53 @@ def _settle(graph: Graph, machine: Machine | None) -> Propagation:
 
     On several meshes, or on none, there are no others.
     """
-    every = [follow(graph, rule) for rule in RULES]
+    last = _last_priority(graph)
+    every = [follow(graph, rule) for rule in (RULES if last is None else RULES[:1])]
     known = [(_moved(partial(Plan.of, one, machine)), one) for one in every]
     before, usual = known[0]
     if sum(bool(mesh.shape) for mesh in usual.meshes) == 1:
-        problem = pose(graph, usual.mesh, machine, thorough=True)
-        plan = problem.plan(_cheapest(problem))
+        fixed = graph if last is None else _with_priorities(graph, last)
+        problem = pose(fixed, usual.mesh, machine, thorough=True)
+        plan = replace(problem.plan(_cheapest(problem)), graph=graph)
         moved = _moved(lambda: plan)
         if moved < inf:
             known.insert(0, (moved, _propagation(usual, plan, moved, before)))
     return min(known, key=lambda pair: pair[0])[1]
+
+
+def _last_priority(graph: Graph) -> int | None:
+    """The highest priority of axes that are written; None where all are equal."""
+    meshes = list(map(DeviceMesh.parse, graph.meshes))
+    texts = (*graph.shardings.values(), *graph.output_shardings.values())
+    levels = {
+        dim.priority
+        for text in texts
+        for dim in ShardingSpec.parse(text, meshes).dim_specs
+        if dim.axes
+    }
+    return max(levels) if len(levels) > 1 else None
+
+
+def _with_priorities(graph: Graph, last: int) -> Graph:
+    """The graph with what follows from all but the last priority written on its values."""
+    found = follow(graph, below=last)
+    followed = {
+        name: str(ShardingSpec(spec.mesh, spec.dim_specs))
+        for name in graph.values
+        if name not in graph.shardings
+        for spec in [found.specs[name]]
+        if any(dim.axes for dim in spec.dim_specs)
+    }
+    return Graph(
+        graph.inputs,
+        graph.applications,
+        graph.outputs,
+        graph.meshes,
+        {**graph.shardings, **followed},
+        graph.output_shardings,
+        graph.operators,
+        {name: value.dtype for name, value in graph.values.items()},
+    )
 
 
 def _moved(make: Callable[[], Plan]) -> float:

@@ -1,7 +1,8 @@
-"""An operator applied to tensors at once: placed, prepared, run; what can be remembered is.
+"""Apply an operator to tensors at once: propagate, place, prepare, run.
 
-What a tensor is apart from its numbers is its `Kind`, of which there is one for each shape,
-sharding, dtype and library. What an operator does to kinds is worked out once.
+A tensor's `Kind` is all of it but its numbers and its history; there is one `Kind` for each shape,
+sharding, dtype and library. What an operator does to operands of some kinds, at the end of some
+program, is worked out once.
 """
 
 from __future__ import annotations
@@ -9,17 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import OPERATORS, Block, Operator, Signature
 from weft.lang.block import Attributes
 from weft.lang.dtype import dtype_name
 from weft.layout import ShardingSpec
-from weft.plan.infer import choose
+from weft.plan import plan_reshard
+from weft.plan.infer import place_operands
 from weft.run.arrays import Array
 from weft.run.blocks import check_dtypes, run_block
-from weft.run.cells import Shards
+from weft.run.cells import ALL, Cause, Shards
+from weft.run.history import (
+    Entry,
+    Origin,
+    Program,
+    closed,
+    input_of,
+    program_of,
+    propagated,
+    results_of,
+)
 from weft.run.prepared import Prepared, deliver_all, prepare
 from weft.run.threads import LARGE
 from weft.values import FrozenMap, Point
@@ -50,6 +62,15 @@ def kind_of(shape: Point, spec: ShardingSpec | None, dtype: Any, xp: Any) -> Kin
     return Kind(shape, spec, dtype, xp)
 
 
+class Move(NamedTuple):
+    """A result that an application leaves in one sharding and that is wanted in another."""
+
+    result: int
+    src: ShardingSpec
+    dst: ShardingSpec
+    cause: Cause
+
+
 @dataclass(slots=True)
 class Ready:
     """An operator and the kinds of its operands, with all worked out."""
@@ -62,10 +83,16 @@ class Ready:
     dtypes: Sequence[str]
     """The dtypes of the results; one stands for all."""
     kinds: dict[Any, list[Kind]] = field(default_factory=dict)
+    moves: Sequence[Move] = ()
+    """The results that do not lie where propagation wants them yet; often none."""
 
     def run(self, operands: Sequence[Shards]) -> list[tuple[Kind, Shards]]:
         """The results: their kinds and their shards."""
-        results = self.kernel.run(self.xp, operands)
+        results: list[Shards] = list(self.kernel.run(self.xp, operands))
+        for number, src, dst, cause in self.moves:
+            shards, shape = results[number], self.shapes[number]
+            steps = plan_reshard(src, dst, shape, int(shards[0].dtype.itemsize)).steps
+            results[number] = ALL.move(self.xp, shards, steps, cause)
         key = tuple([shards[0].dtype for shards in results])
         kinds = self.kinds.get(key)
         if kinds is None:
@@ -130,32 +157,82 @@ class Direct:
 
 Key: TypeAlias = tuple[Any, ...]
 _READY: dict[Key, Ready] = {}
-_MOST = 4096
+_PLACED: dict[Key, ShardingSpec] = {}
+_MOST = 16384
+
+
+class Operand(NamedTuple):
+    """An operand: what it is, its arrays, where it comes from, and what messages call it."""
+
+    kind: Kind
+    shards: Shards
+    origin: Origin
+    name: str
 
 
 def run_operator(
-    name: str,
-    attributes: Attributes,
-    kinds: Sequence[Kind],
-    operands: Sequence[Shards],
-    names: Sequence[str],
-) -> list[tuple[Kind, Shards]]:
-    """The results of an operator: their kinds and their shards."""
-    key = (name, *kinds, *attributes.items()) if attributes else (name, *kinds)
+    name: str, attributes: Attributes, operands: Sequence[Operand]
+) -> list[tuple[Kind, Shards, Origin]]:
+    """The results of an operator: their kinds, their shards and their origins.
+
+    They lie as propagation has them in the program that led to the operands and ends here. Partial
+    results stay partial until something needs them whole.
+    """
+    said = tuple(attributes.items())
+    shards = [operand.shards for operand in operands]
+    kinds = [operand.kind for operand in operands]
+    key: Key = (name, said, *kinds)
     alike: Point = ()
-    if len(operands) > 1 and len(set(map(id, operands))) < len(operands):
-        places = list(map(id, operands))
+    if len(operands) > 1 and len(set(map(id, shards))) < len(operands):
+        places = list(map(id, shards))
         alike = tuple(map(places.index, places))
         key += (alike,)
+    program: Program = ()
+    numbers: Point = ()
+    origins = [operand.origin for operand in operands]
+    if any(kind.spec is not None for kind in kinds):
+        found = program_of(origins)
+        if found is None:
+            origins = [input_of(kind.shape, dtype_name(kind.dtype), kind.spec) for kind in kinds]
+            found = program_of(origins)
+        assert found is not None
+        program, numbers = found
+        key += (program, numbers)
     ready = _READY.get(key)
-    if ready is not None:
-        return ready.run(operands)
-    ready = _prepare(name, attributes, kinds, names, alike)
-    results = ready.run(operands)
-    if len(_READY) >= _MOST:
-        _READY.clear()
-    _READY[key] = _direct(ready)
-    return results
+    if ready is None:
+        names = [operand.name for operand in operands]
+        ready = _prepare(name, attributes, kinds, names, alike, (program, numbers))
+        results = ready.run(shards)
+        if len(_READY) >= _MOST:
+            _READY.clear()
+        _READY[key] = _direct(ready)
+    else:
+        results = ready.run(shards)
+    made = results_of(
+        name,
+        said,
+        origins,
+        tuple([(kind.shape, dtype_name(kind.dtype)) for kind, _ in results]),
+        [kind.spec for kind, _ in results],
+    )
+    return [(kind, arrays, origin) for (kind, arrays), origin in zip(results, made)]
+
+
+def sharding_of(origin: Origin) -> ShardingSpec:
+    """How a tensor under a sharding constraint lies; propagation fills open dimensions."""
+    annotation = origin.annotation
+    assert annotation is not None
+    if not any(dim.is_open for dim in annotation.dim_specs):
+        return closed(annotation)
+    found = program_of([origin])
+    if found is None:
+        return closed(annotation)
+    key: Key = (found[0], annotation.mesh)
+    if key not in _PLACED:
+        if len(_PLACED) >= _MOST:
+            _PLACED.clear()
+        (_PLACED[key],) = propagated(found[0], annotation.mesh).results
+    return _PLACED[key]
 
 
 def _prepare(
@@ -164,6 +241,7 @@ def _prepare(
     kinds: Sequence[Kind],
     names: Sequence[str],
     alike: Point,
+    history: tuple[Program, Point],
 ) -> Ready:
     operator, xp = OPERATORS.find(name), kinds[0].xp
     line = operator.sign([kind.shape for kind in kinds], attributes)
@@ -183,17 +261,30 @@ def _prepare(
     if len(meshes) > 1:
         said = " and ".join(f"{n or k} on {k.spec.mesh}" for n, k in pairs if k.spec is not None)
         raise WeftError(f"the operands of {name} lie on different meshes: {said}")
+    (mesh,) = meshes
     specs, itemsizes = [kind.spec for kind in kinds], [kind.itemsize for kind in kinds]
-    placed = choose(operator, line, specs, itemsizes, alike, given, dtypes)
+    program, numbers = history
+    made = tuple((shape, "") for shape in line.result_shapes)
+    last = Entry(name, tuple(attributes.items()), numbers, made, None)
+    found = propagated((*program, last), mesh)
+    placed = place_operands(
+        operator, line, mesh, found.placement, specs, itemsizes, alike, given, dtypes
+    )
     called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
     prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
-    return Ready(prepared, xp, placed.results, line.result_shapes, name, dtypes)
+    results, moves = list(placed.results), list[Move]()
+    for n, (src, dst) in enumerate(zip(placed.results, found.results)):
+        if src.dim_specs != dst.dim_specs:
+            results[n] = dst
+            cause = Cause(name, f"its result {list(line.result_shapes[n])} {src}")
+            moves.append(Move(n, src, dst, cause))
+    return Ready(prepared, xp, results, line.result_shapes, name, dtypes, moves=moves)
 
 
 def _direct(ready: Ready) -> Ready:
     """The same without what this application does not need."""
     prepared = ready.kernel
-    if not isinstance(prepared, Prepared) or len(ready.shapes) > 1:
+    if not isinstance(prepared, Prepared) or len(ready.shapes) > 1 or ready.moves:
         return ready
     moving = any(
         d.reshard or d.fetch or any(d.slices) or any(d.hidden) for d in prepared.deliveries

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_jax_array
 
 from weft.errors import WeftError
 from weft.lang import Graph, Value
 from weft.plan import Plan, Propagation
 from weft.run.arrays import namespace
 from weft.run.cells import ALL
-from weft.run.tensor import Tensor
+from weft.run.tensor import Tensor, tensor_of
 from weft.run.walk import Values, walk
 
 
@@ -61,15 +62,28 @@ def run(
         )
     check_inputs(plan.graph, inputs)
     given: Values = {
-        value.name: list(_placed(plan, value, inputs[value.name]).shards)
-        for value in plan.graph.inputs
+        value.name: _placed(plan, value, inputs[value.name]) for value in plan.graph.inputs
     }
     xp = _namespace([shards[0] for shards in given.values()])
+    borrowed = [shard for shards in given.values() for shard in shards]
     made = walk(plan, xp, given, ALL)
-    return tuple(
-        Tensor.of_shards(shards, spec, plan.graph.values[name].shape, name)
-        for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs)
-    )
+    results = []
+    for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs):
+        own = [_apart_from(borrowed, xp, shard) for shard in shards]
+        shape = plan.graph.values[name].shape
+        results.append(tensor_of(own, spec, shape, name))
+    return tuple(results)
+
+
+def _apart_from(inputs: Sequence[Any], xp: Any, shard: Any) -> Any:
+    """A shard of a result, copied if it lies in the memory of an input: the caller may change that.
+
+    Only for NumPy's arrays can this be told; those of other libraries are copied if they change.
+    """
+    if isinstance(shard, np.ndarray):
+        shares = any(np.may_share_memory(shard, other) for other in inputs)
+        return shard.copy() if shares else shard
+    return shard if is_jax_array(shard) else xp.asarray(shard, copy=True)
 
 
 def is_stored(given: Any) -> bool:
@@ -102,10 +116,11 @@ def check_array(value: Value, shape: tuple[int, ...], dtype: str) -> None:
         raise WeftError(f"input {value} cannot have the dtype {dtype}")
 
 
-def _placed(plan: Plan, value: Value, given: Any) -> Tensor:
-    tensor = given if isinstance(given, Tensor) else Tensor(given)
+def _placed(plan: Plan, value: Value, given: Any) -> list[Any]:
+    """The shards of an input, laid out as the plan wants it."""
+    tensor = given if isinstance(given, Tensor) else Tensor(given, copy=False)
     check_array(value, tensor.shape, tensor.dtype)
-    return tensor.named(value.name).with_sharding(plan.specs[value.name])
+    return tensor.named(value.name).laid_out(plan.specs[value.name])
 
 
 def _namespace(arrays: list[Any]) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from weft.errors import WeftError
 from weft.space import ZRange
 from weft.ttmesh.blocks import copy_all
+from weft.ttmesh.held import held_array
 from weft.ttmesh.streams import Array, Pair
 from weft.values import Point, as_shape
 
@@ -48,7 +49,7 @@ def distribute(
     for plan in plans:
         if plan.boxes not in known:
             shard, more = _shard(plan, array)
-            known[plan.boxes] = shard
+            known[plan.boxes] = held_array(shard, plan.boxes)
             pairs += more
     copy_all(pairs, threads)
     return [known[plan.boxes] for plan in plans]

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import WeftError
+from weft.space import ZRange
 from weft.ttmesh.buffer import Bytes, MeshBuffer
 from weft.ttmesh.cut import Cut
+from weft.ttmesh.held import held_array
 from weft.ttmesh.lowering import Lowering
 from weft.ttmesh.mapper import block_at
 from weft.values import Point
@@ -64,10 +66,13 @@ def shards(
 ) -> Iterator[tuple[Point, Array]]:
     """What each chip of the distribution holds, as an array, with its coordinate."""
     cells, item = lowering.mapper.cells, _item(lowering)
+    given = lowering.mapper.cuts(lowering.shape)
     for coord in cells.cells() if coords is None else coords:
         shape = tuple(cut.local(block_at(cut, coord)) for cut in lowering.cuts)
         found: Bytes = buffer.device_bytes(cells.device(coord), 0, prod(shape) * item)
-        yield coord, found.view(dtype).reshape(shape)
+        runs = product(*(cut.runs(block_at(cut, coord)) for cut in given))
+        boxes = tuple(ZRange([a for a, _ in run], [b for _, b in run]) for run in runs)
+        yield coord, held_array(found.view(dtype).reshape(shape), boxes)
 
 
 def _item(lowering: Lowering) -> int:

@@ -29,3 +29,5 @@ __all__ = [
     "shape",
     "window",
 ]
+
+from weft.lang.library import declared  # noqa: F401 - when all operators are there

@@ -294,8 +294,9 @@ def run_by_user(
     engine: Engine,
     priorities: Mapping[int, Priorities],
     output_priorities: Mapping[int, Priorities],
+    below: int | None = None,
 ) -> None:
-    """Propagate what users gave priority 0, then 1 and so on; each by operator.
+    """Propagate what users gave priority 0, then 1 and so on, as far as `below`; each by operator.
 
     Until its turn comes, a dimension is closed and its axes are kept from the rest of its tensor.
     """
@@ -311,6 +312,8 @@ def run_by_user(
                 shardings[place] = engine.number(_held_back(sharding, levels))
     run_by_operator(engine)
     for level in sorted({level for _, _, levels, _ in waiting for level in levels if level}):
+        if below is not None and level >= below:
+            break
         for shardings, place, levels, original in waiting:
             now = engine.known[shardings[place]]
             if now is not None and level in levels:

@@ -114,8 +114,10 @@ class Propagation:
         return "\n".join(f"{left:{wide}}  {right}" for left, right in rows)
 
 
-def follow(graph: Graph, rule: Rule = "user_priority") -> Propagation:
+def follow(graph: Graph, rule: Rule = "user_priority", below: int | None = None) -> Propagation:
     r"""Propagate the shardings on a graph's values to all of them, by one of Shardy's rules.
+
+    Only `user_priority` looks at priorities; with `below` it stops before that priority.
 
     >>> from weft.lang import Application, Graph, Library, Operator, Value
     >>> graph = Graph(
@@ -138,19 +140,19 @@ def follow(graph: Graph, rule: Rule = "user_priority") -> Propagation:
       through y = matmul(x, w) from x dimension 1
       as written on x: <@m, [{"dp"}, {"tp"}]>
     """
-    return _Run(graph, rule).propagation()
+    return _Run(graph, rule, below).propagation()
 
 
 class _Run:
     """One propagation: from text to numbers and back."""
 
-    def __init__(self, graph: Graph, strategy: Rule) -> None:
+    def __init__(self, graph: Graph, strategy: Rule, below: int | None = None) -> None:
         if strategy not in ("basic", "aggressive", "op_priority", "user_priority"):
             raise WeftError(
                 f"there is no strategy {strategy!r}",
                 hint="there are basic, aggressive, op_priority, user_priority and cost",
             )
-        self.graph, self.strategy = graph, strategy
+        self.graph, self.strategy, self.below = graph, strategy, below
         self.meshes = Meshes(graph)
         self.flat = flatten(graph, self.meshes)
         self.wanted = {
@@ -181,7 +183,7 @@ class _Run:
                 place: tuple(dim.priority for dim in spec.dim_specs)
                 for place, spec in self.wanted.items()
             }
-            run_by_user(self.engine, levels, wanted)
+            run_by_user(self.engine, levels, wanted, self.below)
         elif self.strategy == "op_priority":
             run_by_operator(self.engine)
         else:
@@ -232,7 +234,11 @@ class _Run:
 
 
 def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[str, Pieces]:
-    """The axes of each index dimension on which the tensors agree, each axis used once."""
+    """The axes of each index dimension on which the tensors agree, each axis used once.
+
+    An axis that cuts a result along one index dimension is not given to another one, so that
+    results are computed where they are wanted.
+    """
     tensors: list[Factors] = [
         project(sharding, mapping, rule.sizes)
         for sharding, mapping in zip(known, rule.operands + rule.results)
@@ -242,7 +248,14 @@ def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[st
     for factor, name in enumerate(rule.names):
         if not name.startswith("_"):
             axes = common_axes(factor, tensors[:split], tensors[split:], Direction.BOTH)
-            placement[name] = truncate(axes, _apart_from(used))
+            elsewhere = tuple(
+                piece
+                for tensor in tensors[split:]
+                for other, sharding in tensor.items()
+                if other != factor
+                for piece in sharding.axes
+            )
+            placement[name] = truncate(axes, _apart_from(used + elsewhere))
             used += placement[name]
     return placement
 

@@ -1,0 +1,188 @@
+"""A rival of propagation: operator by operator, the placement that moves the fewest bytes.
+
+Each operand says which axes cut which index dimension, and over which axes it is partial. Where
+they agree there is nothing to choose. Where they do not, each order in which the operands may have
+their say gives a placement, and the cheapest of those is taken: what must move before the kernel
+runs, and what it takes to finish partial results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, permutations
+from math import prod
+from typing import NamedTuple
+
+from weft.lang import FactorRule, Operator, Signature, factor_rule
+from weft.layout import Axis, ShardingSpec
+from weft.plan.fetch import moved_bytes
+from weft.plan.placed import Placed, fit
+from weft.plan.propagation.axes import Pieces, axis_of, piece_of, without
+from weft.plan.propagation.factors import TensorSharding, project
+from weft.values import FrozenMap
+
+MOST_ORDERS = 6
+"""How many orders of the operands are tried: all of them for three."""
+
+
+class _Claim(NamedTuple):
+    """What one operand says: an index dimension, or a monoid, and the axes for it."""
+
+    dim: str
+    monoid: str
+    pieces: Pieces
+
+
+class _Candidate(NamedTuple):
+    """A placement that might be taken."""
+
+    cuts: Mapping[str, Pieces]
+    kept: Mapping[Axis, tuple[str, Sequence[int]]]
+    granted: int
+    """How many claims have all that they ask for."""
+
+
+def choose(
+    operator: Operator,
+    signature: Signature,
+    specs: Sequence[ShardingSpec | None],
+    itemsizes: Sequence[int],
+    alike: Sequence[int] = (),
+) -> Placed:
+    """The placement of an application whose operands lie as they do; None lies anywhere.
+
+    `alike` gives for each operand the first that is the same array: it is moved once for both.
+
+    >>> from weft import DeviceMesh
+    >>> from weft.lang import OPERATORS
+    >>> mesh = DeviceMesh("m", (2, 2), ("x", "y"))
+    >>> matmul = OPERATORS["matmul"]
+    >>> line = matmul.sign([(8, 4), (4, 6)])
+    >>> rows = ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh)
+    >>> dict(choose(matmul, line, [rows, None], [4, 4]).placement)
+    {'m': ('x',), 'n': (), 'k': ()}
+    """
+    return _Choice(operator, signature, specs, itemsizes, alike).best()
+
+
+class _Choice:
+    def __init__(
+        self,
+        operator: Operator,
+        signature: Signature,
+        specs: Sequence[ShardingSpec | None],
+        itemsizes: Sequence[int],
+        alike: Sequence[int],
+    ) -> None:
+        self.alike = alike or range(len(specs))
+        self.operator, self.signature = operator, signature
+        self.specs, self.itemsizes = specs, itemsizes
+        self.mesh = next(spec.mesh for spec in specs if spec is not None)
+        rule = factor_rule(signature)
+        self.claims = [
+            list(_claims(rule, number, spec)) if spec is not None else []
+            for number, spec in enumerate(specs)
+        ]
+
+    def best(self) -> Placed:
+        found: dict[object, _Candidate] = {}
+        for candidate in self._candidates():
+            if candidate.granted == sum(map(len, self.claims)):
+                return self._placed(candidate)
+            found.setdefault((FrozenMap(candidate.cuts.items()), *candidate.kept), candidate)
+        placed = list(map(self._placed, found.values()))
+        return placed[0] if len(placed) == 1 else min(placed, key=self.cost)
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        speaking = [number for number, claims in enumerate(self.claims) if claims]
+        for order in islice(permutations(speaking), MOST_ORDERS):
+            yield self._candidate(order, keep=True)
+        if any(claim.monoid for claims in self.claims for claim in claims):
+            yield self._candidate(speaking, keep=False)
+        yield self._candidate((), keep=False)
+
+    def _candidate(self, order: Sequence[int], keep: bool) -> _Candidate:
+        """Give the axes to the operands' claims in an order, the first having first say."""
+        used: Pieces = ()
+        cuts: dict[str, Pieces] = {}
+        kept: dict[Axis, tuple[str, Sequence[int]]] = {}
+        monoids, granted = set[str](), 0
+        for number in order:
+            for claim in self.claims[number]:
+                if claim.dim in cuts:
+                    granted += cuts[claim.dim] == claim.pieces
+                    continue
+                monoid = claim.monoid or self.signature.notation.reduced.get(claim.dim, "")
+                group = self._group(claim, number) if claim.monoid else ()
+                refused = claim.monoid and (not keep or group is None)
+                # Parts by two monoids at once would depend on the order in which they are combined.
+                if refused or (monoid and monoids - {monoid}):
+                    continue
+                free = _free(claim.pieces, used)
+                used += free
+                granted += free == claim.pieces
+                monoids |= {monoid} if monoid and free else set()
+                if claim.monoid:
+                    kept |= {axis_of(self.mesh, p): (monoid, group or ()) for p in free}
+                elif free:
+                    cuts[claim.dim] = free
+        return _Candidate(cuts, kept, granted)
+
+    def _group(self, claim: _Claim, number: int) -> Sequence[int] | None:
+        """The operands that may be partial together with this one."""
+        for group in self.operator.groups(claim.monoid, self.signature):
+            if group is ...:
+                return range(len(self.specs))
+            if number in group:
+                return group
+        return None
+
+    def _placed(self, candidate: _Candidate) -> Placed:
+        """The placement, without the cuts that would not leave the results in even blocks."""
+        placement = {
+            dim: [axis_of(self.mesh, piece) for piece in pieces]
+            for dim, pieces in candidate.cuts.items()
+        }
+        return fit(self.mesh, self.signature, placement, candidate.kept)
+
+    def cost(self, placed: Placed) -> tuple[int, int]:
+        """The bytes that move now and to finish what is left partial; then how little is cut."""
+        total = sum(
+            moved_bytes(spec, placed, number, self.itemsizes[number])
+            for number, spec in enumerate(self.specs)
+            if spec is not None and not self._is_moved_already(placed, number)
+        )
+        for spec, shape in zip(placed.results, self.signature.result_shapes):
+            parts = prod(map(self.mesh.axis_size, spec.partial))
+            held = prod(spec.shard_shape(shape)) * max(self.itemsizes, default=4)
+            total += self.mesh.size * held * (parts - 1) // parts
+        used = sum(len(axes) for axes in placed.placement.values())
+        return total, -used
+
+    def _is_moved_already(self, placed: Placed, number: int) -> bool:
+        first = self.alike[number]
+        return first != number and placed.operands[first] == placed.operands[number] is not None
+
+
+def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Claim]:
+    """What an operand says of the index dimensions that may be cut."""
+    axes = tuple(tuple(piece_of(spec.mesh, axis) for axis in dim.axes) for dim in spec.dim_specs)
+    sharding = TensorSharding(axes, (True,) * spec.ndim)
+    for factor, held in project(sharding, rule.operands[number], rule.sizes).items():
+        name = rule.names[factor]
+        if held.axes and rule.kinds[factor] != "whole" and not name.startswith("_"):
+            yield _Claim(name, "", held.axes)
+    for axis, monoid in spec.partial.items():
+        yield _Claim(f"partial {axis}", monoid, (piece_of(spec.mesh, axis),))
+
+
+def _free(pieces: Pieces, used: Pieces) -> Pieces:
+    """The major axes that are not used yet."""
+    found: Pieces = ()
+    for piece in pieces:
+        rest = without(piece, used)
+        if rest is not None:
+            found += (rest,)
+        if rest != piece:
+            break
+    return found

@@ -1,0 +1,145 @@
+"""The attributes that operators have: which names, and which values they may take.
+
+Attributes and index dimensions have separate names. In a line of text the names that stand for
+numbers, as `s` in `s*y+u`, are attributes; a name that stands alone in a row, or is reduced, is an
+index dimension, and no attribute can have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from operator import index
+from typing import Any, Literal, TypeAlias
+
+from weft.draw import clip
+from weft.errors import WeftError
+from weft.lang.written import ATTRIBUTE
+from weft.values import FrozenMap
+
+Kind: TypeAlias = Literal["int", "float", "bool", "str", "ints", "any"]
+"""The values that an attribute may take; `ints` are integers in tuples, nested or not."""
+
+Declared: TypeAlias = Mapping[str, Kind | type] | Iterable[str] | None
+"""The attributes of an operator: names with kinds, names alone, or None if it takes any."""
+
+_TYPES: dict[type, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}
+_WORDS: dict[Kind, str] = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "a text",
+    "ints": "integers",
+}
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_CLAUSE = re.compile(r"\s([A-Za-z_]\w*)\s*:(?!\d)")
+
+
+@lru_cache(maxsize=4096)
+def names_of(line: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of the index dimensions in a line of notation, and those of numbers.
+
+    >>> dims, numbers = names_of("b s*y+d*u-p, c u -> b c y  sum: u")
+    >>> sorted(dims), sorted(numbers)
+    (['b', 'c', 'u', 'y'], ['d', 'p', 's'])
+    """
+    first = _CLAUSE.search(line)
+    body, clauses = (line[: first.start()], line[first.start() :]) if first else (line, "")
+    dims = set(_NAME.findall(_CLAUSE.sub(" ", f" {clauses}")))
+    for row in re.split(r"[\s,]+|->", body):
+        bare = row.strip("[]").split("<")
+        if all(map(_NAME.fullmatch, bare)):
+            dims.update(bare)
+    return frozenset(dims), frozenset(_NAME.findall(body)) - dims
+
+
+def declared(operator: str, line: object, given: Declared) -> Mapping[str, Kind] | None:
+    """The attributes of an operator with their kinds; those that its line uses are integers."""
+    if given is None:
+        return None
+    known: dict[str, Kind] = {}
+    if isinstance(given, Mapping):
+        for name, kind in given.items():
+            known[name] = _TYPES.get(kind, "any") if isinstance(kind, type) else kind
+    else:
+        known |= dict.fromkeys(given, "any")
+    if isinstance(line, str):
+        dims, numbers = names_of(line)
+        for name in known:
+            if name in dims:
+                raise WeftError(
+                    f"{operator} has an attribute {name} and an index dimension of that name: "
+                    f"{line}",
+                    hint="call the attribute otherwise",
+                )
+        known |= dict.fromkeys(numbers, "int")
+    return FrozenMap(known.items())
+
+
+def check_attributes(
+    operator: str, line: object, known: Mapping[str, Kind] | None, given: Mapping[str, Any]
+) -> None:
+    """Refuse attributes that an operator does not have, and values that they do not take.
+
+    >>> try:
+    ...     check_attributes("layer_norm", "", {"eps": "float"}, {"epsilon": 1.0})
+    ... except WeftError as error:
+    ...     print(error, error.__notes__)
+    layer_norm has no attribute epsilon ['hint: did you mean eps?']
+    """
+    if known is None:
+        return
+    for name, value in given.items():
+        kind = known.get(name)
+        if kind is None:
+            if name == ATTRIBUTE:
+                continue
+            raise WeftError(
+                f"{operator} has no attribute {name}", hint=_hint(operator, line, known, name)
+            )
+        if value is not None and not _fits(kind, value):
+            raise WeftError(
+                f"attribute {name} of {operator} must be {_WORDS[kind]}, got "
+                f"{clip(repr(value), 60)}"
+            )
+
+
+def _hint(operator: str, line: object, known: Mapping[str, Kind], name: str) -> str:
+    if isinstance(line, str) and name in names_of(line)[0]:
+        return f"{name} is an index dimension of {operator}: {line}"
+    close = get_close_matches(name, known, 1, 0.5)
+    close = close or [other for other in known if name.startswith(other) or other.startswith(name)]
+    if close:
+        return f"did you mean {close[0]}?"
+    if known:
+        return f"its attributes are {', '.join(known)}"
+    return "it has none; an operator of your own declares them: Operator(..., attributes=[...])"
+
+
+def _fits(kind: Kind, value: Any) -> bool:
+    match kind:
+        case "bool":
+            return isinstance(value, bool) or type(value).__name__ == "bool"
+        case "int":
+            return _is_int(value)
+        case "float":
+            return not isinstance(value, bool) and hasattr(value, "__float__")
+        case "str":
+            return isinstance(value, str)
+        case "ints":
+            nested = isinstance(value, tuple | list)
+            return nested and all(_is_int(each) or _fits("ints", each) for each in value)
+        case _:
+            return True
+
+
+def _is_int(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    try:
+        index(value)
+    except TypeError:
+        return False
+    return True

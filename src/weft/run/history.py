@@ -1,0 +1,182 @@
+"""The annotated program that led to a tensor, so that eager operators follow the same propagation.
+
+A tensor that computes at once knows the operators, the annotations and the shapes that it came
+from, but not their numbers. The sharding of a result is the one that `propagate` gives it in the
+program so far. Only the last `LONGEST` applications are remembered: what lies further back counts
+as an input that lies as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
+
+from weft.lang import Application, Graph, Value
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.plan import propagate
+from weft.values import FrozenMap, Point
+
+LONGEST = 64
+"""The number of applications that a tensor remembers."""
+
+CONSTRAINT = "sharding_constraint"
+
+Attributes: TypeAlias = tuple[tuple[str, Any], ...]
+
+_SERIAL = count()
+
+
+class Step:
+    """An application in the history of a tensor."""
+
+    __slots__ = ("attributes", "depth", "operands", "operator", "results", "serial")
+
+    def __init__(
+        self,
+        operator: str,
+        attributes: Attributes,
+        operands: tuple[Origin, ...],
+        results: tuple[tuple[Point, str], ...],
+    ) -> None:
+        self.operator, self.attributes = operator, attributes
+        self.operands, self.results = operands, results
+        self.serial = next(_SERIAL)
+        """The place in the order in which applications were made."""
+        self.depth: int = 1 + max([origin.depth for origin in operands], default=0)
+
+
+class Origin:
+    """Where a tensor comes from: a result of a step, or an input; and how it was annotated."""
+
+    __slots__ = ("annotation", "depth", "dtype", "place", "serial", "shape", "step")
+
+    def __init__(
+        self,
+        shape: Point,
+        dtype: str,
+        annotation: ShardingSpec | None = None,
+        step: Step | None = None,
+        place: int = 0,
+    ) -> None:
+        self.shape, self.dtype, self.annotation = shape, dtype, annotation
+        self.step, self.place = step, place
+        self.depth: int = 0 if step is None else step.depth
+        self.serial = next(_SERIAL) if step is None else step.serial
+
+
+class Entry(NamedTuple):
+    """One line of a program whose values are numbered; an input has no operator."""
+
+    operator: str
+    attributes: Attributes
+    operands: tuple[int, ...]
+    results: tuple[tuple[Point, str], ...]
+    """Shapes and dtypes; an empty dtype is the one that the operator makes."""
+    annotation: ShardingSpec | None
+
+
+Program: TypeAlias = tuple[Entry, ...]
+
+
+class Found(NamedTuple):
+    """What propagation says of the last application of a program."""
+
+    placement: Mapping[str, tuple[Axis, ...]]
+    results: tuple[ShardingSpec, ...]
+    """How the results lie, with nothing left open."""
+
+
+def results_of(
+    operator: str,
+    attributes: Attributes,
+    operands: Iterable[Origin],
+    results: tuple[tuple[Point, str], ...],
+    specs: Sequence[ShardingSpec | None],
+) -> list[Origin]:
+    """The origins of the results of an application, which lie as the specs say."""
+    step = Step(operator, attributes, tuple(operands), results)
+    if step.depth > LONGEST:
+        return [input_of(*each, spec) for each, spec in zip(results, specs)]
+    return [Origin(shape, dtype, None, step, n) for n, (shape, dtype) in enumerate(results)]
+
+
+def input_of(shape: Point, dtype: str, spec: ShardingSpec | None) -> Origin:
+    """The origin of a tensor whose history is not remembered."""
+    return Origin(shape, dtype, None if spec is None else opened(spec))
+
+
+def constrained(origin: Origin, annotation: ShardingSpec) -> Origin:
+    """The origin of a tensor under a sharding constraint."""
+    step = Step(CONSTRAINT, (), (origin,), ((origin.shape, origin.dtype),))
+    return Origin(origin.shape, origin.dtype, annotation, step)
+
+
+def program_of(origins: Sequence[Origin]) -> tuple[Program, tuple[int, ...]] | None:
+    """The program that leads to some tensors, and their numbers in it; None if it is too long.
+
+    Entries stand in the order in which they were made, as in a traced program. Programs that
+    differ only in which tensors their inputs were are equal.
+    """
+    found: dict[int, tuple[Step | None, Origin]] = {}
+    waiting = list(origins)
+    while waiting:
+        origin = waiting.pop()
+        step = origin.step
+        if origin.serial not in found:
+            found[origin.serial] = step, origin
+            if len(found) > 2 * LONGEST:
+                return None
+            if step is not None:
+                waiting += step.operands
+    numbers: dict[int, int] = {}
+    entries, values = list[Entry](), 0
+    for serial in sorted(found):
+        step, origin = found[serial]
+        numbers[serial] = values
+        if step is None:
+            entries.append(Entry("", (), (), ((origin.shape, origin.dtype),), origin.annotation))
+            values += 1
+            continue
+        operands = tuple([numbers[each.serial] + each.place for each in step.operands])
+        entries.append(
+            Entry(step.operator, step.attributes, operands, step.results, origin.annotation)
+        )
+        values += len(step.results)
+    return tuple(entries), tuple([numbers[origin.serial] + origin.place for origin in origins])
+
+
+def propagated(program: Program, mesh: DeviceMesh) -> Found:
+    """What propagation, by users' priorities, says of the last application of a program."""
+    inputs, applications = list[Value](), list[Application]()
+    values = list[Value]()
+    shardings: dict[str, str] = {}
+    for entry in program:
+        made = [Value(f"v{len(values) + n}", *each) for n, each in enumerate(entry.results)]
+        if entry.operator:
+            operands = tuple(values[number].name for number in entry.operands)
+            results = tuple(value.name for value in made)
+            applications.append(
+                Application(entry.operator, operands, results, FrozenMap(entry.attributes))
+            )
+        else:
+            inputs += made
+        if entry.annotation is not None:
+            shardings[made[0].name] = str(entry.annotation)
+        values += made
+    last = applications[-1].results
+    dtypes = {value.name: value.dtype for value in values if value.dtype}
+    graph = Graph(inputs, applications, last, (str(mesh),), shardings, dtypes=dtypes)
+    found = propagate(graph)
+    return Found(found.placements[-1], tuple(closed(spec) for spec in found.output_specs))
+
+
+def closed(spec: ShardingSpec) -> ShardingSpec:
+    """The sharding with nothing left open: where the data is, not where it may go."""
+    return ShardingSpec(spec.mesh, [DimSpec(d.axes) for d in spec.dim_specs], (), spec.partial)
+
+
+def opened(spec: ShardingSpec) -> ShardingSpec:
+    """The sharding with every dimension open."""
+    dims = [DimSpec(dim.axes, is_open=True) for dim in spec.dim_specs]
+    return ShardingSpec(spec.mesh, dims, (), spec.partial)

@@ -150,7 +150,7 @@ class _Builder:
         if made is None:
             return self._same(_with(every, [base]))
         results = [placed.results[place] for placed in made]
-        seen = dict.fromkeys([base, *map(whole, results), *(every if self.thorough else ())])
+        seen = dict.fromkeys([base, *map(whole, results)])
         if self.thorough and name not in self.graph.outputs:
             seen |= dict.fromkeys(results)
         for number, slot in self.readers[name]:
@@ -158,6 +158,8 @@ class _Builder:
                 wanted = placed.operands[slot]
                 if wanted is not None:
                     seen.setdefault(whole(wanted))
+        if not self.is_large:
+            seen |= dict.fromkeys(every)
         return self._same(tuple(seen))
 
     def _same(self, found: tuple[T, ...]) -> tuple[T, ...]:

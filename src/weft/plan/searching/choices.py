@@ -53,8 +53,7 @@ def cuttings(
     >>> [cuts for cuts in cuttings(mesh, {"k": 2}, None, Breadth(True, True))][3:]
     [{'k': ('x', 'y')}, {'k': ('y', 'x')}]
     """
-    axes = [axis for axis in mesh.axis_names if mesh.axis_size(axis) > 1]
-    dims = [name for name, size in sizes.items() if size > 1 or (size and breadth.idle)]
+    axes, dims = _axes(mesh), _dims(sizes, breadth)
     while dims and (len(dims) + 1) ** len(axes) > MOST:
         dims.remove(min(dims, key=lambda name: sizes[name]))
     for picked in product([None, *dims], repeat=len(axes)):
@@ -72,6 +71,24 @@ def cuttings(
             if not alike.in_order(dict(zip(axes, picked))) or any(map(_is_wasteful, blocks)):
                 continue
         yield from _ordered(cuts) if breadth.orders else (cuts,)
+
+
+def leaves_out(mesh: DeviceMesh, sizes: Mapping[str, int]) -> bool:
+    """Whether `cuttings` leaves some dimensions whole because there are too many ways to cut.
+
+    >>> mesh = DeviceMesh("m", (2,) * 5, tuple("abcde"))
+    >>> leaves_out(mesh, {"m": 8, "n": 8}), leaves_out(mesh, {"m": 8, "n": 8, "k": 8})
+    (False, True)
+    """
+    return (len(_dims(sizes)) + 1) ** len(_axes(mesh)) > MOST
+
+
+def _axes(mesh: DeviceMesh) -> list[str]:
+    return [axis for axis in mesh.axis_names if mesh.axis_size(axis) > 1]
+
+
+def _dims(sizes: Mapping[str, int], breadth: Breadth = USUAL) -> list[str]:
+    return [name for name, size in sizes.items() if size > 1 or (size and breadth.idle)]
 
 
 def _ordered(cuts: Cuts) -> Iterator[Cuts]:

@@ -31,6 +31,8 @@ class Breadth(NamedTuple):
     """Axes that cut one dimension stand in any order, not in that of the mesh alone."""
     idle: bool = False
     """A dimension may be cut into more blocks than it has elements: some cells have nothing."""
+    most: int = MOST
+    """The most ways of cutting that are looked at for one index space."""
 
 
 USUAL = Breadth()
@@ -54,7 +56,7 @@ def cuttings(
     [{'k': ('x', 'y')}, {'k': ('y', 'x')}]
     """
     axes, dims = _axes(mesh), _dims(sizes, breadth)
-    while dims and (len(dims) + 1) ** len(axes) > MOST:
+    while dims and (len(dims) + 1) ** len(axes) > breadth.most:
         dims.remove(min(dims, key=lambda name: sizes[name]))
     for picked in product([None, *dims], repeat=len(axes)):
         cuts: Cuts = {}
@@ -73,14 +75,14 @@ def cuttings(
         yield from _ordered(cuts) if breadth.orders else (cuts,)
 
 
-def leaves_out(mesh: DeviceMesh, sizes: Mapping[str, int]) -> bool:
+def leaves_out(mesh: DeviceMesh, sizes: Mapping[str, int], most: int = MOST) -> bool:
     """Whether `cuttings` leaves some dimensions whole because there are too many ways to cut.
 
     >>> mesh = DeviceMesh("m", (2,) * 5, tuple("abcde"))
     >>> leaves_out(mesh, {"m": 8, "n": 8}), leaves_out(mesh, {"m": 8, "n": 8, "k": 8})
     (False, True)
     """
-    return (len(_dims(sizes)) + 1) ** len(_axes(mesh)) > MOST
+    return (len(_dims(sizes)) + 1) ** len(_axes(mesh)) > most
 
 
 def _axes(mesh: DeviceMesh) -> list[str]:

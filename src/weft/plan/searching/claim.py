@@ -16,15 +16,17 @@ from weft.layout import DeviceMesh
 from weft.plan.memory import sizes_of
 from weft.plan.propagation.meshes import Meshes
 from weft.plan.searching.build import LARGE
-from weft.plan.searching.choices import leaves_out
+from weft.plan.searching.choices import MOST, leaves_out
 from weft.plan.searching.problem import Problem
 
 NAMED = 4
 """So many names are listed in a reason."""
 
 
-def unproved(problem: Problem) -> list[str]:
+def unproved(problem: Problem, most: int = MOST) -> list[str]:
     """Return why the enumerated choices of a problem are not its whole search space.
+
+    `most` is how many ways to cut an index space were looked at.
 
     >>> from weft import Machine, trace
     >>> from weft.plan.searching.build import pose
@@ -50,7 +52,7 @@ def unproved(problem: Problem) -> list[str]:
             "placements that differ by interchangeable axes or leave many cells idle are left out"
         )
     uncut = [
-        *(v.name for v in graph.values.values() if leaves_out(problem.mesh, _sizes(v.shape))),
+        *(v.name for v in graph.values.values() if leaves_out(problem.mesh, _sizes(v.shape), most)),
         *(
             app.results[0]
             for app, line in zip(graph.applications, graph.signatures)
@@ -59,6 +61,7 @@ def unproved(problem: Problem) -> list[str]:
             and leaves_out(
                 problem.mesh,
                 {name: size for name, size in line.sizes.items() if name not in line.fixed},
+                most,
             )
         ),
     ]

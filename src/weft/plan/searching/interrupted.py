@@ -31,8 +31,8 @@ class SearchInterrupted(KeyboardInterrupt):
     def front(self) -> ParetoFront | None:
         """The best front so far; of a search that had found nothing yet, the plan of propagation.
 
-        None if no plan that was found fits the machine, or the interrupt came before the
-        arguments were read. The plans are built when this is first asked for, so the interrupt
-        itself is immediate; a second interrupt meanwhile raises again and loses nothing.
+        None if no plan that was found fits the machine. The plans are built when this is first
+        asked for, so the interrupt itself is immediate; a second interrupt meanwhile raises again
+        and loses nothing.
         """
         return None if self._make is None else self._make()

@@ -94,13 +94,17 @@ def search(
     matmul  matmul m: {"x"}  <@m, [{"x"}, {}]>
     """
     run: _Search | None = None
+
+    def begin() -> _Search:
+        wanted = tuple(objectives), seed, engine, storage or {}
+        return _Search(graph, mesh, machine or Machine(), *wanted)
+
     try:
         if not isinstance(graph, Graph) or not isinstance(mesh, DeviceMesh):
             raise WeftError(f"a Graph and a DeviceMesh are searched, got {graph!r} and {mesh!r}")
         if as_count(budget, "budget") < 1:
             raise WeftError("a search with a budget of 0 plans looks at nothing")
-        run = _Search(graph, mesh, machine or Machine(), tuple(objectives), seed, engine)
-        run.storage = storage or {}
+        run = begin()
         check_storage(graph, run.storage)
         bar = Bar() if progress is True or (progress is None and sys.stderr.isatty()) else None
         run.progress = bar or (progress if callable(progress) else None)
@@ -112,7 +116,7 @@ def search(
                     bar.close()
             return run.front()
     except KeyboardInterrupt as error:
-        raise SearchInterrupted(None if run is None else run.interrupted) from error
+        raise SearchInterrupted(lambda: (run or begin()).interrupted()) from error
 
 
 @contextmanager
@@ -135,8 +139,8 @@ class _Search:
     objectives: tuple[str, ...]
     seed: int
     engine: Engine
-    progress: Callable[[Progress], None] | None = None
     storage: Wanted = field(default_factory=dict)
+    progress: Callable[[Progress], None] | None = None
     found: list[tuple[Problem, list[int]]] = field(default_factory=list)
     """The plans that are worth looking at, by the choices of their problems."""
     starts: list[tuple[Problem, list[int]]] = field(default_factory=list)

@@ -12,7 +12,18 @@ import jax.numpy as jnp
 import pytest
 from tests.plan.searching.small import GRID, LINE, machine
 
-from weft import DeviceMesh, Graph, Machine, Plan, WeftError, estimate, ops, propagate, search, trace
+from weft import (
+    DeviceMesh,
+    Graph,
+    Machine,
+    Plan,
+    WeftError,
+    estimate,
+    ops,
+    propagate,
+    search,
+    trace,
+)
 from weft.errors import LayoutError
 from weft.interop.stablehlo import read
 from weft.layout import DimSpec, ShardingSpec
@@ -62,14 +73,18 @@ def small(seed):
     dims = rng.choice(['{"x"}, {}', '{}, {"x", ?}', "{?}, {?}"])
     graph = trace(body, (size, size), (size, size), names=["x", "w"])
     if rng.random() < 0.3:
-        graph = Graph(graph.inputs, graph.applications, graph.outputs, [str(mesh)], {"x": f"<@m, [{dims}]>"})
+        graph = Graph(
+            graph.inputs, graph.applications, graph.outputs, [str(mesh)], {"x": f"<@m, [{dims}]>"}
+        )
     return graph, mesh, machine(rng)
 
 
 def cuts_of(mesh, sizes):
     """Every axis, whole, given to one dimension or to none; no more blocks than elements."""
     axes = [axis for axis in mesh.axis_names if mesh.axis_size(axis) > 1]
-    for picked in product([None, *(name for name, size in sizes.items() if size > 1)], repeat=len(axes)):
+    for picked in product(
+        [None, *(name for name, size in sizes.items() if size > 1)], repeat=len(axes)
+    ):
         cuts = {}
         for axis, name in zip(axes, picked):
             if name is not None:
@@ -300,7 +315,9 @@ def test_a_proof_over_some_graphs_is_limited_to_them():
     assert not front.is_exact
     assert front.proved == ("as written", "sum_dim in blocks")
     lines = str(front).splitlines()
-    assert lines[-2].endswith("exact over the placements of 2 graphs: as written, sum_dim in blocks")
+    assert lines[-2].endswith(
+        "exact over the placements of 2 graphs: as written, sum_dim in blocks"
+    )
     assert lines[-1].startswith("not proved beyond that: rewrites were not tried at every place")
 
 

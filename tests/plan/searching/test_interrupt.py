@@ -181,13 +181,14 @@ def command(folder, *more):
     words = ["search", str(path), '@m = <["x"=2, "y"=2]>', "--engine", "evolve"]
     words += ["--budget", "1000000000", *more]
     terminal, child = pty.openpty()
-    code = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from weft.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words],
         stdout=subprocess.PIPE,
         stderr=child,
-        restore_signals=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     os.close(child)
     return process, terminal

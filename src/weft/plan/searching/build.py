@@ -140,6 +140,7 @@ class Builder:
         return ways
 
     def problem(self) -> Problem:
+        """Return the decisions, each with its choices and prices."""
         graph, ends = self.graph, lives(self.graph).ends
         for value in graph.inputs:
             self._keep(value.name, self._specs(value.name, None))

@@ -82,7 +82,8 @@ def leaves_out(mesh: DeviceMesh, sizes: Mapping[str, int], most: int = MOST) -> 
     >>> leaves_out(mesh, {"m": 8, "n": 8}), leaves_out(mesh, {"m": 8, "n": 8, "k": 8})
     (False, True)
     """
-    return (len(_dims(sizes)) + 1) ** len(_axes(mesh)) > most
+    ways: int = (len(_dims(sizes)) + 1) ** len(_axes(mesh))
+    return ways > most
 
 
 def _axes(mesh: DeviceMesh) -> list[str]:

@@ -98,7 +98,7 @@ def _spread(graph: Graph, mesh: DeviceMesh, names: Iterable[str]) -> int:
             held = [a + b for a, b in zip(held, sizes)] if len(sizes) == len(held) else held
         else:
             total += prod(value.shape) * width
-    return max(max(held), -(-(sum(held) + total) // mesh.size))
+    return max(*held, -(-(sum(held) + total) // mesh.size))
 
 
 def _sizes(shape: Sequence[int]) -> dict[str, int]:

@@ -99,6 +99,9 @@ def search(
         wanted = tuple(objectives), seed, engine, storage or {}
         return _Search(graph, mesh, machine or Machine(), *wanted)
 
+    def front_so_far() -> ParetoFront | None:
+        return (run or begin()).interrupted()
+
     try:
         if not isinstance(graph, Graph) or not isinstance(mesh, DeviceMesh):
             raise WeftError(f"a Graph and a DeviceMesh are searched, got {graph!r} and {mesh!r}")
@@ -116,7 +119,7 @@ def search(
                     bar.close()
             return run.front()
     except KeyboardInterrupt as error:
-        raise SearchInterrupted(lambda: (run or begin()).interrupted()) from error
+        raise SearchInterrupted(front_so_far) from error
 
 
 @contextmanager

@@ -77,10 +77,8 @@ def enumerate_variants(graph: Graph, blocks: int, rewrite: bool) -> Variants:
 
     >>> from weft import ops, trace
     >>> graph = trace(lambda x, y: ops.softmax(x) + ops.softmax(y), (4, 8), (4, 8))
-    >>> print(*enumerate_variants(graph, 2, rewrite=True).reasons, sep="\n")
-    rewrites were not tried at every combination of places: softmax in stages, sum_dim in blocks, \
-max_dim in blocks
-    fusions were tried all together or not at all
+    >>> enumerate_variants(graph, 2, rewrite=True).reasons[1]
+    'fusions were tried all together or not at all'
     """
     every = variants(graph, blocks) if rewrite else [Variant("as written", graph)]
     if len(graph.applications) > LARGE:

@@ -35,12 +35,12 @@ from weft.plan.searching.meshed import on_mesh
 from weft.plan.searching.variants import enumerate_variants
 from weft.values import FrozenMap
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 40
-"""Random graphs whose plans are all enumerated: 40 in `make test`, thousands in `make fuzz`."""
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 16
+"""Random graphs whose plans are all enumerated: 16 in `make test`, thousands in `make fuzz`."""
 
 THREE = DeviceMesh("m", (3,), ("x",))
 EIGHT = DeviceMesh("m", (8,), ("x",))
-MOST = 900
+MOST = 450
 """Plans that are enumerated for one graph."""
 
 

@@ -10,9 +10,11 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, check_free, described, locked
+from weft.store.new import begin, check_chunk, described, locked, without_own
 from weft.store.shard_writer import ShardWriter
 from weft.store.sink import Sink, Url
+from weft.store.target import check_target, recover
+from weft.values import Point
 
 
 def create_shards(
@@ -23,6 +25,7 @@ def create_shards(
     shards: Sequence[int] | None = None,
     *,
     codecs: Said | Sequence[Said] = (),
+    checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -35,7 +38,8 @@ def create_shards(
 ) -> ShardWriter:
     """A new array, of which boxes of whole shards are written in any order, by many.
 
-    Without shards, or with shards of one chunk, each chunk is a file. Metadata are written once,
+    Without shards, or with shards of one chunk, each chunk is a file. Every chunk carries a CRC32C
+    of its stored bytes, unless `checksum` is False. Metadata are written once,
     here; the writer that comes back may be sent to as many processes as there are.
 
     >>> import numpy as np, pickle, tempfile
@@ -47,28 +51,32 @@ def create_shards(
     ...     writer.done(ZRange((2, 0), (4, 6))), writer.reader().read()[2].tolist()
     (True, [7, 7, 7, 7, 7, 7])
     """
-    small, large = tuple(map(int, chunks)), tuple(map(int, shards or chunks))
-    size = tuple(map(int, shape))
-    if size or small or large:
-        checked(size, small, large)
+    size: Point = ()
+    small: Point = ()
+    large: Point = ()
+    if len(shape) or len(chunks) or len(shards or ()):
+        sizes, small, large = checked(shape, chunks, shards or chunks, append_dim=-1)
+        size = tuple(n or 0 for n in sizes)
     metadata = described(
         size,
         dtype,
         small,
         large,
         codecs=codecs,
+        checksum=checksum,
         fill_value=fill_value,
         dimension_names=dimension_names,
-        attributes=attributes,
+        attributes=without_own(attributes),
         order=order,
         endian=endian,
         index_location=index_location,
         is_sharded=small != large,
     )
+    check_chunk(small, as_dtype(metadata.dtype)[1].itemsize)
     sink = sink_of(url, options=options, fsync=fsync)
-    check_free(sink, overwrite, "open_shards(url)")
+    check_target(sink, overwrite, "pass overwrite=True, or continue with open_shards(url)")
     with locked(sink) as lock:
-        begin(sink, metadata)
+        begin(sink, metadata, overwrite)
         lock.release()
     return _writer(sink, metadata)
 
@@ -81,8 +89,10 @@ def open_shards(
     What writers that were killed left aside is removed, so that nobody may be writing meanwhile.
     """
     sink = sink_of(url, options=options, fsync=fsync)
-    metadata = Metadata.load(sink)
+    Metadata.load(sink)  # before anything is created to lock it
     with locked(sink) as lock:
+        recover(sink)
+        metadata = Metadata.load(sink)
         sink.sweep()
         lock.release()
     return _writer(sink, metadata)

@@ -32,6 +32,8 @@ class Output:
     codecs: Any = "zstd"
     overwrite: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    checksum: bool = True
+    """Whether every chunk carries a CRC32C of its stored bytes."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ def _made(plan: Plan, name: str, output: Output, resume: bool) -> Any:
         *(output.url, value.shape, value.dtype, tuple(chunks)),
         None if shards is None else tuple(shards),
         codecs=output.codecs,
+        checksum=output.checksum,
         overwrite=output.overwrite,
         options=output.options or None,
     )

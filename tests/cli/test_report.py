@@ -58,6 +58,16 @@ def test_what_a_search_wrote_is_a_front(capsys, tmp_path):
     data = reported(capsys, tmp_path, folder, said)
     assert data["front"]["points"] == points
     assert data["front"]["is_exact"]
+    found = {"objectives": [], "points": points, "is_exact": False, "reasons": ["it was late"]}
+    said.write_text(json.dumps(found), "utf-8")
+    data = reported(capsys, tmp_path, folder, said)
+    assert (data["front"]["claim"], data["front"]["reasons"]) == ("found", ["it was late"])
+    said.write_text(json.dumps({"objectives": [], "points": points}), "utf-8")
+    data = reported(capsys, tmp_path, folder, said)
+    assert data["front"]["reasons"] == ["the file does not say what was searched"]
+    said.write_text(json.dumps(found | {"reasons": "late"}), "utf-8")
+    assert main(["report", str(folder), str(said)]) == 2
+    assert "reasons of the front is not a list of texts: 'late'" in capsys.readouterr().err
     said.write_text(json.dumps({"objectives": [], "points": []}), "utf-8")
     assert main(["report", str(folder), str(said)]) == 2
     assert f"the front has 0 points, and {len(front)} plans" in capsys.readouterr().err

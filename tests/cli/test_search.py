@@ -1,12 +1,14 @@
 """`weft search`: a table, JSON, files; refusals."""
 
 import json
+from importlib import import_module
 
 import pytest
 
 from weft import DeviceMesh, Plan, ops, search, trace
 from weft.cli import main
 from weft.lang.serial import to_json
+from weft.plan import SearchInterrupted
 from weft.plan.machines import H200_NODE
 
 MESH = '@m = <["dp"=2, "tp"=2]>'
@@ -41,6 +43,29 @@ def test_plans_and_the_plot_are_written(capsys, graph, tmp_path):
         Plan.from_json(path.read_text(encoding="utf-8")).verify()
     assert plot.read_text(encoding="utf-8").startswith("<svg")
     assert data["objectives"] == ["time", "peak_memory", "bytes"]
+    assert (data["is_exact"], data["is_complete"], data["reasons"]) == (True, True, [])
+    assert data["proved"] == ["as written", "fused", "fused as relu=>matmul"]
+    assert data["claim"].startswith("exact over the placements of 3 graphs: as written, fused")
+
+
+def test_what_is_not_proved_is_printed_with_the_reason(capsys, graph):
+    args = ["search", graph, MESH, "--engine", "descend"]
+    assert main(args) == 0
+    reason = "descent looks at some plans, not at all"
+    assert capsys.readouterr().out.endswith(f" found\nnot proved exact: {reason}\n")
+    assert main([*args, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["is_exact"], data["claim"], data["reasons"]) == (False, "found", [reason])
+
+
+def test_an_interrupt_without_a_plan_is_said(capsys, graph, monkeypatch):
+    def interrupted(*_, **__):
+        raise SearchInterrupted
+
+    monkeypatch.setattr(import_module("weft.cli.search"), "search", interrupted)
+    assert main(["search", graph, MESH]) == 130
+    said = capsys.readouterr().err
+    assert said == "no plan was found before the interrupt\nweft search: interrupted\n"
 
 
 def test_one_objective(capsys, graph):

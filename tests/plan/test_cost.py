@@ -223,6 +223,44 @@ def test_wide_and_large_graphs_are_no_worse(monkeypatch):
     assert sum(large) < sum(usual)
 
 
+def attention(mesh, **shardings):
+    return trace(
+        lambda q, k, v: ops.softmax(q @ k) @ v + q,
+        *[(2, 4, 8, 8)] * 3,
+        names="qkv",
+        meshes=[mesh],
+        shardings={name: f"<@m, {text}>" for name, text in shardings.items()},
+    )
+
+
+CUT = {"q": '[{"a"}, {}, {}, {"b"}]', "k": '[{}, {"a"}, {"b"}, {}]'}
+
+
+def test_too_many_placements_are_bounded_and_the_result_says_so():
+    """On many axes there are more placements than can be compared: fewer are, and it is said."""
+    axes = ", ".join(f'"{name}"=2' for name in "abcdefghij")
+    graph = attention(f"@m = <[{axes}]>", **CUT)
+    mesh = propagate(graph).mesh
+    assert build.Builder(graph, mesh, None, True).work() > settle.WORK
+    found = propagate(graph, "cost")
+    assert sum(Plan.of(found).received) <= min(moved(graph, rule) for rule in RULES)
+    assert "operands that stay partial were not tried" in found.settled.reasons
+    assert "not proved to be the fewest: operands that stay partial" in str(found.settled)
+
+
+def test_fewer_choices_move_no_more_than_a_rule(monkeypatch):
+    graph = attention('@m = <["a"=2, "b"=2]>', **CUT)
+    best = propagate(graph, "cost")
+    assert best.settled.reasons == ()
+    usual = min(moved(graph, rule) for rule in RULES)
+    for work in (50_000, 2_000, 0):
+        monkeypatch.setattr(settle, "WORK", work)
+        found = propagate(graph, "cost")
+        assert best.settled.received <= sum(Plan.of(found).received) <= usual
+    monkeypatch.setattr(settle, "TRIES", 0)
+    assert "descent looks at some plans, not at all" in propagate(graph, "cost").settled.reasons
+
+
 def test_without_a_mesh_and_on_several_it_is_ordinary_propagation():
     plain = trace(lambda x: x + 1, (8,), names="x")
     assert propagate(plain, "cost") == propagate(plain)

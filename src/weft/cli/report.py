@@ -20,6 +20,8 @@ from weft.plan.machines import find_machine
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+UNSTATED = "the file does not say what was searched"
+
 EXAMPLES = """\
 examples:
   weft report plan.json -o report.html
@@ -104,13 +106,26 @@ def _subject(args: argparse.Namespace) -> Any:
 
 
 def _as_searched(front: Any, said: dict[str, Any]) -> Any:
-    """The front with what the search said of it: whether it is proved."""
+    """The front with what the search proved of it, and the reasons why not more."""
     points = said.get("points")
     if not isinstance(points, list) or len(points) != len(front):
         count = len(points) if isinstance(points, list) else 0
         raise WeftError(f"the front has {count} points, and {len(front)} plans are given")
+    proved, reasons = _texts(said, "proved"), _texts(said, "reasons")
+    if said.get("is_exact") is True:
+        proved = proved or ("as searched",)
+    elif not reasons:
+        reasons = (UNSTATED,)
     kind: Any = type(front)
-    return kind(front.objectives, front.costs, is_exact=said.get("is_exact") is True)
+    is_complete = said.get("is_complete") is not False
+    return kind(front.objectives, front.costs, is_complete, proved, reasons)
+
+
+def _texts(said: dict[str, Any], key: str) -> tuple[str, ...]:
+    found = said.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise WeftError(f"{key} of the front is not a list of texts: {found!r}")
+    return tuple(found)
 
 
 def _read(place: str) -> Iterator[tuple[str, Any]]:

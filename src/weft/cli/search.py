@@ -18,7 +18,7 @@ from weft.draw import say, to_svg
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.layout import DeviceMesh
-from weft.plan import ParetoFront, search
+from weft.plan import ParetoFront, SearchInterrupted, search
 from weft.plan.machines import find_machine
 from weft.plan.searching.front import OBJECTIVES
 from weft.plan.searching.search import ENGINES
@@ -40,7 +40,8 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "search",
         help="search the plans of a graph: the fastest, the smallest, and what is between",
-        description="Search placements, rewrites and fusion of a graph on a mesh and a machine.",
+        description="Search placements, rewrites and fusion of a graph on a mesh and a machine. "
+        "Interrupted by Ctrl-C, it prints and writes the best front so far and exits with 130.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -76,30 +77,43 @@ def run(args: argparse.Namespace) -> None:
             f"cannot write into {args.output}: it is a file", hint="give the name of a folder"
         )
     graph = read_model(args.graph)
-    front = search(
-        graph,
-        _mesh(args, graph),
-        find_machine(args.machine) if args.machine else None,
-        args.objectives,
-        args.budget,
-        args.seed,
-        engine=args.engine,
-        storage=read_storage(args.storage, graph),
-    )
+    try:
+        front = search(
+            graph,
+            _mesh(args, graph),
+            find_machine(args.machine) if args.machine else None,
+            args.objectives,
+            args.budget,
+            args.seed,
+            engine=args.engine,
+            storage=read_storage(args.storage, graph),
+        )
+    except SearchInterrupted as error:
+        if error.front is None:
+            say("no plan was found before the interrupt", sys.stderr)
+        else:
+            _write(args, error.front)
+        raise
+    _write(args, front)
+
+
+def _write(args: argparse.Namespace, front: ParetoFront) -> None:
+    """Print the front, and write the files that are asked for."""
     if args.json:
         print_json(describe(front))
     else:
         say(str(front), sys.stdout)
-    told = sys.stderr if args.json else sys.stdout
+    sys.stdout.flush()
+    log = sys.stderr if args.json else sys.stdout
     if args.output is not None:
         args.output.mkdir(exist_ok=True)
         for number, plan in enumerate(front):
             path = args.output / f"plan-{number}.json"
             path.write_text(plan.to_json() + "\n", encoding="utf-8")
-        say(f"wrote {len(front)} plans into {args.output}", told)
+        say(f"wrote {len(front)} plans into {args.output}", log)
     if args.plot is not None:
         args.plot.write_text(to_svg(front.drawing()), encoding="utf-8")
-        say(f"wrote {args.plot}", told)
+        say(f"wrote {args.plot}", log)
 
 
 def _mesh(args: argparse.Namespace, graph: Graph) -> DeviceMesh:
@@ -121,6 +135,9 @@ def describe(front: ParetoFront) -> dict[str, Any]:
         "points": [list(point) for point in front.points],
         "is_exact": front.is_exact,
         "is_complete": front.is_complete,
+        "claim": front.claim,
+        "proved": list(front.proved),
+        "reasons": list(front.reasons),
         "items": [list(map(asdict, cost.items)) for cost in front.costs],
         "storage": [describe_storage(cost.storage) for cost in front.costs],
     }

@@ -9,6 +9,7 @@ from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
 from weft.plan.searching.front import ParetoFront
+from weft.plan.searching.interrupted import SearchInterrupted
 from weft.plan.searching.search import search
 from weft.plan.settle import Strategy, propagate
 from weft.plan.storage import Storage
@@ -22,6 +23,7 @@ __all__ = [
     "Plan",
     "Propagation",
     "Reshard",
+    "SearchInterrupted",
     "Step",
     "Storage",
     "Strategy",

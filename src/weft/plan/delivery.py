@@ -79,6 +79,11 @@ def _slices(boxes: Sequence[ZRange], needs: Sequence[ZRange]) -> tuple[Slices | 
     )
 
 
+def masks(placed: Placed, number: int, held: ShardingSpec) -> tuple[str, ...]:
+    """For each cell the monoid from which its copy of an operand is hidden, or nothing."""
+    return _hidden(placed, number, held.partial)
+
+
 def _hidden(placed: Placed, number: int, already: Mapping[Axis, str]) -> tuple[str, ...]:
     """The cells on which an operand that counts once does not count."""
     mesh = placed.mesh

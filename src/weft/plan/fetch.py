@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from operator import le
 
-from weft.layout import ShardingSpec
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.placed import Placed
 from weft.plan.resharding.media import Message
 from weft.plan.resharding.moves import Transfer
@@ -134,7 +134,15 @@ def landing(src: ShardingSpec, placed: Placed, number: int) -> ShardingSpec:
     if dst is not None and dst.partial == parts:
         return dst
     dims = src.dim_specs if dst is None else dst.dim_specs
-    return ShardingSpec(src.mesh, dims, (), parts)
+    return _landing(src.mesh, dims, tuple(parts.items()))
+
+
+@lru_cache(maxsize=4096)
+def _landing(
+    mesh: DeviceMesh, dims: tuple[DimSpec, ...], parts: tuple[tuple[Axis, str], ...]
+) -> ShardingSpec:
+    """A sharding, made once."""
+    return ShardingSpec(mesh, dims, (), parts)
 
 
 def holds(boxes: Sequence[ZRange], needs: Sequence[ZRange]) -> bool:

@@ -17,8 +17,10 @@ from weft.plan.machine import Machine
 from weft.plan.placed import kept_of
 from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import Propagation, Rule, Settled, follow
+from weft.plan.resharding.reshard import check_machine
 from weft.plan.searching.ahead import Goal
-from weft.plan.searching.build import LARGE, pose
+from weft.plan.searching.build import LARGE, Builder
+from weft.plan.searching.claim import unproved
 from weft.plan.searching.exact import TooWideError, sweep
 from weft.plan.searching.layers import share
 from weft.plan.searching.model import Model
@@ -35,6 +37,16 @@ RULES: tuple[Rule, ...] = ("user_priority", "op_priority", "aggressive", "basic"
 
 WIDTH = 50_000
 """The most partial plans that are kept before descent has the last word."""
+
+TRIES = 1_000_000
+"""The most partial plans that are priced before descent has the last word."""
+
+WORK = 300_000
+"""The most pairs of choices that are priced; where there are more, fewer choices are looked at."""
+
+EFFORTS = ((True, 512), (False, 512), (False, 128), (False, 32), (False, 8))
+"""What is tried until the work is bounded: whether operands may stay partial, and how many ways to
+cut an index space are looked at."""
 
 BYTES = Goal(time=False, received=True, memory=False)
 
@@ -57,6 +69,8 @@ def propagate(
     wins as in `user_priority`: what follows from all but the last priority is kept, and only the
     rest is chosen by cost. Regions, and the values that they see, lie as in `user_priority`; of a
     graph on several meshes, or on none, `cost` is the best of the four.
+    The work is bounded: where there are too many placements fewer are looked at, and
+    `settled.reasons` of the result says so, as does `explain`.
 
     >>> from weft import Plan, trace
     >>> graph = trace(
@@ -87,11 +101,12 @@ def _settle(graph: Graph, machine: Machine | None) -> Propagation:
     before, usual = known[0]
     if sum(bool(mesh.shape) for mesh in usual.meshes) == 1:
         fixed = graph if last is None else _with_priorities(graph, last)
-        problem = pose(fixed, usual.mesh, machine, thorough=True)
-        plan = replace(problem.plan(_cheapest(problem)), graph=graph)
+        problem, reasons = _pose(fixed, usual.mesh, machine)
+        found, more = _cheapest(problem)
+        plan = replace(problem.plan(found), graph=graph)
         moved = _moved(lambda: plan)
         if moved < inf:
-            known.insert(0, (moved, _propagation(usual, plan, moved, before)))
+            known.insert(0, (moved, _propagation(usual, plan, moved, before, reasons + more)))
     return min(known, key=lambda pair: pair[0])[1]
 
 
@@ -138,8 +153,24 @@ def _moved(make: Callable[[], Plan]) -> float:
         return inf
 
 
-def _cheapest(problem: Problem) -> list[int]:
-    """The choices that cost least: exactly, or for a wide graph as far as descent finds them."""
+def _pose(
+    graph: Graph, mesh: DeviceMesh, machine: Machine | None
+) -> tuple[Problem, tuple[str, ...]]:
+    """Return the problem with as many choices as the work allows, and what it leaves out."""
+    check_machine(machine or Machine(), [mesh])
+    for thorough, most in EFFORTS:
+        builder = Builder(graph, mesh, machine, thorough, has_room=False, most=most)
+        if builder.work() <= WORK:
+            break
+    problem = builder.problem()
+    reasons = unproved(problem, most)
+    if not builder.thorough:
+        reasons.append("operands that stay partial were not tried")
+    return problem, tuple(reasons)
+
+
+def _cheapest(problem: Problem) -> tuple[list[int], tuple[str, ...]]:
+    """Return the choices that cost least, and why that is not proved; empty if it is."""
     one, is_large = ranked(problem), len(problem.graph.applications) > LARGE
     model = Model(one, share(problem) if is_large else range(len(problem.decisions)))
     scout = Scout(model, BYTES, Random(0))
@@ -147,14 +178,16 @@ def _cheapest(problem: Problem) -> list[int]:
     known = [problem.start, *map(model.found, scout.found)]
     best = min(known, key=lambda found: one.price(found).received)
     if is_large:
-        return best
+        return best, ()  # the problem itself says why
     try:
-        return sweep(one, BYTES, [best], WIDTH)[0]
+        return sweep(one, BYTES, [best], WIDTH, TRIES)[0], ()
     except TooWideError:
-        return best
+        return best, ("descent looks at some plans, not at all",)
 
 
-def _propagation(usual: Propagation, plan: Plan, moved: float, before: float) -> Propagation:
+def _propagation(
+    usual: Propagation, plan: Plan, moved: float, before: float, reasons: tuple[str, ...]
+) -> Propagation:
     """What a plan says of every value, in the form of a propagation."""
     graph = plan.graph
     specs = {
@@ -181,6 +214,7 @@ def _propagation(usual: Propagation, plan: Plan, moved: float, before: float) ->
             tuple(FrozenMap(kept_of(placed).items()) for placed in plan.placed),
             moved,
             before,
+            reasons if moved else (),
         ),
     )
 

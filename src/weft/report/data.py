@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 VERSION = 1
 MOST_SPANS = 6000
 """Spans of a timeline: short ones are drawn together until they are so few."""
+GIVEN = "the plans were given, not searched for"
+"""Why plans that are only shown beside each other are not an exact front."""
 MOST_PLANS = 64
 """Plans of one front."""
 
@@ -62,7 +64,7 @@ def front_of(plans: Sequence[Plan | Cost], machine: Machine | None = None) -> Pa
     if len(plans) > MOST_PLANS:
         raise WeftError(f"{len(plans)} plans do not fit one page; at most {MOST_PLANS}")
     costs = [one if isinstance(one, Cost) else estimate(one, machine) for one in plans]
-    return ParetoFront(tuple(OBJECTIVES), tuple(costs), is_exact=False)
+    return ParetoFront(tuple(OBJECTIVES), tuple(costs), reasons=(GIVEN,))
 
 
 def report_data(subject: Subject, grain: Grain = GRAINS[0]) -> dict[str, Any]:
@@ -100,5 +102,7 @@ def _front(front: ParetoFront) -> dict[str, Any]:
         "units": [UNITS[name] for name in front.objectives],
         "points": [list(point) for point in front.points],
         "is_exact": front.is_exact,
+        "claim": None if front.reasons == (GIVEN,) else front.claim,
+        "reasons": list(front.reasons),
         "balanced": balanced,
     }

@@ -48,6 +48,27 @@ def test_a_pattern_costs_what_each_reshard_of_it_does(shape, kinds, rates):
         assert wanted.received == sum(plan_reshard(src, dst, size, width, rates).received)
 
 
+@pytest.mark.parametrize("rates", [None, Machine(latency=1e-6, bandwidth=1e9)])
+def test_reshards_of_one_form_cost_the_same(rates):
+    """Without room, one reshard is priced for all that differ by names of axes and dimensions."""
+    rng, mesh = Random(1), DeviceMesh("m", (2, 2, 3), ("x", "y", "z"))
+    prices = Prices(rates, mesh, {"x": 0, "y": 0, "z": 1}, has_room=False)
+    exact = Prices(rates, mesh, has_room=False)
+    for _ in range(PAIRS // 2):
+        size = tuple(rng.choice([1, 3, 5, 6, 12, 36]) for _ in range(rng.randint(1, 3)))
+        src, dst = (rng.choice(shardings(mesh, size)) for _ in range(2))
+        cut = {axis for spec in (src, dst) for dim in spec.dim_specs for axis in dim.axes}
+        free = [axis for axis in mesh.axis_names if axis not in cut]
+        parts = {axis: rng.choice(["sum", "max"]) for axis in free[: rng.randint(0, len(free))]}
+        kept = dict(list(parts.items())[: rng.randint(0, len(parts))])
+        if len(set(parts.values())) < 2:
+            src = ShardingSpec(mesh, src.dim_specs, (), parts)
+            dst = ShardingSpec(mesh, dst.dim_specs, (), kept)
+        found, wanted = (p.reshard(src, dst, size, 4) for p in (prices, exact))
+        assert found.received == wanted.received, f"{src} -> {dst}, {size}"
+        assert found.seconds == pytest.approx(wanted.seconds, rel=1e-9)
+
+
 def test_many_plans_at_once_are_priced_as_each():
     for seed in range(20):
         rng = Random(seed)

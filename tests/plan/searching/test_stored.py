@@ -81,7 +81,8 @@ def test_the_front_has_the_best_of_all_plans():
         if len(every) > 3000:
             continue
         costs = [estimate(problem.plan(found), rates, storage) for found in every]
-        front = search(graph, LINE, rates, rewrite=False, storage=storage)
+        objectives = ["time", "bytes"]  # of memory nothing is proved: stored inputs are moved
+        front = search(graph, LINE, rates, objectives, rewrite=False, storage=storage)
         if front.is_exact:
             compared += 1
             best = min(cost.seconds for cost in costs)

@@ -35,10 +35,13 @@ class Settled(NamedTuple):
     """The bytes that the plan moves."""
     usual: float
     """The bytes that the plan of ordinary propagation moves; without end if it has none."""
+    reasons: tuple[str, ...] = ()
+    """Why no other plan is proved to move fewer bytes; empty if that is proved."""
 
     def __str__(self) -> str:
         usual = f"{self.usual} B" if isfinite(self.usual) else "no plan"
-        return f"chosen by cost: {self.received} B move, {usual} as propagation would have it"
+        text = f"chosen by cost: {self.received} B move, {usual} as propagation would have it"
+        return "; ".join([text, *(f"not proved to be the fewest: {why}" for why in self.reasons)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from weft.plan.plan import Plan
 from weft.plan.propagation.meshes import Meshes
 from weft.plan.propagation.propagate import follow
 from weft.plan.resharding.reshard import check_machine
-from weft.plan.searching.choices import USUAL, Breadth, agreeing, placements, shardings, whole
+from weft.plan.searching.choices import MOST, Breadth, agreeing, placements, shardings, whole
 from weft.plan.searching.meshed import on_mesh
 from weft.plan.searching.partials import Partials
 from weft.plan.searching.prices import Move, Prices
@@ -51,12 +51,14 @@ def pose(
     machine: Machine | None,
     thorough: bool = False,
     storage: Wanted | None = None,
+    has_room: bool = True,
 ) -> Problem:
     """The decisions for a graph on a mesh, each with its choices and prices.
 
     Without a machine arrays go the ways that move the fewest bytes. A thorough problem of a graph
     that is not large has more to choose from: operands that stay partial, what open dimensions of
-    outputs may become and, for two axes, any order of them. It counts no room on the way.
+    outputs may become and, for two axes, any order of them. With `has_room=False`, and in a
+    thorough problem, memory on the way is not counted.
 
     >>> from weft import trace
     >>> mesh = DeviceMesh("m", (2,), ("x",))
@@ -65,19 +67,25 @@ def pose(
     [3, 3, 4, 3]
     """
     check_machine(machine or Machine(), [mesh])
-    return _Builder(on_mesh(graph, mesh), mesh, machine, thorough, storage or {}).problem()
+    return Builder(graph, mesh, machine, thorough, storage or {}, has_room).problem()
 
 
-class _Builder:
+class Builder:
+    """Makes the decisions for a graph on a mesh."""
+
     def __init__(
         self,
         graph: Graph,
         mesh: DeviceMesh,
         machine: Machine | None,
-        thorough: bool,
-        storage: Wanted,
+        thorough: bool = False,
+        storage: Wanted | None = None,
+        has_room: bool = True,
+        most: int = MOST,
     ) -> None:
+        graph, storage = on_mesh(graph, mesh), storage or {}
         self.graph, self.mesh, self.machine = graph, mesh, machine or Machine()
+        self.usual = Breadth(most=most)
         self.base = Plan.of(follow(graph), machine)
         self.stored = Stored(graph, self.machine, storage)
         self.meshes = Meshes(graph)
@@ -92,10 +100,47 @@ class _Builder:
         self.sizes: dict[object, tuple[Point, ...]] = {}
         self.computed: dict[object, tuple[Price, ...]] = {}
         self.lists: dict[object, Any] = {}
-        kinds = self.symmetry.kinds if self.is_large else None
-        self.prices = Prices(machine, mesh, kinds, has_room=not self.thorough)
+        has_room = has_room and not self.thorough
+        kinds = self.symmetry.kinds if self.is_large or not has_room else None
+        self.prices = Prices(machine, mesh, kinds, has_room)
+
+    def work(self) -> int:
+        """Return an upper bound on the pairs of choices to price, and the boxes to make.
+
+        Applications of one signature are priced together, and counted once; arrays in uneven blocks
+        count more, as each of their reshards is priced by itself.
+        """
+        graph, axes = self.graph, sum(size > 1 for size in self.mesh.shape)
+        seen: set[object] = set()
+        total = 0
+        for number, (app, line) in enumerate(zip(graph.applications, graph.signatures)):
+            if app.regions or not app.results:
+                continue
+            keeps = len(self.partials.keeps(number)) if self.thorough else 0
+            dims = sum(size > 1 and name not in line.fixed for name, size in line.sizes.items())
+            placed = self._ways(dims, axes, keeps)
+            for slot, name in enumerate((*app.operands, *app.results)):
+                value = graph.values[name]
+                lies = number if name in graph.shardings else self._stays(name)
+                key = (line, keeps, slot, lies)
+                if key not in seen:
+                    seen.add(key)
+                    parts = bool(self.thorough and self.partials.monoids[name])
+                    cells = self.mesh.size
+                    uneven = any(size % cells and cells % size for size in value.shape if size)
+                    total += placed * self._ways(len(value.shape), axes, parts) * (1 + 3 * uneven)
+            total += placed * self.mesh.size
+        return total
+
+    def _ways(self, dims: int, axes: int, more: int) -> int:
+        """Return at most how many ways there are to give axes to dimensions, or to keep parts."""
+        while dims and (dims + 1) ** axes > self.usual.most:
+            dims -= 1
+        ways: int = (dims + 1 + more) ** axes
+        return ways
 
     def problem(self) -> Problem:
+        """Return the decisions, each with its choices and prices."""
         graph, ends = self.graph, lives(self.graph).ends
         for value in graph.inputs:
             self._keep(value.name, self._specs(value.name, None))
@@ -150,7 +195,7 @@ class _Builder:
         if made is None:
             return self._same(_with(every, [base]))
         results = [placed.results[place] for placed in made]
-        seen = dict.fromkeys([base, *map(whole, results), *(every if self.thorough else ())])
+        seen = dict.fromkeys([base, *map(whole, results)])
         if self.thorough and name not in self.graph.outputs:
             seen |= dict.fromkeys(results)
         for number, slot in self.readers[name]:
@@ -158,6 +203,8 @@ class _Builder:
                 wanted = placed.operands[slot]
                 if wanted is not None:
                     seen.setdefault(whole(wanted))
+        if not self.is_large:
+            seen |= dict.fromkeys(every)
         return self._same(tuple(seen))
 
     def _same(self, found: tuple[T, ...]) -> tuple[T, ...]:
@@ -189,7 +236,7 @@ class _Builder:
     def _breadth(self) -> Breadth:
         """Cells stay idle on purpose only where somebody wrote it."""
         if not self.thorough or sum(size > 1 for size in self.mesh.shape) > 2:
-            return USUAL
+            return self.usual
         graph = self.graph
         said = [
             *((name, text) for name, text in graph.shardings.items()),
@@ -198,7 +245,8 @@ class _Builder:
         specs = [
             (self.meshes.parse(graph.values[n], text), graph.values[n].shape) for n, text in said
         ]
-        return Breadth(True, any(k > n for spec, shape in specs for k, n in zip(spec.grid, shape)))
+        idle = any(k > n for spec, shape in specs for k, n in zip(spec.grid, shape))
+        return self.usual._replace(orders=True, idle=idle)
 
     @cached_property
     def partials(self) -> Partials:
@@ -334,8 +382,17 @@ class _Builder:
         keeper = self._keep(name, self._specs(name, placed, place))
         wanted, value = self.kept[name].specs, self.graph.values[name]
         key = (id(specs), id(wanted), value.shape, value.dtype)
-        table = self._table(key, lambda: [[self._move(name, a, b) for b in wanted] for a in specs])
+        table = self._table(key, lambda: self._settle(name, specs, wanted))
         return Made(name, sizes, self._link(decision, keeper, table))
+
+    def _settle(
+        self, name: str, specs: Sequence[ShardingSpec], wanted: Sequence[ShardingSpec]
+    ) -> Table:
+        """What it takes from every way a value is made to every way it is kept."""
+        value = self.graph.values[name]
+        array = value.shape, itemsize(value.dtype)
+        rows = {made: self.prices.reshards(made, wanted, *array) for made in dict.fromkeys(specs)}
+        return [rows[made] for made in specs]
 
     def _link(self, first: int, second: int, table: Table) -> Link:
         self.links.append(Link(first, second, table))

@@ -31,6 +31,8 @@ class Breadth(NamedTuple):
     """Axes that cut one dimension stand in any order, not in that of the mesh alone."""
     idle: bool = False
     """A dimension may be cut into more blocks than it has elements: some cells have nothing."""
+    most: int = MOST
+    """The most ways of cutting that are looked at for one index space."""
 
 
 USUAL = Breadth()
@@ -53,9 +55,8 @@ def cuttings(
     >>> [cuts for cuts in cuttings(mesh, {"k": 2}, None, Breadth(True, True))][3:]
     [{'k': ('x', 'y')}, {'k': ('y', 'x')}]
     """
-    axes = [axis for axis in mesh.axis_names if mesh.axis_size(axis) > 1]
-    dims = [name for name, size in sizes.items() if size > 1 or (size and breadth.idle)]
-    while dims and (len(dims) + 1) ** len(axes) > MOST:
+    axes, dims = _axes(mesh), _dims(sizes, breadth)
+    while dims and (len(dims) + 1) ** len(axes) > breadth.most:
         dims.remove(min(dims, key=lambda name: sizes[name]))
     for picked in product([None, *dims], repeat=len(axes)):
         cuts: Cuts = {}
@@ -72,6 +73,25 @@ def cuttings(
             if not alike.in_order(dict(zip(axes, picked))) or any(map(_is_wasteful, blocks)):
                 continue
         yield from _ordered(cuts) if breadth.orders else (cuts,)
+
+
+def leaves_out(mesh: DeviceMesh, sizes: Mapping[str, int], most: int = MOST) -> bool:
+    """Whether `cuttings` leaves some dimensions whole because there are too many ways to cut.
+
+    >>> mesh = DeviceMesh("m", (2,) * 5, tuple("abcde"))
+    >>> leaves_out(mesh, {"m": 8, "n": 8}), leaves_out(mesh, {"m": 8, "n": 8, "k": 8})
+    (False, True)
+    """
+    ways: int = (len(_dims(sizes)) + 1) ** len(_axes(mesh))
+    return ways > most
+
+
+def _axes(mesh: DeviceMesh) -> list[str]:
+    return [axis for axis in mesh.axis_names if mesh.axis_size(axis) > 1]
+
+
+def _dims(sizes: Mapping[str, int], breadth: Breadth = USUAL) -> list[str]:
+    return [name for name, size in sizes.items() if size > 1 or (size and breadth.idle)]
 
 
 def _ordered(cuts: Cuts) -> Iterator[Cuts]:

@@ -9,6 +9,7 @@ all that was before. Nothing but the standard library.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from operator import add
 from typing import NamedTuple
 
@@ -57,13 +58,14 @@ def sweep(
     goal: Goal = ALL,
     known: Sequence[Found] = (),
     limit: int = 200_000,
+    tries: float = inf,
 ) -> list[list[int]]:
     """Choices for every point of the front, by what is to be small.
 
-    Plans that are `known` already leave out what they dominate. With more partial plans than the
-    limit a `TooWideError` is raised.
+    Plans that are `known` already leave out what they dominate. A `TooWideError` is raised if more
+    partial plans than `limit` would be kept at once, or more than `tries` were priced in all.
     """
-    return _Sweep(problem, goal, known, limit).front()
+    return _Sweep(problem, goal, known, limit, tries).front()
 
 
 class _Sweep:
@@ -73,8 +75,9 @@ class _Sweep:
         goal: Goal,
         known: Sequence[Found],
         limit: int,
+        tries: float = inf,
     ) -> None:
-        self.problem, self.goal, self.limit = problem, goal, limit
+        self.problem, self.goal, self.limit, self.tries = problem, goal, limit, tries
         kept = next(iter(problem.kept.values()), None)
         cells = len(kept.sizes[0]) if kept and goal.memory else 0
         self.none = (0,) * cells
@@ -174,7 +177,8 @@ class _Sweep:
                 if found:
                     made.setdefault((*state, same[choice]), []).extend(found)
                     count += len(found)
-            if count > self.limit:
+            self.tries -= len(labels) * len(prices)
+            if count > self.limit or self.tries < 0:
                 raise TooWideError
         are_merged = len(set(same)) < len(same)
         self.labels = {s: _undominated(each) for s, each in made.items()} if are_merged else made

@@ -24,6 +24,9 @@ OBJECTIVES: Mapping[str, Callable[[Cost], float]] = {
 """What a plan can be judged by: seconds on the machine, the bytes of the fullest cell, and the
 bytes that all cells receive, from each other and from storage, and that they write to it."""
 
+NAMED = 4
+"""So many graphs are named in what is printed."""
+
 UNITS = {"time": "s", "peak_memory": "B", "bytes": "B"}
 
 
@@ -40,15 +43,30 @@ class ParetoFront(Drawn, Sequence[Plan]):
     >>> print(front)
     plan     time  peak_memory  bytes  cut
        0  2.05 µs       1280 B    0 B  x: n
-    1 plan, exact
+    1 plan, exact over the placements of 1 graph: as written
     """
 
     objectives: tuple[str, ...]
     costs: tuple[Cost, ...]
-    is_exact: bool
-    """Whether the front is proved: no plan that was looked at, or not, is missing."""
     is_complete: bool = True
     """Whether the search ran to its end, and was not interrupted."""
+    proved: tuple[str, ...] = ()
+    """The graphs, by how they came from the one that was written, over whose placements the front
+    is exact: of no plan for them is the point missing. Empty if nothing is proved."""
+    reasons: tuple[str, ...] = ()
+    """Why the front is not proved over the whole search space; empty if it is."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the front is proved over the whole search space, as docs/search.md states it."""
+        return bool(self.proved) and not self.reasons
+
+    @property
+    def claim(self) -> str:
+        """What the front is, in a few words: what it is exact over, or that it was found."""
+        if self.proved:
+            return f"exact over {over(self.proved)}"
+        return "found" if self.is_complete else "found before the search was interrupted"
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -106,8 +124,19 @@ class ParetoFront(Drawn, Sequence[Plan]):
         lines = [
             "  ".join(c.rjust(w) for c, w in zip(row[:-1], wide)) + f"  {row[-1]}" for row in rows
         ]
-        end = "exact" if self.is_exact else "found"
-        return "\n".join([*lines, f"{counted(len(self), 'plan')}, {end}"])
+        beyond = "not proved beyond that" if self.proved else "not proved exact"
+        lines.append(f"{counted(len(self), 'plan')}, {self.claim}")
+        return "\n".join([*lines, *(f"{beyond}: {reason}" for reason in self.reasons)])
+
+
+def over(graphs: Sequence[str]) -> str:
+    """Whose placements were enumerated, in words.
+
+    >>> over(["as written", "fused"])
+    'the placements of 2 graphs: as written, fused'
+    """
+    named = graphs if len(graphs) <= NAMED else [*graphs[: NAMED - 1], "..."]
+    return f"the placements of {counted(len(graphs), 'graph')}: {', '.join(named)}"
 
 
 def said(plan: Plan) -> str:

@@ -6,9 +6,10 @@ choices, which adds up to the choices of both. Needs the extra `search`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import NamedTuple
+from threading import Thread
+from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.extra import needed
@@ -21,6 +22,8 @@ class Optimum(NamedTuple):
     chosen: list[int]
     total: float
     bound: float
+    is_optimal: bool
+    """Whether HiGHS proved them to be the best, within the gap."""
 
 
 def solve(priced: Priced, seconds: float = inf, gap: float = 0.0) -> Optimum:
@@ -35,12 +38,14 @@ def solve(priced: Priced, seconds: float = inf, gap: float = 0.0) -> Optimum:
     rows, columns, values, sides = layout.constraints()
     scale = max(max(map(abs, layout.costs), default=0.0), 1e-300)
     matrix = sparse.coo_array((values, (rows, columns)), shape=(len(sides), len(layout.costs)))
-    found = optimize.milp(
-        [cost / scale for cost in layout.costs],
-        integrality=[int(is_choice) for is_choice in layout.is_choice],
-        bounds=optimize.Bounds(0, 1),
-        constraints=optimize.LinearConstraint(matrix.tocsr(), sides, sides),
-        options={"time_limit": min(seconds, 1e6), "mip_rel_gap": gap},
+    found = _interruptible(
+        lambda: optimize.milp(
+            [cost / scale for cost in layout.costs],
+            integrality=[int(is_choice) for is_choice in layout.is_choice],
+            bounds=optimize.Bounds(0, 1),
+            constraints=optimize.LinearConstraint(matrix.tocsr(), sides, sides),
+            options={"time_limit": min(seconds, 1e6), "mip_rel_gap": gap},
+        )
     )
     if found.x is None:
         raise WeftError(f"HiGHS found nothing: {found.message}")
@@ -49,7 +54,31 @@ def solve(priced: Priced, seconds: float = inf, gap: float = 0.0) -> Optimum:
         shares = list(found.x[first : first + len(row)])
         chosen.append(shares.index(max(shares)))
     bound = found.mip_dual_bound * scale if found.mip_dual_bound is not None else -inf
-    return Optimum(chosen, priced.total(chosen), bound)
+    return Optimum(chosen, priced.total(chosen), bound, found.status == 0)
+
+
+def _interruptible(call: Callable[[], Any]) -> Any:
+    """Call a function in a thread, so that an interrupt is noticed while it runs.
+
+    HiGHS does not return to Python before it is done. A call that is interrupted is abandoned: its
+    thread ends by itself, or with the process.
+    """
+    answers: list[Any] = []
+    errors: list[BaseException] = []
+
+    def answer() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:  # raised again where the answer is waited for
+            errors.append(error)
+
+    thread = Thread(target=answer, name="weft-highs", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.05)
+    if errors:
+        raise errors[0]
+    return answers[0]
 
 
 class _Layout:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd, prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from weft.errors import LayoutError
 from weft.layout import Axis, DeviceMesh, ShardingSpec
-from weft.plan.delivery import Delivery, deliver
+from weft.plan.delivery import Delivery, deliver, masks
+from weft.plan.fetch import landing
 from weft.plan.machine import Machine
 from weft.plan.memory import along, brought, settled, sizes_of
 from weft.plan.placed import Placed
@@ -57,6 +58,7 @@ class Prices:
         self.nothing = Move(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, Move]]] = {}
         self._patterns: dict[object, tuple[Move, int]] = {}
+        self._forms = _Forms(mesh, kinds or {})
         self._held: dict[object, Point] = {}
         self._fetched: dict[object, Move] = {}
 
@@ -77,8 +79,25 @@ class Prices:
             found = known[dst] = self._reshard(src, dst, shape, itemsize)
         return found
 
+    def reshards(
+        self, src: ShardingSpec, every: Iterable[ShardingSpec], shape: Point, itemsize: int
+    ) -> list[Move]:
+        """What reshards from one sharding to every one of others take."""
+        known = self._moves.setdefault((shape, itemsize), {}).setdefault(src, {src: self.nothing})
+        found = []
+        for dst in every:
+            move = known.get(dst)
+            if move is None:
+                move = known[dst] = self._reshard(src, dst, shape, itemsize)
+            found.append(move)
+        return found
+
     def _reshard(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
-        if self.kinds is None or dst.partial:
+        if self.kinds is None:
+            return self._found(src, dst, shape, itemsize)
+        if not self.has_room:
+            return self._isomorphic(src, dst, shape, itemsize)
+        if dst.partial:
             return self._found(src, dst, shape, itemsize)
         has_routes = self._link is None or bool(src.partial)
         pattern = _pattern(src, dst, shape, self.kinds, self._least_room(src))
@@ -89,6 +108,26 @@ class Prices:
         if key not in self._patterns:
             self._patterns[key] = self._found(src, dst, shape, itemsize), size
         return self._scaled(*self._patterns[key], size)
+
+    def _isomorphic(
+        self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int
+    ) -> Move:
+        """The price of any one of the reshards that are alike but for names of axes and dimensions.
+
+        Seconds and bytes are counted over all cells, and renaming axes of one size and one link
+        permutes the cells. Where the order of axes or dimensions may decide which way is taken,
+        each reshard has its own price: of uneven blocks, and of parts that no dimension takes
+        evenly or that move over links that differ.
+        """
+        if self._link is None and src.partial:
+            return self._found(src, dst, shape, itemsize)
+        form = self._forms.of(src, dst, shape, prod(map(src.mesh.axis_size, src.partial)))
+        if form is None:
+            return self._found(src, dst, shape, itemsize)
+        key = (form, prod(shape), itemsize)
+        if key not in self._patterns:
+            self._patterns[key] = self._found(src, dst, shape, itemsize), 0
+        return self._patterns[key][0]
 
     def _least_room(self, src: ShardingSpec) -> int:
         """How far a dimension must go on to be cut evenly, for partial sums to be scattered."""
@@ -134,6 +173,8 @@ class Prices:
                 if not placed.partials[other] and placed.operands[other] == held:
                     return self.nothing
             return self.reshard(src, held, placed.signature.operand_shapes[number], itemsize)
+        if not self.has_room and all(placed.operands[n] is not None for n in (number, *earlier)):
+            return self._landed(placed, number, src, itemsize, earlier)
         if held is None and not earlier:
             key = (src, placed.partials[number], itemsize, *_spans(placed, number, src))
             if key not in self._fetched:
@@ -145,6 +186,23 @@ class Prices:
             if deliver(placed, other, src, itemsize, self.machine) == delivery:
                 return self.nothing
         return self._delivered(placed, number, delivery)
+
+    def _landed(
+        self,
+        placed: Placed,
+        number: int,
+        src: ShardingSpec,
+        itemsize: int,
+        earlier: Sequence[int],
+    ) -> Move:
+        """The price of a delivery without its room, where a sharding says what cells need."""
+        held = landing(src, placed, number)
+        for other in earlier:
+            if landing(src, placed, other) == held and masks(placed, other, held) == masks(
+                placed, number, held
+            ):
+                return self.nothing
+        return self.reshard(src, held, placed.signature.operand_shapes[number], itemsize)
 
     def _delivered(self, placed: Placed, number: int, delivery: Delivery) -> Move:
         seconds, received = _taken(delivery.reshard) if delivery.reshard else (0.0, 0)
@@ -241,3 +299,76 @@ def _pattern(
 
     moved = tuple((name(held), name(wanted), room) for held, wanted, room in dims)
     return moved, frozenset(spare), name(src.partial), *src.partial.values()
+
+
+Place: TypeAlias = tuple[int, int] | tuple[str, str] | None
+"""Where an axis stands in a sharding: its dimension and place there, or the monoid of its parts."""
+
+
+class _Forms:
+    """The forms of reshards on one mesh.
+
+    Two reshards in even blocks, of arrays with as many elements, have one form only if a renaming
+    of axes of one kind, and of dimensions, turns one into the other.
+    """
+
+    def __init__(self, mesh: DeviceMesh, kinds: Mapping[Axis, int]) -> None:
+        self.axes = [(axis, kind) for axis, kind in kinds.items() if mesh.axis_size(axis) > 1]
+        self.cells = mesh.size
+        self.places: dict[ShardingSpec, list[Place] | None] = {}
+
+    def of(
+        self, src: ShardingSpec, dst: ShardingSpec, shape: Point, least: int
+    ) -> tuple[object, ...] | None:
+        """The form; None for parts of axes, uneven blocks, and parts that no dimension takes."""
+        before, after = self._places(src), self._places(dst)
+        if before is None or after is None:
+            return None
+        rooms = self._rooms(src, dst, shape)
+        if rooms is None or (src.partial and max(rooms, default=0) < least):
+            return None
+        entries = [
+            (kind, _code(one, rooms), _code(two, rooms), one, two)
+            for (_, kind), one, two in zip(self.axes, before, after)
+            if one is not None or two is not None
+        ]
+        entries.sort(key=lambda entry: entry[:3])
+        names: dict[int, int] = {}
+        form: list[object] = [entry[:3] for entry in entries]
+        for entry in entries:
+            for place in entry[3:]:
+                if place is not None and isinstance(place[0], int):
+                    form.append(names.setdefault(place[0], len(names)))
+        return (*form, *sorted(set(rooms)))
+
+    def _rooms(self, src: ShardingSpec, dst: ShardingSpec, shape: Point) -> list[int] | None:
+        """How often each dimension can be cut further evenly; None for uneven blocks."""
+        rooms = []
+        for size, held, wanted, one, two in zip(
+            shape, src.dim_specs, dst.dim_specs, src.grid, dst.grid
+        ):
+            blocks = one if held.axes == wanted.axes else one * two
+            if size % blocks or not size:
+                return None
+            rooms.append(gcd(size // blocks, self.cells))
+        return rooms
+
+    def _places(self, spec: ShardingSpec) -> list[Place] | None:
+        """For every axis where it stands; None where an axis is split."""
+        if spec not in self.places:
+            found: dict[Axis, Place] = {}
+            for dim, by in enumerate(spec.dim_specs):
+                found |= {axis: (dim, at) for at, axis in enumerate(by.axes)}
+            found |= {axis: ("parts", monoid) for axis, monoid in spec.partial.items()}
+            known = {axis for axis, _ in self.axes}
+            is_split = any(axis not in known for axis in found)
+            self.places[spec] = None if is_split else [found.get(axis) for axis, _ in self.axes]
+        return self.places[spec]
+
+
+def _code(place: Place, rooms: Sequence[int]) -> tuple[object, ...]:
+    """Where an axis stands, whichever dimension it is; codes can be sorted."""
+    if place is None:
+        return ("", 0, 0)
+    dim, at = place
+    return (f"parts by {at}", 0, 0) if isinstance(dim, str) else ("cut", rooms[dim], at)

@@ -113,7 +113,7 @@ class Problem:
     unused: tuple[str, ...]
     """The inputs that nobody needs."""
 
-    @property
+    @cached_property
     def start(self) -> list[int]:
         """The choices that propagation alone takes."""
         return [

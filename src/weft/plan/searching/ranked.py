@@ -38,11 +38,12 @@ class _Ranking:
         self.share = 1.0 - problem.machine.overlap
         self.tables = {id(link.table): link.table for link in problem.links}
         alone = [self._most(self._prices(decision)) for decision in problem.decisions]
-        moved = {key: self._most(self._moves(table)) for key, table in self.tables.items()}
+        moved = {key: self._slowest(table) for key, table in self.tables.items()}
         every = [*alone, *(moved[id(link.table)] for link in problem.links)]
         self.seconds = sum(cost.seconds for cost in every) or 1.0
         self.work = sum(cost.work for cost in every) or 1
         self.made: dict[int, Table] = {}
+        self.moves: dict[tuple[int, float], Move] = {}
 
     def problem(self) -> Problem:
         given = self.given
@@ -75,21 +76,20 @@ class _Ranking:
     def _link(self, link: Link) -> Link:
         key = id(link.table)
         if key not in self.made:
-            nothing: tuple[int, ...] = ()
-            self.made[key] = [
-                [
-                    Move(0.0, self._number(self._cost(move)), nothing, nothing, nothing)
-                    for move in row
-                ]
-                for row in link.table
-            ]
+            self.made[key] = [[self._move(move) for move in row] for row in link.table]
         return link._replace(table=self.made[key])
 
-    def _cost(self, move: Move) -> Costs:
-        return Costs(move.received, self.share * move.seconds)
+    def _move(self, move: Move) -> Move:
+        """A move with all that counts in its bytes, made once for all that are equal."""
+        key = move.received, move.seconds
+        if key not in self.moves:
+            number = self._number(Costs(move.received, self.share * move.seconds))
+            self.moves[key] = Move(0.0, number, (), (), ())
+        return self.moves[key]
 
-    def _moves(self, table: Table) -> Iterable[Costs]:
-        return (self._cost(move) for row in table for move in row)
+    def _slowest(self, table: Table) -> Costs:
+        longest = max((move.seconds for row in table for move in row), default=0.0)
+        return Costs(0, self.share * longest)
 
     def _prices(self, decision: Decision) -> list[Costs]:
         return [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from weft.errors import WeftError
 from weft.lang import Graph
-from weft.lang.fusion import fusable, fuse
+from weft.lang.fusion import ARROW, fusable, fuse
 from weft.lang.rewrite import Match, Rewrite
 from weft.lang.rewrites import rewrites_in
 
@@ -26,11 +26,27 @@ SMALL = 16
 at in graphs of so few applications."""
 
 
+FUSIONS = 4
+"""All graphs that fusion makes of a variant are searched if there are at most so many; of more, the
+variant itself and the one in which everything is fused."""
+
+
+REWRITES = "rewrites were not tried"
+"""How a reason begins that is about rewrites only."""
+
+
 class Variant(NamedTuple):
     """A graph, and how it came from the one that was written."""
 
     name: str
     graph: Graph
+
+
+class Variants(NamedTuple):
+    """The graphs to search, and the reasons why other graphs of the same values are missing."""
+
+    every: list[Variant]
+    reasons: list[str]
 
 
 def variants(graph: Graph, blocks: int, most: int = MOST) -> list[Variant]:
@@ -51,7 +67,53 @@ def variants(graph: Graph, blocks: int, most: int = MOST) -> list[Variant]:
             for again in _rewritten(variant, rewrite):
                 if len(found) < (most + 1) // 2 and again.graph not in [v.graph for v in found]:
                     found.append(again)
-    return [both for variant in found for both in _with_fused(variant)][:most]
+    every = [both for variant in found for both in _with_fused(variant)][:most]
+    more = [other for variant in found for other in _partly_fused(variant, every)]
+    return every + more if len(every) + len(more) <= most else every
+
+
+def enumerate_variants(graph: Graph, blocks: int, rewrite: bool) -> Variants:
+    """Return the graphs to search, and what of rewrites and fusion they leave out.
+
+    >>> from weft import ops, trace
+    >>> graph = trace(lambda x, y: ops.softmax(x) + ops.softmax(y), (4, 8), (4, 8))
+    >>> enumerate_variants(graph, 2, rewrite=True).reasons[1]
+    'fusions were tried all together or not at all'
+    """
+    every = variants(graph, blocks) if rewrite else [Variant("as written", graph)]
+    if len(graph.applications) > LARGE:
+        what = "rewrites and fusions were" if rewrite else "fusions were"
+        return Variants(every, [f"{what} not tried: the graph has more than {LARGE} applications"])
+    return Variants(every, _left_out([variant.graph for variant in every], blocks, rewrite))
+
+
+def _left_out(graphs: Sequence[Graph], blocks: int, rewrite: bool) -> list[str]:
+    """Why the graphs are not all that rewrites and fusion can make of the first of them.
+
+    They are all of them if every rewrite and every fusion of each leads to another of them.
+    """
+    reasons = []
+    if rewrite:
+        missing = [
+            one.name
+            for one in rewrites_in(blocks)
+            if one.name not in LITERAL
+            and any(again not in graphs for again in _rewritten_once(graphs, one))
+        ]
+        if missing:
+            where = "at every place by itself, or again on their own results"
+            reasons.append(f"{REWRITES} {where}: {', '.join(missing)}")
+    if any(fuse(graph, name) not in graphs for graph in graphs for name in fusable(graph)):
+        tried = "tried all together or not at all" if rewrite else "not tried in the search"
+        reasons.append(f"fusions were {tried}")
+    return reasons
+
+
+def _rewritten_once(graphs: Iterable[Graph], rewrite: Rewrite) -> Iterator[Graph]:
+    """Every graph that comes of one rewrite at one place of a graph."""
+    for graph in graphs:
+        for match in rewrite.matches(graph):
+            yield rewrite.apply(graph, match.root)
 
 
 def _rewritten(variant: Variant, rewrite: Rewrite) -> Iterator[Variant]:
@@ -96,3 +158,26 @@ def _with_fused(variant: Variant) -> Iterator[Variant]:
     if graph is not variant.graph:
         name = "fused" if variant.name == "as written" else f"{variant.name}, fused"
         yield Variant(name, graph)
+
+
+def _partly_fused(variant: Variant, known: Sequence[Variant]) -> list[Variant]:
+    """The other graphs that fusion makes of a variant, if there are few."""
+    graphs, seen = [variant.graph], [one.graph for one in known]
+    for graph in graphs:
+        for name in fusable(graph):
+            fused = fuse(graph, name)
+            if fused not in graphs:
+                graphs.append(fused)
+            if len(graphs) > FUSIONS:
+                return []
+    written = "" if variant.name == "as written" else f"{variant.name}, "
+    return [
+        Variant(f"{written}fused as {_fused_names(graph)}", graph)
+        for graph in graphs
+        if graph not in seen
+    ]
+
+
+def _fused_names(graph: Graph) -> str:
+    names = [one.operator for one in graph.applications if ARROW in one.operator]
+    return " and ".join(names)

@@ -7,12 +7,17 @@ import { inUnit } from "./format.js";
 const WIDE = 300, HIGH = 200, LEFT = 58, BOTTOM = 34, PAD = 12;
 const WORDS = { time: "time", peak_memory: "peak of a cell", bytes: "bytes moved" };
 
+export function drawClaim({ claim, reasons }) {
+  if (!claim) return null;
+  return h("p", { class: "hint front-claim" }, [claim, ...reasons.map((reason) => `not proved: ${reason}`)].join(". ") + ".");
+}
+
 export class FrontView {
   constructor(front, plans, onchoose) {
     Object.assign(this, { front, plans, onchoose, across: 0, up: Math.min(1, front.objectives.length - 1) });
     this.plot = h("div", { class: "front-plot" });
     this.label = h("p", { class: "front-label", "aria-live": "polite" });
-    this.element = h("section", { class: "front", "aria-label": "Pareto front" }, h("h3", {}, `${plans.length} plans to choose from`), this.axisChoice(), this.plot, this.label);
+    this.element = h("section", { class: "front", "aria-label": "Pareto front" }, h("h3", {}, `${plans.length} plans to choose from`), drawClaim(front), this.axisChoice(), this.plot, this.label);
   }
 
   axisChoice() {

@@ -2,7 +2,7 @@
 
 import { drawCiphertexts } from "./ciphertexts.js";
 import { h, roving } from "./dom.js";
-import { FrontView } from "./front.js";
+import { FrontView, drawClaim } from "./front.js";
 import { GraphView } from "./graph.js";
 import { countOperators, drawOverview } from "./overview.js";
 import { Panel } from "./panel.js";
@@ -29,7 +29,7 @@ function planView(data) {
     panel.plan(shown);
     graph.show(shown);
     front?.choose(number);
-    const kept = front ? [front.element] : [];
+    const kept = [front ? front.element : drawClaim(data.front)].filter(Boolean);
     side.replaceChildren(...kept, ...drawOverview(shown, (n) => graph.reveal(n), goToEdge).filter(Boolean), h("p", { class: "hint" }, `${countOperators(shown)} on ${shown.mesh.text}`));
   };
   const front = data.plans.length > 1 ? new FrontView(data.front, data.plans, choose) : null;

@@ -45,7 +45,7 @@ TOKENS = (
     *("999999999999999999", "9" * 5000, "1e308", "0", "-1", "é", "٣", "²", "\x00", "\ufeff"),
 )
 _DIGITS = re.compile(r"[0-9]+")
-_HOLE = re.compile(r'"hole ([0-9]+) of a fuzzer"')
+_HOLE = re.compile(r'"hole ([0-9]{1,2}) of a fuzzer"')
 
 
 def mutate_json(random: Random, documents: Sequence[bytes]) -> bytes:
@@ -56,7 +56,7 @@ def mutate_json(random: Random, documents: Sequence[bytes]) -> bytes:
     for _ in range(_few(random)):
         data = _edit_data(random, data, documents)
     text = json.dumps(data)
-    filled = _HOLE.sub(lambda hole: RAW[int(hole[1])], text)
+    filled = _HOLE.sub(lambda hole: RAW[int(hole[1]) % len(RAW)], text)
     return filled.encode("utf-8", "surrogatepass")
 
 
@@ -69,7 +69,7 @@ def mutate_bytes(random: Random, documents: Sequence[bytes]) -> bytes:
 
 
 def _few(random: Random) -> int:
-    return 1 + min(20, int(random.expovariate(0.6)))
+    return 1 if random.random() < 0.6 else 2 + min(20, int(random.expovariate(0.6)))
 
 
 def _edit_bytes(random: Random, data: bytes, documents: Sequence[bytes]) -> bytes:  # noqa: PLR0911 - an edit each

@@ -11,9 +11,10 @@ from typing import Any
 
 from weft.draw import say
 from weft.errors import WeftError
+from weft.lang.field import parse_json
 
-LONGEST = 1 << 30
-"""The most bytes of a file that is read."""
+LONGEST = 1 << 26
+"""The most bytes of a file that is read: 64 MiB."""
 
 
 def read_text(path: Path) -> str:
@@ -45,8 +46,8 @@ def kind_of(text: str) -> str | None:
     ('plan', None, None)
     """
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+        data = parse_json(text, "the file").value
+    except WeftError:
         return None
     found = [kind for field, kind in KINDS.items() if isinstance(data, dict) and field in data]
     return found[0] if found else None

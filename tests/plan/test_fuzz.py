@@ -27,8 +27,9 @@ def _plans():
 def _read_plan(data):
     plan = Plan.from_json(data.decode("utf-8", "replace"))
     assert Plan.from_json(plan.to_json()) == plan
-    assert plan.peak
-    str(plan)
+    if plan.mesh.size <= 256:
+        assert plan.peak
+        str(plan)
 
 
 def _hostile_plans():
@@ -38,6 +39,7 @@ def _hostile_plans():
         json.dumps({**plan, **fields}).encode()
         for fields in (
             {"mesh": '@m = <["dp"=2, "tp"=1000000000000]>'},
+            {"mesh": '@m = <["dp"=256, "tp"=256]>'},
             {"mesh": '@m = <["dp"=1000, "tp"=1000]>'},
             {"mesh": f"@m = <[{long}]>"},
             {"mesh": f"@m = <[{long[: long.index('a4000') - 3]}]>"},

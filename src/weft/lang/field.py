@@ -17,7 +17,7 @@ from weft.errors import WeftError
 LARGEST = 1 << 48
 """The largest size of a dimension, far beyond any array: sizes are bounded before they count."""
 MOST = 1_000_000
-"""The most entries of one list."""
+"""The most entries of one list, and the most cells of a mesh."""
 MOST_VALUES = 4_000_000
 """The most values of one text of JSON: parsed, they take less than 500 MB."""
 LONGEST = 1 << 26

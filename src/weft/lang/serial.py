@@ -114,7 +114,9 @@ def _check_results(graph: Graph) -> None:
                 raise WeftError(f"{path}: {len(value.shape)} dimensions; at most {MOST_DIMS}")
             for size in value.shape:
                 if size > LARGEST:
-                    raise WeftError(f"{path}: a dimension of {short_repr(size)}, above {LARGEST}")
+                    raise WeftError(
+                        f"{path}: {name} has a dimension of {short_repr(size)}, above {LARGEST}"
+                    )
             if value.dtype not in DTYPES:
                 raise WeftError(f"{path}: there is no dtype {short_repr(value.dtype)}")
 

@@ -12,23 +12,7 @@ from typing import Any
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import parse_json
-
-LONGEST = 1 << 26
-"""The most bytes of a file that is read: 64 MiB."""
-
-
-def read_text(path: Path) -> str:
-    """The text of a file."""
-    size = path.stat().st_size
-    if size > LONGEST:
-        raise WeftError(f"{path} has {size} B; at most {LONGEST} B are read")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise WeftError(
-            f"{path} is no text: {error}", hint="graphs, plans and runs are JSON"
-        ) from None
-
+from weft.lang.field import read_text as read_text
 
 KINDS = {"weft": "graph", "weft_plan": "plan", "weft_run": "run"}
 """What a file of ours is, by the field that has its version."""

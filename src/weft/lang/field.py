@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from weft.draw import clip
@@ -26,6 +27,23 @@ DEEPEST = 4
 """How deep lists may stand in lists in an attribute."""
 
 T = TypeVar("T")
+
+
+def read_text(path: Path, longest: int = LONGEST) -> str:
+    """Return the text of a file of at most `longest` bytes.
+
+    No more is read than that, so that a device or a pipe without an end is refused, too.
+    """
+    with path.open("rb") as file:
+        data = file.read(longest + 1)
+    if len(data) > longest:
+        raise WeftError(f"{path} has more than {longest} B, the most that is read")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise WeftError(
+            f"{path} is no text: {error}", hint="graphs, plans and runs are JSON"
+        ) from None
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")

@@ -97,6 +97,8 @@ class Field:
     weft.errors.WeftError: size: expected a size from 0 to 281474976710656, got -1
     """
 
+    __slots__ = ("path", "value", "whole")
+
     def __init__(self, value: Any, path: str, whole: str = "the graph") -> None:
         self.value, self.path, self.whole = value, path, whole
 
@@ -109,15 +111,16 @@ class Field:
         """A field of an object; nothing if it has none of that name."""
         if not isinstance(self.value, dict | None):
             self.fail("an object")
-        path = f"{self.path}.{key}".removeprefix(".")
+        path = f"{self.path}.{key}" if self.path else key
         return Field((self.value or {}).get(key), path, self.whole)
 
     def fields(self, allowed: str) -> None:
         """Refuse what is no object, or has other fields than those."""
         if not isinstance(self.value, dict):
             self.fail("an object")
+        known = allowed.split()
         for key in self.value:
-            if key not in allowed.split():
+            if key not in known:
                 path = clip(self.at(key).path, 200)
                 raise WeftError(f"{path}: there is no such field", hint=allowed)
 

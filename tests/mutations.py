@@ -44,6 +44,7 @@ TOKENS = (
     ),
     *("999999999999999999", "9" * 5000, "1e308", "0", "-1", "é", "٣", "²", "\x00", "\ufeff"),
 )
+_WORDS = re.compile(r"[%@#]?[A-Za-z_][A-Za-z0-9_.]*")
 _DIGITS = re.compile(r"[0-9]+")
 _HOLE = re.compile(r'"hole ([0-9]{1,2}) of a fuzzer"')
 
@@ -66,6 +67,29 @@ def mutate_bytes(random: Random, documents: Sequence[bytes]) -> bytes:
     for _ in range(_few(random)):
         data = _edit_bytes(random, data, documents)
     return data
+
+
+def mutate_code(random: Random, documents: Sequence[bytes]) -> bytes:
+    """A program with some of its numbers, words and lines replaced; most stay near the grammar."""
+    text = random.choice(documents).decode()
+    for _ in range(_few(random)):
+        words = list(_WORDS.finditer(text))
+        match random.randrange(6):
+            case 0 | 1:
+                text = _edit_numbers(random, text)
+            case 2 | 3 if words:
+                old, new = random.choice(words), random.choice(words)[0]
+                text = text[: old.start()] + new + text[old.end() :]
+            case 4:
+                lines, other = text.split("\n"), random.choice(documents).decode().split("\n")
+                at = random.randrange(len(lines))
+                lines[at : at + random.randrange(2)] = [random.choice([*lines, *other])] * (
+                    random.randrange(3)
+                )
+                text = "\n".join(lines)
+            case _:
+                text = _edit_bytes(random, text.encode(), documents).decode("utf-8", "replace")
+    return text.encode()
 
 
 def _few(random: Random) -> int:

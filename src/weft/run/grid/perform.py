@@ -6,7 +6,6 @@ import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import array_api_compat.numpy as xp
@@ -14,7 +13,7 @@ import array_api_compat.numpy as xp
 from weft.errors import WeftError
 from weft.lang import Block, Operator, Signature
 from weft.lang.block import Attributes
-from weft.lang.kernels.monoids import combination
+from weft.lang.kernels.monoids import combine
 from weft.plan import Plan
 from weft.run.arrays import Array, masked
 from weft.run.blocks import run_block
@@ -177,7 +176,7 @@ class _Hand:
                 return masked(xp, self.array(of), monoid)
             case Fold(monoid=monoid, parts=parts):
                 arrays = [self.array(part) for part in parts]
-                return reduce(combination(xp, monoid, arrays[0].dtype), arrays)
+                return combine(xp, monoid, arrays)
             case Join():
                 return self._joined(source)
 

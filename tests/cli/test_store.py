@@ -10,7 +10,7 @@ import tifffile
 import zarr
 
 from weft.cli import main
-from weft.store import open_array
+from weft.store import create, open_array
 
 
 @pytest.fixture
@@ -143,3 +143,38 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
     shard.write_bytes(shard.read_bytes()[:-1])
     assert main(["store", "verify", target]) == 2
     assert "checksum" in capsys.readouterr().err
+
+
+def test_what_is_no_array_is_refused_and_untouched(capsys, tmp_path, stack):
+    """With and without --overwrite, in the folder itself and through a link."""
+    np.save(tmp_path / "x.npy", stack)
+    source, project = tmp_path / "proj/c/src/main.c", tmp_path / "proj"
+    source.parent.mkdir(parents=True)
+    source.write_text("precious")
+    (tmp_path / "link").symlink_to(project)
+    for target in ("proj", "link"):
+        for more in ([], ["--overwrite"]):
+            args = ["store", "write", str(tmp_path / "x.npy"), str(tmp_path / target), *more]
+            assert main(args) == 2
+            told = capsys.readouterr().err
+            assert "is not empty and holds no Zarr v3 array or group: there is c/src/main.c" in told
+    assert [file for file in project.rglob("*") if file.is_file()] == [source]
+    assert source.read_text() == "precious"
+    said(capsys, "write", tmp_path / "x.npy", tmp_path / "a")
+    (tmp_path / "to").symlink_to(tmp_path / "a")
+    args = ["store", "write", str(tmp_path / "x.npy"), str(tmp_path / "to"), "--overwrite"]
+    assert main(args) == 2
+    assert "is a symbolic link, and an array is not replaced through one" in capsys.readouterr().err
+    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+
+
+def test_a_copy_has_the_frames_that_came_and_no_more(capsys, tmp_path):
+    planes = np.arange(1, 1 + 7 * 6 * 5, dtype="uint16").reshape(7, 6, 5)
+    with create(tmp_path / "a", (None, 2, 2, 6, 5), "uint16", (1, 1, 1, 3, 5)) as writer:
+        writer.append(planes)
+    said(capsys, "copy", tmp_path / "a", tmp_path / "b", "--chunks", "2", "1", "2", "6", "5")
+    with open_array(tmp_path / "b", mode="a") as writer:
+        assert writer.frames == 7
+        writer.append(planes[0])
+    found = open_array(tmp_path / "b").read().reshape(8, 6, 5)
+    assert np.array_equal(found, np.concatenate([planes, planes[:1]]))

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -178,8 +179,8 @@ def _stream(
     writer = _created(args.url, source.shape, source.dtype, chunks, shards, **more)
     begin = time.perf_counter()
     with writer:
-        for block in source.blocks(max(1, chunks[0])):
-            writer.append(block)
+        for block in _blocks(source, writer, max(1, chunks[0])):
+            writer.append_rows(block)  # a source of one shape, cut wherever memory wants it
             if sys.stderr.isatty():
                 _progress(writer, source)
     _clear_line()
@@ -193,6 +194,26 @@ def _stream(
         f"maximum {told.append_maximum * 1e3:.2f} ms",
         "binds": told.binds,
     }
+
+
+def _blocks(source: Source, writer: Writer, rows: int) -> Iterator[Any]:
+    """The blocks of a source, without the fill value behind the frames that came."""
+    left = _promised(source, writer)
+    for block in source.blocks(rows):
+        if left is None or block.size <= left:
+            yield block
+        else:
+            yield block.reshape(-1, *writer.frame)[: left // writer.tiling.frame_size]
+        left = None if left is None else max(0, left - block.size)
+
+
+def _promised(source: Source, writer: Writer) -> int | None:
+    """The elements that the writer of an array promised, where that is not all of its shape."""
+    weft = {} if source.said is None else source.said.attributes.get("weft", {})
+    if source.said is None or "frames" not in weft or "arrival" in weft:
+        return None
+    count: int = import_module("weft.store.create").promised(source.said, writer.tiling)
+    return count
 
 
 def _created(url: str, *said: Any, **more: Any) -> Writer:

@@ -45,7 +45,7 @@ def test_arrays_are_what_was_appended(tmp_path, host, name):
             epochs=int(case.rng.integers(1, 4)), **options,
         ) as writer:  # fmt: skip
             for block in case.blocks():
-                writer.append(Array(block) if case.rng.random() < 0.5 else block)
+                writer.append_rows(Array(block) if case.rng.random() < 0.5 else block)
                 if case.rng.random() < 0.3:
                     writer.flush()
                     seen = open_array(path).read().transpose(case.arrival)
@@ -146,8 +146,8 @@ def test_planes_are_put_many_at_a_time(tmp_path, host, name):
         writer.append(Array(data[3, 0]))
         writer.append(data[3, 1:])
         writer.append(Array(data[4:8].reshape(-1, 20, 30)[:11]))
-        writer.append(Array(data[7, 2, :5]))
-        writer.append(Array(data[7, 2, 5:]))
+        writer.append_rows(Array(data[7, 2, :5]))
+        writer.append_rows(Array(data[7, 2, 5:]))
         writer.append(Array(data[8:]))
     array = open_array(tmp_path / "a")
     assert np.array_equal(array.read(), data)

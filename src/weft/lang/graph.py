@@ -250,7 +250,7 @@ def _apply(
         )
     made = [dtypes.get(result, "") for result in results]
     if operator.kernel is not None or not all(made):
-        found = operator.dtypes([values[operand].dtype for operand in operands], attributes)
+        found = operator.result_dtypes([values[operand].dtype for operand in operands], attributes)
         own = [found[min(n, len(found) - 1)] for n in range(len(results))]
         made = [declared or dtype for declared, dtype in zip(made, own)]
         for result, declared, dtype in zip(results, made, own):

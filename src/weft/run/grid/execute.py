@@ -60,14 +60,14 @@ def run_on(
     arrays in storage, the others as tensors. With `resume` shards that are there stay.
     """
     check_inputs(plan.graph, inputs)
-    places = Places.of(plan, inputs, outputs or {}, resume=resume)
+    if memory is None and engine.memory is not None:
+        memory = max(1, engine.memory - OWN_MEMORY)
+    places = Places.of(plan, inputs, outputs or {}, resume=resume, memory=memory)
     arrays = {
         value.name: _array(plan, value.name, inputs[value.name])
         for value in plan.graph.inputs
         if value.name not in places.inputs
     }
-    if memory is None and engine.memory is not None:
-        memory = max(1, engine.memory - OWN_MEMORY)
     with places.withdrawn():
         embedding = places.embedding(workers := engine.workers, memory)
     for ledger in active():

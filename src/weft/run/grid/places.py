@@ -11,11 +11,14 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.plan import Plan
-from weft.plan.chunking import choose_storage
+from weft.plan.chunking import Chunking, choose_storage
 from weft.plan.storage import Storage
 from weft.run.execute import check_array, is_stored
 from weft.run.grid.weaving.embedding import Embedding
 from weft.run.grid.weaving.task import Made
+
+SHARDS = 16
+"""A shard whose size is left to the plan is at most this fraction of the memory of a worker."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,12 @@ class Places:
         outputs: Mapping[str, Any],
         *,
         resume: bool = False,
+        memory: int | None = None,
     ) -> Places:
-        """Open what is read and make what is written; with `resume`, what is there stays."""
+        """Open what is read and make what is written; with `resume`, what is there stays.
+
+        Chunks and shards that are left to the plan are small beside the memory of a worker.
+        """
         for name in outputs:
             if name not in plan.graph.outputs:
                 known = ", ".join(plan.graph.outputs) or "none"
@@ -62,7 +69,7 @@ class Places:
         places = cls(plan, found, {}, is_new=not resume)
         with places.withdrawn():
             for name, said in outputs.items():
-                places.outputs[name] = _made(plan, name, _output(said), resume)
+                places.outputs[name] = _made(plan, name, _output(said), resume, memory)
         return places
 
     @contextmanager
@@ -130,7 +137,16 @@ def _there(store: Any, output: Output) -> Any:
     return None if sink.fetch("zarr.json") is None else store.open_shards(sink)
 
 
-def _made(plan: Plan, name: str, output: Output, resume: bool) -> Any:
+def _chunking(itemsize: int, memory: int | None) -> Chunking:
+    """Return what chunks and shards may be that a worker holds several of at once."""
+    if memory is None:
+        return Chunking()
+    whole, (low, high) = Chunking(), Chunking().chunk_bytes
+    most = max(itemsize, min(whole.shard_bytes, memory // SHARDS))
+    return Chunking((min(low, most), min(high, most)), shard_bytes=most)
+
+
+def _made(plan: Plan, name: str, output: Output, resume: bool, memory: int | None) -> Any:
     store, value = import_module("weft.store"), plan.graph.values[name]
     writer = _there(store, output) if resume else None
     if writer is not None:
@@ -142,7 +158,7 @@ def _made(plan: Plan, name: str, output: Output, resume: bool) -> Any:
         return writer
     chunks, shards = output.chunks, output.shards
     if chunks is None:
-        chosen = choose_storage(plan, name)
+        chosen = choose_storage(plan, name, _chunking(plan.itemsize(name), memory))
         chunks, shards = chosen.chunk, shards or chosen.shard
     return store.create_shards(
         *(output.url, value.shape, value.dtype, tuple(chunks)),

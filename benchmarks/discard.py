@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.store.dtypes import Bytes
-from weft.store.sink import Fetched
+from weft.store.sink import Entry, Fetched
 
 
 @dataclass
@@ -17,6 +17,9 @@ class Discard:
     held: int = 0
     values: dict[str, bytes] = field(default_factory=dict)
     discarded: int = 0
+
+    def check_writable(self) -> None:
+        """It can be written."""
 
     def lock(self) -> Discard:
         """Anybody may write."""
@@ -48,7 +51,19 @@ class Discard:
         """None."""
         return iter(())
 
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        """None."""
+        return iter(())
+
+    @property
+    def is_link(self) -> bool:
+        """There is no path."""
+        return False
+
     def delete(self, key: str) -> None:
+        """Nothing is there."""
+
+    def remove(self, keys: Sequence[str]) -> None:
         """Nothing is there."""
 
     def sweep(self) -> None:

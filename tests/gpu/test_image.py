@@ -26,7 +26,7 @@ def test_levels_are_those_of_the_cpu(tmp_path, monkeypatch, method, factors, dty
         ) as writer:  # fmt: skip
             for start in range(0, 11, 3):
                 block = data[start : start + 3]
-                writer.append(cupy.asarray(block) if device == "cuda" and start else block)
+                writer.append_rows(cupy.asarray(block) if device == "cuda" and start else block)
     ours, theirs = open_image(tmp_path / "cuda"), open_image(tmp_path / "cpu")
     for one, two in zip(ours.levels, theirs.levels):
         assert one.shape == two.shape

@@ -58,7 +58,7 @@ def test_arrays_are_what_was_appended(tmp_path, codecs):
             epochs=int(case.rng.integers(1, 5)), **options,
         ) as writer:  # fmt: skip
             for block in case.blocks():
-                writer.append(given(case, block))
+                writer.append_rows(given(case, block))
                 if case.rng.random() < 0.2:
                     writer.flush()
                     seen = open_array(path).read().transpose(case.arrival)

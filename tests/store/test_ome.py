@@ -316,7 +316,7 @@ class Case:
             path, self.given, self.dtype, self.chunks, self.shards, **options | more
         ) as writer:
             for block in self.blocks():
-                writer.append(block)
+                writer.append_rows(block)
 
     def __repr__(self):
         return (
@@ -351,9 +351,9 @@ def test_levels_do_not_depend_on_blocks_buffers_and_flushes(tmp_path, monkeypatc
     monkeypatch.setattr("weft.store.pyramid.levels.BUFFERED", 4 * 17)
     with create_image(tmp_path / "two", (None, 9, 7), "float32", (1, 4, 4), **whole) as writer:
         writer.append(array[0])
-        writer.append(array[1, :4])
+        writer.append_rows(array[1, :4])
         writer.flush()
-        writer.append(array[1, 4:])
+        writer.append_rows(array[1, 4:])
         writer.flush()
         writer.append(np.repeat(array[2:], 2, axis=2)[..., ::2])
     one, two = open_image(tmp_path / "one"), open_image(tmp_path / "two")
@@ -392,7 +392,7 @@ def test_numbers_that_numpy_has_not(tmp_path):
         with create_image(
             tmp_path / "a", (4, 4), "bfloat16", (4, 4), axes="yx", levels=2, overwrite=True
         ) as writer:
-            writer.append(block)
+            writer.append_rows(block)
         coarse = open_image(tmp_path / "a").levels[1].read().view(ml_dtypes.bfloat16)
         assert coarse.astype("float32").tolist() == [[2.5, 4.5], [10.5, 12.5]]
 
@@ -402,7 +402,7 @@ def test_a_frame_that_is_not_whole_has_what_there_is(tmp_path):
     options = {"axes": "tyx", "levels": 2, "chunks": (1, 2, 2)}
     with create_image(tmp_path / "a", (None, 4, 4), "uint8", **options) as writer:
         writer.append(array[0])
-        writer.append(array[1, :3])
+        writer.append_rows(array[1, :3])
     fine, coarse = open_image(tmp_path / "a").levels
     assert fine.read()[1].tolist() == [*array[1, :3].tolist(), [0] * 4]
     assert coarse.read().tolist() == [[[4, 6], [12, 14]], [[20, 22], [26, 28]]]
@@ -586,7 +586,7 @@ class Slow:
     def __init__(self, error=None):
         self.error, self.go, self.blocks = error, threading.Event(), []
 
-    def append(self, block):
+    def append_rows(self, block):
         self.go.wait(10)
         if self.error is not None:
             raise self.error

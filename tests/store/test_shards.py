@@ -328,7 +328,7 @@ def test_what_is_there_is_not_overwritten_unless_it_may_be(tmp_path):
     refused(
         lambda: create_shards(path, (8,), "uint8", (2,), (4,)),
         f"{path} holds an array already",
-        "say overwrite=True, or go on with open_shards(url)",
+        "pass overwrite=True, or continue with open_shards(url)",
     )
     writer = create_shards(path, (), "uint8", (), overwrite=True)
     assert list(files(path)) == ["zarr.json"]
@@ -358,7 +358,8 @@ def test_an_array_that_frames_are_appended_to_is_left_alone(tmp_path):
     path = tmp_path / "a"
     with create(path, (None, 4), "uint8", (2, 2), (4, 4)) as stream:
         stream.append(np.ones((4, 4), "uint8"))
-        refused(lambda: open_shards(path), f"{path} is being written by somebody else")
+        with pytest.raises(WeftError, match=f"^{path} is being written by somebody else$"):
+            open_shards(path)
         refused(
             lambda: create_shards(path, (4,), "uint8", (2,), overwrite=True),
             f"{path} is being written by somebody else",
@@ -445,7 +446,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         writer.write(ZRange((0, 0), (8, 8)), np.ones((8, 8), "uint8"))
     assert writer.written() == [(0, 0), (0, 1)]
     (tmp_path / "b").write_text("in the way")
-    with pytest.raises(WeftError, match=f"^{tmp_path}/b cannot be written: .*File exists"):
+    with pytest.raises(WeftError, match=f"^{tmp_path}/b is a file, and not a folder$"):
         create_shards(tmp_path / "b", (8,), "uint8", (2,))
 
 

@@ -29,7 +29,7 @@ def stored(folder, case, **more):
         path, case.given_shape, case.dtype, case.chunks, case.shards, overwrite=True, **options
     ) as writer:
         for block in case.blocks():
-            writer.append(block)
+            writer.append_rows(block)
     return path
 
 

@@ -45,7 +45,7 @@ def test_what_is_flushed_is_seen_and_changes_no_byte_in_the_end(tmp_path):
                 path, case.given_shape, case.dtype, case.chunks, case.shards, **case.options
             ) as writer:
                 for block in Case(seed).blocks():
-                    writer.append(block)
+                    writer.append_rows(block)
                     if name == "flushed" and case.rng.random() < 0.5:
                         writer.flush()
                         seen = open_array(path)
@@ -185,19 +185,19 @@ def test_metrics(tmp_path):
     said = told.to_json()
     assert said["stages"]["write"]["bytes"] == stored
     assert said["rate"] == told.rate > 0
-    assert str(told).splitlines()[0].startswith("32 rows, 32 safe; 262144 B in")
+    assert str(told).splitlines()[0].startswith("32 rows, 32 frames safe; 262144 B in")
 
 
 def test_blocks_that_do_not_fit_are_refused(tmp_path):
     with create(tmp_path / "a", (None, 4, 6), "uint8", (2, 2, 2), (4, 4, 6)) as writer:
-        writer.append(np.ones((1, 6), "uint8"))
+        writer.append_rows(np.ones((1, 6), "uint8"))
         with pytest.raises(WeftError, match=r"begins in the middle.*6 elements of 24 are there"):
             writer.append(np.ones((1, 4, 6), "uint8"))
-        with pytest.raises(WeftError, match=r"does not go to frames of \[…, 4, 6\]"):
-            writer.append(np.ones((2, 4, 5), "uint8"))
-        with pytest.raises(WeftError, match="does not go to frames of"):
-            writer.append(np.uint8(3))
-        writer.append(np.ones((3, 6), "uint8"))
+        with pytest.raises(WeftError, match=r"does not go to rows of \[…, 4, 6\]"):
+            writer.append_rows(np.ones((2, 4, 5), "uint8"))
+        with pytest.raises(WeftError, match="does not go to rows of"):
+            writer.append_rows(np.uint8(3))
+        writer.append_rows(np.ones((3, 6), "uint8"))
         writer.append(np.ones((1, 4, 6), "uint8"))
     assert open_array(tmp_path / "a").read().tolist() == np.ones((2, 4, 6), int).tolist()
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, overload
+
+import numpy as np
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, check_free, described, locked
+from weft.store.new import begin, described, locked
 from weft.store.reading.reader import Array
 from weft.store.sink import Lock, Sink, Url
+from weft.store.target import check_target, recover, remove_behind
 from weft.store.tiling import Tiling
 from weft.store.writer import Writer
 from weft.values import Point
@@ -32,6 +37,7 @@ def create(
     attributes: Mapping[str, Any] | None = None,
     append_dim: int = 0,
     arrival: Sequence[int] | None = None,
+    frame_ndim: int | None = None,
     order: Sequence[int] = (),
     endian: Literal["little", "big"] = "little",
     index_location: Literal["start", "end"] = "end",
@@ -50,7 +56,8 @@ def create(
     appended along `append_dim`, whose size may be None: it then has no end, and in the end
     as many as came. `arrival` lists all dimensions as frames count through them, where that is
     not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
-    codec `transpose` has it. `direct` says whether files are written past the page cache; where it
+    codec `transpose` has it. A frame is the last two dimensions as they arrive, or the last
+    `frame_ndim`. `direct` says whether files are written past the page cache; where it
     is not said, large shards on a disk are. `threads` compress; `epochs` of tiles are held, at
     least two. On `device="cuda"` all of that is done by a GPU, and `encoder` says whose kernels
     compress where there are two. `options` are those of the object store.
@@ -64,48 +71,120 @@ def create(
      [ 5  6  7  8  9]
      [10 11 12 13 14]]
     """
+    planned = plan_array(
+        sink_of(url, options=options, fsync=fsync),
+        shape,
+        dtype,
+        chunks,
+        shards,
+        codecs=codecs,
+        fill_value=fill_value,
+        dimension_names=dimension_names,
+        attributes=attributes,
+        append_dim=append_dim,
+        arrival=arrival,
+        frame_ndim=frame_ndim,
+        order=order,
+        endian=endian,
+        index_location=index_location,
+        direct=direct,
+        threads=threads,
+        epochs=epochs,
+        device=device,
+        encoder=encoder,
+    )
+    return planned.writer(overwrite=overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedArray:
+    """An array that can be created: all that is given goes together, and nothing is written yet."""
+
+    sink: Sink
+    metadata: Metadata
+    tiling: Tiling
+    direct: bool | None
+    how: Mapping[str, Any]
+    """What `Writer` takes: threads, epochs, device, encoder."""
+
+    def writer(self, *, overwrite: bool) -> Writer:
+        """Create the array, and return what frames are appended to."""
+        hint = "pass overwrite=True, or continue with open(url, mode='a')"
+        check_target(self.sink, overwrite, hint)
+        with locked(self.sink) as lock:
+            writer = self._writer(lock)
+            try:
+                begin(self.sink, self.metadata, overwrite)
+            except BaseException:
+                writer.abandon()
+                raise
+            writer.watch()
+            return writer
+
+    def _writer(self, lock: Lock) -> Writer:
+        """A writer on the sink as it is best for its shards."""
+        size = prod(self.metadata.shards) * as_dtype(self.metadata.dtype)[1].itemsize
+        suited = self.sink.suited(size, 2 * self.tiling.across, self.direct)
+        return Writer(suited, self.metadata, self.tiling, lock, **self.how)
+
+
+def plan_array(
+    sink: Sink,
+    shape: Sequence[int | None],
+    dtype: Any,
+    chunks: Sequence[int],
+    shards: Sequence[int] | None = None,
+    *,
+    append_dim: int = 0,
+    arrival: Sequence[int] | None = None,
+    frame_ndim: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    direct: bool | None = None,
+    threads: int | None = None,
+    epochs: int | None = None,
+    device: str = "cpu",
+    encoder: str | None = None,
+    **more: Any,
+) -> PlannedArray:
+    """Check what `create` is given, and describe the array; nothing is written."""
     dims = arrival_order(len(shape), append_dim, arrival)
     size, small, large = checked(shape, chunks, shards or chunks, dims[0])
     said = dict(attributes or {})
+    weft = {key: value for key, value in _weft(said).items() if key not in OWN}
     if dims != tuple(range(len(size))):
-        said["weft"] = {"arrival": list(dims)}
+        weft["arrival"] = list(dims)
+    if frame_ndim is not None:
+        weft["frame_ndim"] = _frame_ndim(frame_ndim, len(size))
+    if weft:
+        said["weft"] = weft
+    elif _weft(said):
+        del said["weft"]
     metadata = described(
         tuple(0 if dim == dims[0] else n or 0 for dim, n in enumerate(size)),
         dtype,
         small,
         large,
-        codecs=codecs,
-        fill_value=fill_value,
-        dimension_names=dimension_names,
         attributes=said,
-        order=order,
-        endian=endian,
-        index_location=index_location,
+        **more,
     )
-    sink = sink_of(url, options=options, fsync=fsync)
-    check_free(sink, overwrite, "open(url, mode='a')")
-    with locked(sink) as lock:
-        how = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
-        writer = _writer(sink, metadata, size, lock, dims, direct, **how)
-        begin(sink, metadata)
-        return writer
+    tiling = Tiling(size, small, large, dims, device == "cuda", frame_ndim_of(metadata, dims))
+    check_memory(tiling, as_dtype(metadata.dtype)[1].itemsize)
+    how = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
+    return PlannedArray(sink, metadata, tiling, direct, how)
 
 
-def _writer(
-    sink: Sink,
-    metadata: Metadata,
-    shape: Sequence[int | None],
-    lock: Lock,
-    dims: Point,
-    direct: bool | None,
-    **how: Any,
-) -> Writer:
-    """A writer on the sink as it is best for its shards."""
-    is_coarse = how.get("device") == "cuda"
-    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims, is_coarse)
-    size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
-    suited = sink.suited(size, 2 * tiling.across, direct)
-    return Writer(suited, metadata, tiling, lock, **how)
+def check_memory(tiling: Tiling, itemsize: int) -> None:
+    """Refuse an array whose buffers cannot fit the memory of this machine, before any is made."""
+    tile = prod(tiling.chunks) * itemsize
+    needed = 2 * (tiling.tiles * tile + tiling.across * tiling.slots * INDEXED)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        sizes = ["…" if n is None else n for n in tiling.shape]
+        raise WeftError(
+            f"frames of {sizes} need buffers of {needed} B, and this machine has {memory} B: "
+            f"{tiling.tiles} chunks of {tile} B are filled at a time",
+            hint="append along a dimension whose steps are smaller, or use create_shards",
+        )
 
 
 def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> Point:
@@ -128,9 +207,50 @@ def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> 
 
 def arrival_of(metadata: Metadata) -> Point:
     """The dimensions of an array that is there, as its elements arrived."""
-    said = metadata.attributes.get("weft")
-    arrival = said.get("arrival") if isinstance(said, dict) else None
-    return arrival_order(len(metadata.shape), 0, arrival)
+    return arrival_order(len(metadata.shape), 0, _weft(metadata.attributes).get("arrival"))
+
+
+INDEXED = 64
+"""Bytes that a shard holds for each of its chunks while it is written."""
+
+OWN = ("arrival", "frame_ndim", "frames")
+"""What Weft says of an array in the attribute `weft`."""
+
+COLOURS = (3, 4)
+"""Samples of a colour: red, green and blue, and perhaps an opacity."""
+
+
+def frame_ndim_of(metadata: Metadata, dims: Point) -> int:
+    """How many dimensions a frame has, the last of those that arrive.
+
+    As was given; else from y or x on, where dimensions have these names; else two, or three where
+    the last has 3 or 4 elements, fewer than each of the two before: colours. All but one, at most.
+
+    >>> chunk = (1, 64, 48, 3)
+    >>> frame_ndim_of(Metadata((0, 64, 48, 3), "uint8", chunk, chunk), (0, 1, 2, 3))
+    3
+    """
+    rank, given = len(dims), _weft(metadata.attributes).get("frame_ndim")
+    if given is not None:
+        return _frame_ndim(given, rank)
+    said = metadata.dimension_names or [None] * rank
+    names = [said[dim] for dim in dims]
+    if "x" in names and "y" in names:
+        return min(rank - min(names.index("x"), names.index("y")), rank - 1)
+    sizes = [metadata.shape[dim] for dim in dims]
+    is_colour = rank > 3 and sizes[-1] in COLOURS and min(sizes[-3:-1]) > sizes[-1]
+    return min(3 if is_colour else 2, rank - 1)
+
+
+def _frame_ndim(given: Any, rank: int) -> int:
+    if type(given) is not int or not 0 <= given < rank:
+        raise WeftError(f"frame_ndim: {given!r}, where 0 to {rank - 1} of {rank} dimensions can be")
+    return given
+
+
+def _weft(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = attributes.get("weft")
+    return found if isinstance(found, dict) else {}
 
 
 @overload
@@ -170,15 +290,19 @@ def open_array(
         return Array(sink, Metadata.load(sink))
     if mode != "a":
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
+    Metadata.load(sink)  # before anything is created to lock it
     with locked(sink) as lock:
+        recover(sink)
         metadata = Metadata.load(sink)
         sink.sweep()
+        remove_behind(sink)
         writer = _continued(sink, metadata, lock, threads, direct)
     try:
         _rewrite(writer)
     except BaseException:
         writer.abandon()
         raise
+    writer.watch()
     return writer
 
 
@@ -192,14 +316,46 @@ def _continued(
         raise WeftError(f"{sink.url} has shards of a kind that is read, and not written")
     dims = arrival_of(metadata)
     shape = [None if dim == dims[0] else n for dim, n in enumerate(metadata.shape)]
-    return _writer(sink, metadata, shape, lock, dims, direct, threads=threads)
+    frame_ndim = frame_ndim_of(metadata, dims)
+    tiling = Tiling(tuple(shape), metadata.chunks, metadata.shards, dims, frame_ndim=frame_ndim)
+    return PlannedArray(sink, metadata, tiling, direct, {"threads": threads})._writer(lock)
 
 
 def _rewrite(writer: Writer) -> None:
     """Append once more what is in the last row of shards, if that is short."""
-    metadata, dims = writer.metadata, writer.tiling.dims
-    rows, size = metadata.shape[dims[0]], metadata.shards[dims[0]]
-    whole, step = rows // size * size, metadata.chunks[dims[0]]
-    writer.start_at(whole, rows)
-    for block in Array(writer.sink, metadata).rows(step, dims[0], whole):
-        writer.append(block.transpose(dims))
+    metadata, tiling = writer.metadata, writer.tiling
+    elements = promised(metadata, tiling)
+    size = metadata.shards[tiling.dims[0]]
+    whole = elements // max(1, tiling.units[0]) // size * size
+    writer.start_at(whole, elements)
+    step = metadata.chunks[tiling.dims[0]]
+    for block in promised_blocks(Array(writer.sink, metadata), tiling, step, whole):
+        writer.append_rows(block)
+
+
+def promised(metadata: Metadata, tiling: Tiling) -> int:
+    """The elements of an array that its writer promised: all, or the frames that it counted."""
+    whole = metadata.shape[tiling.dims[0]] * tiling.units[0]
+    frames = _weft(metadata.attributes).get("frames")
+    if type(frames) is not int or frames < 0:
+        return whole
+    return min(whole, frames * tiling.frame_size)
+
+
+def promised_blocks(
+    array: Array, tiling: Tiling, step: int, start: int
+) -> Iterator[np.ndarray[Any, Any]]:
+    """What a writer promised from a row on, as it arrived: rows, and then frames of a short one."""
+    unit = tiling.units[0]
+    left = promised(array.metadata, tiling) - start * unit
+    for block in array.rows(step, tiling.dims[0], start):
+        rows = block.transpose(tiling.dims)
+        count = min(len(rows), left // unit) if unit else len(rows)
+        if count:
+            yield rows[:count]
+        if count < len(rows):
+            frames = rows[count].reshape(-1, *tiling.frame)
+            if short := left // tiling.frame_size % tiling.frames_per_row:
+                yield frames[:short]
+            return
+        left -= rows.size

@@ -1,13 +1,16 @@
 """`Delivery`: compressed tiles to shards, whoever compressed them, and what readers see of that.
 
 Batches of a shard are put into it in the order in which their epochs came, however threads run. A
-shard is seen when it is whole, or as far as it goes when it is published. The metadata follow:
-their shape counts the rows of which every chunk can be read.
+shard is seen when it is whole, or as far as it goes when it is published. The metadata follow. They
+promise the frames of which every element, and every element before them, can be read. Where that is
+no whole number of steps of the outermost dimension, the shape is rounded up, frames that did not
+come read as fill value, and the attribute `weft.frames` has the number that is promised.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +23,7 @@ from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
 from weft.store.sink import Sink, Upload
 from weft.store.tiling import Tiling
-from weft.values import Point
+from weft.values import FrozenMap, Point
 
 
 class Packed(NamedTuple):
@@ -62,20 +65,29 @@ class Shard:
     index: Index
     expected: int
     """How many chunks come, those that are all fill value included."""
-    per_row: int
-    """How many of them come for every chunk along the outermost dimension."""
     end: int
     """Where the next chunk goes."""
+    marks: deque[tuple[int, int]] = field(default_factory=deque)
+    """Batches and elements at which epochs end that readers do not see yet."""
     upload: Upload | None = None
     """None as long as there is no chunk that is stored."""
     issued: int = 0
     next: int = 0
     seen: int = 0
     shown: int = 0
-    """The rows, counted from the array's first, that readers see in this shard."""
+    """The batches that readers see."""
     is_busy: bool = False
     """Whether a thread is putting batches into it, and will take those that come meanwhile."""
     ready: dict[int, Batch] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Mark:
+    """The end of an epoch: readers see all elements before it once they see the batches left."""
+
+    end: int
+    left: dict[Point, int]
+    """For each shard the number of its batches up to here, as far as they were not seen."""
 
 
 class Delivery:
@@ -83,17 +95,17 @@ class Delivery:
 
     def __init__(self, sink: Sink, metadata: Metadata, tiling: Tiling, clock: Clock) -> None:
         self.sink, self.metadata, self.tiling, self.clock = sink, metadata, tiling, clock
-        self.safe = 0
-        """The rows of the outermost dimension that the metadata say are there."""
-        self._rows = 0
-        """The rows that can be seen, with all before them."""
+        self.promised = 0
+        """The elements that the metadata say are there: whole frames, but at the very end."""
         self.first = 0
-        """The rows that were there before, of an array that is continued."""
+        """The elements that were there before, of an array that is continued."""
+        self._is_continued = False
+        self._marks: deque[Mark] = deque()
+        self._issued: dict[Point, int] = {}
+        """The shards that got batches since the last mark, and how many they have in all."""
         self._dim = tiling.dims[0]
         self._head = length(tiling.slots) if metadata.index_location == "start" else 0
         self._shards: dict[Point, Shard] = {}
-        self._shown: dict[int, dict[Point, int]] = {}
-        """For every row of shards the rows that readers see in each."""
         self._lock = threading.Condition()
         self._telling = threading.Lock()
         self._shows = True
@@ -103,25 +115,42 @@ class Delivery:
         """The bytes that shards hold while they are written; two rows of them may be begun."""
         return 2 * self.tiling.across * (64 * self.tiling.slots + self.sink.held)
 
-    def start_at(self, row: int, first: int) -> None:
-        """Go on at a row where shards begin, of an array of which `first` are there."""
-        self._rows, self.first, self.safe = row, first, first
+    @property
+    def safe(self) -> int:
+        """The frames that the metadata promise."""
+        size = self.tiling.frame_size
+        return self.promised // size if size else 0
+
+    def start_at(self, first: int) -> None:
+        """Continue an array of which so many elements are there."""
+        self.first = self.promised = first
+        self._is_continued = True
 
     def issue(self, at: Point) -> int:
         """The number of the next batch of a shard."""
         with self._lock:
             shard = self._shards.get(at) or self._begin(at)
             shard.issued += 1
+            self._issued[at] = shard.issued
             return shard.issued - 1
 
+    def mark(self, end: int) -> None:
+        """All batches of the elements before `end` have numbers."""
+        with self._lock:
+            issued, self._issued = self._issued, {}
+            for at, count in issued.items():
+                if at in self._shards:
+                    self._shards[at].marks.append((count, end))
+            self._marks.append(Mark(end, issued))
+            seen = self._seen() if len(self._marks) == 1 else 0
+        self.promise(seen)
+
     def _begin(self, at: Point) -> Shard:
-        low = at[self._dim] * self.metadata.shards[self._dim]
         shard = Shard(
             at,
             self.metadata.key(at),
             Index.empty(self.tiling.slots),
             self.tiling.expected(at),
-            self.tiling.expected(at, low + self.metadata.chunks[self._dim]),
             self._head,
         )
         self._shards[at] = shard
@@ -188,48 +217,50 @@ class Delivery:
         if shard.upload is not None:
             with self.clock.stage("write", len(index)):
                 shard.upload.finish(index)
+        else:
+            self._remove_older(shard)
         with self._lock:
             self.clock.stored += len(index)
             self._shards.pop(shard.at, None)
             shard.upload = None
-        row = shard.at[self._dim]
-        self._note(shard, (row + 1) * self.metadata.shards[self._dim])
+            seen = self._seen(shard.at)
+        self.promise(seen)
+
+    def _remove_older(self, shard: Shard) -> None:
+        """Remove what an earlier writer left under the key of a shard that is all fill value."""
+        if self._is_continued:
+            self.sink.delete(shard.key)
 
     # -- what readers see
 
-    def _note(self, shard: Shard, rows: int) -> None:
-        """Readers see so many rows in a shard; say so once they do in all beside it."""
-        size = self.metadata.shards[self._dim]
-        with self._lock:
-            shard.shown = rows
-            self._shown.setdefault(shard.at[self._dim], {})[shard.at] = rows
-            while True:
-                row = self._rows // size
-                states = self._shown.get(row, {})
-                if len(states) < self.tiling.across:
-                    break
-                self._rows = max(self._rows, min(states.values()))
-                if self._rows < (row + 1) * size:
-                    break
-                del self._shown[row]
-            rows = self._rows
-        self.describe(rows)
+    def _seen(self, at: Point | None = None) -> int:
+        """The elements that readers see with all before them, after a change of one shard."""
+        seen = self.promised
+        while self._marks:
+            mark = self._marks[0]
+            for one in list(mark.left) if at is None else [at] if at in mark.left else []:
+                shard = self._shards.get(one)  # None: it is whole
+                if shard is None or shard.shown >= mark.left[one]:
+                    del mark.left[one]
+            if mark.left:
+                break
+            seen, at = mark.end, None
+            self._marks.popleft()
+        return seen
 
-    def describe(self, rows: int) -> None:
-        """Write the metadata of an array of so many rows; never fewer than were there."""
-        end = self.tiling.sizes[0]
-        rows = max(self.first, rows if end is None else min(rows, end))
+    def promise(self, elements: int) -> None:
+        """Write the metadata of an array of so many elements; never fewer than were there."""
+        size = self.tiling.frame_size
+        elements = max(self.first, elements // size * size if size else 0)
         with self._telling:
-            if rows > self.safe:
-                self._tell(rows)
+            if elements > self.promised:
+                self._tell(elements)
 
-    def _tell(self, rows: int) -> None:
-        shape = list(self.metadata.shape)
-        shape[self._dim] = rows
+    def _tell(self, elements: int) -> None:
         with self.clock.stage("publish", 0):
-            text = replace(self.metadata, shape=tuple(shape)).to_json()
+            text = counted(self.metadata, self.tiling, elements).to_json()
             self.sink.put("zarr.json", text.encode())
-        self.safe = rows
+        self.promised = elements
 
     def show(self, *, is_idle: bool) -> float | None:
         """Let readers see what shards have that are not whole, if that costs little.
@@ -251,12 +282,11 @@ class Delivery:
             self._show(shard)
         return None
 
-    def _complete(self, shard: Shard) -> int:
-        """How many rows a shard has of which readers see none yet; 0 while it has fewer."""
-        low = shard.at[self._dim] * self.metadata.shards[self._dim]
-        rows = low + shard.seen // shard.per_row * self.metadata.chunks[self._dim]
-        kept = min(self.first, low + self.metadata.shards[self._dim])
-        return rows if rows > max(shard.shown, kept, low) else 0
+    def _complete(self, shard: Shard) -> bool:
+        """Whether a shard has epochs that readers do not see, and no fewer than were there."""
+        return any(
+            shard.shown < count <= shard.next and end > self.first for count, end in shard.marks
+        )
 
     def _show(self, shard: Shard) -> None:
         """Publish one shard, unless a thread is at it."""
@@ -265,24 +295,34 @@ class Delivery:
                 return
             shard.is_busy = True
         try:
-            rows = self._complete(shard)
-            if rows and self._publish(shard, shard.index, ()):
-                self._note(shard, rows)
+            if self._complete(shard) and self._publish(shard, shard.index, ()):
+                self._note(shard)
         except BaseException:
             self._leave(shard)
             raise
         self._drain(shard)
 
+    def _note(self, shard: Shard) -> None:
+        """Readers see all batches that a shard has."""
+        with self._lock:
+            shard.shown = shard.next
+            while shard.marks and shard.marks[0][0] <= shard.shown:
+                shard.marks.popleft()
+            seen = self._seen(shard.at)
+        self.promise(seen)
+
     def _publish(self, shard: Shard, index: Index, more: Sequence[Bytes]) -> bool:
         if shard.upload is not None:
             with self.clock.stage("publish", shard.end):
                 self._shows = shard.upload.publish(more, index.to_bytes())
+        else:
+            self._remove_older(shard)
         return self._shows
 
     # -- in the end, or as if it were
 
-    def flush(self, rows: int, more: Mapping[Point, tuple[Sequence[int], Chunks]]) -> None:
-        """Let readers see all there is, `more` chunks of an epoch that is not full included.
+    def flush(self, elements: int, more: Mapping[Point, tuple[Sequence[int], Chunks]]) -> None:
+        """Let readers see all elements, with `more` chunks of an epoch that is not full.
 
         No batch may be under way.
         """
@@ -299,17 +339,16 @@ class Delivery:
             _place(index, shard.end, slots, chunks)
             if not self._publish(shard, index, stored):
                 return
-            shard.shown = max(shard.shown, rows)
-        with self._lock:
-            self._rows = max(self._rows, rows)
-        self.describe(rows)
+            self._note(shard)
+        self.promise(elements)
 
-    def close(self, rows: int) -> None:
-        """Let readers see shards that stay short, and say how many rows there are."""
+    def close(self, elements: int) -> None:
+        """Let readers see shards that stay short, and say how many elements there are."""
         for shard in self._each():
             self._finish(shard)
         with self._telling:
-            self._tell(max(self.first, rows))
+            if max(self.first, elements) != self.promised or not self.tiling.units[0]:
+                self._tell(max(self.first, elements))
 
     def drop(self) -> None:
         """Forget shards that are not whole; what readers saw stays."""
@@ -331,6 +370,28 @@ class Delivery:
                     yield shard
             finally:
                 self._leave(shard)
+
+
+def counted(metadata: Metadata, tiling: Tiling, elements: int) -> Metadata:
+    """The metadata of an array of so many elements: its shape, and its frames if a row is short.
+
+    >>> tiling = Tiling((None, 2, 4, 4), (1, 1, 4, 4), (1, 2, 4, 4))
+    >>> metadata = Metadata((0, 2, 4, 4), "uint8", tiling.chunks, tiling.shards)
+    >>> found = counted(metadata, tiling, 3 * 16)
+    >>> found.shape, dict(found.attributes)
+    ((2, 2, 4, 4), {'weft': {'frames': 3}})
+    """
+    dim, unit = tiling.dims[0], tiling.units[0]
+    shape = list(metadata.shape)
+    shape[dim] = -(-elements // unit) if unit else tiling.sizes[0] or 0
+    attributes = dict(metadata.attributes)
+    weft = attributes.pop("weft", {})
+    weft = {key: value for key, value in weft.items() if key != "frames"}
+    if unit and elements % unit:
+        weft["frames"] = -(-elements // tiling.frame_size)
+    if weft:
+        attributes["weft"] = weft
+    return replace(metadata, shape=tuple(shape), attributes=FrozenMap(attributes.items()))
 
 
 class Showing:

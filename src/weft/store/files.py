@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Literal
 from uuid import uuid4
 
-from weft.errors import WeftError
 from weft.store.direct import BLOCK, DirectUpload, pays
 from weft.store.dtypes import Bytes
+from weft.store.lock import FileLock
 from weft.store.objects.faults import SinkError
-from weft.store.sink import Fetched
+from weft.store.sink import Entry, Fetched
 from weft.store.upload import FLAGS, FileUpload
 
 LOCK = ".weft.lock"
 """The file that a writer holds locked."""
+
+UNFINISHED = re.compile(
+    r"\.(?:zarr\.json|\.weft\.replaced|c?[\d.]*)\.(?:[0-9a-f]{12}|published)\.partial"
+)
+"""How `upload` and `publish` call a file that is not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +51,13 @@ class Folder:
         """The path, as it was given."""
         return str(self.path)
 
+    def check_writable(self) -> None:
+        """Folders can be written; the system says so where one cannot."""
+
     def lock(self) -> FileLock:
         """Be the only writer; the lock is gone with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        name = self.path / LOCK
-        file = os.open(name, os.O_CREAT | os.O_RDWR | FLAGS, 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(file)
-            raise WeftError(f"{self.path} is being written by somebody else") from None
-        return FileLock(name, file)
+        return FileLock(self.path / LOCK, what=str(self.path))
 
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
         """A part of a file, and its size."""
@@ -114,37 +118,73 @@ class Folder:
             if not file.name.startswith(".") and file.is_file():
                 yield file.relative_to(self.path).as_posix()
 
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        """Everything below a folder; links are reported, and never followed."""
+        top = self.path / prefix
+        try:
+            mode = (top.lstat() if prefix else top.stat()).st_mode
+            if stat.S_ISDIR(mode):
+                yield from _entries(str(top), prefix)
+            else:
+                yield Entry(prefix, _kind(mode))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise SinkError(f"{top} cannot be listed: {error.strerror}") from None
+
+    @property
+    def is_link(self) -> bool:
+        """Whether the path is a symbolic link."""
+        return self.path.is_symlink()
+
+    def absent(self) -> list[Path]:
+        """The folders that locking would create, the innermost first."""
+        return [path for path in (self.path, *self.path.parents) if not os.path.lexists(path)]
+
     def delete(self, key: str) -> None:
         """Remove a file, and the folders that are empty without it."""
-        file = self.path / key
-        file.unlink(missing_ok=True)
-        for parent in file.parents:
-            if parent == self.path or any(parent.iterdir()):
-                break
-            parent.rmdir()
+        self.remove([key])
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Remove files, and the folders that are empty without them."""
+        for key in keys:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(self.path / key)
+        above = {parent for key in keys for parent in PurePath(key).parents if parent.name}
+        for folder in sorted(above, key=lambda path: -len(path.parts)):
+            with suppress(OSError):  # it holds something else, or is gone
+                os.rmdir(self.path / folder)
 
     def sweep(self) -> None:
-        """Remove what a writer that was killed left aside."""
-        for file in self.path.rglob(".*.partial"):
-            file.unlink(missing_ok=True)
+        """Remove the unfinished files of a writer that was killed, known by their names."""
+        for entry in self.walk(""):
+            if entry.kind == "value" and UNFINISHED.fullmatch(entry.key.rpartition("/")[2]):
+                self.remove([entry.key])
 
     def below(self, name: str) -> Folder:
         """A folder in the folder."""
         return replace(self, path=self.path / name)
 
 
+def _entries(folder: str, key: str) -> Iterator[Entry]:
+    """Everything below a folder, in the order of names; a folder itself if it is empty."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    if key and not entries:
+        yield Entry(key, "folder")
+    for entry in entries:
+        name = f"{key}/{entry.name}" if key else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries(entry.path, name)
+        else:
+            yield Entry(name, _kind(entry.stat(follow_symlinks=False).st_mode))
+
+
+def _kind(mode: int) -> Literal["value", "link", "other"]:
+    if stat.S_ISREG(mode):
+        return "value"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
 def _make(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666))
-
-
-@dataclass(frozen=True, slots=True)
-class FileLock:
-    """A file that is locked as long as it is open."""
-
-    name: Path
-    file: int
-
-    def release(self) -> None:
-        """Let others write."""
-        self.name.unlink(missing_ok=True)
-        os.close(self.file)

@@ -21,18 +21,15 @@ def joined(url: Url, *names: str) -> str:
     return "/".join([fspath(url).rstrip("/"), *names])
 
 
+def group_text(attributes: Mapping[str, Any]) -> bytes:
+    """The `zarr.json` of a group."""
+    document = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+    return json.dumps(document, indent=2).encode()
+
+
 def write_group(sink: Sink, attributes: Mapping[str, Any]) -> None:
     """Write the attributes of a group, new or in place of others, at once."""
-    document = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
-    sink.put("zarr.json", json.dumps(document, indent=2).encode())
-
-
-def check_free(sink: Sink, overwrite: bool) -> bool:
-    """Refuse what holds an array or a group already, unless that may go; whether it does."""
-    is_taken = sink.fetch("zarr.json", 0, 1) is not None
-    if is_taken and not overwrite:
-        raise WeftError(f"{sink.url} holds something already", hint="say overwrite=True")
-    return is_taken
+    sink.put("zarr.json", group_text(attributes))
 
 
 def read_group(sink: Sink) -> Mapping[str, Any]:

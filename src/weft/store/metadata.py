@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
@@ -27,6 +29,9 @@ _FIELDS = {
 }
 
 _KEYS = Keys()
+
+MOST_ELEMENTS = 2**63 // 16 - 1
+"""The most elements of an array, a chunk or a shard: readers count bytes in 64 bits."""
 
 MOST = 1 << 26
 """The most bytes of metadata that are read."""
@@ -379,7 +384,8 @@ def checked(
     >>> checked((None, 100), (4, 10), (8, 40))
     ((None, 100), (4, 10), (8, 40))
     """
-    size, small, large = tuple(shape), tuple(map(int, chunks)), tuple(map(int, shards))
+    size = tuple(None if n is None else _whole(n) for n in shape)
+    small, large = tuple(map(_whole, chunks)), tuple(map(_whole, shards))
     if not len(size) == len(small) == len(large) or not size:
         raise WeftError(
             f"shape, chunks and shards must have one rank, from 1 on: {list(size)}, "
@@ -388,10 +394,23 @@ def checked(
     for dim, (n, c, s) in enumerate(zip(size, small, large)):
         if c < 1 or s < 1 or s % c:
             raise WeftError(f"dimension {dim}: chunks of {c} do not fill shards of {s}")
+        if n is None and append_dim < 0:
+            raise WeftError(f"dimension {dim} has no size")
         if n is None and dim != append_dim:
             raise WeftError(
                 f"dimension {dim} cannot be unbounded: only {append_dim} can, to which is appended"
             )
         if n is not None and n < 0:
             raise WeftError(f"dimension {dim} has the size {n}")
+    for what, sizes in (("shape", size), ("chunks", small), ("shards", large)):
+        if prod(max(1, n or 0) for n in sizes) > MOST_ELEMENTS:
+            shown = ["…" if n is None else n for n in sizes]
+            raise WeftError(f"{what} of {shown} has more than {MOST_ELEMENTS} elements")
     return size, small, large
+
+
+def _whole(n: Any) -> int:
+    try:
+        return index(n)
+    except TypeError:
+        raise WeftError(f"a size is a whole number, got {n!r}") from None

@@ -40,7 +40,7 @@ class Metrics:
     rows: int
     """Rows of the outermost dimension that were appended, the last one perhaps in part."""
     safe: int
-    """Rows that anybody can read, with all before them."""
+    """Frames that anybody can read, with all before them."""
     bytes: int
     """The bytes that were appended."""
     stored: int
@@ -87,7 +87,7 @@ class Metrics:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.rows} rows, {self.safe} safe; {self.bytes} B in {self.seconds:.1f} s, "
+            f"{self.rows} rows, {self.safe} frames safe; {self.bytes} B in {self.seconds:.1f} s, "
             f"{self.rate:.2f} GB/s"
             + (f", {self.ratio:.2f} times smaller" if self.ratio is not None else "")
         ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from weft.errors import WeftError
 from weft.store.dtypes import as_dtype, write_fill
+from weft.store.files import Folder
 from weft.store.metadata import Metadata
 from weft.store.named import Said, as_codecs
 from weft.store.sink import Lock, Sink
+from weft.store.target import check_target, recover, replace
 from weft.values import FrozenMap, Point
 
 
@@ -62,33 +65,39 @@ def _one_of(what: str, said: str, one: str, other: str) -> None:
         raise WeftError(f"{what}: {said!r} is neither {one} nor {other}")
 
 
-def check_free(sink: Sink, overwrite: bool, other: str) -> None:
-    """Refuse a place that holds an array, unless it may go; `other` is the way to go on with it."""
-    if not overwrite and sink.fetch("zarr.json", 0, 1) is not None:
-        raise WeftError(
-            f"{sink.url} holds an array already", hint=f"say overwrite=True, or go on with {other}"
-        )
+def begin(sink: Sink, metadata: Metadata, overwrite: bool) -> None:
+    """Write the metadata of a new array, in place of what may be replaced; the sink is locked."""
+    recover(sink)
+    check_target(sink, overwrite)
+    text, empty = metadata.to_json().encode(), without_elements(metadata).to_json().encode()
+    replace(sink, text, empty=empty)
 
 
-def begin(sink: Sink, metadata: Metadata) -> None:
-    """An array without chunks, in place of what was there."""
-    sink.sweep()
-    for key in list(sink.keys("c")):
-        sink.delete(key)
-    if not metadata.shape:
-        sink.delete(metadata.key(()))
-    sink.put("zarr.json", metadata.to_json().encode())
+def without_elements(metadata: Metadata) -> Metadata:
+    """The metadata of the same array, but without elements."""
+    if 0 in metadata.shape:
+        return metadata
+    if metadata.shape:
+        return dataclasses.replace(metadata, shape=(0, *metadata.shape[1:]))
+    return Metadata((0,), metadata.dtype, (1,), (1,), is_sharded=False)
 
 
 @contextmanager
 def locked(sink: Sink) -> Iterator[Lock]:
-    """The lock of a store, which is let go again if what is done with it fails."""
+    """Hold the lock of a store; if the block fails it is released, and no new folder stays."""
     try:
-        lock = sink.lock()
+        absent = sink.absent() if isinstance(sink, Folder) else []
         try:
-            yield lock
+            lock = sink.lock()
+            try:
+                yield lock
+            except BaseException:
+                lock.release()
+                raise
         except BaseException:
-            lock.release()
+            with suppress(OSError):  # it holds something, or was never made
+                for folder in absent:
+                    folder.rmdir()
             raise
     except OSError as error:
         raise WeftError(f"{sink.url} cannot be written: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import prod
@@ -215,8 +215,9 @@ class Threads(Work):
             self.waiting += len(batches)
         for group in batches:
             number = self.delivery.issue(group.shard)
-            self._submit(self._compress, epoch, group, number, self._queued)
+            self._start(self._threads, self._compress, epoch, group, number, self._queued)
             self._queued += 1
+        self.delivery.mark(done)
 
     def _chosen(self, at: Point, pool: Values) -> Chosen:
         """The codecs of an epoch; where it has few tiles, those of the first one in its row.
@@ -265,6 +266,3 @@ class Threads(Work):
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._free.clear()
         self._pool = None
-
-    def _submit(self, work: Callable[..., None], *given: Any) -> None:
-        self._threads.submit(self._guarded, work, *given)

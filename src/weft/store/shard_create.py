@@ -10,9 +10,11 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, check_free, described, locked
+from weft.store.new import begin, described, locked
 from weft.store.shard_writer import ShardWriter
 from weft.store.sink import Sink, Url
+from weft.store.target import check_target, recover
+from weft.values import Point
 
 
 def create_shards(
@@ -47,10 +49,12 @@ def create_shards(
     ...     writer.done(ZRange((2, 0), (4, 6))), writer.reader().read()[2].tolist()
     (True, [7, 7, 7, 7, 7, 7])
     """
-    small, large = tuple(map(int, chunks)), tuple(map(int, shards or chunks))
-    size = tuple(map(int, shape))
-    if size or small or large:
-        checked(size, small, large)
+    size: Point = ()
+    small: Point = ()
+    large: Point = ()
+    if len(shape) or len(chunks) or len(shards or ()):
+        sizes, small, large = checked(shape, chunks, shards or chunks, append_dim=-1)
+        size = tuple(n or 0 for n in sizes)
     metadata = described(
         size,
         dtype,
@@ -66,9 +70,9 @@ def create_shards(
         is_sharded=small != large,
     )
     sink = sink_of(url, options=options, fsync=fsync)
-    check_free(sink, overwrite, "open_shards(url)")
+    check_target(sink, overwrite, "pass overwrite=True, or continue with open_shards(url)")
     with locked(sink) as lock:
-        begin(sink, metadata)
+        begin(sink, metadata, overwrite)
         lock.release()
     return _writer(sink, metadata)
 
@@ -81,8 +85,10 @@ def open_shards(
     What writers that were killed left aside is removed, so that nobody may be writing meanwhile.
     """
     sink = sink_of(url, options=options, fsync=fsync)
-    metadata = Metadata.load(sink)
+    Metadata.load(sink)  # before anything is created to lock it
     with locked(sink) as lock:
+        recover(sink)
+        metadata = Metadata.load(sink)
         sink.sweep()
         lock.release()
     return _writer(sink, metadata)

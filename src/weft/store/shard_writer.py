@@ -7,8 +7,8 @@ what is there after a crash is complete, and the rest is written again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -24,6 +24,7 @@ from weft.store.reading.source import Files
 from weft.store.reading.workers import each, may_join
 from weft.store.shard_encoder import ShardEncoder, Values
 from weft.store.sink import Sink
+from weft.store.target import ArrayKeys
 from weft.values import Point
 
 SHARD = 256
@@ -89,8 +90,10 @@ class ShardWriter(Handle):
 
         A file whose index is torn, as when a host lost its power, is not.
         """
-        keys, is_far = set(self._keys()), not isinstance(self._shards.source, Files)
-        found = (at for at in self._all() if self.metadata.key(at) in keys)
+        keys = ArrayKeys.of(json.loads(self.metadata.to_json()))
+        places = (keys.place(key) for key in self._keys())
+        found = sorted(at for at in places if at is not None and keys.is_inside(at))
+        is_far = not isinstance(self._shards.source, Files)
         return [at for at in found if is_far or self._is_done(at)]
 
     def shard_box(self, at: Point) -> ZRange:
@@ -151,10 +154,6 @@ class ShardWriter(Handle):
         return block.view(np.uint16) if name == "bfloat16" else block
 
     # -- what is there
-
-    def _all(self) -> Iterator[Point]:
-        counts = [-(-n // s) for n, s in zip(self.shape, self._grid.shards)]
-        return product(*map(range, counts)) if prod(self.shape) else iter(())
 
     def _keys(self) -> Iterator[str]:
         """The keys that are there, among which are those of shards."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from weft.store.dtypes import Bytes
 
@@ -21,6 +21,14 @@ class Fetched(NamedTuple):
 
     data: Bytes
     size: int
+
+
+class Entry(NamedTuple):
+    """Something that a store holds, whoever put it there."""
+
+    key: str
+    kind: Literal["value", "link", "folder", "other"]
+    """A value; in a file system also a symbolic link, an empty folder, or something else."""
 
 
 class Upload(Protocol):
@@ -57,8 +65,15 @@ class Sink(Protocol):
         """What messages call it."""
 
     @property
+    def is_link(self) -> bool:
+        """Whether the store itself is reached through a symbolic link at the end of its path."""
+
+    @property
     def held(self) -> int:
         """The bytes that one upload holds at most."""
+
+    def check_writable(self) -> None:
+        """Refuse a store that can only be read, by its kind."""
 
     def lock(self) -> Lock:
         """Be the only writer, or be refused."""
@@ -81,11 +96,17 @@ class Sink(Protocol):
     def keys(self, prefix: str) -> Iterator[str]:
         """The keys that begin with a folder's name, and the values that are seen."""
 
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        """Everything below a folder's name, hidden or not; no symbolic link is followed."""
+
     def delete(self, key: str) -> None:
         """Remove a value, if it is there."""
 
+    def remove(self, keys: Sequence[str]) -> None:
+        """Remove values, as far as they are there."""
+
     def sweep(self) -> None:
-        """Remove what a writer that was killed left aside."""
+        """Remove the unfinished values of a writer that was killed, and nothing else."""
 
     def suited(self, shard: int, count: int, direct: bool | None) -> Sink:
         """The sink as it is best for shards of so many bytes, so many of them at a time."""

@@ -12,6 +12,7 @@ from weft.store.create import create, open_array
 from weft.store.group import joined, read_group, write_group
 from weft.store.metrics import Metrics
 from weft.store.sink import Url
+from weft.store.target import check_target
 from weft.store.work import Closing
 from weft.store.writer import Writer
 
@@ -55,6 +56,7 @@ class Stream(Closing):
     ) -> Writer:
         """A new array of the stream, as `weft.store.create` makes one."""
         self._check(name)
+        self._groups_above(name)
         at = joined(self.url, name)
         writer = create(at, shape, dtype, chunks, shards, options=self.options, **more)
         return self._add(name, writer)
@@ -62,6 +64,7 @@ class Stream(Closing):
     def open(self, name: str, **more: Any) -> Writer:
         """An array that is there, to which more is appended."""
         self._check(name)
+        self._groups_above(name)
         at = joined(self.url, name)
         return self._add(name, open_array(at, mode="a", options=self.options, **more))
 
@@ -74,24 +77,38 @@ class Stream(Closing):
 
     def _add(self, name: str, writer: Writer) -> Writer:
         self.writers[name] = writer
+        return writer
+
+    def _groups_above(self, name: str) -> None:
+        """Make the groups that an array lies in; the array itself comes last."""
         above = name.split("/")[:-1]
         for depth in range(len(above)):
             self._group("/".join(above[: depth + 1]), {})
-        return writer
 
     def _group(self, name: str, attributes: Mapping[str, Any]) -> None:
         """A group that is there is left as it is, but for attributes that are new."""
         sink = sink_of(joined(self.url, name) if name else self.url, options=self.options)
         there = read_group(sink) if sink.fetch("zarr.json", 0, 1) is not None else None
+        if there is None and not name:
+            check_target(sink, False)
         if there is None or attributes:
             write_group(sink, {**(there or {}), **attributes})
 
     def append(self, blocks: Mapping[str, Any]) -> None:
-        """Append a block to each of the arrays that are named."""
-        for name in blocks:
-            self[name]
-        for name, block in blocks.items():
-            self[name].append(block)
+        """Append frames to each of the arrays that are named: to all of them, or to none.
+
+        Frames that one array refuses are appended to no other. If writing fails (a full disk), what
+        this call appended counts nowhere, and the arrays take no more.
+        """
+        checked = {name: self[name].check_frames(block) for name, block in blocks.items()}
+        before = {name: self[name].elements for name in checked}
+        try:
+            for name, (values, level) in checked.items():
+                self[name].append_checked(values, level)
+        except BaseException:
+            for name, elements in before.items():
+                self[name].retract(elements)
+            raise
 
     def __getitem__(self, name: str) -> Writer:
         try:
@@ -107,6 +124,11 @@ class Stream(Closing):
         """Let readers see what was appended to every array."""
         for writer in self.writers.values():
             writer.flush()
+
+    @property
+    def safe(self) -> dict[str, int]:
+        """For each array, how many frames readers see now, and after a crash."""
+        return {name: writer.safe for name, writer in self.writers.items()}
 
     def memory(self) -> int:
         """The bytes that all arrays hold at most."""

@@ -53,6 +53,8 @@ class Tiling:
     shards: Point
     arrival: Point = ()
     is_coarse: bool = False
+    frame_ndim: int | None = None
+    """Dimensions of a frame, the last of those that arrive; two unless given, or all but one."""
 
     @cached_property
     def dims(self) -> Point:
@@ -113,6 +115,28 @@ class Tiling:
         """How many elements one step of every dimension is, as they arrive."""
         levels = range(1, len(self.dims) + 1)
         return tuple(prod(n or 0 for n in self.sizes[level:]) for level in levels)
+
+    @cached_property
+    def frame_level(self) -> int:
+        """The first dimension of a frame, as they arrive."""
+        rank = len(self.dims)
+        ndim = 2 if self.frame_ndim is None else self.frame_ndim
+        return rank - max(0, min(ndim, rank - 1))
+
+    @cached_property
+    def frame(self) -> Point:
+        """The shape of a frame."""
+        return tuple(n or 0 for n in self.sizes[self.frame_level :])
+
+    @cached_property
+    def frame_size(self) -> int:
+        """How many elements a frame has."""
+        return prod(self.frame)
+
+    @cached_property
+    def frames_per_row(self) -> int:
+        """How many frames one step of the outermost dimension is."""
+        return prod(n or 0 for n in self.sizes[1 : self.frame_level])
 
     @property
     def most(self) -> int | None:

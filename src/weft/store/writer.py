@@ -17,12 +17,16 @@ from weft.store.metrics import Clock, Metrics
 from weft.store.pipeline import Pipeline, Values
 from weft.store.sink import Lock, Sink
 from weft.store.tiling import Span, Tiling
-from weft.store.work import Closing
+from weft.store.work import Finishing
 from weft.values import Point
 
 
-class Writer(Closing):
-    """Appends frames to a sharded array; used in a `with` block, by one thread."""
+class Writer(Finishing):
+    """Appends frames to a sharded array; used in a `with` block, by one thread.
+
+    One that is never closed is finished when it is dropped or the interpreter ends, with a
+    `ResourceWarning`.
+    """
 
     def __init__(
         self,
@@ -58,20 +62,35 @@ class Writer(Closing):
         """Elements that were there before."""
         self._is_told = False
         """Whether somebody has heard of what failed."""
-        self._is_open = True
+        self.is_open = True
+        self._limit: int | None = None
+        """The elements behind which nothing counts, once appending was given up."""
 
     # -- what a person calls
 
     def append(self, block: Any, *, is_kept: bool = False) -> None:
-        """Append the next elements: frames, one frame, or lines of one.
+        """Append one frame, or several.
 
-        A block has the sizes of the array, as dimensions arrive, but for its first, and may leave
-        out leading dimensions: an array of [t, y, x] takes [5, y, x], [y, x] and [3, x]. It may be
-        changed as soon as this returns, unless it `is_kept`: then after `release`.
+        A frame has the shape `frame`: the last two dimensions as they arrive (the last, of an array
+        of two dimensions), unless `frame_ndim` was given. An array of [t, y, x] takes [y, x] and
+        [5, y, x]; one of [t, c, z, y, x] also takes [z, y, x] and so on. Anything else is refused
+        and changes nothing. The block may be changed as soon as this returns, unless it `is_kept`:
+        then after `release`.
         """
+        self.append_checked(*self.check_frames(block), is_kept=is_kept)
+
+    def append_rows(self, block: Any, *, is_kept: bool = False) -> None:
+        """Append loose rows, as a line scanner gives them, which frames are made of one by one.
+
+        The block has the sizes of the array but for its first, and may leave out leading
+        dimensions: [3, x] are three rows of [t, y, x]. They need not end where a frame does.
+        """
+        values, level = self._checked(self._pipeline.asarray(block))
+        self.append_checked(values, level, is_kept=is_kept)
+
+    def append_checked(self, values: Values, level: int, *, is_kept: bool = False) -> None:
+        """Append elements that were checked; `level` is what their first dimension is."""
         begin = time.perf_counter()
-        self._check()
-        values, level = self._block(self._pipeline.asarray(block))
         start, stop = self._done, self._done + values.size
         self._done += self._pipeline.put_epochs(values, start)
         self._check()
@@ -98,25 +117,25 @@ class Writer(Closing):
         return self._pipeline.sent(block)
 
     def flush(self) -> None:
-        """Wait until all that was appended is written, and let readers see it.
+        """Wait until all that was appended is written, and let readers see every whole frame.
 
-        Rows that are not whole are not counted in the shape. In an object store a shard cannot be
-        seen before it is whole.
+        They are safe then: `safe` counts them. In an object store a shard cannot be seen before it
+        is whole.
         """
         self._check()
         self._settle()
-        rows = self._done // max(1, self.tiling.units[0])
         try:
-            self._delivery.flush(rows, self._pipeline.rest(self._done))
+            self._delivery.flush(self.elements, self._pipeline.rest(self._done))
         except OSError as error:
             self._pipeline.error = error
             self._check()
 
     def close(self) -> None:
         """Write what is there, and say in the metadata how much that is."""
-        if not self._is_open:
+        if not self.is_open:
             return
-        self._is_open = False
+        self.is_open = False
+        self.unwatch()
         try:
             if self._pipeline.error is None:
                 self._pipeline.end(self._done)
@@ -129,15 +148,31 @@ class Writer(Closing):
 
     def _finish(self) -> None:
         try:
-            self._delivery.close(self.shape[self.tiling.dims[0]])
+            size = self.tiling.frame_size
+            self._delivery.close(-(-self.elements // size) * size if size else 0)
         except OSError as error:
             self._pipeline.error = error
             raise self._failure() from error
 
     def abandon(self) -> None:
         """Forget what no reader sees, and let others write."""
-        self._is_open = False
+        self.is_open = False
+        self.unwatch()
         self._release()
+
+    def retract(self, elements: int) -> None:
+        """Let nothing count that came behind so many elements, and take no more."""
+        self._limit = elements
+
+    @property
+    def elements(self) -> int:
+        """How many elements count: those that were there before, and those that were appended."""
+        return self._done if self._limit is None else min(self._done, self._limit)
+
+    @property
+    def name(self) -> str:
+        """Where it writes."""
+        return self.sink.url
 
     def memory(self) -> int:
         """The bytes that are held at most, whatever comes: tiles, chunks, and parts of shards."""
@@ -157,23 +192,54 @@ class Writer(Closing):
     def shape(self) -> Point:
         """The shape of what has been appended, a last row that is not whole included."""
         shape, unit = list(self.metadata.shape), self.tiling.units[0]
-        shape[self.tiling.dims[0]] = -(-self._done // unit) if unit else self.tiling.sizes[0] or 0
+        shape[self.tiling.dims[0]] = (
+            -(-self.elements // unit) if unit else self.tiling.sizes[0] or 0
+        )
         return tuple(shape)
 
     @property
+    def frame(self) -> Point:
+        """The shape of a frame, as `append` takes it."""
+        return self.tiling.frame
+
+    @property
+    def frames(self) -> int:
+        """How many frames have been appended, those that were there before and a begun one too."""
+        size = self.tiling.frame_size
+        return -(-self.elements // size) if size else 0
+
+    @property
     def safe(self) -> int:
-        """The rows of the outermost dimension that readers see now, and after a crash."""
+        """How many frames readers see now, and after a crash; appending continues behind them."""
         return self._delivery.safe
 
     def start_at(self, row: int, first: int) -> None:
-        """Go on at a row where shards begin, of an array of which `first` rows are there."""
+        """Continue at a row where shards begin, of an array of which `first` elements are there."""
         self._begun = self._done = row * self.tiling.units[0]
-        self._delivery.start_at(row, first)
+        self._delivery.start_at(first)
 
     # -- blocks
 
-    def _block(self, block: Values) -> tuple[Values, int]:
+    def check_frames(self, block: Any) -> tuple[Values, int]:
+        """Frames as an array that can be appended, and which dimension its first one is."""
+        self._check()
+        values, tiling = self._pipeline.asarray(block), self.tiling
+        level = len(tiling.sizes) - values.ndim
+        is_whole = level < tiling.frame_level or values.shape == tiling.frame
+        if level < 0 or not is_whole or values.shape[1:] != tiling.sizes[level + 1 :]:
+            frame = ", ".join(map(str, tiling.frame))
+            raise WeftError(
+                f"a block of {list(values.shape)} is no frame of {self.sink.url}: a frame is "
+                f"[{frame}]",
+                hint=f"append [{frame}] or [n, {frame}]; append_rows takes loose rows",
+            )
+        if not values.ndim:
+            values, level = values.reshape(1), 0
+        return self._checked(values)
+
+    def _checked(self, block: Values) -> tuple[Values, int]:
         """A block that can be appended, and which dimension its first one is, as they arrive."""
+        self._check()
         name, sizes = self.metadata.dtype, self.tiling.sizes
         if block.dtype.name != name and not (name == "bfloat16" and block.dtype == self.dtype):
             raise WeftError(f"the array holds {name}, and the block {block.dtype.name}")
@@ -182,7 +248,7 @@ class Writer(Closing):
         level = len(sizes) - block.ndim
         if level < 0 or level == len(sizes) or block.shape[1:] != sizes[level + 1 :]:
             wanted = ", ".join("…" if n is None else str(n) for n in sizes)
-            raise WeftError(f"a block of {list(block.shape)} does not go to frames of [{wanted}]")
+            raise WeftError(f"a block of {list(block.shape)} does not go to rows of [{wanted}]")
         unit, most = self.tiling.units[level], self.tiling.most
         if unit and self._done % unit:
             raise WeftError(
@@ -219,17 +285,19 @@ class Writer(Closing):
             raise self._failure() from self._pipeline.error
 
     def _check(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             raise WeftError(f"{self.sink.url} is closed: nothing can be appended")
+        if self._limit is not None:
+            raise WeftError(f"{self.sink.url}: appending was given up: nothing can be appended")
         if self._pipeline.error is not None:
             raise self._failure() from self._pipeline.error
 
     def _failure(self) -> WeftError:
-        dim, before = self.tiling.dims[0], " before, and nothing can be appended"
+        before = " before, and nothing can be appended"
         told, self._is_told = before if self._is_told else "", True
         return WeftError(
             f"{self.sink.url}: writing failed{told}: {self._pipeline.error}; {self.safe} of "
-            f"{self.shape[dim]} frames along dimension {dim} are safe",
+            f"{self.frames} frames are safe",
             hint="what is visible is whole; go on with open(url, mode='a') once the cause is gone",
         )
 

@@ -45,7 +45,7 @@ def test_arrays_are_what_was_appended(tmp_path, host, name):
             epochs=int(case.rng.integers(1, 4)), **options,
         ) as writer:  # fmt: skip
             for block in case.blocks():
-                writer.append(Array(block) if case.rng.random() < 0.5 else block)
+                writer.append_rows(Array(block) if case.rng.random() < 0.5 else block)
                 if case.rng.random() < 0.3:
                     writer.flush()
                     seen = open_array(path).read().transpose(case.arrival)

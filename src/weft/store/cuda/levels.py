@@ -146,7 +146,7 @@ class DevicePyramid:
                 break
             rows = level.taken()
             if len(rows):
-                writer.append(rows, is_kept=True)
+                writer.append_rows(rows, is_kept=True)
                 for coarser in self._levels[number + 1 : number + 2]:
                     coarser.push(rows)
 

@@ -48,6 +48,8 @@ class Filling:
         self.epochs: list[Point] = []
         self.left = 0
         """Parts that are not written yet."""
+        self.end = 0
+        """The elements of the array up to the last of its epochs."""
 
 
 class Device(Work):
@@ -134,6 +136,7 @@ class Device(Work):
             with self._turn:
                 self.epochs += fit
             first += fit
+            now.end = done + first * unit
             if len(now.epochs) == self._sizes.epochs:
                 self._dispatch()
 
@@ -176,6 +179,7 @@ class Device(Work):
             return
         self._arrival.end(now.slot, len(now.epochs))
         now.epochs.append(self.tiling.epoch(done - 1)[0])
+        now.end = done
         with self._turn:
             self.epochs += 1
         if len(now.epochs) == self._sizes.epochs:
@@ -192,9 +196,10 @@ class Device(Work):
         plan = self._planner.plan(now.epochs)
         now.left = len(plan.parts)
         numbers = [self.delivery.issue(part.shard) for part in plan.parts]
+        self.delivery.mark(now.end)
         with self._named("compute", now.epochs):
             self._compute(now.slot, plan)
-            self._leaves.submit(self._guarded, self._leave, now, plan, numbers)
+            self._start(self._leaves, self._leave, now, plan, numbers)
 
     def _compute(self, slot: Slot, plan: Plan) -> None:
         """Compress tiles of a slot, and put their chunks one behind the other."""
@@ -255,7 +260,7 @@ class Device(Work):
         packed = _packed(memoryview(now.slot.host_out.data), placed, plan)
         for (shard, slots), number, chunks in zip(plan.parts, numbers, packed):
             batch = Batch(shard, number, slots, chunks, written)
-            self._writes.submit(self._guarded, self._deliver, batch)
+            self._start(self._writes, self._deliver, batch)
 
     def _written(self, now: Filling) -> None:
         """One part of a batch is written; with the last one its slot is free."""

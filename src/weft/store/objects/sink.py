@@ -25,11 +25,14 @@ from weft.store.objects.lease import Lease
 from weft.store.objects.leftovers import abort_leftovers
 from weft.store.objects.multipart import Line, ObjectUpload, SpooledUpload, flat
 from weft.store.objects.reach import Reached, known_reach, reach
-from weft.store.sink import Fetched
+from weft.store.sink import Entry, Fetched
 
 COALESCE = 1 << 20
 """Parts of a value that are so near to each other are fetched in one request."""
 
+
+REMOVED = 1000
+"""Objects that one request removes, at most."""
 
 MOST_PARTS = 10_000
 """Parts that S3 takes for one object."""
@@ -91,7 +94,7 @@ class Objects:
 
     def lock(self) -> Lease:
         """Be the only writer, as long as a thread of this process renews a lock object."""
-        self._writable()
+        self.check_writable()
         lease = self.reached.lease
         store = self.reached.store
         if self.reached.kind != "memory":
@@ -198,19 +201,36 @@ class Objects:
 
     def keys(self, prefix: str) -> Iterator[str]:
         """The objects below a folder, but for those whose names begin with a dot."""
+        for key, _ in self.walk(prefix):
+            if not key.rpartition("/")[2].startswith("."):
+                yield key
+
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        """Every object below a folder."""
         at = f"{self.prefix}{prefix}".rstrip("/")
         with told(self._name(prefix)):
             for chunk in needed("obstore", "store").list(self._store, at or None):
                 for found in chunk:
-                    key: str = found["path"].removeprefix(self.prefix)
-                    if not key.rpartition("/")[2].startswith("."):
-                        yield key
+                    yield Entry(found["path"].removeprefix(self.prefix), "value")
+
+    @property
+    def is_link(self) -> bool:
+        """Object stores have no links."""
+        return False
 
     def delete(self, key: str) -> None:
         """Remove an object, if it is there."""
         self._check(key)
         with told(self._name(key)), suppress(FileNotFoundError):
             needed("obstore", "store").delete(self._store, self._path(key))
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Remove objects, as far as they are there, many with each request."""
+        for first in range(0, len(keys), REMOVED):
+            part = keys[first : first + REMOVED]
+            self._check(part[0])
+            with told(self._name(part[0])), suppress(FileNotFoundError):
+                needed("obstore", "store").delete(self._store, [self._path(key) for key in part])
 
     def sweep(self) -> None:
         """Let the server forget the uploads that a writer that was killed did not finish.
@@ -242,13 +262,14 @@ class Objects:
     def _name(self, key: str) -> str:
         return f"{self.url}/{key}"
 
-    def _writable(self) -> None:
+    def check_writable(self) -> None:
+        """Refuse a store that can only be read."""
         if self.reached.kind == "http":
             raise WeftError(f"{self.url} can only be read", hint="write to s3://, gs:// or az://")
 
     def _check(self, key: str) -> None:
         """Refuse to write where one cannot, and where somebody else may."""
-        self._writable()
+        self.check_writable()
         for lease in self.state.leases:
             if self._path(key).startswith(lease.prefix):
                 lease.check()

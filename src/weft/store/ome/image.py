@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from os import fspath
@@ -11,15 +12,17 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
-from weft.store.create import arrival_order, create
-from weft.store.group import check_free, joined, read_ome, write_group
+from weft.store.create import PlannedArray, arrival_order, plan_array
+from weft.store.group import group_text, write_group
 from weft.store.metadata import checked
 from weft.store.metrics import Metrics
+from weft.store.new import locked, without_elements
 from weft.store.ome.multiscale import Axis, Multiscale
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import check_reduction
-from weft.store.sink import Sink, Url
-from weft.store.work import Closing
+from weft.store.sink import Lock, Sink, Url
+from weft.store.target import STAGED, check_target, recover, replace
+from weft.store.work import Finishing
 from weft.store.writer import Writer
 from weft.values import Point
 
@@ -76,29 +79,53 @@ def create_image(
     said = PurePath(fspath(url)).name if name is None else name
     image = Multiscale.of(axes, scale, steps, count, method, translation=translation, name=said)
     sink = sink_of(url, options=options, fsync=fsync)
-    if check_free(sink, overwrite):
-        _forget(sink, count)
     common = more | {
         "dimension_names": [axis.name for axis in image.axes],
         "append_dim": append_dim,
         "arrival": arrival,
-        "overwrite": overwrite,
-        "fsync": fsync,
-        "options": options,
     }
-    with ExitStack() as opened:
-        writers = []
-        for number, (level, at, size) in enumerate(_arrays(sizes, small, large, steps, count)):
-            coarse: dict[str, Any] = {"threads": threads}
-            if number and common.get("device", "cpu") == "cpu":  # less comes here
-                coarse = {"threads": 1, "epochs": 2}
-            where = joined(url, str(number))
-            writer = create(where, level, dtype, at, size, **(common | coarse))
-            writers.append(opened.enter_context(writer))
+    arrays = _arrays(sizes, small, large, steps, count)
+    plans = []
+    for number, (level, at, size) in enumerate(arrays):
+        coarse: dict[str, Any] = {"threads": threads}
+        if number and common.get("device", "cpu") == "cpu":  # less comes here
+            coarse = {"threads": 1, "epochs": 2}
+        where = sink.below(str(number))
+        plans.append(plan_array(where, level, dtype, at, size, **(common | coarse)))
+    check_target(sink, overwrite)
+    with locked(sink) as lock, ExitStack() as opened:
+        _begin(sink, image, attributes or {}, plans, overwrite)
+        writers = [opened.enter_context(plan.writer(overwrite=True)) for plan in plans]
         write_group(sink, {**(attributes or {}), "ome": image.to_json()})
-        made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method))
+        made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method), lock)
         opened.pop_all()
     return made
+
+
+def _begin(
+    sink: Sink,
+    image: Multiscale,
+    attributes: Mapping[str, Any],
+    plans: Sequence[PlannedArray],
+    overwrite: bool,
+) -> None:
+    """Make room for an image: a group that lists nothing, or one whose levels are empty."""
+    recover(sink)
+    if check_target(sink, overwrite) is None:
+        replace(sink, group_text({}))
+        return
+    levels = {
+        level.path: without_elements(plan.metadata).to_json().encode()
+        for level, plan in zip(image.levels, plans)
+    }
+    staged = dataclasses.replace(
+        image,
+        levels=tuple(
+            dataclasses.replace(level, path=f"{STAGED}/{level.path}") for level in image.levels
+        ),
+    )
+    new, empty = (group_text({**attributes, "ome": one.to_json()}) for one in (image, staged))
+    replace(sink, new, empty=empty, members=levels)
 
 
 def _count(
@@ -116,21 +143,6 @@ def _count(
     if levels > 1 and max(factors) == 1:
         raise WeftError(f"{levels} levels, and nothing is reduced: factors of {list(factors)}")
     return levels
-
-
-def _forget(sink: Sink, count: int) -> None:
-    """Let a group that was there list nothing, and remove levels that it will not have again.
-
-    What a group lists is always there: while its levels change, it lists none.
-    """
-    try:
-        old = [level.path for level in Multiscale.from_json(read_ome(sink)).levels]
-    except WeftError:
-        old = []
-    write_group(sink, {})
-    for path in set(old) - set(map(str, range(count))):
-        for key in list(sink.keys(path)):
-            sink.delete(key)
 
 
 def _arrays(
@@ -160,7 +172,7 @@ def pyramid_of(writers: Sequence[Writer], factors: Sequence[int], method: str) -
     return kind(tiling.sizes, [factors[d] for d in tiling.dims], method, dtype, writers[1:])
 
 
-class ImageWriter(Closing):
+class ImageWriter(Finishing):
     """Appends frames to an image; used in a `with` block, by one thread."""
 
     def __init__(
@@ -169,20 +181,36 @@ class ImageWriter(Closing):
         image: Multiscale,
         levels: Sequence[Writer],
         pyramid: Any,
+        lock: Lock,
     ) -> None:
         self.url, self.image, self.levels = url, image, tuple(levels)
-        self._pyramid = pyramid
+        self._pyramid, self._lock = pyramid, lock
         self.is_open = True
         """Whether frames can be appended."""
+        for level in self.levels:
+            level.unwatch()
+        self.watch()
+
+    @property
+    def name(self) -> str:
+        """Where it writes."""
+        return self.url
 
     def append(self, block: Any) -> None:
-        """Append the next frames, one frame, or lines of one; a copy is reduced later."""
+        """Append one frame, or several, as `Writer.append` takes them; coarser levels follow."""
+        self._append(block, self.levels[0].append)
+
+    def append_rows(self, block: Any) -> None:
+        """Append loose rows, as `Writer.append_rows` takes them."""
+        self._append(block, self.levels[0].append_rows)
+
+    def _append(self, block: Any, append: Callable[..., None]) -> None:
         if self._pyramid is None:
-            self.levels[0].append(block)
+            append(block)
             return
         self._pyramid.check()
         values, is_own = self.levels[0].as_block(block)
-        self.levels[0].append(values, is_kept=True)
+        append(values, is_kept=True)
         self._pyramid.take(values, is_own=is_own)
         self.levels[0].release()
 
@@ -199,7 +227,9 @@ class ImageWriter(Closing):
         if not self.is_open:
             return
         self.is_open = False
+        self.unwatch()
         with ExitStack() as closing:
+            closing.callback(self._lock.release)
             for writer in reversed(self.levels):
                 closing.callback(writer.close)
             if self._pyramid is not None:
@@ -218,3 +248,17 @@ class ImageWriter(Closing):
     def shape(self) -> Point:
         """The shape of what has been appended."""
         return self.levels[0].shape
+
+    @property
+    def frames(self) -> int:
+        """How many frames have been appended."""
+        return self.levels[0].frames
+
+    @property
+    def safe(self) -> int:
+        """How many frames of the finest level readers see now, and after a crash.
+
+        Coarser levels that a crash leaves behind are made again from the finest by
+        `open_image(url, mode="a")`.
+        """
+        return self.levels[0].safe

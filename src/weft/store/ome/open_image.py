@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
-from weft.store.create import arrival_of, open_array
+from weft.store.create import (
+    arrival_of,
+    frame_ndim_of,
+    open_array,
+    promised,
+    promised_blocks,
+)
+from weft.store.delivery import counted
 from weft.store.group import joined, read_ome
+from weft.store.new import locked
 from weft.store.ome.image import ImageWriter
 from weft.store.ome.multiscale import Axis, Multiscale
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import METHODS
 from weft.store.reading.reader import Array
-from weft.store.sink import Url
+from weft.store.sink import Lock, Url
+from weft.store.target import recover
+from weft.store.tiling import Tiling
 from weft.store.writer import Writer
 from weft.values import Point
 
@@ -76,6 +86,17 @@ def open_image(
     """
     if mode not in ("r", "a"):
         raise WeftError(f"mode is 'r' or 'a', and not {mode!r}")
+    if mode == "r":
+        return _opened(url, options)
+    sink = sink_of(url, options=options, fsync=fsync)
+    _opened(url, options)  # before anything is created to lock it
+    with locked(sink) as lock:
+        recover(sink)
+        return _Continued(url, _opened(url, options), fsync, options).writer(threads, lock)
+
+
+def _opened(url: Url, options: Mapping[str, Any] | None) -> Image:
+    """Read what an image says of itself, and open its levels."""
     metadata = Multiscale.from_json(read_ome(sink_of(url, options=options)))
     names = [axis.name for axis in metadata.axes]
     arrays = []
@@ -87,10 +108,7 @@ def open_image(
         if said is not None and list(said) != names:
             raise WeftError(f"level {level.path} has dimensions {list(said)}, and not {names}")
         arrays.append(array)
-    image = Image(metadata, tuple(arrays))
-    if mode == "r":
-        return image
-    return _Continued(url, image, fsync, options).writer(threads)
+    return Image(metadata, tuple(arrays))
 
 
 class _Continued:
@@ -105,7 +123,7 @@ class _Continued:
         self.dims = arrival_of(self.finest.metadata)
         self.factors, self.method = _recipe(image.metadata)
 
-    def writer(self, threads: int | None) -> ImageWriter:
+    def writer(self, threads: int | None, lock: Lock) -> ImageWriter:
         """Coarser levels are brought to where the finest is before that is opened."""
         with ExitStack() as opened:
             start, levels = self._start(), []
@@ -118,9 +136,8 @@ class _Continued:
                 opened.callback(pyramid.close)
                 self._replay(pyramid, start)
             finest = opened.enter_context(self._open(0, threads))
-            made = ImageWriter(
-                sink_of(self.url).url, self.image.metadata, [finest, *levels], pyramid
-            )
+            where = sink_of(self.url, options=self.options).url
+            made = ImageWriter(where, self.image.metadata, [finest, *levels], pyramid, lock)
             opened.pop_all()
         return made
 
@@ -134,21 +151,25 @@ class _Continued:
 
         Before it, all levels have all of their windows, and those are full.
         """
-        rows = [level.shape[self.dims[0]] for level in self.image.levels]
+        rows = []
+        for level in self.image.levels:
+            tiling = self._tiling(level)
+            rows.append(promised(level.metadata, tiling) // max(1, tiling.units[0]))
         least = min(count * self._outer**number for number, count in enumerate(rows))
         whole = int(self._outer ** (len(rows) - 1))
         return int(least) // whole * whole
 
     def _shorten(self, number: int, rows: int) -> None:
         """Let a level have no more than some of its rows; what was behind them is made again."""
-        metadata, dim = self.image.levels[number].metadata, self.dims[0]
-        if rows == metadata.shape[dim]:
+        level = self.image.levels[number]
+        tiling = self._tiling(level)
+        text = counted(level.metadata, tiling, rows * tiling.units[0]).to_json()
+        if text == level.metadata.to_json():
             return
-        shape = (*metadata.shape[:dim], rows, *metadata.shape[dim + 1 :])
         sink = sink_of(self._at(number), options=self.options, fsync=self.fsync)
         lock = sink.lock()
         try:
-            sink.put("zarr.json", replace(metadata, shape=shape).to_json().encode())
+            sink.put("zarr.json", text.encode())
         finally:
             lock.release()
 
@@ -168,9 +189,15 @@ class _Continued:
 
     def _replay(self, pyramid: Pyramid, start: int) -> None:
         """Give rows of the finest level to the others once more, as many at a time as a chunk."""
-        dim = self.dims[0]
-        for block in self.finest.rows(self.finest.metadata.chunks[dim], dim, start):
-            pyramid.take(block.transpose(self.dims))
+        step = self.finest.metadata.chunks[self.dims[0]]
+        for block in promised_blocks(self.finest, self._tiling(self.finest), step, start):
+            pyramid.take(block)
+
+    def _tiling(self, level: Array) -> Tiling:
+        """How the elements of a level arrived."""
+        said = level.metadata
+        ndim = frame_ndim_of(said, self.dims)
+        return Tiling(said.shape, said.chunks, said.shards, self.dims, frame_ndim=ndim)
 
 
 def _recipe(metadata: Multiscale) -> tuple[Point, str]:

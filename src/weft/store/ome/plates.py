@@ -12,11 +12,14 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.store.address import sink_of
-from weft.store.group import check_free, joined, read_ome, write_group
+from weft.store.group import group_text, joined, read_ome, write_group
+from weft.store.new import locked
 from weft.store.ome.image import ImageWriter, create_image
 from weft.store.ome.open_image import Image, open_image
 from weft.store.ome.plate import Acquisition, Field, Plate, Spot, Well, as_name
 from weft.store.sink import Sink, Url
+from weft.store.target import check_target, recover
+from weft.store.target import replace as replace_target
 from weft.store.work import Closing
 
 
@@ -50,8 +53,12 @@ def create_plate(
     said = PurePath(fspath(url)).name if name is None else name
     plate = Plate(tuple(rows), tuple(columns), (), tuple(acquisitions), said, field_count)
     sink = sink_of(url, options=options, fsync=fsync)
-    check_free(sink, overwrite)
-    write_group(sink, {})
+    check_target(sink, overwrite)
+    with locked(sink) as lock:
+        recover(sink)
+        check_target(sink, overwrite)
+        replace_target(sink, group_text({}))
+        lock.release()
     common = {"overwrite": overwrite, "fsync": fsync, "options": options}
     return PlateWriter(fspath(url), sink, plate, common | image)
 

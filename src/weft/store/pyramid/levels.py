@@ -180,7 +180,7 @@ class Pyramid:
                 self._give(level, made)
 
     def _give(self, level: int, made: Numbers) -> None:
-        self._steps[level].writer.append(made)
+        self._steps[level].writer.append_rows(made)
         self._push(level + 1, made)
 
     def _finish(self) -> None:

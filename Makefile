@@ -46,7 +46,8 @@ layers: .venv/.test
 unit: .venv/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-# The same properties, for longer: WEFT_FUZZ examples each (but for pictures, which are slow).
+# The same properties, for longer: WEFT_FUZZ examples each (but for pictures, which are slow), and
+# twice as many hostile inputs for every reader: 10,000.
 fuzz: .venv/.test
 	WEFT_FUZZ=$${WEFT_FUZZ:-5000} $(BIN)/python -m pytest -n $(JOBS) tests
 

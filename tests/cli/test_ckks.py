@@ -114,7 +114,7 @@ def test_few_keys(capsys, folder):
 
 
 def test_a_network_that_no_ring_holds(capsys):
-    assert main(["ckks", "plan", "resnet20"]) == 0
+    assert main(["ckks", "plan", "examples.resnet:resnet20"]) == 0
     lines = capsys.readouterr().out.splitlines()
     depth = ckks.plan(resnet20(), 32768).depth
     assert lines[-1] == (
@@ -183,13 +183,13 @@ def test_a_model_may_be_a_function(capsys, folder, name, monkeypatch):
 
 
 MODELS = (
-    "hint: a model is a graph's JSON, or module:function or file.py:function that makes a graph; "
-    "a name alone is a function of examples.resnet"
+    "hint: a model is a graph's JSON, or module:function or file.py:function that makes a graph"
 )
 
 
 def test_models_that_are_refused(capsys, folder):
-    refused(capsys, ["plan", "resnet19"], "examples.resnet has no resnet19", MODELS)
+    refused(capsys, ["plan", "resnet20"], "there is no model resnet20", MODELS)
+    refused(capsys, ["plan", "examples.resnet:r19"], "examples.resnet has no r19", MODELS)
     for name, why in (
         ("nothing_here:f", "No module named 'nothing_here'"),
         ("nothing.py:f", "there is no file nothing.py"),

@@ -83,7 +83,7 @@ def test_a_plan_for_this_host(capsys, graph):
         ('{"weft": 2}', "weft plan: weft: expected the version 1, got 2"),
         (
             '{"weft": 1, "meshes": ["@m = <[\\"x\\"=1000000000000]>"]}',
-            'weft plan: @m = <["x"=1000000000000]> has 1000000000000 cells; at most 1000000 are',
+            "weft plan: meshes[0]: expected a mesh of at most 1000000 cells, got",
         ),
     ],
 )

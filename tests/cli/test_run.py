@@ -134,20 +134,17 @@ def test_a_run_that_was_interrupted_goes_on(capsys, x, tmp_path, monkeypatch):
         with pytest.raises(SystemExit) as caught:
             begun(*STORED)
         assert caught.value.code == 130
+    named = [word.replace("=", f"={tmp_path}/") for word in STORED]
     assert capsys.readouterr().err == (
-        "weft run: interrupted\nhint: go on with: weft run --resume plan.run\n"
+        f"weft run: interrupted\nhint: go on with: weft run --resume plan.run {' '.join(named)}\n"
     )
     assert begun(*STORED) == 2
     assert capsys.readouterr().err.splitlines() == [
         "weft run: plan.run holds a run that has not come to its end",
-        "hint: go on with: weft run --resume plan.run, or begin anew with --overwrite",
+        "hint: the same command with --resume goes on with it, --overwrite begins anew",
     ]
-    assert run("--resume", "plan.run", "--input", "x=x.npy") == 2
-    assert "--input is for a new run; one that goes on has what plan.run says" in (
-        capsys.readouterr().err
-    )
     monkeypatch.chdir("/")  # paths are kept whole
-    assert run("--resume", str(tmp_path / "plan.run"), "--json") == 0
+    assert run("--resume", str(tmp_path / "plan.run"), *named, "--json") == 0
     record = json.loads(capsys.readouterr().out)
     assert record["missing"] > 0
     assert np.array_equal(zarr.open_array(tmp_path / "y.zarr")[...], x + x)
@@ -155,13 +152,123 @@ def test_a_run_that_was_interrupted_goes_on(capsys, x, tmp_path, monkeypatch):
     assert "has come to its end before; nothing is done" in capsys.readouterr().err
 
 
-def test_an_error_in_the_middle_says_how_to_go_on(capsys, x, monkeypatch):
+def test_an_error_in_the_middle_says_how_to_go_on(capsys, x, tmp_path, monkeypatch):
+    named = [word.replace("=", f"={tmp_path}/") for word in STORED]
     stop_at(monkeypatch, 5, OSError("no luck"))
     assert begun(*STORED) == 2
     assert capsys.readouterr().err.splitlines() == [
         "weft run: no luck",
-        "hint: once the cause is gone, go on with: weft run --resume plan.run",
+        f"hint: once the cause is gone, go on with: weft run --resume plan.run {' '.join(named)}",
     ]
+
+
+def test_the_same_command_with_resume_goes_on(capsys, x, monkeypatch):
+    args = [*STORED, "--chunks", "add=3,5", "--memory", "1GiB"]
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5, OSError("no luck"))
+        assert begun(*args) == 2
+    for other, message in [
+        (["--chunks", "sum_dim=5"], "--chunks sum_dim (5,): plan.run was begun with None"),
+        (["--codec", "gzip"], "--codec gzip: plan.run was begun with zstd"),
+        (["--on", "dask"], "--on dask: plan.run was begun on threads"),
+        (["--workers", "3"], "--workers 3: plan.run was begun with 2"),
+        (["--memory", "2GiB"], f"--memory {2 << 30}: plan.run was begun with {1 << 30}"),
+    ]:
+        capsys.readouterr()
+        assert begun(*args, *other, "--resume") == 2
+        assert message in capsys.readouterr().err
+    Path("other.json").write_text(planned(lambda x: (x + 1.0, x.sum(0))).to_json())
+    assert run("other.json", *STORED, "--resume", "plan.run") == 2
+    assert "other.json is not the plan with which plan.run was begun" in capsys.readouterr().err
+    assert begun(*args, "--resume") == 0
+    assert np.array_equal(zarr.open_array("y.zarr")[...], x + x)
+
+
+@pytest.fixture
+def stopped(capsys, x, monkeypatch):
+    """The job of a run in plan.run that was interrupted, and a way to write another."""
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5, OSError("no luck"))
+        assert begun(*STORED) == 2
+    capsys.readouterr()
+    path = Path("plan.run/job.json")
+    job = json.loads(path.read_text(encoding="utf-8"))
+
+    def change(**fields):
+        path.write_text(json.dumps({**job, **fields}), encoding="utf-8")
+
+    return job, change
+
+
+def resumed(capsys, *args):
+    """What a resume says; it is refused."""
+    assert run("--resume", "plan.run", *args) == 2
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_run_directory_imports_nothing(capsys, stopped, tmp_path, monkeypatch):
+    _, change = stopped
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("evil.py").write_text("open('ran', 'w')", encoding="utf-8")
+    change(modules=["evil"])
+    assert resumed(capsys, *STORED)[0] == (
+        "weft run: plan.run was begun with --import evil: name it again"
+    )
+    assert not Path("ran").exists()
+    assert "evil" not in sys.modules
+
+
+def test_a_run_directory_points_nowhere_that_is_not_named(capsys, stopped, tmp_path):
+    job, change = stopped
+    for args, message in [
+        ([], f"weft run: input x of plan.run is {tmp_path}/x.zarr: name it again"),
+        (STORED[:4], f"weft run: output sum_dim of plan.run is {tmp_path}/s.zarr: name it again"),
+        (
+            [*STORED[:3], "add=z.zarr", *STORED[4:]],
+            f"weft run: --output add={tmp_path}/z.zarr: in plan.run that output is "
+            f"{tmp_path}/y.zarr",
+        ),
+        (
+            [*STORED, "--output", "more=z.zarr"],
+            f"weft run: --output more={tmp_path}/z.zarr: in plan.run that output does not exist",
+        ),
+    ]:
+        assert resumed(capsys, *args)[0] == message
+    elsewhere = {**job["outputs"]["add"], "url": str(tmp_path / "precious.npy")}
+    change(outputs={**job["outputs"], "add": elsewhere})
+    Path("precious.npy").write_text("mine", encoding="utf-8")
+    assert resumed(capsys, *STORED)[0] == (
+        f"weft run: --output add={tmp_path}/y.zarr: in plan.run that output is "
+        f"{tmp_path}/precious.npy"
+    )
+    assert Path("precious.npy").read_text(encoding="utf-8") == "mine"
+    change(on="tcp://203.0.113.1:8786")
+    assert resumed(capsys, *STORED)[0] == (
+        "weft run: plan.run was begun on the cluster tcp://203.0.113.1:8786: name it again"
+    )
+
+
+def test_links_in_a_run_directory_are_not_followed(x, tmp_path):
+    Path("precious").write_text("mine", encoding="utf-8")
+    Path("plan.run").mkdir()
+    for name in ("plan.json", "job.json", "run.json", "outputs.made"):
+        Path(f"plan.run/{name}.draft").symlink_to(tmp_path / "precious")
+        Path(f"plan.run/{name}").symlink_to(tmp_path / "precious")
+    assert begun(*STORED) == 0
+    assert Path("precious").read_text(encoding="utf-8") == "mine"
+    assert not any(path.is_symlink() for path in Path("plan.run").iterdir())
+
+
+def test_a_file_that_is_there_is_not_replaced_unasked(capsys, x, tmp_path):
+    Path("y.npy").write_text("mine", encoding="utf-8")
+    assert begun(*FILES) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"weft run: output add: {tmp_path}/y.npy holds an array already",
+        "hint: --overwrite writes in its place",
+    ]
+    assert Path("y.npy").read_text(encoding="utf-8") == "mine"
+    assert begun(*FILES, "--overwrite") == 0
+    assert np.array_equal(np.load("y.npy"), x + x)
 
 
 def test_shards_of_others_are_no_part_of_a_run(x, capsys):
@@ -169,7 +276,7 @@ def test_shards_of_others_are_no_part_of_a_run(x, capsys):
     folder = RunDirectory(Path("plan.run"))
     (folder.path / "outputs.made").unlink()  # as if it was killed before it made its outputs
     folder.record.unlink()
-    assert run("--resume", "plan.run") == 2
+    assert run("--resume", "plan.run", *STORED) == 2
     assert "holds an array already" in capsys.readouterr().err
     assert begun(*STORED, "--overwrite") == 0
 
@@ -233,20 +340,45 @@ def test_runs_that_are_none(capsys, x, tmp_path):
         assert message in capsys.readouterr().err
     (tmp_path / "a.run").mkdir()
     for text, message in [
-        ("{", "job.json is no JSON: "),
-        ("[]", "job.json is no JSON object"),
-        ('{"version": 7}', "job.json has version 7, not 1"),
-        ('{"version": 1}', "job.json says no run: 'outputs'"),
+        ("{", "this is no JSON: "),
+        ("[]", "the job: expected an object, got []"),
+        ('{"version": 7}', "version: expected the version 1, got 7"),
+        ('{"version": 1}', "on: expected a text, got None"),
+        ('{"version": 1, "on": "ray", "more": 1}', "more: there is no such field"),
+        ('{"version": 1, "on": "ray", "workers": 0}', "workers: expected an integer from 1 to 4096"),
+        (f'{{"version": 1, "on": "ray", "workers": {10**30}}}', "workers: expected an integer from 1 to"),
+        (f'{{"version": 1, "on": "ray", "memory": {1 << 51}}}', "memory: expected an integer from 1 to"),
+        ('{"version": 1, "on": "ray", "inputs": {"x": "a\\u0007"}}', "inputs.x: expected a printable"),
+        ('{"version": 1, "on": "ray", "inputs": {"x": 1}}', "inputs.x: expected a text, got 1"),
+        ('{"version": 1, "on": "ray", "modules": "os"}', "modules: expected a list"),
+        (
+            '{"version": 1, "on": "ray", "outputs": {"y": {"url": "y", "options": {}}}}',
+            "outputs.y.options: there is no such field",
+        ),
+        (
+            '{"version": 1, "on": "ray", "outputs": {"y": {"url": "y", "codecs": "zstd", '
+            '"chunks": [-1]}}}',
+            "outputs.y.chunks[0]: expected a size",
+        ),
     ]:
         (tmp_path / "a.run" / "job.json").write_text(text, encoding="utf-8")
         assert run("--resume", "a.run") == 2
-        assert message in capsys.readouterr().err
+        seen = capsys.readouterr().err
+        assert message in seen
+        assert "while reading a.run/job.json" in seen
 
 
 def test_amounts_and_engines(capsys, x, monkeypatch):
     with pytest.raises(SystemExit):
         begun("--memory", "much")
     assert "'much' is no amount of bytes, as 512MiB is" in capsys.readouterr().err
+    assert begun(*FILES, "--workers", str(10**30)) == 2
+    assert f"{10**30} workers are too many: a run has at most 4096" in capsys.readouterr().err
+    assert begun(*FILES, "--memory", "9999999GiB") == 2
+    assert f"a worker of {9999999 << 30} bytes: at most {1 << 50}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        begun("--memory", "9" * 400)
+    assert "is no amount of bytes" in capsys.readouterr().err
     assert begun(*FILES, "--on", "nothing") == 2
     assert "nothing runs on 'nothing'" in capsys.readouterr().err
     monkeypatch.setattr(command, "find_spec", lambda name: None)

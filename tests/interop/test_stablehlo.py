@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.interop.test_fuzz import chain, doubling, nested
 
 import weft
+from weft import WeftError
 from weft.interop import stablehlo
+from weft.interop.stablehlo import read
 from weft.lang import OPERATORS, Operator, factor_rule
 from weft.lang.serial import from_json, to_json
 
@@ -248,9 +251,10 @@ def test_shardings_of_a_private_function_are_those_of_its_border():
     assert [a.operands for a in graph.applications] == [("arg0",), ("0/arg0",)]
 
 
-def test_a_function_without_a_body_or_end_is_opaque():
+def test_a_function_without_a_body_is_opaque_and_one_without_an_end_is_refused():
     assert stablehlo.opaque(call("elsewhere")) == ["func.call"]
-    assert stablehlo.opaque(call("loop")) == ["func.call"]
+    with pytest.raises(WeftError, match="^a function calls itself: @loop -> @loop$"):
+        call("loop")
 
 
 def test_attributes_are_plain_values():
@@ -620,3 +624,46 @@ def test_a_training_step_of_a_transformer_is_read_in_a_second():
     taken = time.process_time() - begin
     assert len(graph.applications) > 2500
     assert taken < 3  # about 0.4 s; machines are noisy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (doubling(17), "inlining the calls of @main makes more than 80000 operations beyond those"),
+        (chain(500), "@f350: calls and regions are more than 150 deep"),
+    ],
+)
+def test_calls_that_grow_without_limit_are_refused(text, message):
+    with pytest.raises(WeftError, match=message):
+        read(text)
+
+
+def test_a_function_that_calls_itself_is_refused():
+    calls = "%0 = func.call @NAME(%x) : (tensor<4xf32>) -> tensor<4xf32>\n return %0 : tensor<4xf32>"
+    one = f"(%x: tensor<4xf32>) -> tensor<4xf32> {{\n {calls}\n}}\n"
+    with pytest.raises(WeftError, match="^a function calls itself: @main -> @main$"):
+        read("func.func @main" + one.replace("NAME", "main"))
+    both = ["func.func @main" + one.replace("NAME", "f"), "func.func @f" + one.replace("NAME", "main")]
+    with pytest.raises(WeftError, match="^a function calls itself: @main -> @f -> @main$"):
+        read("".join(both))
+
+
+def test_text_that_nests_too_deeply_never_comes_to_the_parser():
+    for text in ("module { " * 50_000, "tensor<" * 50_000, nested(200)):
+        with pytest.raises(WeftError, match=r"^line \d+: brackets stand more than 100 deep$"):
+            read(text)
+    quoted = "[" * 500
+    graph = read(nested(3) + f'// {quoted}\nfunc.func @f() attributes {{s = "{quoted}"}} {{ return }}')
+    assert len(graph.applications) == 1
+
+
+def test_values_inside_calls_have_names_of_some_length():
+    text = """
+        func.func @main() { func.call @A() : () -> () return }
+        func.func @A() { func.call @B() : () -> () return }
+        func.func @B() { %c = stablehlo.constant dense<0> : tensor<i32> return }
+    """
+    assert "A.1/B.2/c" in read(text).values
+    text = text.replace("@A", "@" + "a" * 3000).replace("@B", "@" + "b" * 3000)
+    with pytest.raises(WeftError, match="names of values inside would have more than 4096 char"):
+        read(text)

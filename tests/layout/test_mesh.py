@@ -45,6 +45,18 @@ def test_texts_that_are_read(text, mesh):
     assert DeviceMesh.parse(text) == mesh
 
 
+def test_more_axes_or_cells_than_any_machine_has_are_refused():
+    axes = ", ".join(f'"a{n}"=1' for n in range(4096))
+    assert DeviceMesh.parse(f"@m = <[{axes}]>").ndim == 4096
+    with pytest.raises(ParseError, match="more than 4096 entries in one list"):
+        DeviceMesh.parse(f'@m = <[{axes}, "b"=1]>')
+    with pytest.raises(LayoutError, match="mesh @m has 4097 axes; at most 4096"):
+        DeviceMesh("m", [1] * 4097, [f"a{n}" for n in range(4097)])
+    assert DeviceMesh.parse(f'@m = <["x"={1 << 48}]>').size == 1 << 48
+    with pytest.raises(LayoutError, match=f"mesh @m has more than {1 << 48} cells"):
+        DeviceMesh.parse(f'@m = <["x"={1 << 24}, "y"={1 << 25}]>')
+
+
 def test_axes_and_parts_of_axes():
     mesh = DeviceMesh("m", (2, 8), ("x", "y"))
     assert mesh.axis_size("y") == 8

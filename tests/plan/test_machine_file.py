@@ -165,3 +165,18 @@ def test_the_cluster_keeps_traffic_off_its_network():
     src = ShardingSpec.parse('<@m, [{}, {}], unreduced={"node", "device"}>', mesh)
     plan = plan_reshard(src, ShardingSpec(mesh, src.dim_specs), (4096, 4096), 4, CLUSTER)
     assert [step.axes for step in plan.steps] == [("device",), ("node",), ("node",), ("device",)]
+
+
+@pytest.mark.parametrize("text", ["{} = 1", "[{}]", "[[{}]]", "x = {{{} = 1}}"])
+@pytest.mark.parametrize("joint", [".", " . ", '."b".', ".'c'."])
+def test_a_key_of_many_names_is_refused(tmp_path, text, joint):
+    path = tmp_path / "machine.toml"
+    path.write_text(text.format(joint.join(["a"] * 50_000)), encoding="utf-8")
+    with pytest.raises(WeftError, match="machine.toml is no machine: a key has more than 16 names"):
+        Machine.load(path)
+
+
+def test_a_long_row_of_numbers_is_no_key_of_many_names(tmp_path):
+    path, row = tmp_path / "machine.toml", [0.25 * n for n in range(1, 200)]
+    Machine(operations={"ckks": {"rotation": row}}).save(path)
+    assert Machine.load(path).operations["ckks"]["rotation"] == tuple(row)

@@ -263,3 +263,27 @@ def test_a_machine_for_another_mesh_is_refused_where_it_counts():
     plan = Plan.from_json(mlp(CLUSTER).to_json())
     with pytest.raises(WeftError, match='the machine has a link along axis "node", but @m'):
         plan.verify()
+
+
+def test_a_plan_of_more_boxes_than_are_read_is_refused():
+    """The boxes of all cells are made when a plan is read; their number is no length of a text."""
+    data = json.loads(mlp().to_json())
+    data["mesh"] = '@m = <["dp"=1000, "tp"=1000]>'
+    with pytest.raises(
+        WeftError,
+        match=r"placements\[\d\]: the applications of the plan up to here take \d+ boxes on "
+        r"1000000 cells; at most 8000000 are read",
+    ):
+        Plan.from_json(json.dumps(data))
+
+
+def test_applications_that_lie_alike_are_placed_once():
+    graph = trace(lambda x: ops.tanh(ops.tanh(x)), (8, 4), meshes=['@m = <["x"=2]>'])
+    plan = Plan.from_json(Plan.of(propagate(graph)).to_json())
+    assert plan.placed[0] is plan.placed[1]
+
+
+def test_a_mesh_of_more_cells_than_are_planned_is_refused():
+    graph = trace(ops.tanh, (8, 4), meshes=['@m = <["x"=1000000000000]>'])
+    with pytest.raises(WeftError, match="has 1000000000000 cells; at most 1000000 are planned"):
+        Plan.of(propagate(graph))

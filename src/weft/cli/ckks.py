@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  weft ckks plan resnet18 --ring 65536
+  weft ckks plan examples.resnet:resnet18 --ring 65536
   weft ckks plan graph.json --keys 32 --json
   weft ckks calibrate --ring 32768 --depth 17 -o host.toml
   weft ckks plan examples.encrypted_resnet:network --keys 24 --machine host.toml

@@ -11,23 +11,8 @@ from typing import Any
 
 from weft.draw import say
 from weft.errors import WeftError
-
-LONGEST = 1 << 30
-"""The most bytes of a file that is read."""
-
-
-def read_text(path: Path) -> str:
-    """The text of a file."""
-    size = path.stat().st_size
-    if size > LONGEST:
-        raise WeftError(f"{path} has {size} B; at most {LONGEST} B are read")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise WeftError(
-            f"{path} is no text: {error}", hint="graphs, plans and runs are JSON"
-        ) from None
-
+from weft.lang.field import parse_json
+from weft.lang.field import read_text as read_text
 
 KINDS = {"weft": "graph", "weft_plan": "plan", "weft_run": "run"}
 """What a file of ours is, by the field that has its version."""
@@ -45,8 +30,8 @@ def kind_of(text: str) -> str | None:
     ('plan', None, None)
     """
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+        data = parse_json(text, "the file").value
+    except WeftError:
         return None
     found = [kind for field, kind in KINDS.items() if isinstance(data, dict) and field in data]
     return found[0] if found else None

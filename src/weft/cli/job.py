@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,32 +18,56 @@ from weft.plan import Plan
 if TYPE_CHECKING:
     from weft.run.grid import Job
 
-LOCAL = ("ray", "dask", "threads")
-"""Engines that are started for a run."""
-
-
 def job_of(args: Namespace, plan: Plan, grid: Any) -> Job:
     """The job that the options say, with places that mean the same in any folder."""
-    inputs, outputs = _places(args.input, "--input"), _places(args.output, "--output")
+    inputs, outputs = places(args.input, "--input"), places(args.output, "--output")
+    on = args.on or "ray"
     chunks, shards = _pairs(args.chunks, "--chunks"), _pairs(args.shards, "--shards")
-    wanted = [value.name for value in plan.graph.inputs]
-    _check_names(inputs, wanted, "input", "in.zarr", "comes from nowhere")
-    _check_names(outputs, plan.graph.outputs, "output", "out.zarr", "goes nowhere")
+    check_places(plan, inputs, outputs)
     for option, said in (("--chunks", chunks), ("--shards", shards)):
         for name in said:
             if name not in outputs or is_file(outputs[name]):
                 raise WeftError(f"{option} {name}={said[name]}: no output {name} is in storage")
-    _check_places(inputs, outputs)
+    codec = args.codec or "zstd"
     said = {
-        name: grid.Output(
-            place, _sizes(chunks, name), _sizes(shards, name), args.codec, args.overwrite
-        )
+        name: grid.Output(place, _sizes(chunks, name), _sizes(shards, name), codec, args.overwrite)
         for name, place in outputs.items()
     }
     # So that a run that goes on has the tasks that it had.
-    workers = os.cpu_count() if args.workers is None and args.on in LOCAL else args.workers
-    job: Job = grid.Job(inputs, said, args.on, workers, args.memory, tuple(args.modules))
+    workers = os.cpu_count() if args.workers is None and on in grid.LOCAL else args.workers
+    job: Job = grid.Job(inputs, said, on, workers, args.memory, tuple(args.modules))
     return job
+
+
+def resumed_job(args: Namespace, job: Job, path: Path, plan: Plan) -> Job:
+    """Return the job of a run directory as the options let it go on.
+
+    What decides where a run reads and writes is in `Job.check_named`. The other options may be left
+    out, and must be those of the directory where they are given; whether arrays that do not belong
+    to the run are replaced is decided by the options alone.
+    """
+    check_places(plan, job.inputs, {name: str(said.url) for name, said in job.outputs.items()})
+    chunks, shards = _pairs(args.chunks, "--chunks"), _pairs(args.shards, "--shards")
+    for name, said in job.outputs.items():
+        for option, given, begun in (
+            (f"--chunks {name}", _sizes(chunks, name), said.chunks),
+            (f"--shards {name}", _sizes(shards, name), said.shards),
+            ("--codec", args.codec, said.codecs),
+            ("--workers", args.workers, job.workers),
+            ("--memory", args.memory, job.memory),
+        ):
+            if given is not None and given != begun:
+                raise WeftError(f"{option} {given}: {path} was begun with {begun}")
+    outputs = {name: replace(said, overwrite=args.overwrite) for name, said in job.outputs.items()}
+    return replace(job, outputs=outputs)
+
+
+def check_places(plan: Plan, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
+    """Refuse places for what a plan does not have, too few of them, and two that are one."""
+    wanted = [value.name for value in plan.graph.inputs]
+    _check_names(inputs, wanted, "input", "in.zarr", "comes from nowhere")
+    _check_names(outputs, plan.graph.outputs, "output", "out.zarr", "goes nowhere")
+    _check_apart(inputs, outputs)
 
 
 def _check_names(
@@ -59,7 +84,7 @@ def _check_names(
             raise WeftError(f"{what} {name} {fate}", hint=f"--{what} {name}={example}")
 
 
-def _check_places(inputs: dict[str, str], outputs: dict[str, str]) -> None:
+def _check_apart(inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
     """No output is where something else of the run is, and .npy files have a folder."""
     there = {place: f"input {name}" for name, place in inputs.items()}
     for name, place in outputs.items():
@@ -70,7 +95,8 @@ def _check_places(inputs: dict[str, str], outputs: dict[str, str]) -> None:
             check_folder(Path(place))
 
 
-def _places(texts: list[str], option: str) -> dict[str, str]:
+def places(texts: list[str], option: str) -> dict[str, str]:
+    """Return the places that options name, as paths that mean the same in any folder."""
     return {name: _absolute(place) for name, place in _pairs(texts, option).items()}
 
 
@@ -119,15 +145,19 @@ def read_input(place: str) -> Any:
 
 def check_free(job: Job) -> None:
     """Refuse outputs where arrays are that may not be replaced."""
-    sink_of = import_module("weft.store.address").sink_of
     for name, said in job.outputs.items():
-        if is_file(said.url) or said.overwrite:
-            continue
-        if sink_of(said.url).fetch("zarr.json", 0, 1) is not None:
+        if not said.overwrite and _is_there(str(said.url)):
             raise WeftError(
                 f"output {name}: {said.url} holds an array already",
                 hint="--overwrite writes in its place",
             )
+
+
+def _is_there(place: str) -> bool:
+    if is_file(place):
+        return os.path.lexists(place)
+    sink = import_module("weft.store.address").sink_of(place)
+    return sink.fetch("zarr.json", 0, 1) is not None
 
 
 def write_file(place: Any, array: Any) -> None:

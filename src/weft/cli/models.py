@@ -16,16 +16,15 @@ from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.serial import from_json
 
-BUILDERS = "examples.resnet"
-"""Where a name without a module is looked for."""
-MODELS = (
-    "a graph's JSON, or module:function or file.py:function that makes a graph; "
-    f"a name alone is a function of {BUILDERS}"
-)
+MODELS = "a graph's JSON, or module:function or file.py:function that makes a graph"
 
 
 def read_model(text: str) -> Graph:
-    """The graph that an argument names; a module is run, as `python -m` would run it."""
+    """Return the graph that an argument names.
+
+    A module or a file is imported, which runs it, where it is named as `module:function` or
+    `file.py:function`; nothing else is ever imported.
+    """
     if text.endswith(".json") or Path(text).is_file():
         return _of_json(Path(text))
     if not text:
@@ -33,7 +32,9 @@ def read_model(text: str) -> Graph:
     if Path(text).is_dir():
         raise WeftError(f"{text} is a folder, and no model", hint=f"a model is {MODELS}")
     home, _, name = text.rpartition(":")
-    module = _module(home or BUILDERS, text)
+    if not home or not name:
+        raise WeftError(f"there is no model {text}", hint=_way_out(text))
+    module = _module(home, text)
     made = getattr(module, name, None)
     if made is None:
         raise WeftError(
@@ -73,8 +74,7 @@ def _module(home: str, text: str) -> ModuleType:
         with _from_here(), _blamed(text):
             return _of_file(Path(home)) if home.endswith(".py") else import_module(home)
     except ImportError as error:
-        told = f"there is no model {text}: {error}" if ":" in text else f"there is no model {text}"
-        raise WeftError(told, hint=_way_out(text)) from error
+        raise WeftError(f"there is no model {text}: {error}", hint=_way_out(text)) from error
 
 
 def _way_out(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import read_text
-from weft.cli.job import check_free, is_file, job_of, read_input, write_file
+from weft.cli.job import (
+    check_free,
+    is_file,
+    job_of,
+    places,
+    read_input,
+    resumed_job,
+    write_file,
+)
 from weft.cli.progress import Bar
 from weft.draw import say
 from weft.errors import WeftError
@@ -30,7 +39,7 @@ examples:
   weft run plan.json --input x=in.zarr --output y=out.zarr
   weft run plan.json --input x=s3://bucket/in.zarr --output y=out.zarr --workers 8 --memory 2GiB
   weft run plan.json --input x=x.npy --output y=y.npy --on dask
-  weft run --resume plan.run
+  weft run --resume plan.run --input x=in.zarr --output y=out.zarr
 """
 INTERRUPTED = 130
 """The exit code of what a person stopped, as shells have it."""
@@ -52,18 +61,17 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     add("plan", nargs="?", type=Path, help="a plan's JSON, as weft plan -o writes it")
     add("--input", action="append", default=[], metavar="NAME=PLACE", help="where an input lies")
     add("--output", action="append", default=[], metavar="NAME=PLACE", help="where an output goes")
-    add("--on", default="ray", help="ray, dask, threads, or the address of a cluster (ray)")
+    add("--on", help="ray, dask, threads, or the address of a cluster (ray)")
     add("--workers", type=int, help="of a local cluster (one for each processor)")
     add("--memory", type=amount, help="of a worker, as 512MiB: tasks are cut to fit")
     add("--chunks", action="append", default=[], metavar="NAME=N,N", help="of a stored output")
     add("--shards", action="append", default=[], metavar="NAME=N,N", help="of a stored output")
-    add("--codec", default="zstd", help="how chunks of outputs are compressed (zstd)")
+    add("--codec", help="how chunks of outputs are compressed (zstd)")
     add("--overwrite", action="store_true", help="write outputs in place of what is there")
     add("--import", action="append", default=[], dest="modules", help="a module with operators")
     add("--directory", type=Path, help="where the run is written down (PLAN.run)")
-    add(
-        "--resume", nargs="?", type=Path, const=Path(), metavar="DIRECTORY", help="go on with a run"
-    )
+    resume = "go on with a run; inputs, outputs, --import and a cluster's address are named again"
+    add("--resume", nargs="?", type=Path, const=Path(), metavar="DIRECTORY", help=resume)
     add("--json", action="store_true", help="print the record of the run as JSON")
     parser.set_defaults(run=run)
 
@@ -74,7 +82,7 @@ def amount(text: str) -> int:
     >>> amount("512MiB"), amount("2 GB"), amount("100")
     (536870912, 2000000000, 100)
     """
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    found = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)\s*", text)
     if found is None or found[2].upper() not in UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is no amount of bytes, as 512MiB is")
     return int(float(found[1]) * UNITS[found[2].upper()])
@@ -105,7 +113,7 @@ def _begin(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirectory
     if folder.is_begun and not args.overwrite:
         raise WeftError(
             f"{folder.path} holds a run that has not come to its end",
-            hint=f"go on with: weft run --resume {folder.path}, or begin anew with --overwrite",
+            hint="the same command with --resume goes on with it, --overwrite begins anew",
         )
     job = job_of(args, plan, grid)
     check_free(job)
@@ -120,25 +128,34 @@ def _begin(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirectory
 
 
 def _resume(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirectory]:
-    """Go on with a run as it was said; one that has come to its end stays as it is."""
+    """Resume a run; one that has come to its end stays as it is.
+
+    The directory says what the run is, and the command line what it may touch: inputs, outputs,
+    modules and the address of a cluster are named again, and must be those of the directory.
+    """
     path = args.resume if args.resume != Path() else args.directory
     if path is None and args.plan is not None:
         path = Path(f"{args.plan.stem}.run")
     if path is None:
-        raise WeftError("no run is given to go on with", hint="weft run --resume plan.run")
-    said = [name for name in ("input", "output", "chunks", "shards") if getattr(args, name)]
-    if said:
         raise WeftError(
-            f"--{said[0]} is for a new run; one that goes on has what {path} says",
-            hint="leave it out, or begin anew without --resume",
+            "no run is given to go on with",
+            hint="weft run --resume plan.run --input x=in.zarr --output y=out.zarr",
         )
     folder = grid.RunDirectory(path)
     job = folder.job()
     if not folder.is_begun:
         say(f"weft run: {path} has come to its end before; nothing is done", sys.stderr)
         return grid.RunRecord.from_json(read_text(folder.record)), folder
-    modules = [_imported(name) for name in job.modules]
-    run = _Run(grid, folder.plan(), job, folder, modules, quiet=args.json)
+    inputs, outputs = places(args.input, "--input"), places(args.output, "--output")
+    job.check_named(path, inputs, outputs, args.modules, args.on)
+    modules = [_imported(name) for name in args.modules]
+    plan = folder.plan()
+    job = resumed_job(args, job, path, plan)
+    if args.plan is not None and _read_plan(args.plan) != plan:
+        raise WeftError(f"{args.plan} is not the plan with which {path} was begun")
+    if not folder.has_outputs:
+        check_free(job)
+    run = _Run(grid, plan, job, folder, modules, quiet=args.json)
     with run.engine() as engine:
         return run.run_on(engine, resume=folder.has_outputs), folder
 
@@ -221,7 +238,8 @@ class _Run:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Say how to go on, should something happen."""
-        hint = f"go on with: weft run --resume {self.folder.path}"
+        options = shlex.join([str(self.folder.path), *self.job.options()])
+        hint = f"go on with: weft run --resume {options}"
         try:
             yield
         except KeyboardInterrupt:

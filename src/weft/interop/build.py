@@ -25,6 +25,13 @@ from weft.values import FrozenMap, Point
 OPAQUE = "opaque:"
 """What stands before the name of an operation that no operator describes."""
 
+DEEPEST = 150
+"""How deep calls and regions may stand in each other."""
+MOST_INLINED = 80_000
+"""The most applications of a graph beyond the operations of its text: calls are inlined."""
+LONGEST_PATH = 4096
+"""The most characters of the path that stands before the names of values in calls and regions."""
+
 _NOTHING: FrozenMap[str, Any] = FrozenMap(())
 _ENTERS: FrozenMap[str, Any] = FrozenMap([("enters", True)])
 """What is said of an edge into a call, where one out of it says nothing."""
@@ -57,6 +64,10 @@ class Builder:
         self.calling: list[str] = []
         self.known: dict[object, bool] = {}
         self.count = 0
+        self.depth = 0
+        written = sum(_count(function.body) for function in module.functions.values())
+        self.left = written + MOST_INLINED
+        """How many more applications there may be."""
 
     def graph(self) -> Graph:
         """The graph of the whole module."""
@@ -103,19 +114,31 @@ class Builder:
 
         What is made and returned is named by `targets`, anything else by `path` and its own name.
         """
+        if self.depth == DEEPEST:
+            raise WeftError(f"@{self.calling[-1]}: calls and regions are more than {DEEPEST} deep")
+        if len(path) > LONGEST_PATH:
+            raise WeftError(
+                f"@{self.calling[-1]}: the names of values inside would have more than "
+                f"{LONGEST_PATH} characters"
+            )
+        self.depth += 1
         for local, target in zip(code.returned, targets):
             names.setdefault(local, target)
         for operation in code.body:
             if operation.name == "named_computation" and operation.regions:
                 self._named_computation(block, operation, names, path)
-            elif operation.callee and operation.callee not in self.calling:
+            elif operation.callee:
                 self._call(block, operation, names, path)
             else:
                 self._apply(block, operation, names, path)
+        self.depth -= 1
         return [names[local] for local in code.returned]
 
     def _call(self, block: Block, operation: Operation, names: dict[str, str], path: str) -> None:
         """Inline a call; a composite is what stands for it, and has no border."""
+        if operation.callee in self.calling:
+            cycle = [*self.calling[self.calling.index(operation.callee) :], operation.callee]
+            raise WeftError(f"a function calls itself: {' -> '.join(f'@{name}' for name in cycle)}")
         function = self.module.functions[operation.callee]
         self.calling.append(operation.callee)
         if operation.name == "composite":
@@ -247,6 +270,12 @@ class Builder:
         regions: tuple[Graph, ...] = (),
     ) -> None:
         """Add an application, opaque if no operator makes these results of these operands."""
+        self.left -= 1
+        if self.left < 0:
+            raise WeftError(
+                f"inlining the calls of @{self.module.main} makes more than {MOST_INLINED} "
+                f"operations beyond those of the text",
+            )
         name, attributes = _operator_name(operation), operation.attributes
         shapes = tuple(value.shape for value in results)
         if not regions and not self._describes(name, operation, shapes):
@@ -281,6 +310,11 @@ class Builder:
             return operation.results[0].name.partition("#")[0]
         self.count += 1
         return f"{operation.callee or operation.name}.{self.count}"
+
+
+def _count(body: Iterable[Operation]) -> int:
+    """How many operations there are, at any depth."""
+    return sum(1 + sum(_count(region.body) for region in op.regions) for op in body)
 
 
 def _clash(main: Function, names: Iterable[str]) -> bool:

@@ -11,7 +11,7 @@ from weft.errors import WeftError
 from weft.lang.dtype import itemsize
 
 _KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
-_LINE = re.compile(rf"= (?P<made>.+?) (?P<kind>{'|'.join(_KINDS)})(?P<start>-start)?\((?P<rest>.*)")
+_KIND_OF = re.compile(rf" (?P<kind>{'|'.join(_KINDS)})(?P<start>-start)?\(")
 _ARRAY = re.compile(r"\b(pred|bf16|[usf]\d+|c64|c128)\[([\d,]*)\]")
 _GROUPS = {
     "mesh": re.compile(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}"),
@@ -49,12 +49,29 @@ def collectives(text: str, devices: int) -> list[Collective]:
 
     A loop's body is text as well: what it moves counts once, however often it runs.
     """
-    return [_read(match, devices) for match in map(_LINE.search, text.splitlines()) if match]
+    lines = enumerate(text.splitlines(), start=1)
+    return [one for number, line in lines if (one := _read(number, line, devices)) is not None]
 
 
-def _read(match: re.Match[str], devices: int) -> Collective:
-    kind, line = match["kind"], match["rest"]
-    sizes = list(_sizes(match["made"]))
+def _read(number: int, line: str, devices: int) -> Collective | None:
+    """The collective of a line, if it is one: `%name = types kind(operands), attributes`."""
+    equals = line.find("= ")
+    match = None if equals < 0 else _KIND_OF.search(line, equals + 3)
+    if match is None:
+        return None
+    made, rest = line[equals + 2 : match.start()], line[match.end() :]
+    try:
+        return _collective(match, made, rest, devices)
+    except WeftError:
+        raise
+    except (ArithmeticError, LookupError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise WeftError(f"line {number}: no {match['kind']} that we can read: {reason}") from None
+
+
+def _collective(match: re.Match[str], made: str, line: str, devices: int) -> Collective:
+    kind = match["kind"]
+    sizes = list(_sizes(made))
     if match["start"]:  # what goes in stands before what comes out, and numbers behind
         sizes = sizes[len(sizes) // 2 :]
     size = sum(sizes)
@@ -79,14 +96,20 @@ def _sizes(types: str) -> Iterator[int]:
         yield itemsize(dtype) * prod(int(n) for n in dims.split(",") if n)
 
 
+def _match(which: str, line: str) -> re.Match[str] | None:
+    """The attribute that says who takes part; each stands in a line once."""
+    start = line.find("source_target_pairs=" if which == "pairs" else "replica_groups=")
+    return _GROUPS[which].match(line, start) if start >= 0 else None
+
+
 def _found(which: str, line: str) -> str:
-    found = _GROUPS[which].search(line)
+    found = _match(which, line)
     return found[1] if found else ""
 
 
 def _group(line: str, devices: int) -> int:
     """How many devices are in a group; without groups it is all of them."""
-    mesh = _GROUPS["mesh"].search(line)
+    mesh = _match("mesh", line)
     if mesh:
         axes = dict(re.findall(r"'([^']*)'=(\d+)", mesh[1]))
         return prod(int(axes[name]) for name in re.findall(r"'([^']*)'", mesh[2]))

@@ -16,6 +16,12 @@ from weft.interop.records import Function, Module, Operation, Region
 from weft.lang import Value
 from weft.values import Point
 
+DEEPEST = 100
+"""How deep brackets may stand in brackets: parsers of MLIR recurse, and crash where it is too deep."""
+
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|//[^\n]*|->|[<({\[]|[>)}\]]', re.DOTALL)
+"""Strings, comments and arrows, in which nothing counts, and brackets."""
+
 _PREFIXES = ("stablehlo", "chlo", "sdy", "mhlo")
 _PLACE = re.compile(r'"-":(\d+):(\d+)')
 """A place in the text itself, not in the program that it was made of."""
@@ -29,17 +35,34 @@ _REGIONS = frozenset(["while", "case", "if", "manual_computation", "named_comput
 
 def parse(text: str) -> Module:
     """Read the text of a module."""
+    _check_depth(text)
     context = make_ir_context()
     context.allow_unregistered_dialects = True
     try:
         module = ir.Module.parse(text, context)
     except ir.MLIRError as error:
         raise _refusal(error, text) from None
+    except (TypeError, ValueError) as error:
+        raise WeftError(f"this is no text of a module: {error}") from None
     return _Reader(module).module()
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in "<({[":
+            depth += 1
+        elif token[0] in ">)}]":
+            depth = max(0, depth - 1)
+        if depth > DEEPEST:
+            line = text.count("\n", 0, token.start()) + 1
+            raise WeftError(f"line {line}: brackets stand more than {DEEPEST} deep")
 
 
 def _refusal(error: Any, text: str) -> WeftError:
     """MLIR's first complaint, with the line that it is about."""
+    if not error.error_diagnostics:
+        return WeftError(f"this is no text of a module: {error}")
     found = error.error_diagnostics[0]
     place = _PLACE.search(str(found.location))
     if place is None:
@@ -112,6 +135,19 @@ class _Reader:
         return Value(value.get_name(state)[1:], *self.decoder.type(value.type))
 
     def _operation(self, op: Any, state: Any) -> Operation:
+        """Read an operation; one that is not as its dialect has it is refused with its place.
+
+        MLIR verifies the dialects that it knows, and takes anything for those that it does not.
+        """
+        try:
+            return self._read(op, state)
+        except WeftError:
+            raise
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise WeftError(f"{_place(op)}{op.name} cannot be read: {reason}") from error
+
+    def _read(self, op: Any, state: Any) -> Operation:
         dialect, _, name = op.name.partition(".")
         results = tuple(self._value(value, state) for value in op.results)
         attributes = {
@@ -169,6 +205,12 @@ def _callees(body: Iterable[Operation]) -> Iterator[str]:
             yield op.callee
         for region in op.regions:
             yield from _callees(region.body)
+
+
+def _place(op: Any) -> str:
+    """Where an operation stands in the text, as messages begin."""
+    place = _PLACE.search(str(op.location))
+    return f"line {place[1]}, column {place[2]}: " if place else ""
 
 
 def _is_function(op: Any) -> bool:

@@ -1,10 +1,15 @@
-"""`Field`: a part of data from a file, checked as it is read; an error names the path to it."""
+"""Data from files: bounded before it is parsed, then checked field by field.
+
+A `Field` is a part of the data; an error names the path to it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from weft.draw import clip
@@ -13,19 +18,75 @@ from weft.errors import WeftError
 LARGEST = 1 << 48
 """The largest size of a dimension, far beyond any array: sizes are bounded before they count."""
 MOST = 1_000_000
-"""The most entries of one list."""
+"""The most entries of one list, and the most cells of a mesh."""
+MOST_VALUES = 4_000_000
+"""The most values of one text of JSON: parsed, they take less than 500 MB."""
+LONGEST = 1 << 26
+"""The longest text of JSON that is parsed, in characters."""
 DEEPEST = 4
 """How deep lists may stand in lists in an attribute."""
 
 T = TypeVar("T")
 
 
-def parse_json(text: str, whole: str) -> Field:
-    """The data in a text, unchecked so far."""
+def read_text(path: Path, longest: int = LONGEST) -> str:
+    """Return the text of a file of at most `longest` bytes.
+
+    No more is read than that, so that a device or a pipe without an end is refused, too.
+    """
+    with path.open("rb") as file:
+        data = file.read(longest + 1)
+    if len(data) > longest:
+        raise WeftError(f"{path} has more than {longest} B, the most that is read")
     try:
-        return Field(json.loads(text), "", whole)
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise WeftError(
+            f"{path} is no text: {error}", hint="graphs, plans and runs are JSON"
+        ) from None
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""Half of a character, which is no Unicode text unless the other half follows."""
+
+
+def parse_json(text: str, whole: str) -> Field:
+    """Parse the text of `whole`; what is in it is unchecked so far.
+
+    Texts above `LONGEST` characters or `MOST_VALUES` values are refused before they are parsed.
+
+    >>> parse_json('["\\\\ud800"]', "the graph")
+    Traceback (most recent call last):
+    weft.errors.WeftError: this is no JSON: it has half of a Unicode character
+    """
+    if len(text) > LONGEST:
+        raise WeftError(f"{whole} has {len(text)} characters; at most {LONGEST} are read")
+    # Between two values there is a comma or a bracket; an object takes more memory than a list.
+    count = text.count(",") + text.count("[") + 4 * text.count("{")
+    if count > MOST_VALUES:
+        raise WeftError(f"{whole} may have {count} values; at most {MOST_VALUES} are read")
+    try:
+        data = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise WeftError("this is no JSON: it has half of a Unicode character") from None
     except (ValueError, RecursionError) as error:
         raise WeftError(f"this is no JSON: {error}") from None
+    return Field(data, "", whole)
+
+
+def short_repr(value: object) -> str:
+    """Return the start of a value's `repr`, also for integers that are too long to be printed.
+
+    >>> short_repr(10**5000), short_repr("x")
+    ('an integer of 16610 bits', "'x'")
+    """
+    try:
+        return clip(repr(value), 60)
+    except ValueError:  # Python prints no integer of more than some thousand digits
+        bits = value.bit_length() if isinstance(value, int) else 0
+        return f"an integer of {bits} bits" if bits else f"a {type(value).__name__}"
 
 
 class Field:
@@ -36,27 +97,30 @@ class Field:
     weft.errors.WeftError: size: expected a size from 0 to 281474976710656, got -1
     """
 
+    __slots__ = ("path", "value", "whole")
+
     def __init__(self, value: Any, path: str, whole: str = "the graph") -> None:
         self.value, self.path, self.whole = value, path, whole
 
     def fail(self, expected: str) -> NoReturn:
         """Refuse the field: what was expected, and what came."""
-        shown = clip(repr(self.value), 60)
-        raise WeftError(f"{self.path or self.whole}: expected {expected}, got {shown}")
+        got = short_repr(self.value)
+        raise WeftError(f"{self.path or self.whole}: expected {expected}, got {got}")
 
     def at(self, key: str) -> Field:
         """A field of an object; nothing if it has none of that name."""
         if not isinstance(self.value, dict | None):
             self.fail("an object")
-        path = f"{self.path}.{key}".removeprefix(".")
+        path = f"{self.path}.{key}" if self.path else key
         return Field((self.value or {}).get(key), path, self.whole)
 
     def fields(self, allowed: str) -> None:
         """Refuse what is no object, or has other fields than those."""
         if not isinstance(self.value, dict):
             self.fail("an object")
+        known = allowed.split()
         for key in self.value:
-            if key not in allowed.split():
+            if key not in known:
                 path = clip(self.at(key).path, 200)
                 raise WeftError(f"{path}: there is no such field", hint=allowed)
 

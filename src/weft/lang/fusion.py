@@ -7,10 +7,12 @@ what both said, so that a graph with fused operators is a graph like any other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from weft.draw import clip
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Block, Kernel
 from weft.lang.graph import Application, Graph, Value
@@ -28,6 +30,9 @@ FIRST = "first"
 """The attribute that says how many operands are the producer's."""
 LARGE = 1 << 18
 """Up to so many elements, what lies between producer and consumer is made in one piece."""
+MOST_FUSED = 100
+"""The most operators in one: signing a fused operator recurses once for each."""
+_PLACE = re.compile(r"[0-9]{1,4}")
 SHORTCUTS: dict[str, Kernel] = {"prod_of=>sum_dim": sum_of_products}
 """Fused operators that have a kernel of their own."""
 
@@ -56,7 +61,9 @@ def fused_operator(name: str, operators: Library) -> Operator:
 
 def _pair_of(name: str, operators: Library) -> _Pair:
     producer, _, rest = name.rpartition(ARROW)
-    consumer, _, place = rest.partition("@")
+    consumer, at, place = rest.partition("@")
+    if at and not _PLACE.fullmatch(place):
+        raise WeftError(f"{clip(name, 80)} is no fused operator: @ stands before an operand number")
     return _Pair(operators.find(producer), operators.find(consumer), int(place or 0))
 
 
@@ -309,6 +316,8 @@ def join(
         raise WeftError(f"{value} is needed for itself, so that it cannot be fused away")
     if ARROW in user.operator:
         raise WeftError(f"{user.operator} is fused already: fuse from the front")
+    if made.operator.count(ARROW) + 2 > MOST_FUSED:
+        raise WeftError(f"{value} cannot be fused away: at most {MOST_FUSED} operators become one")
     for part in (made, user):
         if part.operator in EDGES:
             raise WeftError(f"{part.operator} keeps apart what is before it and after it")
@@ -391,6 +400,10 @@ def with_fused(operators: Library, names: Iterable[str]) -> Library:
     library = Library(operators)
     for name in found:
         parts = name.split(ARROW)
+        if len(parts) > MOST_FUSED:
+            raise WeftError(
+                f"{clip(name, 80)} fuses {len(parts)} operators; at most {MOST_FUSED} become one"
+            )
         for count in range(2, len(parts) + 1):
             front = ARROW.join(parts[:count])
             if front not in library:

@@ -212,6 +212,6 @@ def _apply(
         )
     made = [dtypes.get(result, "") for result in results]
     if not all(made):
-        found = operator.dtypes([values[operand].dtype for operand in operands], attributes)
+        found = operator.result_dtypes([values[operand].dtype for operand in operands], attributes)
         made = [said or found[min(n, len(found) - 1)] for n, said in enumerate(made)]
     return _Applied(signature, list(map(Value, results, signature.result_shapes, made)))

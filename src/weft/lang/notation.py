@@ -26,6 +26,9 @@ from weft.values import MONOIDS, FrozenMap, freeze
 CUSTOM = "custom"
 """How a dimension is reduced by what is no monoid: it is seen whole, so that nothing is partial."""
 
+LARGEST = 1 << 62
+"""The largest coefficient or offset that is read."""
+
 _CLAUSE = re.compile(r"[A-Za-z_]\w*\s*:")
 _DIGIT = re.compile(r"[0-9]")
 _SINGLE = re.compile(r"1(?![\w*+\-])")
@@ -244,6 +247,8 @@ class _Reader:
                     self.columns.setdefault(name, column)
                 else:
                     scan.fail(f"'{dim}' and '{name}' are both index dimensions", column)
+            if abs(product) > LARGEST:
+                scan.fail(f"a coefficient above {LARGEST}", column)
             if not scan.accept("*"):
                 break
         if dim is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from types import EllipsisType
@@ -11,6 +12,7 @@ from typing import Literal, TypeAlias
 from weft.draw import clip
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Kernel
+from weft.lang.field import short_repr
 from weft.lang.signature import Signature
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
@@ -85,27 +87,39 @@ class Operator:
         """The signature of an application to operands of those shapes."""
         given = attributes or {}
         try:
-            if isinstance(self.notation, str):
-                numbers = {name: n for name, n in given.items() if isinstance(n, int)}
-                return Signature.of(self.notation, shapes, numbers=numbers)
-            return self._sign(self.notation, shapes, given)
+            with self._refusing(given):
+                if isinstance(self.notation, str):
+                    numbers = {name: n for name, n in given.items() if isinstance(n, int)}
+                    return Signature.of(self.notation, shapes, numbers=numbers)
+                return self.notation(shapes, given)
         except WeftError as error:
-            error.add_note(
-                f"while applying {self.name} to {', '.join(map(str, map(list, shapes)))}"
-            )
+            listed = ", ".join(map(str, map(list, shapes)))
+            error.add_note(f"while applying {clip(self.name, 80)} to {clip(listed, 400)}")
             raise
 
-    def _sign(self, sign: Sign, shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    def result_dtypes(self, operand_dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+        """Return the dtypes of the results; one stands for all results.
+
+        >>> Operator("halve", "n -> n").result_dtypes(["int8"], {})
+        ['int8']
+        """
+        with self._refusing(attributes):
+            return self.dtypes(operand_dtypes, attributes)
+
+    @contextmanager
+    def _refusing(self, attributes: Attributes) -> Iterator[None]:
+        """Refuse attributes on which the functions of the operator fail, whatever they raise."""
         try:
-            return sign(shapes, attributes)
+            yield
         except KeyError as error:
-            raise WeftError(f"{self.name} needs the attribute {error}") from None
+            raise WeftError(f"{clip(self.name, 80)} needs the attribute {error}") from None
         except WeftError:
             raise
-        except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError) as error:
-            said = ", ".join(f"{key}={value!r}" for key, value in attributes.items())
-            message = f"{self.name} cannot have {clip(said, 120) or 'these operands'}: {error}"
-            raise WeftError(message) from None
+        except Exception as error:
+            listed = ", ".join(f"{key}={short_repr(value)}" for key, value in attributes.items())
+            given = clip(listed, 120) or "these operands"
+            reason = str(error) or type(error).__name__
+            raise WeftError(f"{clip(self.name, 80)} cannot have {given}: {reason}") from None
 
     def groups(self, monoid: str, signature: Signature) -> list[Group]:
         """The groups of operands that may be partial by a monoid.

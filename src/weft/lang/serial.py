@@ -18,19 +18,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.field import LARGEST, parse_json
+from weft.lang.field import LARGEST, MOST, parse_json, short_repr
 from weft.lang.field import Field as _Field
 from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
+from weft.text.shardy import read_mesh
 from weft.values import FrozenMap
 
 VERSION = 1
 NESTED = 32
 """How deep regions may stand in regions."""
+MOST_DIMS = 256
+"""The most dimensions of a value."""
 
 
 def to_json(graph: Graph, indent: int | None = 1) -> str:
@@ -94,27 +98,44 @@ def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
     reader = _Reader(operators)
     return reader.graph(
         root,
-        meshes=root.at("meshes").items(_Field.text),
+        meshes=root.at("meshes").items(_mesh),
         output_shardings={
             _place(k): v for k, v in root.at("output_shardings").table(_Field.text).items()
         },
     )
 
 
-def _check_sizes(graph: Graph) -> None:
-    """Refuse results of absurd sizes: what attributes say is not bounded by itself."""
+def _check_results(graph: Graph) -> None:
+    """Refuse results that no file may have: attributes are not bounded by themselves."""
     for number, application in enumerate(graph.applications):
         for place, name in enumerate(application.results):
-            for size in graph.values[name].shape:
+            value, path = graph.values[name], f"applications[{number}].results[{place}]"
+            if len(value.shape) > MOST_DIMS:
+                raise WeftError(f"{path}: {len(value.shape)} dimensions; at most {MOST_DIMS}")
+            for size in value.shape:
                 if size > LARGEST:
-                    path = f"applications[{number}].results[{place}]"
-                    raise WeftError(f"{path}: {name} has a dimension of {size}, above {LARGEST}")
+                    raise WeftError(
+                        f"{path}: {name} has a dimension of {short_repr(size)}, above {LARGEST}"
+                    )
+            if value.dtype not in DTYPES:
+                raise WeftError(f"{path}: there is no dtype {short_repr(value.dtype)}")
 
 
 def _value(field: _Field) -> Value:
     field.fields("name shape dtype")
     dtype = "float32" if field.at("dtype").value is None else _dtype(field.at("dtype"))
-    return Value(field.at("name").text(), tuple(field.at("shape").items(_Field.size)), dtype)
+    shape = field.at("shape").items(_Field.size)
+    if len(shape) > MOST_DIMS:
+        field.at("shape").fail(f"at most {MOST_DIMS} dimensions")
+    return Value(field.at("name").text(), tuple(shape), dtype)
+
+
+def _mesh(field: _Field) -> str:
+    """A mesh in its text form, of no more cells than are planned."""
+    text = field.text()
+    if prod(size for _, size in field.make(read_mesh, text).axes) > MOST:
+        field.fail(f"a mesh of at most {MOST} cells")
+    return text
 
 
 def _dtype(field: _Field) -> str:
@@ -146,7 +167,7 @@ class _Reader:
                 dtypes=self.dtypes,
                 **more,
             )
-            _check_sizes(graph)
+            _check_results(graph)
         except WeftError as error:
             raise error.at(field.path) if field.path else error  # noqa: B904 - it is the same error
         return graph

@@ -106,7 +106,7 @@ class Tracer:
         operator = self.operators.find(name)
         line = operator.sign([symbol.shape for symbol in taken], attributes)
         try:
-            dtypes = operator.dtypes([symbol.dtype for symbol in taken], attributes)
+            dtypes = operator.result_dtypes([symbol.dtype for symbol in taken], attributes)
         except WeftError as error:
             error.add_note(f"while applying {name} to {', '.join(str(t.value) for t in taken)}")
             raise

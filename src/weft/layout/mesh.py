@@ -14,6 +14,11 @@ from weft.space import Digit
 from weft.text.shardy import SUB_AXIS, Axis, SubAxis, as_axes, read_mesh, write_axis, write_symbol
 from weft.values import Point, as_count, as_point, as_tuple, freeze, points
 
+MOST_AXES = 4096
+"""The most axes of a mesh."""
+MOST_CELLS = 1 << 48
+"""The most cells of a mesh; plans and graphs that are read from files have far fewer."""
+
 Cell: TypeAlias = SupportsIndex | Sequence[int]
 """A cell of a mesh: its coordinate, or its linear rank (row-major)."""
 
@@ -48,14 +53,20 @@ class DeviceMesh(Drawn):
         axes = as_tuple(axis_names, f"axis_names of {what}", str)
         if len(sizes) != len(axes):
             raise LayoutError(f"{what} of shape {sizes} needs as many axis names: {axis_names!r}")
+        if len(axes) > MOST_AXES:
+            raise LayoutError(f"{what} has {len(axes)} axes; at most {MOST_AXES}")
         for text in (name, *axes):
             if not text or not text.isprintable() or {*'"\\'} & {*text} or SUB_AXIS.fullmatch(text):
                 raise LayoutError(f"{text!r} cannot be a name: it would not be readable in text")
+        seen = set[str]()
         for axis, size in zip(axes, sizes):
-            if axes.count(axis) > 1:
+            if axis in seen:
                 raise LayoutError(f'{what} has two axes named "{axis}"')
+            seen.add(axis)
             if size < 1:
                 raise LayoutError(f'axis "{axis}" of {what} has size {size}; at least 1')
+        if prod(sizes) > MOST_CELLS:
+            raise LayoutError(f"{what} has more than {MOST_CELLS} cells")
         ids = None if device_ids is None else _device_order(what, sizes, device_ids)
         freeze(self, name=name, shape=sizes, axis_names=axes, device_ids=ids)
 

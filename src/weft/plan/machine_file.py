@@ -31,6 +31,7 @@ Whatever is left out is as in `Machine()`. An error names the path of the field 
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from math import inf
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
 VERSION = 1
 LONGEST = 1 << 20
 """The most bytes of a file."""
+DEEPEST = 16
+"""The most names in one dotted key; a parser takes time quadratic in them."""
+
+_NAME = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+"""
+_DEEP = re.compile(rf"(?<![A-Za-z0-9_-])(?:{_NAME}\.[ \t]*+){{{DEEPEST}}}")
 
 STORAGE = (0.0, 1e9, False)
 """The link to storage where nothing is said: it counts bytes alone, as the plain machine does."""
@@ -66,7 +72,12 @@ def load_machine(path: str | PathLike[str]) -> dict[str, Any]:
     if len(data) > LONGEST:
         raise WeftError(f"{path} is no machine: it is longer than {LONGEST} B")
     try:
-        parsed = tomllib.loads(data.decode())
+        text = data.decode()
+        if _DEEP.search(text):
+            raise WeftError(f"{path} is no machine: a key has more than {DEEPEST} names")
+        parsed = tomllib.loads(text)
+    except WeftError:
+        raise
     except (ValueError, RecursionError) as error:
         raise WeftError(f"{path} is no TOML: {error}") from None
     try:

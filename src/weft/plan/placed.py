@@ -9,6 +9,7 @@ from math import prod
 
 from weft.errors import LayoutError
 from weft.lang import Block, Row, Signature
+from weft.lang.field import MOST
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
@@ -55,6 +56,8 @@ def place(
     """
     names, kept = list(signature.sizes), kept or {}
     cuts = FrozenMap((name, tuple(placement.get(name, ()))) for name in names)
+    if mesh.size > MOST:
+        raise LayoutError(f"{mesh} has {mesh.size} cells; at most {MOST} are planned")
     _check(mesh, signature, placement, cuts)
     index = _spec(mesh, tuple(cuts[name] for name in names), ())
     boxes = tuple(index.regions(signature.sizes.values()))

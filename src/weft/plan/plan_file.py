@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.errors import WeftError
-from weft.lang import Graph, Signature
+from weft.lang import Graph, Row, Signature
 from weft.lang.field import MOST, Field, parse_json
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.serial import read_graph, to_json
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from weft.plan.plan import Plan
 
 VERSION = 1
+MOST_BOXES = 8_000_000
+"""The most boxes of cells, weighted by the work that they are, in the applications of a file."""
 FIELDS = "weft_plan graph mesh specs outputs placements machine"
 
 Cuts: TypeAlias = Mapping[str, tuple[Axis, ...]]
@@ -107,7 +110,7 @@ def read_plan(text: str, make: Make, operators: Library = OPERATORS) -> Parts:
     graph = read_graph(root.at("graph"), operators)
     mesh, field = read_mesh(root.at("mesh")), root.at("machine")
     machine = None if field.value is None else field.make(_machine, field)
-    return _Reader(graph, mesh, machine, make).parts(root)
+    return _Reader(graph, _Placer(mesh), machine, make).parts(root)
 
 
 def read_mesh(field: Field) -> DeviceMesh:
@@ -122,11 +125,51 @@ def _machine(field: Field) -> Machine:
     return Machine(**read_machine(field))
 
 
+class _Placer:
+    """Places applications on the mesh of a plan, each kind once, within `MOST_BOXES`."""
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self.mesh = mesh
+        self.placed: dict[object, Placed] = {}
+        self.boxes = 0
+
+    def place(self, line: Signature, cuts: Cuts, kept: Kept) -> Placed:
+        """Place an application, or return the one that is placed alike."""
+        key = line, frozenset(cuts.items()), frozenset(kept.items())
+        if key not in self.placed:
+            self.boxes += self._boxes(line, cuts)
+            if self.boxes > MOST_BOXES:
+                raise WeftError(
+                    f"the applications of the plan up to here take {self.boxes} boxes on "
+                    f"{self.mesh.size} cells; at most {MOST_BOXES} are read"
+                )
+            self.placed[key] = place(self.mesh, line, cuts, kept)
+        return self.placed[key]
+
+    def _boxes(self, line: Signature, cuts: Cuts) -> int:
+        """Return an upper bound of the boxes that `place` makes, weighted by what one takes.
+
+        A box that several cells share is a reference; one that follows from a window is computed.
+        """
+        cut = prod(self.mesh.axis_size(axis) for axes in cuts.values() for axis in axes)
+        plain = [((), len(line.sizes))]
+        tensors = [(rows, len(rows)) for rows in line.notation.operands + line.notation.results]
+        return sum(
+            self.mesh.size + min(cut, self.mesh.size) * (ndim // 2 + (2 if _is_plain(rows) else 64))
+            for rows, ndim in (*plain, *tensors)
+        )
+
+
+def _is_plain(rows: Sequence[Row]) -> bool:
+    return all(row.plain for row in rows)
+
+
 class _Reader:
     """Reads what lies on the mesh of a plan."""
 
-    def __init__(self, graph: Graph, mesh: DeviceMesh, machine: Machine | None, make: Make) -> None:
-        self.graph, self.mesh, self.machine, self.make = graph, mesh, machine, make
+    def __init__(self, graph: Graph, placer: _Placer, machine: Machine | None, make: Make) -> None:
+        self.graph, self.placer, self.machine, self.make = graph, placer, machine, make
+        self.mesh = placer.mesh
 
     def parts(self, field: Field) -> Parts:
         """What a plan is made of."""
@@ -150,7 +193,7 @@ class _Reader:
             plans = []
             for graph, inside in zip(graphs, found):
                 inside.fields("specs outputs placements")
-                reader = _Reader(graph, self.mesh, self.machine, self.make)
+                reader = _Reader(graph, self.placer, self.machine, self.make)
                 plans.append(self.make(*reader.parts(inside)))
             if plans:
                 yield number, tuple(plans)
@@ -196,7 +239,7 @@ class _Reader:
                 raise WeftError(f"{path}: there is no such index dimension in {line}")
         kept: Kept = dict(field.at("kept").items(lambda one: self._kept(number, one)))
         field.make(self._check_apart, line, cuts, kept)
-        return field.make(place, self.mesh, line, cuts, kept)
+        return field.make(self.placer.place, line, cuts, kept)
 
     def _check_apart(self, line: Signature, cuts: Cuts, kept: Kept) -> None:
         """Refuse an axis that both cuts and is kept, and parts by two monoids at once."""

@@ -76,8 +76,10 @@ class Scanner:
             self.fail(f"an integer of {len(digits)} digits; at most {MAX_DIGITS} are read", column)
         return int(digits)
 
-    def items(self, opening: str, closing: str, item: Callable[[], T]) -> list[T]:
-        """Take items between brackets, with commas between them.
+    def items(
+        self, opening: str, closing: str, item: Callable[[], T], most: int | None = None
+    ) -> list[T]:
+        """Take items between brackets, with commas between them, `most` of them at most.
 
         >>> scan = Scanner("[1, 2, 3]")
         >>> scan.items("[", "]", scan.integer)
@@ -88,6 +90,8 @@ class Scanner:
         while not self.accept(closing):
             if found:
                 self.expect(",")
+            if len(found) == most:
+                self.fail(f"more than {most} entries in one list")
             found.append(item())
         return found
 

@@ -17,6 +17,10 @@ from weft.errors import LayoutError
 from weft.text.scan import NAME, Scanner
 
 
+MOST_LISTED = 4096
+"""The most axes in one list, and the most dimensions of a sharding, that are read."""
+
+
 class SubAxis(NamedTuple):
     """Part of an axis: of its coordinate in mixed radix, the digit of `size` after `before` cells.
 
@@ -84,7 +88,7 @@ def read_mesh(text: str) -> MeshText:
     name = _symbol(scan)
     scan.expect("=")
     scan.expect("<")
-    axes = scan.items("[", "]", axis)
+    axes = scan.items("[", "]", axis, MOST_LISTED)
     ids = None
     if scan.accept(","):
         scan.expect("device_ids")
@@ -109,15 +113,18 @@ def read_sharding(text: str) -> ShardingText:
     scan.expect("<")
     mesh = _symbol(scan)
     scan.expect(",")
-    dims = scan.items("[", "]", lambda: _dim(scan))
+    dims = scan.items("[", "]", lambda: _dim(scan), MOST_LISTED)
     while scan.accept(","):
+        if len(replicated) + len(partial) > MOST_LISTED:
+            scan.fail(f"more than {MOST_LISTED} axes are replicated or unreduced")
         if scan.accept("replicated"):
             scan.expect("=")
-            replicated += scan.items("{", "}", lambda: _axis(scan))
+            replicated += scan.items("{", "}", lambda: _axis(scan), MOST_LISTED)
         elif scan.accept("unreduced"):
             scan.expect("=")
             monoid = "sum" if scan.starts("{") else scan.name()
-            partial += [(axis, monoid) for axis in scan.items("{", "}", lambda: _axis(scan))]
+            axes = scan.items("{", "}", lambda: _axis(scan), MOST_LISTED)
+            partial += [(axis, monoid) for axis in axes]
         else:
             scan.fail(f"expected 'replicated' or 'unreduced', found {scan.found}")
     scan.expect(">")
@@ -183,7 +190,7 @@ def _axis(scan: Scanner) -> Axis:
 
 
 def _dim(scan: Scanner) -> DimText:
-    found = scan.items("{", "}", lambda: None if scan.accept("?") else _axis(scan))
+    found = scan.items("{", "}", lambda: None if scan.accept("?") else _axis(scan), MOST_LISTED)
     if None in found[:-1]:
         scan.fail("'?' must come last in a dimension")
     axes = [axis for axis in found if axis is not None]

@@ -1,6 +1,6 @@
 """Plans on the workers of a cluster: tasks that any engine can run, and the engines."""
 
-from weft.run.grid.directory import Job, RunDirectory
+from weft.run.grid.directory import LOCAL, Job, RunDirectory
 from weft.run.grid.engines.dask import Dask
 from weft.run.grid.engines.engine import ClusterError, Engine, Session
 from weft.run.grid.engines.local import Threads
@@ -16,6 +16,7 @@ from weft.run.grid.weaving.embedding import Embedding
 from weft.run.grid.weaving.task import Task
 
 __all__ = [
+    "LOCAL",
     "ClusterError",
     "Dask",
     "Embedding",

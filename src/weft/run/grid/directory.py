@@ -1,30 +1,41 @@
-"""`RunDirectory`: what a run is, on disk, so that it can go on after a crash.
+"""`RunDirectory`: a run on disk, so that it can go on after a crash.
 
-The plan and where everything lies are written before the outputs are made, a mark behind that, and
-the record behind the last task. What has been done is not written down: the shards that are there
-say it, if the mark is there; without it they may be those of somebody else.
+The plan and the job are written before the outputs are made, a mark after that, and the record after
+the last task. Which shards are done is not written: the shards themselves say it once the mark is
+there; without it they may belong to another run.
+
+A directory describes a run and decides nothing. It is read field by field, within limits, and nothing
+in it is imported or executed. Where a run reads and writes, the modules that it imports and the
+cluster that it connects to are decided by whoever resumes it: see `Job.check_named`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import fspath
 from pathlib import Path
 from typing import Any
 
 from weft.errors import WeftError
+from weft.lang.field import Field, parse_json, read_text
 from weft.lang.operator import OPERATORS, Library
 from weft.plan import Plan
+from weft.run.grid.engines.limits import MOST_MEMORY, MOST_WORKERS
 from weft.run.grid.places import Output
 
 VERSION = 1
+FIELDS = "version inputs outputs on workers memory modules"
+LOCAL = ("ray", "dask", "threads")
+"""Engines that are started for a run; anything else is the address of a cluster."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a run reads, writes and runs on, as it was said: all that it needs beside its plan."""
+    """What a run reads, writes and runs on: all that it needs beside its plan."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, Output]
@@ -33,6 +44,55 @@ class Job:
     memory: int | None = None
     modules: tuple[str, ...] = field(default=())
     """Modules that add operators."""
+
+    def options(self) -> list[str]:
+        """Return the options of `weft run` that name what this job reads, writes and imports.
+
+        >>> Job({"x": "in.zarr"}, {"y": Output("out.zarr")}).options()
+        ['--input', 'x=in.zarr', '--output', 'y=out.zarr']
+        """
+        found = [("--input", f"{name}={place}") for name, place in self.inputs.items()]
+        found += [("--output", f"{name}={fspath(o.url)}") for name, o in self.outputs.items()]
+        found += [("--import", module) for module in self.modules]
+        found += [] if self.on in LOCAL else [("--on", self.on)]
+        return [word for pair in found for word in pair]
+
+    def check_named(
+        self,
+        path: Path,
+        inputs: Mapping[str, str],
+        outputs: Mapping[str, str],
+        modules: Sequence[str],
+        on: str | None,
+    ) -> None:
+        """Refuse a job, read from `path`, that goes beyond what was named by its user.
+
+        Every place that it reads or writes, every module and the address of a cluster must be given
+        again, and be the same: a run directory from somebody else chooses none of them.
+        """
+        resume = shlex.join(["weft", "run", "--resume", str(path), *self.options()])
+        hint = f"if this is what you want: {resume}"
+        written = {name: fspath(output.url) for name, output in self.outputs.items()}
+        for what, mine, given in (
+            ("input", self.inputs, inputs),
+            ("output", written, outputs),
+        ):
+            for name, place in given.items():
+                if mine.get(name) != place:
+                    begun = f"is {mine[name]}" if name in mine else "does not exist"
+                    raise WeftError(f"--{what} {name}={place}: in {path} that {what} {begun}")
+            for name, place in mine.items():
+                if name not in given:
+                    raise WeftError(f"{what} {name} of {path} is {place}: name it again", hint=hint)
+        for module in self.modules:
+            if module not in modules:
+                raise WeftError(
+                    f"{path} was begun with --import {module}: name it again", hint=hint
+                )
+        if on is not None and on != self.on:
+            raise WeftError(f"--on {on}: {path} was begun on {self.on}")
+        if on is None and self.on not in LOCAL:
+            raise WeftError(f"{path} was begun on the cluster {self.on}: name it again", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -65,7 +125,8 @@ class RunDirectory:
         return self._mark.exists()
 
     def begin(self, plan: Plan, job: Job) -> None:
-        """Write down what is to be done; what was there before is gone."""
+        """Write what is to be done; what was there before is gone."""
+        data = {"version": VERSION, **_job_data(job)}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
@@ -73,14 +134,14 @@ class RunDirectory:
         self._mark.unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
         self._write("plan.json", plan.to_json())
-        self._write("job.json", json.dumps({"version": VERSION, **asdict(job)}, indent=1))
+        self._write("job.json", json.dumps(data, indent=1))
 
     def mark(self) -> None:
-        """Write down that the outputs are made."""
-        self._mark.touch()
+        """Write that the outputs are made."""
+        self._write(self._mark.name, "")
 
     def finish(self, record: str) -> None:
-        """Write down what came of it."""
+        """Write the record of the run."""
         self._write("run.json", record)
 
     def abandon(self) -> None:
@@ -91,44 +152,105 @@ class RunDirectory:
             self.path.rmdir()
 
     def _write(self, name: str, text: str) -> None:
+        """Write a file, which is there when it is whole; links that lie here are not followed."""
         draft = self.path / f"{name}.draft"
-        draft.write_text(text + "\n", encoding="utf-8")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            file.write(f"{text}\n".encode())
         os.replace(draft, self.path / name)
 
     def job(self) -> Job:
-        """What is to be done."""
-        data = self._read("job.json")
-        if data.get("version") != VERSION:
-            raise WeftError(
-                f"{self.path / 'job.json'} has version {data.get('version')!r}, not {VERSION}"
-            )
+        """Read what is to be done; `Job.check_named` says what of it may be trusted."""
+        path = self.path / "job.json"
         try:
-            outputs = {name: Output(**said) for name, said in data["outputs"].items()}
-            modules = tuple(data["modules"])
-            return Job(
-                data["inputs"], outputs, data["on"], data["workers"], data["memory"], modules
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise WeftError(f"{self.path / 'job.json'} says no run: {error}") from None
+            return _read_job(parse_json(self._text("job.json"), "the job"))
+        except WeftError as error:
+            error.add_note(f"while reading {path}")
+            raise
 
     def plan(self, operators: Library = OPERATORS) -> Plan:
-        """The plan."""
+        """Read the plan."""
         return Plan.from_json(self._text("plan.json"), operators)
 
-    def _read(self, name: str) -> dict[str, Any]:
-        try:
-            found = json.loads(self._text(name))
-        except json.JSONDecodeError as error:
-            raise WeftError(f"{self.path / name} is no JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise WeftError(f"{self.path / name} is no JSON object")
-        return found
-
     def _text(self, name: str) -> str:
-        try:
-            return (self.path / name).read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
+        path = self.path / name
+        if not path.is_file():
             raise WeftError(
                 f"there is no run in {self.path}",
                 hint="a run begins with: weft run plan.json --input x=in.zarr --output y=out.zarr",
-            ) from None
+            )
+        return read_text(path)
+
+
+def _job_data(job: Job) -> dict[str, Any]:
+    """Return a job as plain data; what `_read_job` would refuse is refused here."""
+    return {
+        "inputs": dict(job.inputs),
+        "outputs": {name: _output_data(name, output) for name, output in job.outputs.items()},
+        "on": job.on,
+        "workers": job.workers,
+        "memory": job.memory,
+        "modules": list(job.modules),
+    }
+
+
+def _output_data(name: str, output: Output) -> dict[str, Any]:
+    if output.options:
+        raise WeftError(
+            f"output {name}: the options of a store are not written to a run directory",
+            hint="give servers and keys by the environment",
+        )
+    if not isinstance(output.codecs, str):
+        raise WeftError(f"output {name}: a run directory names a codec, not {output.codecs!r}")
+    return {
+        "url": fspath(output.url),
+        "chunks": None if output.chunks is None else list(output.chunks),
+        "shards": None if output.shards is None else list(output.shards),
+        "codecs": output.codecs,
+        "overwrite": output.overwrite,
+    }
+
+
+def _read_job(root: Field) -> Job:
+    root.fields(FIELDS)
+    if root.at("version").value != VERSION:
+        root.at("version").fail(f"the version {VERSION}")
+    return Job(
+        root.at("inputs").table(_place),
+        root.at("outputs").table(_output),
+        _place(root.at("on")),
+        _count(root.at("workers"), MOST_WORKERS),
+        _count(root.at("memory"), MOST_MEMORY),
+        tuple(root.at("modules").items(_place)),
+    )
+
+
+def _place(field: Field) -> str:
+    """A path, an address or a name: text that can be shown as it is."""
+    if not field.text().isprintable():
+        field.fail("a printable text")
+    return field.text()
+
+
+def _count(field: Field, most: int) -> int | None:
+    n = field.value
+    if n is None:
+        return None
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= most:
+        field.fail(f"an integer from 1 to {most}")
+    return int(n)
+
+
+def _output(field: Field) -> Output:
+    field.fields("url chunks shards codecs overwrite")
+    return Output(
+        _place(field.at("url")),
+        _sizes(field.at("chunks")),
+        _sizes(field.at("shards")),
+        _place(field.at("codecs")),
+        field.at("overwrite").flag(),
+    )
+
+
+def _sizes(field: Field) -> tuple[int, ...] | None:
+    return None if field.value is None else tuple(field.items(Field.size))

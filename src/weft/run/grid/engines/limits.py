@@ -12,6 +12,10 @@ from weft.errors import WeftError
 
 OWN_MEMORY = 192 << 20
 """A worker has up to so much by itself: the interpreter, the engine, libraries and codecs."""
+MOST_WORKERS = 4096
+"""The most workers of a run."""
+MOST_MEMORY = 1 << 50
+"""The most bytes of memory of a worker: 1 PiB."""
 
 
 ONE_THREAD = dict.fromkeys(
@@ -35,6 +39,8 @@ def check_workers(workers: int | None) -> int:
         return os.cpu_count() or 1
     if workers < 1:
         raise WeftError(f"{workers} workers cannot run anything", hint="one is the least")
+    if workers > MOST_WORKERS:
+        raise WeftError(f"{workers} workers are too many: a run has at most {MOST_WORKERS}")
     return workers
 
 
@@ -45,6 +51,8 @@ def check_memory(memory: int | None) -> int | None:
             f"a worker cannot run in {memory} bytes: it has as many as {OWN_MEMORY} by itself",
             hint="the memory of a worker is in bytes",
         )
+    if memory is not None and memory > MOST_MEMORY:
+        raise WeftError(f"a worker of {memory} bytes: at most {MOST_MEMORY}")
     return memory
 
 

@@ -7,6 +7,7 @@ drawn together: as the operator that took most of the time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -68,15 +69,23 @@ def length_of(record: RunRecord) -> float:
 
 
 def _side_by_side(spans: Iterable[Span], grain: float) -> list[list[Span]]:
-    """The spans in as few rows as have no two at a time; clocks are not better than a grain."""
+    """The spans in as few rows as have no two at a time; clocks are not better than a grain.
+
+    The spans come in the order in which they begin. Each gets the first row that is free: once a
+    row is free it stays so until it is taken, and two heaps find it.
+    """
     rows: list[list[Span]] = []
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
     for span in spans:
-        free = (row for row in rows if row[-1].end <= span.begin + grain)
-        row = next(free, None)
-        if row is None:
-            rows.append([span])
-        else:
-            row.append(span)
+        while busy and busy[0][0] <= span.begin + grain:
+            heappush(free, heappop(busy)[1])
+        if not free:
+            heappush(free, len(rows))
+            rows.append([])
+        row = heappop(free)
+        rows[row].append(span)
+        heappush(busy, (span.end, row))
     return rows
 
 

@@ -16,11 +16,9 @@ def value(name, *shape, dtype="float32"):
 
 def true(*inputs):
     """A condition that looks at nothing."""
-    said = {"result_shape": ()}
+    said = {"result_shape": (), "dtype": "bool"}
     flag = f"{inputs[0].name}?"
-    return Graph(
-        inputs, [Application("constant", (), (flag,), said)], [flag], dtypes={flag: "bool"}
-    )
+    return Graph(inputs, [Application("constant", (), (flag,), said)], [flag])
 
 
 def body(*inputs, outputs=None):
@@ -54,7 +52,7 @@ def test_a_graph_knows_the_values_of_its_regions():
         "y: float32[8] = while(a, b)",
         "  region 0:",
         "    y/cond/i: float32[8]",
-        "    y/cond/i?: bool[] = constant(, result_shape=())",
+        "    y/cond/i?: bool[] = constant(, result_shape=(), dtype=bool)",
         "    return y/cond/i?",
         "  region 1:",
         "    y/body/i: float32[8]",
@@ -65,8 +63,8 @@ def test_a_graph_knows_the_values_of_its_regions():
 
 
 def test_dtypes_come_out_of_regions():
-    branch = Graph([], [Application("constant", (), ("y/c",), {"result_shape": (3,)})], ["y/c"],
-                   dtypes={"y/c": "int8"})  # fmt: skip
+    said = {"result_shape": (3,), "dtype": "int8"}
+    branch = Graph([], [Application("constant", (), ("y/c",), said)], ["y/c"])
     choice = Application("case", ("n",), ("y",), regions=(branch,))
     graph = Graph([Value("n", (), "int32")], [choice], ["y"])
     assert graph.values["y"] == Value("y", (3,), "int8")

@@ -680,7 +680,7 @@ OURS = (
     *("logsumexp_dim", "attention", "embedding", "cumsum", "topk", "avg_pool", "max_pool"),
     *("prod_of", "reduce_blocks", "attention_blocks", "polynomial"),
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "erfc", "is_inf", "sinh"),
-    "square",
+    *("floor_divide", "mod", "square"),
 )
 """Those that Shardy does not know; `tests/run` proves them by trying."""
 

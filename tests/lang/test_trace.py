@@ -132,7 +132,10 @@ def test_errors():
     broken(lambda x: x.sum(2), "there is no dimension 2 in an array of rank 2")
     broken(lambda x: x.reshape(3, -1), r"\[4, 5\] cannot be reshaped to \[3, -1\]")
     broken(lambda x: x.transpose(0, 0), r"\(0, 0\) is not an order of the 2 dimensions")
-    broken(lambda x: x + x.astype("int8"), "the operands are of float32 and int8")
+    broken(lambda x: x & x, "float32 is not one of the dtypes that this operator takes: bool, int")
+    broken(lambda x: x.astype("float31"), "'float31' is not a dtype that Weft knows")
+    broken(lambda x: x.astype("uint8") + 256, "256 does not fit uint8, which holds 0 to 255")
+    broken(lambda x: x.astype("float8_e5m2") + x, "float8_e5m2 and float32 have no common dtype")
     broken(lambda x: ops.broadcast_to(x, (4,)), r"\[4, 5\] cannot be repeated to \[4\]")
     broken(lambda x: ops.einsum("ij", x), "the equation 'ij' has no '->'")
     broken(

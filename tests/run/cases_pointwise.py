@@ -73,7 +73,7 @@ def arithmetic(rng):
     return pair(rng, str(rng.choice(["float64", "int32"]))), {}
 
 
-@case("divide", "remainder")
+@case("divide", "floor_divide", "mod", "remainder")
 def division(rng):
     x, y = pair(rng, str(rng.choice(["float64", "int32"])))
     return [x, np.where(y == 0, y + 1, y)], {}

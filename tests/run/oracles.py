@@ -46,6 +46,8 @@ ORACLES["imag"] = given(np.imag)
 for _name in ("sharding_constraint", "propagation_barrier", "data_flow_edge"):
     ORACLES[_name] = given(np.asarray)
 ORACLES["relu"] = given(jax.nn.relu)
+ORACLES["floor_divide"] = given(np.floor_divide)
+ORACLES["mod"] = given(np.mod)
 ORACLES["silu"] = given(jax.nn.silu)
 ORACLES["is_inf"] = given(np.isinf)
 ORACLES["select"] = given(np.where)

@@ -48,6 +48,7 @@ def topk(at, x):
 
 @oracle("cumsum")
 def cumsum(at, x):
+    x = x.astype("int64") if x.dtype.kind == "i" else x
     made = lax.cumsum(x, at["dimension"] % x.ndim, reverse=at.get("reverse", False))
     return made - x if at.get("exclusive", False) else made
 

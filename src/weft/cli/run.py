@@ -205,6 +205,8 @@ class _Run:
         self.modules, self.is_begun = modules, False
         self.bar = Bar(quiet or not sys.stderr.isatty())
         self.inputs = {name: read_input(place) for name, place in job.inputs.items()}
+        stored = {name: said for name, said in job.outputs.items() if not is_file(said.url)}
+        grid.check_places(plan, self.inputs, stored)  # before a cluster is started
 
     def engine(self) -> Any:
         """What it runs on; its own messages are none of those of this command."""

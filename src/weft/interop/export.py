@@ -12,7 +12,7 @@ from weft.errors import WeftError
 from weft.interop.aten import TABLE, To
 from weft.interop.aten.layers import EVAL
 from weft.lang import Graph, Symbol, Tracer, Value
-from weft.lang.trace import dtype_name
+from weft.lang.dtype import dtype_name
 from weft.layout import ShardingSpec
 
 try:

@@ -9,6 +9,7 @@ from types import EllipsisType
 from typing import Any, TypeAlias
 
 from weft.errors import WeftError
+from weft.lang.dtype import as_dtype, dtype_name, is_scalar, kind, result_type
 from weft.values import Point, as_point
 
 Dims: TypeAlias = int | Sequence[int] | None
@@ -16,7 +17,10 @@ Index: TypeAlias = int | slice | EllipsisType | None
 
 
 def apply_all(name: str, /, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
-    """Apply an operator of the library; all its results."""
+    """Apply an operator of the library and return all its results.
+
+    Operands are converted as the operator's dtypes want it: see `weft.lang.dtype`.
+    """
     for operand in operands:
         applies = getattr(operand, "__weft_apply__", None)
         if applies is not None:
@@ -106,8 +110,23 @@ class Arithmetic(ABC):
     def __rmatmul__(self, other: Any) -> Any:
         return apply("matmul", other, self)
 
+    def __floordiv__(self, other: Any) -> Any:
+        return apply("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return apply("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return apply("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return apply("mod", other, self)
+
     def __neg__(self) -> Any:
         return apply("negate", self)
+
+    def __pos__(self) -> Any:
+        return self
 
     def __abs__(self) -> Any:
         return apply("abs", self)
@@ -115,11 +134,44 @@ class Arithmetic(ABC):
     def __and__(self, other: Any) -> Any:
         return apply("and", self, other)
 
+    def __rand__(self, other: Any) -> Any:
+        return apply("and", other, self)
+
     def __or__(self, other: Any) -> Any:
         return apply("or", self, other)
 
+    def __ror__(self, other: Any) -> Any:
+        return apply("or", other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return apply("xor", self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return apply("xor", other, self)
+
+    def __lshift__(self, other: Any) -> Any:
+        return apply("shift_left", self, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return apply("shift_left", other, self)
+
+    def __rshift__(self, other: Any) -> Any:
+        return shift_right(self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return shift_right(other, self)
+
     def __invert__(self) -> Any:
         return apply("not", self)
+
+    def __eq__(self, other: object) -> Any:
+        return apply("compare", self, other, comparison_direction="EQ")
+
+    def __ne__(self, other: object) -> Any:
+        return apply("compare", self, other, comparison_direction="NE")
+
+    __hash__ = object.__hash__
+    """A tensor is a key by what it is, not by its numbers, so that it may be remembered."""
 
     def __lt__(self, other: Any) -> Any:
         return apply("compare", self, other, comparison_direction="LT")
@@ -133,21 +185,25 @@ class Arithmetic(ABC):
     def __ge__(self, other: Any) -> Any:
         return apply("compare", self, other, comparison_direction="GE")
 
-    def sum(self, dims: Dims = None, keep: bool = False) -> Any:
-        """The sum along dimensions."""
-        return apply("sum_dim", self, dimensions=as_dims(dims, self.ndim), keep=keep)
+    def sum(self, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
+        """The sum along dimensions; of integers it has 64 bits, unless a dtype is given."""
+        return reduce_along("sum_dim", self, dims, keep, dtype)
 
-    def mean(self, dims: Dims = None, keep: bool = False) -> Any:
-        """The mean along dimensions."""
-        return apply("mean_dim", self, dimensions=as_dims(dims, self.ndim), keep=keep)
+    def prod(self, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
+        """The product along dimensions; of integers it has 64 bits, unless a dtype is given."""
+        return reduce_along("prod_dim", self, dims, keep, dtype)
+
+    def mean(self, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
+        """The mean along dimensions; of integers it is float64, unless a dtype is given."""
+        return reduce_along("mean_dim", self, dims, keep, dtype)
 
     def max(self, dims: Dims = None, keep: bool = False) -> Any:
         """The largest along dimensions."""
-        return apply("max_dim", self, dimensions=as_dims(dims, self.ndim), keep=keep)
+        return reduce_along("max_dim", self, dims, keep)
 
     def min(self, dims: Dims = None, keep: bool = False) -> Any:
         """The smallest along dimensions."""
-        return apply("min_dim", self, dimensions=as_dims(dims, self.ndim), keep=keep)
+        return reduce_along("min_dim", self, dims, keep)
 
     def reshape(self, *shape: int | Sequence[int]) -> Any:
         """The same elements in another shape; one size may be -1."""
@@ -161,12 +217,25 @@ class Arithmetic(ABC):
             raise WeftError(f"{dims} is not an order of the {self.ndim} dimensions")
         return apply("transpose", self, permutation=tuple(d % self.ndim for d in dims))
 
-    def astype(self, dtype: str) -> Any:
-        """The same numbers in another dtype."""
-        return apply("convert", self, dtype=str(dtype))
+    def astype(self, dtype: Any) -> Any:
+        """The same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
+        return apply("convert", self, dtype=as_dtype(dtype))
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         return take_slices(self, index if isinstance(index, tuple) else (index,))
+
+
+def reduce_along(name: str, x: Any, dims: Dims, keep: bool, dtype: Any = None) -> Any:
+    """Reduce along dimensions, all of them unless given."""
+    wanted = None if dtype is None else as_dtype(dtype)
+    return apply(name, x, dimensions=as_dims(dims, len(x.shape)), keep=keep, dtype=wanted)
+
+
+def shift_right(x: Any, by: Any) -> Any:
+    """Return the bits moved down; those of negative integers are filled up with ones."""
+    dtypes = [operand if is_scalar(operand) else dtype_name(operand.dtype) for operand in (x, by)]
+    signed = kind(result_type(*dtypes)) == "int"
+    return apply("shift_right_arithmetic" if signed else "shift_right_logical", x, by)
 
 
 def filled_shape(shape: Point, wanted: Sequence[int | Sequence[int]]) -> Point:

@@ -1,17 +1,436 @@
-"""The sizes of dtypes by their names."""
+"""Dtypes: their names and sizes, and the one rule for what operators make of them.
+
+The rule is the Python array API standard's, with NumPy's choice where the standard leaves one:
+
+- Arrays of different dtypes are converted to the smallest dtype that holds both (`promote`). The
+  numbers of Python are weak: they take the dtype of the arrays beside them (`result_type`).
+- Sums and products of integers are made in 64 bits, means in float64 (`sum_dtype`, `mean_dtype`).
+- Division, roots and exponentials of integers are floats (`float_dtype`).
+- Floats of less than 32 bits are added up in float32, and rounded once (`accumulator`).
+
+Where NumPy has no such dtype (bfloat16), the rule is JAX's.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, reduce
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-_BITS = re.compile(r"(\d+)")
+from weft.errors import WeftError
+
+Kind: TypeAlias = Literal["bool", "int", "uint", "float", "complex"]
+
+
+class _Type(NamedTuple):
+    kind: Kind
+    bits: int
+
+
+_FLOATS = {
+    "float16": 16,
+    "bfloat16": 16,
+    "float32": 32,
+    "float64": 64,
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e3m4"), 8),
+    **dict.fromkeys(("float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"), 8),
+    "float8_e4m3b11fnuz": 8,
+    "float4_e2m1fn": 4,
+}
+_INTEGERS: dict[str, _Type] = {
+    **{f"int{bits}": _Type("int", bits) for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"uint{bits}": _Type("uint", bits) for bits in (2, 4, 8, 16, 32, 64)},
+}
+_TYPES: dict[str, _Type] = {
+    "bool": _Type("bool", 8),
+    **_INTEGERS,
+    **{name: _Type("float", bits) for name, bits in _FLOATS.items()},
+    "complex64": _Type("complex", 64),
+    "complex128": _Type("complex", 128),
+}
+DTYPES = tuple(_TYPES)
+"""The names of all dtypes, as NumPy and ml_dtypes spell them."""
+
+LOW_PRECISION = frozenset(name for name, bits in _FLOATS.items() if bits < 32)
+"""The floats that are summed and multiplied in float32."""
+
+Scalar: TypeAlias = bool | int | float | complex
+Operand: TypeAlias = "str | Scalar"
+"""The dtype of an array, or a number of Python, which is weak."""
+
+_SCALARS = (bool, int, float, complex)
+
+
+def is_scalar(x: object) -> bool:
+    """Return whether this is a number of Python itself; NumPy's scalars have a dtype.
+
+    >>> is_scalar(2), is_scalar(True), is_scalar("float32")
+    (True, True, False)
+    """
+    return type(x) in _SCALARS
 
 
 def itemsize(dtype: str) -> int:
-    """The bytes of an element; those of less than a byte take a whole one.
+    """Return the bytes of an element; those of less than a byte take a whole one.
 
-    >>> itemsize("float32"), itemsize("bool"), itemsize("complex64"), itemsize("float8_e5m2")
+    >>> itemsize("float32"), itemsize("bool"), itemsize("complex64"), itemsize("int4")
     (4, 1, 8, 1)
     """
-    bits = _BITS.search(dtype)
-    return max(1, int(bits[1]) // 8) if bits else 1
+    known = _TYPES.get(dtype)
+    return max(1, known.bits // 8) if known is not None else 1
+
+
+def kind(dtype: str) -> Kind:
+    """Return the kind of a dtype; one that Weft does not know is refused.
+
+    >>> kind("uint8"), kind("bfloat16")
+    ('uint', 'float')
+    """
+    if dtype not in _TYPES:
+        raise WeftError(f"{dtype!r} is not a dtype that Weft knows", hint=", ".join(DTYPES))
+    return _TYPES[dtype].kind
+
+
+@lru_cache(maxsize=1024, typed=True)
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype of any library, or of a type of Python.
+
+    >>> dtype_name("int8"), dtype_name(float)
+    ('int8', 'float64')
+    >>> dtype_name(type("D", (), {"__str__": lambda _: "torch.float32"})())
+    'float32'
+    """
+    if dtype in _PYTHON:
+        return _PYTHON[dtype]
+    found = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(found).rpartition(".")[2]
+
+
+_PYTHON: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+
+
+def as_dtype(dtype: Any) -> str:
+    """Return the name of a dtype that Weft knows; another is refused."""
+    name = dtype_name(dtype)
+    kind(name)
+    return name
+
+
+_SMALL = frozenset(
+    n for n, t in _TYPES.items() if t.bits < 8 or (t.kind == "float" and t.bits < 16)
+)
+"""The dtypes that are mixed with no other: nothing says what they should become."""
+
+
+@lru_cache(maxsize=4096)
+def promote(one: str, two: str) -> str:
+    """Return the smallest dtype that holds the numbers of both, as NumPy chooses it.
+
+    >>> promote("uint8", "int8"), promote("uint64", "int64"), promote("int32", "float32")
+    ('int16', 'float64', 'float64')
+    >>> promote("float16", "bfloat16"), promote("int64", "bfloat16"), promote("int16", "complex64")
+    ('float32', 'bfloat16', 'complex64')
+    """
+    kinds = {kind(one): one, kind(two): two}
+    if one == two:
+        return one
+    if "bool" in kinds:
+        return two if kind(one) == "bool" else one
+    if not _SMALL.isdisjoint((one, two)):
+        raise WeftError(
+            f"{one} and {two} have no common dtype", hint="convert one of them to the other"
+        )
+    if "complex" in kinds:
+        return complex_dtype(promote(real_dtype(one), real_dtype(two)))
+    if "float" in kinds:
+        return _common_float(one, two)
+    return max(one, two, key=itemsize) if len(kinds) == 1 else _signed(kinds["int"], kinds["uint"])
+
+
+def _signed(signed: str, unsigned: str) -> str:
+    """Return what holds integers with a sign and without; float64 where 64 bits do not."""
+    if itemsize(signed) > itemsize(unsigned):
+        return signed
+    return f"int{16 * itemsize(unsigned)}" if itemsize(unsigned) < 8 else "float64"
+
+
+def _common_float(one: str, two: str) -> str:
+    if "bfloat16" in (one, two):
+        other = one if two == "bfloat16" else two
+        if kind(other) != "float":
+            return "bfloat16"
+        return "float32" if other == "float16" else other
+    return max(float_dtype(one), float_dtype(two), key=itemsize)
+
+
+def float_dtype(dtype: str) -> str:
+    """Return the float in which a root or an exponential is made: integers become floats.
+
+    >>> [float_dtype(name) for name in ("bool", "uint8", "int16", "int32", "float16", "complex64")]
+    ['float16', 'float16', 'float32', 'float64', 'float16', 'complex64']
+    """
+    if kind(dtype) in ("float", "complex"):
+        return dtype
+    return {1: "float16", 2: "float32"}.get(itemsize(dtype), "float64")
+
+
+def real_dtype(dtype: str) -> str:
+    """Return the dtype of the real part.
+
+    >>> real_dtype("complex64"), real_dtype("int8")
+    ('float32', 'int8')
+    """
+    return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
+
+
+def complex_dtype(dtype: str) -> str:
+    """Return the complex dtype whose parts hold the numbers of a dtype.
+
+    >>> complex_dtype("float16"), complex_dtype("int32"), complex_dtype("complex64")
+    ('complex64', 'complex128', 'complex64')
+    """
+    if kind(dtype) == "complex":
+        return dtype
+    return "complex128" if float_dtype(dtype) == "float64" else "complex64"
+
+
+def sum_dtype(dtype: str) -> str:
+    """Return the dtype of a sum or a product of many: integers are counted in 64 bits.
+
+    >>> sum_dtype("bool"), sum_dtype("int8"), sum_dtype("uint8"), sum_dtype("float16")
+    ('int64', 'int64', 'uint64', 'float16')
+    """
+    return {"bool": "int64", "int": "int64", "uint": "uint64"}.get(kind(dtype), dtype)
+
+
+def mean_dtype(dtype: str) -> str:
+    """Return the dtype of a mean, or of a quotient: float64 for integers.
+
+    >>> mean_dtype("uint8"), mean_dtype("float16")
+    ('float64', 'float16')
+    """
+    return dtype if kind(dtype) in ("float", "complex") else "float64"
+
+
+def accumulator(dtype: str) -> str:
+    """Return the dtype in which numbers are added up: float32 for floats of less than 32 bits.
+
+    >>> accumulator("bfloat16"), accumulator("float64"), accumulator("int8")
+    ('float32', 'float64', 'int8')
+    """
+    return "float32" if dtype in LOW_PRECISION else dtype
+
+
+def bounds(dtype: str) -> tuple[int, int]:
+    """Return the least and the greatest integer of an integer dtype.
+
+    >>> bounds("int8"), bounds("uint16")
+    ((-128, 127), (0, 65535))
+    """
+    sign, bits = _TYPES[dtype]
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if sign == "int" else (0, (1 << bits) - 1)
+
+
+def scalar_of(value: Scalar, dtype: str) -> Scalar:
+    """Return a number as the type of Python that a dtype has.
+
+    >>> scalar_of(2, "float32"), scalar_of(True, "int8"), scalar_of(0.5, "complex64")
+    (2.0, 1, (0.5+0j))
+    """
+    made = {"bool": bool, "int": int, "uint": int, "float": float, "complex": complex}[kind(dtype)]
+    try:
+        found: Scalar = made(value)
+    except (OverflowError, TypeError, ValueError):
+        raise WeftError(f"{value!r} is not a number of {dtype}") from None
+    return found
+
+
+_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+_WEAK = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+
+
+def result_type(*operands: Operand) -> str:
+    """Return the dtype to which arrays and numbers are converted before they meet.
+
+    >>> result_type("uint16", 0.5), result_type("float32", 2), result_type("bool", 1)
+    ('float64', 'float32', 'int64')
+    >>> result_type(5, 3), result_type("float32", 1j)
+    ('int64', 'complex64')
+    """
+    strong = [dtype for dtype in operands if isinstance(dtype, str)]
+    common = reduce(promote, strong) if strong else ""
+    for scalar in operands:
+        if not isinstance(scalar, str):
+            common = _with_scalar(common, scalar)
+    return common
+
+
+def _with_scalar(common: str, scalar: Scalar) -> str:
+    own = _WEAK[type(scalar)]
+    if not common:
+        return own
+    if _RANK[kind(own)] <= _RANK[kind(common)]:
+        return common
+    if kind(own) == "complex" and kind(common) == "float":
+        return complex_dtype(common)
+    return own
+
+
+def _check_fits(operands: Sequence[Operand], dtype: str) -> None:
+    """Refuse integers that do not fit the integers beside them."""
+    if kind(dtype) not in ("int", "uint"):
+        return
+    low, high = bounds(dtype)
+    for scalar in operands:
+        if type(scalar) is int and not low <= scalar <= high:
+            raise WeftError(
+                f"{scalar} does not fit {dtype}, which holds {low} to {high}",
+                hint=f"convert the array first: x.astype({_holding(scalar)!r})",
+            )
+
+
+def _holding(scalar: int) -> str:
+    """Return the smallest dtype that holds an integer; float64 beyond 64 bits."""
+    for name in ("int8", "int16", "int32", "int64", "uint64"):
+        low, high = bounds(name)
+        if low <= scalar <= high:
+            return name
+    return "float64"
+
+
+Attributes: TypeAlias = Mapping[str, Any]
+
+Conversion: TypeAlias = Callable[[Sequence[Operand]], Sequence[str]]
+"""Returns the dtype that each operand is converted to before an operator is applied."""
+
+Dtypes: TypeAlias = Callable[[Sequence[str], Attributes], Sequence[str]]
+"""Returns the dtypes of the results from those of the operands; one stands for all results."""
+
+
+def separate(operands: Sequence[Operand]) -> Sequence[str]:
+    """Leave arrays as they are; numbers take the dtype that they have among them."""
+    if all(isinstance(operand, str) for operand in operands):
+        return [str(operand) for operand in operands]
+    common = result_type(*operands)
+    _check_fits(operands, common)
+    return [operand if isinstance(operand, str) else common for operand in operands]
+
+
+def together(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert all operands to their common dtype.
+
+    >>> together(["int8", 2.5])
+    ['float64', 'float64']
+    """
+    if not operands:
+        return []
+    common = result_type(*operands)
+    _check_fits(operands, common)
+    return [common] * len(operands)
+
+
+def as_floats(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert all operands to the float that holds them."""
+    return [float_dtype(result_type(*operands))] * len(operands)
+
+
+def as_quotients(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert integers to float64, as division and means do.
+
+    >>> as_quotients(["uint8", 2])
+    ['float64', 'float64']
+    """
+    return [mean_dtype(result_type(*operands))] * len(operands)
+
+
+def as_flags(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert all operands to truth values."""
+    return ["bool"] * len(operands)
+
+
+def as_choice(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert a condition to truth values, and what is chosen from to one dtype."""
+    return ["bool", *together(operands[1:])]
+
+
+def as_compared(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert to the common dtype where that is exact, and else leave integers as they are.
+
+    A number that does not fit the dtype beside it is compared all the same, and so are integers of
+    64 bits with and without a sign: NumPy compares them exactly.
+
+    >>> as_compared(["uint8", 300]), as_compared(["uint64", "int64"])
+    (['int16', 'int16'], ['uint64', 'int64'])
+    """
+    typed = [_of_compared(operand, operands) for operand in operands]
+    kinds = {kind(dtype) for dtype in typed}
+    if kinds == {"int", "uint"} and result_type(*typed) == "float64":
+        return typed
+    return [result_type(*typed)] * len(typed)
+
+
+def _of_compared(operand: Operand, operands: Sequence[Operand]) -> str:
+    if isinstance(operand, str):
+        return operand
+    others = [other for other in operands if isinstance(other, str)]
+    if type(operand) is int and {kind(other) for other in others} <= {"int", "uint"}:
+        for dtype in others:
+            low, high = bounds(dtype)
+            if low <= operand <= high:
+                return dtype
+        return _holding(operand)
+    return result_type(*others, operand)
+
+
+def like_first(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the `dtype` among the attributes, or else that of the first operand.
+
+    >>> like_first(["int32", "bool"], {}), like_first([], {"dtype": "int8"})
+    (['int32'], ['int8'])
+    """
+    return [attributes.get("dtype") or (dtypes[0] if dtypes else "float32")]
+
+
+def like_all(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the one dtype that all operands have, or the `dtype` among the attributes."""
+    if len(set(dtypes)) > 1:
+        raise WeftError(
+            f"the operands are of {' and '.join(dtypes)}", hint="convert one of them to the other"
+        )
+    return like_first(dtypes, attributes)
+
+
+def for_kinds(kinds: str, rule: Dtypes = like_all) -> Dtypes:
+    """Return a rule that refuses operands of other kinds.
+
+    >>> for_kinds("float complex")(["float16"], {})
+    ['float16']
+    """
+    allowed = frozenset(kinds.split())
+
+    def checked(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+        for dtype in dtypes:
+            if kind(dtype) not in allowed:
+                words = ", ".join(kinds.split())
+                raise WeftError(
+                    f"{dtype} is not one of the dtypes that this operator takes: {words}",
+                    hint="convert it first: x.astype(...)",
+                )
+        return rule(dtypes, attributes)
+
+    return checked
+
+
+def summed(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the dtype of a sum: the `dtype` among the attributes, or 64 bits for integers."""
+    return [attributes.get("dtype") or sum_dtype(dtypes[0])]
+
+
+def averaged(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the dtype of a mean: the `dtype` among the attributes, or float64 for integers."""
+    return [attributes.get("dtype") or mean_dtype(dtypes[0])]
+
+
+def truth(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return bool."""
+    return ["bool"]

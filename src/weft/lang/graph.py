@@ -211,7 +211,13 @@ def _apply(
             f"{name} names {len(results)} results and makes {len(signature.result_shapes)}"
         )
     made = [dtypes.get(result, "") for result in results]
-    if not all(made):
+    if operator.kernel is not None or not all(made):
         found = operator.result_dtypes([values[operand].dtype for operand in operands], attributes)
-        made = [said or found[min(n, len(found) - 1)] for n, said in enumerate(made)]
+        own = [found[min(n, len(found) - 1)] for n in range(len(results))]
+        made = [declared or dtype for declared, dtype in zip(made, own)]
+        for result, declared, dtype in zip(results, made, own):
+            if operator.kernel is not None and declared != dtype:
+                raise WeftError(
+                    f"{name} makes {dtype} of its operands, and {result} is declared as {declared}"
+                )
     return _Applied(signature, list(map(Value, results, signature.result_shapes, made)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from weft.lang.block import Block, Kernel
-from weft.lang.kernels.monoids import combination
+from weft.lang.kernels.monoids import combine
 from weft.space import ZRange
 
 
@@ -37,7 +36,7 @@ class Halves:
     def _together(self, number: int, pair: Sequence[Any]) -> Any:
         xp = self.whole.xp
         if self.monoid:
-            return reduce(combination(xp, self.monoid, pair[0].dtype), pair)
+            return combine(xp, self.monoid, pair)
         return xp.concat(pair, axis=self.axes[number])
 
 

@@ -12,10 +12,12 @@ from typing import Literal, TypeAlias
 from weft.draw import clip
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Kernel
+from weft.lang.dtype import Conversion, Dtypes, like_first, separate
 from weft.lang.field import short_repr
+from weft.lang.kernels.dtypes import Accumulates, accumulating
 from weft.lang.signature import Signature
 from weft.space import ZRange
-from weft.values import FrozenMap, Point
+from weft.values import FrozenMap, Point, freeze
 
 Sign: TypeAlias = Callable[[Sequence[Point], Attributes], Signature]
 """Makes the signature of an application from the shapes of its operands and its attributes."""
@@ -25,9 +27,6 @@ Flops: TypeAlias = Callable[[Signature, Attributes], float]
 
 Count: TypeAlias = Callable[[Signature, ZRange, Attributes], int]
 """How many operations a box of an application takes."""
-
-Dtypes: TypeAlias = Callable[[Sequence[str], Attributes], Sequence[str]]
-"""The dtypes of the results from those of the operands; one stands for all results."""
 
 Passes: TypeAlias = Literal["", "forward", "backward", "both"]
 
@@ -40,15 +39,6 @@ Keeps: TypeAlias = Mapping[str, Sequence[Group]]
 NOTHING: Keeps = FrozenMap(())
 ANY = "any"
 OWN = "own"
-
-
-def like_first(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    """The dtype that is said, or else that of the first operand.
-
-    >>> like_first(["int32", "bool"], {}), like_first([], {"dtype": "int8"})
-    (['int32'], ['int8'])
-    """
-    return [attributes.get("dtype") or (dtypes[0] if dtypes else "float32")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,12 +66,23 @@ class Operator:
     flops: float | Flops = 1
     """How many operations one sub-problem takes."""
     dtypes: Dtypes = like_first
-    """The dtypes of the results, from those of the operands and the attributes."""
+    """Returns the dtypes of the results, from those of the operands and the attributes. A kernel
+    whose results have other dtypes is refused."""
+    conversion: Conversion = separate
+    """Returns the dtype that each operand is converted to before the operator is applied."""
+    accumulates: Accumulates = ""
+    """Whether the kernel adds up: floats of less than 32 bits are converted to float32 before it,
+    and its results are rounded once. `"always"`, or only for arrays of `"numpy"`, where other
+    libraries accumulate in float32 by themselves."""
     count: Count | None = None
     """How many operations a box takes, where that is not the same for every sub-problem."""
     workspace: float | None = None
     """How many bytes the kernel takes beside its operands and results, for each byte of the largest
     of them; one where nothing is said. Runs in bounded memory rely on it."""
+
+    def __post_init__(self) -> None:
+        if self.accumulates and self.kernel is not None:
+            freeze(self, kernel=accumulating(self.kernel, self.dtypes, self.accumulates))
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
         """The signature of an application to operands of those shapes."""

@@ -12,26 +12,52 @@ from functools import partial
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.arithmetic import Dims, apply, apply_all, as_dims
+from weft.lang.arithmetic import Dims, apply, apply_all, as_dims, reduce_along, shift_right
+from weft.lang.dtype import as_dtype, is_scalar
 from weft.lang.operator import OPERATORS
 from weft.values import Point, as_shape
 
 _SHORT = {
+    "bitwise_and": "and",
+    "bitwise_invert": "not",
+    "bitwise_left_shift": "shift_left",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "concat": "concatenate",
     "cos": "cosine",
     "exp": "exponential",
     "expm1": "exponential_minus_one",
+    "fmod": "remainder",
+    "isfinite": "is_finite",
+    "isinf": "is_inf",
     "log1p": "log_plus_one",
     "negative": "negate",
     "pow": "power",
+    "remainder": "mod",
+    "round": "round_nearest_even",
     "sigmoid": "logistic",
     "sin": "sine",
     "where": "select",
 }
-"""NumPy's names for operators that StableHLO spells out."""
+"""NumPy's names for operators that StableHLO spells out, or uses for something else."""
+
+_COMPARED = {
+    "equal": "EQ",
+    "greater": "GT",
+    "greater_equal": "GE",
+    "less": "LT",
+    "less_equal": "LE",
+    "not_equal": "NE",
+}
+_LOGICAL = {"logical_and": "and", "logical_not": "not", "logical_or": "or", "logical_xor": "xor"}
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """The function that applies an operator of the library."""
+    if name in _COMPARED:
+        return partial(_apply, "compare", comparison_direction=_COMPARED[name])
+    if name in _LOGICAL:
+        return partial(_apply_to_flags, _LOGICAL[name])
     found = _SHORT.get(name, name)
     if name.startswith("__") or found not in OPERATORS:
         raise AttributeError(f"there is no operator {name} in weft.ops")
@@ -43,6 +69,25 @@ def _apply(name: str, /, *operands: Any, **attributes: Any) -> Any:
     return results[0] if len(results) == 1 else results
 
 
+def _apply_to_flags(name: str, /, *operands: Any) -> Any:
+    return apply(name, *(bool(x) if is_scalar(x) else astype(x, "bool") for x in operands))
+
+
+def astype(x: Any, dtype: Any) -> Any:
+    """The same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
+    return apply("convert", x, dtype=as_dtype(dtype))
+
+
+def isnan(x: Any) -> Any:
+    """Whether elements are not a number."""
+    return apply("compare", x, x, comparison_direction="NE")
+
+
+def bitwise_right_shift(x: Any, by: Any) -> Any:
+    """The bits moved down; those of negative integers are filled up with ones."""
+    return shift_right(x, by)
+
+
 def einsum(equation: str, *operands: Any) -> Any:
     """A sum of products: `einsum("ij,jk->ik", a, b)`, or with names `"b m k, k n -> b m n"`."""
     return apply("einsum", *operands, equation=equation)
@@ -50,14 +95,26 @@ def einsum(equation: str, *operands: Any) -> Any:
 
 def _along(name: str) -> Callable[..., Any]:
     def function(x: Any, dims: Dims = None, keep: bool = False) -> Any:
-        return apply(f"{name}_dim", x, dimensions=as_dims(dims, len(x.shape)), keep=keep)
+        return reduce_along(f"{name}_dim", x, dims, keep)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The {name} along dimensions, all of them unless given."
     return function
 
 
-sum, mean, prod = _along("sum"), _along("mean"), _along("prod")  # noqa: A001
+def _summed(name: str) -> Callable[..., Any]:
+    def function(x: Any, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
+        return reduce_along(f"{name}_dim", x, dims, keep, dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""The {name} along dimensions, all of them unless given.
+
+    Sums and products of integers have 64 bits, and means are float64, unless a dtype is given.
+    """
+    return function
+
+
+sum, mean, prod = _summed("sum"), _summed("mean"), _summed("prod")  # noqa: A001
 max, min = _along("max"), _along("min")  # noqa: A001
 all, any, logsumexp = _along("all"), _along("any"), _along("logsumexp")  # noqa: A001
 
@@ -98,9 +155,10 @@ def log_softmax(x: Any, dim: int = -1) -> Any:
     return apply("log_softmax", x, dimension=as_dims(dim, len(x.shape))[0])
 
 
-def cumsum(x: Any, dim: int = -1, reverse: bool = False) -> Any:
-    """Running sums along a dimension."""
-    return apply("cumsum", x, dimension=as_dims(dim, len(x.shape))[0], reverse=reverse)
+def cumsum(x: Any, dim: int = -1, reverse: bool = False, dtype: Any = None) -> Any:
+    """Running sums along a dimension; of integers they have 64 bits, unless a dtype is given."""
+    along, wanted = as_dims(dim, len(x.shape))[0], None if dtype is None else as_dtype(dtype)
+    return apply("cumsum", x, dimension=along, reverse=reverse, dtype=wanted)
 
 
 def sort(x: Any, dim: int = -1) -> Any:

@@ -11,7 +11,9 @@ from functools import lru_cache
 
 from weft.lang import ops
 from weft.lang.arithmetic import apply, apply_all
+from weft.lang.dtype import accumulator
 from weft.lang.graph import Graph
+from weft.lang.operator import OPERATORS
 from weft.lang.rewrite import Match, Rewrite
 from weft.lang.trace import Symbol
 
@@ -35,29 +37,50 @@ def _one_dim(operator: str, count: int) -> Rewrite:
         dim %= len(x.shape)
         monoid = "sum" if operator == "mean_dim" else operator.removesuffix("_dim")
         blocks = min(count, x.shape[dim])
-        parts = apply("reduce_blocks", x, dimension=dim, blocks=blocks, monoid=monoid)
+        (result,) = OPERATORS[operator].dtypes([x.dtype], said)
+        within = accumulator(result) if monoid in ("sum", "prod") else None
+        parts = apply("reduce_blocks", x, dimension=dim, blocks=blocks, monoid=monoid, dtype=within)
         keep = said.get("keep", False)
-        made: Symbol = apply(f"{monoid}_dim", parts, dimensions=(dim,), keep=keep)
-        return made * (1 / x.shape[dim]) if operator == "mean_dim" else made
+        made: Symbol = apply(f"{monoid}_dim", parts, dimensions=(dim,), keep=keep, dtype=within)
+        made = made / x.shape[dim] if operator == "mean_dim" else made
+        return made if made.dtype == result else made.astype(result)
 
     return Rewrite(f"{operator} in blocks", (operator, "x"), replacement, condition)
 
 
-def _softmax(v: Values, match: Match) -> Symbol:
-    dim = match.attributes("softmax")["dimension"]
-    e = ops.exp(v["x"] - v["x"].max(dim, keep=True))
-    made: Symbol = e / e.sum(dim, keep=True)
+def _wide(x: Symbol) -> Symbol:
+    """Return a value as it is added up: in float32 where it has less, so that stages round once."""
+    within = accumulator(x.dtype)
+    made: Symbol = x if x.dtype == within else x.astype(within)
     return made
+
+
+def _as(like: Symbol, made: Symbol) -> Symbol:
+    found: Symbol = made if made.dtype == like.dtype else made.astype(like.dtype)
+    return found
+
+
+def _softmax(v: Values, match: Match) -> Symbol:
+    dim = match.attributes("softmax").get("dimension", -1)
+    x = _wide(v["x"])
+    e = ops.exp(x - x.max(dim, keep=True))
+    return _as(v["x"], e / e.sum(dim, keep=True))
 
 
 def _logsumexp(v: Values, match: Match) -> Symbol:
     said = match.attributes("logsumexp_dim")
     dims, keep = said["dimensions"], said.get("keep", False)
-    top = v["x"].max(dims, keep=True)
-    total = ops.exp(v["x"] - top).sum(dims, keep=True)
-    made: Symbol = ops.log(total) + top
+    x = _wide(v["x"])
+    top = x.max(dims, keep=True)
+    total = ops.exp(x - top).sum(dims, keep=True)
+    made = _as(v["x"], ops.log(total) + top)
     kept = tuple(n for d, n in enumerate(made.shape) if d not in {x % made.ndim for x in dims})
     return made if keep else made.reshape(kept)
+
+
+def _summed_products(v: Values, match: Match) -> Symbol:
+    x, w = _wide(v["x"]), _wide(v["w"])
+    return _as(v["x"], ops.prod_of(x, w).sum(-1, dtype=x.dtype))
 
 
 def _attention(v: Values, match: Match, count: int) -> Symbol:
@@ -70,8 +93,7 @@ def _attention(v: Values, match: Match, count: int) -> Symbol:
     below = (total * weight).sum(-1)
     above = (mixed * weight.reshape(*weight.shape, 1)).sum(-2)
     some = ops.where(below > 0, below, below * 0 + 1)
-    made: Symbol = above / some.reshape(*some.shape, 1)
-    return made
+    return _as(v["q"], above / some.reshape(*some.shape, 1))
 
 
 def _convolution(v: Values, match: Match, blocks: int) -> Symbol:
@@ -134,7 +156,8 @@ def rewrites_in(blocks: int) -> tuple[Rewrite, ...]:
         Rewrite(
             "matmul as prod and sum_dim",
             ("matmul", "x", "w"),
-            lambda v, _: ops.prod_of(v["x"], v["w"]).sum(-1),
+            _summed_products,
+            lambda graph, m: not m.attributes("matmul").get("dtype"),
         ),
         Rewrite(
             "prod and sum_dim as matmul",
@@ -142,6 +165,7 @@ def rewrites_in(blocks: int) -> tuple[Rewrite, ...]:
             lambda v, _: v["x"] @ v["w"],
             lambda graph, m: (
                 not m.attributes("sum_dim").get("keep")
+                and graph.values[m.root].dtype == graph.values[m.values["x"]].dtype
                 and tuple(m.attributes("sum_dim")["dimensions"])
                 == (len(graph.values[m.applications[1].results[0]].shape) - 1,)
             ),

@@ -22,6 +22,7 @@ from math import prod
 from typing import Any
 
 from weft.errors import WeftError
+from weft.lang.dtype import DTYPES
 from weft.lang.field import LARGEST, MOST, parse_json, short_repr
 from weft.lang.field import Field as _Field
 from weft.lang.fusion import with_fused
@@ -201,12 +202,3 @@ def _place(key: str) -> int:
     if not key.isdecimal() or len(key) > 9:
         raise WeftError(f"output_shardings.{key}: expected the number of an output")
     return int(key)
-
-
-DTYPES = (
-    "bool",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16, 32, 64)),
-    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-    *("float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e3m4", "float8_e8m0fnu"),
-    *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float4_e2m1fn"),
-)

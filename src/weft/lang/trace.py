@@ -8,8 +8,9 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.lang.arithmetic import Arithmetic
+from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
 from weft.lang.graph import Application, Graph, Value
-from weft.lang.operator import OPERATORS, Library
+from weft.lang.operator import OPERATORS, Library, Operator
 from weft.text.shardy import write_symbol
 from weft.values import FrozenMap, Point, as_shape
 
@@ -40,7 +41,9 @@ class Symbol(Arithmetic):
     def __weft_apply__(
         self, name: str, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> tuple[Symbol, ...]:
-        return self._tracer.apply(name, operands, attributes)
+        operator = self._tracer.operators.find(name)
+        typed = self._tracer.converted(operator, operands)
+        return self._tracer.apply(name, typed, attributes)
 
     def with_sharding(self, mesh: Any, dims: Iterable[Any] | None = None) -> Symbol:
         """The same value under a sharding: a mesh and its dimensions, a spec, or a mesh and text.
@@ -100,9 +103,8 @@ class Tracer:
     def apply(
         self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]
     ) -> tuple[Symbol, ...]:
-        """Write down an application and give its results."""
-        like = next((operand.dtype for operand in operands if isinstance(operand, Symbol)), "")
-        taken = [self._operand(name, operand, like) for operand in operands]
+        """Write down an application to operands of the right dtypes, and return its results."""
+        taken = [self._operand(name, operand) for operand in operands]
         operator = self.operators.find(name)
         line = operator.sign([symbol.shape for symbol in taken], attributes)
         try:
@@ -152,20 +154,49 @@ class Tracer:
         names = [symbol.name for symbol in outputs]
         return Graph(self.inputs, self.applications, names, **{**parts, **changes})
 
-    def _operand(self, name: str, operand: Any, like: str) -> Symbol:
+    def converted(self, operator: Operator, operands: Sequence[Any]) -> list[Symbol]:
+        """Return the operands as symbols of the dtypes that an operator takes.
+
+        The numbers of Python are weak; a scalar of NumPy is a constant with its own dtype.
+        """
+        known = [
+            operand if is_scalar(operand) else self._operand(operator.name, operand)
+            for operand in operands
+        ]
+        given = [x.dtype if isinstance(x, Symbol) else x for x in known]
+        try:
+            wanted = operator.conversion(given)
+        except WeftError as error:
+            error.add_note(f"while applying {operator.name} to {', '.join(map(str, given))}")
+            raise
+        return [self._typed(x, dtype) for x, dtype in zip(known, wanted)]
+
+    def _typed(self, operand: Any, dtype: str) -> Symbol:
+        """Return a symbol, or a number of Python, in a dtype."""
+        if not isinstance(operand, Symbol):
+            return self.constant(operand, dtype)
+        if operand.dtype == dtype:
+            return operand
+        return self.apply("convert", [operand], {"dtype": dtype})[0]
+
+    def constant(self, value: Any, dtype: str) -> Symbol:
+        """Return a constant of rank 0."""
+        attributes = {"value": scalar_of(value, dtype), "dtype": dtype, "result_shape": ()}
+        made = Value(self.fresh(f"{self.prefix}constant"), (), dtype)
+        self.dtypes[made.name] = dtype
+        self.applications.append(
+            Application("constant", (), (made.name,), FrozenMap(attributes.items()))
+        )
+        return Symbol(self, made)
+
+    def _operand(self, name: str, operand: Any) -> Symbol:
         if isinstance(operand, Symbol):
             if operand._tracer is not self:
                 raise WeftError(f"{operand.name} belongs to another program than {name} does")
             return operand
-        if isinstance(operand, bool | int | float | complex):
-            said = {"value": operand, "dtype": like, "result_shape": ()}
-            value = Value(self.fresh(f"{self.prefix}constant"), (), like)
-            self.dtypes[value.name] = like
-            self.applications.append(
-                Application("constant", (), (value.name,), FrozenMap(said.items()))
-            )
-            return Symbol(self, value)
         if hasattr(operand, "shape") and hasattr(operand, "dtype"):
+            if tuple(operand.shape) == () and type(operand).__module__ in ("numpy", "ml_dtypes"):
+                return self.constant(operand.item(), dtype_name(operand.dtype))
             return self.capture(operand)
         raise WeftError(f"{name} cannot be applied to a {type(operand).__name__}")
 
@@ -206,15 +237,6 @@ class Tracer:
         return name if count == 1 else self.fresh(f"{name}_{count}")
 
 
-def dtype_name(dtype: Any) -> str:
-    """The name of a dtype of any library.
-
-    >>> dtype_name("int8"), dtype_name(type("D", (), {"__str__": lambda _: "torch.float32"})())
-    ('int8', 'float32')
-    """
-    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
-
-
 def trace(
     function: Callable[..., Any],
     *inputs: Any,
@@ -234,7 +256,7 @@ def trace(
     x: float32[8, 16]
     w: float32[16, 4]
     matmul: float32[8, 4] = matmul(x, w)
-    constant: float32[] = constant(, value=1, dtype=float32, result_shape=())
+    constant: float32[] = constant(, value=1.0, dtype=float32, result_shape=())
     add: float32[8, 4] = add(matmul, constant)
     sum_dim: float32[8] = sum_dim(add, dimensions=(1,), keep=False)
     return sum_dim
@@ -268,7 +290,7 @@ def _input(tracer: Tracer, name: str, given: Any) -> Symbol:
     if isinstance(given, Value):
         return tracer.input(given.name, given.shape, given.dtype)
     if hasattr(given, "shape") and hasattr(given, "dtype"):
-        return tracer.input(name, given.shape, dtype_name(given.dtype))
+        return tracer.input(name, given.shape, as_dtype(given.dtype))
     return tracer.input(name, given, "float32")
 
 

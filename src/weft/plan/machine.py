@@ -10,7 +10,7 @@ from typing import NamedTuple, SupportsFloat
 
 from weft.errors import WeftError
 from weft.lang.dtype import itemsize
-from weft.lang.serial import DTYPES
+from weft.lang.dtype import DTYPES
 from weft.plan.machine_file import STORAGE, load_machine, save_machine
 from weft.values import FrozenMap, freeze
 

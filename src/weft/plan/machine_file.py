@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
 from weft.lang.field import Field
-from weft.lang.serial import DTYPES
+from weft.lang.dtype import DTYPES
 
 if TYPE_CHECKING:
     from weft.plan.machine import Machine

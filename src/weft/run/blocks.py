@@ -8,6 +8,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.lang import Operator
 from weft.lang.block import Block
+from weft.lang.dtype import dtype_name
 from weft.run.arrays import Array, masked
 
 
@@ -23,7 +24,21 @@ def run_block(operator: Operator, block: Block, operands: Sequence[Array]) -> tu
                 f"the kernel of {operator.name} made {list(array.shape)} for box {box} of result "
                 f"{number}, which is {list(box.shape)}"
             )
+    names = [dtype_name(operand.dtype) for operand in operands]
+    check_dtypes(operator.name, results, operator.dtypes(names, block.attributes))
     return results
+
+
+def check_dtypes(name: str, results: Sequence[Array], declared: Sequence[str]) -> None:
+    """Refuse results of other dtypes than an operator declares."""
+    for number, array in enumerate(results):
+        dtype, wanted = dtype_name(array.dtype), declared[min(number, len(declared) - 1)]
+        if dtype != wanted:
+            raise WeftError(
+                f"the kernel of {name} made {dtype} for result {number}, which is declared as "
+                f"{wanted}",
+                hint="say what it makes: Operator(..., dtypes=...), or convert in the kernel",
+            )
 
 
 def is_first_part(block: Block) -> bool:

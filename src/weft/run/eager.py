@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 from weft.errors import WeftError
 from weft.lang import OPERATORS, Block, Operator, Signature
 from weft.lang.block import Attributes
-from weft.lang.trace import dtype_name
+from weft.lang.dtype import dtype_name
 from weft.layout import ShardingSpec
 from weft.plan.infer import choose
 from weft.run.arrays import Array
-from weft.run.blocks import run_block
+from weft.run.blocks import check_dtypes, run_block
 from weft.run.cells import Shards
 from weft.run.prepared import Prepared, deliver_all, prepare
 from weft.run.threads import LARGE
@@ -58,14 +58,18 @@ class Ready:
     xp: Any
     specs: Sequence[ShardingSpec | None]
     shapes: Sequence[Point]
+    name: str
+    dtypes: Sequence[str]
+    """The dtypes of the results; one stands for all."""
     kinds: dict[Any, list[Kind]] = field(default_factory=dict)
 
     def run(self, operands: Sequence[Shards]) -> list[tuple[Kind, Shards]]:
         """The results: their kinds and their shards."""
         results = self.kernel.run(self.xp, operands)
-        key = results[0][0].dtype
+        key = tuple([shards[0].dtype for shards in results])
         kinds = self.kinds.get(key)
         if kinds is None:
+            check_dtypes(self.name, [shards[0] for shards in results], self.dtypes)
             kinds = self.kinds[key] = [
                 kind_of(shape, spec, shards[0].dtype, self.xp)
                 for shape, spec, shards in zip(self.shapes, self.specs, results)
@@ -163,11 +167,17 @@ def _prepare(
 ) -> Ready:
     operator, xp = OPERATORS.find(name), kinds[0].xp
     line = operator.sign([kind.shape for kind in kinds], attributes)
+    try:
+        dtypes = operator.dtypes([dtype_name(kind.dtype) for kind in kinds], attributes)
+    except WeftError as error:
+        error.add_note(f"while applying {name} to {', '.join(map(str, kinds))}")
+        raise
     meshes = {kind.spec.mesh for kind in kinds if kind.spec is not None}
     frozen = FrozenMap(attributes.items())
     if not meshes:
         whole = Whole.of(operator, line, frozen, xp)
-        return Ready(whole, xp, (None,) * len(line.result_shapes), line.result_shapes)
+        none = (None,) * len(line.result_shapes)
+        return Ready(whole, xp, none, line.result_shapes, name, dtypes)
     pairs = list(zip(names, kinds))
     if len(meshes) > 1:
         said = " and ".join(f"{n or k} on {k.spec.mesh}" for n, k in pairs if k.spec is not None)
@@ -176,7 +186,7 @@ def _prepare(
     placed = choose(operator, line, specs, itemsizes, alike)
     called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
     prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
-    return Ready(prepared, xp, placed.results, line.result_shapes)
+    return Ready(prepared, xp, placed.results, line.result_shapes, name, dtypes)
 
 
 def _direct(ready: Ready) -> Ready:

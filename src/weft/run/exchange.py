@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
 
-from weft.lang.kernels.monoids import combination
+from weft.lang.kernels.monoids import combine
 from weft.plan import Step
 from weft.run.arrays import Array, masked, paste
 from weft.run.hops import Delivery, Hop, Slices, hidden_devices, hop_deliveries
@@ -88,7 +87,7 @@ def _combined(
     below = [
         _combined(xp, [(p[1:], s, w) for p, s, w in group], monoids[1:], read) for group in groups
     ]
-    return reduce(combination(xp, monoids[0], below[0].dtype), below)
+    return combine(xp, monoids[0], below)
 
 
 def mask(xp: Any, held: Held, step: Step) -> Held:

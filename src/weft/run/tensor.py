@@ -10,7 +10,10 @@ import numpy as np
 
 from weft.errors import LayoutError, WeftError
 from weft.lang.arithmetic import Arithmetic
-from weft.lang.trace import Symbol, Tracer, dtype_name
+from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
+from weft.lang.kernels.dtypes import native
+from weft.lang.operator import OPERATORS, Operator
+from weft.lang.trace import Symbol, Tracer
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import plan_reshard
 from weft.run.arrays import Array, namespace, paste
@@ -72,7 +75,7 @@ class Tensor(Arithmetic):
     @classmethod
     def full(cls, shape: Iterable[int], value: Any, dtype: str = "float32") -> Tensor:
         """A tensor with one number everywhere."""
-        return cls(np.full(as_shape(shape), value, dtype))
+        return cls(np.full(as_shape(shape), value, native(np, as_dtype(dtype))))
 
     @classmethod
     def ones(cls, shape: Iterable[int], dtype: str = "float32") -> Tensor:
@@ -144,11 +147,9 @@ class Tensor(Arithmetic):
         self, name: str, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> tuple[Any, ...]:
         for operand in operands:
-            if type(operand) is not Tensor:
-                if isinstance(operand, Symbol):
-                    return operand.__weft_apply__(name, operands, attributes)
-                operands = [_as_tensor(self.kind, *pair) for pair in enumerate(operands)]
-                break
+            if isinstance(operand, Symbol):
+                return operand.__weft_apply__(name, operands, attributes)
+        operands = self._converted(OPERATORS.find(name), operands)
         if None in attributes.values():
             attributes = {key: value for key, value in attributes.items() if value is not None}
         kinds = [operand.kind for operand in operands]
@@ -157,6 +158,19 @@ class Tensor(Arithmetic):
         return tuple(
             [_made(*made) for made in run_operator(name, attributes, kinds, shards, names)]
         )
+
+    def _converted(self, operator: Operator, operands: Sequence[Any]) -> Sequence[Tensor]:
+        """Return the operands as tensors of the dtypes that an operator takes."""
+        xp = self.kind.xp
+        known = [
+            x if type(x) is Tensor or is_scalar(x) else _as_tensor(xp, number, x)
+            for number, x in enumerate(operands)
+        ]
+        given = [x.kind.dtype if type(x) is Tensor else x for x in known]
+        wanted = _conversions(operator, *given)
+        if wanted is None:
+            return known
+        return [_typed(x, dtype, xp) for x, dtype in zip(known, wanted)]
 
     def __repr__(self) -> str:
         return f"Tensor({self})"
@@ -187,20 +201,41 @@ def _with(kind: Kind, spec: ShardingSpec) -> Kind:
     return kind_of(kind.shape, spec, kind.dtype, kind.xp)
 
 
-def _as_tensor(like: Kind, number: int, operand: Any) -> Tensor:
-    """An operand as a tensor: a number takes the dtype of the others."""
+def _as_tensor(xp: Any, number: int, operand: Any) -> Tensor:
     if isinstance(operand, Tensor):
         return operand
-    if isinstance(operand, bool | int | float | complex):
-        return _number(type(operand).__name__, operand, like.dtype, like.xp)
     if hasattr(operand, "shape") and hasattr(operand, "dtype"):
-        return Tensor(like.xp.asarray(operand))
+        return Tensor(xp.asarray(operand))
     raise WeftError(f"operand {number} is a {type(operand).__name__}, no tensor and no number")
 
 
-@lru_cache(maxsize=1024)
-def _number(kind: str, value: Any, dtype: Any, xp: Any) -> Tensor:
-    return Tensor(xp.asarray(value, dtype=dtype))
+@lru_cache(maxsize=4096, typed=True)
+def _conversions(operator: Operator, *given: Any) -> Sequence[str] | None:
+    """Return the dtype of each operand, given dtypes and numbers; None where nothing changes."""
+    names = [x if is_scalar(x) else as_dtype(x) for x in given]
+    try:
+        wanted = operator.conversion(names)
+    except WeftError as error:
+        error.add_note(f"while applying {operator.name} to {', '.join(map(str, names))}")
+        raise
+    return None if list(wanted) == names else tuple(wanted)
+
+
+def _typed(operand: Any, dtype: str, xp: Any) -> Tensor:
+    """Return a tensor, or a number of Python, in a dtype."""
+    if not isinstance(operand, Tensor):
+        return _number(scalar_of(operand, dtype), dtype, xp)
+    if operand.dtype == dtype:
+        return operand
+    (made,) = run_operator(
+        "convert", {"dtype": dtype}, [operand.kind], [operand.shards], [operand.name]
+    )
+    return _made(*made)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _number(value: Any, dtype: str, xp: Any) -> Tensor:
+    return Tensor(xp.asarray(value, dtype=native(xp, dtype)))
 
 
 def _as_spec(mesh: DeviceMesh | ShardingSpec, dims: Dims | None) -> ShardingSpec:

@@ -88,7 +88,7 @@ def _scaled(to: To, x: Any, by: Any) -> Any:
 def div(to: To, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     """A quotient; of integers it may be rounded towards zero or down."""
     x, y = _symbol(to, x), _symbol(to, y)
-    quotient = x / y
+    (quotient,) = to.tracer.apply("divide", (x, y), {})
     if rounding_mode is None:
         return quotient
     if "float" in to.dtype:

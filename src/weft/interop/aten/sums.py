@@ -42,7 +42,8 @@ def _along(name: str) -> Said:
     def said(to: To, x: Symbol, dims: Any = None, keep: bool = False, **said: Any) -> Symbol:
         given = None if dims is None or dims == [] else dims
         keep = said.get("keepdim", keep)
-        found: Symbol = getattr(ops, name)(to.cast(x), given, keep)
+        more = {"dtype": to.dtype} if name in ("sum", "mean", "prod") else {}
+        found: Symbol = getattr(ops, name)(to.cast(x), given, keep, **more)
         return found
 
     return said
@@ -121,4 +122,4 @@ def norm(
 @says("cumsum")
 def cumsum(to: To, x: Symbol, dim: int, **_: Any) -> Any:
     """Running sums along a dimension."""
-    return ops.cumsum(to.cast(x), dim)
+    return ops.cumsum(to.cast(x), dim, dtype=to.dtype)

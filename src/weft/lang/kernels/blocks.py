@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.block import Block
+from weft.lang.block import Attributes, Block
+from weft.lang.dtype import accumulator, dtype_name, like_first, summed
 from weft.lang.kernels.contract import spread
+from weft.lang.kernels.dtypes import cast, native
 from weft.lang.kernels.monoids import reduction
 
 MOST = 1 << 30
@@ -36,9 +39,17 @@ def too_many_products(name: str, size: int) -> WeftError:
 def reduce_blocks(block: Block, x: Any) -> Any:
     """Each block of a dimension reduced by a monoid; what lies beyond the end counts nothing."""
     xp, axis = block.xp, block.attributes["dimension"] % x.ndim
-    monoid = reduction(xp, block.attributes["monoid"], x.dtype)
-    made = [monoid(part, (axis,)) for part in _parts(block, x, axis, 0)]
-    return xp.stack(made, axis=axis) if made else x[_at(axis, slice(0, 0))]
+    (result,) = reduced_dtype([dtype_name(x.dtype)], block.attributes)
+    within = accumulator(result)
+    monoid = reduction(xp, block.attributes["monoid"], native(xp, within))
+    made = [cast(xp, monoid(part, (axis,)), result) for part in _parts(block, x, axis, 0)]
+    return xp.stack(made, axis=axis) if made else cast(xp, x[_at(axis, slice(0, 0))], result)
+
+
+def reduced_dtype(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the dtype of a reduction by the monoid among the attributes."""
+    rule = summed if attributes["monoid"] in ("sum", "prod") else like_first
+    return rule(dtypes, attributes)
 
 
 def _parts(block: Block, x: Any, axis: int, number: int) -> list[Any]:

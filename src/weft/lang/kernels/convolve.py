@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from weft.lang.block import Block
+from weft.lang.dtype import dtype_name
 from weft.lang.kernels.band import slide_along
 from weft.lang.kernels.moves import along
 from weft.lang.kernels.window import Slide, lay, slides, stepped
@@ -77,7 +78,7 @@ class _Convolution:
         """Whether one channel has windows along one dimension, of numbers that BLAS multiplies."""
         sizes = (len(self.groups), len(self.channels), len(self.features))
         long = [n for n in self.spatial if len(self.elements[n]) > 1]
-        is_large = self.xp.finfo(x.dtype).bits >= 32 if _is_float(self.xp, x) else False
+        is_large = dtype_name(x.dtype) in ("float32", "float64")
         return sizes == (1, 1, 1) and len(long) == 1 and is_large and prod(x.shape) > 0
 
     def _line(self, x: Any, kernel: Any) -> Any:
@@ -165,10 +166,6 @@ class _Convolution:
 
 def _places(how: Slide, windows: range, offsets: Sequence[int]) -> range:
     return how.places(windows, offsets) if windows and offsets else range(0)
-
-
-def _is_float(xp: Any, x: Any) -> bool:
-    return bool(xp.isdtype(x.dtype, "real floating"))
 
 
 def _picked(xp: Any, x: Any, axis: int, places: list[int]) -> Any:

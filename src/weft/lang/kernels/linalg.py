@@ -6,6 +6,8 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.lang.block import Block
+from weft.lang.dtype import accumulator, dtype_name, kind, summed
+from weft.lang.kernels.dtypes import cast, native
 from weft.lang.kernels.moves import along
 
 _SMALL = 64
@@ -18,14 +20,17 @@ def cholesky(block: Block, x: Any) -> Any:
     Only that triangle is read, and the other one is zero.
     """
     xp = block.xp
-    if block.attributes.get("lower", False):
-        return xp.linalg.cholesky(x)
-    return _adjoint(xp, xp.linalg.cholesky(_adjoint(xp, x)))
+    try:
+        if block.attributes.get("lower", False):
+            return xp.linalg.cholesky(x)
+        return _adjoint(xp, xp.linalg.cholesky(_adjoint(xp, x)))
+    except (ArithmeticError, ValueError, RuntimeError) as error:  # each library has its own
+        raise WeftError(f"cholesky: {error}") from error
 
 
 def _adjoint(xp: Any, x: Any) -> Any:
     x = xp.matrix_transpose(x)
-    return xp.conj(x) if xp.isdtype(x.dtype, "complex floating") else x
+    return xp.conj(x) if kind(dtype_name(x.dtype)) == "complex" else x
 
 
 def triangular_solve(block: Block, a: Any, b: Any) -> Any:
@@ -66,9 +71,10 @@ _TRANSFORMS = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn
 
 def fft(block: Block, x: Any) -> Any:
     """The discrete Fourier transform along the last dimensions: FFT, IFFT, RFFT or IRFFT."""
-    kind, lengths = block.attributes.get("fft_type", "FFT"), block.attributes["fft_length"]
+    name, lengths = block.attributes.get("fft_type", "FFT"), block.attributes["fft_length"]
     axes = tuple(range(x.ndim - len(lengths), x.ndim))
-    return getattr(block.xp.fft, _TRANSFORMS[kind])(x, s=tuple(lengths), axes=axes)
+    x = cast(block.xp, x, accumulator(dtype_name(x.dtype)))
+    return getattr(block.xp.fft, _TRANSFORMS[name])(x, s=tuple(lengths), axes=axes)
 
 
 def descending(xp: Any, x: Any, axis: int) -> Any:
@@ -112,10 +118,12 @@ def cumsum(block: Block, x: Any) -> Any:
     axis, before = at["dimension"] % x.ndim, bool(at.get("exclusive", False))
     if at.get("reverse", False):
         x = xp.flip(x, axis=axis)
-    made = xp.cumulative_sum(x, axis=axis, dtype=x.dtype, include_initial=before)
+    (result,) = summed([dtype_name(x.dtype)], at)
+    within = native(xp, accumulator(result))
+    made = xp.cumulative_sum(x, axis=axis, dtype=within, include_initial=before)
     if before:
         made = made[along(axis, slice(0, x.shape[axis]))]
-    return xp.flip(made, axis=axis) if at.get("reverse", False) else made
+    return cast(xp, xp.flip(made, axis=axis) if at.get("reverse", False) else made, result)
 
 
 def batch_norm_inference(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
 from typing import Any
 
 from weft.errors import WeftError
+from weft.lang.dtype import bounds, dtype_name, kind
+from weft.lang.kernels.dtypes import is_low_precision, native
 
 Array = Any
 Axes = tuple[int, ...]
@@ -36,16 +38,15 @@ def identity(xp: Any, monoid: str, dtype: Any) -> Any:
 def _all_ones(xp: Any, dtype: Any) -> Any:
     if dtype == xp.bool:
         return True
-    return int(xp.iinfo(dtype).max) if xp.isdtype(dtype, "unsigned integer") else -1
+    return bounds(dtype_name(dtype))[1] if kind(dtype_name(dtype)) == "uint" else -1
 
 
 def _extreme(xp: Any, dtype: Any, lowest: bool) -> Any:
     """The least or the greatest number of a dtype."""
     if dtype == xp.bool:
         return not lowest
-    if xp.isdtype(dtype, "integral"):
-        info = xp.iinfo(dtype)
-        return int(info.min if lowest else info.max)
+    if kind(dtype_name(dtype)) in ("int", "uint"):
+        return bounds(dtype_name(dtype))[0 if lowest else 1]
     return -float("inf") if lowest else float("inf")
 
 
@@ -74,7 +75,9 @@ def combination(xp: Any, monoid: str, dtype: Any) -> Callable[[Array, Array], Ar
 
 
 def reduction(xp: Any, monoid: str, dtype: Any) -> Callable[[Any, Axes], Any]:
-    """What reduces an array along axes by a monoid.
+    """Return what reduces an array along axes by a monoid, in a dtype.
+
+    Sums and products are made in that dtype of arrays of any other.
 
     >>> import numpy
     >>> int(reduction(numpy, "max", numpy.dtype("int8"))(numpy.asarray([3, 5]), (0,)))
@@ -84,7 +87,7 @@ def reduction(xp: Any, monoid: str, dtype: Any) -> Callable[[Any, Axes], Any]:
     match monoid:
         case "sum" | "prod" if not logical:
             along = getattr(xp, monoid)
-            return lambda x, axes: along(x, axis=axes, dtype=x.dtype)
+            return lambda x, axes: along(x, axis=axes, dtype=dtype)
         case "max" | "min" if not logical:
             along = getattr(xp, monoid)
             return lambda x, axes: _of_any(xp, along, x, axes, identity(xp, monoid, dtype))
@@ -116,6 +119,21 @@ def _bitwise(xp: Any, both: Callable[[Any, Any], Any], x: Any, axes: Axes, nothi
             total = both(total, x[(*head, place, ...)])
         x = total
     return x
+
+
+def combine(xp: Any, monoid: str, parts: Sequence[Array]) -> Array:
+    """Return parts combined, in their order; floats of less than 32 bits are rounded once.
+
+    >>> import numpy
+    >>> int(combine(numpy, "sum", [numpy.asarray(1, "float16")] * 5000))
+    5000
+    """
+    first = parts[0]
+    if not is_low_precision(first.dtype) or monoid in ("max", "min"):
+        return reduce(combination(xp, monoid, first.dtype), parts)
+    wide = native(xp, "float32")
+    total = reduce(combination(xp, monoid, wide), (xp.astype(part, wide) for part in parts))
+    return xp.astype(total, first.dtype)
 
 
 def logsumexp(xp: Any, x: Any, axes: Axes) -> Any:

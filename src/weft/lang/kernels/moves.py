@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.lang.block import Block
+from weft.lang.kernels.dtypes import cast, native
 from weft.lang.notation import Row
 
 
@@ -224,7 +225,7 @@ def iota(block: Block) -> Any:
     """Each element is its place along one dimension."""
     xp, axis, box = block.xp, block.attributes["iota_dimension"], block.results[0]
     line = xp.arange(box.start[axis], box.stop[axis])
-    line = xp.astype(line, getattr(xp, block.attributes.get("dtype", "int64")))
+    line = cast(xp, line, block.attributes.get("dtype", "int64"))
     line = xp.reshape(line, (-1, *(1,) * (box.ndim - axis - 1)))
     return xp.broadcast_to(line, box.shape)
 
@@ -234,7 +235,7 @@ def constant(block: Block) -> Any:
     if "value" not in block.attributes:
         raise WeftError("a constant of this size, or of this dtype, was not kept: it cannot be run")
     xp, box, value = block.xp, block.results[0], block.attributes["value"]
-    dtype = getattr(xp, block.attributes.get("dtype", "float32"))
+    dtype = native(xp, block.attributes.get("dtype", "float32"))
     if not isinstance(value, tuple):
         return xp.full(box.shape, value, dtype=dtype)
     whole = xp.reshape(xp.asarray(value, dtype=dtype), block.signature.result_shapes[0])

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.errors import WeftError
 from weft.lang.block import Block, Kernel
+from weft.lang.dtype import dtype_name, itemsize, kind
+from weft.lang.kernels.dtypes import cast
 from weft.lang.kernels.erf import erf_of, erfc_of, gelu_of
 
 Function = Callable[..., Any]
@@ -31,12 +34,16 @@ def either(name: str, logical: str) -> Kernel:
     return kernel
 
 
+def _kind(x: Any) -> str:
+    return kind(dtype_name(x.dtype))
+
+
 def _is_integral(xp: Any, x: Any) -> bool:
-    return bool(xp.isdtype(x.dtype, "integral"))
+    return _kind(x) in ("int", "uint")
 
 
 def _bits(xp: Any, x: Any) -> int:
-    return int(xp.iinfo(x.dtype).bits)
+    return 8 * itemsize(dtype_name(x.dtype))
 
 
 def divide(xp: Any, x: Any, y: Any) -> Any:
@@ -55,6 +62,15 @@ def remainder(xp: Any, x: Any, y: Any) -> Any:
         return xp.where(x < 0, -rest, rest)
     rest = xp.remainder(x, y)
     return xp.where((rest != 0) & ((x < 0) != (y < 0)), rest - y, rest)
+
+
+def power(xp: Any, x: Any, y: Any) -> Any:
+    """The power; integers have none with a negative exponent."""
+    if _kind(y) == "int" and bool(xp.any(y < 0)):
+        raise WeftError(
+            "an integer has no power with a negative exponent", hint="convert it to a float first"
+        )
+    return xp.pow(x, y)
 
 
 def cbrt(xp: Any, x: Any) -> Any:
@@ -112,7 +128,7 @@ def shift_right_arithmetic(xp: Any, x: Any, by: Any) -> Any:
     """Bits moved down, the highest filling up, be it a sign or not."""
     most = xp.full_like(by, _bits(xp, x) - 1)
     by = xp.where(_in_range(xp, x, by), by, most)
-    if xp.isdtype(x.dtype, "signed integer"):
+    if _kind(x) == "int":
         return x >> by
     return xp.where((x >> (_bits(xp, x) - 1)) != 0, ~(~x >> by), x >> by)
 
@@ -121,7 +137,7 @@ def shift_right_logical(xp: Any, x: Any, by: Any) -> Any:
     """Bits moved down, zeros filling up."""
     fits = _in_range(xp, x, by)
     moved = x >> xp.where(fits, by, xp.zeros_like(by))
-    if xp.isdtype(x.dtype, "signed integer"):
+    if _kind(x) == "int":
         top = xp.full_like(x, xp.iinfo(x.dtype).max)
         kept = xp.where(
             by > 0, top >> xp.where(fits & (by > 0), by - 1, xp.zeros_like(by)), ~(x ^ x)
@@ -142,10 +158,9 @@ def convert(block: Block, x: Any) -> Any:
     xp, name = block.xp, block.attributes.get("dtype")
     if name is None:
         return x
-    dtype = getattr(xp, name)
-    if xp.isdtype(x.dtype, "complex floating") and not xp.isdtype(dtype, "complex floating"):
-        x = xp.real(x)
-    return xp.astype(x, dtype)
+    if _kind(x) == "complex" and kind(name) != "complex":
+        x = (x != 0) if name == "bool" else xp.real(x)
+    return cast(xp, x, name)
 
 
 def complex_of(xp: Any, real: Any, imag: Any) -> Any:
@@ -156,12 +171,12 @@ def complex_of(xp: Any, real: Any, imag: Any) -> Any:
 
 def real(xp: Any, x: Any) -> Any:
     """The real part."""
-    return xp.real(x) if xp.isdtype(x.dtype, "complex floating") else x
+    return xp.real(x) if _kind(x) == "complex" else x
 
 
 def imag(xp: Any, x: Any) -> Any:
     """The imaginary part."""
-    return xp.imag(x) if xp.isdtype(x.dtype, "complex floating") else xp.zeros_like(x)
+    return xp.imag(x) if _kind(x) == "complex" else xp.zeros_like(x)
 
 
 def select(xp: Any, flag: Any, x: Any, y: Any) -> Any:
@@ -232,14 +247,15 @@ _STANDARD = {
     "exponential": "exp",
     "exponential_minus_one": "expm1",
     "floor": "floor",
+    "floor_divide": "floor_divide",
     "is_finite": "isfinite",
     "log": "log",
     "log_plus_one": "log1p",
     "maximum": "maximum",
     "minimum": "minimum",
+    "mod": "remainder",
     "multiply": "multiply",
     "negate": "negative",
-    "power": "pow",
     "round_nearest_even": "round",
     "sign": "sign",
     "sine": "sin",
@@ -262,6 +278,7 @@ _OWN: dict[str, Function] = {
     "imag": imag,
     "logistic": logistic,
     "popcnt": popcnt,
+    "power": power,
     "real": real,
     "relu": relu,
     "remainder": remainder,

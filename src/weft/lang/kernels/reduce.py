@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from weft.errors import WeftError
 from weft.lang.block import Block, Kernel
+from weft.lang.dtype import Dtypes, accumulator, dtype_name
+from weft.lang.kernels.dtypes import cast, native
 from weft.lang.kernels.monoids import combination, reduction
 
 
@@ -16,21 +19,29 @@ def reduce(block: Block, *operands: Any) -> Any:
     monoid, axes = block.attributes.get("monoid", "sum"), tuple(block.attributes["dimensions"])
     half, made = len(operands) // 2, []
     for x, init in zip(operands[:half], operands[half:]):
-        total = reduction(block.xp, monoid, x.dtype)(x, axes) if axes else x
-        made.append(combination(block.xp, monoid, x.dtype)(total, init))
+        wide = accumulator(dtype_name(x.dtype))
+        each = cast(block.xp, x, wide)
+        total = reduction(block.xp, monoid, each.dtype)(each, axes) if axes else each
+        total = combination(block.xp, monoid, each.dtype)(total, cast(block.xp, init, wide))
+        made.append(cast(block.xp, total, dtype_name(x.dtype)))
     return tuple(made)
 
 
-def along(monoid: str, mean: bool = False) -> Kernel:
-    """The kernel that reduces along `dimensions`, keeping them as single if `keep` says so."""
+def along(monoid: str, dtypes: Dtypes, mean: bool = False) -> Kernel:
+    """Return the kernel that reduces along `dimensions`, kept as single ones if `keep` is true.
+
+    A mean is divided by the number of all elements, so that the means of parts add up.
+    """
 
     def kernel(block: Block, x: Any) -> Any:
-        axes = tuple(dim % x.ndim for dim in block.attributes["dimensions"])
-        made = reduction(block.xp, monoid, x.dtype)(x, axes) if axes else x
+        xp, axes = block.xp, tuple(dim % x.ndim for dim in block.attributes["dimensions"])
+        (result,) = dtypes([dtype_name(x.dtype)], block.attributes)
+        within = accumulator(result)
+        x = x if monoid in ("sum", "prod") and axes else cast(xp, x, within)
+        made = reduction(xp, monoid, native(xp, within))(x, axes) if axes else x
         if mean:
             whole = block.signature.operand_shapes[0]
-            for axis in axes:
-                made = made / whole[axis]
-        return block.xp.reshape(made, block.results[0].shape)
+            made = made / prod(whole[axis] for axis in axes)
+        return cast(xp, xp.reshape(made, block.results[0].shape), result)
 
     return kernel

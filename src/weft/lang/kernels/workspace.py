@@ -44,10 +44,17 @@ def workspace(operator: Operator, block: Block, itemsize: int) -> int:
     128
     """
     if operator.name == "convolution" and operator.workspace is None:
-        return _convolution(block) * max(LEAST, itemsize)
+        return _convolution(block) * max(LEAST, itemsize) + _widened(operator, block, itemsize)
     largest = max((prod(b.shape) for b in (*block.operands, *block.results)), default=0)
     times = TIMES.get(operator.name, 1.0) if operator.workspace is None else operator.workspace
-    return round(times * largest * max(LEAST, itemsize))
+    return round(times * largest * max(LEAST, itemsize)) + _widened(operator, block, itemsize)
+
+
+def _widened(operator: Operator, block: Block, itemsize: int) -> int:
+    """Return the bytes of operands and results in float32, where a kernel adds up in it."""
+    if not operator.accumulates or itemsize >= LEAST:
+        return 0
+    return LEAST * sum(prod(box.shape) for box in (*block.operands, *block.results))
 
 
 def _convolution(block: Block) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import Operand, accumulator, as_quotients, for_kinds, like_all, together
 from weft.lang.kernels import blocks as kernels
 from weft.lang.library.contract import sign_matmul
 from weft.lang.library.nn import flops_of_attention
@@ -74,9 +75,29 @@ def sign_attention_blocks(shapes: Sequence[Point], attributes: Attributes) -> Si
     return Signature(Notation(operands, results, {"t": CUSTOM}), shapes, sizes)
 
 
-OPERATORS.add(Operator("prod_of", sign_prod_of, kernels.prod_of, keeps={"sum": [(0,), (1,)]}))
+def _as_wide(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert to what is added up in: blocks that meet later are rounded after that."""
+    return [accumulator(dtype) for dtype in as_quotients(operands)]
+
+
 OPERATORS.add(
-    Operator("reduce_blocks", sign_reduce_blocks, kernels.reduce_blocks, keeps={"own": [(0,)]})
+    Operator(
+        "prod_of",
+        sign_prod_of,
+        kernels.prod_of,
+        keeps={"sum": [(0,), (1,)]},
+        dtypes=like_all,
+        conversion=together,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "reduce_blocks",
+        sign_reduce_blocks,
+        kernels.reduce_blocks,
+        keeps={"own": [(0,)]},
+        dtypes=kernels.reduced_dtype,
+    )
 )
 OPERATORS.add(
     Operator(
@@ -84,5 +105,7 @@ OPERATORS.add(
         sign_attention_blocks,
         kernels.attention_blocks,
         flops=flops_of_attention,
+        dtypes=for_kinds("float"),
+        conversion=_as_wide,
     )
 )

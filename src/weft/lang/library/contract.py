@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import like_all, together
 from weft.lang.kernels.contract import contract
 from weft.lang.library.rows import aligned, plain
 from weft.lang.notation import Notation, Row
@@ -124,17 +125,33 @@ def with_bias(count: int) -> Keeps:
     return {"sum": [(0, *bias), (1, *bias)]}
 
 
+def multiplied(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the dtype of a sum of products: that of its factors unless another is given."""
+    return [attributes["dtype"]] if attributes.get("dtype") else like_all(dtypes, attributes)
+
+
 _PRODUCT = {"sum": [(0,), (1,)]}
-OPERATORS.add(Operator("matmul", sign_matmul, contract, keeps=_PRODUCT, flops=2))
-OPERATORS.add(Operator("linear", sign_linear, contract, keeps=with_bias, flops=2))
-OPERATORS.add(Operator("dot_general", sign_dot_general, contract, keeps=_PRODUCT, flops=2))
-OPERATORS.add(Operator("dot", sign_dot, contract, keeps=_PRODUCT, flops=2))
-OPERATORS.add(
-    Operator(
+for _name, _sign, _keeps, _flops in (
+    ("matmul", sign_matmul, _PRODUCT, 2),
+    ("linear", sign_linear, with_bias, 2),
+    ("dot_general", sign_dot_general, _PRODUCT, 2),
+    ("dot", sign_dot, _PRODUCT, 2),
+    (
         "einsum",
         sign_einsum,
-        contract,
-        keeps={"sum": [(0,), (1,), (2,), (3,)]},
-        flops=lambda line, _: len(line.notation.operands),
+        {"sum": [(0,), (1,), (2,), (3,)]},
+        lambda line, _: len(line.notation.operands),
+    ),
+):
+    OPERATORS.add(
+        Operator(
+            _name,
+            _sign,
+            contract,
+            keeps=_keeps,
+            flops=_flops,
+            dtypes=multiplied,
+            conversion=together,
+            accumulates="numpy",
+        )
     )
-)

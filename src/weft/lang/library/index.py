@@ -7,6 +7,7 @@ from math import prod
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import for_kinds, like_all
 from weft.lang.kernels import index as kernels
 from weft.lang.library.rows import numbered, plain, whole
 from weft.lang.notation import Notation, Row
@@ -136,10 +137,41 @@ def _updates(line: Signature, attributes: Attributes) -> float:
     return made / max(1, line.space.size)
 
 
-OPERATORS.add(Operator("gather", sign_gather, kernels.gather, keeps={"sum": [(0,)]}, flops=0))
+def _indexed(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the dtype of an array that is indexed by integers."""
+    for_kinds("int uint")(dtypes[1:2], {})
+    return [dtypes[0]]
+
+
+def _scattered(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the dtypes of the inputs, which the updates have too."""
+    count = len(dtypes) // 2
+    for_kinds("int uint")(dtypes[count : count + 1], {})
+    for dtype, update in zip(dtypes, dtypes[count + 1 :]):
+        like_all([dtype, update], {})
+    return dtypes[:count]
+
+
 OPERATORS.add(
-    Operator("scatter", sign_scatter, kernels.scatter, keeps=_inputs_and_updates, flops=_updates)
+    Operator("gather", sign_gather, kernels.gather, keeps={"sum": [(0,)]}, flops=0, dtypes=_indexed)
 )
 OPERATORS.add(
-    Operator("embedding", sign_embedding, kernels.embedding, keeps={"sum": [(0,)]}, flops=0)
+    Operator(
+        "scatter",
+        sign_scatter,
+        kernels.scatter,
+        keeps=_inputs_and_updates,
+        flops=_updates,
+        dtypes=_scattered,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "embedding",
+        sign_embedding,
+        kernels.embedding,
+        keeps={"sum": [(0,)]},
+        flops=0,
+        dtypes=_indexed,
+    )
 )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import (
+    as_quotients,
+    complex_dtype,
+    for_kinds,
+    real_dtype,
+    summed,
+)
 from weft.lang.kernels import linalg as kernels
 from weft.lang.library.flops import n_log_n, per_batch
 from weft.lang.library.rows import numbered, place, whole
@@ -129,16 +137,13 @@ def sign_along(shapes: Sequence[Point], attributes: Attributes) -> Signature:
 
 
 def _with_places(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    return [dtypes[0], "int64"]
-
-
-_COMPLEX = {"float32": "complex64", "float64": "complex128"}
-_REAL = {name: real for real, name in _COMPLEX.items()}
+    return [*for_kinds("bool int uint float")(dtypes, {}), "int64"]
 
 
 def _transformed(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    names = _REAL if attributes.get("fft_type") == "IRFFT" else _COMPLEX
-    return [names.get(dtypes[0], dtypes[0])]
+    (dtype,) = for_kinds("float complex")(dtypes, {})
+    made = complex_dtype(dtype)
+    return [real_dtype(made) if attributes.get("fft_type") == "IRFFT" else made]
 
 
 def _of_fft(line: Signature, attributes: Attributes) -> float:
@@ -151,17 +156,27 @@ def _of_sort(line: Signature, attributes: Attributes) -> float:
     return n_log_n(line.operand_shapes[0][attributes.get("dimension", -1)])
 
 
+_SOLVED: dict[str, Any] = {
+    "dtypes": for_kinds("float complex"),
+    "conversion": as_quotients,
+    "accumulates": "always",
+}
 OPERATORS.add(
     Operator(
         "cholesky",
         sign_cholesky,
         kernels.cholesky,
+        **_SOLVED,
         flops=per_batch(lambda line, _: line.sizes["m"] ** 3 / 3),
     )
 )
 OPERATORS.add(
     Operator(
-        "triangular_solve", sign_triangular_solve, kernels.triangular_solve, keeps={"sum": [(1,)]}
+        "triangular_solve",
+        sign_triangular_solve,
+        kernels.triangular_solve,
+        keeps={"sum": [(1,)]},
+        **_SOLVED,
     )
 )
 OPERATORS.add(
@@ -172,6 +187,7 @@ OPERATORS.add(
         keeps={"sum": [(0,)]},
         flops=per_batch(_of_fft),
         dtypes=_transformed,
+        conversion=as_quotients,
     )
 )
 OPERATORS.add(
@@ -182,7 +198,15 @@ OPERATORS.add(
 OPERATORS.add(
     Operator("topk", sign_topk, kernels.topk, flops=per_batch(_of_sort), dtypes=_with_places)
 )
-OPERATORS.add(Operator("cumsum", sign_along, kernels.cumsum, keeps={"sum": [(0,)]}))
+OPERATORS.add(
+    Operator(
+        "cumsum",
+        sign_along,
+        kernels.cumsum,
+        keeps={"sum": [(0,)]},
+        dtypes=for_kinds("bool int uint float complex", summed),
+    )
+)
 OPERATORS.add(
     Operator(
         "batch_norm_inference",
@@ -190,6 +214,9 @@ OPERATORS.add(
         kernels.batch_norm_inference,
         keeps={"sum": [(0, 2, 3), (1, 2)]},
         flops=4,
+        dtypes=for_kinds("float"),
+        conversion=as_quotients,
+        accumulates="always",
     )
 )
 OPERATORS.add(Operator("rng_bit_generator", sign_rng_bit_generator))

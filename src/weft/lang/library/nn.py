@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import as_floats, as_quotients, for_kinds
 from weft.lang.kernels import nn as kernels
 from weft.lang.library.linalg import sign_along
 from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Keeps, Operator, Sign
+from weft.lang.operator import NOTHING, OPERATORS, Keeps, Operator, Sign
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -87,18 +88,29 @@ def _scale_and_shift(count: int) -> Keeps:
     return {"sum": [tuple(range(1, count))]} if count > 1 else {}
 
 
-OPERATORS.add(Operator("softmax", sign_along, kernels.softmax, flops=5))
-OPERATORS.add(Operator("log_softmax", sign_along, kernels.log_softmax, flops=5))
-OPERATORS.add(
-    Operator("layer_norm", sign_norm(2), kernels.layer_norm, keeps=_scale_and_shift, flops=8)
-)
-OPERATORS.add(Operator("rms_norm", sign_norm(1), kernels.rms_norm, keeps=_scale_and_shift, flops=5))
-OPERATORS.add(
-    Operator(
+for _name, _sign, _kernel, _keeps, _flops, _conversion in (
+    ("softmax", sign_along, kernels.softmax, NOTHING, 5, as_floats),
+    ("log_softmax", sign_along, kernels.log_softmax, NOTHING, 5, as_floats),
+    ("layer_norm", sign_norm(2), kernels.layer_norm, _scale_and_shift, 8, as_quotients),
+    ("rms_norm", sign_norm(1), kernels.rms_norm, _scale_and_shift, 5, as_quotients),
+    (
         "attention",
         sign_attention,
         kernels.attention,
-        keeps={"sum": [(2,)]},
-        flops=flops_of_attention,
+        {"sum": [(2,)]},
+        flops_of_attention,
+        as_quotients,
+    ),
+):
+    OPERATORS.add(
+        Operator(
+            _name,
+            _sign,
+            _kernel,
+            keeps=_keeps,
+            flops=_flops,
+            dtypes=for_kinds("float"),
+            conversion=_conversion,
+            accumulates="always",
+        )
     )
-)

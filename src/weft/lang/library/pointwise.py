@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import (
+    Conversion,
+    Dtypes,
+    Operand,
+    as_choice,
+    as_compared,
+    as_dtype,
+    as_floats,
+    as_quotients,
+    complex_dtype,
+    for_kinds,
+    kind,
+    like_all,
+    like_first,
+    real_dtype,
+    result_type,
+    separate,
+    together,
+    truth,
+)
+from weft.lang.kernels.dtypes import Accumulates
 from weft.lang.kernels.pointwise import KERNELS
 from weft.lang.library.rows import aligned
 from weft.lang.notation import Notation
-from weft.lang.operator import OPERATORS, Dtypes, Group, Operator
+from weft.lang.operator import OPERATORS, Group, Operator
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -24,7 +46,7 @@ _NAMES = """
 POINTWISE = tuple(_NAMES.split())
 """The names of those whose operands all have one shape."""
 
-_OWN = ("gelu", "relu", "silu", "sharding_constraint")
+_OWN = ("floor_divide", "gelu", "mod", "relu", "silu", "sharding_constraint")
 
 _CHLO = """
     acos acosh asin asinh atan atanh cosh erf erfc is_inf sinh square
@@ -97,41 +119,89 @@ _KEEPS: dict[str, Mapping[str, Sequence[Group]]] = {
 defined for every part: of a maximum some parts may be negative)."""
 
 
-def _alike(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    if len(set(dtypes)) > 1:
-        raise WeftError(
-            f"the operands are of {' and '.join(dtypes)}", hint="convert one of them to the other"
-        )
-    return [attributes.get("dtype") or dtypes[0]]
+_REAL, _NUMBER = "int uint float", "int uint float complex"
+_ANY, _BITS = "bool int uint float complex", "bool int uint"
+_FLOAT, _FLOATS = "float", "float complex"
 
 
-def _is_true(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    _alike(dtypes, {})
+def _compared(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Complex numbers are equal or not, and neither is less than the other."""
+    if attributes.get("comparison_direction") not in ("EQ", "NE"):
+        for_kinds("bool int uint float", truth)(dtypes, attributes)
+    if {kind(dtype) for dtype in dtypes} != {"int", "uint"}:
+        like_all(dtypes, {})
     return ["bool"]
 
 
-def _complex(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    return ["complex128" if _alike(dtypes, {})[0] == "float64" else "complex64"]
+def _of_parts(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    (real,) = for_kinds(_FLOAT)(dtypes, {})
+    return [complex_dtype(real)]
 
 
-def _real(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    return [{"complex64": "float32", "complex128": "float64"}.get(dtypes[0], dtypes[0])]
+def _real_part(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return [real_dtype(dtypes[0])]
 
 
 def _chosen(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-    return _alike(dtypes[1:], attributes)
+    if dtypes[0] != "bool":
+        raise WeftError(f"a condition is bool, not {dtypes[0]}", hint="compare it with zero")
+    return like_all(dtypes[1:], attributes)
 
 
-_DTYPES: dict[str, Dtypes] = {
-    "abs": _real,
-    "compare": _is_true,
-    "complex": _complex,
-    "imag": _real,
-    "is_finite": _is_true,
-    "is_inf": _is_true,
-    "real": _real,
-    "select": _chosen,
+def _converted(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return [as_dtype(attributes["dtype"]) if attributes.get("dtype") else dtypes[0]]
+
+
+def _parts(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert two parts to those of the complex dtype that holds them."""
+    return [real_dtype(complex_dtype(result_type(*operands)))] * len(operands)
+
+
+class _Types(NamedTuple):
+    """How an operator treats dtypes."""
+
+    dtypes: Dtypes
+    conversion: Conversion = together
+    accumulates: Accumulates = ""
+
+
+def _types(names: str, types: _Types) -> dict[str, _Types]:
+    return dict.fromkeys(names.split(), types)
+
+
+_TYPES: dict[str, _Types] = {
+    **_types("add multiply", _Types(for_kinds(_ANY))),
+    **_types("subtract negate sign square power", _Types(for_kinds(_NUMBER))),
+    **_types("and or xor not", _Types(for_kinds(_BITS))),
+    **_types("maximum minimum clamp ceil floor", _Types(for_kinds("bool int uint float"))),
+    **_types("floor_divide mod relu remainder round_nearest_even", _Types(for_kinds(_REAL))),
+    **_types(
+        "count_leading_zeros popcnt shift_left shift_right_arithmetic shift_right_logical",
+        _Types(for_kinds("int uint")),
+    ),
+    **_types(
+        "cosine exponential exponential_minus_one log log_plus_one sine sqrt tan tanh acos acosh "
+        "asin asinh atan atanh cosh sinh",
+        _Types(for_kinds(_FLOATS), as_floats),
+    ),
+    **_types(
+        "atan2 cbrt erf erfc gelu logistic reduce_precision round_nearest_afz rsqrt silu",
+        _Types(for_kinds(_FLOAT), as_floats, "always"),
+    ),
+    "divide": _Types(for_kinds(_NUMBER), as_quotients),
+    "abs": _Types(for_kinds(_ANY, _real_part)),
+    "real": _Types(for_kinds(_ANY, _real_part)),
+    "imag": _Types(for_kinds(_ANY, _real_part)),
+    "complex": _Types(_of_parts, _parts),
+    "compare": _Types(_compared, as_compared),
+    "is_finite": _Types(for_kinds(_ANY, truth), separate),
+    "is_inf": _Types(for_kinds(_ANY, truth), separate),
+    "select": _Types(_chosen, as_choice),
+    "convert": _Types(_converted, separate),
+    "sharding_constraint": _Types(like_first, separate),
 }
+"""The operators by what they do to dtypes."""
+
 _FREE = frozenset(["convert", "select", "sharding_constraint", "real", "imag", "complex"])
 """Those that compute nothing."""
 
@@ -144,7 +214,9 @@ for _name in (*POINTWISE, *_CHLO.split(), *_OWN, "select", "clamp"):
             passes="both",
             keeps=_KEEPS.get(_name, {}),
             flops=0 if _name in _FREE else 1,
-            dtypes=_DTYPES.get(_name, _alike),
+            dtypes=_TYPES[_name].dtypes,
+            conversion=_TYPES[_name].conversion,
+            accumulates=_TYPES[_name].accumulates,
         )
     )
 
@@ -155,6 +227,8 @@ OPERATORS.add(
         KERNELS["polynomial"],
         passes="both",
         flops=_of_polynomial,
-        dtypes=_alike,
+        dtypes=for_kinds(_FLOATS),
+        conversion=as_quotients,
+        accumulates="always",
     )
 )

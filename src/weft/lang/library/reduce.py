@@ -6,6 +6,15 @@ from collections.abc import Sequence
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import (
+    as_flags,
+    as_floats,
+    averaged,
+    for_kinds,
+    like_all,
+    separate,
+    summed,
+)
 from weft.lang.kernels import reduce as kernels
 from weft.lang.library.rows import numbered
 from weft.lang.notation import CUSTOM, Notation, Row
@@ -52,6 +61,9 @@ def sign_along(monoid: str) -> Sign:
         if any(not -len(shape) <= dim < len(shape) for dim in given):
             raise WeftError(f"{list(shape)} has no such dimensions: {tuple(given)}")
         across = {dim % len(shape) for dim in given}
+        is_made = all(size for dim, size in enumerate(shape) if dim not in across)
+        if monoid in ("max", "min") and is_made and any(shape[dim] == 0 for dim in across):
+            raise WeftError(f"there is no {monoid} of no elements: {list(shape)} along {given}")
         dims = numbered("i", len(shape))
         made = [
             Row() if dim in across else row
@@ -64,16 +76,35 @@ def sign_along(monoid: str) -> Sign:
     return sign
 
 
-OPERATORS.add(Operator("reduce", sign_reduce, kernels.reduce, keeps={"own": [...]}))
-for _name, _monoid in (
-    *(("sum_dim", "sum"), ("mean_dim", "sum"), ("prod_dim", "prod"), ("max_dim", "max")),
-    *(("min_dim", "min"), ("all_dim", "and"), ("any_dim", "or"), ("logsumexp_dim", "logsumexp")),
+def each_input(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    """Return the dtypes of the inputs, which the initial values have too."""
+    for dtype, init in zip(dtypes, dtypes[len(dtypes) // 2 :]):
+        like_all([dtype, init], {})
+    return dtypes[: len(dtypes) // 2]
+
+
+_NUMBERS, _ORDERED = "bool int uint float complex", "bool int uint float"
+
+OPERATORS.add(
+    Operator("reduce", sign_reduce, kernels.reduce, keeps={"own": [...]}, dtypes=each_input)
+)
+for _name, _monoid, _dtypes, _conversion in (
+    ("sum_dim", "sum", for_kinds(_NUMBERS, summed), separate),
+    ("prod_dim", "prod", for_kinds(_NUMBERS, summed), separate),
+    ("mean_dim", "sum", for_kinds(_NUMBERS, averaged), separate),
+    ("max_dim", "max", for_kinds(_ORDERED), separate),
+    ("min_dim", "min", for_kinds(_ORDERED), separate),
+    ("all_dim", "and", for_kinds("bool"), as_flags),
+    ("any_dim", "or", for_kinds("bool"), as_flags),
+    ("logsumexp_dim", "logsumexp", for_kinds("float"), as_floats),
 ):
     OPERATORS.add(
         Operator(
             _name,
             sign_along(_monoid),
-            kernels.along(_monoid, mean=_name == "mean_dim"),
+            kernels.along(_monoid, _dtypes, mean=_name == "mean_dim"),
             keeps={"own": [(0,)]},
+            dtypes=_dtypes,
+            conversion=_conversion,
         )
     )

@@ -8,10 +8,21 @@ from math import gcd, prod
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes, Kernel
+from weft.lang.dtype import (
+    Conversion,
+    Dtypes,
+    Operand,
+    like_all,
+    like_first,
+    promote,
+    result_type,
+    separate,
+    together,
+)
 from weft.lang.kernels import moves
 from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
-from weft.lang.operator import OPERATORS, Operator, Passes, Sign
+from weft.lang.operator import OPERATORS, Keeps, Operator, Passes, Sign
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -233,8 +244,31 @@ _TOGETHER = {"any": [(0, 1)]}
 
 
 def _move(name: str, sign: Sign, kernel: Kernel = moves.move, passes: Passes = "") -> None:
-    keeps = _TOGETHER if kernel in (moves.pad, moves.dynamic_update_slice) else _MOVES
-    OPERATORS.add(Operator(name, sign, kernel, passes, keeps, flops=0))
+    keeps: Keeps = _MOVES
+    rule: Dtypes = like_first
+    conversion: Conversion = separate
+    if kernel in (moves.pad, moves.dynamic_update_slice):
+        keeps, conversion, rule = _TOGETHER, _as_first, _first_pair
+    OPERATORS.add(
+        Operator(name, sign, kernel, passes, keeps, flops=0, dtypes=rule, conversion=conversion)
+    )
+
+
+def _as_first(operands: Sequence[Operand]) -> Sequence[str]:
+    """Convert the second operand to the dtype of the first; places stay as they are."""
+    first, second, *places = operands
+    if isinstance(second, str) and isinstance(first, str) and promote(first, second) != first:
+        raise WeftError(
+            f"{second} does not fit into {first}", hint=f"convert it: .astype({first!r})"
+        )
+    dtype = result_type(first, *(() if isinstance(second, str) else (second,)))
+    if dtype != first:
+        raise WeftError(f"{second!r} does not fit into {first}")
+    return [dtype, dtype, *(place if isinstance(place, str) else "int64" for place in places)]
+
+
+def _first_pair(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+    return like_all(dtypes[:2], attributes)
 
 
 _move("reshape", sign_reshape, moves.reshape, "both")
@@ -246,8 +280,24 @@ _move("reverse", sign_reverse)
 _move("slice", sign_slice)
 _move("pad", sign_pad, moves.pad)
 OPERATORS.add(
-    Operator("concatenate", sign_concatenate, moves.concatenate, keeps={"any": [...]}, flops=0)
+    Operator(
+        "concatenate",
+        sign_concatenate,
+        moves.concatenate,
+        keeps={"any": [...]},
+        flops=0,
+        dtypes=like_all,
+        conversion=together,
+    )
 )
 OPERATORS.add(Operator("constant", sign_made, moves.constant, flops=0))
-OPERATORS.add(Operator("iota", sign_made, moves.iota, flops=0))
+OPERATORS.add(
+    Operator(
+        "iota",
+        sign_made,
+        moves.iota,
+        flops=0,
+        dtypes=lambda _, attributes: [attributes.get("dtype") or "int64"],
+    )
+)
 OPERATORS.add(Operator("bitcast_convert", sign_bitcast_convert, passes="both", flops=0))

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from weft.errors import WeftError
 from weft.lang.block import Attributes
+from weft.lang.dtype import as_quotients, for_kinds, like_all, together
 from weft.lang.kernels import window as kernels
 from weft.lang.kernels.convolve import convolution
 from weft.lang.kernels.window import last_dims
-from weft.lang.library.contract import with_bias
+from weft.lang.library.contract import multiplied, with_bias
+from weft.lang.library.reduce import each_input
 from weft.lang.library.rows import digits, numbered, plain, whole
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Operator
@@ -231,14 +233,37 @@ def _of_source(line: Signature, attributes: Attributes) -> float:
 
 
 OPERATORS.add(
-    Operator("reduce_window", sign_reduce_window, kernels.reduce_window, flops=_in_window)
+    Operator(
+        "reduce_window",
+        sign_reduce_window,
+        kernels.reduce_window,
+        flops=_in_window,
+        dtypes=each_input,
+        accumulates="always",
+    )
 )
 OPERATORS.add(
     Operator(
-        "select_and_scatter", sign_select_and_scatter, kernels.select_and_scatter, flops=_of_source
+        "select_and_scatter",
+        sign_select_and_scatter,
+        kernels.select_and_scatter,
+        flops=_of_source,
+        dtypes=like_all,
+        accumulates="always",
     )
 )
-OPERATORS.add(Operator("convolution", sign_convolution, convolution, keeps=with_bias, flops=2))
+OPERATORS.add(
+    Operator(
+        "convolution",
+        sign_convolution,
+        convolution,
+        keeps=with_bias,
+        flops=2,
+        dtypes=multiplied,
+        conversion=together,
+        accumulates="always",
+    )
+)
 OPERATORS.add(
     Operator(
         "avg_pool",
@@ -246,8 +271,18 @@ OPERATORS.add(
         kernels.pooling("sum", mean=True),
         keeps={"sum": [(0,)]},
         flops=_in_window,
+        dtypes=for_kinds("float complex"),
+        conversion=as_quotients,
+        accumulates="always",
     )
 )
 OPERATORS.add(
-    Operator("max_pool", sign_pool, kernels.pooling("max"), keeps={"max": [(0,)]}, flops=_in_window)
+    Operator(
+        "max_pool",
+        sign_pool,
+        kernels.pooling("max"),
+        keeps={"max": [(0,)]},
+        flops=_in_window,
+        dtypes=for_kinds("bool int uint float"),
+    )
 )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.errors import LayoutError
-from weft.lang.trace import dtype_name
+from weft.lang.dtype import dtype_name
 from weft.plan import Plan
 from weft.run.arrays import Array
 from weft.run.execute import check_array, check_inputs

@@ -66,14 +66,8 @@ class Places:
         else writes them during the run. Chunks and shards that are left to the plan are small
         beside the memory of a worker.
         """
-        for name in outputs:
-            if name not in plan.graph.outputs:
-                known = ", ".join(plan.graph.outputs) or "none"
-                raise WeftError(f"there is no output {name}", hint=f"the outputs are {known}")
-        found = {name: _opened(plan, name, x) for name, x in inputs.items() if is_stored(x)}
+        found, sinks = check_places(plan, inputs, outputs)
         given = {name: _output(said) for name, said in outputs.items()}
-        sinks = {name: _sink(output) for name, output in given.items()}
-        check_apart({name: array.sink for name, array in found.items()}, sinks)
         places = cls(plan, found, {}, set())
         for name, output in given.items():
             lock = _locked(sinks[name], locks)
@@ -135,6 +129,24 @@ class Places:
     def is_done(self, write: Made) -> bool:
         """Whether the shards of a box are there."""
         return bool(self.outputs[write.value].done(write.box))
+
+
+def check_places(
+    plan: Plan, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Open the inputs that are stored, and return them and the sinks of the outputs.
+
+    Refuses names that the plan does not have, inputs that hold another dtype or shape than the plan
+    declares, and outputs that lie where something else of the run does. Nothing is written.
+    """
+    for name in outputs:
+        if name not in plan.graph.outputs:
+            known = ", ".join(plan.graph.outputs) or "none"
+            raise WeftError(f"there is no output {name}", hint=f"the outputs are {known}")
+    found = {name: _opened(plan, name, x) for name, x in inputs.items() if is_stored(x)}
+    sinks = {name: _sink(_output(said)) for name, said in outputs.items()}
+    check_apart({name: array.sink for name, array in found.items()}, sinks)
+    return found, sinks
 
 
 def _output(given: Any) -> Output:

@@ -13,8 +13,8 @@ import torch
 
 from weft.errors import LayoutError
 from weft.lang import Value
+from weft.lang.dtype import dtype_name
 from weft.lang.serial import to_json
-from weft.lang.trace import dtype_name
 from weft.plan import Plan, Propagation
 from weft.run.execute import as_plan, check_array, check_inputs
 from weft.run.torch.ranks import Ranks

@@ -11,7 +11,7 @@ import array_api_compat.torch as xp
 import torch
 
 from weft.errors import LayoutError
-from weft.lang.trace import dtype_name
+from weft.lang.dtype import dtype_name
 from weft.layout import DimSpec, ShardingSpec
 from weft.plan import plan_reshard
 from weft.run.cells import Cause

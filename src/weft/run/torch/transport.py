@@ -15,9 +15,9 @@ from weft.run.exchange import assemble
 from weft.run.hops import Piece, Slices
 from weft.run.torch.schedule import Schedule, volume
 
-_SUMMED = "float16 bfloat16 float32 float64 int8 uint8 int32 int64"
+_SUMMED = "float32 float64 int8 uint8 int32 int64"
 SUMMED = frozenset(getattr(torch, name) for name in _SUMMED.split())
-"""The dtypes that every back-end adds up by itself."""
+"""The dtypes that every back-end adds up by itself; those of less precision are added up here."""
 
 
 class Carried(NamedTuple):

@@ -23,8 +23,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
+from weft.lang.dtype import DTYPES
 from weft.lang.field import LARGEST, MOST, Field, parse_json
-from weft.lang.serial import DTYPES
 from weft.plan import Machine
 from weft.plan.machine_file import finite, machine_data, read_machine
 from weft.plan.plan_file import read_mesh

@@ -4,11 +4,11 @@ Frames come from device arrays or from pinned memory, over and over the same six
 discarded, or goes to files in memory or on the disk. The floor is the slowest of: bytes over the
 bus at the rate of a plain copy, the codec alone, and memory traffic over the rate of a copy on the
 device; `fraction` is the rate over that of the floor. The codec's rate is measured once it is warm,
-over whole batches: the first ones of nvCOMP load its kernels, and small ones leave most of the
-device idle. The faster of two measurements counts, one alone and one inside the row's own run; the
-batches of a run are compressed one after the other on the device, so that no run is faster than the
-latter. Where a rate is above the floor all the same, the floor was not measured, and there is no
-fraction. The CPU's writer runs on all cores of the same machine, in the same run.
+and over whole batches: a first batch loads kernels, and a small one leaves the device idle. The
+faster of two measurements counts, one alone and one inside the row's own run; the batches of a run
+are compressed one after the other on the device, so that no run is faster than the latter. Where a
+rate is above the floor all the same, the floor bounds nothing, and there is no fraction. The
+CPU's writer runs on all cores of the same machine, in the same run.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def imaged(
         writers.append(writer_of(Discard(), shape, chunks, codecs, "cuda"))
     image = ImageWriter(
         "memory", Multiscale.of("tyx", (1, 1, 1), factors, 4), writers,
-        pyramid_of(writers, factors, "mean"),
+        pyramid_of(writers, factors, "mean"), Discard().lock(),
     )  # fmt: skip
 
     def settled() -> None:

@@ -1,5 +1,8 @@
-"""Random programs over tensors, each step with what NumPy says of it."""
+"""Random programs over tensors of all dtypes, each step with what NumPy makes of it."""
 
+import warnings
+
+import ml_dtypes
 import numpy as np
 from tests.run.tensors import random_spec
 
@@ -18,12 +21,33 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+MIXED = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+MIXED = (*MIXED, "float16", "float32", "float64")
+KIND = ("int64", "float64", "mixed", "mixed", "float16", "bfloat16")
+"""Programs have integers, floats, arrays of all dtypes, or floats of low precision."""
+
+
+def in_numpy(function, *operands):
+    """What NumPy makes; None where it refuses. It has no rule for bfloat16: float32, rounded."""
+    low = any(x.dtype == BFLOAT16 for x in operands)
+    given = [x.astype("float32") if x.dtype == BFLOAT16 else x for x in operands]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = np.asarray(function(*given))
+    except (TypeError, OverflowError):
+        return None
+    return made.astype(BFLOAT16) if low and made.dtype.kind == "f" else made
+
+
 class Maker:
-    """Makes a program step by step; shapes are those that NumPy finds."""
+    """Makes a program step by step; shapes and dtypes are those that NumPy finds."""
 
     def __init__(self, seed, steps):
         self.rng = np.random.default_rng(seed)
-        self.floats = self.rng.random() < 0.3
+        self.kind = str(self.rng.choice(KIND))
+        self.floats = "float" in self.kind
         self.values, self.steps = [], []
         for _ in range(int(self.rng.integers(1, 4))):
             shape = tuple(int(n) for n in self.rng.integers(1, 8, self.rng.integers(1, 4)))
@@ -32,15 +56,26 @@ class Maker:
         while len(self.steps) < steps:
             kind = str(self.rng.choice(KINDS))
             step = getattr(self, kind)()
-            if step is not None:
-                made = step.numpy(*(self.values[n] for n in step.operands))
+            made = step and in_numpy(step.numpy, *(self.values[n] for n in step.operands))
+            if made is not None and self._is_tame(made):
                 self.steps.append(step)
-                self.values.append(np.asarray(made))
+                self.values.append(made)
+
+    def _is_tame(self, made):
+        """Whether rounding stays small: sums of low precision, sorted or compared, may differ."""
+        if made.dtype.kind not in "fV":
+            return True
+        size = np.abs(made.astype("float64")).max(initial=0)
+        return bool(size < (1e3 if made.dtype.itemsize == 2 else 1e12))
 
     def _numbers(self, shape):
-        if self.floats:
-            return self.rng.normal(size=shape)
-        return self.rng.integers(-3, 4, shape)
+        dtype = str(self.rng.choice(MIXED)) if self.kind == "mixed" else self.kind
+        dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        if dtype.kind == "b":
+            return self.rng.integers(0, 2, shape).astype(bool)
+        if dtype.kind in "iu":
+            return self.rng.integers(-3 if dtype.kind == "i" else 0, 4, shape).astype(dtype)
+        return self.rng.normal(size=shape).astype(dtype)
 
     @property
     def outputs(self):
@@ -74,7 +109,7 @@ class Maker:
             "minimum": np.minimum,
         }
         name = str(self.rng.choice(list(both)))
-        if name == "multiply" and np.abs(self.values[a]).max(initial=0) > 1e4:
+        if name == "multiply" and np.abs(self.values[a].astype("f8")).max(initial=0) > 1e4:
             return None
         return Step(name, [a, self.like(a)], getattr(ops, name), both[name])
 
@@ -83,18 +118,39 @@ class Maker:
         k = float(k) if self.floats else k
         return Step("scalar", [a], lambda x: x * k - k, lambda x: x * k - k)
 
+    def quotient(self):
+        a = self.any(0)
+        return Step("divide", [a], lambda x: x / 2, lambda x: x / 2)
+
+    def compared(self):
+        a = self.any(0)
+        return Step("compare", [a, self.like(a)], lambda x, y: x == y, lambda x, y: x == y)
+
+    def mean(self):
+        a = self.any()
+        if not self.values[a].size:
+            return None
+        return Step("mean", [a], lambda x: x.mean(0), lambda x: x.mean(0))
+
+    def root(self):
+        a = self.any(0)
+        return Step("sqrt", [a], lambda x: ops.sqrt(abs(x)), lambda x: np.sqrt(np.abs(x)))
+
     def relu(self):
-        return Step("relu", [self.any(0)], ops.relu, lambda x: np.maximum(x, 0))
+        a = self.any(0)
+        if self.values[a].dtype.kind == "b":
+            return None
+        return Step("relu", [a], ops.relu, lambda x: np.maximum(x, x.dtype.type(0)))
 
     def softmax(self):
         a = self.any()
-        if not self.floats or not self.values[a].size:
+        if self.values[a].dtype.kind not in "fV" or not self.values[a].size:
             return None
         return Step("softmax", [a], ops.softmax, softmax)
 
     def matmul(self):
         a = self.any(2)
-        if a is None or np.abs(self.values[a]).max(initial=0) > 1e6:
+        if a is None or np.abs(self.values[a].astype("f8")).max(initial=0) > 1e6:
             return None
         fit = [
             n
@@ -180,15 +236,15 @@ class Maker:
         return Step(
             "where",
             [a, a],
-            lambda x, y: ops.where(x > 0, x, y - y),
-            lambda x, y: np.where(x > 0, x, y - y),
+            lambda x, y: ops.where(x > 0, x, y * 0),
+            lambda x, y: np.where(x > 0, x, y * 0),
         )
 
 
 KINDS = (
     *("arithmetic", "arithmetic", "arithmetic", "scalar", "relu", "softmax", "matmul", "matmul"),
     *("reduce", "reduce", "reshape", "reshape", "transpose", "index", "concatenate", "cumsum"),
-    *("sort", "where"),
+    *("sort", "where", "quotient", "compared", "mean", "root"),
 )
 
 

@@ -2,6 +2,7 @@
 
 import os
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tests.run.cases import CASES
@@ -22,8 +23,11 @@ def agree(one, two):
         return False
     if one.dtype.kind in "biu":
         return np.array_equal(one, two)
+    tolerance = max(1e-5, 32 * float(ml_dtypes.finfo(one.dtype).eps) * (one.dtype.itemsize == 2))
+    wide = "complex128" if one.dtype.kind == "c" else "float64"
+    one, two = one.astype(wide), two.astype(wide)
     scale = np.abs(two[np.isfinite(two)]).max(initial=1)
-    return np.allclose(one, two, rtol=1e-5, atol=1e-5 * scale, equal_nan=True)
+    return np.allclose(one, two, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", WITH_KERNELS)

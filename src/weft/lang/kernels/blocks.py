@@ -10,7 +10,7 @@ from weft.errors import WeftError
 from weft.lang.block import Attributes, Block
 from weft.lang.dtype import accumulator, dtype_name, like_first, summed
 from weft.lang.kernels.contract import spread
-from weft.lang.kernels.dtypes import cast, native
+from weft.lang.kernels.dtypes import cast, summing
 from weft.lang.kernels.monoids import reduction
 
 MOST = 1 << 30
@@ -41,7 +41,7 @@ def reduce_blocks(block: Block, x: Any) -> Any:
     xp, axis = block.xp, block.attributes["dimension"] % x.ndim
     (result,) = reduced_dtype([dtype_name(x.dtype)], block.attributes)
     within = accumulator(result)
-    monoid = reduction(xp, block.attributes["monoid"], native(xp, within))
+    monoid = reduction(xp, block.attributes["monoid"], summing(xp, within))
     made = [cast(xp, monoid(part, (axis,)), result) for part in _parts(block, x, axis, 0)]
     return xp.stack(made, axis=axis) if made else cast(xp, x[_at(axis, slice(0, 0))], result)
 

@@ -28,7 +28,21 @@ def native(xp: Any, name: str) -> Any:
         found = _extended(name)
     if found is None:
         raise WeftError(f"arrays of {library} cannot have the dtype {name}")
+    if library == "jax.numpy" and xp.dtype(found) != xp.zeros((), dtype=found).dtype:
+        raise WeftError(
+            f"JAX makes no {name} as it is set up",
+            hint='jax.config.update("jax_enable_x64", True), or say which dtype: x.sum(dtype=...)',
+        )
     return found
+
+
+def summing(xp: Any, name: str) -> Any:
+    """Return a library's own dtype in which sums of a dtype are made, which may wrap.
+
+    Torch adds up no uint64; int64 has the same bits.
+    """
+    is_torch = name == "uint64" and "torch" in getattr(xp, "__name__", "")
+    return native(xp, "int64" if is_torch else name)
 
 
 def _extended(name: str) -> Any:

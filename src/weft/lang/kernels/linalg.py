@@ -7,7 +7,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.lang.block import Block
 from weft.lang.dtype import accumulator, dtype_name, kind, summed
-from weft.lang.kernels.dtypes import cast, native
+from weft.lang.kernels.dtypes import cast, summing
 from weft.lang.kernels.moves import along
 
 _SMALL = 64
@@ -119,7 +119,7 @@ def cumsum(block: Block, x: Any) -> Any:
     if at.get("reverse", False):
         x = xp.flip(x, axis=axis)
     (result,) = summed([dtype_name(x.dtype)], at)
-    within = native(xp, accumulator(result))
+    within = summing(xp, accumulator(result))
     made = xp.cumulative_sum(x, axis=axis, dtype=within, include_initial=before)
     if before:
         made = made[along(axis, slice(0, x.shape[axis]))]

@@ -8,7 +8,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.lang.block import Block, Kernel
 from weft.lang.dtype import Dtypes, accumulator, dtype_name
-from weft.lang.kernels.dtypes import cast, native
+from weft.lang.kernels.dtypes import cast, summing
 from weft.lang.kernels.monoids import combination, reduction
 
 
@@ -38,7 +38,7 @@ def along(monoid: str, dtypes: Dtypes, mean: bool = False) -> Kernel:
         (result,) = dtypes([dtype_name(x.dtype)], block.attributes)
         within = accumulator(result)
         x = x if monoid in ("sum", "prod") and axes else cast(xp, x, within)
-        made = reduction(xp, monoid, native(xp, within))(x, axes) if axes else x
+        made = reduction(xp, monoid, summing(xp, within))(x, axes) if axes else x
         if mean:
             whole = block.signature.operand_shapes[0]
             made = made / prod(whole[axis] for axis in axes)

@@ -143,3 +143,26 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
     shard.write_bytes(shard.read_bytes()[:-1])
     assert main(["store", "verify", target]) == 2
     assert "checksum" in capsys.readouterr().err
+
+
+def test_what_is_no_array_is_refused_and_untouched(capsys, tmp_path, stack):
+    """With and without --overwrite, in the folder itself and through a link."""
+    np.save(tmp_path / "x.npy", stack)
+    source, project = tmp_path / "proj/c/src/main.c", tmp_path / "proj"
+    source.parent.mkdir(parents=True)
+    source.write_text("precious")
+    (tmp_path / "link").symlink_to(project)
+    for target in ("proj", "link"):
+        for more in ([], ["--overwrite"]):
+            args = ["store", "write", str(tmp_path / "x.npy"), str(tmp_path / target), *more]
+            assert main(args) == 2
+            told = capsys.readouterr().err
+            assert "is not empty and holds no Zarr v3 array or group: there is c/src/main.c" in told
+    assert [file for file in project.rglob("*") if file.is_file()] == [source]
+    assert source.read_text() == "precious"
+    said(capsys, "write", tmp_path / "x.npy", tmp_path / "a")
+    (tmp_path / "to").symlink_to(tmp_path / "a")
+    args = ["store", "write", str(tmp_path / "x.npy"), str(tmp_path / "to"), "--overwrite"]
+    assert main(args) == 2
+    assert "is a symbolic link, and an array is not replaced through one" in capsys.readouterr().err
+    assert np.array_equal(open_array(tmp_path / "a").read(), stack)

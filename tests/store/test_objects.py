@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import numpy as np
+import obstore
 import pytest
 import zarr
 import zarr.storage
@@ -19,6 +20,7 @@ from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store import create, open_array
 from weft.store.files import Folder
+from weft.store.objects import lease as lease_module
 from weft.store.objects.faults import SinkError
 from weft.store.objects.lease import LOCK, Lease
 from weft.store.objects.sink import Objects
@@ -262,7 +264,13 @@ def test_what_a_killed_writer_left_is_swept(sink, client, bucket):
     other = Objects.of(f"s3://{bucket}/other.zarr", sink.options).upload("c/0", 0)
     other.append([bytes(PART)])
     assert len(uploads(client, bucket)) == 3
-    sink.sweep()
+    film = sink.upload("film.mp4", 0)
+    film.append([bytes(PART)])
+    sink.sweep()  # neither what is no shard nor what is another array's
+    rest = ["other.zarr/c/0", "some folder/a.zarr/film.mp4", "some folder/a.zarr/red/c/1"]
+    assert sorted(uploads(client, bucket)) == rest
+    film.drop()
+    sink.below("red").sweep()
     assert uploads(client, bucket) == ["other.zarr/c/0"]
     other.finish(b"")
     Objects.of("memory://swept", {}).sweep()
@@ -663,6 +671,124 @@ def test_of_writers_that_begin_together_one_is_let_in(sink):
     refused = [text for text in found if isinstance(text, str)]
     assert all("is being written by somebody else" in text for text in refused), refused
     locks[0].release()
+
+
+def test_a_lock_that_was_taken_over_is_not_removed_by_its_old_holder(sink):
+    """Between its last look at the lock and its release, another writer may have taken it."""
+    slow = leased(sink).lock()
+    slow._stop.wait = lambda seconds: True  # never renewed
+    slow._thread.join()
+    said = json.loads(value(sink, LOCK)) | {"holder": "another"}
+    sink.put(LOCK, json.dumps(said).encode())
+    slow.release()
+    assert json.loads(value(sink, LOCK))["holder"] == "another"
+    sink.delete(LOCK)
+
+
+def test_a_forked_child_neither_writes_nor_releases(sink):
+    """The lock is its parent's, at the end of the child's interpreter too."""
+    lock = sink.lock()
+    lock._process = -1  # as it is in a child
+    with pytest.raises(SinkError, match="the lock belongs to the process that was forked"):
+        sink.put("k", b"")
+    lock.release()
+    assert value(sink, LOCK) is not None
+    sink.delete(LOCK)
+    lock._thread.join()
+
+
+class Unconditional:
+    """The lock's store, as one that knows no conditional puts."""
+
+    def put(self, store, path, data, *, mode=None):
+        if mode not in (None, "overwrite"):
+            raise NotImplementedError
+        return obstore.put(store, path, data)
+
+    def __getattr__(self, name):
+        return getattr(obstore, name)
+
+
+def test_without_conditional_puts_one_of_two_loses_the_lock(sink, monkeypatch):
+    """Both begin at the very same time; at its renewal the first sees that it is not the last."""
+    real = lease_module.needed
+    without = {"obstore": Unconditional()}
+    monkeypatch.setattr(
+        lease_module, "needed", lambda name, extra: without.get(name) or real(name, extra)
+    )
+    first = leased(sink).lock()
+    said = json.loads(value(sink, LOCK)) | {"holder": "another"}
+    Objects.of(sink.url, sink.options).put(LOCK, json.dumps(said).encode())
+    until(lambda: first._is_lost)
+    assert json.loads(value(sink, LOCK))["holder"] == "another"
+    first.release()
+    assert json.loads(value(sink, LOCK))["holder"] == "another"
+
+
+# -- targets
+
+
+def test_what_is_no_array_is_refused_and_untouched(any_sink):
+    for key in ("c/src/main.c", "notes.txt"):
+        any_sink.put(key, b"precious")
+        for overwrite in (False, True):
+            with pytest.raises(WeftError, match=f"is not empty and holds no .*: there is {key}"):
+                created(any_sink.url, any_sink.options, overwrite=overwrite)
+        assert value(any_sink, key) == b"precious"
+        assert value(any_sink, "zarr.json") is None
+        any_sink.delete(key)
+
+
+def test_overwriting_removes_the_objects_of_the_array_and_no_others(any_sink):
+    with created(any_sink.url, any_sink.options) as writer:
+        writer.append(frames(150))
+    any_sink.put("README.md", b"precious")
+    any_sink.put("c/9/9/9", b"precious")
+    with pytest.raises(WeftError, match="c/9/9/9 lies among the shards of the array and does not"):
+        created(any_sink.url, any_sink.options, overwrite=True)
+    assert np.array_equal(open_array(any_sink.url, options=any_sink.options).read(), frames(150))
+    any_sink.delete("c/9/9/9")
+    with created(any_sink.url, any_sink.options, overwrite=True) as writer:
+        writer.append(frames(3))
+    keys = sorted(key for key, _ in any_sink.walk(""))
+    assert keys == ["README.md", "c/0/0/0", "zarr.json"]
+
+
+def _with(counted, call):
+    return lambda sink, *given: counted(call, sink, *given)
+
+
+class StoppedError(Exception):
+    """The process ended here."""
+
+
+@pytest.mark.parametrize("moment", range(9))
+def test_a_replacement_that_stops_anywhere_leaves_the_old_array_or_the_new_one(
+    any_sink, moment, monkeypatch
+):
+    url, options, left = any_sink.url, any_sink.options, [moment]
+    with created(url, options) as writer:
+        writer.append(frames(70))
+
+    def counted(call, sink, *given):
+        left[0] -= 1
+        if left[0] < 0:
+            raise StoppedError
+        return call(sink, *given)
+
+    with monkeypatch.context() as patched:
+        for name in ("put", "delete", "remove"):
+            patched.setattr(Objects, name, _with(counted, getattr(Objects, name)))
+        with suppress(StoppedError), created(url, options, overwrite=True):
+            pass
+    found = open_array(url, options=options).read()
+    assert not len(found) or np.array_equal(found, frames(70))
+    with open_array(url, "a", options=options) as writer:
+        count = len(found)
+        assert writer.frames == count
+        writer.append(frames(100)[count:])
+    assert np.array_equal(open_array(url, options=options).read(), frames(100))
+    assert not [key for key, _ in any_sink.walk("") if key.startswith(".")]
 
 
 # -- arrays

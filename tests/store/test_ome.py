@@ -632,7 +632,7 @@ def test_an_image_whose_level_fails_keeps_its_finest(tmp_path, monkeypatch):
     def fail(block):
         raise OSError("no space left")
 
-    monkeypatch.setattr(writer.levels[1], "append", fail)
+    monkeypatch.setattr(writer.levels[1], "append_rows", fail)
     writer.append(frame)
     with pytest.raises(WeftError, match="a coarser level failed: no space left"):
         writer.flush()
@@ -672,7 +672,7 @@ def test_images_that_cannot_be_are_refused_before_anything_is_there(tmp_path):
         writer.append(np.zeros((1, 8, 8), "uint8"))
     with pytest.raises(WeftError, match="closed"):
         writer.append(np.zeros((1, 8, 8), "uint8"))
-    with pytest.raises(WeftError, match="holds something already"):
+    with pytest.raises(WeftError, match="holds an image already"):
         make()
     assert len(open_image(path).levels) == 2
     with make(overwrite=True, levels=1) as writer:
@@ -767,7 +767,7 @@ def test_fields_that_cannot_be_are_refused(tmp_path):
         with pytest.raises(WeftError, match="the well has 1 fields, as many as were said"):
             plate.field("A", "1", 1, acquisition=1)
     assert open_plate(path).image("A", "1", 0).levels[0].metadata.dtype == "float32"
-    with pytest.raises(WeftError, match="holds something already"):
+    with pytest.raises(WeftError, match="holds a plate already"):
         create_plate(path, "A", "1", **IMAGE)
     with create_plate(path, "A", "1", overwrite=True, **IMAGE) as plate:
         plate.field("A", "1", 0)

@@ -275,6 +275,23 @@ def test_one_writer_at_a_time_has_an_image(tmp_path):
     assert np.array_equal(open_image(tmp_path / "a").levels[0].read(), OLD)
 
 
+def test_one_writer_at_a_time_has_a_plate_and_what_is_in_it(tmp_path):
+    with plate(tmp_path / "p") as wells:
+        field = wells.field("B", "2", 0)
+        with pytest.raises(WeftError, match="p is being written by somebody else"):
+            plate(tmp_path / "p", overwrite=True)
+        field.append(OLD[0])
+    with pytest.raises(WeftError, match="p is closed: no field can be added"):
+        wells.field("B", "2", 1)
+    for path in ("p/B/2/0/0", "p/B/2/0/1"):
+        with open_array(tmp_path / path, mode="a"):
+            before = sorted(tree(tmp_path))
+            with pytest.raises(WeftError, match=f"{path} is being written by somebody else"):
+                plate(tmp_path / "p", overwrite=True)
+            assert sorted(tree(tmp_path)) == before
+    plate(tmp_path / "p", overwrite=True).close()
+
+
 def test_a_refused_creation_leaves_no_folder(tmp_path):
     with pytest.raises(WeftError, match="is for device='cuda'"):
         create(tmp_path / "x/y/a", (None, 4), "uint8", (1, 4), encoder="nvcomp")
@@ -387,11 +404,13 @@ KILLED = """
 @pytest.mark.parametrize("kind", ["array", "shards", "image"])
 def test_a_kill_leaves_the_old_array_or_the_new_one(tmp_path, kind):
     """The process is killed before its changes of the file system: before each in `make fuzz`."""
-    step = 1 if int(os.environ.get("WEFT_FUZZ", "150")) >= 1000 else 7
+    step = {"array": 9, "shards": 9, "image": 23}[kind]
+    if int(os.environ.get("WEFT_FUZZ", "150")) >= 1000:
+        step = 1
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), kind, str(step)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert int(ended.stdout) > 20
+    assert int(ended.stdout) > 30
 
 
 def test_a_replacement_that_was_interrupted_is_finished_by_the_next_writer(tmp_path):

@@ -179,7 +179,7 @@ def _stream(
     begin = time.perf_counter()
     with writer:
         for block in source.blocks(max(1, chunks[0])):
-            writer.append(block)
+            writer.append_rows(block)  # a source of one shape, cut wherever memory wants it
             if sys.stderr.isatty():
                 _progress(writer, source)
     _clear_line()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +14,7 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, described, locked
+from weft.store.new import begin, check_chunk, described, locked
 from weft.store.reading.reader import Array
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover, remove_behind
@@ -176,8 +175,8 @@ def plan_array(
 def check_memory(tiling: Tiling, itemsize: int) -> None:
     """Refuse an array whose buffers cannot fit the memory of this machine, before any is made."""
     tile = prod(tiling.chunks) * itemsize
+    memory = check_chunk(tiling.chunks, itemsize)
     needed = 2 * (tiling.tiles * tile + tiling.across * tiling.slots * INDEXED)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         sizes = ["…" if n is None else n for n in tiling.shape]
         raise WeftError(

@@ -27,6 +27,9 @@ UNFINISHED = re.compile(
 )
 """How `upload` and `publish` call a file that is not finished."""
 
+_SHARDS = re.compile(r"(?:c?(?:/\d+)*|\d+(?:/\d+)*)")
+"""The folders in which an array has its shards; not those of arrays below it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:
@@ -157,9 +160,18 @@ class Folder:
 
     def sweep(self) -> None:
         """Remove the unfinished files of a writer that was killed, known by their names."""
-        for entry in self.walk(""):
-            if entry.kind == "value" and UNFINISHED.fullmatch(entry.key.rpartition("/")[2]):
-                self.remove([entry.key])
+        try:
+            with os.scandir(self.path) as found:
+                names = [entry.name for entry in found]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for top in names:
+            if top == "c" or top.isdigit() or UNFINISHED.fullmatch(top):
+                for key, kind in self.walk(top):
+                    folder, _, name = key.rpartition("/")
+                    is_shard = _SHARDS.fullmatch(folder) is not None
+                    if is_shard and kind == "value" and UNFINISHED.fullmatch(name):
+                        self.remove([key])
 
     def below(self, name: str) -> Folder:
         """A folder in the folder."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import prod
 from typing import Any
 
 from weft.errors import WeftError
@@ -63,6 +65,15 @@ def described(
 def _one_of(what: str, said: str, one: str, other: str) -> None:
     if said not in (one, other):
         raise WeftError(f"{what}: {said!r} is neither {one} nor {other}")
+
+
+def check_chunk(chunks: Point, itemsize: int) -> int:
+    """Refuse a chunk that the memory of this machine cannot hold; return the bytes of that."""
+    size = prod(chunks) * itemsize
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise WeftError(f"a chunk of {list(chunks)} has {size} B, and this machine has {memory} B")
+    return memory
 
 
 def begin(sink: Sink, metadata: Metadata, overwrite: bool) -> None:

@@ -11,7 +11,7 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, described, locked
+from weft.store.new import begin, check_chunk, described, locked
 from weft.store.shard_writer import ShardWriter
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover
@@ -72,6 +72,7 @@ def create_shards(
         index_location=index_location,
         is_sharded=small != large,
     )
+    check_chunk(small, as_dtype(metadata.dtype)[1].itemsize)
     sink = sink_of(url, options=options, fsync=fsync)
     check_target(sink, overwrite, "pass overwrite=True, or continue with open_shards(url)")
     if not begun:

@@ -25,7 +25,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.store.files import UNFINISHED
+from weft.store.files import LOCK, UNFINISHED
 from weft.store.index import Index, ShardError, length
 from weft.store.keys import Keys
 from weft.store.metadata import MOST
@@ -118,7 +118,9 @@ def check_target(sink: Sink, overwrite: bool, hint: str = "pass overwrite=True")
 
 
 def _check_empty(sink: Sink) -> None:
-    others = (entry for entry in sink.walk("") if not is_ours(entry.key))
+    journal = _journal(sink)  # of a new group that was interrupted
+    known = {f"{path}/zarr.json" for path in (journal.members if journal else ())}
+    others = (entry for entry in sink.walk("") if not is_ours(entry.key) and entry.key not in known)
     found = list(islice(others, SHOWN + 1))
     if not found:
         return
@@ -378,13 +380,20 @@ def replace(
     recover(sink)
     sink.sweep()
     node = read_node(sink)
+    paths = list(members or ())
     if node is None:
         _check_empty(sink)
+        if members:
+            journal = {"old": "", "empty": new.decode(), "new": new.decode(), "members": paths}
+            sink.put(JOURNAL, json.dumps(journal).encode())
+            for path, text in members.items():
+                sink.put(f"{path}/zarr.json", text)
         sink.put("zarr.json", new)
+        sink.delete(JOURNAL)
         return
-    paths = list(members or ())
     old = _replaced(sink, node, paths)
     _check_beside(sink, node, old, new)
+    _check_unlocked(sink, old)
     if old.values or old.nodes:
         journal = {
             "old": node.text.decode(),
@@ -413,6 +422,14 @@ def _replaced(sink: Sink, node: Node, members: list[str]) -> Belongings:
         _collect(child, there, f"{path}/", found)
         found.nodes.append(f"{path}/zarr.json")
     return found
+
+
+def _check_unlocked(sink: Sink, old: Belongings) -> None:
+    """Refuse to remove members that somebody is writing."""
+    for key in old.nodes:
+        member = sink.below(key.removesuffix("/zarr.json"))
+        if member.fetch(LOCK, 0, 0) is not None:
+            member.lock().release()
 
 
 def _check_beside(sink: Sink, node: Node, old: Belongings, new: bytes) -> None:
@@ -446,8 +463,32 @@ def _finish(sink: Sink, old: Belongings, new: bytes, members: list[str]) -> None
 
 
 def _forget(sink: Sink, members: list[str]) -> None:
+    for path in members:
+        sink.below(f"{STAGED}/{path}").sweep()
     sink.remove([f"{STAGED}/{path}/zarr.json" for path in members])
     sink.delete(JOURNAL)
+
+
+class _Journal(NamedTuple):
+    """A replacement that is under way, as texts of `zarr.json` and the paths of new members."""
+
+    old: bytes
+    empty: bytes
+    new: bytes
+    members: list[str]
+
+
+def _journal(sink: Sink) -> _Journal | None:
+    found = sink.fetch(JOURNAL, 0, 4 * MOST)
+    if found is None:
+        return None
+    try:
+        data = json.loads(bytes(found.data))
+        members = [path for path in data["members"] if _PATH.fullmatch(path)]
+        old, empty, new = (data[key].encode() for key in ("old", "empty", "new"))
+        return _Journal(old, empty, new, members)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise WeftError(f"{sink.url}/{JOURNAL} is not the journal of a replacement") from None
 
 
 def recover(sink: Sink) -> None:
@@ -456,21 +497,22 @@ def recover(sink: Sink) -> None:
     The sink must be locked. Where `zarr.json` is neither the old nor the new one, somebody else has
     written it, and nothing is removed.
     """
-    found = sink.fetch(JOURNAL, 0, 4 * MOST)
-    if found is None:
+    journal = _journal(sink)
+    if journal is None:
         return
-    try:
-        journal = json.loads(bytes(found.data))
-        old, empty, new = (journal[key].encode() for key in ("old", "empty", "new"))
-        members = [path for path in journal["members"] if _PATH.fullmatch(path)]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise WeftError(f"{sink.url}/{JOURNAL} is not the journal of a replacement") from None
-    now = sink.fetch("zarr.json", 0, MOST + 1)
-    node = _parsed(old)
-    if node is not None and now is not None and bytes(now.data) == empty != old:
-        _finish(sink, _replaced(sink, node, members), new, members)
-    else:
-        _forget(sink, members)
+    found = sink.fetch("zarr.json", 0, MOST + 1)
+    now = None if found is None else bytes(found.data)
+    old = _parsed(journal.old)
+    if old is not None and now == journal.empty != journal.old:
+        _finish(sink, _replaced(sink, old, journal.members), journal.new, journal.members)
+        return
+    if now is None and not journal.old:  # a new group, of which some members are there
+        for path in journal.members:
+            child = _below(sink, path)
+            member = read_node(child)
+            if member is not None and not any(belongings(child, member)):
+                sink.remove([f"{path}/zarr.json"])
+    _forget(sink, journal.members)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

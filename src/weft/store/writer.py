@@ -235,20 +235,26 @@ class Writer(Finishing):
             )
         if not values.ndim:
             values, level = values.reshape(1), 0
-        return self._checked(values)
+        return self._fitting(values, level), level
 
     def _checked(self, block: Values) -> tuple[Values, int]:
         """A block that can be appended, and which dimension its first one is, as they arrive."""
         self._check()
-        name, sizes = self.metadata.dtype, self.tiling.sizes
-        if block.dtype.name != name and not (name == "bfloat16" and block.dtype == self.dtype):
-            raise WeftError(f"the array holds {name}, and the block {block.dtype.name}")
-        if name == "bfloat16":
-            block = block.view(np.uint16)
+        sizes = self.tiling.sizes
         level = len(sizes) - block.ndim
         if level < 0 or level == len(sizes) or block.shape[1:] != sizes[level + 1 :]:
             wanted = ", ".join("…" if n is None else str(n) for n in sizes)
             raise WeftError(f"a block of {list(block.shape)} does not go to rows of [{wanted}]")
+        return self._fitting(block, level), level
+
+    def _fitting(self, block: Values, level: int) -> Values:
+        """A block as it is stored; refuse another data type, and one that does not fit here."""
+        name = self.metadata.dtype
+        if block.dtype != self.dtype or name == "bfloat16":
+            if block.dtype.name != name and block.dtype != self.dtype:
+                raise WeftError(f"the array holds {name}, and the block {block.dtype.name}")
+            if name == "bfloat16":
+                block = block.view(np.uint16)
         unit, most = self.tiling.units[level], self.tiling.most
         if unit and self._done % unit:
             raise WeftError(
@@ -257,8 +263,8 @@ class Writer(Finishing):
             )
         if most is not None and self._done + block.size > most:
             row = most // max(1, unit)
-            raise WeftError(f"row {row} lies behind the end of {list(sizes)}")
-        return block, level
+            raise WeftError(f"row {row} lies behind the end of {list(self.tiling.sizes)}")
+        return block
 
     def _part(self, values: Values, level: int, start: int, span: Span) -> Values:
         """The elements of a span, of a block that began at an element; never a copy."""

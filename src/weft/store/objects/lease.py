@@ -3,7 +3,8 @@
 The lock is an object that says who holds it. It is made only if there is none, and renewed or taken
 over only if nobody else changed it meanwhile: conditional puts, which S3, Google, Azure and most of
 those that are compatible with them know. On a store that knows none, the lock is read, written and
-read again, and two writers that begin at the very same time are not told from each other.
+read again, before every renewal too: of two writers that begin at the very same time, both may hold
+it until the first renewal, when one of them loses it.
 
 How old a lock is, is read off the store's own clock: that of the machines may be wrong.
 """
@@ -49,6 +50,9 @@ class Lease:
         self._renewed = time.monotonic()
         self._fault = ""
         self._is_lost = False
+        self._process = os.getpid()
+        self._is_conditional = True
+        """Whether the store knows puts that depend on what is there."""
         with told(f"{url}/{LOCK}"):
             self._version = self._take()
         self._stop = threading.Event()
@@ -61,6 +65,8 @@ class Lease:
         """Refuse to write once somebody else may hold the lock."""
         if self._stop.is_set():
             return
+        if self._process != os.getpid():
+            raise SinkError(f"{self.url}: the lock belongs to the process that was forked")
         if self._is_lost:
             raise SinkError(
                 f"{self.url}: somebody else took the lock over",
@@ -76,13 +82,18 @@ class Lease:
         if self._stop.is_set():
             return
         self._stop.set()
+        if self._process != os.getpid():  # a forked child: its parent holds the lock
+            return
         self._thread.join()
         atexit.unregister(self.release)
         try:
-            found = self._read()
-            if found is not None and found.said.get("holder") == self.holder:
-                needed("obstore", "store").delete(self.store, self._path)
-        except self._errors:
+            # A delete has no condition. Renewed just before, on the condition that it is still
+            # ours, the lock is nobody else's for so long that the request has ended by then.
+            self._version = self._renewal()
+            needed("obstore", "store").delete(self.store, self._path)
+        except WeftError:  # it is not ours any more
+            pass
+        except self._errors:  # it ends by itself
             pass
 
     @property
@@ -128,6 +139,7 @@ class Lease:
             # Our own, if the answer to a put got lost and it was put again.
             return self._own()
         except (NotImplementedError, errors.NotSupportedError):
+            self._is_conditional = False
             obstore.put(self.store, self._path, data)
             return self._own()
 
@@ -182,8 +194,8 @@ class Lease:
 
     def _renewal(self) -> dict[str, str]:
         """The version of the lock that is put in place of ours."""
-        if not self._version:  # the store tells no versions
-            self._own()
+        if not self._version or not self._is_conditional:
+            self._own()  # else another writer's lock would be overwritten
         return self._put(self._version or "overwrite")
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+SHARD = re.compile(r"(?:c|\d+)(?:[/.]\d+)*")
+"""How the shards of an array may be called."""
+
 
 def abort_leftovers(url: str, options: Mapping[str, Any]) -> None:
-    """Abort the multipart uploads below an address of S3, as far as that is possible.
+    """Abort the multipart uploads of shards below an address of S3, as far as that is possible.
 
-    What goes wrong is not told: nobody sees these uploads, and nothing depends on them.
+    Uploads under other names are somebody else's. What goes wrong is not told: nobody sees these
+    uploads, and nothing depends on them.
     """
     try:
         boto3, botocore = import_module("boto3"), import_module("botocore.exceptions")
@@ -27,6 +32,8 @@ def abort_leftovers(url: str, options: Mapping[str, Any]) -> None:
                 Bucket=bucket, Prefix=prefix
             ):
                 for found in page.get("Uploads", ()):
+                    if not SHARD.fullmatch(found["Key"].removeprefix(prefix)):
+                        continue
                     client.abort_multipart_upload(
                         Bucket=bucket, Key=found["Key"], UploadId=found["UploadId"]
                     )

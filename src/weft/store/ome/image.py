@@ -13,7 +13,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.store.address import sink_of
 from weft.store.create import PlannedArray, arrival_order, plan_array
-from weft.store.group import group_text, write_group
+from weft.store.group import group_text
 from weft.store.metadata import checked
 from weft.store.metrics import Metrics
 from weft.store.new import locked, without_elements
@@ -96,7 +96,6 @@ def create_image(
     with locked(sink) as lock, ExitStack() as opened:
         _begin(sink, image, attributes or {}, plans, overwrite)
         writers = [opened.enter_context(plan.writer(overwrite=True)) for plan in plans]
-        write_group(sink, {**(attributes or {}), "ome": image.to_json()})
         made = ImageWriter(sink.url, image, writers, pyramid_of(writers, steps, method), lock)
         opened.pop_all()
     return made
@@ -109,11 +108,9 @@ def _begin(
     plans: Sequence[PlannedArray],
     overwrite: bool,
 ) -> None:
-    """Make room for an image: a group that lists nothing, or one whose levels are empty."""
+    """Make an image whose levels are empty, in place of what may be replaced."""
     recover(sink)
-    if check_target(sink, overwrite) is None:
-        replace(sink, group_text({}))
-        return
+    check_target(sink, overwrite)
     levels = {
         level.path: without_elements(plan.metadata).to_json().encode()
         for level, plan in zip(image.levels, plans)

@@ -17,7 +17,7 @@ from weft.store.new import locked
 from weft.store.ome.image import ImageWriter, create_image
 from weft.store.ome.open_image import Image, open_image
 from weft.store.ome.plate import Acquisition, Field, Plate, Spot, Well, as_name
-from weft.store.sink import Sink, Url
+from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover
 from weft.store.target import replace as replace_target
 from weft.store.work import Closing
@@ -58,16 +58,18 @@ def create_plate(
         recover(sink)
         check_target(sink, overwrite)
         replace_target(sink, group_text({}))
-        lock.release()
-    common = {"overwrite": overwrite, "fsync": fsync, "options": options}
-    return PlateWriter(fspath(url), sink, plate, common | image)
+        common = {"overwrite": overwrite, "fsync": fsync, "options": options}
+        return PlateWriter(fspath(url), sink, plate, common | image, lock)
 
 
 class PlateWriter(Closing):
     """Makes the images of a plate; used in a `with` block. Fields may be made by any thread."""
 
-    def __init__(self, url: str, sink: Sink, plate: Plate, image: Mapping[str, Any]) -> None:
+    def __init__(
+        self, url: str, sink: Sink, plate: Plate, image: Mapping[str, Any], lock: Lock
+    ) -> None:
         self.url, self.plate = url, plate
+        self._writing, self._is_open = lock, True
         self._sink, self._image = sink, dict(image)
         self.images: dict[tuple[str, str, str], ImageWriter] = {}
         """The images that are not closed yet, by row, column and field."""
@@ -86,6 +88,8 @@ class PlateWriter(Closing):
     ) -> ImageWriter:
         """A new image of a well; what is not said here is as `create_plate` was told."""
         with self._lock:
+            if not self._is_open:
+                raise WeftError(f"{self.url} is closed: no field can be added")
             spot, path = Spot(str(row), str(column)), as_name(str(field), "field")
             well = self._checked(spot, path, acquisition)
             options = self._image | {"name": f"{spot.row}/{spot.column}/{path}"} | image
@@ -130,7 +134,10 @@ class PlateWriter(Closing):
 
     def close(self) -> None:
         """Close all images; each of them is closed in any case."""
-        with ExitStack() as closing:
+        with self._lock, ExitStack() as closing:
+            if self._is_open:
+                closing.callback(self._writing.release)
+            self._is_open = False
             for writer in self.images.values():
                 closing.callback(writer.close)
 

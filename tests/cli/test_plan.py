@@ -1,6 +1,8 @@
 """`weft plan` and `weft diff`: tables and JSON that say what the library says; refusals."""
 
 import json
+import os
+import sys
 
 import pytest
 
@@ -122,10 +124,30 @@ def test_files_that_are_refused(capsys, graph, tmp_path):
     refused(capsys, ["plan", str(graph)], f"weft plan: {graph} is no text: 'utf-8' codec can't")
 
 
-def test_a_file_that_is_too_long(capsys, graph, monkeypatch):
-    monkeypatch.setattr("weft.cli.files.LONGEST", 10)
-    size = graph.stat().st_size
-    refused(capsys, ["plan", str(graph)], f"weft plan: {graph} has {size} B; at most 10 B are")
+def test_a_file_that_is_too_long(capsys, graph):
+    os.truncate(graph, (1 << 26) + 1)
+    message = f"weft plan: {graph} has more than {1 << 26} B, the most that is read"
+    refused(capsys, ["plan", str(graph)], message)
+
+
+COMMANDS = (["plan"], ["propagate"], ["search"], ["show"], ["ckks", "plan"], ["ckks", "run"])
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_name_alone_is_never_imported(capsys, tmp_path, monkeypatch, command):
+    """Whatever lies in the current folder, no file of it is run for a word that names none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for place in ("typo.py", "examples/resnet.py", "examples/__init__.py"):
+        path = tmp_path / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("open('ran', 'w')\ntypo = resnet18 = None\n", encoding="utf-8")
+    before = set(sys.modules)
+    for word in ("typo", "resnet18", "examples.resnet", ":typo", "typo:", ":"):
+        assert main([*command, word]) == 2
+        assert capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+    assert not {name for name in set(sys.modules) - before if name.startswith(("typo", "examples"))}
 
 
 # -- diff -----------------------------------------------------------------------------------------

@@ -345,10 +345,22 @@ def test_runs_that_are_none(capsys, x, tmp_path):
         ('{"version": 7}', "version: expected the version 1, got 7"),
         ('{"version": 1}', "on: expected a text, got None"),
         ('{"version": 1, "on": "ray", "more": 1}', "more: there is no such field"),
-        ('{"version": 1, "on": "ray", "workers": 0}', "workers: expected an integer from 1 to 4096"),
-        (f'{{"version": 1, "on": "ray", "workers": {10**30}}}', "workers: expected an integer from 1 to"),
-        (f'{{"version": 1, "on": "ray", "memory": {1 << 51}}}', "memory: expected an integer from 1 to"),
-        ('{"version": 1, "on": "ray", "inputs": {"x": "a\\u0007"}}', "inputs.x: expected a printable"),
+        (
+            '{"version": 1, "on": "ray", "workers": 0}',
+            "workers: expected an integer from 1 to 4096",
+        ),
+        (
+            f'{{"version": 1, "on": "ray", "workers": {10**30}}}',
+            "workers: expected an integer from 1 to",
+        ),
+        (
+            f'{{"version": 1, "on": "ray", "memory": {1 << 51}}}',
+            "memory: expected an integer from 1 to",
+        ),
+        (
+            '{"version": 1, "on": "ray", "inputs": {"x": "a\\u0007"}}',
+            "inputs.x: expected a printable",
+        ),
         ('{"version": 1, "on": "ray", "inputs": {"x": 1}}', "inputs.x: expected a text, got 1"),
         ('{"version": 1, "on": "ray", "modules": "os"}', "modules: expected a list"),
         (

@@ -252,7 +252,7 @@ def test_shardings_of_a_private_function_are_those_of_its_border():
 
 def test_a_function_without_a_body_is_opaque_and_one_without_an_end_is_refused():
     assert stablehlo.opaque(call("elsewhere")) == ["func.call"]
-    with pytest.raises(WeftError, match="^a function calls itself: @loop -> @loop$"):
+    with pytest.raises(WeftError, match=r"^a function calls itself: @loop -> @loop$"):
         call("loop")
 
 
@@ -634,12 +634,17 @@ def test_calls_that_grow_without_limit_are_refused(text, message):
 
 
 def test_a_function_that_calls_itself_is_refused():
-    calls = "%0 = func.call @NAME(%x) : (tensor<4xf32>) -> tensor<4xf32>\n return %0 : tensor<4xf32>"
+    calls = (
+        "%0 = func.call @NAME(%x) : (tensor<4xf32>) -> tensor<4xf32>\n return %0 : tensor<4xf32>"
+    )
     one = f"(%x: tensor<4xf32>) -> tensor<4xf32> {{\n {calls}\n}}\n"
-    with pytest.raises(WeftError, match="^a function calls itself: @main -> @main$"):
+    with pytest.raises(WeftError, match=r"^a function calls itself: @main -> @main$"):
         read("func.func @main" + one.replace("NAME", "main"))
-    both = ["func.func @main" + one.replace("NAME", "f"), "func.func @f" + one.replace("NAME", "main")]
-    with pytest.raises(WeftError, match="^a function calls itself: @main -> @f -> @main$"):
+    both = [
+        "func.func @main" + one.replace("NAME", "f"),
+        "func.func @f" + one.replace("NAME", "main"),
+    ]
+    with pytest.raises(WeftError, match=r"^a function calls itself: @main -> @f -> @main$"):
         read("".join(both))
 
 
@@ -648,7 +653,9 @@ def test_text_that_nests_too_deeply_never_comes_to_the_parser():
         with pytest.raises(WeftError, match=r"^line \d+: brackets stand more than 100 deep$"):
             read(text)
     quoted = "[" * 500
-    graph = read(nested(3) + f'// {quoted}\nfunc.func @f() attributes {{s = "{quoted}"}} {{ return }}')
+    graph = read(
+        nested(3) + f'// {quoted}\nfunc.func @f() attributes {{s = "{quoted}"}} {{ return }}'
+    )
     assert len(graph.applications) == 1
 
 

@@ -23,7 +23,9 @@ def _applied(name):
     for count in (1, 2, 3):
         made = tuple(f"y{n}" for n in range(count))
         try:
-            return Graph(inputs, [Application(name, names, made, FrozenMap(attributes.items()))], made)
+            return Graph(
+                inputs, [Application(name, names, made, FrozenMap(attributes.items()))], made
+            )
         except ValueError:
             continue
     raise AssertionError(name)
@@ -112,7 +114,9 @@ def _hostile():
     for _ in range(200):
         nested = {
             "inputs": [],
-            "applications": [{"operator": "case", "operands": [], "results": [], "regions": [nested]}],
+            "applications": [
+                {"operator": "case", "operands": [], "results": [], "regions": [nested]}
+            ],
             "outputs": [],
         }
     return [

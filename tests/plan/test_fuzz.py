@@ -1,7 +1,6 @@
 """Hostile plans and machines are read or refused, within limits; what is read can be written."""
 
 import json
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -61,7 +60,12 @@ def _machines():
     with TemporaryDirectory() as folder:
         path = Path(folder) / "machine.toml"
         found = []
-        for machine in (Machine(), CLUSTER, H200_NODE, Machine(operations={"ckks": {"add": [1, 2]}})):
+        for machine in (
+            Machine(),
+            CLUSTER,
+            H200_NODE,
+            Machine(operations={"ckks": {"add": [1, 2]}}),
+        ):
             machine.save(path)
             found.append(path.read_bytes())
     return found

@@ -172,7 +172,9 @@ def test_the_cluster_keeps_traffic_off_its_network():
 def test_a_key_of_many_names_is_refused(tmp_path, text, joint):
     path = tmp_path / "machine.toml"
     path.write_text(text.format(joint.join(["a"] * 50_000)), encoding="utf-8")
-    with pytest.raises(WeftError, match="machine.toml is no machine: a key has more than 16 names"):
+    with pytest.raises(
+        WeftError, match=r"machine.toml is no machine: a key has more than 16 names"
+    ):
         Machine.load(path)
 
 

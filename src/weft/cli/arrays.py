@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.cli.foreign import reading
 from weft.errors import WeftError
 from weft.lang.graph import Value
 from weft.values import counted
@@ -17,13 +18,8 @@ from weft.values import counted
 
 def read_weights(path: Path, wanted: Iterable[Value]) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file, by name; no other is read."""
-    try:
-        with ZipFile(path) as file:
-            return dict(_members(path, file, list(wanted)))
-    except (BadZipFile, ValueError) as error:
-        if isinstance(error, WeftError):
-            raise
-        raise WeftError(f"{path} is no .npz file of numbers: {error}") from None
+    with reading(path, ".npz file of numbers"), ZipFile(path) as file:
+        return dict(_members(path, file, list(wanted)))
 
 
 def _members(
@@ -55,15 +51,10 @@ def read_inputs(given: Iterable[str], values: Mapping[str, Value]) -> dict[str, 
                 f"--input {text}: it is NAME=FILE.npy, and NAME an input of the model",
                 hint=f"its first inputs are {', '.join(list(values)[:4])}",
             )
-        with Path(place).open("rb") as stream:
-            try:
-                _check(values[name], *_header(stream))
-                stream.seek(0)
-                found[name] = np.lib.format.read_array(stream, allow_pickle=False)
-            except WeftError:
-                raise
-            except ValueError as error:
-                raise WeftError(f"{place} is no .npy file of numbers: {error}") from None
+        with Path(place).open("rb") as stream, reading(place, ".npy file of numbers"):
+            _check(values[name], *_header(stream))
+            stream.seek(0)
+            found[name] = np.lib.format.read_array(stream, allow_pickle=False)
     return found
 
 

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.files import print_json, read_text, reading
+from weft.cli.files import print_json, reading
 from weft.cli.plan import add_machine_to
 from weft.draw import say
+from weft.lang.field import read_text
 from weft.plan import Plan
 from weft.plan.machines import find_machine
 from weft.plan.plan_diff import diff_plans

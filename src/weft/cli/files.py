@@ -12,7 +12,6 @@ from typing import Any
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import parse_json
-from weft.lang.field import read_text as read_text
 
 KINDS = {"weft": "graph", "weft_plan": "plan", "weft_run": "run"}
 """What a file of ours is, by the field that has its version."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import check_folder
+from weft.cli.foreign import open_npy
 from weft.cli.parser import sizes_of
 from weft.errors import WeftError
 from weft.plan import Plan
@@ -142,11 +143,9 @@ def read_input(place: str) -> Any:
     if not is_file(place):
         return import_module("weft.store").open(place)
     try:
-        return import_module("numpy").load(place, mmap_mode="r", allow_pickle=False)
+        return open_npy(place)
     except FileNotFoundError:
         raise WeftError(f"there is no file {place}") from None
-    except ValueError as error:
-        raise WeftError(f"{place} is no .npy file of numbers: {error}") from None
 
 
 def check_free(job: Job) -> None:

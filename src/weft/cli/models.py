@@ -10,10 +10,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from weft.cli.files import read_text, reading
+from weft.cli.files import reading
 from weft.cli.parser import meant
 from weft.errors import WeftError
 from weft.lang import Graph
+from weft.lang.field import read_text
 from weft.lang.serial import from_json
 
 MODELS = "a graph's JSON, or module:function or file.py:function that makes a graph"

@@ -10,10 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_folder, read_text
+from weft.cli.files import check_folder
 from weft.cli.plan import MACHINE
 from weft.draw import say
 from weft.errors import WeftError
+from weft.lang.field import parse_json, read_text
 from weft.plan import Plan
 from weft.plan.machines import find_machine
 
@@ -137,9 +138,10 @@ def _plans(folder: Path) -> list[Path]:
 def _json(path: Path) -> Iterable[tuple[str, Any]]:
     text = read_text(path)
     try:
-        said = json.loads(text)
-    except ValueError as error:
-        raise WeftError(f"{path} is no JSON: {error}") from None
+        said = parse_json(text, str(path)).value
+    except WeftError as error:
+        error.add_note(f"while reading {path}")
+        raise
     keys = set(said) if isinstance(said, dict) else set()
     try:
         if "weft_plan" in keys:

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import read_text
 from weft.cli.job import (
     check_free,
     is_file,
@@ -28,6 +27,7 @@ from weft.cli.job import (
 from weft.cli.progress import Bar
 from weft.draw import say
 from weft.errors import WeftError
+from weft.lang.field import read_text
 from weft.plan import Plan
 
 if TYPE_CHECKING:

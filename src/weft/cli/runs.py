@@ -7,9 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import print_json, read_text, reading
+from weft.cli.files import print_json, reading
 from weft.draw import Drawing, say, show, to_text
 from weft.errors import WeftError
+from weft.lang.field import read_text
 from weft.plan.machine_file import finite, machine_data
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.cli.diff import read_plan
-from weft.cli.files import check_file, kind_of, print_json, read_text
+from weft.cli.files import check_file, kind_of, print_json
 from weft.cli.graphs import MESH, read_mesh
 from weft.cli.models import read_model
 from weft.cli.plan import describe
 from weft.cli.runs import show_run
 from weft.draw import Drawing, draw, say, show, to_svg, to_text
 from weft.errors import WeftError
-from weft.lang.field import MOST, parse_json
+from weft.lang.field import MOST, parse_json, read_text
 from weft.lang.serial import to_json
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan import estimate

@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any
 
+from weft.cli.foreign import open_npy, reading
 from weft.errors import WeftError
 from weft.extra import needed
 
@@ -82,11 +83,7 @@ def _rows(array: Any) -> Callable[[int], Iterator[Any]]:
 
 
 def _npy(path: Path) -> Source:
-    np: Any = import_module("numpy")
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise WeftError(f"{path} is no .npy file of numbers: {error}") from None
+    array = open_npy(path)
     return Source(array.shape, array.dtype.name, _rows(array))
 
 
@@ -150,7 +147,7 @@ def _tiffs(folder: Path) -> list[Path]:
 
 
 def _key(part: str) -> tuple[int, int, str]:
-    return (0, int(part), "") if part.isdigit() else (1, 0, part)
+    return (0, int(part), "") if part.isdecimal() else (1, 0, part)
 
 
 def _tiff(path: Path) -> Source:
@@ -172,17 +169,15 @@ def _tiff(path: Path) -> Source:
 
 
 def _series(file: Path) -> tuple[tuple[int, ...], str, str]:
-    with _tiff_file(file) as tiff:
+    with _tiff_file(file) as tiff, reading(file, "TIFF file of numbers"):
         series = tiff.series[0]
         return tuple(series.shape), series.dtype.name, series.axes
 
 
 def _tiff_file(file: Path) -> Any:
     tifffile = needed("tifffile", "store")
-    try:
+    with reading(file, "TIFF file"):
         return tifffile.TiffFile(file)
-    except tifffile.TiffFileError as error:
-        raise WeftError(f"{file} is no TIFF file: {error}") from None
 
 
 def _pages(file: Path, shape: tuple[int, ...], dtype: str, step: int) -> Iterator[Any]:

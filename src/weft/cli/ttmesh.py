@@ -77,7 +77,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> None:
     """Lower what is asked for, and print it."""
     room = _room()
-    dtype = int(args.dtype) if args.dtype.isdecimal() else args.dtype
+    dtype = int(args.dtype) if re.fullmatch("[0-9]{1,18}", args.dtype) else args.dtype
     lowering: Lowering = room.lower(
         read_shape(args.shape), _mapper(room, args), dtype, args.uneven, args.strict
     )
@@ -110,7 +110,7 @@ def _placement(room: Any, text: str) -> Shard | None:
     word = text.strip().lower()
     if word == "none":
         return None
-    found = re.fullmatch(r"(-?\d+)(?::(\d+(?:\+\d+)*))?", word)
+    found = re.fullmatch(r"(-?[0-9]{1,18})(?::([0-9]{1,18}(?:\+[0-9]{1,18})*))?", word)
     if not found:
         raise WeftError(
             f"--dims has {text!r}, which is no dimension",

@@ -17,7 +17,7 @@ from weft.lang import Value
 from weft.values import Point
 
 DEEPEST = 100
-"""How deep brackets may stand in brackets: parsers of MLIR recurse, and crash where it is too deep."""
+"""How deep brackets may stand in brackets: MLIR's parser recurses, and text too deep crashes it."""
 
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|//[^\n]*|->|[<({\[]|[>)}\]]', re.DOTALL)
 """Strings, comments and arrows, in which nothing counts, and brackets."""

@@ -51,7 +51,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def parse_json(text: str, whole: str) -> Field:
-    """Parse the text of `whole`; what is in it is unchecked so far.
+    r"""Parse the text of `whole`; what is in it is unchecked so far.
 
     Texts above `LONGEST` characters or `MOST_VALUES` values are refused before they are parsed.
 

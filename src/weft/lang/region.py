@@ -76,7 +76,8 @@ def edges(application: Application) -> list[Edge]:
 
 def arguments(application: Application, region: Graph) -> list[Value]:
     """The inputs of a region that are its own; the others are taken from outside."""
-    return [value for value in region.inputs if value.name not in application.operands]
+    outside = set(application.operands)
+    return [value for value in region.inputs if value.name not in outside]
 
 
 def taken(application: Application) -> list[str]:
@@ -93,10 +94,11 @@ def own_operands(application: Application) -> tuple[str, ...]:
 
 def add_region(values: Mapping[str, Value], everything: dict[str, Value], region: Graph) -> None:
     """Add the values of a region to those of the program; a name stands for one value only."""
+    inputs = set(region.inputs)
     for name, value in region.all_values.items():
         if name not in everything:
             everything[name] = value
-        elif value not in region.inputs or values.get(name) != value:
+        elif value not in inputs or values.get(name) != value:
             raise WeftError(f"two values are named {name}")
 
 

@@ -68,6 +68,7 @@ class _Builder:
         self.permuted: set[str] = set()
         self.cramped: set[str] = set()
         """The index dimensions for which there is no room where they move along others."""
+        self.whole = signature.notation.whole
         self.operands = _tensors_with(signature.notation.operands)
         self.results = _tensors_with(signature.notation.results)
 
@@ -89,7 +90,7 @@ class _Builder:
         line = self.signature.notation
         if name in line.reduced:
             return "reduced"
-        if name in line.whole:
+        if name in self.whole:
             return "whole"
         return "permuted" if name in self.permuted else "parallel"
 

@@ -9,8 +9,7 @@ from os import PathLike
 from typing import NamedTuple, SupportsFloat
 
 from weft.errors import WeftError
-from weft.lang.dtype import itemsize
-from weft.lang.dtype import DTYPES
+from weft.lang.dtype import DTYPES, itemsize
 from weft.plan.machine_file import STORAGE, load_machine, save_machine
 from weft.values import FrozenMap, freeze
 

@@ -40,8 +40,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
-from weft.lang.field import Field
 from weft.lang.dtype import DTYPES
+from weft.lang.field import Field
 
 if TYPE_CHECKING:
     from weft.plan.machine import Machine

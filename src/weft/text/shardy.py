@@ -16,7 +16,6 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 from weft.errors import LayoutError
 from weft.text.scan import NAME, Scanner
 
-
 MOST_LISTED = 4096
 """The most axes in one list, and the most dimensions of a sharding, that are read."""
 

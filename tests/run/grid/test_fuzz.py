@@ -44,7 +44,9 @@ def _read_job(data):
         except WeftError:
             assert main(["run", "--resume", str(directory.path)]) == 2
         else:
-            assert not (job.inputs or job.outputs or job.modules)
+            assert not (job.inputs)
+            assert not (job.outputs)
+            assert not (job.modules)
 
 
 def _hostile_jobs():

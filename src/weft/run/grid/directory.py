@@ -1,12 +1,12 @@
 """`RunDirectory`: a run on disk, so that it can go on after a crash.
 
-The plan and the job are written before the outputs are made, a mark after that, and the record after
-the last task. Which shards are done is not written: the shards themselves say it once the mark is
-there; without it they may belong to another run.
+The plan and the job are written before the outputs are made, a mark after that, and the record
+after the last task. Which shards are done is not written: the shards themselves say it once the
+mark is there; without it they may belong to another run.
 
-A directory describes a run and decides nothing. It is read field by field, within limits, and nothing
-in it is imported or executed. Where a run reads and writes, the modules that it imports and the
-cluster that it connects to are decided by whoever resumes it: see `Job.check_named`.
+A directory describes a run and decides nothing. It is read field by field, within limits, and
+nothing in it is imported or executed. Where a run reads and writes, the modules that it imports and
+the cluster that it connects to are decided by whoever resumes it: see `Job.check_named`.
 """
 
 from __future__ import annotations

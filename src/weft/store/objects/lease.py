@@ -158,7 +158,7 @@ class Lease:
             return None
         try:
             said = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             said = {}
         meta = got.meta
         return _Found(said if isinstance(said, dict) else {}, _version(meta), meta["last_modified"])

@@ -201,6 +201,6 @@ def test_a_store_that_nobody_reaches(volume, threads):
         blur: Output("s3://nowhere/blur", (5, 10, 10), (5, 10, 20), options=quick),
         mean: volume.folder / "no mean",
     }
-    with pytest.raises(WeftError, match=r"s3://nowhere/blur/zarr\.json: there is no connection"):
+    with pytest.raises(WeftError, match=r"s3://nowhere/blur/\S+: there is no connection"):
         run_on(threads, volume.plan, volume.inputs, outputs, memory=MEMORY)
     assert not (volume.folder / "no mean" / "zarr.json").exists()

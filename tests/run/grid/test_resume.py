@@ -131,14 +131,20 @@ def test_a_client_that_is_killed(job, tmp_path, name):
     assert await_end(workers) == set()
     refused = weft(tmp_path, *job, "--on", name)
     assert "plan.run holds a run that has not come to its end" in refused.communicate()[1]
-    finish(tmp_path)
+    finish(tmp_path, name)
 
 
-def finish(folder):
+def named(folder, on):
+    """What a run that goes on is told again: what it reads, writes, imports and runs on."""
+    places = ["--input", f"x={folder}/x.zarr", "--output", f"slowly={folder}/y.zarr"]
+    return [*places, "--import", "slow_operators", *(["--on", on] if "://" in on else [])]
+
+
+def finish(folder, on):
     """Go on with a run: the files of one that nobody disturbed, and fewer tasks."""
     complete = len(shards(folder))
     assert 3 <= complete < CELLS
-    process = weft(folder, "--resume", "plan.run", "--json")
+    process = weft(folder, "--resume", "plan.run", *named(folder, on), "--json")
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     record = json.loads(out)
@@ -169,11 +175,12 @@ def test_a_cluster_that_is_killed(job, tmp_path, name):
     lines = [line for line in err.splitlines() if line.startswith(("weft", "hint"))]
     where = f" at {on}" if name == "dask" else ""
     cluster_name = {"ray": "Ray", "dask": "Dask"}[name]
+    again = " ".join(named(tmp_path, on))
     assert lines == [
         f"weft run: the {cluster_name} cluster{where} is gone, and the run with it",
         "hint: shards that are complete stay: run it again with resume=True",
-        "hint: once the cause is gone, go on with: weft run --resume plan.run",
+        f"hint: once the cause is gone, go on with: weft run --resume plan.run {again}",
     ]
     assert "Traceback" not in err
     with DaskCluster(tmp_path, port) if name == "dask" else ExitStack():
-        finish(tmp_path)
+        finish(tmp_path, on)

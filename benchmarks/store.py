@@ -36,6 +36,7 @@ CODECS: dict[str, tuple[Codec, ...]] = {
 }
 
 THREADS = 2
+CHECKED = "weft with checksums"
 LOAD = 0.8
 """The part of the rate that can be kept up at which frames come while `append` is timed."""
 
@@ -91,13 +92,20 @@ def stream(job: Job, frames: Sequence[Frame]) -> Iterator[Frame]:
 
 
 def by_weft(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
-    """Our own."""
+    """Our own, without checksums: the peers store none."""
     with writer(path, metadata) as made:
         for frame in frames:
             made.append(frame)
 
 
-def writer(path: Path, metadata: Metadata) -> Any:
+def by_weft_checked(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
+    """Our own, as it is by default: with a checksum of every chunk."""
+    with writer(path, metadata, checksum=True) as made:
+        for frame in frames:
+            made.append(frame)
+
+
+def writer(path: Path, metadata: Metadata, *, checksum: bool = False) -> Any:
     """Our writer of an array."""
     return create(
         path,
@@ -106,6 +114,7 @@ def writer(path: Path, metadata: Metadata) -> Any:
         metadata.chunks,
         metadata.shards,
         codecs=metadata.codecs,
+        checksum=checksum,
         overwrite=True,
         threads=THREADS,
     )
@@ -113,7 +122,7 @@ def writer(path: Path, metadata: Metadata) -> Any:
 
 def everyone() -> dict[str, Write]:
     """Weft, and those that are installed."""
-    return {"weft": by_weft, **peers()}
+    return {"weft": by_weft, CHECKED: by_weft_checked, **peers()}
 
 
 def compare(
@@ -137,6 +146,7 @@ def compare(
     median, longest = latency(job, frames, metadata)
     more |= {"append median, ms": median, "append maximum, ms": longest}
     ours = best.pop("weft")
+    del best[CHECKED]
     row = Row(f"store/{name}", ours, "GB/s", rounds)
     if best:
         peer = max(best, key=lambda who: best[who])

@@ -295,8 +295,9 @@ def imaged(
         writers.append(writer_of(Discard(), shape, chunks, codecs, "cuda"))
     image = ImageWriter(
         "memory", Multiscale.of("tyx", (1, 1, 1), factors, 4), writers,
-        pyramid_of(writers, factors, "mean"), Discard().lock(),
+        pyramid_of(writers, factors, "mean"), Discard(),
     )  # fmt: skip
+    image.unwatch()  # nothing of it is kept
 
     def settled() -> None:
         for writer in writers:

@@ -59,6 +59,7 @@ def by_weft_pyramid(path: Path, frames: Iterable[Frame], metadata: Metadata) -> 
         levels=LEVELS,
         codecs=metadata.codecs,
         threads=THREADS,
+        checksum=False,  # as the peers
     ) as writer:
         for frame in frames:
             writer.append(frame)

@@ -9,21 +9,24 @@ import numpy as np
 from weft import Tensor, ckks, ops, trace
 
 # %% [markdown]
-# The layer, with shapes alone: three channels of 16 x 16 to eight.
+# The layer, with shapes alone: three channels of 16 x 16 to eight. What is encrypted is stated, and
+# the range of its elements; the first line of the plan repeats it.
 
 # %%
 graph = trace(lambda x, w: ops.convolve(x, w, padding=(1, 1)), (1, 3, 16, 16), (8, 3, 3, 3))
-plan = ckks.plan(graph, slots=4096)
+plan = ckks.plan(graph, slots=4096, encrypted="x", ranges=1)
 print(plan)
 print(plan.parameters(security=128))
 
 # %% [markdown]
-# Keys are made, the image is encrypted, and the layer runs. The weights are in the clear.
+# The modulus must hold all values, which the weights and the range bound. Then keys are made, the
+# image is encrypted, and the layer runs. The weights are in the clear.
 
 # %%
-backend = ckks.Seal(plan.parameters(security=128), plan.cost.keys, plan.needs_products)
 rng = np.random.default_rng(0)
 x, w = rng.uniform(-1, 1, (1, 3, 16, 16)), rng.normal(size=(8, 3, 3, 3))
+print(ckks.check_bounds(plan, {"w": w}, plan.parameters(security=128)))
+backend = ckks.Seal(plan.parameters(security=128), plan.cost.keys, plan.needs_products)
 made = ckks.run(plan, {"x": x, "w": w}, backend)["convolution"]
 
 # %% [markdown]

@@ -41,10 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     # What it takes is known before anything is encrypted.
     graph = network(channels=4, size=8) if quick else network()
-    plan = ckks.plan(graph, slots=1024 if quick else 1 << 14, keys=KEYS)
+    slots = 1024 if quick else 1 << 14
+    plan = ckks.plan(graph, slots, encrypted="image", ranges=1, keys=KEYS)
     print(plan)
 
-    # So is what is refused: too few levels, too little security, a value out of range.
+    # So is what is refused: too few levels, too little security, a modulus that is too small for
+    # the values, a value out of range.
     chosen = plan.parameters(security=None if quick else 128)
     print(f"\n{chosen}")
     image = np.random.default_rng(1).uniform(-1, 1, graph.inputs[0].shape)

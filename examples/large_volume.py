@@ -70,5 +70,5 @@ print(runs[0])
 # %%
 (wanted,) = weft.run(plan, {"x": volume, "weights": weights})
 apart = float(np.abs(made.read() - wanted.numpy()).max())
-print(f"{made.verify()} chunks, {apart:.0e} from what one process computes")
+print(f"{made.verify().text}; {apart:.0e} from what one process computes")
 folder.cleanup()

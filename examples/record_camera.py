@@ -62,6 +62,6 @@ with store.create(
 array = store.open(place)
 corner = array.read(ZRange((0, 0, 0), (FRAMES, 8, 8)))
 print(f"the corner grew by {corner[-1].mean() - corner[0].mean():.0f}")
-print(f"{array.shape[0]} frames, {array.verify()} chunks")
+print(f"{array.shape[0]} frames, {array.verify().text}")
 print(metrics)
 folder.cleanup()

@@ -131,7 +131,7 @@ class _Network:
         self.names: dict[str, str] = {}
 
     def input(self, name: str, shape: Sequence[int]) -> Symbol:
-        return self.tracer.input(name, shape, self.dtype)
+        return self.tracer.input(name, shape, self.dtype, parameter=name != IMAGE)
 
     def named(self, name: str, x: Symbol) -> Symbol:
         """The same value, which is called so in the graph."""
@@ -191,7 +191,14 @@ class _Network:
             for each in self.tracer.applications
         ]
         dtypes = {called(name): dtype for name, dtype in self.tracer.dtypes.items()}
-        return Graph(self.tracer.inputs, applications, [called(output.name)], dtypes=dtypes)
+        parameters = [v.name for v in self.tracer.inputs if v.name != IMAGE]
+        return Graph(
+            self.tracer.inputs,
+            applications,
+            [called(output.name)],
+            dtypes=dtypes,
+            parameters=parameters,
+        )
 
 
 def parameter_values(graph: Graph) -> list[Value]:

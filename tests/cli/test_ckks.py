@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def network(x, w, b, v):
 
 
 def graph_of(function=network, shapes=((1, 3, 8, 8), (4, 3, 3, 3), (4,), (4, 10))):
-    return trace(function, *shapes)
+    weights = [name for name in ("w", "b", "v") if name in signature(function).parameters]
+    return trace(function, *shapes, parameters=weights)
 
 
 def arrays():
@@ -137,6 +139,92 @@ def test_a_model_without_inputs(capsys, folder):
     refused(capsys, ["plan", "graph.json"], "the model has no input that could be encrypted")
 
 
+def test_what_is_encrypted_is_the_first_line_and_in_the_json(capsys, folder):
+    assert main(["ckks", "plan", "graph.json", "--range", "0:1"]) == 0
+    line = "encrypted: x in [0, 1]; in the clear: the 3 parameters w, b, v"
+    assert capsys.readouterr().out.splitlines()[0] == line
+    assert main(["ckks", "plan", "graph.json", "--encrypted", "v"]) == 0
+    line = "encrypted: v in [-1, 1] (the default range); in the clear: x, and the 2 parameters w, b"
+    assert capsys.readouterr().out.splitlines()[0] == line
+    assert main(["ckks", "plan", "graph.json", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert next(iter(data)) == "headline"
+    assert data["headline"].startswith("encrypted: x in [-1, 1] (the default range); in the clear")
+    assert data["encrypted"] == {"x": [-1.0, 1.0]}
+    assert data["in_the_clear"] == ["w", "b", "v"]
+
+
+def test_a_model_of_which_it_is_not_clear_what_is_encrypted(capsys, folder):
+    graph = trace(ops.linear, (1, 16), (16, 16), names=["x", "w"])
+    (folder / "graph.json").write_text(to_json(graph), encoding="utf-8")
+    for more in ([], TOY):
+        refused(
+            capsys,
+            ["plan", "graph.json", *more],
+            "which input is encrypted? 2 are not known to be parameters: x, w",
+            "hint: --encrypted x or --encrypted w",
+        )
+    assert main(["ckks", "plan", "graph.json", *TOY, "--encrypted", "w"]) == 0
+    assert capsys.readouterr().out.startswith("encrypted: w in [-1, 1] (the default range); in the")
+
+
+def test_bounds_are_printed_where_weights_are_given(capsys, folder):
+    assert main(["ckks", "plan", "graph.json", "--weights", "weights.npz", *TOY]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-6].split()[:2] == ["value", "level"]
+    assert [line.split()[0] for line in lines[-5:]] == [
+        *("x", "convolution", "polynomial", "mean_dim", "linear")
+    ]
+    assert main(["ckks", "plan", "graph.json", "--weights", "weights.npz", *TOY, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["bounds"]
+    assert data["x"]["high"] == 1
+    assert 0 < data["linear"]["error"] < 1e-6
+    given = arrays() | {"v": np.full((4, 10), 1e4)}
+    del given["x"]
+    np.savez("large.npz", **given)
+    args = ["plan", "graph.json", "--weights", "large.npz", *TOY]
+    assert main(["ckks", *args]) == 2
+    error = capsys.readouterr().err
+    assert "layer linear: values up to " in error
+    assert "hint: first_bits=" in error
+    assert main(["ckks", *args, "--first-bits", "60"]) == 0
+    assert main(["ckks", *args, "--depth", "5"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--range", "a"], "--range a: expected R, LOW:HIGH, NAME=R or NAME=LOW:HIGH"),
+        (["--range", "1", "--range", "2"], "--range 1: with several ranges, each needs a NAME="),
+        (["--range", "w=1"], "a range is declared for w, which is not encrypted"),
+        (
+            ["--range", "2:1"],
+            "the range of x is (2.0, 1.0): expected r for [-r, r], or (low, high)",
+        ),
+        (["--first-bits", "70"], "--first-bits 70: a prime has 20 to 60 bits"),
+        (["--tolerance", "0"], "tolerance is 0.0; it must be above 0"),
+    ],
+)
+def test_ranges_and_bits_that_are_refused(capsys, folder, more, message):
+    assert main(["ckks", "plan", "graph.json", *TOY, *more]) == 2
+    assert without_help(capsys.readouterr().err)[0] == f"weft ckks plan: {message}"
+
+
+def test_an_answer_that_is_further_off_than_expected_fails(capsys, folder, monkeypatch):
+    from weft.cli import ckks_run
+
+    true = ckks_run._wanted
+
+    def wrong(graph, given):
+        return {name: value + 1e-3 for name, value in true(graph, given).items()}
+
+    monkeypatch.setattr(ckks_run, "_wanted", wrong)
+    assert run_toy("--on", "simulator") == 2
+    error = capsys.readouterr().err
+    assert "output linear is 1.0e-03 from the answer in the clear; " in error
+    assert "hint: do not use the answer: this is a bug of Weft" in error
+
+
 @pytest.fixture
 def machine(tmp_path):
     """A machine on which every operation of levels 0 to 3 takes a second, in a toy ring."""
@@ -151,7 +239,7 @@ def test_seconds_where_they_were_measured(capsys, folder, machine):
     assert capsys.readouterr().out.endswith(
         "seconds     not known for 1 layer: levels above 3 were not measured\n"
     )
-    shallow = graph_of(ops.linear, ((1, 16), (16, 16)))
+    shallow = trace(ops.linear, (1, 16), (16, 16), names=["x", "w"], parameters=["w"])
     (folder / "graph.json").write_text(to_json(shallow), encoding="utf-8")
     assert main(["ckks", "plan", "graph.json", *more]) == 0
     cost = ckks.plan(shallow, 128).cost
@@ -363,6 +451,9 @@ def test_values_out_of_range_are_refused_before_there_are_keys(capsys, folder):
     np.save("x.npy", np.full((1, 3, 8, 8), 100.0))
     assert run_toy() == 2
     said = capsys.readouterr().err
+    assert "input x: the value 100 is outside of its declared range [-1, 1]\nhint: " in said
+    assert run_toy("--range", "100") == 2
+    said = capsys.readouterr().err
     assert "weft ckks run: polynomial: the value " in said
     assert " is outside of [-4, 4], where relu fits\nhint: " in said
 
@@ -390,7 +481,12 @@ def test_inputs_that_are_refused(capsys, folder):
         assert run_toy(image=text) == 2
         message = f"--input {text}: it is NAME=FILE.npy, and NAME an input of the model"
         assert capsys.readouterr().err.splitlines() == [f"weft ckks run: {message}", hint]
-    refused(capsys, ["run", "graph.json"], "nothing is encrypted", "hint: give --input x=x.npy")
+    refused(
+        capsys,
+        ["run", "graph.json"],
+        "nothing is encrypted: state which input is, by --input",
+        "hint: --input x=x.npy",
+    )
     refused(
         capsys,
         ["run", "graph.json", "-i", "x=x.npy"],

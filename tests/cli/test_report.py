@@ -76,13 +76,15 @@ def test_ciphertexts_and_a_store(capsys, tmp_path):
     from weft.lang.serial import to_json
 
     model.write_text(to_json(layer), encoding="utf-8")
-    assert main(["ckks", "plan", str(model), "--slots", "4096", "--json"]) == 0
+    assert main(["ckks", "plan", str(model), "--encrypted", "v", "--slots", "4096", "--json"]) == 0
     text = capsys.readouterr().out
     (tmp_path / "ckks.json").write_text(text, encoding="utf-8")
     with store.create(tmp_path / "a.zarr", (8, 8), "uint8", (4, 4), (8, 8)) as writer:
         writer.append(np.ones((8, 8), "uint8"))
     data = reported(capsys, tmp_path, tmp_path / "ckks.json", tmp_path / "a.zarr")
-    assert data["ckks"]["total"]["rotations"] == ckks.plan(layer, slots=4096).cost.rotations
+    planned = ckks.plan(layer, slots=4096, encrypted="v")
+    assert data["ckks"]["headline"] == planned.headline
+    assert data["ckks"]["total"]["rotations"] == planned.cost.rotations
     assert data["ckks"]["parameters"] == json.loads(text)["parameters"]
     assert data["stores"][0]["shape"] == [8, 8]
 

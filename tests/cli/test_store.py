@@ -10,7 +10,7 @@ import tifffile
 import zarr
 
 from weft.cli import main
-from weft.store import open_array
+from weft.store import create, open_array
 
 
 @pytest.fixture
@@ -34,12 +34,50 @@ def test_a_file_is_written_looked_at_verified_and_copied(capsys, tmp_path, stack
     told = said(capsys, "info", one)
     assert (told["shape"], told["chunks"], told["shards"]) == ([10, 20, 30], [4, 8, 8], [8, 16, 16])
     assert told["stored"] == written["stored"]
-    assert said(capsys, "verify", one)["chunks"] == 3 * 3 * 4
+    checked = said(capsys, "verify", one)
+    assert (checked["chunks"], checked["matched"], checked["decoded"]) == (36, 36, 0)
+    assert (told["checksum"], checked["findings"]) == (True, [])
     said(capsys, "copy", one, two, "--chunks", 3, 20, 7)
     for path in (one, two):
         assert np.array_equal(open_array(path).read(), stack)
         assert np.array_equal(zarr.open_array(path, mode="r")[...], stack)
     assert said(capsys, "info", two)["codecs"] == told["codecs"]
+
+
+def test_arrays_without_checksums(capsys, tmp_path, stack):
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    said(capsys, "write", tmp_path / "stack.npy", one, "--no-checksum", "--codec", "zstd")
+    said(capsys, "copy", one, two)
+    said(capsys, "copy", two, three, "--no-checksum")
+    for path, checksum in ((one, False), (two, True), (three, False)):
+        told, checked = said(capsys, "info", path), said(capsys, "verify", path)
+        assert told["codecs"] == (["zstd", "crc32c"] if checksum else ["zstd"])
+        assert told["checksum"] == checksum
+        assert checked["matched" if checksum else "decoded"] == checked["chunks"] > 0
+        assert ("only decoded" in checked["checked"]) != checksum
+        assert np.array_equal(open_array(path).read(), stack)
+
+
+def test_what_verify_finds_is_printed_and_fails(capsys, tmp_path, stack):
+    one = tmp_path / "one"
+    sizes = ["--chunks", 4, 8, 8, "--shards", 8, 16, 16]
+    said(capsys, "write", tmp_path / "stack.npy", one, *sizes)
+    data = bytearray((one / "c/0/0/0").read_bytes())
+    data[5] ^= 4
+    (one / "c/0/0/0").write_bytes(data)
+    (one / "c/1/0/0").unlink()
+    assert main(["store", "verify", str(one), "--json"]) == 2
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    mismatch, missing = found["findings"]
+    assert "c/0/0/0: chunk 0, [0:4, 0:8, 0:8]: checksum mismatch" in mismatch
+    assert "c/1/0/0: shard [8:16, 0:16, 0:16]: the shard is missing" in missing
+    assert found["absent"] == 1
+    assert "checksum mismatch" in told.err
+    assert main(["store", "verify", str(one)]) == 2
+    assert "finding  " in (out := capsys.readouterr().out)
+    assert mismatch in out
+    assert missing in out
 
 
 def test_raw_bytes(capsys, tmp_path, stack):
@@ -166,3 +204,15 @@ def test_what_is_no_array_is_refused_and_untouched(capsys, tmp_path, stack):
     assert main(args) == 2
     assert "is a symbolic link, and an array is not replaced through one" in capsys.readouterr().err
     assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+
+
+def test_a_copy_has_the_frames_that_came_and_no_more(capsys, tmp_path):
+    planes = np.arange(1, 1 + 7 * 6 * 5, dtype="uint16").reshape(7, 6, 5)
+    with create(tmp_path / "a", (None, 2, 2, 6, 5), "uint16", (1, 1, 1, 3, 5)) as writer:
+        writer.append(planes)
+    said(capsys, "copy", tmp_path / "a", tmp_path / "b", "--chunks", "2", "1", "2", "6", "5")
+    with open_array(tmp_path / "b", mode="a") as writer:
+        assert writer.frames == 7
+        writer.append(planes[0])
+    found = open_array(tmp_path / "b").read().reshape(8, 6, 5)
+    assert np.array_equal(found, np.concatenate([planes, planes[:1]]))

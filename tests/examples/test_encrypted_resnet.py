@@ -20,6 +20,7 @@ def test_the_quick_one_runs_on_real_ciphertexts(capsys):
 
 def test_the_real_one_fits_its_ring_and_its_keys():
     plan = ckks.plan(encrypted_resnet.network(), slots=1 << 14, keys=encrypted_resnet.KEYS)
+    assert plan.encrypted == ("image",)
     chosen = plan.parameters()
     assert (chosen.ring, chosen.security, plan.depth) == (1 << 15, 128, 17)
     assert len(plan.cost.keys) <= encrypted_resnet.KEYS

@@ -8,6 +8,7 @@ from tests.store.cases import Case
 
 from weft import WeftError
 from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
+from weft.store.codecs import checksum as encoded_checksum
 from weft.store.cuda.nvcomp import library
 from weft.store.literals import encode_literals, encode_zstd
 from weft.store.runs import encode_runs
@@ -67,7 +68,29 @@ def test_arrays_are_what_was_appended(tmp_path, codecs):
         found = array.read()
         assert found.dtype == case.array.dtype, f"seed {seed}: {case}"
         assert np.array_equal(found, case.array), f"seed {seed}: {case}"
-        array.verify()
+        checked = array.verify()
+        assert checked.matched == checked, f"seed {seed}: {case}"
+
+
+@pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize("width", [16, 200, 700], ids=str)
+def test_checksums_are_those_of_the_cpu(tmp_path, codecs, width):
+    """Chunks of less than a thread's slice, of one part of the kernel, and of many."""
+    rng = np.random.default_rng(width)
+    data = rng.poisson(2, (12, width, width)).astype("uint16")
+    data[3] = 0
+    data[5] = rng.integers(0, 65536, (width, width))
+    for checksum in (True, False):
+        path = tmp_path / str(checksum)
+        with create(
+            path, (None, width, width), "uint16", (1, width, width), (4, width, width),
+            codecs=codecs, checksum=checksum, device="cuda",
+        ) as writer:  # fmt: skip
+            writer.append(cupy.asarray(data))
+        array = open_array(path)
+        found = array.verify()
+        assert (found, found.matched, found.decoded) == (11, 11 * checksum, 11 * (not checksum))
+        assert np.array_equal(array.read(), data)
 
 
 def test_memory_is_as_predicted(tmp_path):
@@ -120,6 +143,8 @@ def test_frames_are_those_of_the_reference(tmp_path, codecs):
     for number in range(4):
         chunk = data[8 * number : 8 * number + 8].tobytes()
         made = (tmp_path / "a" / "c" / f"{number}" / "0" / "0").read_bytes()[:-20]
+        made, stored = made[:-4], made[-4:]
+        assert stored == encoded_checksum(made)
         if isinstance(codecs[0], Zstd):
             assert made == encode_zstd(chunk)
         else:
@@ -128,7 +153,7 @@ def test_frames_are_those_of_the_reference(tmp_path, codecs):
 
 
 def test_metrics_and_refusals(tmp_path):
-    for codecs in ([Blosc("lz4", 5, "shuffle")], [Zstd(1), Crc32c()]):
+    for codecs in ([Blosc("lz4", 5, "shuffle")], [Crc32c(), Zstd(1)]):
         with pytest.raises(WeftError, match=r"device='cuda' has no encoder of \["):
             create(tmp_path / "a", (None, 8), "uint8", (4, 8), codecs=codecs, device="cuda")
     with pytest.raises(WeftError, match="'zlib' is neither weft nor nvcomp"):
@@ -140,4 +165,4 @@ def test_metrics_and_refusals(tmp_path):
         told = writer.metrics()
     assert told.safe == 8
     assert list(told.stages) == ["arrive", "compress", "aggregate", "leave", "write", "publish"]
-    assert told.stages["leave"].bytes == 8 * 64 * 64 * 2
+    assert told.stages["leave"].bytes == 8 * 64 * 64 * 2 + 2 * 4

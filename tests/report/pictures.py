@@ -42,7 +42,7 @@ def page_in(folder):
         folder / "report.html",
         front=search(trace(transformer_block, *shapes.values()), mesh, H200_NODE),
         run=RunRecord.from_json((DOCS / "run.json").read_text(encoding="utf-8")),
-        ckks=ckks.plan(trace(network, (1, 4, 8, 8), (8, 4, 3, 3), (8, 8, 3, 3)), slots=4096),
+        ckks=ckks.plan(trace(network, (1, 4, 8, 8), (8, 4, 3, 3), (8, 8, 3, 3)), 4096, "v"),
         store="camera.zarr",
         title="A transformer block on 2 × 4",
     )

@@ -48,7 +48,7 @@ def everything(folder, front):
         folder / "everything.html",
         front=front,
         run=recorded(Machine(flops={"float32": 1e9})),
-        ckks=ckks.plan(layer, slots=4096),
+        ckks=ckks.plan(layer, slots=4096, encrypted="v"),
         store=place,
     )
 

@@ -174,8 +174,10 @@ def test_several_stores_are_several_views(tmp_path, place):
 
 def test_a_ciphertext_plan_is_what_the_command_says_of_it(capsys, tmp_path):
     layer = trace(lambda v, w: ops.convolve(v, w, padding=(1, 1)), (1, 4, 8, 8), (8, 4, 3, 3))
-    planned_ = ckks.plan(layer, slots=4096)
+    planned_ = ckks.plan(layer, slots=4096, encrypted="v")
     data = ckks_data(planned_)
+    assert data["headline"] == planned_.headline
+    assert data["headline"].startswith("encrypted: v in [-1, 1]")
     assert data["total"]["rotations"] == planned_.cost.rotations
     (only,) = data["layers"]
     assert (only["start"], only["level"], only["keys"]) == (1, 0, len(planned_.cost.keys))

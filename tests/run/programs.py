@@ -30,7 +30,7 @@ KIND = ("int64", "float64", "mixed", "mixed", "float16", "bfloat16")
 
 def in_numpy(function, *operands):
     """What NumPy makes; None where it refuses. It has no rule for bfloat16: float32, rounded."""
-    low = any(x.dtype == BFLOAT16 for x in operands)
+    low = {x.dtype for x in operands if x.dtype.kind in "fV"} == {BFLOAT16}
     given = [x.astype("float32") if x.dtype == BFLOAT16 else x for x in operands]
     try:
         with warnings.catch_warnings():

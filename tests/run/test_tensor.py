@@ -189,3 +189,13 @@ def test_errors_of_inputs():
         run(plan, {"a": np.ones((2, 4), "float32")})
     with pytest.raises(WeftError, match="there is no input b"):
         run(plan, {"a": np.ones((4, 2), "float32"), "b": 1})
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "bool"])
+def test_parts_of_integers_are_combined_before_a_wider_sum(dtype):
+    """Parts of a uint8 wrap around when they are combined, and a sum of uint8 is a uint64."""
+    mesh = DeviceMesh("m", (2,), ("x",))
+    a, b = np.full((2, 4), 10).astype(dtype), np.full((4, 3), 8).astype(dtype)
+    one = Tensor(a).with_sharding(ShardingSpec.parse('<@m, [{}, {"x"}]>', mesh))
+    two = Tensor(b).with_sharding(ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh))
+    np.testing.assert_array_equal((one @ two).sum(0).numpy(), (a @ b).sum(0))

@@ -96,16 +96,18 @@ def test_what_a_read_takes_in_numbers(tmp_path):
     writer.write(ZRange((0, 0), (4, 4)), np.ones((4, 4), "uint8"))
     array = open_array(tmp_path / "a")
     box = ZRange((0, 0), (2, 2))
-    assert array.read_counted(box).fetched == length(4) + 4
-    assert array.read_counted(box).fetched == 4  # the index is held
+    assert array.read_counted(box).fetched == length(4) + 4 + 4
+    assert array.read_counted(box).fetched == 4 + 4  # the index is held
     assert array.read_counted(ZRange((4, 4), (8, 8))).fetched == 0
     assert array.read_counted(ZRange((0, 0), (0, 2))).fetched == 0
     there = pickle.loads(pickle.dumps(array))
-    assert there.read_counted(box).fetched == length(4) + 4
-    assert pickle.loads(pickle.dumps(array)).read_counted(box).fetched == 4
-    plain = create_shards(tmp_path / "b", (8, 8), "uint8", (4, 4))
-    plain.write(ZRange((0, 0), (4, 8)), np.ones((4, 8), "uint8"))
-    assert plain.reader().read_counted(box).fetched == 6  # what a box of a plain chunk spans
+    assert there.read_counted(box).fetched == length(4) + 4 + 4
+    assert pickle.loads(pickle.dumps(array)).read_counted(box).fetched == 4 + 4
+    for checksum, fetched in [(True, 16 + 4), (False, 6)]:  # the chunk; what the box spans of it
+        form = (8, 8), "uint8", (4, 4)
+        plain = create_shards(tmp_path / f"{checksum}", *form, checksum=checksum)
+        plain.write(ZRange((0, 0), (4, 8)), np.ones((4, 8), "uint8"))
+        assert plain.reader().read_counted(box).fetched == fetched
 
 
 def test_no_metadata_are_fetched_on_arrival(tmp_path):

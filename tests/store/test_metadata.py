@@ -163,6 +163,16 @@ SHARDING = json.loads(said())["codecs"][0]
             chain(BYTES, {"name": "zstd", "configuration": {"level": "1"}}),
             r"codecs\[1\].configuration.level: '1' is not read here",
         ),
+        (
+            chain(BYTES, {"name": "gzip", "configuration": {"level": 10**30}}),
+            r"codecs\[1\].configuration.level: 10+ is not in 0:10",
+        ),
+        (chain(SHARDING, SHARDING), "'sharding_indexed' beside 'sharding_indexed' is not read"),
+        (said(shape=[1] * 65), "shape: 65 dimensions; at most 64 are read"),
+        (said(shape=[1 << 63, 1]), "shape: 9223372036854775808 is more than 9223372036854775807"),
+        (said(data_type="bool", fill_value=1), "1 is no fill value of bool"),
+        (said(data_type="x" * 5000), r"^'x{999}…"),
+        (said(node_type=...)[:-1] + f', "node_type": {"[" * 900}{"]" * 900}}}', "describes a"),
     ],
 )
 def test_what_is_not_understood_is_refused(text, message):

@@ -16,7 +16,7 @@ import zarr
 from tests.store.windows import brute
 
 from weft import WeftError
-from weft.store import Zstd
+from weft.store import Crc32c, Zstd
 from weft.store.address import sink_of
 from weft.store.group import read_group, write_group
 from weft.store.ome.fields import VERSION
@@ -553,7 +553,7 @@ def test_what_an_image_says(tmp_path):
     for level in image.levels:
         assert level.metadata.dimension_names == ("t", "y", "x")
         assert level.metadata.fill == 3
-        assert level.metadata.codecs == (Zstd(1),)
+        assert level.metadata.codecs == (Zstd(1), Crc32c())
 
 
 def test_memory_is_bounded(tmp_path):

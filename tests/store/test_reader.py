@@ -29,7 +29,7 @@ from weft.store import (
     create,
 )
 from weft.store import open_array as opened
-from weft.store.codecs import decode, encode
+from weft.store.codecs import checksum, decode, encode
 from weft.store.files import Folder
 from weft.store.index import ABSENT, Index, length
 from weft.store.reading.workers import each
@@ -388,6 +388,10 @@ def test_errors_name_the_key_the_slot_and_the_box(tmp_path):
         (good[:-1] + b"?", r"c/1/0: shard \[8:16, 0:16\]: the checksum of the index"),
         (
             flipped(good, index.offsets[5] + index.sizes[5] - 1),
+            r"c/1/0: chunk 5, \[12:16, 4:8\]: checksum mismatch: \w+ is stored, and the CRC32C",
+        ),
+        (
+            damaged_frame(good, index, 5),
             r"c/1/0: chunk 5, \[12:16, 4:8\]: not a zstd frame",
         ),
         (
@@ -419,6 +423,13 @@ def flipped(data, place, bit=1):
     made = bytearray(data)
     made[place] ^= bit
     return bytes(made)
+
+
+def damaged_frame(data, index, slot):
+    """The frame of a chunk damaged, and its checksum made anew."""
+    start, stop = index.offsets[slot], index.offsets[slot] + index.sizes[slot]
+    made = flipped(data, start)
+    return made[: stop - 4] + checksum(made[start : stop - 4]) + made[stop:]
 
 
 def moved(index, slot, offset, size):

@@ -184,7 +184,8 @@ def test_shards_that_were_never_promised_are_removed_and_not_resurrected(tmp_pat
         writer.append(np.zeros((4, 6, 4), "uint16"))
     assert open_array(tmp_path / "a").read()[1:].max() == 0
     assert np.array_equal(zarr.open_array(tmp_path / "a")[:1], OLD[:1])
-    assert sorted(tree(tmp_path / "a")) == ["c/0/0/0", "zarr.json"]
+    assert sorted(tree(tmp_path / "a")) == ["c/0/0/0", "c/1/0/0", "c/2/0/0", "zarr.json"]
+    assert open_array(tmp_path / "a").verify().shards == 3, "an index alone is one"
 
 
 def test_a_scalar_array_is_replaced_and_replaces(tmp_path):

@@ -319,10 +319,10 @@ def test_which_files_are_written_past_the_page_cache(tmp_path):
 
 def test_codecs_as_people_say_them(tmp_path):
     for number, (said, wanted) in enumerate([
-        ("blosc-lz4", [Blosc("lz4", 5, "shuffle", 2)]),
-        (Zstd(3), [Zstd(3)]),
+        ("blosc-lz4", [Blosc("lz4", 5, "shuffle", 2), Crc32c()]),
+        (Zstd(3), [Zstd(3), Crc32c()]),
         (["zstd", {"name": "crc32c"}], [Zstd(1), Crc32c()]),
-        ({"name": "gzip", "configuration": {"level": 6}}, [Gzip(6)]),
+        ({"name": "gzip", "configuration": {"level": 6}}, [Gzip(6), Crc32c()]),
     ]):  # fmt: skip
         with create(tmp_path / f"{number}", (2, 4), "uint16", (1, 4), codecs=said) as writer:
             writer.append(np.ones((2, 4), "uint16"))
@@ -385,7 +385,8 @@ def test_one_thread_at_a_time_is_at_a_shard():
     try:
         with ThreadPoolExecutor(8) as threads:
             for number in numbers:
-                batch = Batch((0,), number, [number], [number.to_bytes(4, "little")], lambda: None)
+                chunk = (number.to_bytes(4, "little"),)
+                batch = Batch((0,), number, [number], [chunk], lambda: None)
                 threads.submit(delivery.take, batch)
     finally:
         sys.setswitchinterval(interval)

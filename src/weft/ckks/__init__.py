@@ -1,6 +1,7 @@
 """The ciphertext target: arrays over a mesh of CKKS ciphertexts, on SEAL or an exact simulator."""
 
 from weft.ckks.activations import Activation, fit, square
+from weft.ckks.bounds import Bounds, check_bounds
 from weft.ckks.bsgs import Split, split
 from weft.ckks.calibrate import OperationTimes, calibrate
 from weft.ckks.cost import Cost, predict
@@ -18,6 +19,7 @@ from weft.ckks.simulator import Simulator
 
 __all__ = [
     "Activation",
+    "Bounds",
     "Cost",
     "LinearMap",
     "Network",
@@ -32,6 +34,7 @@ __all__ = [
     "Simulator",
     "Split",
     "calibrate",
+    "check_bounds",
     "check_ranges",
     "count",
     "execute",

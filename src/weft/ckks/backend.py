@@ -112,6 +112,10 @@ class Backend(Protocol):
         """The steps that it has rotation keys for; None for all."""
 
     @property
+    def relinearise(self) -> bool:
+        """Whether it has the key for products of two ciphertexts."""
+
+    @property
     def counters(self) -> Counters:
         """How often the backend did what, since it was made."""
 

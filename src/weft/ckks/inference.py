@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from weft.ckks.backend import Backend, Cipher, Counters, adjust
+from weft.ckks.bounds import Bounds, check_bounds
+from weft.ckks.clear import Arrays, ClearNetwork, computed, given
+from weft.ckks.inputs import check_range
 from weft.ckks.linear import seen_as
 from weft.ckks.links import Portable
 from weft.ckks.lower import lower
-from weft.ckks.network import Linear, Move, Power, Product, Shift, Sum
+from weft.ckks.network import BEFORE, Layer, Linear, Move, Power, Product, Shift, Sum
 from weft.ckks.packing import Floats
 from weft.ckks.parallel import execute as divided
 from weft.ckks.parameters import Parameters
@@ -31,10 +33,8 @@ from weft.ckks.program import (
 )
 from weft.ckks.simulator import Simulator
 from weft.errors import WeftError
-from weft.lang import OPERATORS, Block, Graph, Signature
-from weft.values import Point
+from weft.lang import Signature
 
-Arrays: TypeAlias = Mapping[str, ArrayLike]
 Ciphers: TypeAlias = list[Cipher[Any]]
 Watch: TypeAlias = Callable[[Placed, Sequence[Ciphers]], None]
 """Is shown each layer before it runs, with its operands."""
@@ -54,6 +54,8 @@ class Outcome:
     outputs: dict[str, Floats]
     """The decrypted outputs by name."""
     measured: tuple[Measured, ...]
+    bounds: Bounds
+    """Where the values lie, and the errors that are promised."""
 
     def __getitem__(self, name: str) -> Floats:
         return self.outputs[name]
@@ -64,24 +66,58 @@ def run(
 ) -> Outcome:
     """Run a plan on a back-end: the inputs that are encrypted, and all that are not, by name.
 
-    With several `workers`, linear layers are divided between as many processes.
+    Before anything is encrypted, all values are bounded by the weights and the declared ranges
+    (`check_bounds`), and inputs outside of those ranges or of the polynomials' are refused. With
+    several `workers`, linear layers are divided between as many processes.
 
     >>> from weft.ckks.planner import plan
     >>> from weft.lang import ops, trace
     >>> x, w = np.arange(8.0).reshape(1, 8), np.ones((8, 4))
-    >>> planned = plan(trace(lambda x, w: ops.linear(x, w), x, w), slots=64)
+    >>> graph = trace(lambda x, w: ops.linear(x, w), x, w)
+    >>> planned = plan(graph, slots=64, encrypted="x", ranges=8)
     >>> backend = Simulator(planned.parameters(security=None))
     >>> run(planned, {"x": x, "w": w}, backend)["linear"]
     array([[28., 28., 28., 28.]])
     """
-    plan.check(backend.parameters)
+    known = check_bounds(plan, arrays, backend.parameters)
     _check_keys(plan, backend)
     plain = computed(plan.network.plain, arrays)
-    return _Run(plan, plain, backend, watch, workers).outcome(arrays)
+    inputs = _checked_inputs(plan, arrays, plain)
+    return _Run(plan, plain, backend, watch, workers).outcome(inputs, known)
+
+
+def _checked_inputs(plan: Plan, arrays: Arrays, plain: dict[str, Floats]) -> dict[str, Floats]:
+    """Return the inputs that are encrypted; refuse values for which the bounds do not hold.
+
+    Those are values outside of the declared ranges, and values with which a polynomial would be
+    evaluated outside of the range that it is fitted on: the network is computed in the clear, by
+    whoever encrypts, to know.
+    """
+    values = {value.name: value for value in plan.network.graph.inputs}
+    inputs = {name: given(arrays, values[name]) for name in plan.encrypted}
+    for name, array in inputs.items():
+        check_range(name, array, plan.ranges[name])
+
+    def watch(layer: Layer, operands: list[Floats]) -> None:
+        if isinstance(layer, Power):
+            at, evaluation = operands[0], layer.evaluation
+            if evaluation.folded:
+                at = (at - evaluation.shift) / evaluation.factor
+            layer.activation.check(at, layer.name.removesuffix(BEFORE))
+
+    if any(isinstance(layer, Power) for layer in plan.network.layers):
+        ClearNetwork(plan.network, plain).values(inputs, watch)
+    return inputs
 
 
 def _check_keys(plan: Plan, backend: Backend) -> None:
     """Refuse a back-end that lacks a key, with the layer that needs it, before anything runs."""
+    if plan.needs_products and not backend.relinearise:
+        first = next(placed for placed in plan.layers if placed.cost.products)
+        raise WeftError(
+            f"layer {first.name}: there is no key for a product of two ciphertexts",
+            hint="make a back-end with relinearise=True",
+        )
     known = plan.cost.keys if backend.rotations is None else backend.rotations
     for placed in plan.layers:
         missing = sorted(placed.cost.keys - known)
@@ -94,46 +130,12 @@ def _check_keys(plan: Plan, backend: Backend) -> None:
 
 
 def check_ranges(plan: Plan, arrays: Arrays, parameters: Parameters) -> Outcome:
-    """What the network makes in slots that are not encrypted; no key is made.
+    """Run the network on the simulator; no key is made.
 
-    A value that leaves the range of its polynomial is refused, with the name of the layer.
+    An input outside of its declared range is refused, a value that leaves the range of its
+    polynomial, with the name of the layer, and a modulus that is too small for a value.
     """
-    backend = Simulator(parameters)
-
-    def watch(placed: Placed, operands: Sequence[Ciphers]) -> None:
-        layer = placed.layer
-        if isinstance(layer, Power):
-            rows = [backend.decrypt(cipher) for cipher in operands[0]]
-            values = placed.sources[0].unpack(rows)
-            evaluation = layer.evaluation
-            if evaluation.folded:
-                values = (values - evaluation.shift) / evaluation.factor
-            layer.activation.check(values, layer.name)
-
-    return run(plan, arrays, backend, watch)
-
-
-def computed(graph: Graph, arrays: Arrays) -> dict[str, Floats]:
-    """All values of a graph that is not encrypted, its inputs included."""
-    found = {value.name: _given(arrays, value.name, value.shape) for value in graph.inputs}
-    for application, signature in graph.walk():
-        kernel = OPERATORS.find(application.operator).kernel
-        if kernel is None:
-            raise WeftError(f"{application.results[0]}: {application.operator} has no kernel")
-        block = Block(np, signature, application.attributes, signature.space)
-        made = kernel(block, *(found[name] for name in application.operands))
-        several = made if isinstance(made, tuple) else (made,)
-        found |= dict(zip(application.results, several))
-    return found
-
-
-def _given(arrays: Arrays, name: str, shape: Point) -> Floats:
-    if name not in arrays:
-        raise WeftError(f"there is no array for {name}", hint="arrays are given by name")
-    array = np.asarray(arrays[name], np.float64)
-    if array.shape != shape:
-        raise WeftError(f"{name} has shape {list(shape)}, and its array {list(array.shape)}")
-    return array
+    return run(plan, arrays, Simulator(parameters))
 
 
 class _Run:
@@ -154,10 +156,10 @@ class _Run:
         """Levels that the plan does not need: everything is so much higher."""
         self.values: dict[str, Ciphers] = {}
 
-    def outcome(self, arrays: Arrays) -> Outcome:
+    def outcome(self, inputs: Mapping[str, Floats], bounds: Bounds) -> Outcome:
         network, uses = self.plan.network, self.plan.network.uses()
         for name in network.inputs:
-            array = _given(arrays, name, network.shape(name))
+            array = inputs[name]
             level = self.plan.levels.at[name] + self.spare
             rows = seen_as(self.plan.packings[name], array.shape, name).pack(array)
             self.values[name] = [self.backend.encrypt(row, level) for row in rows]
@@ -170,7 +172,8 @@ class _Run:
                 uses[name] -= 1
                 if not uses[name]:
                     del self.values[name]
-        return Outcome({name: self._decrypted(name) for name in network.outputs}, tuple(measured))
+        outputs = {name: self._decrypted(name) for name in network.outputs}
+        return Outcome(outputs, tuple(measured), bounds)
 
     def _decrypted(self, name: str) -> Floats:
         root = self.plan.network.views.get(name, name)
@@ -229,7 +232,7 @@ class _Run:
             placed.map,
             placed.split,
             [weight] * count,
-            scales=[layer.factor] * count,
+            scales=[layer.scale] * count,
             biases=[self._bias(layer)],
             encoded=[self.parameters.adjusting_scale(at, level) for at in levels],
         )

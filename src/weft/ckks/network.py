@@ -12,10 +12,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
+
 from weft.ckks.activations import NAMED, Activation
+from weft.ckks.inputs import encrypted_inputs
+from weft.ckks.packing import Floats
 from weft.ckks.polynomial import Evaluation, evaluate
 from weft.errors import WeftError
-from weft.lang import Application, Graph, Signature
+from weft.lang import Application, Graph, Signature, Symbol, Tracer, ops
 from weft.values import Point
 
 
@@ -37,13 +41,25 @@ class Linear:
     weight_name: str = ""
     bias: str = ""
     factor: float = 1.0
-    """What all weights and the bias are multiplied by."""
+    """All weights and the bias are multiplied by it."""
+    divisors: tuple[Point, ...] = ()
+    """Of a mean, for each dimension of the result: the elements that are averaged along it, one
+    number for each index of the result or one for all. Empty for other layers."""
     shift: float = 0.0
     """What is added to every element, after the bias."""
     inverts: bool = False
     """Whether the weight divides."""
 
     levels = 1
+
+    @property
+    def scale(self) -> Floats:
+        """The factor of every weight: one for each element of the result, or one for all."""
+        rank = len(self.signature.result_shapes[0])
+        made = np.full((1,) * rank, self.factor)
+        for dim, counts in enumerate(self.divisors):
+            made = made / np.reshape(counts, (-1, *(1,) * (rank - dim - 1))[: max(1, rank)])
+        return made if rank else made.reshape(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +135,10 @@ Layer: TypeAlias = Linear | Sum | Shift | Product | Power | Move
 BEFORE = ":before"
 """Behind the name of a value that is moved: what it was."""
 
+BATCH_NORM = "batch_norm_inference"
 SUMS = {"add": 1, "subtract": -1}
-SCALES = {"avg_pool": "window", "mean_dim": "dimensions"}
-"""Operators that divide their sum, by the elements of which attribute."""
+VIEWS = ("convert", "reshape", "sharding_constraint")
+"""Operators that leave the numbers as they are; conversions are between floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +148,7 @@ class Network:
     >>> import numpy as np
     >>> from weft.lang import ops, trace
     >>> graph = trace(lambda x, w: ops.linear(x, w) + 1.0, np.ones((1, 8)), np.ones((8, 4)))
-    >>> [type(layer).__name__ for layer in Network.of(graph, ["x"]).layers]
+    >>> [type(layer).__name__ for layer in Network.of(graph, "x").layers]
     ['Linear', 'Shift']
     """
 
@@ -143,9 +160,18 @@ class Network:
     """Which value each view is one of."""
 
     @classmethod
-    def of(cls, graph: Graph, encrypted: Iterable[str]) -> Network:
-        """The layers of a graph of which some inputs are encrypted."""
-        return _Reading(graph, tuple(encrypted)).network()
+    def of(cls, graph: Graph, encrypted: str | Iterable[str] | None = None) -> Network:
+        """Read the layers of a graph of which some inputs are encrypted.
+
+        Which are is stated, or is the only input that is not one of the graph's parameters.
+        """
+        names = encrypted_inputs(graph, encrypted)
+        return _Reading(_without_batch_norms(graph), names).network()
+
+    @property
+    def clear(self) -> tuple[str, ...]:
+        """The inputs of the graph that are not encrypted."""
+        return tuple(value.name for value in self.graph.inputs if value.name not in self.inputs)
 
     @property
     def plain(self) -> Graph:
@@ -221,10 +247,6 @@ class _Reading:
 
     def __init__(self, graph: Graph, encrypted: tuple[str, ...]) -> None:
         self.graph, self.inputs = graph, encrypted
-        names = [value.name for value in graph.inputs]
-        for name in encrypted:
-            if name not in names:
-                raise WeftError(f"there is no input {name} to encrypt", hint=f"inputs: {names}")
         self.hidden = set(encrypted)
         self.views: dict[str, str] = {}
 
@@ -236,10 +258,11 @@ class _Reading:
         return Network(self.graph, self.inputs, tuple(self.graph.outputs), layers, self.views)
 
     def _layers(self) -> Iterator[Layer]:
-        for application, signature in self.graph.walk():
+        for application, signature in zip(self.graph.applications, self.graph.signatures):
             places = [n for n, name in enumerate(application.operands) if name in self.hidden]
             if places:
                 self.hidden |= set(application.results)
+                self._check_dtypes(application)
                 yield from self._layer(application, signature, places)
 
     def _layer(
@@ -247,13 +270,15 @@ class _Reading:
     ) -> Iterator[Layer]:
         operator, (name, *others) = application.operator, application.results
         sources = [self._root(application.operands[n]) for n in places]
-        if others:
+        if others or application.regions:
             raise _refused(application, "cannot be done on ciphertexts")
-        if operator == "reshape":
+        if operator in VIEWS:
             self.views[name] = sources[0]
         elif operator == "polynomial":
             activation = Activation.of(application.attributes)
             yield Power(name, (sources[0],), activation, evaluate(activation, fold=False))
+        elif operator == "square":
+            yield Product(name, (sources[0], sources[0]))
         elif operator == "negate":
             yield Shift(name, (sources[0],), "", -1)
         elif operator in SUMS and len(set(signature.operand_shapes)) == 1 and len(places) == 2:
@@ -266,6 +291,17 @@ class _Reading:
             yield Product(name, (sources[0], sources[1]))
         else:
             yield self._linear(application, signature, places)
+
+    def _check_dtypes(self, application: Application) -> None:
+        """Refuse encrypted integers, booleans and complex numbers: CKKS computes with reals."""
+        for name in (*application.operands, *application.results):
+            dtype = self.graph.values[name].dtype
+            if name in self.hidden and not dtype.startswith(("float", "bfloat")):
+                raise WeftError(
+                    f"layer {application.results[0]}: {name} is of dtype {dtype}; ciphertexts hold "
+                    "real numbers, which neither wrap nor round as it does",
+                    hint="declare the encrypted inputs as float32 or float64",
+                )
 
     def _root(self, name: str) -> str:
         return self.views.get(name, name)
@@ -289,14 +325,11 @@ class _Reading:
             raise _refused(application, "is not linear in one encrypted operand")
         if operator == "divide" and places != [0]:
             raise _refused(application, "nothing can be divided by an encrypted value")
-        factor = 1.0
-        if operator in SCALES:
-            given = application.attributes[SCALES[operator]]
-            shape = signature.operand_shapes[0]
-            sizes = given if operator == "avg_pool" else [shape[dim] for dim in given]
-            factor = 1 / prod(sizes)
-        elif operator not in LINEAR:
+        if operator not in LINEAR:
             raise _refused(application, "cannot be done on ciphertexts")
+        divisors: tuple[Point, ...] = ()
+        if operator in ("avg_pool", "mean_dim"):
+            divisors = _divisors(application, signature)
         return Linear(
             application.results[0],
             operator,
@@ -306,15 +339,66 @@ class _Reading:
             weights[0] if weights else None,
             application.operands[weights[0]] if weights else "",
             application.operands[added[0]] if added else "",
-            factor,
+            divisors=divisors,
             inverts=operator == "divide",
         )
 
 
+def _without_batch_norms(graph: Graph) -> Graph:
+    """Return the graph with each batch norm as a product and a sum of what is known beforehand."""
+    if not any(each.operator == BATCH_NORM for each in graph.applications):
+        return graph
+    tracer = Tracer(graph.operators)
+    tracer.inputs, tracer.taken = list(graph.inputs), dict.fromkeys(graph.values, 1)
+    tracer.dtypes = {name: value.dtype for name, value in graph.values.items()}
+    for application in graph.applications:
+        if application.operator != BATCH_NORM:
+            tracer.applications.append(application)
+            continue
+        (name,), before = application.results, len(tracer.applications)
+        x, scale, offset, mean, variance = (
+            Symbol(tracer, graph.values[operand]) for operand in application.operands
+        )
+        tracer.prefix = f"{name}/"
+        shape = [1] * x.ndim
+        shape[application.attributes["feature_index"]] = scale.shape[0]
+        factor = scale * ops.rsqrt(variance + application.attributes.get("epsilon", 0.0))
+        made = x * factor.reshape(shape) + (offset - mean * factor).reshape(shape)
+        tracer.rename({made.name: name}, before)
+    return Graph(
+        graph.inputs,
+        tracer.applications,
+        graph.outputs,
+        operators=graph.operators,
+        dtypes=tracer.dtypes,
+        parameters=graph.parameters,
+    )
+
+
+def _divisors(application: Application, signature: Signature) -> tuple[Point, ...]:
+    """How many elements a mean divides by, for each dimension of its result."""
+    shape, result = signature.operand_shapes[0], signature.result_shapes[0]
+    said = application.attributes
+    if application.operator == "mean_dim":
+        count = prod(shape[dim] for dim in said["dimensions"])
+        return ((count,), *((1,) for _ in result[1:]))
+    window, rest = tuple(said["window"]), len(shape) - len(said["window"])
+    found: list[Point] = [(1,)] * rest
+    if said.get("count_include_pad", True):
+        return (*found, *((size,) for size in window))
+    lows = tuple(said.get("padding") or (0, 0) * len(window))[::2]
+    strides = tuple(said.get("strides") or window)
+    for size, low, stride, n, count in zip(window, lows, strides, shape[rest:], result[rest:]):
+        starts = [stride * index - low for index in range(count)]
+        found.append(tuple(max(1, min(at + size, n) - max(at, 0)) for at in starts))
+    return tuple(found)
+
+
 LINEAR = frozenset(
     (
-        *("broadcast_in_dim", "concatenate", "convolution", "divide", "dot", "dot_general"),
-        *("einsum", "linear", "matmul", "multiply", "reverse", "slice", "sum_dim", "transpose"),
+        *("avg_pool", "broadcast_in_dim", "concatenate", "convolution", "divide", "dot"),
+        *("dot_general", "einsum", "linear", "matmul", "mean_dim", "multiply", "reverse"),
+        *("slice", "sum_dim", "transpose"),
     )
 )
 """Operators that are linear in each operand, and say so in their line."""

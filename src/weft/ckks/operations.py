@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from weft.ckks.packing import Floats
 
 if TYPE_CHECKING:
     from weft.ckks.backend import Backend, Cipher
+
+Number = TypeVar("Number", float, Floats)
 
 
 class Product(NamedTuple):
@@ -103,8 +107,8 @@ def count(levels: int, operations: Iterable[Op]) -> Counts:
     )
 
 
-def apply(op: Op, made: dict[int, float]) -> float:
-    """What an operation makes of numbers that are not encrypted."""
+def apply(op: Op, made: Mapping[int, Number]) -> Number:
+    """Compute an operation on numbers, or arrays of them, that are not encrypted."""
     a = made[op.a]
     match op:
         case Product() | Sum() | Difference():

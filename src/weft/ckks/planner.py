@@ -11,19 +11,24 @@ from weft.ckks.bsgs import Split, split
 from weft.ckks.calibrate import OperationTimes
 from weft.ckks.choice import choose_packings
 from weft.ckks.cost import Cost, predict
+from weft.ckks.inputs import Limits, Range, declared_ranges, encrypted_inputs, headline
 from weft.ckks.levels import Levels
 from weft.ckks.linear import LinearMap, joined, linear
 from weft.ckks.network import BEFORE, Layer, Linear, Move, Network, Power, Product, Shift
 from weft.ckks.packing import Packing
-from weft.ckks.parameters import Parameters
+from weft.ckks.parameters import RINGS, Parameters
 from weft.ckks.reshard import Reshard, reshard
 from weft.ckks.table import table
 from weft.errors import WeftError
 from weft.lang import Graph
-from weft.values import counted
+from weft.values import as_count, counted
 
 FEWER = (None, 64, 48, 32, 24, 16, 12, 8, 6, 5, 4, 3, 2)
 """Keys of one layer that are tried in turn, until those of all layers are few enough."""
+
+
+TOLERANCE = 1e-3
+"""The error of an output that a plan accepts unless another is given, in parts of its range."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,10 +64,31 @@ class Plan:
 
     network: Network
     slots: int
+    ranges: Mapping[str, Range]
+    """The declared range of each encrypted input; values outside are refused."""
     packings: Mapping[str, Packing]
     levels: Levels
     layers: tuple[Placed, ...]
     times: OperationTimes | None = None
+    tolerance: float = TOLERANCE
+    """The largest error of an output that is expected, in parts of its largest value."""
+    declared: bool = True
+    """Whether the caller declared a range of every encrypted input."""
+
+    @property
+    def encrypted(self) -> tuple[str, ...]:
+        """The inputs that are encrypted."""
+        return self.network.inputs
+
+    @property
+    def clear(self) -> tuple[str, ...]:
+        """The inputs that are not encrypted: whoever runs the plan sees them."""
+        return self.network.clear
+
+    @property
+    def headline(self) -> str:
+        """The first line of the plan: which inputs are encrypted, and which are not."""
+        return headline(self.ranges, self.clear, self.network.graph.parameters, self.declared)
 
     @property
     def depth(self) -> int:
@@ -92,9 +118,16 @@ class Plan:
             raise WeftError("no operation times are known", hint="measure: weft.ckks.calibrate")
         return sum((known.seconds(each.cost, each.start) for each in self.layers), 0.0)
 
-    def parameters(self, security: int | None = 128, **bits: int) -> Parameters:
-        """Parameters that fit: these slots, this depth."""
-        return Parameters(2 * self.slots, self.depth, security=security, **bits)
+    def parameters(
+        self, security: int | None = 128, *, depth: int | None = None, **bits: int
+    ) -> Parameters:
+        """Return parameters of these slots and this depth, or of a greater one that is given.
+
+        `bits` are `scale_bits`, `first_bits` and `special_bits`. Whether the modulus holds the
+        values depends on the weights: `check_bounds` says.
+        """
+        levels = self.depth if depth is None else depth
+        return Parameters(2 * self.slots, levels, security=security, **bits)
 
     def check(self, parameters: Parameters) -> None:
         """Refuse parameters that do not fit, before there are keys."""
@@ -134,26 +167,42 @@ def _deeper(depth: int, slots: int, given: Parameters) -> str:
 def plan(
     graph: Graph,
     slots: int,
-    encrypted: Iterable[str] = (),
+    encrypted: str | Iterable[str] | None = None,
     *,
+    ranges: Limits | Mapping[str, Limits] | None = None,
     keys: int | None = None,
     memory: int | None = None,
     times: OperationTimes | None = None,
     packed: Mapping[str, Packing] | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Plan:
     """Choose how a network runs on ciphertexts of so many slots.
 
-    `encrypted` names the inputs that are encrypted, the first one unless said. At most so many
-    rotation `keys` are used, or so many bytes of `memory` for them, if given. By operation `times`
-    seconds are the least, and else rotations. Values may be `packed` by hand, all others follow.
+    `encrypted` names the inputs that are encrypted. It may be left out where exactly one input is
+    not one of the graph's `parameters`. `ranges` declares where the elements of encrypted inputs
+    lie: a number r for [-r, r], a pair (low, high), or either by name; the default is [-1, 1].
+    At most so many rotation `keys` are used, or so many bytes of `memory` for them, if given. By
+    operation `times` seconds are minimised, otherwise rotations. Values may be `packed` by hand.
+    A run is refused if the noise that is expected in an output exceeds `tolerance`, in parts of the
+    largest value that the output can have.
 
     >>> import numpy as np
     >>> from weft.lang import ops, trace
     >>> graph = trace(lambda x, w: ops.linear(x, w), np.ones((1, 64)), np.ones((64, 64)))
-    >>> plan(graph, slots=1024).cost.rotations
+    >>> made = plan(graph, slots=1024, encrypted="x")
+    >>> made.cost.rotations
     14
+    >>> print(made.headline)
+    encrypted: x in [-1, 1] (the default range); in the clear: w
     """
-    names = tuple(encrypted) or (graph.inputs[0].name,)
+    check_slots(slots)
+    if not 0 < tolerance < inf:
+        raise WeftError(f"tolerance is {tolerance}; it must be above 0")
+    names = encrypted_inputs(graph, encrypted)
+    limits = declared_ranges(names, ranges)
+    declared = ranges is not None and (
+        not isinstance(ranges, Mapping) or all(name in ranges for name in names)
+    )
     network = Network.of(graph, names).folded()
     found = choose_packings(network, slots, times, packed or {})
     network, found = _with_moves(network, found)
@@ -162,7 +211,35 @@ def plan(
         room = memory // Parameters(2 * slots, levels.depth, security=None).rotation_key_bytes
         keys = room if keys is None else min(keys, room)
     placed = _fewer(network, found, levels, keys)
-    return Plan(network, slots, found, levels, tuple(placed), times)
+    return Plan(network, slots, limits, found, levels, tuple(placed), times, tolerance, declared)
+
+
+def check_slots(slots: int) -> None:
+    """Refuse a number of slots that no ring has.
+
+    >>> check_slots(1000)
+    Traceback (most recent call last):
+    ...
+    weft.errors.WeftError: slots=1000 is no power of two: a ring N has N/2 slots
+    hint: slots=512 or slots=1024 would fit
+    """
+    count, least, most = as_count(slots, "slots"), RINGS[0] // 2, RINGS[-1] // 2
+    if count > most:
+        raise WeftError(
+            f"slots={count} is more than the {most} slots of the largest ring, N={RINGS[-1]}",
+            hint=f"slots={most} or less: larger tensors take several ciphertexts",
+        )
+    if count < least:
+        raise WeftError(
+            f"slots={count} is less than the {least} slots of the smallest ring, N={RINGS[0]}",
+            hint=f"slots={least} or more; rings that are secure have {1024 // 2} or more",
+        )
+    if count & (count - 1):
+        below = 1 << (count.bit_length() - 1)
+        raise WeftError(
+            f"slots={count} is no power of two: a ring N has N/2 slots",
+            hint=f"slots={below} or slots={2 * below} would fit",
+        )
 
 
 def _with_moves(network: Network, found: dict[str, Packing]) -> tuple[Network, dict[str, Packing]]:

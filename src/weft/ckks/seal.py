@@ -56,6 +56,7 @@ class Seal:
         "_galois",
         "_levels",
         "_relin",
+        "_zeros",
         "counters",
         "parameters",
         "relinearise",
@@ -79,6 +80,8 @@ class Seal:
         self._encoder = api.CKKSEncoder(context)
         self._galois = _galois_keys(api, generator, self.rotations, parameters.ring)
         self._relin = _relin_keys(api, generator) if relinearise else None
+        self._zeros = api.Ciphertext()
+        self._encryptor.encrypt_zero_symmetric(self._levels[parameters.depth], self._zeros)
 
     def __repr__(self) -> str:
         return f"Seal({self.parameters}, rotation keys: {len(self.rotations)})"
@@ -199,15 +202,15 @@ class Seal:
             return self._done(operation, hidden, b.content, standing=standing)
 
     def _zero(self, standing: tuple[int, float]) -> Sealed:
-        """An encryption of zeros: it is, or hides, a result that anyone could read.
+        """Return an encryption of zeros at a level, for a result that anyone could read.
 
-        Of a product with zeros, or of a ciphertext less another made of it, no part is left that
-        the key hides. SEAL throws such a thing away; here it is encrypted anew, and counted as what
-        it is.
+        SEAL refuses a product with zeros, or a ciphertext less itself: nothing is left in it that
+        the key hides. Such results are known to whoever computes; they take the encryption of
+        zeros that was made with the keys, so that no encryptor is needed here.
         """
         level, scale = standing
         content = self._api.Ciphertext()
-        self._encryptor.encrypt_zero_symmetric(self._levels[level], content)
+        self._evaluator.mod_switch_to(self._zeros, self._levels[level], content)
         content.scale = scale
         return Cipher(content, level, scale)
 

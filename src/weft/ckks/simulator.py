@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Simulator:
     """The slot operations, exact in float64, on numbers that are not encrypted.
 
-    It refuses what encryption refuses. `rotations` are the keys that there are; None is all. With
+    It refuses what encryption refuses, and values that overflow the modulus come out wrong, as from
+    ciphertexts. `rotations` are the keys that there are; None is all. With
     `noise`, whatever brings noise into a ciphertext adds a normal error of that size to each slot.
 
     >>> backend = Simulator(Parameters(8192, depth=2))
@@ -69,9 +70,16 @@ class Simulator:
         return Cipher(self._noisy(slots), at, scale)
 
     def decrypt(self, cipher: Simulated) -> Slots:
-        """The values of all the slots."""
+        """Return the values of all the slots, wrapped where they do not fit the modulus.
+
+        Residues modulo the modulus of a level stay congruent through every operation, rescales
+        included, so that a value that overflows on the way is wrong only if it is decrypted.
+        """
         self.counters.decryptions += 1
-        return cipher.content.copy()
+        half = 2.0 ** (self.parameters.room(cipher.level) - 1) / cipher.scale
+        if np.abs(cipher.content).max(initial=0.0) < half:  # no coefficient exceeds every slot
+            return cipher.content.copy()
+        return wrapped(cipher.content, 2 * half)
 
     def level_of(self, cipher: Simulated) -> int:
         """How many rescales a ciphertext can still take."""
@@ -149,3 +157,24 @@ class Simulator:
         if not self._noise:
             return slots
         return slots + self._random.normal(0.0, self._noise, slots.shape)
+
+
+def wrapped(slots: Slots, modulus: float) -> Slots:
+    """Return what slots become when the coefficients of their polynomial wrap around a modulus.
+
+    Slot j is the value of the polynomial at the root of unity to the power of 3^j, as in SEAL.
+
+    >>> wrapped(np.full(4, 9.0), 8.0).round(9).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    ring = 2 * len(slots)
+    powers = np.ones(len(slots), np.int64)
+    for place in range(1, len(slots)):
+        powers[place] = powers[place - 1] * 3 % (2 * ring)
+    values = np.zeros(ring)
+    values[powers // 2] = values[(2 * ring - powers) // 2] = slots
+    turn = np.exp(1j * np.pi * np.arange(ring) / ring)
+    coefficients = (np.fft.fft(values) / ring / turn).real
+    coefficients -= modulus * np.round(coefficients / modulus)
+    made: Slots = (np.fft.ifft(coefficients * turn) * ring).real[powers // 2]
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from weft.ckks.cost import Cost
@@ -18,7 +19,7 @@ UNKNOWN = "-"
 
 
 def table(plan: Plan) -> str:
-    """The layers of a plan and what they take; seconds where operation times are known."""
+    """Return what is encrypted, then the layers and their costs; seconds where times are known."""
     rows = [[*HEADS, "MiB", *["seconds"] * (plan.times is not None)]]
     rows += [_row(plan, placed) for placed in plan.layers]
     cost = plan.cost
@@ -30,7 +31,7 @@ def table(plan: Plan) -> str:
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     lines = [_line(row, widths) for row in rows]
     rule = "-" * len(lines[0])
-    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+    return "\n".join([plan.headline, "", lines[0], rule, *lines[1:-1], rule, lines[-1]])
 
 
 def ciphertext_bytes(plan: Plan, placed: Placed) -> int:
@@ -65,7 +66,8 @@ def _rows(packing: Packing) -> int:
     if len(packing.shape) < 2:
         return 1
     first = sum(map(len, packing.radices[:-2]))
-    return packing.spec.grid[first]
+    last = first + len(packing.radices[-2])  # a dimension of size 1 has no digits
+    return prod(packing.spec.grid[first:last])
 
 
 def _row(plan: Plan, placed: Placed) -> list[str]:

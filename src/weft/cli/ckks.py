@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   weft ckks plan examples.resnet:resnet18 --ring 65536
-  weft ckks plan graph.json --keys 32 --json
+  weft ckks plan graph.json --encrypted x --range 4 --keys 32 --json
   weft ckks calibrate --ring 32768 --depth 17 -o host.toml
   weft ckks plan examples.encrypted_resnet:network --keys 24 --machine host.toml
   weft ckks run model.py:build --weights weights.npz --input image=image.npy -o answer.npz
@@ -59,9 +59,14 @@ def _add_plan(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(below, "plan", told)
     parser.add_argument("model", help=MODELS)
     parser.add_argument(
-        "--encrypted", action="append", metavar="NAME", help="an input that is (the first)"
+        "--encrypted",
+        action="append",
+        metavar="NAME",
+        help="an input that is encrypted (default: the only input that is not a parameter)",
     )
-    parser.add_argument("--depth", type=int, help="levels that there are (as many as it takes)")
+    parser.add_argument(
+        "--weights", type=Path, help="an .npz file with all other inputs: bounds are checked"
+    )
     _add_parameters(parser)
     _finish(parser)
 
@@ -101,12 +106,30 @@ def _add_parameters(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--ring", type=int, help="N (the smallest that holds the depth)")
     size.add_argument("--slots", type=int, help="N/2")
+    parser.add_argument(
+        "--range",
+        action="append",
+        default=[],
+        dest="ranges",
+        metavar="[NAME=]R|LOW:HIGH",
+        help="declared range of an encrypted input, R for -R:R (default: 1)",
+    )
+    parser.add_argument("--depth", type=int, help="number of levels (default: as many as needed)")
     parser.add_argument("--keys", type=int, help="rotation keys that there may be (any number)")
     parser.add_argument(
         "--memory", type=gib, metavar="AMOUNT", help="for rotation keys, as 8GiB; or in GiB (any)"
     )
     parser.add_argument("--machine", help=TIMED)
     parser.add_argument("--scale-bits", type=int, default=40, help="bits of the scale (40)")
+    parser.add_argument(
+        "--first-bits", type=int, default=50, help="bits of the first prime, up to 60 (50)"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-3,
+        help="largest expected error of an output, in parts of its largest value (0.001)",
+    )
     parser.add_argument(
         "--security", choices=SECURITY, default="128", help="none checks nothing, for tests (128)"
     )

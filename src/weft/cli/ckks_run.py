@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.ckks.backend import Counters
-from weft.ckks.inference import Ciphers, Outcome, check_ranges, computed
+from weft.ckks.clear import computed
+from weft.ckks.inference import Ciphers, Outcome, check_ranges
 from weft.ckks.inference import run as run_plan
 from weft.ckks.links import Portable
 from weft.ckks.parameters import Parameters
@@ -21,7 +22,7 @@ from weft.ckks.seal import Seal
 from weft.ckks.simulator import Simulator
 from weft.ckks.table import seconds
 from weft.cli.arrays import read_inputs, read_weights, write_arrays
-from weft.cli.ckks_plan import MIB, keys, parameters, planned
+from weft.cli.ckks_plan import MIB, disclosure, keys, parameters, planned
 from weft.cli.files import check_file, print_json
 from weft.cli.models import read_model
 from weft.draw import say
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     arrays = _arrays(graph, args)
     found = planned(graph, args, [text.partition("=")[0] for text in args.input])
     fits = parameters(found, args)
-    _tell(f"{fits}", f"{keys(found, fits)}", "checking ranges …")
+    _tell(found.headline, f"{fits}", f"{keys(found, fits)}", "checking ranges …")
     check_ranges(found, arrays, fits)
     backend = _backend(found, fits, args)
     ran = _Watched(found, backend, quiet=args.json)
@@ -69,8 +70,11 @@ def _check(args: argparse.Namespace) -> None:
 def _arrays(graph: Graph, args: argparse.Namespace) -> dict[str, NDArray[Any]]:
     values = {value.name: value for value in graph.inputs}
     if not args.input:
-        first = graph.inputs[0].name if graph.inputs else "x"
-        raise WeftError("nothing is encrypted", hint=f"give --input {first}={first}.npy")
+        data = [name for name in values if name not in graph.parameters]
+        raise WeftError(
+            "nothing is encrypted: state which input is, by --input",
+            hint=" or ".join(f"--input {name}={name}.npy" for name in data[:4] or ["x"]),
+        )
     found = read_inputs(args.input, values)
     rest = [value for name, value in values.items() if name not in found]
     if rest and args.weights is None:
@@ -166,16 +170,27 @@ def _report(
     spent: float,
 ) -> None:
     errors = {name: float(np.abs(outcome[name] - wanted[name]).max()) for name in wanted}
+    views = found.network.views
+    promised = {name: outcome.bounds.errors[views.get(name, name)] for name in wanted}
     if args.json:
         outputs = {name: outcome[name].tolist() for name in wanted}
         data = {"layers": layers, "seconds": spent, "errors": errors, "outputs": outputs}
-        print_json({**data, "keys": len(found.cost.keys)})
+        print_json(
+            {**disclosure(found), **data, "promised": promised, "keys": len(found.cost.keys)}
+        )
     else:
-        say(f"\n{comparison(layers)}\n\n{spent:.1f} s on {args.on}", sys.stdout)
+        say(f"\n{found.headline}\n\n{comparison(layers)}\n\n{spent:.1f} s on {args.on}", sys.stdout)
         for name, error in errors.items():
-            say(answer(name, outcome[name], wanted[name], error), sys.stdout)
+            say(answer(name, outcome[name], wanted[name], error, promised[name]), sys.stdout)
     if args.output is not None:
         say(f"wrote {args.output}", sys.stderr if args.json else sys.stdout)
+    for name, error in errors.items():
+        if not error <= promised[name]:
+            raise WeftError(
+                f"output {name} is {error:.1e} from the answer in the clear; {promised[name]:.1e} "
+                "was expected at most",
+                hint="do not use the answer: this is a bug of Weft",
+            )
     wrong = [layer["name"] for layer in layers if layer["predicted"] != layer["measured"]]
     if wrong:
         raise WeftError(
@@ -193,11 +208,13 @@ def comparison(layers: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def answer(name: str, made: NDArray[Any], wanted: NDArray[Any], error: float) -> str:
+def answer(
+    name: str, made: NDArray[Any], wanted: NDArray[Any], error: float, promised: float
+) -> str:
     """The first elements of an output, encrypted and not, and how far apart all are."""
     shown = [" ".join(f"{each:8.4f}" for each in row.ravel()[:8]) for row in (made, wanted)]
     more = " ..." if made.size > 8 else ""
     return (
-        f"{name} {list(made.shape)}, at most {error:.1e} apart\n"
+        f"{name} {list(made.shape)}, at most {error:.1e} apart ({promised:.1e} expected)\n"
         f"  encrypted    {shown[0]}{more}\n  unencrypted  {shown[1]}{more}"
     )

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from weft.errors import WeftError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from weft.store import Array, Writer
+    from weft.store import Array, Verification, Writer
 
 EXAMPLES = """\
 examples:
@@ -44,7 +45,10 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     below = parser.add_subparsers(dest="what", metavar="WHAT")
-    for name, told in (("info", "what an array is"), ("verify", "read every byte of an array")):
+    for name, told in (
+        ("info", "what an array is"),
+        ("verify", "compare an array with its checksums"),
+    ):
         one = _command(below, name, told, told)
         one.add_argument("url", help="the folder or the address of an array")
         _finish(one)
@@ -72,6 +76,9 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         _add_sizes(one, "--chunks", "the sizes of a chunk: 16 64 64, or 16,64,64, or 16x64x64")
         _add_sizes(one, "--shards", "the sizes of a shard, multiples of those of a chunk")
         one.add_argument("--codec", choices=CODECS, help="how chunks are compressed")
+        one.add_argument(
+            "--no-checksum", action="store_true", help="store chunks without a checksum"
+        )
         one.add_argument("--overwrite", action="store_true", help="in place of what is there")
         _finish(one)
 
@@ -107,12 +114,19 @@ def _finish(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run what is asked for, and print what came of it."""
-    found = {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](_flat(args))
+    _print(
+        args, {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](_flat(args))
+    )
+
+
+def _print(args: argparse.Namespace, found: dict[str, Any]) -> None:
     if args.json:
         print_json(found)
     else:
-        wide = max(map(len, found))
-        say("\n".join(f"{key:{wide}}  {value}" for key, value in found.items()), sys.stdout)
+        findings = found.pop("findings", [])
+        rows = [*found.items(), *(("finding", text) for text in findings)]
+        wide = max(len(key) for key, _ in rows)
+        say("\n".join(f"{key:{wide}}  {value}" for key, value in rows), sys.stdout)
 
 
 def info(args: argparse.Namespace) -> dict[str, Any]:
@@ -127,6 +141,7 @@ def info(args: argparse.Namespace) -> dict[str, Any]:
         "chunks": list(said.chunks),
         "shards": list(said.shards),
         "codecs": [codec.name for codec in said.codecs] or ["none"],
+        "checksum": any(codec.name == "crc32c" for codec in said.codecs),
         "dimension_names": list(said.dimension_names or ()),
         "files": len(sizes),
         "bytes": whole,
@@ -136,7 +151,7 @@ def info(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def verify(args: argparse.Namespace) -> dict[str, Any]:
-    """Read every index and every chunk."""
+    """Read every index and every chunk; findings are printed before the command fails."""
     array: Array = _store().open_array(args.url)
     total = prod(-(-n // max(1, s)) for n, s in zip(array.shape, array.metadata.shards))
     begin = time.perf_counter()
@@ -145,9 +160,27 @@ def verify(args: argparse.Namespace) -> dict[str, Any]:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{shards} of {total} shards, {chunks} chunks \033[K")
 
-    chunks = array.verify(progress)
+    try:
+        found = array.verify(progress)
+    except _store().VerificationError as error:
+        _clear_line()
+        _print(args, _verified(error.verification) | _pace(_bytes(array), begin))
+        raise
     _clear_line()
-    return {"chunks": chunks, **_pace(_bytes(array), begin)}
+    return _verified(found) | _pace(_bytes(array), begin)
+
+
+def _verified(found: Verification) -> dict[str, Any]:
+    """What was checked and how, and what was found."""
+    return {
+        "chunks": found.chunks,
+        "matched": found.matched,
+        "decoded": found.decoded,
+        "shards": found.shards,
+        "absent": found.absent,
+        "checked": found.text,
+        "findings": list(found.findings),
+    }
 
 
 def write(args: argparse.Namespace) -> dict[str, Any]:
@@ -164,6 +197,8 @@ def copy(args: argparse.Namespace) -> dict[str, Any]:
     chunks = tuple(args.chunks or source.said.chunks)
     shards = args.shards or (chunks if args.chunks else source.said.shards)
     codecs = args.codec or source.said.codecs
+    if args.no_checksum and not args.codec:
+        codecs = [codec for codec in codecs if codec.name != "crc32c"]
     return _stream(args, source, chunks, shards, codecs)
 
 
@@ -174,11 +209,11 @@ def _stream(
     more: dict[str, Any] = {"dimension_names": source.names}
     if source.said is not None:
         more |= {"fill_value": source.said.fill_value, "attributes": source.said.attributes}
-    more |= {"codecs": codecs, "overwrite": args.overwrite}
+    more |= {"codecs": codecs, "checksum": not args.no_checksum, "overwrite": args.overwrite}
     writer = _created(args.url, source.shape, source.dtype, chunks, shards, **more)
     begin = time.perf_counter()
     with writer:
-        for block in source.blocks(max(1, chunks[0])):
+        for block in _blocks(source, writer, max(1, chunks[0])):
             writer.append_rows(block)  # a source of one shape, cut wherever memory wants it
             if sys.stderr.isatty():
                 _progress(writer, source)
@@ -193,6 +228,26 @@ def _stream(
         f"maximum {told.append_maximum * 1e3:.2f} ms",
         "binds": told.binds,
     }
+
+
+def _blocks(source: Source, writer: Writer, rows: int) -> Iterator[Any]:
+    """The blocks of a source, without the fill value behind the frames that came."""
+    left = _promised(source, writer)
+    for block in source.blocks(rows):
+        if left is None or block.size <= left:
+            yield block
+        else:
+            yield block.reshape(-1, *writer.frame)[: left // writer.tiling.frame_size]
+        left = None if left is None else max(0, left - block.size)
+
+
+def _promised(source: Source, writer: Writer) -> int | None:
+    """The elements that the writer of an array promised, where that is not all of its shape."""
+    weft = {} if source.said is None else source.said.attributes.get("weft", {})
+    if source.said is None or "frames" not in weft or "arrival" in weft:
+        return None
+    count: int = import_module("weft.store.create").promised(source.said, writer.tiling)
+    return count
 
 
 def _created(url: str, *said: Any, **more: Any) -> Writer:

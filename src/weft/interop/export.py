@@ -47,9 +47,10 @@ def from_torch(
     """A module, or what `torch.export` made of one, as a graph.
 
     A module is exported with the arguments given; tensors on the meta device will do. Parameters
-    and buffers are inputs of the graph by their names in `state_dict`, arguments by those of
-    `forward`. Shardings go by those names, and by the numbers of outputs. An operator of ATen that
-    the table does not have is refused, with its line.
+    and buffers are inputs of the graph by their names in `state_dict`, and its `parameters`;
+    arguments are inputs by the names that `forward` gives them. Shardings go by those names, and by
+    the numbers of outputs. An operator of ATen that the table does not have is refused, with its
+    line.
 
     >>> module = torch.nn.Sequential(torch.nn.Linear(16, 4), torch.nn.ReLU())
     >>> print(from_torch(module, torch.zeros(8, 16)))
@@ -129,8 +130,9 @@ class _Reader:
         shape, dtype = _described(node, value)
         if spec.kind is InputKind.CONSTANT_TENSOR:
             return self._constant(node, self.program.constants[spec.target])
-        name = spec.target if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) else node.name
-        return self.tracer.input(name, shape, dtype)
+        is_parameter = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+        name = spec.target if is_parameter else node.name
+        return self.tracer.input(name, shape, dtype, parameter=is_parameter)
 
     def _constant(self, node: Any, tensor: Any) -> Symbol:
         """A tensor that the program has beside its parameters."""

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from weft.lang.signature import Signature
-from weft.space import Projection, ZRange
-from weft.values import Point
+from weft.space import ZRange
 
 Attributes: TypeAlias = Mapping[str, Any]
 """What an application says beside its operands: numbers, names, and tuples of them."""
@@ -43,44 +42,19 @@ class Block:
 
     def image(self, number: int) -> ZRange:
         """The image of the box in an operand, be it outside the array or not."""
-        return _image(self.signature.operands[number], self.box)
+        return self.signature.operands[number].image_by_dim(self.box)
 
     @cached_property
     def operands(self) -> tuple[ZRange, ...]:
         """The boxes of the operands that the kernel is given."""
-        shapes = self.signature.operand_shapes
-        return tuple(_inside(self.image(n), shape) for n, shape in enumerate(shapes))
+        line = self.signature
+        return tuple(p.region(self.box, s) for p, s in zip(line.operands, line.operand_shapes))
 
     @cached_property
     def results(self) -> tuple[ZRange, ...]:
         """The boxes of the results that the kernel makes."""
         line = self.signature
-        return tuple(
-            _inside(_image(p, self.box), s) for p, s in zip(line.results, line.result_shapes)
-        )
-
-
-def _image(projection: Projection, box: ZRange) -> ZRange:
-    """The image of a box, each dimension by itself: an empty sum still has a result."""
-    if not box.is_empty:
-        return projection.image(box)
-    start, stop = [], []
-    for row, base, width in zip(projection.matrix, projection.offset, projection.shape):
-        moved = [(a, low, high - 1) for a, low, high in zip(row, box.start, box.stop) if a]
-        ends = [sorted((a * low, a * high)) if low <= high else None for a, low, high in moved]
-        known = [end for end in ends if end is not None]
-        is_empty = len(known) < len(ends)
-        start.append(base + sum(low for low, _ in known))
-        stop.append(start[-1] if is_empty else base + sum(high for _, high in known) + width)
-    return ZRange(start, stop)
-
-
-def _inside(image: ZRange, shape: Point) -> ZRange:
-    """The part of an image that lies inside an array; where nothing does, it is at the start."""
-    box = image & ZRange.of(shape)
-    if not box.is_empty:
-        return box
-    return ZRange.of(box.shape, [low if n else 0 for low, n in zip(box.start, box.shape)])
+        return tuple(p.region(self.box, s) for p, s in zip(line.results, line.result_shapes))
 
 
 Kernel: TypeAlias = Callable[..., Any]

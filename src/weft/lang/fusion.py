@@ -111,7 +111,12 @@ class _Pair(NamedTuple):
         if len(monoids) != 1 or parts.second.reduced:
             return False
         every = range(len(parts.second.notation.operands))
-        groups = self.consumer.groups(monoids.pop(), parts.second)
+        kinds = ["uint8"] * len(every)
+        try:
+            made = self.consumer.dtypes(kinds, parts.second_attributes)
+        except WeftError:  # it is never applied to integers
+            kinds, made = [], []
+        groups = self.consumer.groups(monoids.pop(), parts.second, kinds, made)
         return any(group is ... or set(group) == set(every) for group in groups)
 
     def parts(self, shapes: tuple[Point, ...], attributes: FrozenMap[str, Any]) -> _Parts:
@@ -389,6 +394,7 @@ def with_applications(graph: Graph, applications: Iterable[Application]) -> Grap
         graph.output_shardings,
         with_fused(graph.operators, (application.operator for application in made)),
         {name: value.dtype for name, value in graph.values.items()},
+        graph.parameters,
     )
 
 

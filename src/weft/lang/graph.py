@@ -57,7 +57,8 @@ class Graph(Drawn):
     """A program: its inputs, its applications in order, and which values it returns.
 
     Meshes and shardings are kept in their text form, by name and by value; what they mean is the
-    planner's affair. An output may be wanted in another sharding than the value it is.
+    planner's affair. An output may be wanted in another sharding than the value it is. `parameters`
+    names the inputs that are weights or constants of a model, not data that it is applied to.
 
     >>> from weft.lang import Application, Library, Operator, Value
     >>> graph = Graph(
@@ -79,6 +80,8 @@ class Graph(Drawn):
     meshes: tuple[str, ...]
     shardings: Mapping[str, str]
     output_shardings: Mapping[int, str]
+    parameters: tuple[str, ...]
+    """The inputs known to be parameters of a model (weights, buffers, captured arrays)."""
     values: Mapping[str, Value] = field(init=False, compare=False)
     """The values of this graph itself."""
     all_values: Mapping[str, Value] = field(init=False, compare=False)
@@ -96,6 +99,7 @@ class Graph(Drawn):
         output_shardings: Mapping[int, str] | None = None,
         operators: Library = OPERATORS,
         dtypes: Mapping[str, str] | None = None,
+        parameters: Iterable[str] = (),
     ) -> None:
         given, applied = tuple(inputs), tuple(applications)
         values: dict[str, Value] = {}
@@ -122,6 +126,8 @@ class Graph(Drawn):
                 raise WeftError(
                     f"output_shardings.{place}: there is no output {place} among {len(wanted)}"
                 )
+        known = tuple(dict.fromkeys(parameters))
+        _check_parameters(known, given)
         freeze(
             self,
             inputs=given,
@@ -130,6 +136,7 @@ class Graph(Drawn):
             meshes=tuple(meshes),
             shardings=FrozenMap((shardings or {}).items()),
             output_shardings=FrozenMap((output_shardings or {}).items()),
+            parameters=known,
             values=FrozenMap(values.items()),
             all_values=FrozenMap(everything.items()),
             signatures=tuple(signatures),
@@ -174,6 +181,14 @@ def _add(values: dict[str, Value], everything: dict[str, Value], value: Value) -
     if value.name in everything:
         raise WeftError(f"two values are named {value.name}")
     values[value.name] = everything[value.name] = value
+
+
+def _check_parameters(parameters: tuple[str, ...], inputs: tuple[Value, ...]) -> None:
+    """Refuse parameters that are not inputs of the graph."""
+    names = {value.name for value in inputs}
+    for number, name in enumerate(parameters):
+        if name not in names:
+            raise WeftError(f"parameters[{number}]: {name} is no input of the graph")
 
 
 class _Applied(NamedTuple):

@@ -39,6 +39,10 @@ Keeps: TypeAlias = Mapping[str, Sequence[Group]]
 NOTHING: Keeps = FrozenMap(())
 ANY = "any"
 OWN = "own"
+ORDERED = frozenset(["max", "min"])
+"""The monoids that combine numbers of every dtype alike, for they only compare them."""
+INEXACT = ("float", "bfloat", "complex")
+"""How the dtypes begin that do not wrap around."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,20 +126,40 @@ class Operator:
             reason = str(error) or type(error).__name__
             raise WeftError(f"{clip(self.name, 80)} cannot have {given}: {reason}") from None
 
-    def groups(self, monoid: str, signature: Signature) -> list[Group]:
-        """The groups of operands that may be partial by a monoid.
+    def groups(
+        self,
+        monoid: str,
+        signature: Signature,
+        dtypes: Sequence[str] = (),
+        made: Sequence[str] = (),
+    ) -> list[Group]:
+        """The groups of operands that may be partial by a monoid, so that the results are, too.
 
-        >>> Operator("add", "n, n -> n", keeps={"sum": [(0, 1)]}).groups(
-        ...     "sum", Signature.of("n, n -> n", [(8,), (8,)])
-        ... )
-        [(0, 1)]
+        With the dtypes of the operands and of what is made, groups are left out in which parts of
+        an integer or a boolean would be combined in another dtype: what wraps around, or is true,
+        in the one does not in the other.
+
+        >>> add = Operator("add", "n, n -> n", keeps={"sum": [(0, 1)]})
+        >>> line = Signature.of("n, n -> n", [(8,), (8,)])
+        >>> add.groups("sum", line), add.groups("sum", line, ["uint8", "uint8"], ["int64"])
+        ([(0, 1)], [])
         """
         own, count = set(signature.notation.reduced.values()), len(signature.notation.operands)
         keeps = self.keeps(count) if callable(self.keeps) else self.keeps
         found = [*keeps.get(monoid, ()), *keeps.get(ANY, ())]
         if own == {monoid}:
             found += keeps.get(OWN, ())
-        return [group for group in found if group is ... or max(group) < count]
+        fitting = [group for group in found if group is ... or max(group) < count]
+        if monoid in ORDERED or not dtypes:
+            return fitting
+        return [
+            group
+            for group in fitting
+            if all(
+                dtype.startswith(INEXACT) or {dtype}.issuperset(made)
+                for dtype in (dtypes if group is ... else [dtypes[n] for n in group])
+            )
+        ]
 
     def count_flops(
         self, signature: Signature, box: ZRange, attributes: Attributes | None = None

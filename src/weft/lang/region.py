@@ -92,6 +92,18 @@ def own_operands(application: Application) -> tuple[str, ...]:
     return application.operands[: len(application.operands) - len(taken(application))]
 
 
+def read_as_kept(application: Application) -> list[str]:
+    """The operands that nothing is brought to: a run reads them where and as they are kept.
+
+    These are the values that regions take from outside, and the one that selects a branch. What a
+    loop carries is brought to it first.
+    """
+    if not application.regions:
+        return []
+    selectors = application.operands[:1] if application.operator in ("case", "if") else ()
+    return [*selectors, *taken(application)]
+
+
 def add_region(values: Mapping[str, Value], everything: dict[str, Value], region: Graph) -> None:
     """Add the values of a region to those of the program; a name stands for one value only."""
     inputs = set(region.inputs)

@@ -139,6 +139,7 @@ class _Rewriter:
             old.output_shardings,
             old.operators,
             tracer.dtypes,
+            old.parameters,
         )
 
     def _keep(self, application: Application) -> None:

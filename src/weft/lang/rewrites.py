@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from weft.lang import ops
 from weft.lang.arithmetic import apply, apply_all
-from weft.lang.dtype import accumulator
+from weft.lang.dtype import accumulator, sum_dtype
 from weft.lang.graph import Graph
 from weft.lang.operator import OPERATORS
 from weft.lang.rewrite import Match, Rewrite
@@ -38,14 +38,21 @@ def _one_dim(operator: str, count: int) -> Rewrite:
         monoid = "sum" if operator == "mean_dim" else operator.removesuffix("_dim")
         blocks = min(count, x.shape[dim])
         (result,) = OPERATORS[operator].dtypes([x.dtype], said)
-        within = accumulator(result) if monoid in ("sum", "prod") else None
-        parts = apply("reduce_blocks", x, dimension=dim, blocks=blocks, monoid=monoid, dtype=within)
+        adds = monoid in ("sum", "prod")
+        within = accumulator(result) if adds else result
+        first, second = (_unless(sum_dtype(d) if adds else d, within) for d in (x.dtype, within))
+        parts = apply("reduce_blocks", x, dimension=dim, blocks=blocks, monoid=monoid, dtype=first)
         keep = said.get("keep", False)
-        made: Symbol = apply(f"{monoid}_dim", parts, dimensions=(dim,), keep=keep, dtype=within)
+        made: Symbol = apply(f"{monoid}_dim", parts, dimensions=(dim,), keep=keep, dtype=second)
         made = made / x.shape[dim] if operator == "mean_dim" else made
         return made if made.dtype == result else made.astype(result)
 
     return Rewrite(f"{operator} in blocks", (operator, "x"), replacement, condition)
+
+
+def _unless(own: str, wanted: str) -> str | None:
+    """Return the dtype that is wanted; None where an operator makes it by itself."""
+    return None if own == wanted else wanted
 
 
 def _wide(x: Symbol) -> Symbol:
@@ -80,7 +87,7 @@ def _logsumexp(v: Values, match: Match) -> Symbol:
 
 def _summed_products(v: Values, match: Match) -> Symbol:
     x, w = _wide(v["x"]), _wide(v["w"])
-    return _as(v["x"], ops.prod_of(x, w).sum(-1, dtype=x.dtype))
+    return _as(v["x"], ops.prod_of(x, w).sum(-1, dtype=_unless(sum_dtype(x.dtype), x.dtype)))
 
 
 def _attention(v: Values, match: Match, count: int) -> Symbol:

@@ -7,7 +7,10 @@ r"""Graphs as JSON: versioned, checked field by field when it is read, never exe
                        "results": [{"name": "b", "dtype": "float32"}], "attributes": {}}],
      "outputs": ["b"],
      "shardings": {"a": "<@m, [{\"x\"}, {}]>"},
-     "output_shardings": {"0": "<@m, [{}, {}]>"}}
+     "output_shardings": {"0": "<@m, [{}, {}]>"},
+     "parameters": ["a"]}
+
+`parameters` names the inputs that are weights or constants of a model; it may be left out.
 
 An application that runs graphs of its own has them under `regions`: each with inputs, applications,
 outputs and shardings. An error names the path of the field that is wrong:
@@ -52,6 +55,7 @@ def to_json(graph: Graph, indent: int | None = 1) -> str:
             "meshes": list(graph.meshes),
             **_written(graph),
             "output_shardings": {str(place): s for place, s in graph.output_shardings.items()},
+            **({"parameters": list(graph.parameters)} if graph.parameters else {}),
         },
         indent=indent,
     )
@@ -93,7 +97,7 @@ def from_json(text: str, operators: Library = OPERATORS) -> Graph:
 
 def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
     """Read a graph from a field of a file."""
-    root.fields("weft meshes inputs applications outputs shardings output_shardings")
+    root.fields("weft meshes inputs applications outputs shardings output_shardings parameters")
     if root.at("weft").value != VERSION:
         root.at("weft").fail(f"the version {VERSION}")
     reader = _Reader(operators)
@@ -103,6 +107,7 @@ def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
         output_shardings={
             _place(k): v for k, v in root.at("output_shardings").table(_Field.text).items()
         },
+        parameters=root.at("parameters").items(_Field.text),
     )
 
 

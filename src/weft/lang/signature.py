@@ -97,12 +97,19 @@ class Signature:
     def fixed(self) -> frozenset[str]:
         """The index dimensions that cannot be cut: seen whole, or lost without being combined.
 
+        Where two monoids reduce, no dimension that they reduce can be cut: the maximum of sums is
+        not the sum of maxima, so that parts of the one cannot be combined before the other.
+
         >>> Signature.of("m [k] -> m [k]", [(4, 2)]).fixed
         frozenset({'k'})
+        >>> sorted(Signature.of("i j k -> i  sum: k  max: j", [(4, 2, 3)]).fixed)
+        ['j', 'k']
         """
         made = {name for rows in self.notation.results for row in rows for name in row.dims}
         lost = {d for d in self.sizes if d not in made and d not in self.notation.reduced}
-        return self.notation.whole | lost
+        reduced = self.reduced
+        monoids = {self.notation.reduced[name] for name in reduced}
+        return self.notation.whole.union(lost, reduced if len(monoids) > 1 else ())
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())

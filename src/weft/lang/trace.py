@@ -83,20 +83,26 @@ class Tracer:
         """What stands before the names of the values that are made."""
         self.captured: dict[str, Any] = {}
         """What came in from outside, by the name of the input that it became."""
+        self.parameters: set[str] = set()
+        """The inputs that are parameters of a model; what a function captures is one."""
 
-    def input(self, name: str, shape: Iterable[int], dtype: str) -> Symbol:
-        """A new input."""
+    def input(
+        self, name: str, shape: Iterable[int], dtype: str, *, parameter: bool = False
+    ) -> Symbol:
+        """A new input, which may be a parameter of a model: a weight or a constant."""
         value = Value(self.fresh(name), as_shape(shape), dtype)
         self.inputs.append(value)
+        if parameter:
+            self.parameters.add(value.name)
         return Symbol(self, value)
 
-    def capture(self, array: Any, name: str = "input") -> Symbol:
-        """A new input for something that has numbers; once for each thing."""
+    def capture(self, array: Any, name: str = "input", *, parameter: bool = True) -> Symbol:
+        """Return the input that stands for an array; what a program captures is a parameter."""
         for known, other in self.captured.items():
             if other is array:
                 value = next(value for value in self.inputs if value.name == known)
                 return Symbol(self, value)
-        symbol = self.input(name, array.shape, dtype_name(array.dtype))
+        symbol = self.input(name, array.shape, dtype_name(array.dtype), parameter=parameter)
         self.captured[symbol.name] = array
         return symbol
 
@@ -150,6 +156,7 @@ class Tracer:
             "shardings": self.shardings,
             "operators": self.operators,
             "dtypes": self.dtypes,
+            "parameters": [v.name for v in self.inputs if v.name in self.parameters],
         }
         names = [symbol.name for symbol in outputs]
         return Graph(self.inputs, self.applications, names, **{**parts, **changes})
@@ -244,12 +251,14 @@ def trace(
     shardings: Mapping[str, Any] | None = None,
     names: Sequence[str] = (),
     operators: Library = OPERATORS,
+    parameters: Iterable[str] = (),
 ) -> Graph:
     """Call a function with symbols and write down what it does.
 
     An input is a shape, a `Value`, or anything that has a shape and a dtype; it is named by the
     function's parameter unless `names` are given. Shardings go by the names of inputs. A function
-    that returns a dict says how its outputs are called.
+    that returns a dict says how its outputs are called. `parameters` names the inputs that are
+    weights or constants of a model; arrays that the function captures are parameters as well.
 
     >>> graph = trace(lambda x, w: (x @ w + 1).sum(-1), (8, 16), (16, 4))
     >>> print(graph)
@@ -267,6 +276,14 @@ def trace(
     symbols = [
         _input(tracer, *pair) for pair in zip(names or _names(function, len(inputs)), inputs)
     ]
+    inputs_by_name = {symbol.name for symbol in symbols}
+    for name in (parameters,) if isinstance(parameters, str) else parameters:
+        if name not in inputs_by_name:
+            raise WeftError(
+                f"parameters: {name} is no input of the function",
+                hint=f"inputs: {', '.join(symbol.name for symbol in symbols)}",
+            )
+        tracer.parameters.add(name)
     made = function(*symbols)
     outputs = [made]
     if isinstance(made, tuple | list | Mapping):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.lang import Application, Graph
 from weft.lang.region import arguments
-from weft.layout import ShardingSpec
 from weft.plan.delivery import Delivery
 from weft.plan.liveness import handed, invariant, lives
 from weft.plan.placed import Placed
@@ -174,11 +173,11 @@ class _Walk:
     def _loop(self, number: int) -> Generator[Event, None, Collection[str]]:
         lent = yield from self._entry(number)
         yield from self._iterations(number)
-        results, into = self.plan.graph.applications[number].results, self._held(number)
+        results = self.plan.graph.applications[number].results
         none = {results[n] for n in lent if results[n] in self.ends[number]}
-        for result, held, wanted in zip(results, into, self.plan.placed[number].results):
+        for result, way in zip(results, self.plan.loop_reshards[number].exit):
             if result not in none:
-                yield from self._moves(number, result, self.plan.reshard(result, held, wanted))
+                yield from self._moves(number, result, way)
         return none
 
     def _entry(self, number: int) -> Generator[Event, None, set[int]]:
@@ -186,9 +185,8 @@ class _Walk:
         plan, application = self.plan, self.plan.graph.applications[number]
         taken = handed(application, self.ends[number], self.lent)
         stay = self._fixed(number) - taken
-        triples = zip(application.operands, application.results, self._held(number))
-        for n, (name, result, held) in enumerate(triples):
-            way = plan.reshard(result, plan.specs[name], held)
+        ways = plan.loop_reshards[number].entry
+        for n, (name, way) in enumerate(zip(application.operands, ways)):
             if way.steps:
                 stay.discard(n)
             yield from self._moves(number, name, way)
@@ -211,11 +209,6 @@ class _Walk:
             own = [name for n, name in enumerate(names) if n not in self._fixed(number)]
             text = f"while ×{'?' if trips is None else trips}"
             yield from self._inner(number, body, own, known, text, times)
-
-    def _held(self, number: int) -> list[ShardingSpec]:
-        """How the body of a loop has its values."""
-        application, body = self.plan.graph.applications[number], self.plan.regions[number][1]
-        return [body.specs[value.name] for value in arguments(application, body.graph)]
 
     def _fixed(self, number: int) -> set[int]:
         """The values of a loop that its body gives back as they came."""
@@ -253,9 +246,8 @@ class _Walk:
         inner, operator = plan.regions[number][chosen], application.operator
         known = inside(application, inner.graph, self.known)
         yield from self._inner(number, inner, (), known, f"{operator} branch {chosen}")
-        triples = zip(application.results, inner.outputs, plan.placed[number].results)
-        for result, held, wanted in triples:
-            yield from self._moves(number, result, plan.reshard(result, held, wanted))
+        for result, way in zip(application.results, plan.branch_reshards[number][chosen]):
+            yield from self._moves(number, result, way)
 
 
 def _received(events: Collection[Event]) -> int:

@@ -48,10 +48,13 @@ def choose(
     specs: Sequence[ShardingSpec | None],
     itemsizes: Sequence[int],
     alike: Sequence[int] = (),
+    dtypes: Sequence[str] = (),
+    made: Sequence[str] = (),
 ) -> Placed:
     """The placement of an application whose operands lie as they do; None lies anywhere.
 
     `alike` gives for each operand the first that is the same array: it is moved once for both.
+    With the dtypes of operands and results, parts of integers stay parts in their own dtype only.
 
     >>> from weft import DeviceMesh
     >>> from weft.lang import OPERATORS
@@ -62,7 +65,7 @@ def choose(
     >>> dict(choose(matmul, line, [rows, None], [4, 4]).placement)
     {'m': ('x',), 'n': (), 'k': ()}
     """
-    return _Choice(operator, signature, specs, itemsizes, alike).best()
+    return _Choice(operator, signature, specs, itemsizes, alike, dtypes, made).best()
 
 
 class _Choice:
@@ -73,8 +76,11 @@ class _Choice:
         specs: Sequence[ShardingSpec | None],
         itemsizes: Sequence[int],
         alike: Sequence[int],
+        dtypes: Sequence[str],
+        made: Sequence[str],
     ) -> None:
         self.alike = alike or range(len(specs))
+        self.dtypes, self.made = dtypes, made
         self.operator, self.signature = operator, signature
         self.specs, self.itemsizes = specs, itemsizes
         self.mesh = next(spec.mesh for spec in specs if spec is not None)
@@ -130,7 +136,7 @@ class _Choice:
 
     def _group(self, claim: _Claim, number: int) -> Sequence[int] | None:
         """The operands that may be partial together with this one."""
-        for group in self.operator.groups(claim.monoid, self.signature):
+        for group in self.operator.groups(claim.monoid, self.signature, self.dtypes, self.made):
             if group is ...:
                 return range(len(self.specs))
             if number in group:

@@ -167,8 +167,9 @@ class _Walk:
         names = [value.name for value in arguments(application, body.graph)]
         fixed = invariant(application, body.graph, body.returns)
         taken, lent = handed(application, ends, self.lent), set[int]()
+        reshards = plan.loop_reshards[number]
         for n, (name, result) in enumerate(zip(application.operands, application.results)):
-            way = plan.reshard(result, plan.specs[name], body.specs[names[n]])
+            way = reshards.entry[n]
             if n in fixed and n not in taken and not way.steps:
                 lent.add(n)
             else:
@@ -179,7 +180,7 @@ class _Walk:
         self.live = inner.live
         none = {application.operands[n] for n in taken}
         for n, result in enumerate(application.results):
-            way = plan.reshard(result, body.specs[names[n]], plan.placed[number].results[n])
+            way = reshards.exit[n]
             if n in lent and result in ends:
                 none.add(result)
             else:
@@ -189,13 +190,12 @@ class _Walk:
     def _branches(self, number: int) -> Iterator[Held]:
         """What each of several branches holds; all come to the same in the end."""
         plan, application, before = self.plan, self.plan.graph.applications[number], self.live
-        for branch in plan.regions[number]:
+        for branch, ways in zip(plan.regions[number], plan.branch_reshards[number]):
             inner = _Walk(branch, before, ())
             yield from inner.moments()
             self.live = inner.live
-            specs = zip(application.results, branch.outputs, plan.placed[number].results)
-            for result, held, wanted in specs:
-                yield from self._keep(result, plan.reshard(result, held, wanted))
+            for result, way in zip(application.results, ways):
+                yield from self._keep(result, way)
 
     def _keep(self, what: str, way: Reshard, gone: bool = True) -> Iterator[Held]:
         """A value under another sharding; what it was is gone then, or not."""

@@ -43,6 +43,20 @@ class Placed:
     """For each operand the axes over which it is partial, or counts once."""
     results: tuple[ShardingSpec, ...]
 
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """For each cell the first one with the same box and the same parts of the operands.
+
+        In one process that one computes for all of them.
+        """
+        axes = dict.fromkeys(axis for parts in self.partials for axis in parts)
+        digits = [self.mesh.digit(axis) for axis in axes]
+        first: dict[object, int] = {}
+        return tuple(
+            first.setdefault((box, *(digit.of(cell) for digit in digits)), rank)
+            for rank, (box, cell) in enumerate(zip(self.boxes, self.mesh.cells()))
+        )
+
 
 def place(
     mesh: DeviceMesh,
@@ -58,9 +72,11 @@ def place(
     cuts = FrozenMap((name, tuple(placement.get(name, ()))) for name in names)
     if mesh.size > MOST:
         raise LayoutError(f"{mesh} has {mesh.size} cells; at most {MOST} are planned")
-    _check(mesh, signature, placement, cuts)
+    _check(mesh, signature, placement, cuts, kept)
     index = _spec(mesh, tuple(cuts[name] for name in names), ())
     boxes = tuple(index.regions(signature.sizes.values()))
+    if len(signature.notation.results) > 1:
+        _check_copies(signature, boxes)
     line = signature.notation
     reduced = {axis: line.reduced[name] for name in signature.reduced for axis in cuts[name]}
     partials = _partials(line.once, len(line.operands), reduced, kept)
@@ -120,7 +136,11 @@ def fit(
 
 
 def _check(
-    mesh: DeviceMesh, signature: Signature, placement: Placement, cuts: Mapping[str, Sequence[Axis]]
+    mesh: DeviceMesh,
+    signature: Signature,
+    placement: Placement,
+    cuts: Mapping[str, Sequence[Axis]],
+    kept: Mapping[Axis, tuple[str, Sequence[int]]],
 ) -> None:
     for name in placement:
         if name not in signature.sizes:
@@ -128,6 +148,30 @@ def _check(
     for name in signature.fixed:
         if cuts[name]:
             raise LayoutError(f"{_text({name: cuts[name]})}, and {signature} needs it whole")
+    monoids = {signature.notation.reduced[name] for name in signature.reduced if cuts[name]}
+    monoids |= {monoid for monoid, _ in kept.values()}
+    if len(monoids) > 1:
+        raise LayoutError(f"parts by {' and '.join(sorted(monoids))} at once in {signature}")
+
+
+def _check_copies(signature: Signature, boxes: Sequence[ZRange]) -> None:
+    """Refuse a cell without any index of a dimension that a result depends on and does not have.
+
+    Every cell has a copy of such a result, and this one would have nothing to make it of.
+    """
+    line, names = signature.notation, list(signature.sizes)
+    reading = [{name for row in rows for name in row.dims} for rows in line.operands]
+    empty = {names[d] for box in set(boxes) for d, size in enumerate(box.shape) if not size}
+    empty = {name for name in empty - set(line.reduced) if signature.sizes[name]}
+    for number, rows in enumerate(line.results):
+        own = {name for row in rows for name in row.dims}
+        seen = set(own)
+        while more := [each for each in reading if each & seen and not each <= seen]:
+            seen = seen.union(*more)
+        for name in sorted(empty & seen - own):
+            raise LayoutError(
+                f"a cell has nothing of '{name}', and no result {number} then, in {signature}"
+            )
 
 
 def _text(cuts: Mapping[str, Sequence[Axis]]) -> str:

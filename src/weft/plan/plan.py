@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.lang import Application, Graph
+from weft.lang.definition import define
 from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
-from weft.lang.region import arguments
+from weft.lang.region import arguments, read_as_kept
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.certificate import certify
 from weft.plan.check import check
@@ -29,6 +30,13 @@ from weft.plan.products import without_products
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.values import FrozenMap, Point
+
+
+class LoopReshards(NamedTuple):
+    """How the values that a loop carries come to where its body has them, and from there."""
+
+    entry: tuple[Reshard, ...]
+    exit: tuple[Reshard, ...]
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,36 @@ class Plan(Drawn):
             for name, wanted in zip(self.graph.outputs, self.outputs)
         )
 
+    @cached_property
+    def loop_reshards(self) -> Mapping[int, LoopReshards]:
+        """For every loop how its values come to lie as its body has them, and how they leave."""
+        found = {}
+        for number, application in enumerate(self.graph.applications):
+            if application.operator != "while" or not application.regions:
+                continue
+            body, placed = self.regions[number][1], self.placed[number]
+            inside = [body.specs[value.name] for value in arguments(application, body.graph)]
+            operands, results = application.operands, application.results
+            found[number] = LoopReshards(
+                tuple(map(self.reshard, results, map(self.specs.__getitem__, operands), inside)),
+                tuple(map(self.reshard, results, inside, placed.results)),
+            )
+        return found
+
+    @cached_property
+    def branch_reshards(self) -> Mapping[int, tuple[tuple[Reshard, ...], ...]]:
+        """For every choice, and every branch of it, how what it returns becomes the results."""
+        return {
+            number: tuple(
+                tuple(map(self.reshard, application.results, inner.outputs, placed.results))
+                for inner in self.regions[number]
+            )
+            for number, (application, placed) in enumerate(
+                zip(self.graph.applications, self.placed)
+            )
+            if application.operator in ("case", "if") and application.regions
+        }
+
     def reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
         """How a value comes from one sharding to another."""
         shape = self.graph.values[name].shape
@@ -158,16 +196,16 @@ class Plan(Drawn):
         """The most bytes that each cell holds while it runs."""
         return peak(self)
 
-    def verify(self) -> dict[str, Any]:
-        """Prove that every element is made once, from what is there; the proof is given as data.
+    def verify(self, graph: Graph | None = None) -> dict[str, Any]:
+        """Prove that the plan computes its graph, or another graph; return the proof as data.
 
-        It is checked by `weft.plan.check`, which knows boxes and nothing else of Weft.
+        The certificate lists what a run does; the graph's definition, which `lang` writes, says
+        what is to be computed. `weft.plan.check` compares the two, and knows nothing else of Weft.
+        What it cannot prove raises `CertificateError`. Kernels, the executors' code and what
+        carries arrays between cells are outside the proof.
         """
-        certificate = certify(self)
+        certificate = {**certify(self), "graph": define(graph or self.graph)}
         check(certificate)
-        for number, plans in self.regions.items():
-            inner = [plan.verify() for plan in plans]
-            certificate["applications"][number]["regions"] = inner
         return certificate
 
     def drawing(self) -> Drawing:
@@ -227,9 +265,11 @@ class _Maker:
         self.specs = {name: self._on_mesh(name, spec) for name, spec in found.specs.items()}
 
     def plan(self, graph: Graph, wanted: Sequence[ShardingSpec]) -> Plan:
-        uses = Counter(graph.outputs)
+        uses, as_kept = Counter(graph.outputs), set[str]()
         for application in graph.applications:
             uses.update(application.operands)
+            as_kept.update(read_as_kept(application))
+        kept = {*graph.outputs, *graph.shardings, *as_kept}
         settled = self.found.settled if graph is self.found.graph else None
         specs = {name: self.specs[name] for name in graph.values}
         if settled:
@@ -244,11 +284,24 @@ class _Maker:
                     for place, region in enumerate(application.regions)
                 )
             for name, made in zip(application.results, placed[-1].results if not settled else ()):
-                if uses[name] == 1 and name not in graph.outputs and name not in graph.shardings:
+                if uses[name] == 1 and name not in kept:
                     specs[name] = made
+            self._check_selector(application, specs)
         outputs = tuple(self._on_mesh("an output", spec) for spec in wanted)
-        kept, inner = FrozenMap(specs.items()), FrozenMap(regions.items())
-        return Plan(graph, self.mesh, kept, outputs, tuple(placed), self.machine, inner)
+        made_specs, inner = FrozenMap(specs.items()), FrozenMap(regions.items())
+        return Plan(graph, self.mesh, made_specs, outputs, tuple(placed), self.machine, inner)
+
+    def _check_selector(self, application: Application, specs: Mapping[str, ShardingSpec]) -> None:
+        """Refuse a choice between branches on which cells could disagree."""
+        if application.operator not in ("case", "if") or not application.regions:
+            return
+        name = application.operands[0]
+        if specs[name].partial:
+            raise WeftError(
+                f"{application.operator} selects a branch by {name}, which is partial: "
+                f"{specs[name]}",
+                hint=f"give {name} a sharding that is not unreduced",
+            )
 
     def _returned(self, application: Application, place: int) -> list[ShardingSpec]:
         """How what a region returns is wanted: as the arguments of a loop, or as the results."""

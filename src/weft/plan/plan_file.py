@@ -259,8 +259,11 @@ class _Reader:
         application, line = self.graph.applications[number], self.graph.signatures[number]
         operator = self.graph.operators.find(application.operator)
         everything = tuple(range(len(application.operands)))
+        dtypes = [self.graph.values[name].dtype for name in application.operands]
+        made = [self.graph.values[name].dtype for name in application.results]
         groups = [
-            everything if group is ... else tuple(group) for group in operator.groups(monoid, line)
+            everything if group is ... else tuple(group)
+            for group in operator.groups(monoid, line, dtypes, made)
         ]
         if not operands or sorted(operands) not in map(sorted, groups):
             field.at("operands").fail(f"operands that {operator.name} keeps partial by {monoid}")

@@ -15,10 +15,11 @@ MOST = 1 << 62
 
 
 def ckks_data(given: Any) -> dict[str, Any]:
-    """What a `weft.ckks` plan says, or what `weft ckks plan --json` wrote of one."""
+    """Return what the page draws of a `weft.ckks` plan, or of the JSON of `weft ckks plan`."""
     text = given if isinstance(given, str) else json.dumps(_described(given))
     root = parse_json(text, "the ciphertext plan")
     return {
+        "headline": _text(root.at("headline")),
         "slots": _count(root.at("slots")),
         "depth": _count(root.at("depth")),
         "parameters": _text(root.at("parameters")),
@@ -50,7 +51,13 @@ def _described(given: Any) -> Mapping[str, Any]:
     ]
     total = {key: getattr(given.cost, key) for key in TOTALS}
     total["keys"] = sorted(given.cost.keys)
-    return {"slots": given.slots, "depth": given.depth, "layers": layers, "total": total}
+    return {
+        "headline": given.headline,
+        "slots": given.slots,
+        "depth": given.depth,
+        "layers": layers,
+        "total": total,
+    }
 
 
 def _layer(field: Field) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from itertools import islice, product
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,8 @@ def store_data(given: Any) -> dict[str, Any]:
     chunks = tuple(max(1, n) for n in said.chunks)
     grid = tuple(-(-n // s) for n, s in zip(said.shape, shards))
     inner = tuple(s // c for s, c in zip(shards, chunks))
-    seen = list(islice(product(*map(range, grid)), MOST_SHARDS))
+    points: Any = import_module("weft.store.reading.parts").points
+    seen = list(islice(points([range(n) for n in grid]), MOST_SHARDS))
     has_chunks = said.is_sharded and len(seen) * prod(inner) <= MOST_CHUNKS
     return {
         "url": array.sink.url,

@@ -167,8 +167,9 @@ def _prepare(
 ) -> Ready:
     operator, xp = OPERATORS.find(name), kinds[0].xp
     line = operator.sign([kind.shape for kind in kinds], attributes)
+    given = [dtype_name(kind.dtype) for kind in kinds]
     try:
-        dtypes = operator.dtypes([dtype_name(kind.dtype) for kind in kinds], attributes)
+        dtypes = operator.dtypes(given, attributes)
     except WeftError as error:
         error.add_note(f"while applying {name} to {', '.join(map(str, kinds))}")
         raise
@@ -183,7 +184,7 @@ def _prepare(
         said = " and ".join(f"{n or k} on {k.spec.mesh}" for n, k in pairs if k.spec is not None)
         raise WeftError(f"the operands of {name} lie on different meshes: {said}")
     specs, itemsizes = [kind.spec for kind in kinds], [kind.itemsize for kind in kinds]
-    placed = choose(operator, line, specs, itemsizes, alike)
+    placed = choose(operator, line, specs, itemsizes, alike, given, dtypes)
     called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
     prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
     return Ready(prepared, xp, placed.results, line.result_shapes, name, dtypes)

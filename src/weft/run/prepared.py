@@ -171,14 +171,7 @@ def _on(ranks: Sequence[int], delivery: Delivery) -> Delivery:
 
 
 def leaders(placed: Placed, ranks: Sequence[int]) -> tuple[int, ...]:
-    """For each rank the place of the first with the same box, and the same part of the partial."""
-    mesh = placed.mesh
-    axes = list(dict.fromkeys(axis for parts in placed.partials for axis in parts))
-    digits = [mesh.digit(axis) for axis in axes]
-    first: dict[object, int] = {}
-    leaders = []
-    for place, rank in enumerate(ranks):
-        cell = mesh.coord(rank)
-        part = tuple(d.of(cell) for d in digits)
-        leaders.append(first.setdefault((placed.boxes[rank], part), place))
-    return tuple(leaders)
+    """For each rank the place of the first that computes the same from the same."""
+    every = placed.leaders
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(every[rank], place) for place, rank in enumerate(ranks))

@@ -122,7 +122,7 @@ class Tensor(Arithmetic):
 
     def trace(self, name: str = "input") -> Symbol:
         """The beginning of a traced program, whose input this tensor is."""
-        return Tracer().capture(self, self.name or name)
+        return Tracer().capture(self, self.name or name, parameter=False)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The whole array, put together in this process; parts are combined."""

@@ -111,12 +111,11 @@ class _Walk:
         """A loop: its values as they are when the condition no longer holds."""
         plan, application = self.plan, self.plan.graph.applications[number]
         condition, body = plan.regions[number]
-        into = [body.specs[value.name] for value in arguments(application, body.graph)]
+        reshards = plan.loop_reshards[number]
         fixed = invariant(application, body.graph, body.returns)
         taken = handed(application, self.lives.ends[number], self.lent)
         carried, lent = list[Shards](), set[int]()
-        for n, (name, result) in enumerate(zip(application.operands, application.results)):
-            way = plan.reshard(result, plan.specs[name], into[n])
+        for n, (name, way) in enumerate(zip(application.operands, reshards.entry)):
             shards = self.values.pop(name) if n in taken else self.values[name]
             if n in fixed and n not in taken and not way.steps:
                 lent.add(n)
@@ -132,8 +131,7 @@ class _Walk:
             for n, shards in zip(sorted(own), walk.outputs(fixed)):
                 carried[n] = shards
         made: list[Shards | None] = []
-        for n, result in enumerate(application.results):
-            way = plan.reshard(result, into[n], plan.placed[number].results[n])
+        for n, (result, way) in enumerate(zip(application.results, reshards.exit)):
             if n in lent and result in self.lives.ends[number]:
                 made.append(None)
             else:
@@ -150,12 +148,11 @@ class _Walk:
         """What one of several branches makes."""
         application, plans = self.plan.graph.applications[number], self.plan.regions[number]
         index = self.values[application.operands[0]][0]
-        chosen = plans[_chosen(index, len(plans), application.operator)]
+        place = _chosen(index, len(plans), application.operator)
+        chosen, ways = plans[place], self.plan.branch_reshards[number][place]
         walk = _Walk(chosen, self.xp, self._inside(number, chosen, ()), self.cells, ())
         found, made = walk.outputs(), list[Shards | None]()
-        specs = self.plan.placed[number].results
-        for n, (result, held, spec) in enumerate(zip(application.results, chosen.outputs, specs)):
-            way = self.plan.reshard(result, held, spec)
+        for n, way in enumerate(ways):
             made.append(self._keep(found.pop(0), way, self._cause(number, n)))
         return made
 

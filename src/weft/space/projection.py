@@ -109,6 +109,40 @@ class Projection(Drawn):
             stop.append(high + width)
         return unchecked(tuple(start), tuple(stop))
 
+    def image_by_dim(self, box: ZRange) -> ZRange:
+        """The image of a box; of an empty one each dimension by itself.
+
+        A dimension that no empty index dimension moves keeps its extent, for a sum over nothing
+        still has a result.
+
+        >>> print(Projection([[1, 0], [0, 1]]).image_by_dim(ZRange((2, 3), (5, 3))))
+        [2:5, 0:0]
+        """
+        if not box.is_empty:
+            return self.image(box)
+        start, stop = [], []
+        for row, base, width in zip(self.matrix, self.offset, self.shape):
+            moved = [(a, low, high - 1) for a, low, high in zip(row, box.start, box.stop) if a]
+            ends = [sorted((a * low, a * high)) if low <= high else None for a, low, high in moved]
+            known = [end for end in ends if end is not None]
+            is_empty = len(known) < len(ends)
+            start.append(base + sum(low for low, _ in known))
+            stop.append(start[-1] if is_empty else base + sum(high for _, high in known) + width)
+        return ZRange(start, stop)
+
+    def region(self, box: ZRange, shape: Sequence[int]) -> ZRange:
+        """The part of a box's image that lies inside an array; where none does, it is at the start.
+
+        This is the box of an operand that a kernel is given, and that of a result that it returns.
+
+        >>> print(Projection([[2]], offset=(-1,), shape=(3,)).region(ZRange((0,), (4,)), (16,)))
+        [0:8]
+        """
+        found = self.image_by_dim(box) & ZRange.of(shape)
+        if not found.is_empty:
+            return found
+        return ZRange.of(found.shape, [low if n else 0 for low, n in zip(found.start, found.shape)])
+
     def is_dense(self, box: ZRange) -> bool:
         """Whether every cell of `image(box)` is touched by the window of some index.
 

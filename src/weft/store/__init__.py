@@ -12,6 +12,7 @@ from weft.store.ome.open_image import Image, open_image
 from weft.store.ome.plate import Acquisition
 from weft.store.ome.plates import create_plate, open_plate
 from weft.store.reading.reader import Array
+from weft.store.reading.verification import Verification, VerificationError
 from weft.store.shard_create import create_shards, open_shards
 from weft.store.shard_writer import ShardWriter
 from weft.store.stream import Stream
@@ -33,6 +34,8 @@ __all__ = [
     "ShardError",
     "ShardWriter",
     "Stream",
+    "Verification",
+    "VerificationError",
     "Writer",
     "Zstd",
     "create",

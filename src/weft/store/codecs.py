@@ -24,6 +24,7 @@ from weft.store.reading.unpack import (
     unblosc,
     unblosc_into,
     ungzip,
+    ungzip_into,
     unlz4,
     unlz4_into,
     unzstd,
@@ -119,7 +120,7 @@ class Gzip:
 
     def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
         """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
-        copy_into(ungzip(data, len(out)), out)
+        ungzip_into(data, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +217,14 @@ class Crc32c:
 
     def encode(self, data: Bytes) -> Bytes:
         """The stored bytes."""
-        return bytes(data) + checksum(data)
+        return b"".join((data, checksum(data)))
 
     def decode(self, data: Bytes, most: int) -> Bytes:
-        """The bytes as they were."""
+        """Return the bytes before the checksum, once they match it."""
+        if len(data) < 4:
+            raise CodecError(f"{len(data)} B are too few for a checksum")
         body = memoryview(data)[:-4]
-        if len(data) < 4 or checksum(body) != bytes(data[-4:]):
-            raise CodecError("the checksum is not that of the bytes before it")
+        check(body, data[-4:])
         return body
 
     def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
@@ -241,6 +243,9 @@ _NEAR = 10
 _LEAST = 1 << 16
 """Bytes below which a table of the level's size is small as well."""
 
+_JOINED = 1 << 14
+"""Bytes up to which copying a chunk behind its checksum is quicker than writing two pieces."""
+
 
 def checksum(data: Bytes) -> bytes:
     """The CRC32C of bytes, as it is stored.
@@ -248,8 +253,35 @@ def checksum(data: Bytes) -> bytes:
     >>> checksum(b"123456789").hex()
     '839206e3'
     """
-    value: int = needed("google_crc32c", "store").value(bytes(data))
+    library = needed("google_crc32c", "store")
+    # Its C extension takes arrays without a copy, but not memoryviews; pure Python wants bytes.
+    in_place = library.implementation == "c" and len(data)
+    value: int = library.value(np.frombuffer(data, np.uint8) if in_place else bytes(data))
     return value.to_bytes(4, "little")
+
+
+def check(data: Bytes, stored: Bytes) -> None:
+    """Raise `CodecError` unless the CRC32C of `data` is the one that is stored."""
+    found = checksum(data)
+    if found != bytes(stored):
+        raise CodecError(
+            f"checksum mismatch: {bytes(stored).hex()} is stored, and the CRC32C of the "
+            f"{len(data)} B before it is {found.hex()}"
+        )
+
+
+def has_checksum(codecs: Sequence[Codec]) -> bool:
+    """Return whether a chunk carries a CRC32C."""
+    return any(isinstance(codec, Crc32c) for codec in codecs)
+
+
+def with_checksum(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+    """Return the codecs with a CRC32C behind them, unless one of them is a CRC32C already.
+
+    >>> with_checksum([Gzip(5)])
+    (Gzip(level=5), Crc32c())
+    """
+    return tuple(codecs) if has_checksum(codecs) else (*codecs, Crc32c())
 
 
 def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
@@ -261,6 +293,22 @@ def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
     for codec in codecs:
         data = codec.encode(data)
     return data
+
+
+def encode_pieces(codecs: Sequence[Codec], data: Bytes) -> tuple[Bytes, ...]:
+    """Encode bytes to pieces that are stored one behind the other.
+
+    A checksum at the end is a piece of its own, unless the bytes before it are few: they are not
+    copied to make room for it.
+
+    >>> [len(piece) for piece in encode_pieces([Crc32c()], bytes(100_000))]
+    [100000, 4]
+    """
+    if not codecs or not isinstance(codecs[-1], Crc32c):
+        return (encode(codecs, data),)
+    body = encode(codecs[:-1], data)
+    pieces = body, checksum(body)
+    return pieces if len(body) > _JOINED else (b"".join(pieces),)
 
 
 def decode(
@@ -281,7 +329,7 @@ def decode(
     bytearray(b'abc')
     """
     for codec in reversed(codecs[1:]):
-        data = codec.decode(data, most_stored(codecs, len(out)))
+        data = codec.decode(data, most_between(len(out)))
     if codecs:
         codecs[0].decode_into(data, out, first, len(out) if stop is None else stop)
     else:
@@ -293,7 +341,23 @@ def most_stored(codecs: Sequence[Codec], size: int) -> int:
 
     No codec makes much more of bytes than they were, and a file may claim anything.
     """
-    return 2 * size + 4096 if codecs else size
+    fixed = stored_size(codecs, size)
+    return 2 * size + 4096 if fixed is None else fixed
+
+
+def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
+    """Return the bytes that a chunk is stored as, or None where its content decides.
+
+    >>> stored_size([], 10), stored_size([Crc32c()], 10), stored_size([Gzip()], 10)
+    (10, 14, None)
+    """
+    is_fixed = all(isinstance(codec, Crc32c) for codec in codecs)
+    return size + 4 * len(codecs) if is_fixed else None
+
+
+def most_between(size: int) -> int:
+    """Return the most bytes that may lie between two codecs of a chunk of some size."""
+    return size + size // 8 + 4096
 
 
 def most_work(codecs: Sequence[Codec], size: int) -> int:
@@ -302,9 +366,10 @@ def most_work(codecs: Sequence[Codec], size: int) -> int:
     A library has its tables; a stream that is unpacked grows, and is copied in the end; Blosc has
     a block in three forms, and a block may be all of a chunk. Between two codecs are bytes too.
     """
-    if not codecs:
+    if stored_size(codecs, size) is not None:  # checksums alone are computed where the bytes are
         return 0
-    between = 2 * most_stored(codecs, size) if len(codecs) > 1 else 0
+    apart = len(codecs) - isinstance(codecs[-1], Crc32c)
+    between = 2 * most_between(size) if apart > 1 else 0
     return between + max(_WORK.get(codec.name, 3) for codec in codecs) * size + _TABLES
 
 

@@ -14,7 +14,7 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, check_chunk, described, locked
+from weft.store.new import OWN, begin, check_chunk, described, locked
 from weft.store.reading.reader import Array
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover, remove_behind
@@ -31,6 +31,7 @@ def create(
     shards: Sequence[int] | None = None,
     *,
     codecs: Said | Sequence[Said] = (),
+    checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -51,7 +52,8 @@ def create(
 ) -> Writer:
     """A new array, to which frames are appended.
 
-    Codecs are values, names ("zstd", "blosc-lz4", …), or what metadata say of them. Frames are
+    Codecs are values, names ("zstd", "blosc-lz4", …), or what metadata say of them. Every chunk
+    carries a CRC32C of its stored bytes, unless `checksum` is False. Frames are
     appended along `append_dim`, whose size may be None: it then has no end, and in the end
     as many as came. `arrival` lists all dimensions as frames count through them, where that is
     not the order in which they are stored; `order` is that of the dimensions inside chunks, as the
@@ -77,6 +79,7 @@ def create(
         chunks,
         shards,
         codecs=codecs,
+        checksum=checksum,
         fill_value=fill_value,
         dimension_names=dimension_names,
         attributes=attributes,
@@ -206,14 +209,16 @@ def arrival_order(rank: int, append_dim: int, arrival: Sequence[int] | None) -> 
 
 def arrival_of(metadata: Metadata) -> Point:
     """The dimensions of an array that is there, as its elements arrived."""
-    return arrival_order(len(metadata.shape), 0, _weft(metadata.attributes).get("arrival"))
+    arrival = _weft(metadata.attributes).get("arrival")
+    if arrival is not None and not (
+        isinstance(arrival, list) and all(type(dim) is int for dim in arrival)
+    ):
+        raise WeftError(f"attributes.weft.arrival: a list of dimensions is wanted, got {arrival!r}")
+    return arrival_order(len(metadata.shape), 0, arrival)
 
 
 INDEXED = 64
 """Bytes that a shard holds for each of its chunks while it is written."""
-
-OWN = ("arrival", "frame_ndim", "frames")
-"""What Weft says of an array in the attribute `weft`."""
 
 COLOURS = (3, 4)
 """Samples of a colour: red, green and blue, and perhaps an opacity."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from weft.store.dtypes import Bytes
+from weft.store.dtypes import Bytes, Pieces
 from weft.store.index import Index, length
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
@@ -34,7 +34,7 @@ class Packed(NamedTuple):
     """The bytes of each; 0 for one that is all fill value."""
 
 
-Chunks: TypeAlias = Sequence[Bytes | None] | Packed
+Chunks: TypeAlias = Sequence[Pieces | None] | Packed
 """The bytes of chunks, None for one that is all fill value."""
 
 SHARE = 0.02
@@ -212,7 +212,11 @@ class Delivery:
             self.clock.stored += size
 
     def _finish(self, shard: Shard) -> None:
-        """Let a whole shard be seen; one without chunks is no value at all."""
+        """Let a whole shard be seen.
+
+        One without chunks is an index alone, or nothing where the array does not store every shard.
+        """
+        self._open(shard)
         index = shard.index.to_bytes() if shard.upload is not None else b""
         if shard.upload is not None:
             with self.clock.stage("write", len(index)):
@@ -302,6 +306,11 @@ class Delivery:
             raise
         self._drain(shard)
 
+    def _open(self, shard: Shard) -> None:
+        """Begin the upload of a shard that is to be seen, even without chunks."""
+        if shard.upload is None and self.metadata.stores_every_shard:
+            shard.upload = self.sink.upload(shard.key, self._head)
+
     def _note(self, shard: Shard) -> None:
         """Readers see all batches that a shard has."""
         with self._lock:
@@ -312,6 +321,7 @@ class Delivery:
         self.promise(seen)
 
     def _publish(self, shard: Shard, index: Index, more: Sequence[Bytes]) -> bool:
+        self._open(shard)
         if shard.upload is not None:
             with self.clock.stage("publish", shard.end):
                 self._shows = shard.upload.publish(more, index.to_bytes())
@@ -344,11 +354,25 @@ class Delivery:
 
     def close(self, elements: int) -> None:
         """Let readers see shards that stay short, and say how many elements there are."""
+        if self.metadata.stores_every_shard:
+            self._begin_rest(elements)
         for shard in self._each():
             self._finish(shard)
         with self._telling:
             if max(self.first, elements) != self.promised or not self.tiling.units[0]:
                 self._tell(max(self.first, elements))
+
+    def _begin_rest(self, elements: int) -> None:
+        """Begin the shards of a last frame that is not whole to which nothing has come."""
+        size = self.tiling.frame_size
+        stop = -(-elements // size) * size if size else 0
+        at = self.tiling.epoch_end(elements - 1) if elements else stop
+        with self._lock:
+            while at < stop:
+                for group in self.tiling.groups(self.tiling.epoch(at)[0]):
+                    if group.shard not in self._shards:
+                        self._begin(group.shard)
+                at = self.tiling.epoch_end(at)
 
     def drop(self) -> None:
         """Forget shards that are not whole; what readers saw stays."""
@@ -436,7 +460,7 @@ def _buffers(chunks: Chunks) -> list[Bytes]:
     """What is written of chunks."""
     if isinstance(chunks, Packed):
         return [chunks.data] if len(chunks.data) else []
-    return [chunk for chunk in chunks if chunk is not None]
+    return [piece for chunk in chunks if chunk is not None for piece in chunk]
 
 
 def _place(index: Index, end: int, slots: Any, chunks: Chunks) -> int:
@@ -449,6 +473,6 @@ def _place(index: Index, end: int, slots: Any, chunks: Chunks) -> int:
         return end + len(chunks.data)
     for slot, chunk in zip(slots, chunks):
         if chunk is not None:
-            index.offsets[slot], index.sizes[slot] = end, len(chunk)
-            end += len(chunk)
+            index.offsets[slot], index.sizes[slot] = end, sum(map(len, chunk))
+            end += index.sizes[slot]
     return end

@@ -13,6 +13,9 @@ from weft.errors import WeftError
 Bytes: TypeAlias = bytes | bytearray | memoryview
 """What a codec takes and makes."""
 
+Pieces: TypeAlias = tuple[Bytes, ...]
+"""The stored bytes of a chunk, in pieces that lie one behind the other."""
+
 NAMES = (
     "bool",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.store.codecs import Codec, Zstd, encode
-from weft.store.dtypes import Bytes
+from weft.store.codecs import Codec, Zstd, encode_pieces, stored_size
+from weft.store.dtypes import Bytes, Pieces
 from weft.store.metadata import Metadata
 
 
@@ -28,15 +28,16 @@ class Encoder:
     def most(self) -> int:
         """The bytes that a chunk may have at most: no codec adds more than that."""
         size = prod(self.metadata.chunks) * self.dtype.itemsize
-        return size + size // 128 + 1024 if self.metadata.codecs else 0
+        fixed = stored_size(self.metadata.codecs, size)
+        return size + size // 128 + 1024 if fixed is None else fixed - size
 
-    def encoded(self, tile: np.ndarray[Any, Any], codecs: Sequence[Codec]) -> Bytes | None:
+    def encoded(self, tile: np.ndarray[Any, Any], codecs: Sequence[Codec]) -> Pieces | None:
         """The bytes of a chunk; None for one that is all fill value."""
         return None if self.is_fill(tile) else self.stored(tile, codecs)
 
-    def stored(self, tile: np.ndarray[Any, Any], codecs: Sequence[Codec]) -> Bytes:
-        """The bytes of a chunk, whatever is in it; without codecs they may be the tile's own."""
-        return encode(codecs, self._plain(tile))
+    def stored(self, tile: np.ndarray[Any, Any], codecs: Sequence[Codec]) -> Pieces:
+        """The bytes of a chunk, whatever is in it; uncompressed, they may be the tile's own."""
+        return encode_pieces(codecs, self._plain(tile))
 
     def suited(self, tiles: Iterable[np.ndarray[Any, Any]]) -> tuple[Codec, ...]:
         """The codecs as they are quickest for the first of some tiles that is stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,6 +81,27 @@ class Index(NamedTuple):
         inside &= sizes <= high - np.minimum(offsets, high)
         inside |= (offsets == ABSENT) & (sizes == ABSENT)
         return None if inside.all() else int(inside.argmin())
+
+    def overlapping(self) -> tuple[int, int] | None:
+        """Return two slots whose chunks share bytes, if there are two.
+
+        >>> Index(array("Q", [0, 8, 4]), array("Q", [4, 4, 5])).overlapping()
+        (2, 1)
+        """
+        slots = self._stored()
+        offsets, sizes = np.frombuffer(self.offsets, "u8"), np.frombuffer(self.sizes, "u8")
+        order = slots[np.lexsort((sizes[slots], offsets[slots]))]
+        ends = offsets[order] + sizes[order]
+        hits = np.flatnonzero(ends[:-1] > offsets[order][1:])
+        return (int(order[hits[0]]), int(order[hits[0] + 1])) if len(hits) else None
+
+    def stored_bytes(self) -> int:
+        """Return the bytes of all chunks."""
+        return int(np.frombuffer(self.sizes, "u8")[self._stored()].sum())
+
+    def _stored(self) -> np.ndarray[Any, Any]:
+        """The slots that have a chunk, as an array."""
+        return np.flatnonzero(np.frombuffer(self.offsets, "u8") != ABSENT)
 
     def said(self, slot: int) -> str:
         """Where the chunk of a slot is said to lie."""

@@ -23,6 +23,14 @@ _CODECS: dict[str, type[Any]] = {kind.name: kind for kind in (Zstd, Gzip, Blosc,
 }
 _CNAMES = ("lz4", "lz4hc", "zstd", "zlib", "blosclz", "snappy")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+_RANGES = {
+    ("zstd", "level"): (-131072, 22),
+    ("gzip", "level"): (0, 9),
+    ("blosc", "clevel"): (0, 9),
+    ("blosc", "typesize"): (0, (1 << 31) - 1),
+    ("blosc", "blocksize"): (0, (1 << 31) - 1),
+}
+"""What the numbers of codecs may be; those that are not named have 32 bits."""
 _FIELDS = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "dimension_names", "storage_transformers"),
@@ -30,11 +38,23 @@ _FIELDS = {
 
 _KEYS = Keys()
 
+EVERY_SHARD = "every_shard_stored"
+"""The field of the attribute "weft" which promises that shards of fill value are stored too."""
+
+MOST = 1 << 24
+"""The most bytes of metadata that are read; what they describe takes up to 20 times as many."""
+
+MOST_DIMS = 64
+"""The most dimensions of an array, as NumPy has it."""
+
+MOST_SIZE = (1 << 63) - 1
+"""The largest size of a dimension."""
+
+_CLIPPED = 1000
+"""Characters of a message that repeats what metadata say."""
+
 MOST_ELEMENTS = 2**63 // 16 - 1
 """The most elements of an array, a chunk or a shard: readers count bytes in 64 bits."""
-
-MOST = 1 << 26
-"""The most bytes of metadata that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +110,16 @@ class Metadata:
         """The fill value, a scalar of the data type's width."""
         return read_fill(self.dtype, self.fill_value)
 
+    @property
+    def stores_every_shard(self) -> bool:
+        """Whether a shard that is not there was lost or not written yet, and not left out.
+
+        Arrays that Weft creates say so in their attributes. Others may leave out shards that are
+        all fill value, and then nobody can tell.
+        """
+        own = self.attributes.get("weft")
+        return isinstance(own, Mapping) and own.get(EVERY_SHARD) is True
+
     def key(self, shard: Point) -> str:
         """The key of a shard."""
         return self.keys.of(shard)
@@ -125,7 +155,14 @@ class Metadata:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise WeftError(f"zarr.json is no JSON: {error}") from None
-        return _Reader(data).metadata()
+        try:
+            return _Reader(data).metadata()
+        except WeftError as error:
+            if len(str(error)) > _CLIPPED:
+                error.args = (f"{str(error)[:_CLIPPED]}…",)
+            raise
+        except RecursionError:
+            raise WeftError("zarr.json is nested too deeply") from None
 
     def to_json(self) -> str:
         """The text of `zarr.json`."""
@@ -182,7 +219,11 @@ class _Reader:
     def metadata(self) -> Metadata:
         data = self.data
         dtype, _ = as_dtype(_part(data.get("data_type"), "data_type")[0])
+        fill = write_fill(dtype, data.get("fill_value"))
+        read_fill(dtype, data.get("fill_value"))  # stricter: no number is a boolean
         shape = _point(data.get("shape"), "shape")
+        if len(shape) > MOST_DIMS:
+            raise WeftError(f"shape: {len(shape)} dimensions; at most {MOST_DIMS} are read")
         grid = self._one_of("chunk_grid", "regular")[1]
         shards = _point(grid.get("chunk_shape"), "chunk_grid.configuration.chunk_shape")
         _check_grid(shape, shards)
@@ -193,7 +234,7 @@ class _Reader:
             codecs.chunks,
             shards,
             codecs.codecs,
-            write_fill(dtype, data.get("fill_value")),
+            fill,
             codecs.order,
             codecs.endian,
             codecs.location,
@@ -257,8 +298,8 @@ class _Codecs:
         names = [name for name, _ in found]
         if "sharding_indexed" in names:
             if len(found) > 1:
-                other = next(name for name in names if name != "sharding_indexed")
-                raise WeftError(f"codecs: {other!r} beside 'sharding_indexed' is not read here")
+                names.remove("sharding_indexed")
+                raise WeftError(f"codecs: {names[0]!r} beside 'sharding_indexed' is not read here")
             self._open_shard(found[0][1], shape)
             found = _parts(found[0][1].get("codecs"), "codecs[0].configuration.codecs")
         self._read_chain(found, len(shape))
@@ -336,6 +377,11 @@ def _codec(name: str, said: Mapping[str, Any], path: str) -> Codec:
         options = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(field.name)
         if type(value) is not type(field.default) or (options and value not in options):
             raise WeftError(f"{path}.configuration.{field.name}: {value!r} is not read here")
+        low, high = _RANGES.get((name, field.name), (-(1 << 31), (1 << 31) - 1))
+        if type(value) is int and not low <= value <= high:
+            raise WeftError(
+                f"{path}.configuration.{field.name}: {value} is not in {low}:{high + 1}"
+            )
         taken[field.name] = value
     codec: Codec = kind(**taken)
     return codec
@@ -365,6 +411,8 @@ def _after(first: Point, then: Point) -> Point:
 def _point(value: Any, what: str) -> Point:
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise WeftError(f"{what}: whole numbers from 0 on are wanted, got {value!r}")
+    if value and max(value) > MOST_SIZE:
+        raise WeftError(f"{what}: {max(value)} is more than {MOST_SIZE}")
     return tuple(value)
 
 

@@ -10,13 +10,25 @@ from math import prod
 from typing import Any
 
 from weft.errors import WeftError
+from weft.store.codecs import with_checksum
 from weft.store.dtypes import as_dtype, write_fill
 from weft.store.files import Folder
-from weft.store.metadata import Metadata
+from weft.store.metadata import EVERY_SHARD, Metadata
 from weft.store.named import Said, as_codecs
 from weft.store.sink import Lock, Sink
 from weft.store.target import check_target, recover, replace
 from weft.values import FrozenMap, Point
+
+OWN = ("arrival", "frame_ndim", "frames", EVERY_SHARD)
+"""What Weft says of an array in the attribute `weft`."""
+
+
+def without_own(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return attributes without what Weft says of the array that they were copied from."""
+    kept = dict(attributes or {})
+    if isinstance(kept.get("weft"), Mapping):
+        kept["weft"] = {key: value for key, value in kept["weft"].items() if key not in OWN}
+    return kept
 
 
 def described(
@@ -26,6 +38,7 @@ def described(
     shards: Point,
     *,
     codecs: Said | Sequence[Said] = (),
+    checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -34,10 +47,13 @@ def described(
     index_location: str = "end",
     is_sharded: bool = True,
 ) -> Metadata:
-    """The metadata of an array that is to be; what does not go together is refused.
+    """Return the metadata of a new array; what does not go together is refused.
+
+    With `checksum`, every chunk carries a CRC32C of its stored bytes. The attribute "weft" promises
+    that every shard is stored, those that are all fill value too.
 
     >>> described((9, 9), "uint8", (2, 2), (4, 4), codecs="zstd").codecs
-    (Zstd(level=1, checksum=False, table=0),)
+    (Zstd(level=1, checksum=False, table=0), Crc32c())
     """
     name, kind = as_dtype(dtype)
     _one_of("index_location", index_location, "start", "end")
@@ -46,18 +62,22 @@ def described(
         raise WeftError(f"{list(order)} is no order of {len(shape)} dimensions")
     if dimension_names is not None and len(dimension_names) != len(shape):
         raise WeftError(f"{len(dimension_names)} names for {len(shape)} dimensions")
+    chain = as_codecs(codecs, kind.itemsize)
+    given = dict(attributes or {})
+    weft = given["weft"] if isinstance(given.get("weft"), Mapping) else {}
+    given["weft"] = {**weft, EVERY_SHARD: True}
     return Metadata(
         shape,
         name,
         chunks,
         shards,
-        as_codecs(codecs, kind.itemsize),
+        with_checksum(chain) if checksum else chain,
         write_fill(name, fill_value),
         tuple(order),
         endian,
         index_location,
         None if dimension_names is None else tuple(dimension_names),
-        FrozenMap((attributes or {}).items()),
+        FrozenMap(given.items()),
         is_sharded,
     )
 

@@ -11,7 +11,7 @@ from weft.store.address import sink_of
 from weft.store.dtypes import as_dtype
 from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
-from weft.store.new import begin, check_chunk, described, locked
+from weft.store.new import begin, check_chunk, described, locked, without_own
 from weft.store.shard_writer import ShardWriter
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover
@@ -26,6 +26,7 @@ def create_shards(
     shards: Sequence[int] | None = None,
     *,
     codecs: Said | Sequence[Said] = (),
+    checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -39,9 +40,10 @@ def create_shards(
 ) -> ShardWriter:
     """A new array, of which boxes of whole shards are written in any order, by many.
 
-    Without shards, or with shards of one chunk, each chunk is a file. Metadata are written once,
-    here; the writer that comes back may be sent to as many processes as there are. Without `begun`
-    the array is only described, and `begin_shards` creates it.
+    Without shards, or with shards of one chunk, each chunk is a file. Every chunk carries a CRC32C
+    of its stored bytes, unless `checksum` is False. Metadata are written once, here; the writer
+    that comes back may be sent to as many processes as there are. Without `begun` the array is only
+    described, and `begin_shards` creates it.
 
     >>> import numpy as np, pickle, tempfile
     >>> from weft.space import ZRange
@@ -64,9 +66,10 @@ def create_shards(
         small,
         large,
         codecs=codecs,
+        checksum=checksum,
         fill_value=fill_value,
         dimension_names=dimension_names,
-        attributes=attributes,
+        attributes=without_own(attributes),
         order=order,
         endian=endian,
         index_location=index_location,

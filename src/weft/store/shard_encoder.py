@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.store.codecs import most_stored, most_tables, most_work
-from weft.store.dtypes import Bytes
+from weft.store.codecs import most_stored, most_tables, most_work, stored_size
+from weft.store.dtypes import Pieces
 from weft.store.encoder import Chosen, Encoder
 from weft.store.index import Index, length
 from weft.store.metadata import Metadata
@@ -49,7 +49,8 @@ class ShardEncoder:
         size, codecs = self.grid.size, self.metadata.codecs
         batch = self.batch(threads)
         tiles = batch * size + (size if self._tries(self.grid.slots) else 0)
-        made = batch * max(self.encoder.most, most_stored(codecs, size) if codecs else 0)
+        is_fixed = stored_size(codecs, size) is not None
+        made = batch * (self.encoder.most if is_fixed else most_stored(codecs, size))
         turned = 2 * size if self.metadata.order or self.metadata.endian == "big" else 0
         turned += size // self.dtype.itemsize  # whether each element is the fill value
         work = turned + most_work(codecs, size) + most_tables(codecs, size)
@@ -74,9 +75,9 @@ class ShardEncoder:
             chunks = self._encoded(some, block, chosen, threads)
             for part, chunk in zip(some, chunks):
                 if chunk is not None:
-                    index.offsets[part.slot], index.sizes[part.slot] = end, len(chunk)
-                    end += len(chunk)
-            upload.append([chunk for chunk in chunks if chunk is not None])
+                    index.offsets[part.slot], index.sizes[part.slot] = end, sum(map(len, chunk))
+                    end += index.sizes[part.slot]
+            upload.append([piece for chunk in chunks if chunk is not None for piece in chunk])
         said = self.metadata
         upload.finish(index.to_bytes(has_checksum=said.has_checksum, endian=said.index_endian))
         return end + (0 if self.head else self.index_size)
@@ -85,14 +86,14 @@ class ShardEncoder:
         """A chunk that is a value of its own."""
         tile = self._tile(part, block, scratch("tiles", self.grid.size))
         chunk = self.encoder.stored(tile, self.metadata.codecs)
-        upload.append([chunk])
+        upload.append(chunk)
         upload.finish(b"")
-        return len(chunk)
+        return sum(map(len, chunk))
 
     def _encoded(
         self, parts: Sequence[Part], block: Values, chosen: Chosen | None, threads: int
-    ) -> list[Bytes | None]:
-        made: list[Bytes | None] = [None] * len(parts)
+    ) -> list[Pieces | None]:
+        made: list[Pieces | None] = [None] * len(parts)
         room, size = scratch("tiles", len(parts) * self.grid.size), self.grid.size
 
         def encode(number: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.run.grid.blur import WEIGHTS, add_operators, blurred, plan_of
+from tests.run.test_eager import agree
 from tests.run.test_programs import planned
 
 from weft import Plan, WeftError, communication, ops, propagate, run, trace
@@ -49,12 +50,19 @@ def test_programs_from_storage_to_storage_give_what_one_process_gives(tmp_path, 
             given, outputs = dict(inputs), {}
             for value in graph.inputs:
                 is_partial = bool(plan.specs[value.name].partial)
-                if min(value.shape, default=0) > 0 and rng.random() < 0.8 and not is_partial:
+                known = value.dtype != "bfloat16"  # zarr-python, which writes here, has none
+                if (
+                    min(value.shape, default=0) > 0
+                    and rng.random() < 0.8
+                    and not is_partial
+                    and known
+                ):
                     path = tmp_path / f"{seed}-{value.name}"
                     given[value.name] = stored(path, inputs[value.name], sizes(rng, value.shape))
             for name in dict.fromkeys(graph.outputs):
                 shape = graph.values[name].shape
-                if min(shape, default=0) > 0 and rng.random() < 0.8:
+                known = graph.values[name].dtype != "bfloat16"
+                if min(shape, default=0) > 0 and rng.random() < 0.8 and known:
                     chunks = sizes(rng, shape)
                     shards = tuple(n * rng.randint(1, 3) for n in chunks)
                     outputs[name] = Output(tmp_path / f"{seed}-out-{name}", chunks, shards)
@@ -63,7 +71,7 @@ def test_programs_from_storage_to_storage_give_what_one_process_gives(tmp_path, 
             for name, got, wanted in zip(graph.outputs, found, run(plan, inputs), strict=True):
                 whole = zarr.open_array(outputs[name].url)[...] if name in outputs else got.numpy()
                 assert whole.dtype == wanted.numpy().dtype
-                assert np.allclose(whole, wanted.numpy(), rtol=1e-9, equal_nan=True), f"seed {seed}"
+                assert agree(whole, wanted), f"seed {seed}"
             assert records[0].is_exact
             assert moved.received == records[0].total.received
 

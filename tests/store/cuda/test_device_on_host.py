@@ -8,10 +8,11 @@ import zarr
 from tests.store.cases import Case
 from tests.store.cuda.host import needs_compiler
 from tests.store.cuda.host_cupy import Array, Host
+from tests.store.readers import read_by_tensorstore, read_by_weft, read_by_zarr, read_by_zarrs
 
 from weft import WeftError
 from weft.extra import needed
-from weft.store import Blosc, Zstd, create, create_image, open_array, open_image
+from weft.store import Blosc, Crc32c, Zstd, create, create_image, open_array, open_image
 from weft.store.cuda import device
 
 CODECS = {
@@ -51,7 +52,8 @@ def test_arrays_are_what_was_appended(tmp_path, host, name):
                     seen = open_array(path).read().transpose(case.arrival)
                     assert np.array_equal(seen, case.stream[: len(seen)]), f"{seed}: {case}"
         array = open_array(path)
-        array.verify()
+        found = array.verify()
+        assert (found.matched, found.decoded) == (found, 0)
         assert np.array_equal(array.read(), case.array), f"seed {seed}: {case}"
         assert np.array_equal(zarr.open_array(path, mode="r")[...], case.array), f"seed {seed}"
 
@@ -72,6 +74,24 @@ def test_the_cpus_writer_makes_the_same_of_an_image(tmp_path, host, monkeypatch,
         assert np.array_equal(one.read(), two.read())
 
 
+@pytest.mark.parametrize("name", CODECS)
+def test_checksums_are_those_of_the_cpu(tmp_path, host, name):
+    """Chunks of more than one part of the kernel, with and without a checksum."""
+    data = np.random.default_rng(0).poisson(2, (6, 200, 300)).astype("uint16")
+    data[2] = 0
+    for checksum in (True, False):
+        path = tmp_path / str(checksum)
+        with create(
+            path, (None, 200, 300), "uint16", (1, 200, 300), (2, 200, 300), codecs=CODECS[name],
+            checksum=checksum, device="cuda",
+        ) as writer:  # fmt: skip
+            writer.append(Array(data))
+        found = open_array(path).verify()
+        assert (found, found.matched, found.decoded) == (5, 5 * checksum, 5 * (not checksum))
+        for read in (read_by_weft, read_by_zarr, read_by_tensorstore, read_by_zarrs):
+            assert np.array_equal(read(path), data), read
+
+
 def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
     data = np.random.default_rng(0).poisson(100, (16, 64, 64)).astype("uint16")
     writer = create(
@@ -81,7 +101,7 @@ def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
     writer.flush()
     told = writer.metrics()
     assert list(told.stages) == ["arrive", "compress", "aggregate", "leave", "write", "publish"]
-    assert (told.safe, told.stages["leave"].bytes) == (16, data.nbytes)
+    assert (told.safe, told.stages["leave"].bytes) == (16, data.nbytes + 16 * 4)
     pipeline = writer._pipeline
     made = pipeline._memory.device + pipeline._memory.pinned + pipeline._arrival.nbytes
     room = 3 * pipeline._sizes.epochs * pipeline._sizes.elements  # for blocks of the host
@@ -104,6 +124,7 @@ def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
 def test_what_cannot_be_is_refused_before_anything_is_there(tmp_path, host):
     for more, message in [
         ({"codecs": [Blosc("lz4", 5, "shuffle")]}, r"no encoder of \['blosc'\] as given"),
+        ({"codecs": [Crc32c(), Zstd(1)]}, r"no encoder of \['crc32c', 'zstd'\] as given"),
         ({"encoder": "zlib"}, "'zlib' is neither weft nor nvcomp"),
         ({"codecs": [Zstd(1)], "encoder": "nvcomp"}, "nvCOMP is needed and not installed"),
     ]:

@@ -103,17 +103,19 @@ def test_chunks_are_put_one_behind_the_other(tmp_path, count):
     stride, part = 112, 64
     chunks = rng.integers(0, 255, (count, stride)).astype("u1")
     stored = rng.integers(0, 2, count).astype("u4")
-    for fixed in (0, stride):
+    for fixed, extra in [(0, 0), (stride, 0), (0, 4), (stride, 4)]:
         given = rng.integers(1, stride + 1, count).astype("u8")
         wanted = np.where(stored, fixed or given, 0)
         sizes, offsets, placed = Buffer(given), empty(count, "u8"), empty(count + 1, "u8")
         order = rng.permutation(count).astype("u4")
         host.launch(
             "weft_offsets", 1, Buffer(stored), Buffer(order), sizes, offsets, placed, u64(count),
-            u64(fixed),
+            u64(fixed), u64(extra),
         )  # fmt: skip
         assert sizes.array.tolist() == wanted.tolist()
-        assert placed.array.tolist() == [0, *np.cumsum(wanted[order]).tolist()]
+        assert placed.array.tolist() == [
+            0, *np.cumsum(np.where(wanted, wanted + extra, 0)[order]).tolist(),
+        ]  # fmt: skip
         assert offsets.array[order].tolist() == placed.array[:-1].tolist()
         out = empty(int(placed.array[-1]), "u1", shift=3)
         parts = -(-stride // part)
@@ -121,5 +123,6 @@ def test_chunks_are_put_one_behind_the_other(tmp_path, count):
             "weft_gather", count * parts, Buffer(chunks), u64(stride), sizes, offsets, out,
             u32(parts), u64(part),
         )  # fmt: skip
-        made = [chunk[:size] for chunk, size in zip(chunks[order], wanted[order])]
+        room = np.full(extra, 0xC3, "u1")
+        made = [[*c[:n], *room[: extra * (n > 0)]] for c, n in zip(chunks[order], wanted[order])]
         assert out.array.tolist() == np.concatenate(made).tolist()

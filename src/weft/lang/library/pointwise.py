@@ -102,7 +102,6 @@ _KEEPS: dict[str, Mapping[str, Sequence[Group]]] = {
     "minimum": {"min": [(0, 1)]},
     "and": {"and": [(0, 1)]},
     "or": {"or": [(0, 1)]},
-    "abs": {"prod": [(0,)]},
     "select": {"any": [(1, 2)]},
     "clamp": {"max": [(1,)], "min": [(1,)]},
     "sharding_constraint": {"any": [(0,)]},

@@ -24,4 +24,5 @@ def on_mesh(graph: Graph, mesh: DeviceMesh) -> Graph:
         graph.output_shardings,
         graph.operators,
         {name: value.dtype for name, value in graph.values.items()},
+        graph.parameters,
     )

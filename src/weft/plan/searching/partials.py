@@ -57,10 +57,12 @@ class Partials:
             self.graph.operators.find(application.operator),
             self.graph.signatures[number],
         )
-        found: dict[Keep, None] = {}
+        values, found = self.graph.values, dict[Keep, None]()
+        dtypes = [values[name].dtype for name in application.operands]
+        made = [values[name].dtype for name in application.results]
         for slot, name in enumerate(application.operands):
             for monoid in sorted(known[name]):
-                for group in operator.groups(monoid, signature):
+                for group in operator.groups(monoid, signature, dtypes, made):
                     every = range(len(application.operands)) if group is ... else group
                     if slot in every:
                         found[monoid, tuple(every)] = None

@@ -6,6 +6,7 @@ import { bytes, counted, seconds } from "./format.js";
 export function drawCiphertexts(plan) {
   const { layers, total } = plan;
   return h("div", { class: "view ckks" },
+    plan.headline && h("p", { class: "headline" }, plan.headline),
     h("div", { class: "tiles wide" },
       tile(total.rotations.toLocaleString("en"), "rotations"), tile((total.plain_products + total.products).toLocaleString("en"), "products", total.products ? `${total.products.toLocaleString("en")} of ciphertexts` : "all with plaintexts"),
       tile(String(plan.depth), plan.depth === 1 ? "level deep" : "levels deep"), tile(String(total.keys), "rotation keys", plan.key_bytes ? bytes(plan.key_bytes) : ""), tile(plan.slots.toLocaleString("en"), "slots", plan.parameters)),

@@ -37,6 +37,8 @@ class Output:
     codecs: Any = "zstd"
     overwrite: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    checksum: bool = True
+    """Whether every chunk carries a CRC32C of its stored bytes."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,7 @@ def _described(plan: Plan, name: str, output: Output, sink: Any, memory: int | N
         *(sink, value.shape, value.dtype, tuple(chunks)),
         None if shards is None else tuple(shards),
         codecs=output.codecs,
+        checksum=output.checksum,
         overwrite=output.overwrite,
         begun=False,
     )

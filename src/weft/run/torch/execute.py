@@ -107,3 +107,5 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield str(delivery.fetch.needs) if delivery.fetch else ""
         yield from map(repr, settlings)
     yield from map(repr, plan.returns)
+    for inner in (inner for plans in plan.regions.values() for inner in plans):
+        yield from _lines(inner)

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.cuda.arrival import Arrival
+from weft.store.cuda.checksum import Checksums, before_checksum
 from weft.store.cuda.choose import stage_of
 from weft.store.cuda.device import cupy, module, move_bytes
 from weft.store.cuda.memory import Memory
@@ -71,10 +72,12 @@ class Device(Work):
         self.cp = cupy()
         self.waiting = 0
         self._arrival = Arrival(self.cp, tiling, encoder)
-        self._stage = stage_of(encoder.metadata.codecs, self._arrival.tile, by)
+        tile, codecs = self._arrival.tile, encoder.metadata.codecs
+        self._stage = stage_of(before_checksum(codecs), tile, by)
+        self._checksums = Checksums(codecs, self._stage.most(tile))
         size = self._arrival.elements
         batch = epochs or max(1, min(MOST_EPOCHS, self._stage.batch // max(1, size)))
-        self._sizes = Sizes.of(batch, tiling.tiles, self._arrival.tile, size, self._stage)
+        self._sizes = Sizes.of(batch, tiling.tiles, tile, size, self._stage, self._checksums)
         self._memory = Memory(self.cp)
         self._planner = Planner(tiling)
         self._offsets = module("aggregate.cu").get_function("weft_offsets")
@@ -213,15 +216,18 @@ class Device(Work):
             stage.sizes(slot.pool, tile, count, slot.scratch, slot.sizes)
             slot.events["compressed"].record(stream)
             tables = slot.stored, slot.order, slot.sizes, slot.offsets, slot.placed
-            self._offsets((1,), (THREADS,), (*tables, np.uint64(count), np.uint64(stage.fixed)))
+            given = (np.uint64(n) for n in (count, stage.fixed, self._checksums.extra))
+            self._offsets((1,), (THREADS,), (*tables, *given))
             stage.put(slot.pool, tile, count, slot.scratch, slot.sizes, slot.offsets, slot.out)
+            self._checksums.put(count, slot.out, slot.sizes, slot.offsets, slot.sums)
             slot.events["computed"].record(stream)
         self._leaving.wait_event(slot.events["computed"])
         size = 8 * (count + 1)
         move_bytes(self.cp, slot.host_placed.ctypes.data, slot.placed.data.ptr, size, self._leaving)
         slot.events["placed"].record(self._leaving)
         slot.events["leaving"].record(self._leaving)
-        slot.guess = count * stage.fixed or min(count * tile, self._guess + self._guess // 64)
+        whole = count * (stage.fixed + self._checksums.extra) if stage.fixed else 0
+        slot.guess = whole or min(count * tile, self._guess + self._guess // 64)
         move_bytes(self.cp, slot.host_out.ctypes.data, slot.out.data.ptr, slot.guess, self._leaving)
 
     def _fetch(self, slot: Slot, count: int) -> np.ndarray[Any, Any]:

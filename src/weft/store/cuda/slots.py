@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.store.cuda.checksum import Checksums
 from weft.store.cuda.memory import Memory
 from weft.store.cuda.stages import Stage
 
@@ -25,14 +26,25 @@ class Sizes:
     elements: int
     """Bytes of the elements of an epoch."""
     chunk: int
-    """The most bytes of a chunk."""
+    """The most bytes of a chunk with its checksum."""
     scratch: int
+    sums: int
+    """Bytes of memory that checksums take."""
 
     @classmethod
-    def of(cls, epochs: int, tiles: int, tile: int, elements: int, stage: Stage) -> Sizes:
-        """The sizes of a batch for a stage."""
-        scratch = stage.scratch(tile, epochs * tiles)
-        return cls(epochs, tiles, tile, elements, stage.most(tile), scratch)
+    def of(
+        cls,
+        epochs: int,
+        tiles: int,
+        tile: int,
+        elements: int,
+        stage: Stage,
+        checksums: Checksums,
+    ) -> Sizes:
+        """Return the sizes of a batch for a stage and the checksums behind its chunks."""
+        count, chunk = epochs * tiles, stage.most(tile) + checksums.extra
+        scratch, sums = stage.scratch(tile, count), checksums.scratch(count)
+        return cls(epochs, tiles, tile, elements, chunk, scratch, sums)
 
     @property
     def count(self) -> int:
@@ -48,7 +60,7 @@ class Sizes:
     def device(self) -> int:
         """The bytes of the GPU that a slot takes."""
         buffers = self.epochs * self.elements + self.pool + self.count * self.chunk
-        return buffers + self.scratch + self.count * (4 + 4 + 8 + 8 + 8) + 8
+        return buffers + self.scratch + self.sums + self.count * (4 + 4 + 8 + 8 + 8) + 8
 
     @property
     def pinned(self) -> int:
@@ -67,6 +79,7 @@ class Slot:
         self.pool = memory.on_device(sizes.pool)
         self.out = memory.on_device(count * sizes.chunk)
         self.scratch = memory.on_device(sizes.scratch)
+        self.sums = memory.on_device(sizes.sums)
         self.stored = memory.on_device(4 * count).view(cp.uint32)
         self.order = memory.on_device(4 * count).view(cp.uint32)
         self.sizes = memory.on_device(8 * count).view(cp.uint64)

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from weft.space import ZRange
-from weft.store.codecs import CodecError, decode, most_stored
+from weft.store.codecs import CodecError, Crc32c, check, decode, most_stored, stored_size
 from weft.store.dtypes import Bytes
 from weft.store.index import ABSENT, ShardError
 from weft.store.metadata import Metadata
+from weft.store.reading.limits import check_expansion, turn
 from weft.store.reading.parts import Grid, Part, Place
 from weft.store.reading.shards import Shards
 from weft.store.reading.source import OpenFile, Shard
@@ -42,16 +43,20 @@ class Form(NamedTuple):
     dtype: np.dtype[Any]
     """As elements are stored."""
     is_plain: bool
-    """Whether the bytes of a chunk are those of an array in memory."""
+    """Whether the bytes of a chunk, once decoded, are those of an array in memory."""
+    stored: int | None
+    """The stored bytes of a chunk, where its content does not decide: it is not compressed."""
 
     @classmethod
     def of(cls, metadata: Metadata, grid: Grid, dtype: np.dtype[Any]) -> Form:
         """The form of an array whose elements are of some type in memory."""
         stored = dtype.newbyteorder(">" if metadata.endian == "big" else "<")
-        return cls(metadata, grid, stored, stored.isnative and not metadata.order)
+        is_plain = stored.isnative and not metadata.order
+        fixed = stored_size(metadata.codecs, grid.size)
+        return cls(metadata, grid, stored, is_plain, fixed)
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A part of a chunk, and the bytes of the shard that it takes."""
 
     start: int
@@ -76,14 +81,6 @@ class Fetching:
         """Bring the elements of a box into an array of its shape."""
         for window in self._windows(box):
             self._attempt(window, partial(self._filling, box, out))
-
-    def verify(self, box: ZRange) -> Iterator[tuple[int, int]]:
-        """Decode all chunks of the shards of a box; how many shards and chunks, some at a time."""
-        for window in self._windows(box):
-            self._shards.forget(window)
-            counts: dict[Point, int] = {}
-            self._attempt(window, partial(self._checking, counts))
-            yield len(window), sum(counts.values())
 
     # -- shards
 
@@ -147,81 +144,91 @@ class Fetching:
 
     def _filling(self, box: ZRange, out: Result, at: Point, shard: Shard | None) -> Iterator[Task]:
         """What brings the part of a shard that lies in a box into the result."""
-        parts = self._grid.parts_of(box, at)
         if not self._metadata.is_sharded:
-            yield partial(self._take, out, at, parts[0])
+            yield partial(self._take, out, at, self._grid.parts_of(box, at)[0])
         elif shard is None:
             where = self._grid.box(at) & box
             yield partial(self._leave, out, [(*where.slices(box.start), ...)])
         else:
-            sizes = shard.index.sizes
+            sizes, parts = shard.index.sizes, self._grid.parts_of(box, at)
             if empty := [part.into for part in parts if sizes[part.slot] == ABSENT]:
                 yield partial(self._leave, out, empty)
             present = (part for part in parts if sizes[part.slot] != ABSENT)
             yield from self._runs(out, at, shard, present)
-
-    def _checking(self, counts: dict[Point, int], at: Point, shard: Shard | None) -> Iterator[Task]:
-        """What decodes all chunks of a shard, and counts them."""
-        if not self._metadata.is_sharded:
-            yield partial(self._count, counts, at)
-        elif shard is not None:
-            slots = list(shard.index.present())
-            counts[at] = len(slots)
-            whole = (Part(slot, 0, self._grid.size, (), ()) for slot in slots)
-            yield from self._runs(None, at, shard, whole)
-
-    def _count(self, counts: dict[Point, int], at: Point) -> None:
-        counts[at] = self._take(None, at, Part(0, 0, self._grid.size, (), ()))
 
     # -- bytes
 
     def _runs(
         self, out: Result | None, at: Point, shard: Shard, parts: Iterable[Part]
     ) -> Iterator[Task]:
-        """Parts by the bytes that are read at once: what lies close together, and not too much."""
+        """Parts by the bytes that are read at once."""
+        for run, stop in self._grouped([self._piece(at, shard, part) for part in parts]):
+            yield partial(self._read_run, out, at, shard, run, stop)
+
+    def _grouped(self, pieces: list[Piece]) -> Iterator[tuple[list[Piece], int]]:
+        """Group pieces that lie close together, up to so many bytes; each group with its end."""
         source = self._shards.source
-        pieces = sorted(self._piece(at, shard, part) for part in parts)
-        run: list[_Piece] = []
+        run: list[Piece] = []
         stop = 0
-        for piece in pieces:
+        for piece in sorted(pieces):
             far = not stop <= piece.start <= stop + source.gap
             if run and (far or piece.stop - run[0].start > source.most):
-                yield partial(self._read_run, out, at, shard, run, stop)
+                yield run, stop
                 run = []
             stop = piece.stop
             run.append(piece)
         if run:
-            yield partial(self._read_run, out, at, shard, run, stop)
+            yield run, stop
 
-    def _piece(self, at: Point, shard: Shard, part: Part) -> _Piece:
+    def _piece(self, at: Point, shard: Shard, part: Part) -> Piece:
         offset, size = shard.index.offsets[part.slot], shard.index.sizes[part.slot]
         self._check_size(at, part.slot, size)
         if self._metadata.codecs:
-            return _Piece(offset, offset + size, part)
-        return _Piece(offset + part.first, offset + part.first + part.reach, part)
+            return Piece(offset, offset + size, part)
+        return Piece(offset + part.first, offset + part.first + part.reach, part)
 
     def _check_size(self, at: Point, slot: int, size: int) -> None:
         """No more is read than a chunk can have, whatever an index says."""
-        codecs, whole = self._metadata.codecs, self._grid.size
-        if size > most_stored(codecs, whole) or (not codecs and size != whole):
+        codecs, whole, fixed = self._metadata.codecs, self._grid.size, self.form.stored
+        if size > most_stored(codecs, whole) or (fixed is not None and size != fixed):
             raise self._shards.error(at, slot, f"a chunk of {whole} B was stored as {size} B")
+        if fixed is None:
+            try:
+                check_expansion(size, whole)
+            except CodecError as error:
+                raise self._shards.error(at, slot, error) from None
 
     def _read_run(
-        self, out: Result | None, at: Point, shard: Shard, run: list[_Piece], stop: int
+        self, out: Result | None, at: Point, shard: Shard, run: list[Piece], stop: int
     ) -> None:
         start, part = run[0].start, run[0].part
         self._fetched.append(stop - start)
         try:
-            if len(run) == 1 and out is not None and isinstance(shard, OpenFile):
-                view = None if self._metadata.codecs else self._straight(out, part)
-                if view is not None:
-                    shard.read_into(start, view)
-                    return
+            if len(run) == 1 and self._read_straight(out, shard, start, part):
+                return
             data = memoryview(shard.read(start, stop - start))
+        except CodecError as error:
+            raise self._shards.error(at, part.slot, error) from None
         except ShardError as error:
             raise self._shards.error(at, part.slot, error) from None
         for piece in run:
             self._place(out, at, piece.part, data[piece.start - start : piece.stop - start])
+
+    def _read_straight(self, out: Result | None, shard: Shard, start: int, part: Part) -> bool:
+        """Read a chunk that is not compressed into the result, if it lies there in one piece."""
+        if out is None or not isinstance(shard, OpenFile):
+            return False
+        codecs, size = self._metadata.codecs, self._grid.size
+        is_checked = codecs == (Crc32c(),) and part.reach == size
+        view = self._straight(out, part) if is_checked or not codecs else None
+        if view is None:
+            return False
+        shard.read_into(start, view)
+        if is_checked:
+            tail = bytearray(4)
+            shard.read_into(start + size, memoryview(tail))
+            check(view, tail)
+        return True
 
     def _straight(self, out: Result, part: Part) -> memoryview | None:
         """The bytes of the result that a part is, if they are just those that are stored."""
@@ -233,13 +240,18 @@ class Fetching:
     def _place(self, out: Result | None, at: Point, part: Part, stored: Bytes) -> None:
         """Decode a chunk, and bring a part of it into the result."""
         try:
-            self._decode(out, part, stored)
+            with turn(len(stored), self._grid.size):
+                self._decode(out, part, stored)
         except CodecError as error:
             raise self._shards.error(at, part.slot, error) from None
 
     def _decode(self, out: Result | None, part: Part, stored: Bytes) -> None:
         codecs, size, skipped = self._metadata.codecs, self._grid.size, 0
-        if codecs:
+        if codecs and self.form.stored is not None:
+            for codec in reversed(codecs):  # checksums alone: what they are of is used where it is
+                stored = codec.decode(stored, size)
+            skipped = part.first
+        elif codecs:
             view = self._straight(out, part) if out is not None and part.reach == size else None
             raw = scratch("chunk", size) if view is None else view
             decode(codecs, stored, raw, part.first, part.first + part.reach)

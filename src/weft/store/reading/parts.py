@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from types import EllipsisType
@@ -60,7 +60,7 @@ class Grid:
         """
         if not box.is_empty:
             sides = zip(box.start, box.stop, self.shards)
-            yield from product(*(range(low // s, (high - 1) // s + 1) for low, high, s in sides))
+            yield from points([range(low // s, (high - 1) // s + 1) for low, high, s in sides])
 
     def parts_of(self, box: ZRange, shard: Point) -> list[Part]:
         """The parts of a box that lie in one shard, in the order of their slots."""
@@ -98,6 +98,21 @@ class Grid:
             place, slot = divmod(slot, weight)
             start[dim] += place * self.chunks[dim]
         return ZRange.of(self.chunks, start)
+
+
+def points(sides: Sequence[range]) -> Iterator[Point]:
+    """Yield the points of a box in row-major order; unlike `product`, no range is listed first.
+
+    >>> list(points([range(2), range(5, 7)])), next(points([range(2**60)]))
+    ([(0, 5), (0, 6), (1, 5), (1, 6)], (0,))
+    """
+    if not sides:
+        yield ()
+        return
+    first, *rest = sides
+    for place in first:
+        for behind in points(rest):
+            yield (place, *behind)
 
 
 def _strides(sizes: Point, order: Point, unit: int) -> Point:

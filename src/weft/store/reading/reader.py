@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from weft.store.handles import Handle
 from weft.store.metadata import Metadata
 from weft.store.reading.fetching import Fetching, Form, Result
 from weft.store.reading.memory import memory_of
+from weft.store.reading.verification import Verification, VerificationError, Verifying
 from weft.store.sink import Sink
 from weft.store.tiling import Tiling
 from weft.values import Point
@@ -74,7 +76,7 @@ class Array(Handle):
     ) -> Counted:
         """The same, and the bytes that were fetched for it; an index that is held takes none."""
         wanted = self._inside(box)
-        made = np.empty(wanted.shape, self.dtype) if out is None else self._room(out, wanted)
+        made = self._empty(wanted) if out is None else self._room(out, wanted)
         fetching = Fetching(self._form, self._shards, threads)
         fetching.fill(wanted, made)
         return Counted(made if out is None else out, fetching.fetched)
@@ -94,17 +96,19 @@ class Array(Handle):
             low[dim], high[dim] = row, min(row + step, size)
             yield self.read(ZRange(low, high))
 
-    def verify(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Read every index and every chunk, and count the chunks; an error names a bad one.
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
+        """Read every stored byte of the array, and raise `VerificationError` if any is wrong.
 
-        `progress` is told how many shards and chunks have been read so far.
+        The result says how many chunks matched their checksum, and how many have none and were
+        only decoded. The error lists what was found: chunks that do not match or do not decode,
+        indexes that do not match their checksum, overlap or point outside their shard, shards that
+        are missing, torn or longer than what their index says. `progress` is called with the shards
+        and chunks read so far.
         """
-        count = shards = 0
-        for more_shards, more in Fetching(self._form, self._shards).verify(self.box):
-            count, shards = count + more, shards + more_shards
-            if progress is not None:
-                progress(shards, count)
-        return count
+        found = Verifying(self._form, self._shards).verify(self.shape, progress)
+        if found.faults:
+            raise VerificationError(self.sink.url, found)
+        return found
 
     def _inside(self, box: ZRange | None) -> ZRange:
         whole = self.box
@@ -113,6 +117,16 @@ class Array(Handle):
         if box.ndim != whole.ndim or (box not in whole and not box.is_empty):
             raise WeftError(f"{box} is not inside the array, {whole}")
         return box
+
+    def _empty(self, box: ZRange) -> Result:
+        try:
+            return np.empty(box.shape, self.dtype)
+        except (MemoryError, ValueError) as error:  # a ValueError where it is beyond any memory
+            size = prod(box.shape) * self.dtype.itemsize
+            raise WeftError(
+                f"there is no memory for the {size} B of {box} of {self.sink.url}: {error}",
+                hint="read smaller boxes",
+            ) from None
 
     def _room(self, out: Result, box: ZRange) -> Result:
         made = out.view(np.uint16) if self.metadata.dtype == out.dtype.name == "bfloat16" else out

@@ -44,7 +44,10 @@ class Shards:
         """What is wrong with a shard, or with a chunk of it: its key, its slot and its box."""
         box = self.grid.box(at, slot)
         where = f"shard {box}" if slot is None else f"chunk {slot}, {box}"
-        return ShardError(f"{self.sink.url}/{self.key(at)}: {where}: {message}")
+        error = ShardError(f"{self.sink.url}/{self.key(at)}: {where}: {message}")
+        for note in getattr(message, "__notes__", ()):
+            error.add_note(note)
+        return error
 
     def find(self, at: Point) -> Shard | None:
         """A shard as it is now, with its index; None where there is none."""

@@ -10,14 +10,14 @@ import os
 from contextlib import suppress
 from typing import Literal, Protocol
 
-from weft.errors import WeftError
 from weft.store.dtypes import Bytes
 from weft.store.files import Folder
 from weft.store.index import Index, ShardError
 from weft.store.reading.workers import scratch
 from weft.store.sink import Fetched, Sink
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+"""How shards are opened: a pipe in the place of a file is refused, and not waited for."""
 
 
 class Shard(Protocol):
@@ -111,7 +111,7 @@ class Files:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise WeftError(f"{path} cannot be read: {error}") from None
+            raise ShardError(f"{path} cannot be read: {error}") from None
 
 
 class OpenFile:
@@ -155,7 +155,7 @@ class OpenFile:
             try:
                 got = os.preadv(self.file, [out[done:]], start + done)
             except OSError as error:
-                raise WeftError(f"{self.path} cannot be read: {error}") from None
+                raise ShardError(f"{self.path} cannot be read: {error}") from None
             if not got:
                 raise ended(start + done, start + len(out))
             done += got

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import WeftError
@@ -17,6 +19,12 @@ from weft.store.dtypes import Bytes
 
 ZSTD_BLOCK = 1 << 17
 """The most bytes of a block of a zstd frame."""
+
+ZSTD_WINDOW = 1 << 27
+"""The most bytes of a frame that is decoded piece by piece: it has to look back as far as that."""
+
+GZIP_PIECE, GZIP_OUT = 1 << 14, 1 << 20
+"""Bytes of a gzip stream that are decoded at a time, and the most that are made of them."""
 
 _ZSTD_MAGIC = bytes.fromhex("28b52ffd")
 _LOCAL = threading.local()
@@ -45,48 +53,74 @@ def _check_claim(what: str, claimed: int, most: int) -> None:
 
 
 def unzstd(data: Bytes, most: int) -> bytes:
-    """The bytes of a zstd frame, at most so many."""
-    zstandard = needed("zstandard", "store")
-    try:
-        _check_claim("a zstd frame", zstandard.frame_content_size(data), most)
-        made: bytes = _decompressor().decompress(data, max_output_size=most)
-    except zstandard.ZstdError as error:
-        raise CodecError(f"not a zstd frame: {error}") from None
+    """Return the bytes of zstd frames, at most so many."""
+    _check_claim("a zstd frame", _zstd_claim(data), most)
+    with _zstd_errors():
+        made: bytes = _frames(data).read(most + 1)
+    if len(made) > most:
+        raise CodecError(f"zstd frames have more than {most} B")
     return made
 
 
 def unzstd_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
-    """The same into a buffer; blocks that nobody wants at the end are left out."""
-    if len(out) - stop >= ZSTD_BLOCK and _can_stop(data, len(out)):
+    """Fill a buffer with the bytes of zstd frames, of which there must be just as many.
+
+    Where one frame claims to be all of it, blocks that nobody wants at the end are left out.
+    """
+    claimed = _zstd_claim(data)
+    _check_claim("a zstd frame", claimed, len(out))
+    if claimed != len(out):
+        _unzstd_frames(data, out)
+    elif len(out) - stop >= ZSTD_BLOCK and _can_stop(data, len(out)):
         _unzstd_start(data, out[:stop])
-        return
-    try:
-        needed("numcodecs.zstd", "store").decompress(data, out)
-    except (RuntimeError, ValueError) as error:
-        unzstd(data, len(out))  # says more where the frame claims too much
-        raise CodecError(f"not a zstd frame of {len(out)} B: {error}") from None
+    else:
+        try:
+            needed("numcodecs.zstd", "store").decompress(data, out)
+        except (RuntimeError, ValueError) as error:
+            raise CodecError(f"not a zstd frame of {len(out)} B: {error}") from None
+
+
+def _zstd_claim(data: Bytes) -> int:
+    """Return the bytes that the first frame says it has; -1 where it does not say."""
+    with _zstd_errors():
+        claimed: int = needed("zstandard", "store").frame_content_size(data)
+    return claimed
 
 
 def _can_stop(data: Bytes, size: int) -> bool:
-    """Whether it is one frame of all bytes, without a checksum that only its end could prove."""
-    if len(data) < 5 or data[:4] != _ZSTD_MAGIC or data[4] & 4:
-        return False
-    zstandard = needed("zstandard", "store")
-    try:
-        claimed: int = zstandard.frame_content_size(data)
-    except zstandard.ZstdError:
-        return False
-    return claimed == size
+    """Whether it is one frame, without a checksum that only its end could prove."""
+    return size <= ZSTD_WINDOW and data[:4] == _ZSTD_MAGIC and not data[4] & 4
 
 
 def _unzstd_start(data: Bytes, out: memoryview) -> None:
-    zstandard = needed("zstandard", "store")
-    try:
+    with _zstd_errors():
         made = _decompressor().stream_reader(data).readinto(out)
-    except zstandard.ZstdError as error:
-        raise CodecError(f"not a zstd frame: {error}") from None
     if made != len(out):
         raise CodecError(f"a zstd frame ends at {made} B, and {len(out)} B are wanted")
+
+
+def _unzstd_frames(data: Bytes, out: memoryview) -> None:
+    """Several frames, or one that does not say its size."""
+    with _zstd_errors():
+        frames, done = _frames(data), 0
+        while done < len(out) and (made := frames.readinto(out[done:])):
+            done += made
+        if done < len(out) or frames.read(1):
+            more = "more" if done == len(out) else str(done)
+            raise CodecError(f"zstd frames of {more} B, and a chunk has {len(out)} B")
+
+
+def _frames(data: Bytes) -> Any:
+    """A reader of frames that lie one behind the other."""
+    return _decompressor().stream_reader(data, read_across_frames=True)
+
+
+@contextmanager
+def _zstd_errors() -> Iterator[None]:
+    try:
+        yield
+    except needed("zstandard", "store").ZstdError as error:
+        raise CodecError(f"not a zstd frame: {error}") from None
 
 
 def _decompressor() -> Any:
@@ -99,21 +133,56 @@ def _decompressor() -> Any:
 # -- gzip
 
 
-def ungzip(data: Bytes, most: int) -> bytes:
-    """The bytes of a gzip stream, at most so many; it may have several members."""
-    parts: list[bytes] = []
-    left = most + 1
-    while data or not parts:
-        unpacker = zlib.decompressobj(31)
-        try:
-            parts.append(unpacker.decompress(data, left))
-        except zlib.error as error:
-            raise CodecError(f"not a gzip stream: {error}") from None
-        left -= len(parts[-1])
-        if left < 1 or not unpacker.eof:
-            raise CodecError(f"a gzip stream has more than {most} B, or no end")
-        data = unpacker.unused_data.lstrip(b"\0")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def ungzip(data: Bytes, most: int) -> bytearray:
+    """Return the bytes of a gzip stream, at most so many; it may have several members."""
+    out = bytearray()
+    for part in _inflated(data, most):
+        out += part
+    return out
+
+
+def ungzip_into(data: Bytes, out: memoryview) -> None:
+    """Fill a buffer with the bytes of a gzip stream, of which there must be just as many."""
+    done = 0
+    for part in _inflated(data, len(out)):
+        out[done : done + len(part)] = part
+        done += len(part)
+    if done != len(out):
+        raise CodecError(f"a chunk of {len(out)} B was stored as {done} B")
+
+
+def _inflated(data: Bytes, most: int) -> Iterator[bytes]:
+    """Yield the bytes of all members, some at a time, at most so many.
+
+    The stream is fed in pieces: zlib copies what lies behind a member, and there may be many.
+    """
+    whole, unpacker, left = memoryview(data), zlib.decompressobj(31), most
+    pieces = (bytes(whole[at : at + GZIP_PIECE]) for at in range(0, len(whole), GZIP_PIECE))
+    try:
+        for piece in pieces:
+            while piece:
+                if unpacker.eof:  # another member, or zeros that some pad with
+                    piece = piece.lstrip(b"\0")  # noqa: PLW2901 - what is left of it
+                    if not piece:
+                        break
+                    unpacker = zlib.decompressobj(31)
+                part = unpacker.decompress(piece, min(left + 1, GZIP_OUT))
+                piece = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail  # noqa: PLW2901
+                left = _left(left, part, most)
+                yield part
+        while not unpacker.eof and (part := unpacker.decompress(b"", min(left + 1, GZIP_OUT))):
+            left = _left(left, part, most)
+            yield part
+    except zlib.error as error:
+        raise CodecError(f"not a gzip stream: {error}") from None
+    if not unpacker.eof:
+        raise CodecError("a gzip stream has no end")
+
+
+def _left(left: int, part: bytes, most: int) -> int:
+    if len(part) > left:
+        raise CodecError(f"a gzip stream has more than {most} B")
+    return left - len(part)
 
 
 # -- blosc
@@ -143,7 +212,7 @@ def _blosc_claim(data: Bytes, most: int) -> int:
         raise CodecError(f"{len(data)} B are no blosc buffer")
     claimed, _, stored = _SIZES.unpack_from(data, 4)
     _check_claim("a blosc buffer", claimed, most)
-    if not 16 <= stored <= len(data):
+    if stored != len(data) or stored < 16:
         raise CodecError(f"a blosc buffer claims {stored} B, and {len(data)} B are stored")
     return int(claimed)
 

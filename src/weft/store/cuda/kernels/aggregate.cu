@@ -9,9 +9,10 @@ struct Sums {
 // For every chunk where it goes. Chunks go one behind the other in the order given: the n-th is
 // order[n], at offsets[order[n]] = placed[n], and placed[count] is the sum of all sizes. A chunk that
 // is not `stored` (all fill value) has no size; the others have the sizes given, or all of them
-// `fixed` where that is not 0. One block.
+// `fixed` where that is not 0, and `extra` bytes behind them. One block.
 WEFT_KERNEL weft_offsets(
-    const u32* stored, const u32* order, u64* sizes, u64* offsets, u64* placed, u64 count, u64 fixed
+    const u32* stored, const u32* order, u64* sizes, u64* offsets, u64* placed, u64 count, u64 fixed,
+    u64 extra
 ) {
     WEFT_SHARED(Sums, shared);
     u64 done = 0;
@@ -22,7 +23,7 @@ WEFT_KERNEL weft_offsets(
                 u32 n = order[first + t];
                 sizes[n] = size = stored[n] ? (fixed ? fixed : sizes[n]) : 0;
             }
-            shared.sums[0][t] = size;
+            shared.sums[0][t] = size ? size + extra : 0;
         }
         u32 now = 0;
         for (u32 step = 1; step < WEFT_THREADS; step *= 2, now ^= 1) {
@@ -34,7 +35,8 @@ WEFT_KERNEL weft_offsets(
         WEFT_PHASE(t) {
             if (first + t < count) {
                 u32 n = order[first + t];
-                offsets[n] = placed[first + t] = done + shared.sums[now][t] - sizes[n];
+                u64 own = sizes[n] ? sizes[n] + extra : 0;
+                offsets[n] = placed[first + t] = done + shared.sums[now][t] - own;
             }
             if (t == WEFT_THREADS - 1) shared.total = shared.sums[now][t];
         }

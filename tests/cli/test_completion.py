@@ -56,7 +56,7 @@ def ran(command, path, line):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return set(filter(None, done.stdout.splitlines()))
 

@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -61,19 +60,14 @@ def test_it_says_what_is_there(capsys):
     assert text.count("\n  ! ") == len(data["problems"])
 
 
-def test_it_is_quick_and_imports_nothing_heavy():
+def test_it_imports_nothing_heavy():
     code = (
         "import sys; from weft.cli import main; main(['doctor', '--json']); "
         "print(*{'numpy', 'torch', 'ray', 'jax', 'distributed', 'cupy'} & set(sys.modules), "
         "file=sys.stderr)"
     )
-    times = []
-    for _ in range(2):
-        begin = time.perf_counter()
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-        times.append(time.perf_counter() - begin)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert ran.stderr.strip() == b""
-    assert min(times) < 2
 
 
 def test_every_extra_says_what_it_gives():

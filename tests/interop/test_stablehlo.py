@@ -4,7 +4,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -617,13 +616,9 @@ def training_step(blocks, width=256, heads=8):
     return jax.jit(step, in_shardings=(None, shard("x"))).lower(parameters, tokens).as_text()
 
 
-def test_a_training_step_of_a_transformer_is_read_in_a_second():
-    text = training_step(12)
-    begin = time.process_time()
-    graph = stablehlo.read(text)
-    taken = time.process_time() - begin
+def test_a_training_step_of_a_transformer_is_read():
+    graph = stablehlo.read(training_step(12))
     assert len(graph.applications) > 2500
-    assert taken < 3  # about 0.4 s; machines are noisy
 
 
 @pytest.mark.parametrize(

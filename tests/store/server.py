@@ -56,7 +56,7 @@ def running_moto(**environment):
         process.wait()
 
 
-def _await(port, process, seconds=60.0):
+def _await(port, process, seconds=300.0):
     end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
         try:
@@ -136,7 +136,7 @@ class _Handler(socketserver.StreamRequestHandler):
         self.server.proxy.asked_by.append(headers.get("authorization", ""))
         kind = self.server.proxy.fault(f"{method} {target}")
         if kind == "hang":
-            self.server.proxy.released.wait(60)
+            self.server.proxy.released.wait(300)
         if kind in ("hang", "drop"):
             return False
         if kind is not None and kind.isdigit():
@@ -147,7 +147,7 @@ class _Handler(socketserver.StreamRequestHandler):
         return self.say(*answer, method, truncated=kind == "truncate")
 
     def passed_on(self, method, target, headers, body):
-        link = http.client.HTTPConnection("127.0.0.1", self.server.proxy.upstream, timeout=60)
+        link = http.client.HTTPConnection("127.0.0.1", self.server.proxy.upstream, timeout=300)
         try:
             link.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():

@@ -88,13 +88,18 @@ def _check_names(
 
 def _check_apart(inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
     """No output is where something else of the run is, and .npy files have a folder."""
-    there = {place: f"input {name}" for name, place in inputs.items()}
+    there = {_real(place): f"input {name}" for name, place in inputs.items()}
     for name, place in outputs.items():
-        if place in there:
-            raise WeftError(f"output {name} would replace {there[place]}: both are {place}")
-        there[place] = f"output {name}"
+        if _real(place) in there:
+            raise WeftError(f"output {name} would replace {there[_real(place)]}: both are {place}")
+        there[_real(place)] = f"output {name}"
         if is_file(place):
             check_folder(Path(place))
+
+
+def _real(place: str) -> str:
+    """A place without links and without a slash at its end."""
+    return place.rstrip("/") if "://" in place else os.path.realpath(place)
 
 
 def places(texts: list[str], option: str) -> dict[str, str]:
@@ -158,6 +163,13 @@ def _is_there(place: str) -> bool:
         return os.path.lexists(place)
     sink = import_module("weft.store.address").sink_of(place)
     return sink.fetch("zarr.json", 0, 1) is not None
+
+
+def locked_file(place: Any) -> Any:
+    """Return the lock of a .npy file that is written at the end of a run."""
+    path = Path(place)
+    lock = import_module("weft.store.lock").FileLock
+    return lock(path.with_name(f".{path.name}.weft.lock"), what=str(place))
 
 
 def write_file(place: Any, array: Any) -> None:

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +18,7 @@ from weft.cli.job import (
     check_free,
     is_file,
     job_of,
+    locked_file,
     places,
     read_input,
     resumed_job,
@@ -110,21 +111,21 @@ def _begin(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirectory
     modules = [_imported(name) for name in args.modules]
     plan = _read_plan(args.plan)
     folder = grid.RunDirectory(args.directory or Path(f"{args.plan.stem}.run"))
-    if folder.is_begun and not args.overwrite:
-        raise WeftError(
-            f"{folder.path} holds a run that has not come to its end",
-            hint="the same command with --resume goes on with it, --overwrite begins anew",
-        )
     job = job_of(args, plan, grid)
-    check_free(job)
-    run = _Run(grid, plan, job, folder, modules, quiet=args.json)
-    with run.engine() as engine:
-        folder.begin(plan, job)
-        try:
-            return run.run_on(engine, resume=False), folder
-        finally:
-            if not folder.has_outputs:
-                folder.abandon()
+    with folder.locked():
+        if folder.is_begun and not args.overwrite:
+            raise WeftError(
+                f"{folder.path} holds a run that has not come to its end",
+                hint="the same command with --resume goes on with it, --overwrite begins anew",
+            )
+        check_free(job)
+        run = _Run(grid, plan, job, folder, modules, quiet=args.json)
+        with run.engine() as engine:
+            try:
+                return run.run_on(engine, resume=False), folder
+            finally:
+                if run.is_begun and not folder.has_outputs:
+                    folder.abandon()
 
 
 def _resume(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirectory]:
@@ -142,10 +143,18 @@ def _resume(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirector
             hint="weft run --resume plan.run --input x=in.zarr --output y=out.zarr",
         )
     folder = grid.RunDirectory(path)
-    job = folder.job()
+    folder.job()  # before anything is created to lock it
+    with folder.locked():
+        return _go_on(args, grid, folder), folder
+
+
+def _go_on(args: argparse.Namespace, grid: Any, folder: RunDirectory) -> RunRecord:
+    """Resume the run of a directory that is locked."""
+    job, path = folder.job(), folder.path
     if not folder.is_begun:
         say(f"weft run: {path} has come to its end before; nothing is done", sys.stderr)
-        return grid.RunRecord.from_json(read_text(folder.record)), folder
+        record: RunRecord = grid.RunRecord.from_json(read_text(folder.record))
+        return record
     inputs, outputs = places(args.input, "--input"), places(args.output, "--output")
     job.check_named(path, inputs, outputs, args.modules, args.on)
     modules = [_imported(name) for name in args.modules]
@@ -157,7 +166,7 @@ def _resume(args: argparse.Namespace, grid: Any) -> tuple[RunRecord, RunDirector
         check_free(job)
     run = _Run(grid, plan, job, folder, modules, quiet=args.json)
     with run.engine() as engine:
-        return run.run_on(engine, resume=folder.has_outputs), folder
+        return run.run_on(engine, resume=folder.has_outputs)
 
 
 def _read_plan(path: Path) -> Plan:
@@ -193,9 +202,11 @@ class _Run:
         quiet: bool,
     ) -> None:
         self.grid, self.plan, self.job, self.folder = grid, plan, job, folder
-        self.modules = modules
+        self.modules, self.is_begun = modules, False
         self.bar = Bar(quiet or not sys.stderr.isatty())
         self.inputs = {name: read_input(place) for name, place in job.inputs.items()}
+        stored = {name: said for name, said in job.outputs.items() if not is_file(said.url)}
+        grid.check_places(plan, self.inputs, stored)  # before a cluster is started
 
     def engine(self) -> Any:
         """What it runs on; its own messages are none of those of this command."""
@@ -217,11 +228,23 @@ class _Run:
                 import_module(library).register_pickle_by_value(module)
 
     def run_on(self, engine: Any, resume: bool) -> RunRecord:
-        """Run it, and give its record."""
+        """Run it, and return its record."""
         stored = {name: said for name, said in self.job.outputs.items() if not is_file(said.url)}
-        with self.grid.recording() as records, self._told():
+        self.is_begun = resume
+        files = [said.url for said in self.job.outputs.values() if is_file(said.url)]
+        with ExitStack() as stack:
+            for place in files:
+                stack.enter_context(locked_file(place))
+            records = stack.enter_context(self.grid.recording())
+            stack.enter_context(self._told())
             found = self.grid.run_on(
-                engine, self.plan, self.inputs, stored, resume=resume, watch=self._watch
+                engine,
+                self.plan,
+                self.inputs,
+                stored,
+                resume=resume,
+                watch=self._watch,
+                before=None if resume else self._begin,
             )
             for name, tensor in zip(self.plan.graph.outputs, found):
                 if name not in stored:
@@ -229,6 +252,11 @@ class _Run:
             self.folder.finish(records[-1].to_json())
         record: RunRecord = records[-1]
         return record
+
+    def _begin(self) -> None:
+        """Write the run down: all is checked, and nothing is replaced yet."""
+        self.folder.begin(self.plan, self.job)
+        self.is_begun = True
 
     def _watch(self, progress: Any) -> None:
         if not self.folder.has_outputs:
@@ -247,7 +275,7 @@ class _Run:
             say(f"weft run: interrupted\nhint: {hint}", sys.stderr)
             raise SystemExit(INTERRUPTED) from None
         except (WeftError, OSError) as error:
-            if self.folder.has_outputs:
+            if self.is_begun and self.folder.has_outputs:
                 error.add_note(f"hint: once the cause is gone, {hint}")
             raise
         finally:

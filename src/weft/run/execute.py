@@ -52,6 +52,8 @@ def run(
     plan = as_plan(plan)
     if on is not None:
         grid = import_module("weft.run.grid")
+        check_inputs(plan.graph, inputs)
+        grid.check_places(plan, inputs, outputs or {})  # before a cluster is started
         with grid.engine_of(on) as engine:
             found: tuple[Any, ...] = grid.run_on(engine, plan, inputs, outputs, memory=memory)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from weft.store.metadata import Metadata, checked
 from weft.store.named import Said
 from weft.store.new import begin, check_chunk, described, locked, without_own
 from weft.store.shard_writer import ShardWriter
-from weft.store.sink import Sink, Url
+from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover
 from weft.values import Point
 
@@ -35,12 +36,14 @@ def create_shards(
     overwrite: bool = False,
     fsync: bool = False,
     options: Mapping[str, Any] | None = None,
+    begun: bool = True,
 ) -> ShardWriter:
     """A new array, of which boxes of whole shards are written in any order, by many.
 
     Without shards, or with shards of one chunk, each chunk is a file. Every chunk carries a CRC32C
-    of its stored bytes, unless `checksum` is False. Metadata are written once,
-    here; the writer that comes back may be sent to as many processes as there are.
+    of its stored bytes, unless `checksum` is False. Metadata are written once, here; the writer
+    that comes back may be sent to as many processes as there are. Without `begun` the array is only
+    described, and `begin_shards` creates it.
 
     >>> import numpy as np, pickle, tempfile
     >>> from weft.space import ZRange
@@ -75,26 +78,42 @@ def create_shards(
     check_chunk(small, as_dtype(metadata.dtype)[1].itemsize)
     sink = sink_of(url, options=options, fsync=fsync)
     check_target(sink, overwrite, "pass overwrite=True, or continue with open_shards(url)")
+    if not begun:
+        return _writer(sink, metadata)
     with locked(sink) as lock:
         begin(sink, metadata, overwrite)
         lock.release()
     return _writer(sink, metadata)
 
 
+def begin_shards(writer: ShardWriter, *, overwrite: bool = False) -> None:
+    """Write the metadata of an array described by `create_shards(..., begun=False)`.
+
+    The caller holds the lock of `writer.sink`.
+    """
+    begin(writer.sink, writer.metadata, overwrite)
+
+
 def open_shards(
-    url: Url | Sink, *, fsync: bool = False, options: Mapping[str, Any] | None = None
+    url: Url | Sink,
+    *,
+    fsync: bool = False,
+    options: Mapping[str, Any] | None = None,
+    lock: Lock | None = None,
 ) -> ShardWriter:
     """An array that is there, to write the shards that are missing: after a crash, say.
 
-    What writers that were killed left aside is removed, so that nobody may be writing meanwhile.
+    What writers that were killed left aside is removed, so that nobody may be writing meanwhile:
+    an array that somebody has locked is refused, unless `lock` is that lock, held by the caller.
     """
     sink = sink_of(url, options=options, fsync=fsync)
     Metadata.load(sink)  # before anything is created to lock it
-    with locked(sink) as lock:
+    with nullcontext(lock) if lock is not None else locked(sink) as held:
         recover(sink)
         metadata = Metadata.load(sink)
         sink.sweep()
-        lock.release()
+        if held is not lock:
+            held.release()
     return _writer(sink, metadata)
 
 

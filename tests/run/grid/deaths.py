@@ -83,8 +83,8 @@ def _split(line):
     return line.split(None, 2)
 
 
-def await_end(pids, seconds):
-    """Those of the processes that are there after so many seconds."""
+def await_end(pids, seconds=300):
+    """Wait until processes end; those that are there after so many seconds."""
     end = time.monotonic() + seconds
     while (left := set(filter(is_there, pids))) and time.monotonic() < end:
         time.sleep(0.1)

@@ -50,22 +50,45 @@ def submitted(engine, plan, x):
     return session, embedding, handles
 
 
+@pytest.fixture
+def gate(tmp_path):
+    """A file for which tasks wait; it is there in the end, whatever happens."""
+    yield tmp_path / "gate"
+    (tmp_path / "gate").touch()
+
+
+def waiting(path):
+    """A function that waits, in a task, until a file is there."""
+
+    def wait():
+        end = time.monotonic() + 300
+        while not path.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    return wait
+
+
 def one_application(name, x):
     return cut(lambda x: apply_all(name, x)[0], x, x='<@m, [{"x"}, {}]>')
 
 
-def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators):  # noqa: F811
+def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators, gate):  # noqa: F811
+    wait = waiting(gate)
+
     def kernel(block, x):
-        time.sleep(0.3 * (block.box.start[0] + 1))
+        if block.box.start[0]:
+            wait()
         return x + 0
 
     operators.add(Operator("sleepy", "m n -> m n", kernel))
     x = np.ones((2, 3))
     session, embedding, handles = submitted(engine, one_application("sleepy", x), x)
     first, last = (task.number for task in embedding.tasks if task.kind == "compute")
-    assert not session.is_done(handles[last])
     session.wait([handles[first]])
     assert session.is_done(handles[first])
+    assert not session.is_done(handles[last])
+    gate.touch()
     session.wait(handles)
     assert all(map(session.is_done, handles))
     assert {report.task for report in session.reports()} == set(range(len(handles)))
@@ -74,10 +97,12 @@ def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators):
     session.close()
 
 
-def test_a_wait_ends_as_soon_as_one_failed(engine, operators):  # noqa: F811
+def test_a_wait_ends_as_soon_as_one_failed(engine, operators, gate):  # noqa: F811
+    wait = waiting(gate)
+
     def kernel(block, x):
         if block.box.start[0] == 0:
-            time.sleep(3)
+            wait()
             return x + 0
         raise ZeroDivisionError("out of luck")
 
@@ -89,6 +114,7 @@ def test_a_wait_ends_as_soon_as_one_failed(engine, operators):  # noqa: F811
     with pytest.raises(TaskError, match="hasty could not compute hasty"):
         session.wait(handles)
     assert not session.is_done(handles[slow])
+    gate.touch()
     with pytest.raises(TaskError, match="hasty could not compute hasty"):
         session.wait(handles[-1:])
     session.close()

@@ -49,9 +49,9 @@ def test_a_run_on_threads_is_recorded():
     assert len(record.by_worker) == 2
     assert record.bound is None  # threads share a process
     for one in record.tasks:
-        assert record.begin <= one.begin <= one.end <= record.begin + record.seconds + 0.1
+        assert record.begin <= one.begin <= one.end
         assert one.seconds > 0
-    assert 0 < record.busy < 2 * record.seconds + 0.1
+    assert record.busy > 0
     assert sum(one.flops for one in record.tasks) > 0
     assert all(one.predicted is not None for one in record.tasks)
     assert RunRecord.from_json(record.to_json()) == record

@@ -11,7 +11,7 @@ from weft.run.grid.metrics.record import RunRecord
 from weft.run.grid.metrics.recording import recording
 from weft.run.grid.metrics.report import Report
 from weft.run.grid.perform import Program, TaskError
-from weft.run.grid.places import Output
+from weft.run.grid.places import Output, check_places
 from weft.run.grid.weaving.embedding import Embedding
 from weft.run.grid.weaving.task import Task
 
@@ -33,6 +33,7 @@ __all__ = [
     "Task",
     "TaskError",
     "Threads",
+    "check_places",
     "engine_of",
     "recording",
     "run_on",

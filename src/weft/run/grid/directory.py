@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from os import fspath
 from pathlib import Path
 from typing import Any
@@ -127,14 +129,30 @@ class RunDirectory:
     def begin(self, plan: Plan, job: Job) -> None:
         """Write what is to be done; what was there before is gone."""
         data = {"version": VERSION, **_job_data(job)}
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise WeftError(f"{self.path} is a file, and no folder for a run") from None
+        self.path.mkdir(parents=True, exist_ok=True)
         self._mark.unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
         self._write("plan.json", plan.to_json())
         self._write("job.json", json.dumps(data, indent=1))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of this folder, which is created and, if it stays empty, removed."""
+        is_new = not self.path.exists()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise WeftError(f"{self.path} is a file, and no folder for a run") from None
+        lock = import_module("weft.store.lock").FileLock(
+            self.path / ".weft.lock", what=f"the run directory {self.path}"
+        )
+        try:
+            yield
+        finally:
+            lock.release()
+            if is_new:
+                with suppress(OSError):  # it holds a run
+                    self.path.rmdir()
 
     def mark(self) -> None:
         """Write that the outputs are made."""
@@ -148,7 +166,7 @@ class RunDirectory:
         """Forget a run that was refused before it did anything."""
         for name in ("job.json", "plan.json"):
             (self.path / name).unlink(missing_ok=True)
-        if not any(self.path.iterdir()):
+        with suppress(OSError):  # it holds other files, or the lock of the run
             self.path.rmdir()
 
     def _write(self, name: str, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,28 +54,49 @@ def run_on(
     memory: int | None = None,
     resume: bool = False,
     watch: Watch | None = None,
+    before: Callable[[], None] | None = None,
 ) -> tuple[Any, ...]:
-    """The outputs of a plan whose tasks an engine runs.
+    """Return the outputs of a plan whose tasks an engine runs.
 
     An input is a whole array, or one in storage. Outputs that are to be stored are given back as
-    arrays in storage, the others as tensors. With `resume` shards that are there stay.
+    arrays in storage, the others as tensors. With `resume` shards that are there stay. An output
+    is locked for the whole run, and created, or replaced, when the engine has started: a run that
+    is refused before leaves what was there. `before` is called just before that.
     """
     check_inputs(plan.graph, inputs)
-    places = Places.of(plan, inputs, outputs or {}, resume=resume)
+    if memory is None and engine.memory is not None:
+        memory = max(1, engine.memory - OWN_MEMORY)
+    with ExitStack() as locks:
+        places = Places.of(plan, inputs, outputs or {}, locks=locks, resume=resume, memory=memory)
+        return _run(engine, places, inputs, outputs or {}, memory, resume, watch, before)
+
+
+def _run(
+    engine: Engine,
+    places: Places,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    memory: int | None,
+    resume: bool,
+    watch: Watch | None,
+    before: Callable[[], None] | None,
+) -> tuple[Any, ...]:
+    """Run a plan whose outputs are locked."""
+    plan = places.plan
     arrays = {
         value.name: _array(plan, value.name, inputs[value.name])
         for value in plan.graph.inputs
         if value.name not in places.inputs
     }
-    if memory is None and engine.memory is not None:
-        memory = max(1, engine.memory - OWN_MEMORY)
-    with places.withdrawn():
-        embedding = places.embedding(workers := engine.workers, memory)
+    embedding = places.embedding(workers := engine.workers, memory)
     for ledger in active():
         ledger.allow(sum(embedding.received), "the grid", ", ".join(plan.graph.outputs))
     begin, clock = time.time(), time.perf_counter()
     session = engine.start(Program.of(plan, places.inputs, places.outputs))
     try:
+        if before is not None:
+            before()
+        places.begin(outputs)
         course = _Course(session, workers, embedding, arrays, watch)
         made = course.run(remaining(embedding, places.is_done) if resume else None)
         seconds, reports = time.perf_counter() - clock, session.reports()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ import array_api_compat.numpy as xp
 from weft.errors import WeftError
 from weft.lang import Block, Operator, Signature
 from weft.lang.block import Attributes
+from weft.lang.dtype import dtype_name
 from weft.lang.kernels.monoids import combine
 from weft.plan import Plan
 from weft.run.arrays import Array, masked
@@ -41,6 +42,8 @@ class Work(NamedTuple):
     attributes: Attributes
     results: tuple[str, ...]
     """The values that it makes, for messages."""
+    dtypes: tuple[str, ...] = ()
+    """Their dtypes, as the graph declares them."""
 
 
 class Reader(Protocol):
@@ -77,7 +80,13 @@ class Program:
     ) -> Program:
         """What workers need to know of a plan."""
         works = tuple(
-            Work(plan.graph.operators.find(a.operator), placed.signature, a.attributes, a.results)
+            Work(
+                plan.graph.operators.find(a.operator),
+                placed.signature,
+                a.attributes,
+                a.results,
+                tuple(plan.graph.values[name].dtype for name in a.results),
+            )
             for a, placed in zip(plan.graph.applications, plan.placed)
         )
         return cls(works, inputs or {}, outputs or {})
@@ -145,10 +154,11 @@ class _Hand:
         return tuple(_own(self.array(made.source)) for made in self.task.made)
 
     def _run(self, number: int, stage: Stage) -> None:
-        operator, signature, attributes, _ = self.program.works[stage.application]
+        operator, signature, attributes, names, dtypes = self.program.works[stage.application]
         block = Block(xp, signature, attributes, stage.box)
         arrays = [self.array(source) for source in stage.sources]
         results = run_block(operator, block, [arrays[place] for place in stage.operands])
+        _check_declared(names, dtypes, results)
         for source in stage.sources:
             let_go(source, self.left, self.live)
         for place, array in enumerate(results):
@@ -224,6 +234,15 @@ class _Hand:
                 whole = xp.empty(join.shape, dtype=piece.dtype)
             whole[into] = piece
         return xp.empty(join.shape, dtype=join.dtype) if whole is None else whole
+
+
+def _check_declared(names: Sequence[str], dtypes: Sequence[str], results: Sequence[Array]) -> None:
+    """Refuse what a kernel made if it is not what the graph declares: nothing is cast silently."""
+    if len(results) != len(names):
+        raise WeftError(f"the kernel made {len(results)} arrays for {len(names)} results")
+    for name, dtype, array in zip(names, dtypes, results):
+        if (found := dtype_name(array.dtype)) != dtype:
+            raise WeftError(f"the kernel made {found} for {name}, which is declared as {dtype}")
 
 
 def _own(array: Array) -> Array:

@@ -47,8 +47,8 @@ def making(line: Signature, place: int, box: ZRange, own: ZRange) -> ZRange:
     names = [row.plain for row in rows]
     if not is_dense(line):
         return own.hull(line.results[place].preimage(box, line.space))
-    spans = dict(zip(line.sizes, zip(own.start, own.stop)))
+    spans, fixed = dict(zip(line.sizes, zip(own.start, own.stop))), line.fixed
     for name, span in zip(names, zip(box.start, box.stop)):
-        if name is not None and name not in line.fixed:
+        if name is not None and name not in fixed:
             spans[name] = span
     return ZRange(*zip(*spans.values())) if spans else own

@@ -8,31 +8,27 @@ than it was made, and for each shard of a stored output that no tile is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from operator import add, le
+from operator import add
 
-from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.storage import Storage
 from weft.run.grid.weaving.carry import carrying
 from weft.run.grid.weaving.memory import between, working
 from weft.run.grid.weaving.order import in_depth
+from weft.run.grid.weaving.refusal import Tried, check_least, joins
 from weft.run.grid.weaving.shelf import Shelf
 from weft.run.grid.weaving.source import Read
 from weft.run.grid.weaving.task import Task
-from weft.run.grid.weaving.tiling import READING, Fit
-from weft.run.grid.weaving.weave import Lengths, Loom, Woven
+from weft.run.grid.weaving.tiling import RULES, Fit, Unfit, targets
+from weft.run.grid.weaving.weave import Loom, Woven
 from weft.values import Point
 
-SHARES = (0.9, 0.6, 0.35, 0.15)
-"""Parts of the memory that a task may take; the rest is for blocks that lie between tasks."""
-MANY, NOT_LESS = 2000, 0.95
-"""With so many tasks, and so much left of the bytes, it is not worth to cut further."""
-AHEAD = (None, 32, 8, 2)
+AHEAD = (None, 32, 8, 2, 1)
 """So many tasks of each worker are on their way at once: as many as memory allows."""
 
 
@@ -76,27 +72,24 @@ class Embedding:
         workers: int | None = None,
         extra: int = 0,
     ) -> Embedding:
-        """The tasks of a plan.
+        """Return the tasks of a plan.
 
         `inputs` and `outputs` are those that lie in storage. With `memory`, the bytes that a worker
-        may take for arrays, tasks are cut until they fit; they take `extra` bytes beside.
+        may take for arrays, tasks are cut until they fit; they take `extra` bytes beside. What fits
+        some memory fits more of it. A plan is refused if no tiling can fit, or if none of those
+        that were tried does; the message says which.
         """
         shelf = Shelf(plan, inputs or {}, outputs or {})
         count = min(workers or plan.mesh.size, plan.mesh.size)
         if memory is None:
-            woven = Loom(shelf, Fit(None, extra)).weave()
-            assert woven is not None
+            woven = Loom(shelf, Fit(extra=extra)).weave()
             return cls._drawn(shelf, woven, count, extra)._carrying(shelf, count)
-        least: tuple[int, Embedding] | None = None
-        fit, tried, stuck = Fit(None, extra), set[tuple[Lengths, ...]](), 0
-        for reading, share in product((READING, 1), SHARES):
-            if reading == stuck:
+        check_least(shelf, count, memory, extra)
+        tried = Tried()
+        for found in cls._tilings(shelf, count, memory, extra):
+            if isinstance(found, Unfit):
+                tried = tried.too_large(found)
                 continue
-            loom = Loom(shelf, replace(fit, memory=int(share * memory), reading=reading))
-            if (woven := loom.weave(tried)) is None:
-                continue
-            tried.add(loom.chosen)
-            found = cls._drawn(shelf, woven, count, extra)
             own = found._working(count)
             for ahead in AHEAD:
                 window = ahead and ahead * count
@@ -106,32 +99,38 @@ class Embedding:
                     more = fits._carrying(shelf, count)
                     room = memory - more._kept
                     return more if max(more.peak(count), default=0) <= room else fits
-            if least is not None and most > NOT_LESS * least[0] and len(found.tasks) > MANY:
-                break
-            least = min(least or (most, found), (most, found), key=lambda pair: pair[0])
-            if any(found._takes(t) > memory for t in found.tasks if t.kind in ("write", "keep")):
-                stuck = reading  # what is put together is as large, however small the tiles are
-        assert least is not None
-        raise least[1]._too_large(shelf, least[0], memory)
+            tried = tried.woven(most)
+        raise tried.error(memory)
 
-    def _too_large(self, shelf: Shelf, most: int, memory: int) -> WeftError:
-        """Why these tasks do not fit, and what could be done."""
-        told = f"a worker would need {most} B for arrays at once, and has {memory} B"
-        task = max(self.tasks, key=self._takes)
-        if self._takes(task) <= memory:
-            hint = "blocks lie between tasks: give workers more memory, or the plan more cells"
-            return WeftError(told, hint=hint)
-        told += f"; the task {task.operator} {task.box} alone takes {self._takes(task)} B"
-        whole = " and ".join(
-            f"{made.value} {list(made.box.shape)}"
-            for made in task.writes
-            if all(map(le, made.box.shape, shelf.outputs[made.value].shard))
-        )
-        if task.kind == "keep":
-            return WeftError(told, hint=f"{task.made[0].value} is given back in memory: store it")
-        if whole:
-            return WeftError(told, hint=f"it writes a whole shard, {whole}: make shards smaller")
-        return WeftError(told, hint="it cannot be cut further: give workers more memory")
+    @classmethod
+    def _tilings(
+        cls, shelf: Shelf, workers: int, memory: int, extra: int
+    ) -> Iterator[Embedding | Unfit]:
+        """Yield the tasks of every tiling that the rules make, large tiles first.
+
+        Which ones there are does not depend on `memory`: it only leaves out those with a task that
+        takes more. So what fits some memory is found with more memory, too.
+        """
+        fits = [Fit(extra=extra, rule=rule, memory=memory) for rule in RULES]
+        for fit in fits[1:]:
+            fit.prices, fit.dead = fits[0].prices, fits[0].dead
+        for rungs in targets():
+            below = dict.fromkeys(RULES, 1 << 62)
+            for target, fit in product(rungs, fits):
+                if target >= below[fit.rule]:
+                    continue
+                fit.target, fit.above = target, 0
+                loom = Loom(shelf, fit)
+                try:
+                    woven = loom.weave()
+                except Unfit as unfit:
+                    yield unfit
+                else:
+                    fit.dead.add(loom.chosen)
+                    yield cls._drawn(shelf, woven, workers, extra)
+                    if any(joins(task) + extra > memory for task in woven[0]):
+                        fit.above = 0  # smaller tiles leave no less to put together
+                below[fit.rule] = fit.above  # no target above it changes anything
 
     @classmethod
     def _drawn(cls, shelf: Shelf, woven: Woven, workers: int, extra: int) -> Embedding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weft.plan.delivery import Delivery
 from weft.plan.resharding.reshard import Reshard
@@ -42,11 +42,8 @@ class Loom:
         """How the strands up to here are cut."""
         self.cells: Sequence[int] = self.plan.mesh.device_ids or range(self.plan.mesh.size)
 
-    def weave(self, tried: Container[tuple[Lengths, ...]] = ()) -> Woven | None:
-        """The tasks in the order of the plan, and the blocks of its outputs in rank order.
-
-        None if all strands would be cut as it was tried before.
-        """
+    def weave(self) -> Woven:
+        """Return the tasks in the order of the plan, and its outputs' blocks in rank order."""
         for value in self.plan.graph.inputs:
             if value.name not in self.shelf.inputs:
                 self.held[value.name] = self._input(value.name)
@@ -54,8 +51,6 @@ class Loom:
             brought = self.brought(strand)
             cuts = self.choose(self, strand, brought)
             self.chosen += (lengths(cuts),)
-            if self.chosen in tried:
-                return None
             self._weave(strand, brought, cuts)
         pairs = zip(self.plan.graph.outputs, self.plan.returns)
         outputs = tuple(self._output(name, way) for name, way in pairs)

@@ -19,6 +19,7 @@ from weft.lang.dtype import dtype_name
 from weft.layout import ShardingSpec
 from weft.plan import plan_reshard
 from weft.plan.infer import place_operands
+from weft.plan.placed import Placed
 from weft.run.arrays import Array
 from weft.run.blocks import check_dtypes, run_block
 from weft.run.cells import ALL, Cause, Shards
@@ -85,6 +86,10 @@ class Ready:
     kinds: dict[Any, list[Kind]] = field(default_factory=dict)
     moves: Sequence[Move] = ()
     """The results that do not lie where propagation wants them yet; often none."""
+    axes: frozenset[str] = frozenset()
+    """The axes that cut the index space."""
+    competes: bool = False
+    """Whether an operand or a result moved: annotations wanted different things of an axis."""
 
     def run(self, operands: Sequence[Shards]) -> list[tuple[Kind, Shards]]:
         """The results: their kinds and their shards."""
@@ -156,7 +161,9 @@ class Direct:
 
 
 Key: TypeAlias = tuple[Any, ...]
-_READY: dict[Key, Ready] = {}
+_READY: dict[Key, Ready | None] = {}
+"""What was worked out; None where the program behind the operands must be looked at."""
+_UNKNOWN = object()
 _PLACED: dict[Key, ShardingSpec] = {}
 _MOST = 16384
 
@@ -190,7 +197,12 @@ def run_operator(
     program: Program = ()
     numbers: Point = ()
     origins = [operand.origin for operand in operands]
-    if any(kind.spec is not None for kind in kinds):
+    axes = _axes(origins)
+    key += (axes,)
+    is_cut = any(kind.spec is not None for kind in kinds)
+    if is_cut and axes is not None and _READY.get(key, _UNKNOWN) is _UNKNOWN:
+        _remember(key, _local(name, attributes, operands, alike, axes))
+    if is_cut and (axes is None or _READY[key] is None):
         found = program_of(origins)
         if found is None:
             origins = [input_of(kind.shape, dtype_name(kind.dtype), kind.spec) for kind in kinds]
@@ -203,9 +215,7 @@ def run_operator(
         names = [operand.name for operand in operands]
         ready = _prepare(name, attributes, kinds, names, alike, (program, numbers))
         results = ready.run(shards)
-        if len(_READY) >= _MOST:
-            _READY.clear()
-        _READY[key] = _direct(ready)
+        _remember(key, _direct(ready))
     else:
         results = ready.run(shards)
     made = results_of(
@@ -214,8 +224,51 @@ def run_operator(
         origins,
         tuple([(kind.shape, dtype_name(kind.dtype)) for kind, _ in results]),
         [kind.spec for kind, _ in results],
+        None if ready.competes else axes,
     )
     return [(kind, arrays, origin) for (kind, arrays), origin in zip(results, made)]
+
+
+def _remember(key: Key, ready: Ready | None) -> None:
+    if len(_READY) >= _MOST:
+        _READY.clear()
+    _READY[key] = ready
+
+
+def _axes(origins: Sequence[Origin]) -> frozenset[str] | None:
+    """The axes of all annotations behind some tensors; None where they may compete."""
+    first = origins[0].axes
+    for origin in origins[1:]:
+        if first is None or origin.axes is None:
+            return None
+        if origin.axes is not first:
+            first = first | origin.axes
+    return first
+
+
+def _local(
+    name: str,
+    attributes: Attributes,
+    operands: Sequence[Operand],
+    alike: Point,
+    axes: frozenset[str],
+) -> Ready | None:
+    """The application by its operands alone, if the program behind them could change nothing.
+
+    That is so where no operand moves, and where every axis of the annotations behind them cuts
+    something here: then propagation has no axis left to give to a result.
+    """
+    kinds = [operand.kind for operand in operands]
+    program = tuple(
+        Entry("", (), (), ((kind.shape, dtype_name(kind.dtype)),), kind.spec and closed(kind.spec))
+        for kind in kinds
+    )
+    names = [operand.name for operand in operands]
+    history = program, tuple(range(len(kinds)))
+    ready = _prepare(name, attributes, kinds, names, alike, history)
+    if ready.competes or not axes <= ready.axes:
+        return None
+    return _direct(ready)
 
 
 def sharding_of(origin: Origin) -> ShardingSpec:
@@ -278,7 +331,24 @@ def _prepare(
             results[n] = dst
             cause = Cause(name, f"its result {list(line.result_shapes[n])} {src}")
             moves.append(Move(n, src, dst, cause))
-    return Ready(prepared, xp, results, line.result_shapes, name, dtypes, moves=moves)
+    used = [axis for axes in placed.placement.values() for axis in axes]
+    cut = frozenset(axis for axis in used if isinstance(axis, str))
+    moved = len(cut) < len(used) or bool(moves) or not _stays(placed, specs)
+    shapes = line.result_shapes
+    return Ready(prepared, xp, results, shapes, name, dtypes, moves=moves, axes=cut, competes=moved)
+
+
+def _stays(placed: Placed, specs: Sequence[ShardingSpec | None]) -> bool:
+    """Whether all operands lie where they are needed, or a cell needs a part of what it holds."""
+    for spec, needed in zip(specs, placed.operands):
+        if spec is None:
+            continue
+        if needed is None:
+            return False
+        for held, wanted in zip(spec.dim_specs, needed.dim_specs):
+            if wanted.axes[: len(held.axes)] != held.axes:
+                return False
+    return True
 
 
 def _direct(ready: Ready) -> Ready:

@@ -49,7 +49,7 @@ class Step:
 class Origin:
     """Where a tensor comes from: a result of a step, or an input; and how it was annotated."""
 
-    __slots__ = ("annotation", "depth", "dtype", "place", "serial", "shape", "step")
+    __slots__ = ("annotation", "axes", "depth", "dtype", "place", "serial", "shape", "step")
 
     def __init__(
         self,
@@ -58,9 +58,12 @@ class Origin:
         annotation: ShardingSpec | None = None,
         step: Step | None = None,
         place: int = 0,
+        axes: frozenset[str] | None = None,
     ) -> None:
         self.shape, self.dtype, self.annotation = shape, dtype, annotation
         self.step, self.place = step, place
+        self.axes = axes_of(annotation) if step is None and axes is None else axes
+        """The axes of all annotations that led here; None where they may compete for something."""
         self.depth: int = 0 if step is None else step.depth
         self.serial = next(_SERIAL) if step is None else step.serial
 
@@ -93,23 +96,45 @@ def results_of(
     operands: Iterable[Origin],
     results: tuple[tuple[Point, str], ...],
     specs: Sequence[ShardingSpec | None],
+    axes: frozenset[str] | None,
 ) -> list[Origin]:
     """The origins of the results of an application, which lie as the specs say."""
     step = Step(operator, attributes, tuple(operands), results)
     if step.depth > LONGEST:
-        return [input_of(*each, spec) for each, spec in zip(results, specs)]
-    return [Origin(shape, dtype, None, step, n) for n, (shape, dtype) in enumerate(results)]
+        return [input_of(*each, spec, axes) for each, spec in zip(results, specs)]
+    return [Origin(shape, dtype, None, step, n, axes) for n, (shape, dtype) in enumerate(results)]
 
 
-def input_of(shape: Point, dtype: str, spec: ShardingSpec | None) -> Origin:
+def axes_of(annotation: ShardingSpec | None) -> frozenset[str] | None:
+    """The axes that an annotation gives to dimensions that are closed, none before another.
+
+    None where it leaves something to choose: priorities, open dimensions, parts of axes.
+    """
+    if annotation is None:
+        return _NONE
+    dims = annotation.dim_specs
+    plain = all(dim.priority == 0 and not dim.is_open for dim in dims)
+    names = [axis for dim in dims for axis in dim.axes]
+    if not plain or annotation.replicated_axes or not all(isinstance(axis, str) for axis in names):
+        return None
+    return frozenset(map(str, names))
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def input_of(
+    shape: Point, dtype: str, spec: ShardingSpec | None, axes: frozenset[str] | None = None
+) -> Origin:
     """The origin of a tensor whose history is not remembered."""
-    return Origin(shape, dtype, None if spec is None else opened(spec))
+    return Origin(shape, dtype, None if spec is None else opened(spec), axes=axes)
 
 
 def constrained(origin: Origin, annotation: ShardingSpec) -> Origin:
     """The origin of a tensor under a sharding constraint."""
     step = Step(CONSTRAINT, (), (origin,), ((origin.shape, origin.dtype),))
-    return Origin(origin.shape, origin.dtype, annotation, step)
+    axes = axes_of(annotation) if origin.axes == _NONE else None
+    return Origin(origin.shape, origin.dtype, annotation, step, axes=axes)
 
 
 def program_of(origins: Sequence[Origin]) -> tuple[Program, tuple[int, ...]] | None:

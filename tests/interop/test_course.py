@@ -205,6 +205,7 @@ def annotated(graph, rng, chance, meshes=(MESH,), likely=0.8):
         {name: random_text(rng, ranks[name]) for name in (*given, *made)},
         operators=graph.operators,
         dtypes={name: value.dtype for name, value in graph.values.items()},
+        is_region=not meshes,
     )
 
 

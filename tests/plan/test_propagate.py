@@ -85,8 +85,14 @@ def test_nothing_is_mutated():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: propagate(mlp(x='<@m, [{"dp"}]>')), "x has rank 2 and its sharding rank 1"),
-        (lambda: propagate(mlp(x='<@m, [{"q"}, {}]>')), 'axis "q" cuts dimension 0, but is not'),
+        (
+            lambda: propagate(mlp(x='<@m, [{"dp"}]>')),
+            "shardings.x: the sharding has 1 dimension and the array has 2",
+        ),
+        (
+            lambda: propagate(mlp(x='<@m, [{"q"}, {}]>')),
+            'shardings.x: "q" cuts dimension 0 and is not an axis of @m',
+        ),
         (lambda: propagate(mlp(), "bold"), "there is no strategy 'bold'"),
         (lambda: propagate(mlp()).explain("q", 0), "there is no value q in the graph"),
         (lambda: propagate(mlp()).explain("x", 2), "x has no dimension 2: its sharding is"),

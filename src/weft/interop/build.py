@@ -286,6 +286,7 @@ class Builder:
                 self.library.add(Operator(name, _sign_opaque, attributes=None))
         elif name in self.library:
             attributes = FrozenMap(self.library[name].known(attributes).items())
+            attributes = self._with_dtype(self.library[name], operands, results, attributes)
         made = tuple(value.name for value in results)
         block.applications.append(Application(name, tuple(operands), made, attributes, regions))
         block.dtypes.update((value.name, value.dtype) for value in results)
@@ -293,6 +294,30 @@ class Builder:
             (value.name, s) for value, s in zip(results, operation.shardings) if s
         )
         self.values.update((value.name, value) for value in results)
+
+    def _with_dtype(
+        self,
+        operator: Operator,
+        operands: Sequence[str],
+        results: Sequence[Value],
+        attributes: FrozenMap[str, Any],
+    ) -> FrozenMap[str, Any]:
+        """The attributes with the dtype of the result, where an operator makes it only then.
+
+        A product of bfloat16 may be declared as float32, and one of int8 as int32.
+        """
+        if operator.kernel is None or len(results) != 1 or "dtype" in attributes:
+            return attributes
+        given, wanted = [self.values[name].dtype for name in operands], [results[0].dtype]
+        with_dtype = FrozenMap({**attributes, "dtype": results[0].dtype}.items())
+        try:
+            if list(operator.result_dtypes(given, attributes)) == wanted:
+                return attributes
+            operator.check(with_dtype)
+            made = list(operator.result_dtypes(given, with_dtype))
+        except WeftError:
+            return attributes  # it can be planned, and is refused where it is run
+        return with_dtype if made == wanted else attributes
 
     def _describes(self, name: str, operation: Operation, shapes: tuple[Point, ...]) -> bool:
         """Whether an operator of the library makes those shapes of those operands."""

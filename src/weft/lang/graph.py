@@ -157,6 +157,28 @@ class Graph(Drawn):
         """The applications, the values they use and make, and their index dimensions."""
         return draw_graph(self)
 
+    def check_dtypes(self) -> None:
+        """Refuse what cannot run as declared: a kernel that takes, or makes, other dtypes.
+
+        A program of another framework may be planned with the dtypes that its framework gave.
+        """
+        for number, application in enumerate(self.applications):
+            operator = self.operators.find(application.operator)
+            with located(f"applications[{number}]"):
+                for region in application.regions:
+                    region.check_dtypes()
+                if operator.kernel is None or application.regions:
+                    continue
+                given = [self.values[name].dtype for name in application.operands]
+                made = operator.result_dtypes(given, application.attributes)
+                for place, name in enumerate(application.results):
+                    dtype = made[min(place, len(made) - 1)]
+                    if dtype != self.values[name].dtype:
+                        raise WeftError(
+                            f"{application.operator} makes {dtype} of its operands, and "
+                            f"{self.values[name]} is declared"
+                        )
+
     def walk(self) -> Iterator[tuple[Application, Signature]]:
         """The applications, and behind each those of its regions, with their signatures."""
         for application, signature in zip(self.applications, self.signatures):
@@ -249,13 +271,7 @@ def _apply(
             f"{name} names {len(results)} results and makes {len(signature.result_shapes)}"
         )
     made = [dtypes.get(result, "") for result in results]
-    if operator.kernel is not None or not all(made):
+    if not all(made):
         found = operator.result_dtypes([values[operand].dtype for operand in operands], attributes)
-        own = [found[min(n, len(found) - 1)] for n in range(len(results))]
-        made = [declared or dtype for declared, dtype in zip(made, own)]
-        for result, declared, dtype in zip(results, made, own):
-            if operator.kernel is not None and declared != dtype:
-                raise WeftError(
-                    f"{name} makes {dtype} of its operands, and {result} is declared as {declared}"
-                )
+        made = [said or found[min(n, len(found) - 1)] for n, said in enumerate(made)]
     return _Applied(signature, list(map(Value, results, signature.result_shapes, made)))

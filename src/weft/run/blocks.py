@@ -16,7 +16,12 @@ def run_block(operator: Operator, block: Block, operands: Sequence[Array]) -> tu
     """The boxes of the results that a kernel makes of the boxes of its operands."""
     if operator.kernel is None:
         raise WeftError(f"{operator.name} has no kernel: it can be planned, not run")
-    made = operator.kernel(block, *operands)
+    try:
+        made = operator.kernel(block, *operands)
+    except (NotImplementedError, RuntimeError) as error:
+        if not isinstance(error, NotImplementedError) and "not implemented for" not in str(error):
+            raise
+        raise WeftError(f"{operator.name} has no kernel for these arrays: {error}") from error
     results = tuple(made) if isinstance(made, tuple | list) else (made,)
     for number, (array, box) in enumerate(zip(results, block.results)):
         if tuple(array.shape) != box.shape:

@@ -99,7 +99,8 @@ def as_plan(plan: Plan | Propagation) -> Plan:
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Any]) -> None:
-    """Refuse inputs that are missing, and those that nobody asked for."""
+    """Refuse inputs that are missing or unknown, and graphs that cannot run as declared."""
+    graph.check_dtypes()
     known = {value.name: value for value in graph.inputs}
     for name, value in known.items():
         if name not in inputs:

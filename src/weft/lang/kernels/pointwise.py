@@ -64,6 +64,11 @@ def remainder(xp: Any, x: Any, y: Any) -> Any:
     return xp.where((rest != 0) & ((x < 0) != (y < 0)), rest - y, rest)
 
 
+def absolute(xp: Any, x: Any) -> Any:
+    """The size of each number; those without a sign are their own."""
+    return x if _kind(x) in ("bool", "uint") else xp.abs(x)
+
+
 def power(xp: Any, x: Any, y: Any) -> Any:
     """The power; integers have none with a negative exponent."""
     if _kind(y) == "int" and bool(xp.any(y < 0)):
@@ -263,11 +268,11 @@ _STANDARD = {
     "subtract": "subtract",
     "tan": "tan",
     "tanh": "tanh",
-    "abs": "abs",
     "is_inf": "isinf",
     **{name: name for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh")},
 }
 _OWN: dict[str, Function] = {
+    "abs": absolute,
     "cbrt": cbrt,
     "clamp": clamp,
     "complex": complex_of,

@@ -239,8 +239,8 @@ class _Run:
 def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[str, Pieces]:
     """The axes of each index dimension on which the tensors agree, each axis used once.
 
-    An axis that cuts a result along one index dimension is not given to another one, so that
-    results are computed where they are wanted.
+    An axis that cuts a result along one index dimension is not given to one along which it cuts
+    none, so that results are computed where they are wanted.
     """
     tensors: list[Factors] = [
         project(sharding, mapping, rule.sizes)
@@ -251,13 +251,9 @@ def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[st
     for factor, name in enumerate(rule.names):
         if not name.startswith("_"):
             axes = common_axes(factor, tensors[:split], tensors[split:], Direction.BOTH)
-            elsewhere = tuple(
-                piece
-                for tensor in tensors[split:]
-                for other, sharding in tensor.items()
-                if other != factor
-                for piece in sharding.axes
-            )
+            cut = [(f, piece) for t in tensors[split:] for f, s in t.items() for piece in s.axes]
+            own = {piece for other, piece in cut if other == factor}
+            elsewhere = tuple(piece for _, piece in cut if piece not in own)
             placement[name] = truncate(axes, _apart_from(used + elsewhere))
             used += placement[name]
     return placement

@@ -14,6 +14,7 @@ import torch
 from weft.errors import LayoutError
 from weft.lang import Value
 from weft.lang.dtype import dtype_name
+from weft.lang.kernels.dtypes import native
 from weft.lang.serial import to_json
 from weft.plan import Plan, Propagation
 from weft.run.execute import as_plan, check_array, check_inputs
@@ -81,8 +82,16 @@ def _taken(plan: Plan, value: Value, given: Any, ranks: Ranks, device: torch.dev
     (cell,) = ranks.cells.ranks(plan.mesh)
     part = whole[spec.region(value.shape, cell).slices()]
     if not isinstance(part, torch.Tensor):
-        part = torch.tensor(np.ascontiguousarray(part).reshape(part.shape))
+        part = _as_torch(np.ascontiguousarray(part).reshape(part.shape))
     return Shard(part.to(device), spec, value.shape, value.name, ranks.group)
+
+
+def _as_torch(array: Any) -> torch.Tensor:
+    """A copy of a NumPy array; dtypes that NumPy does not have by itself go over as bytes."""
+    if array.dtype.kind != "V":
+        return torch.tensor(array)
+    dtype = native(torch, dtype_name(array.dtype))
+    return torch.tensor(array.view(f"uint{8 * array.dtype.itemsize}")).view(dtype)
 
 
 def _digest(plan: Plan, inputs: Mapping[str, Shard]) -> int:

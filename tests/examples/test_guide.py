@@ -28,7 +28,8 @@ def test_a_model():
 def test_a_volume():
     said = said_by("large_volume")
     assert "received 0 B, as predicted" in said
-    assert float(re.search(r"256 chunks, (\S+) from what one process", said)[1]) < 1e-5
+    assert "256 chunks in 32 shards: 256 match their checksums" in said
+    assert float(re.search(r"checksums; (\S+) from what one process", said)[1]) < 1e-5
 
 
 def test_a_camera():

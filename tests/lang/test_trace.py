@@ -311,7 +311,7 @@ def test_annotations_that_do_not_fit_are_refused_when_the_graph_is_made(sharding
 
 
 def test_shardings_of_unknown_inputs():
-    with pytest.raises(WeftError, match="there is no input y") as caught:
+    with pytest.raises(WeftError, match="the program has no value y") as caught:
         trace(lambda x: x, (8,), meshes=[MESH], shardings={"y": "<@m, [{}]>"})
     assert caught.value.__notes__ == ["hint: the inputs are x"]
     with pytest.raises(WeftError, match="a sharding needs a mesh and one DimSpec"):

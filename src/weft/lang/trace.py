@@ -454,9 +454,9 @@ def trace(
         outputs = tracer.named(made)
     known = [value.name for value in tracer.inputs]
     for name, sharding in (shardings or {}).items():
-        if name not in known:
+        if name not in known and name not in tracer.dtypes:
             raise WeftError(
-                f"shardings are for inputs, and there is no input {name}",
+                f"shardings.{name}: the program has no value {name}",
                 hint=f"the inputs are {', '.join(known) or 'none'}",
             )
         tracer.shardings[name] = str(sharding)

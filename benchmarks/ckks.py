@@ -2,7 +2,7 @@
 
 The figures of the seed's meshes are quoted from it; those of its formulas are computed here. The
 rotations of the seed's compiler and of Orion came with the specification of this target, Orion's
-totals recomputed from its packing. They are not quoted from a table of Orion's paper.
+totals recomputed from its packing. They were not compared with the tables of Orion's paper.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from benchmarks.row import Row
 from weft.ckks import Plan, plan
 
 ORION = {"resnet18": 25_860, "resnet50": 119_355}
-"""The rotations of all linear layers by Orion's packing, recomputed: no table of its paper."""
+"""The rotations of all linear layers by Orion's packing, recomputed, not taken from its paper."""
 COMPILER = {"resnet18": 40_105}
 """Those of the compiler that the seed describes, as they were specified."""
 

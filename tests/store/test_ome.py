@@ -468,7 +468,8 @@ def test_an_image_whose_writer_is_killed_is_continued(tmp_path):
         path = tmp_path / f"a{number}"
         process = subprocess.Popen([sys.executable, "-c", RECORDING, str(path)])
         begun, rows = path / "0" / "zarr.json", int(rng.integers(8, 100)) * (number > 0)
-        while not begun.exists() or '"ome"' not in (path / "zarr.json").read_text():
+        group = path / "zarr.json"
+        while not (begun.exists() and group.exists() and '"ome"' in group.read_text()):
             time.sleep(0.002)
         while process.poll() is None and json.loads(begun.read_text())["shape"][0] < rows:
             time.sleep(0.002)

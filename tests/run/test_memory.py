@@ -24,6 +24,7 @@ from weft import (
 )
 from weft.lang import Application, Value
 from weft.plan.memory import moments
+from weft.run.history import closed
 from weft.run.tensor import Tensor
 
 LINE = DeviceMesh("m", (2,), ("x",))
@@ -51,7 +52,7 @@ def ones(plan):
 
 @given(reshards(), st.sampled_from(["int64", "int32", "int8"]))
 def test_a_reshard_holds_what_it_says(case, dtype):
-    src, dst, shape = case
+    src, dst, shape = case[0], closed(case[1]), case[2]  # an open dimension keeps its axes
     if not set(src.partial.values()) <= {"sum", "max", "min", "prod", "and", "or"}:
         return
     plan = plan_reshard(src, dst, shape, np.dtype(dtype).itemsize)

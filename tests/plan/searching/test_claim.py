@@ -30,7 +30,8 @@ from weft.layout import DimSpec, ShardingSpec
 from weft.plan import Storage
 from weft.plan.machines import H200_NODE
 from weft.plan.placed import place
-from weft.plan.searching.claim import least_peak
+from weft.plan.searching.build import Builder
+from weft.plan.searching.claim import least_peak, unproved
 from weft.plan.searching.meshed import on_mesh
 from weft.plan.searching.variants import enumerate_variants
 from weft.values import FrozenMap
@@ -349,6 +350,14 @@ def test_a_wide_graph_says_why_it_was_not_searched_exactly(monkeypatch):
     front = search(trace(lambda x, w: x @ w, (8, 8), (8, 8)), GRID, budget=64)
     assert not front.is_exact
     assert "the exact engine would keep more than 1 partial plans (as written)" in front.reasons
+
+
+def test_cuts_that_were_not_looked_at_are_a_reason():
+    graph = trace(lambda x, y: x + y, (8, 8, 8), (8, 8, 8))
+    problem = Builder(graph, GRID, machine(Random(0)), False, has_room=False, most=4).problem()
+    assert unproved(problem, 4) == [
+        "small dimensions stayed whole, for there are too many ways to cut: x, y, add"
+    ]
 
 
 def test_large_graphs_and_groups_are_reasons():

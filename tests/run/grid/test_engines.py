@@ -17,7 +17,7 @@ from weft import LayoutError, Plan, WeftError, communication, ops, propagate, ru
 from weft.lang import OPERATORS, Operator
 from weft.lang.arithmetic import apply_all
 from weft.run import CommunicationError
-from weft.run.grid import Dask, Ray, TaskError, Threads
+from weft.run.grid import Dask, Ray, TaskError, Threads, recording
 
 FUZZ = int(os.environ.get("WEFT_FUZZ", "0"))
 ENGINES = {
@@ -74,15 +74,19 @@ def is_same(one, two):
 
 
 def test_programs_give_what_one_process_gives_and_move_what_is_predicted(engine):
+    """Tasks receive what is predicted, to the byte: less than in the plan where a slice needs less."""
     for seed in range(engine.programs):
         _, graph, inputs = planned(seed)
         plan = Plan.of(propagate(graph))
-        with communication() as moved:
+        with communication() as moved, recording() as records:
             outputs = run(plan, inputs, on=engine)
         for output, wanted in zip(outputs, run(plan, inputs), strict=True):
             assert (output.spec, output.name) == (wanted.spec, wanted.name)
             assert all(map(is_same, output.shards, wanted.shards)), f"seed {seed}\n{plan}"
-        assert received(plan, moved) == plan.received, f"seed {seed}\n{plan}"
+        assert records[0].is_exact, f"seed {seed}\n{plan}"
+        least = any(application.operator == "slice" for application in graph.applications)
+        pairs = zip(received(plan, moved), plan.received)
+        assert all(n <= m if least else n == m for n, m in pairs), f"seed {seed}\n{plan}"
         assert moved.sent == moved.received
 
 

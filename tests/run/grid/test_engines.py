@@ -74,7 +74,7 @@ def is_same(one, two):
 
 
 def test_programs_give_what_one_process_gives_and_move_what_is_predicted(engine):
-    """Tasks receive what is predicted, to the byte; at most what the plan says, mostly just that."""
+    """Tasks receive what is predicted, to the byte; at most, and mostly, what the plan says."""
     same = 0
     for seed in range(engine.programs):
         _, graph, inputs = planned(seed)

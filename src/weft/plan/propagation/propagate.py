@@ -248,10 +248,10 @@ def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[st
     ]
     split, used = len(rule.operands), tuple[Piece, ...]()
     placement: dict[str, Pieces] = {}
+    cut = [(f, piece) for t in tensors[split:] for f, s in t.items() for piece in s.axes]
     for factor, name in enumerate(rule.names):
         if not name.startswith("_"):
             axes = common_axes(factor, tensors[:split], tensors[split:], Direction.BOTH)
-            cut = [(f, piece) for t in tensors[split:] for f, s in t.items() for piece in s.axes]
             own = {piece for other, piece in cut if other == factor}
             elsewhere = tuple(piece for _, piece in cut if piece not in own)
             placement[name] = truncate(axes, _apart_from(used + elsewhere))

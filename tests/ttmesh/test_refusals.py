@@ -200,6 +200,7 @@ MESSAGES = [
         lambda: lower((1, 65536, 65536), Mapper((1, 1), [None, None]), "uint8"),
         "a shard of 65536 x 65536 elements is 4294967296 bytes; the runtime counts in 32 bits",
     ),
+    (lambda: Mapper((2**31, 8), [None, 3]), "at most 1000000 are supported"),
     (lambda: Mapper((2, 4), [0]), "1 placements for the 2 axes of a mesh of shape (2, 4)"),
     (lambda: Mapper((2, 4), [0, 1], order=(0, 0)), "order lists each of 2 axes once"),
     (lambda: Mapper((2, 4), [0, 1], over=(3, 3)), "a distribution over (3, 3) needs 9 chips"),

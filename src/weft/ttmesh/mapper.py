@@ -47,6 +47,9 @@ class Replicate:
 
 Placement: TypeAlias = Shard | Replicate
 
+MAX_CHIPS = 1_000_000
+"""Chips of the largest mesh; far above any machine, and quickly listed."""
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Mapper:
@@ -76,6 +79,8 @@ class Mapper:
         order: Iterable[int] | None = None,
     ) -> None:
         chips, each = as_mesh(mesh), tuple(map(as_placement, placements))
+        if chips.size > MAX_CHIPS:
+            raise WeftError(f"a mesh of {chips.size} chips: at most {MAX_CHIPS} are supported")
         shape = chips.shape if over is None else as_point(over, "over")
         at = None if offset is None else as_point(offset, "offset", chips.ndim)
         placed(chips, shape, at)

@@ -183,7 +183,7 @@ def noops(engine: str) -> Iterator[Any]:
 
 @contextmanager
 def _dask_noops() -> Iterator[Any]:
-    from weft.run.grid import Dask as Engine
+    from weft.runtime.cluster import Dask as Engine
 
     with Engine(workers=WORKERS) as engine:
 
@@ -204,7 +204,7 @@ def _nothing(_: object = None) -> None:
 def _ray_noops(engine: str) -> Iterator[Any]:
     import ray
 
-    from weft.run.grid.engines.ray_cluster import start_ray
+    from weft.runtime.cluster.engines.ray_cluster import start_ray
 
     start_ray(ray, WORKERS, None)
     function = ray.remote(_nothing)

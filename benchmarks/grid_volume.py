@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.row import Row
 from weft import Plan, ops, propagate, trace
-from weft.run.grid import Engine, Output, Ray, RunRecord, recording, run_on
+from weft.runtime.cluster import Engine, Output, Ray, RunRecord, recording, run_on
 from weft.space import ZRange
 from weft.store import create_shards
 

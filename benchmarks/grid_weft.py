@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.grid_data import WEIGHTS, Sizes
 from benchmarks.grid_peers import WORKERS
 from weft import Plan, communication, ops, propagate, run, trace
-from weft.run.grid import Dask, Output, Ray
+from weft.runtime.cluster import Dask, Output, Ray
 
 
 class Weft:

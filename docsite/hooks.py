@@ -66,8 +66,8 @@ def on_page_markdown(markdown: str, *, page: Page, **kwargs: Any) -> str:
 def turn_links(markdown: str, place: str) -> str:
     """The page at `place` in the site, with links by the places of the site.
 
-    >>> turn_links("[how](../CONTRIBUTING.md#how) [run](run.md)", "tensors.md")
-    '[how](contributing.md#how) [run](run.md)'
+    >>> turn_links("[how](../CONTRIBUTING.md#how) [run](runtime.md)", "tensors.md")
+    '[how](contributing.md#how) [run](runtime.md)'
     >>> turn_links("[ranks](../../examples/ranks.py)", "guide/model.md")
     '[ranks](../examples/ranks.md)'
     """
@@ -86,8 +86,8 @@ def turn_links(markdown: str, place: str) -> str:
 def site_place(path: str) -> str:
     """Where the site has a file of the repository.
 
-    >>> site_place("examples/ranks.py"), site_place("docs/run.md"), site_place("README.md")
-    ('examples/ranks.md', 'run.md', 'index.md')
+    >>> site_place("examples/ranks.py"), site_place("docs/runtime.md"), site_place("README.md")
+    ('examples/ranks.md', 'runtime.md', 'index.md')
     """
     if path.startswith("examples/"):
         return path.removesuffix(".py") + ".md"

@@ -34,7 +34,7 @@ from weft import (
 )
 from weft.plan import Propagation
 from weft.plan.machines import H200_NODE
-from weft.run.grid import Output, Progress, Ray, recording, run_on
+from weft.runtime.cluster import Output, Progress, Ray, recording, run_on
 from weft.ttmesh import ShardTensor2DMesh, lower
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import weft
 from weft import ops, store
-from weft.run.grid import Output, recording
+from weft.runtime.cluster import Output, recording
 
 engine = sys.argv[2] if sys.argv[1:2] == ["--on"] else "threads"
 

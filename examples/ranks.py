@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 import weft
-from weft.run.torch import run
+from weft.runtime.torch import run
 
 
 def main() -> None:

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from weft.plan import plan_reshard as plan_reshard
     from weft.plan import propagate as propagate
     from weft.plan import search as search
-    from weft.run import Tensor as Tensor
-    from weft.run import communication as communication
-    from weft.run import run as run
+    from weft.runtime import Tensor as Tensor
+    from weft.runtime import communication as communication
+    from weft.runtime import run as run
     from weft.space import Lifting as Lifting
     from weft.space import Projection as Projection
     from weft.space import ZRange as ZRange
@@ -64,10 +64,10 @@ _HOMES = {
     "Projection": "weft.space",
     "ShardingSpec": "weft.layout",
     "SubAxis": "weft.layout",
-    "Tensor": "weft.run",
+    "Tensor": "weft.runtime",
     "WeftError": "weft.errors",
     "ZRange": "weft.space",
-    "communication": "weft.run",
+    "communication": "weft.runtime",
     "cover": "weft.space",
     "estimate": "weft.plan",
     "from_jax": "weft.interop.jax",
@@ -75,7 +75,7 @@ _HOMES = {
     "ops": "weft.lang",
     "plan_reshard": "weft.plan",
     "propagate": "weft.plan",
-    "run": "weft.run",
+    "run": "weft.runtime",
     "search": "weft.plan",
     "show": "weft.draw",
     "to_dtensor": "weft.interop.torch",
@@ -85,7 +85,11 @@ _HOMES = {
 
 # What needs an extra is left alone by `from weft import *`.
 __all__ = [  # noqa: PLE0604 - all of them are strings
-    *(name for name, home in _HOMES.items() if not home.startswith(("weft.run", "weft.interop"))),
+    *(
+        name
+        for name, home in _HOMES.items()
+        if not home.startswith(("weft.runtime", "weft.interop"))
+    ),
     "__version__",
 ]
 
@@ -95,8 +99,7 @@ if not TYPE_CHECKING:  # a checker that saw this would take any name for good
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
-        home = import_module(_HOMES[name])
-        value = home if _HOMES[name] == f"weft.{name}" else getattr(home, name)
+        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
 

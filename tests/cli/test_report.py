@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.report.programs import planned
 from tests.report.test_page import data_in
-from tests.run.grid.metrics import recorded
+from tests.runtime.cluster.metrics import recorded
 
 from weft import Machine, ckks, ops, search, store, trace
 from weft.cli import main

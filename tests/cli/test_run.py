@@ -16,7 +16,7 @@ from weft import Plan, propagate, trace
 from weft.cli import main
 from weft.cli import run as command
 from weft.cli.progress import Bar
-from weft.run.grid import Progress, RunDirectory, RunRecord
+from weft.runtime.cluster import Progress, RunDirectory, RunRecord
 from weft.store import open_array
 
 MODULE = """

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.run.grid.metrics import made_up, recorded, task
+from tests.runtime.cluster.metrics import made_up, recorded, task
 
 from weft import Machine
 from weft.cli import main
-from weft.run.grid.metrics.record import RunRecord
+from weft.runtime.cluster.metrics.record import RunRecord
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,7 +83,7 @@ def test_files_that_are_no_run(capsys, tmp_path):
 
 
 def test_without_numpy(capsys, monkeypatch, path):
-    for name in [name for name in sys.modules if name.startswith("weft.run")]:
+    for name in [name for name in sys.modules if name.startswith("weft.runtime")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert main(["show", str(path)]) == 2
@@ -142,7 +142,7 @@ def test_refusals_of_calibrate(capsys, path, tmp_path):
 
 
 def test_the_timeline_of_the_docs_is_what_its_command_draws(tmp_path, monkeypatch):
-    page = (ROOT / "docs/grid.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^weft (show \S+) -o docs/timeline.svg$", page, re.MULTILINE)
     monkeypatch.chdir(ROOT)
     made = tmp_path / "timeline.svg"

@@ -4,14 +4,14 @@ import os
 
 import numpy as np
 import pytest
-from tests.run.programs import Maker, run_steps
-from tests.run.tensors import random_mesh, random_spec
-from tests.run.test_eager import agree
+from tests.runtime.programs import Maker, run_steps
+from tests.runtime.tensors import random_mesh, random_spec
+from tests.runtime.test_eager import agree
 
 from weft import DeviceMesh, Plan, WeftError, ops, propagate, run, trace
 from weft.lang.fusion import fusable, fuse
 from weft.lang.serial import from_json, to_json
-from weft.run import validate
+from weft.runtime import validate
 
 PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 150
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 from tests.fuzzing import Reader, fuzz
 from tests.mutations import mutate_json
-from tests.run.cases import CASES
-from tests.run.test_validate import WITH_KERNELS
+from tests.runtime.cases import CASES
+from tests.runtime.test_validate import WITH_KERNELS
 
 from weft import Graph, ops, propagate, trace
 from weft.lang import Application, Value

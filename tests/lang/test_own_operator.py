@@ -6,7 +6,7 @@ import pytest
 import weft
 from weft import Graph, WeftError, propagate
 from weft.lang import OPERATORS, Application, Library, Operator, Value
-from weft.run.validate import validate
+from weft.runtime.validate import validate
 
 
 def largest_gap(block, x):

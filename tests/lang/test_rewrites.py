@@ -4,10 +4,10 @@ import os
 
 import numpy as np
 import pytest
-from tests.run.cases import CASES
-from tests.run.tensors import random_mesh, random_spec
-from tests.run.test_eager import agree
-from tests.run.test_validate import WITH_KERNELS
+from tests.runtime.cases import CASES
+from tests.runtime.tensors import random_mesh, random_spec
+from tests.runtime.test_eager import agree
+from tests.runtime.test_validate import WITH_KERNELS
 
 from weft import Plan, WeftError, ops, propagate, run, trace
 from weft.lang.arithmetic import apply

@@ -682,7 +682,7 @@ OURS = (
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "erfc", "is_inf", "sinh"),
     *("floor_divide", "mod", "square"),
 )
-"""Those that Shardy does not know; `tests/run` proves them by trying."""
+"""Those that Shardy does not know; `tests/runtime` proves them by trying."""
 
 
 def test_every_operator_is_compared():

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
-from tests.run.tensors import pieces, random_spec
+from tests.runtime.tensors import pieces, random_spec
 
 import weft.plan.placed
-import weft.run.walk
+import weft.runtime.walk
 from weft import DeviceMesh, DimSpec, Plan, ShardingSpec, Tensor, WeftError, run
 from weft.lang import OPERATORS, Application, Graph, Value
 from weft.lang.region import arguments, taken
@@ -989,7 +989,7 @@ class TooLongError(Exception):
 @contextmanager
 def bounded_loops():
     """Stop loops that a change made endless."""
-    before, runs = weft.run.walk._Walk._goes_on, [0]
+    before, runs = weft.runtime.walk._Walk._goes_on, [0]
 
     def goes_on(self, *given):
         runs[0] += 1
@@ -997,8 +997,8 @@ def bounded_loops():
             raise TooLongError
         return before(self, *given)
 
-    weft.run.walk._Walk._goes_on = goes_on
+    weft.runtime.walk._Walk._goes_on = goes_on
     try:
         yield
     finally:
-        weft.run.walk._Walk._goes_on = before
+        weft.runtime.walk._Walk._goes_on = before

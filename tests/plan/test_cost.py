@@ -8,7 +8,7 @@ import pytest
 from benchmarks.conflict_programs import Program
 from benchmarks.conflicts import Moved, measure, rows
 from tests.plan.region_programs import Writer
-from tests.run.test_programs import planned
+from tests.runtime.test_programs import planned
 
 from weft import Graph, Machine, Plan, WeftError, communication, ops, propagate, run, trace
 from weft.interop.stablehlo import read

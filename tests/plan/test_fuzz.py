@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from tests.fuzzing import Reader, fuzz
 from tests.lang.test_fuzz import mlp
 from tests.mutations import mutate_bytes, mutate_json
-from tests.run.test_programs import planned
+from tests.runtime.test_programs import planned
 
 from weft import Machine, Plan, propagate
 from weft.plan.machine_file import machine_data

@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 import pytest
-from tests.run.tensors import random_spec
-from tests.run.test_eager import agree
-from tests.run.test_programs import planned
+from tests.runtime.tensors import random_spec
+from tests.runtime.test_eager import agree
+from tests.runtime.test_programs import planned
 
 from weft import (
     DeviceMesh,

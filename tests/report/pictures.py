@@ -11,7 +11,7 @@ from tests.report.browser import Visit, launched
 from weft import DeviceMesh, ckks, ops, search, store, trace
 from weft.plan.machines import H200_NODE
 from weft.report import write
-from weft.run.grid import RunRecord
+from weft.runtime.cluster import RunRecord
 
 DOCS = Path(__file__).parents[2] / "docs"
 

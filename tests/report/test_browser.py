@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.report.browser import Visit, launched
 from tests.report.programs import MESH, ODD, planned
-from tests.run.grid.metrics import recorded
+from tests.runtime.cluster.metrics import recorded
 
 from weft import DeviceMesh, Machine, ShardingSpec, ckks, ops, search, store, trace
 from weft.plan.machines import H200_NODE

@@ -8,7 +8,7 @@ import pytest
 from tests.interop.test_run import CASES, arrays, sharded
 from tests.plan.region_programs import Writer
 from tests.report.programs import LOOP, MESH, blocks, planned
-from tests.run.grid.metrics import recorded
+from tests.runtime.cluster.metrics import recorded
 
 from weft import DeviceMesh, Machine, Plan, ShardingSpec, WeftError, ops, propagate, search, trace
 from weft.interop.stablehlo import read

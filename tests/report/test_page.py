@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.report.programs import ODD, planned
-from tests.run.grid.metrics import recorded
+from tests.runtime.cluster.metrics import recorded
 
 from weft import Machine, WeftError, ckks, ops, store, trace
 from weft.report import Subject, render, write

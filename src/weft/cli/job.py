@@ -17,7 +17,7 @@ from weft.errors import WeftError
 from weft.plan import Plan
 
 if TYPE_CHECKING:
-    from weft.run.grid import Job
+    from weft.runtime.cluster import Job
 
 
 def job_of(args: Namespace, plan: Plan, grid: Any) -> Job:

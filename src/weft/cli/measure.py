@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.run import Tensor
+from weft.runtime import Tensor
 
 DTYPES = ("float32", "float64", "float16", "complex64", "int8", "int32", "int64")
 THREADED = ("float32", "float64", "complex64")

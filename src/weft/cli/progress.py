@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weft.plan.searching.progress import gauge
 
 if TYPE_CHECKING:
-    from weft.run.grid import Progress
+    from weft.runtime.cluster import Progress
 
 
 class Bar:

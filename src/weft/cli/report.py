@@ -162,7 +162,7 @@ def _json(path: Path) -> Iterable[tuple[str, Any]]:
         if "weft_plan" in keys:
             return [("plan", Plan.from_json(text))]
         if "weft_run" in keys:
-            return [("run", import_module("weft.run.grid").RunRecord.from_json(text))]
+            return [("run", import_module("weft.runtime.cluster").RunRecord.from_json(text))]
     except WeftError as error:
         error.add_note(f"while reading {path}")
         raise

@@ -33,7 +33,7 @@ from weft.plan import Plan
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from weft.run.grid import Job, RunDirectory, RunRecord
+    from weft.runtime.cluster import Job, RunDirectory, RunRecord
 
 EXAMPLES = """\
 examples:
@@ -91,7 +91,7 @@ def amount(text: str) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Run a plan, or go on with one; what came of it is printed and kept."""
-    grid = import_module("weft.run.grid")
+    grid = import_module("weft.runtime.cluster")
     if args.resume is None:
         record, folder = _begin(args, grid)
     else:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import argparse
 
     from weft.plan import Link
-    from weft.run.grid.metrics.calibration import Calibration
-    from weft.run.grid.metrics.record import RunRecord
-    from weft.run.grid.metrics.task_record import Total
+    from weft.runtime.cluster.metrics.calibration import Calibration
+    from weft.runtime.cluster.metrics.record import RunRecord
+    from weft.runtime.cluster.metrics.task_record import Total
 
 
 def read_run(path: Path) -> RunRecord:
@@ -127,7 +127,7 @@ def _told(link: Link) -> str:
 
 def _grid(module: str) -> Any:
     try:
-        return import_module(f"weft.run.grid.metrics.{module}")
+        return import_module(f"weft.runtime.cluster.metrics.{module}")
     except ImportError as error:
         raise WeftError(
             f"the record of a run cannot be read: {error}", hint="pip install 'weft[run]'"

@@ -81,7 +81,7 @@ class Symbol(Arithmetic):
         """
         graph, arrays = self._tracer.concrete(self)
         # The executor is above this package, which traces without any array library.
-        (result,) = import_module("weft.run.traced").run_graph(graph, arrays, strategy)
+        (result,) = import_module("weft.runtime.traced").run_graph(graph, arrays, strategy)
         return result
 
     def numpy(self) -> Any:

@@ -6,7 +6,7 @@
   condition once more. Where the program does not say how often, once is assumed.
 - Of several branches the one that moves most counts, unless the program says which is taken.
 
-`weft.run` does the same, and counts what moves.
+`weft.runtime` does the same, and counts what moves.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 - A loop has arrays of its own for what its body changes; it takes over those from which it starts
   where nobody needs them any more. Of several branches the largest counts, cell by cell.
 
-`weft.run` keeps to the same rules, and counts.
+`weft.runtime` keeps to the same rules, and counts.
 """
 
 from __future__ import annotations

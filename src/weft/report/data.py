@@ -15,7 +15,7 @@ from weft.report.planned import Detail, plan_data
 from weft.report.storage import store_data
 
 if TYPE_CHECKING:
-    from weft.run.grid import RunRecord
+    from weft.runtime.cluster import RunRecord
 
 VERSION = 1
 MOST_SPANS = 6000

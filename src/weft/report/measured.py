@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.report.data import MOST_SPANS
-from weft.run.grid.metrics.lanes import PARTS, Lane, Span, lanes_of, length_of
-from weft.run.grid.metrics.record_table import headline, remarks
+from weft.runtime.cluster.metrics.lanes import PARTS, Lane, Span, lanes_of, length_of
+from weft.runtime.cluster.metrics.record_table import headline, remarks
 
 if TYPE_CHECKING:
-    from weft.run.grid import RunRecord
-    from weft.run.grid.metrics.task_record import Total
+    from weft.runtime.cluster import RunRecord
+    from weft.runtime.cluster.metrics.task_record import Total
 
 MOST_LANES = 512
 

@@ -18,7 +18,7 @@ from weft.report.bundle import asset, bundle
 from weft.report.data import GRAINS, Subject, front_of, report_data
 
 if TYPE_CHECKING:
-    from weft.run.grid import RunRecord
+    from weft.runtime.cluster import RunRecord
 
 LARGEST = 2_000_000
 """A page has fewer bytes."""

@@ -20,7 +20,7 @@ from tests.interop.test_run import (
     switch,
 )
 from tests.plan.searching.small import GRID, LINE, machine, program
-from tests.run.test_programs import planned
+from tests.runtime.test_programs import planned
 
 from weft import Machine, estimate
 from weft.interop.stablehlo import read

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 from tests.plan.searching.small import GRID, LINE, machine, program
-from tests.run.tensors import random_spec
+from tests.runtime.tensors import random_spec
 
 from weft import (
     DeviceMesh,

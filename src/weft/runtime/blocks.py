@@ -1,0 +1,69 @@
+"""Kernels run on boxes of an application's index space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import WeftError
+from weft.lang import Operator
+from weft.lang.block import Block
+from weft.lang.dtype import dtype_name
+from weft.runtime.arrays import Array, masked
+
+
+def run_block(operator: Operator, block: Block, operands: Sequence[Array]) -> tuple[Array, ...]:
+    """The boxes of the results that a kernel makes of the boxes of its operands."""
+    if operator.kernel is None:
+        raise WeftError(f"{operator.name} has no kernel: it can be planned, not run")
+    try:
+        made = operator.kernel(block, *operands)
+    except (NotImplementedError, RuntimeError) as error:
+        if not isinstance(error, NotImplementedError) and "not implemented for" not in str(error):
+            raise
+        raise WeftError(f"{operator.name} has no kernel for these arrays: {error}") from error
+    results = tuple(made) if isinstance(made, tuple | list) else (made,)
+    for number, (array, box) in enumerate(zip(results, block.results)):
+        if tuple(array.shape) != box.shape:
+            raise WeftError(
+                f"the kernel of {operator.name} made {list(array.shape)} for box {box} of result "
+                f"{number}, which is {list(box.shape)}"
+            )
+    names = [dtype_name(operand.dtype) for operand in operands]
+    check_dtypes(operator.name, results, operator.dtypes(names, block.attributes))
+    return results
+
+
+def check_dtypes(name: str, results: Sequence[Array], declared: Sequence[str]) -> None:
+    """Refuse results of other dtypes than an operator declares."""
+    for number, array in enumerate(results):
+        dtype, wanted = dtype_name(array.dtype), declared[min(number, len(declared) - 1)]
+        if dtype != wanted:
+            raise WeftError(
+                f"the kernel of {name} made {dtype} for result {number}, which is declared as "
+                f"{wanted}",
+                hint="say what it makes: Operator(..., dtypes=...), or convert in the kernel",
+            )
+
+
+def is_first_part(block: Block) -> bool:
+    """Whether this is the part of a reduction to which what counts once is added."""
+    names = list(block.signature.sizes)
+    return all(block.box.start[names.index(name)] == 0 for name in block.signature.reduced)
+
+
+def mask_once(block: Block, operands: Sequence[Array]) -> list[Array]:
+    """The operands of a part of a reduction: what counts once is seen by the first part only."""
+    once = block.signature.notation.once
+    if not once or is_first_part(block):
+        return list(operands)
+    monoid = next(iter(block.signature.notation.reduced.values()))
+    return [
+        masked(block.xp, array, monoid) if number in once else array
+        for number, array in enumerate(operands)
+    ]
+
+
+def take(xp: Any, block: Block, arrays: Sequence[Array]) -> list[Array]:
+    """The boxes of whole arrays that a block needs."""
+    return [array[box.slices()] for array, box in zip(arrays, block.operands)]

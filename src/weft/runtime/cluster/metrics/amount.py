@@ -1,0 +1,102 @@
+"""`Amount`: how much a task has to do by its plan, and the seconds that a machine gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft.lang import Block
+from weft.lang.dtype import itemsize
+from weft.layout import DeviceMesh
+from weft.plan import Machine, Plan
+from weft.plan.resharding.media import Message, seconds_of_messages
+from weft.space import ZRange
+
+if TYPE_CHECKING:
+    from weft.runtime.cluster.weaving.task import Task
+
+KIND = "grid"
+"""The table of `Machine.operations` that runs on a grid fill: a row for each operator."""
+
+
+class Amount(NamedTuple):
+    """How much there is to compute.
+
+    >>> Amount(6, "float32", 40) + Amount(2, "float64", 8)
+    Amount(flops=8, dtype='float64', touched=48)
+    """
+
+    flops: int = 0
+    dtype: str = ""
+    """The widest of the operands; none where nothing is computed."""
+    touched: int = 0
+    """The bytes of operands and results."""
+
+    def __add__(self, other: object) -> Amount:
+        if not isinstance(other, Amount):
+            return NotImplemented
+        wide = max((self.dtype, other.dtype), key=lambda dtype: itemsize(dtype) if dtype else 0)
+        return Amount(self.flops + other.flops, wide, self.touched + other.touched)
+
+
+def amount_of(plan: Plan, task: Task) -> Amount:
+    """How much a task of a plan has to do."""
+    return sum((_amount(plan, stage.application, stage.box) for stage in task.stages), Amount())
+
+
+def _amount(plan: Plan, number: int, box: ZRange) -> Amount:
+    application, line = plan.graph.applications[number], plan.placed[number].signature
+    operator = plan.graph.operators.find(application.operator)
+    block = Block(None, line, application.attributes, box)
+    names = (*application.operands, *application.results)
+    widths = [itemsize(plan.graph.values[name].dtype) for name in names]
+    boxes = (*block.operands, *block.results)
+    dtypes = [plan.graph.values[name].dtype for name in application.operands or names]
+    return Amount(
+        operator.count_flops(line, box, application.attributes),
+        max(dtypes, key=itemsize, default=""),
+        sum(one.size * width for one, width in zip(boxes, widths)),
+    )
+
+
+def seconds_by(
+    machine: Machine,
+    mesh: DeviceMesh,
+    operator: str,
+    amount: Amount,
+    moved: Mapping[int, int],
+    cell: int,
+) -> float:
+    """The seconds of a task on a machine: what comes from other cells, then what is computed.
+
+    Where an operator was measured in tasks (`Machine.operations`), that is what computing takes;
+    otherwise the slower of computing and of going through memory.
+
+    >>> amount, machine = Amount(2_000, "float32", 64), Machine(flops={"float32": 1e6})
+    >>> seconds_by(machine, DeviceMesh("m", (2,), ("x",)), "matmul", amount, {1: 1_000_000}, 0)
+    0.003
+    """
+    messages = [Message(sender, cell, size) for sender, size in moved.items()]
+    row = machine.operations.get(KIND, {}).get(operator, ())
+    if row and amount.flops:
+        computing = seconds_in(row, amount.flops)
+    else:
+        rate = machine.rate(amount.dtype) if amount.dtype else inf
+        computing = max(amount.flops / rate, amount.touched / machine.memory_bandwidth)
+    return seconds_of_messages(messages, 1, mesh, machine) + computing
+
+
+def seconds_in(row: tuple[float, ...], flops: int) -> float:
+    """What a row of seconds, by powers of two of the operations, says of so many of them.
+
+    Between two powers it lies on a line; beyond the last it grows with the operations.
+
+    >>> row = (1.0, 1.0, 2.0, 4.0)
+    >>> seconds_in(row, 2), seconds_in(row, 3), seconds_in(row, 16)
+    (1.0, 1.5, 8.0)
+    """
+    low = max(flops, 1).bit_length() - 1
+    if low >= len(row) - 1:
+        return row[-1] * flops / (1 << (len(row) - 1))
+    return row[low] + (row[low + 1] - row[low]) * (flops / (1 << low) - 1)

@@ -1,0 +1,120 @@
+"""`run`: a plan executed by the ranks of a process group, a cell each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import array_api_compat.torch as xp
+import numpy as np
+import torch
+
+from weft.errors import LayoutError
+from weft.lang import Value
+from weft.lang.dtype import dtype_name
+from weft.lang.kernels.dtypes import native
+from weft.lang.serial import to_json
+from weft.plan import Plan, Propagation
+from weft.runtime.execute import as_plan, check_array, check_inputs
+from weft.runtime.torch.ranks import Ranks
+from weft.runtime.torch.shard import Shard, working_on
+from weft.runtime.walk import Values, walk
+
+
+def run(
+    plan: Plan | Propagation, inputs: Mapping[str, Any], group: Any = None
+) -> tuple[Shard, ...]:
+    """The outputs of a plan, of each what lies on this rank; all ranks of the group call it.
+
+    The mesh has a cell for each rank, and rank r is device r. An input is a whole array on every
+    rank, of which each takes its box, or a `Shard` of what this rank has. Tensors stay on their
+    device; other arrays are put on the device of the first tensor, or else where the group's
+    back-end works.
+
+    `weft.communication` counts and refuses as in one process: what a rank notes of itself is
+    counted in its buffers, what it notes of the others is what the boxes say. Before a run the
+    ranks compare eight bytes, so that different plans are an error and no wrong result.
+
+    >>> y, = run(plan, {"x": x, "w": w})  # doctest: +SKIP
+    >>> y.box, y.gather()  # doctest: +SKIP
+    """
+    plan, ranks = as_plan(plan), Ranks.of(group)
+    ranks.check(plan.mesh)
+    check_inputs(plan.graph, inputs)
+    device = _device(ranks, inputs)
+    with working_on(device):
+        taken = {v.name: _taken(plan, v, inputs[v.name], ranks, device) for v in plan.graph.inputs}
+        ranks.agree(_digest(plan, taken), device, ", ".join(taken) or "nothing")
+        given: Values = {}
+        for name, spec in [(name, plan.specs[name]) for name in taken]:
+            given[name] = [taken.pop(name).with_sharding(spec).array]
+        made = walk(plan, xp, given, ranks.cells)
+    return tuple(
+        Shard(array, spec, plan.graph.values[name].shape, name, group)
+        for name, (array,), spec in zip(plan.graph.outputs, made, plan.outputs)
+    )
+
+
+def _device(ranks: Ranks, inputs: Mapping[str, Any]) -> torch.device:
+    for given in inputs.values():
+        array = given.array if isinstance(given, Shard) else given
+        if isinstance(array, torch.Tensor):
+            return array.device
+    return ranks.device
+
+
+def _taken(plan: Plan, value: Value, given: Any, ranks: Ranks, device: torch.device) -> Shard:
+    """What this rank has of an input: its shard, or its box of a whole array."""
+    if isinstance(given, Shard):
+        check_array(value, given.shape, given.dtype)
+        array, spec = given.array.to(device), given.spec
+        return Shard(array, spec, value.shape, value.name, ranks.group)
+    spec = plan.specs[value.name]
+    whole = given if isinstance(given, torch.Tensor) else np.asarray(given)
+    check_array(value, tuple(whole.shape), dtype_name(whole.dtype))
+    if spec.partial:
+        raise LayoutError(
+            f"a whole array is not partial: input {value} is {spec}",
+            hint="give each rank its part as a Shard",
+        )
+    (cell,) = ranks.cells.ranks(plan.mesh)
+    part = whole[spec.region(value.shape, cell).slices()]
+    if not isinstance(part, torch.Tensor):
+        part = _as_torch(np.ascontiguousarray(part).reshape(part.shape))
+    return Shard(part.to(device), spec, value.shape, value.name, ranks.group)
+
+
+def _as_torch(array: Any) -> torch.Tensor:
+    """A copy of a NumPy array; dtypes that NumPy does not have by itself go over as bytes."""
+    if array.dtype.kind != "V":
+        return torch.tensor(array)
+    dtype = native(torch, dtype_name(array.dtype))
+    return torch.tensor(array.view(f"uint{8 * array.dtype.itemsize}")).view(dtype)
+
+
+def _digest(plan: Plan, inputs: Mapping[str, Shard]) -> int:
+    """A number that tells plans apart, with the way that their inputs lie."""
+    if plan not in _KNOWN:
+        _KNOWN[plan] = "\n".join(_lines(plan))
+    text = "\n".join([_KNOWN[plan], *map(str, inputs.values())])
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "big", signed=True)
+
+
+_KNOWN: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    """All of a plan that a rank goes by."""
+    yield to_json(plan.graph)
+    yield f"{plan.mesh!r} {plan.machine!r}"
+    for placed, deliveries, settlings in zip(plan.placed, plan.deliveries, plan.settlings):
+        yield str(dict(placed.placement))
+        for delivery in deliveries:
+            yield repr(delivery.reshard)
+            yield str(delivery.fetch.needs) if delivery.fetch else ""
+        yield from map(repr, settlings)
+    yield from map(repr, plan.returns)
+    for inner in (inner for plans in plan.regions.values() for inner in plans):
+        yield from _lines(inner)

@@ -1,0 +1,156 @@
+"""The ways in which boxes go between ranks: messages, and the collectives of torch.
+
+What is counted is what is handed over and taken: the bytes of the boxes in the buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from weft.runtime.exchange import assemble
+from weft.runtime.hops import Piece, Slices
+from weft.runtime.torch.schedule import Schedule, volume
+
+_SUMMED = "float32 float64 int8 uint8 int32 int64"
+SUMMED = frozenset(getattr(torch, name) for name in _SUMMED.split())
+"""The dtypes that every back-end adds up by itself; those of less precision are added up here."""
+
+
+class Carried(NamedTuple):
+    """What a rank holds after a step, and the bytes that it sent and received."""
+
+    array: torch.Tensor
+    sent: int
+    received: int
+
+
+class Rank(NamedTuple):
+    """This rank, in a group that it talks in."""
+
+    device: int
+    group: Any
+    peers: Sequence[int]
+    """The devices of the group, in the order of its ranks."""
+
+
+Way = Callable[[Any, torch.Tensor, Schedule, Sequence[str], Rank], Carried]
+
+
+def by_messages(
+    xp: Any, mine: torch.Tensor, plan: Schedule, monoids: Sequence[str], at: Rank
+) -> Carried:
+    """One message for each pair of ranks that share something, all in one batch."""
+    outgoing = {peer: _pack(mine, boxes) for peer, boxes in plan.sends.items()}
+    incoming = {peer: _room(mine, boxes) for peer, boxes in plan.receives.items()}
+    batch = [
+        dist.P2POp(what, _bytes(buffer), group=at.group, group_peer=at.peers.index(peer))
+        for what, buffers in ((dist.isend, outgoing), (dist.irecv, incoming))
+        for peer, buffer in buffers.items()
+    ]
+    for work in dist.batch_isend_irecv(batch) if batch else ():
+        work.wait()
+    return _put_together(xp, mine, plan, monoids, at, outgoing.values(), incoming)
+
+
+def by_all_to_all(
+    xp: Any, mine: torch.Tensor, plan: Schedule, monoids: Sequence[str], at: Rank
+) -> Carried:
+    """All pieces that a group exchanges in one call; parts are combined here, in order."""
+    outgoing = [_pack(mine, plan.sends.get(peer, [])) for peer in at.peers]
+    sizes = [sum(map(volume, plan.receives.get(peer, []))) for peer in at.peers]
+    out = mine.new_empty(sum(sizes))
+    dist.all_to_all_single(
+        _bytes(out),
+        _bytes(torch.cat(outgoing)),
+        [size * mine.itemsize for size in sizes],
+        [buffer.nbytes for buffer in outgoing],
+        group=at.group,
+    )
+    incoming = {peer: part for peer, part in zip(at.peers, out.split(sizes)) if len(part)}
+    return _put_together(xp, mine, plan, monoids, at, outgoing, incoming)
+
+
+def by_all_gather(
+    xp: Any, mine: torch.Tensor, plan: Schedule, monoids: Sequence[str], at: Rank
+) -> Carried:
+    """Everybody's shard to everybody of a group; parts are combined here, in order."""
+    flat = _pack(mine, [tuple(slice(0, n) for n in mine.shape)])
+    out = mine.new_empty(len(at.peers) * len(flat))
+    dist.all_gather_single(_bytes(out), _bytes(flat), group=at.group)
+    shards = zip(at.peers, out.split(len(flat)) if len(flat) else ())
+    incoming = {peer: shard for peer, shard in shards if peer != at.device}
+    return _put_together(xp, mine, plan, monoids, at, [flat] * len(incoming), incoming)
+
+
+def by_all_reduce(
+    xp: Any, mine: torch.Tensor, plan: Schedule, monoids: Sequence[str], at: Rank
+) -> Carried:
+    """The sum of two shards on both ranks: with two, what torch moves is what the plan says."""
+    total = mine.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=at.group)
+    return Carried(total, total.nbytes, total.nbytes)
+
+
+def by_reduce_scatter(
+    xp: Any, mine: torch.Tensor, plan: Schedule, monoids: Sequence[str], at: Rank
+) -> Carried:
+    """The sum over a group, each rank its piece of it."""
+    own = [where for into, parts in plan.delivery.pieces for _, s, where in parts if s == at.device]
+    packed = torch.cat(
+        [_pack(mine, own if peer == at.device else plan.sends[peer]) for peer in at.peers]
+    )
+    out = mine.new_empty(sum(map(volume, own)))
+    dist.reduce_scatter_single(out, packed, group=at.group)
+    boxes = _unpack(out, own)
+    pieces = [Piece(into, (((), at.device, ()),)) for into, _ in plan.delivery.pieces]
+    alone = plan.delivery._replace(pieces=tuple(pieces))
+    made = assemble(xp, alone, (), mine.dtype, lambda _, where: next(boxes))
+    return Carried(made, packed.nbytes - out.nbytes, out.nbytes * (len(at.peers) - 1))
+
+
+def _put_together(
+    xp: Any,
+    mine: torch.Tensor,
+    plan: Schedule,
+    monoids: Sequence[str],
+    at: Rank,
+    outgoing: Iterable[torch.Tensor],
+    incoming: dict[int, torch.Tensor],
+) -> Carried:
+    """What a rank is to hold, from what it has and what came; boxes come in the order of pieces."""
+    boxes = {peer: _unpack(buffer, plan.receives[peer]) for peer, buffer in incoming.items()}
+
+    def read(sender: int, where: Slices) -> torch.Tensor:
+        return mine[where] if sender == at.device else next(boxes[sender])
+
+    made = assemble(xp, plan.delivery, monoids, mine.dtype, read)
+    sent, received = (sum(b.nbytes for b in some) for some in (outgoing, incoming.values()))
+    return Carried(made, sent, received)
+
+
+def _pack(array: torch.Tensor, boxes: Sequence[Slices]) -> torch.Tensor:
+    """Boxes of an array, one after another in one buffer; a copy only where it must be."""
+    flat = [array[where].resolve_conj().resolve_neg().reshape(-1) for where in boxes]
+    if len(flat) == 1 and flat[0].stride(0) == 1:
+        return flat[0]
+    return torch.cat(flat) if flat else array.new_empty(0)
+
+
+def _room(like: torch.Tensor, boxes: Sequence[Slices]) -> torch.Tensor:
+    return like.new_empty(sum(map(volume, boxes)))
+
+
+def _unpack(buffer: torch.Tensor, boxes: Sequence[Slices]) -> Iterator[torch.Tensor]:
+    """The boxes of a buffer, each in its shape."""
+    parts = buffer.split([volume(where) for where in boxes])
+    shapes = [[part.stop - part.start for part in where] for where in boxes]
+    return (part.reshape(shape) for part, shape in zip(parts, shapes))
+
+
+def _bytes(buffer: torch.Tensor) -> torch.Tensor:
+    """A buffer as bytes, so that every dtype can travel."""
+    return buffer.view(torch.uint8)

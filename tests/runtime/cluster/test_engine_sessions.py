@@ -1,0 +1,223 @@
+"""What sessions of engines promise one by one: waiting, memory, threads, an end."""
+
+import os
+import threading
+import time
+from multiprocessing import active_children
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.runtime.cluster.test_engines import cut, operators  # noqa: F401
+
+from weft import WeftError, run
+from weft.lang import Operator
+from weft.lang.arithmetic import apply_all
+from weft.runtime.cluster import Dask, Embedding, Ray, TaskError, Threads
+from weft.runtime.cluster.engines import dask as dask_engine
+from weft.runtime.cluster.engines import ray as ray_engine
+from weft.runtime.cluster.engines import ray_cluster
+from weft.runtime.cluster.perform import Program
+
+MEMORY = 320 << 20
+LIBRARIES = {"ray": "ray", "dask": "distributed"}
+ENGINES = {
+    "threads": lambda: Threads(2, memory=MEMORY),
+    "ray": lambda: Ray(workers=2, memory=MEMORY),
+    "dask": lambda: Dask(workers=2, memory=MEMORY),
+}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request):
+    if request.param in LIBRARIES:
+        pytest.importorskip(LIBRARIES[request.param])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "2")
+        with ENGINES[request.param]() as engine:
+            yield engine
+
+
+def submitted(engine, plan, x):
+    """A session with all tasks of a plan, and their handles."""
+    session, handles = engine.start(Program.of(plan)), []
+    embedding = Embedding.of(plan)
+    for task in embedding.tasks:
+        reads = {n: (embedding.tasks[n].cell, handles[n]) for n in task.reads}
+        given = x if task.kind == "read" else None
+        worker = embedding.worker(task.cell, engine.workers)
+        handles.append(session.submit(task, worker, reads, given))
+    return session, embedding, handles
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """A file for which tasks wait; it is there in the end, whatever happens."""
+    yield tmp_path / "gate"
+    (tmp_path / "gate").touch()
+
+
+def waiting(path):
+    """A function that waits, in a task, until a file is there."""
+
+    def wait():
+        end = time.monotonic() + 300
+        while not path.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    return wait
+
+
+def one_application(name, x):
+    return cut(lambda x: apply_all(name, x)[0], x, x='<@m, [{"x"}, {}]>')
+
+
+def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators, gate):  # noqa: F811
+    wait = waiting(gate)
+
+    def kernel(block, x):
+        if block.box.start[0]:
+            wait()
+        return x + 0
+
+    operators.add(Operator("sleepy", "m n -> m n", kernel))
+    x = np.ones((2, 3))
+    session, embedding, handles = submitted(engine, one_application("sleepy", x), x)
+    first, last = (task.number for task in embedding.tasks if task.kind == "compute")
+    session.wait([handles[first]])
+    assert session.is_done(handles[first])
+    assert not session.is_done(handles[last])
+    gate.touch()
+    session.wait(handles)
+    assert all(map(session.is_done, handles))
+    assert {report.task for report in session.reports()} == set(range(len(handles)))
+    (block,) = session.gather(handles)[last]
+    assert np.array_equal(block, x[1:])
+    session.close()
+
+
+def test_a_wait_ends_as_soon_as_one_failed(engine, operators, gate):  # noqa: F811
+    wait = waiting(gate)
+
+    def kernel(block, x):
+        if block.box.start[0] == 0:
+            wait()
+            return x + 0
+        raise ZeroDivisionError("out of luck")
+
+    operators.add(Operator("hasty", "m n -> m n", kernel))
+    x = np.ones((2, 3))
+    plan = cut(lambda x: apply_all("hasty", x)[0] - x, x, x='<@m, [{"x"}, {}]>')
+    session, embedding, handles = submitted(engine, plan, x)
+    slow, _ = (task.number for task in embedding.tasks if task.operator.startswith("hasty"))
+    with pytest.raises(TaskError, match="hasty could not compute hasty"):
+        session.wait(handles)
+    assert not session.is_done(handles[slow])
+    gate.touch()
+    with pytest.raises(TaskError, match="hasty could not compute hasty"):
+        session.wait(handles[-1:])
+    session.close()
+
+
+def test_many_small_tasks_and_few_large_ones_with_several_blocks(engine, operators):  # noqa: F811
+    def kernel(block, x):
+        return x + 1, x + 2
+
+    operators.add(Operator("both", "m n -> m n, m n", kernel))
+
+    def program(x):
+        for _ in range(80):
+            one, two = apply_all("both", x)
+            x = one - two
+        return x, one
+
+    for columns in (3, 20_000):
+        x = np.arange(4.0 * columns).reshape(4, columns)
+        plan = cut(program, x, size=4, x='<@m, [{"x"}, {}]>')
+        for found, wanted in zip(run(plan, {"x": x}, on=engine), run(plan, {"x": x})):
+            assert np.array_equal(found.numpy(), wanted.numpy())
+
+
+def test_memory_is_what_was_said(engine):
+    assert engine.memory == MEMORY
+    with pytest.raises(WeftError, match="a worker cannot run in 512 bytes"):
+        Threads(2, memory=512)
+
+
+def test_libraries_of_workers_start_no_threads(engine, operators):  # noqa: F811
+    def kernel(block, x):
+        return x * 0 + int(os.environ["OMP_NUM_THREADS"])
+
+    operators.add(Operator("threads", "m n -> m n", kernel))
+    x = np.ones((2, 3))
+    (y,) = run(one_application("threads", x), {"x": x}, on=engine)
+    assert (y.numpy() == (2 if isinstance(engine, Threads) else 1)).all()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no limits as Linux has them")
+def test_a_task_that_takes_too_much_memory_fails_and_the_worker_lives(operators):  # noqa: F811
+    pytest.importorskip("ray")
+
+    def kernel(block, x):
+        return x + np.ones(int(x[0, 0]) << 17).sum()
+
+    operators.add(Operator("greedy", "m n -> m n", kernel))
+    plan = one_application("greedy", x := np.full((2, 3), 500.0))
+    with Ray(workers=2, memory=MEMORY) as engine:
+        pids = engine._ray.get([actor.pid.remote() for actor in engine.actors])
+        with pytest.raises(TaskError, match=r"greedy could not .* Unable to allocate 500"):
+            run(plan, {"x": x}, on=engine)
+        run(plan, {"x": x // 10}, on=engine)
+        assert pids == engine._ray.get([actor.pid.remote() for actor in engine.actors])
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_task_that_kills_its_worker_each_time_is_named(name, operators, monkeypatch):  # noqa: F811
+    pytest.importorskip(LIBRARIES[name])
+    monkeypatch.setattr(ray_engine, "RETRIES", 1)
+    operators.add(Operator("deadly", "m n -> m n", lambda block, x: os._exit(3)))
+    x = np.ones((2, 3))
+    with (
+        ENGINES[name]() as engine,
+        pytest.raises(TaskError, match=r"task \d+: compute deadly .* was lost: \w+: ."),
+    ):
+        run(one_application("deadly", x), {"x": x}, on=engine)
+
+
+def test_a_cluster_is_stopped_if_it_cannot_be_joined(monkeypatch):
+    ray, _ = pytest.importorskip("ray"), pytest.importorskip("distributed")
+
+    def fail(*_):
+        raise ZeroDivisionError("half way")
+
+    monkeypatch.setattr(ray_cluster, "_check_loopback", fail)
+    with pytest.raises(ZeroDivisionError):
+        Ray(workers=1)
+    assert not ray.is_initialized()
+    monkeypatch.setattr(dask_engine, "_addresses", fail)
+    before = active_children()
+    with pytest.raises(ZeroDivisionError):
+        Dask(workers=1)
+    assert active_children() == before
+
+
+def test_those_who_start_together_have_one_token(monkeypatch, tmp_path):
+    pytest.importorskip("ray")
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path, found = tmp_path / ".ray" / "auth_token", []
+
+    def agree():
+        ray_cluster._agree_on_token()
+        found.append(path.read_text(encoding="utf-8"))
+
+    threads = [threading.Thread(target=agree) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(found[0]) == 64
+    assert [file.name for file in path.parent.iterdir()] == ["auth_token"]

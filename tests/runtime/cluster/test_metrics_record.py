@@ -1,0 +1,264 @@
+"""Records of runs: what they add up, what they predict, how they are written and read."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from tests.runtime.cluster.metrics import MESH, made_up, planned, recorded, reported, task
+from tests.runtime.test_programs import planned as program
+
+from weft import Machine, Plan, WeftError, ZRange, propagate, run
+from weft.runtime.cluster import Embedding, Report, Threads, recording
+from weft.runtime.cluster.metrics.amount import Amount, amount_of, seconds_by
+from weft.runtime.cluster.metrics.record import RunRecord
+
+FUZZ = int(os.environ.get("WEFT_FUZZ", "0"))
+MACHINE = Machine(flops={"float32": 1e9}, latency=1e-6, bandwidth=1e9, memory_bandwidth=1e10)
+
+
+def test_a_run_adds_up():
+    record = recorded(MACHINE)
+    plan = planned()
+    assert len(record.tasks) == len(Embedding.of(plan).tasks)
+    assert [one.number for one in record.tasks] == list(range(len(record.tasks)))
+    assert record.is_exact
+    assert record.total.received == record.total.sent == sum(plan.received) > 0
+    assert record.busy == pytest.approx(sum(one.seconds for one in record.tasks))
+    assert record.overhead == pytest.approx(2 * record.seconds - record.busy)
+    assert list(record.by_worker) == ["weft-0_0", "weft-1_0"]
+    for groups in (record.by_operator, record.by_worker):
+        assert sum(one.tasks for one in groups.values()) == record.total.tasks
+        assert sum(one.received for one in groups.values()) == record.total.received
+        assert sum(one.cpu for one in groups.values()) == pytest.approx(record.total.cpu)
+        assert max(one.peak for one in groups.values()) == record.total.peak
+    assert record.total.predicted > 0
+    assert record.predicted > 0
+    assert (record.missing, record.again) == (0, ())
+
+
+def test_a_run_on_threads_is_recorded():
+    plan = planned(MACHINE)
+    arrays = {one.name: np.ones(one.shape, one.dtype) for one in plan.graph.inputs}
+    with recording() as runs, Threads(2) as engine:
+        run(plan, arrays, on=engine)
+    (record,) = runs
+    assert (record.engine, record.workers, record.missing) == ("Threads", 2, 0)
+    assert record.is_exact
+    assert record.total.received == sum(plan.received)
+    assert len(record.by_worker) == 2
+    assert record.bound is None  # threads share a process
+    for one in record.tasks:
+        assert record.begin <= one.begin <= one.end
+        assert one.seconds > 0
+    assert record.busy > 0
+    assert sum(one.flops for one in record.tasks) > 0
+    assert all(one.predicted is not None for one in record.tasks)
+    assert RunRecord.from_json(record.to_json()) == record
+
+
+def test_programs_send_what_is_received_and_come_back_from_json():
+    for seed in range(FUZZ or 60):
+        _, graph, _ = program(seed)
+        plan = Plan.of(propagate(graph), MACHINE)
+        embedding = Embedding.of(plan)
+        reports = [
+            Report(one.number, 1e-3, embedding.moved(one), f"host:{one.cell}", 1000.0 + one.number)
+            for one in embedding.tasks
+        ]
+        said = {"engine": "fuzz", "workers": 2, "begin": 1000.0, "seconds": 1.0}
+        record = RunRecord.of(embedding, reports, **said)
+        assert record.is_exact
+        assert record.total.sent == record.total.received == sum(plan.received), f"seed {seed}"
+        assert RunRecord.from_json(record.to_json()) == record
+        by_cell = dict.fromkeys(embedding.ranks, 0)
+        for one in record.tasks:
+            for cell, size in one.received.items():
+                by_cell[cell] += size
+        for cell, size in by_cell.items():
+            assert sum(one.sent for one in record.tasks if one.cell == cell) == size
+
+
+def test_what_tasks_have_to_do_is_what_the_plan_says():
+    plan, record = planned(), recorded()
+    applications = zip(plan.graph.applications, plan.placed, strict=True)
+    assert sum(one.flops for one in record.tasks) == sum(
+        plan.graph.operators.find(application.operator).count_flops(placed.signature, box)
+        for application, placed in applications
+        for box in placed.boxes
+    )
+    assert {one.dtype for one in record.tasks if one.flops} == {"float32"}
+    assert all(one.touched > 0 for one in record.tasks if one.flops)
+    assert {one.predicted for one in record.tasks} == {None}
+
+
+def test_tasks_of_several_stages():
+    class Fused:
+        class stage:  # noqa: N801
+            application, box = 0, ZRange((0, 0, 0), (8, 4, 4))
+
+        stages = (stage, stage)
+
+    plan = planned()
+    assert plan.placed[0].boxes[0] == Fused.stage.box
+    once = Amount(2 * 8 * 4 * 4, "float32", 4 * (8 * 4 + 4 * 4 + 8 * 4))
+    assert amount_of(plan, Fused) == once + once
+
+
+def test_seconds_by_a_machine():
+    amount = Amount(1_000_000, "float32", 1000)
+    assert seconds_by(MACHINE, MESH, "matmul", amount, {}, 0) == 1e-3
+    assert seconds_by(MACHINE, MESH, "matmul", amount, {1: 1000, 2: 1000}, 0) == pytest.approx(
+        1e-3 + 1e-6 + 2e-6
+    )
+    assert seconds_by(MACHINE, MESH, "copy", Amount(0, "float32", 10**10), {}, 0) == 1.0
+    assert seconds_by(MACHINE, MESH, "input", Amount(), {}, 0) == 0
+    measured = Machine(flops={"float32": 1e9}, operations={"grid": {"matmul": [1.0, 2.0, 4.0]}})
+    assert seconds_by(measured, MESH, "matmul", Amount(2, "float32", 0), {}, 0) == 2.0
+    assert seconds_by(measured, MESH, "add", Amount(2, "float32", 0), {}, 0) == 2e-9
+
+
+def test_a_task_that_ran_twice_is_counted_once_and_kept():
+    embedding = Embedding.of(planned())
+    reports, begin, seconds = reported(embedding)
+    first = reports[0]
+    later = first._replace(begin=first.begin + 1, worker="weft-1_0")
+    said = {"engine": "threads", "workers": 2, "begin": begin, "seconds": seconds}
+    for order in ([*reports, later], [later, *reports]):
+        record = RunRecord.of(embedding, order, **said)
+        assert len(record.tasks) == len(embedding.tasks)
+        assert record.tasks[0].worker == "weft-1_0"
+        assert [(one.number, one.worker) for one in record.again] == [(0, first.worker)]
+        assert record.total.received == sum(planned().received)
+        assert "1 attempt had to be made again" in str(record)
+    record = RunRecord.of(embedding, reports[1:], **said)
+    assert record.missing == 1
+    assert str(record).endswith("1 task had run before, or did not come to report")
+
+
+def test_bytes_that_were_not_predicted_are_seen():
+    record = made_up(task(0, received={1: 30, 2: 12}, moved=40))
+    assert not record.is_exact
+    assert "received 42 B, where 40 B were predicted" in str(record)
+
+
+def test_the_table():
+    record = made_up(
+        task(0, operator="input", kind="read", read=200_000, cpu=0.5, peak=5_000_000),
+        task(1, received={1: 64}, moved=64, predicted=0.5, worker="host:2"),
+        task(2, operator="matmul + relu", written=99, is_bound=True),
+        bound=4_000_000,
+        predicted=0.25,
+    )
+    assert str(record).splitlines() == [
+        "3 tasks on ray, 2 workers: 10 s, busy 3 s, overhead 17 s",
+        "operator       tasks  seconds     cpu  predicted  received    read  written  peak",
+        "input              1      1 s  500 ms                       200 kB           5 MB",
+        "matmul             1      1 s     1 s     500 ms      64 B",
+        "matmul + relu      1      1 s     1 s                                  99 B",
+        "all                3      3 s   2.5 s     500 ms      64 B  200 kB     99 B  5 MB",
+        "worker",
+        "host:1             2      2 s   1.5 s                       200 kB     99 B  5 MB",
+        "host:2             1      1 s     1 s     500 ms      64 B",
+        "received 64 B, as predicted",
+        "predicted 250 ms, a processor for each cell",
+        "peak 5 MB of a worker, at most 4 MB as predicted",
+        "some peaks are those of the whole life of a process: no task had more",
+    ]
+
+
+def test_workers_are_in_the_order_of_their_numbers_and_many_are_counted():
+    tasks = [task(n, worker=f"host-{n % 40}:7") for n in range(80)]
+    record = made_up(*tasks, workers=40)
+    assert list(record.by_worker)[:3] == ["host-0:7", "host-1:7", "host-2:7"]
+    assert "… 8 more workers" in str(record)
+
+
+def test_an_empty_run():
+    record = made_up(missing=3)
+    assert str(record).startswith("0 tasks on ray, 2 workers: 10 s, busy 0 s, overhead 20 s")
+    assert RunRecord.from_json(record.to_json()) == record
+
+
+def test_json_gives_an_equal_record():
+    whole = task(
+        1,
+        received={0: 5, 3: 7},
+        sent=9,
+        read=1,
+        written=2,
+        peak=3,
+        is_bound=True,
+        receiving=0.1,
+        reading=0.2,
+        writing=0.3,
+        moved=12,
+        predicted=0.5,
+    )
+    for record in (
+        recorded(MACHINE, bound=1 << 30),
+        recorded(),
+        made_up(task(0), whole, again=(whole,), missing=2, bound=7, machine=Machine()),
+        made_up(task(0, box=ZRange((), ())), task(4, box=ZRange((-3,), (0,)), cpu=0.0)),
+    ):
+        assert RunRecord.from_json(record.to_json()) == record
+        assert RunRecord.from_json(record.to_json(indent=None)) == record
+
+
+def changed(path, value):
+    data = json.loads(made_up(task(0, received={1: 4}), task(1), machine=Machine()).to_json())
+    *way, last = path
+    at = data
+    for key in way:
+        at = at[key]
+    at[last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "this is no JSON: Expecting property name enclosed in double quotes"),
+        ("[]", "the run: expected an object, got []"),
+        (changed(["weft_run"], 2), "weft_run: expected the version 1, got 2"),
+        (changed(["colour"], 2), "colour: there is no such field"),
+        (changed(["engine"], 3), "engine: expected a text, got 3"),
+        (changed(["workers"], 0), f"workers: expected an integer from 1 to {1 << 62}, got 0"),
+        (changed(["workers"], True), f"workers: expected an integer from 1 to {1 << 62}, got True"),
+        (changed(["mesh"], "@m"), "mesh: column 3: expected '=', found the end"),
+        (changed(["mesh"], '@m = <["x"=2000000]>'), "mesh: expected a mesh of at most 1000000"),
+        (changed(["seconds"], -1), "seconds: expected seconds, 0 or more, got -1"),
+        (changed(["seconds"], None), "seconds: expected seconds, 0 or more, got None"),
+        (changed(["begin"], "noon"), "begin: expected a number, got 'noon'"),
+        (changed(["begin"], float("nan")), "begin: expected seconds, 0 or more, got nan"),
+        (changed(["bound"], -1), f"bound: expected an integer from 0 to {1 << 62}, got -1"),
+        (changed(["predicted"], -1), "predicted: expected seconds, 0 or more, got -1"),
+        (changed(["missing"], 0.5), f"missing: expected an integer from 0 to {1 << 62}, got 0.5"),
+        (changed(["machine", "latency"], -1), "machine.latency: expected seconds, 0 or more"),
+        (changed(["machine", "name"], "a\tb"), "machine: the name of a machine is a printable"),
+        (changed(["tasks"], {}), "tasks: expected a list of at most 1000000, got {}"),
+        (changed(["again"], 1), "again: expected a list of at most 1000000, got 1"),
+        (changed(["tasks", 1, "number"], 0), "tasks[1].number: task 0 is behind task 0"),
+        (changed(["tasks", 1, "number"], -1), "tasks[1].number: expected an integer from 0 to 1"),
+        (changed(["tasks", 0, "size"], 0), "tasks[0].size: there is no such field"),
+        (changed(["tasks", 0, "worker"], 7), "tasks[0].worker: expected a text, got 7"),
+        (changed(["tasks", 0, "box"], None), "tasks[0].box: expected a list of [start, stop]"),
+        (changed(["tasks", 0, "box"], [[2, 1]]), "tasks[0].box[0]: expected [start, stop], the st"),
+        (changed(["tasks", 0, "box"], [[0, True]]), "tasks[0].box[0]: expected [start, stop], the"),
+        (changed(["tasks", 0, "box"], [4]), "tasks[0].box[0]: expected [start, stop], the stop"),
+        (changed(["tasks", 0, "seconds"], None), "tasks[0].seconds: expected seconds, 0 or more"),
+        (changed(["tasks", 0, "cpu"], -1), "tasks[0].cpu: expected seconds, 0 or more, got -1"),
+        (changed(["tasks", 0, "flops"], 0.5), "tasks[0].flops: expected an integer from 0 to"),
+        (changed(["tasks", 0, "dtype"], "float3"), "tasks[0].dtype: there is no such dtype"),
+        (changed(["tasks", 0, "is_bound"], 1), "tasks[0].is_bound: expected true or false, got 1"),
+        (changed(["tasks", 0, "received"], [1]), "tasks[0].received: expected an object of at m"),
+        (changed(["tasks", 0, "received", "x"], 1), "tasks[0].received.x: expected the number of"),
+        (changed(["tasks", 0, "received", "01"], 1), "tasks[0].received.01: expected the number"),
+        (changed(["tasks", 0, "received", "1"], -1), "tasks[0].received.1: expected an integer"),
+        (changed(["tasks", 0, "predicted"], "x"), "tasks[0].predicted: expected a number, got 'x'"),
+    ],
+)
+def test_refusals_name_the_path(text, message):
+    with pytest.raises(WeftError) as caught:
+        RunRecord.from_json(text)
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,282 @@
+"""From storage to storage: what zarr-python wrote, read in boxes, and shards that it reads."""
+
+import os
+import random
+import tracemalloc
+
+import numpy as np
+import pytest
+import zarr
+from tests.runtime.cluster.blur import WEIGHTS, add_operators, blurred, plan_of
+from tests.runtime.test_eager import agree
+from tests.runtime.test_programs import planned
+
+from weft import Plan, WeftError, communication, ops, propagate, run, trace
+from weft.plan.storage import Storage
+from weft.runtime.cluster import Embedding, Output, Program, RunRecord, Threads, recording, run_on
+from weft.runtime.cluster.perform import Came, Given, perform
+from weft.runtime.cluster.weaving.memory import working
+from weft.runtime.cluster.weaving.source import Leaf
+
+BUFFERS = 100_000
+"""What NumPy takes for itself, whatever the arrays."""
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators():
+    add_operators()
+
+
+def stored(path, array, chunks, shards=None):
+    made = zarr.create_array(
+        path, shape=array.shape, chunks=chunks, shards=shards, dtype=array.dtype, fill_value=0
+    )
+    made[...] = array
+    return str(path)
+
+
+def sizes(rng, shape):
+    return tuple(rng.randint(1, max(1, n)) for n in shape)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_programs_from_storage_to_storage_give_what_one_process_gives(tmp_path, part):
+    with Threads(2) as engine:
+        for seed in range(part, PROGRAMS, 4):
+            rng = random.Random(seed)
+            _, graph, inputs = planned(seed)
+            plan = Plan.of(propagate(graph))
+            given, outputs = dict(inputs), {}
+            for value in graph.inputs:
+                is_partial = bool(plan.specs[value.name].partial)
+                known = value.dtype != "bfloat16"  # zarr-python, which writes here, has none
+                if (
+                    min(value.shape, default=0) > 0
+                    and rng.random() < 0.8
+                    and not is_partial
+                    and known
+                ):
+                    path = tmp_path / f"{seed}-{value.name}"
+                    given[value.name] = stored(path, inputs[value.name], sizes(rng, value.shape))
+            for name in dict.fromkeys(graph.outputs):
+                shape = graph.values[name].shape
+                known = graph.values[name].dtype != "bfloat16"
+                if min(shape, default=0) > 0 and rng.random() < 0.8 and known:
+                    chunks = sizes(rng, shape)
+                    shards = tuple(n * rng.randint(1, 3) for n in chunks)
+                    outputs[name] = Output(tmp_path / f"{seed}-out-{name}", chunks, shards)
+            with communication() as moved, recording() as records:
+                found = run_on(engine, plan, given, outputs)
+            for name, got, wanted in zip(graph.outputs, found, run(plan, inputs), strict=True):
+                whole = zarr.open_array(outputs[name].url)[...] if name in outputs else got.numpy()
+                assert whole.dtype == wanted.numpy().dtype
+                assert agree(whole, wanted), f"seed {seed}"
+            assert records[0].is_exact
+            assert moved.received == records[0].total.received
+
+
+class Arrays:
+    """Arrays in memory that are read and written as if they were stored."""
+
+    def __init__(self, whole, storage):
+        self.whole, self.storage = whole, storage
+        self.times = np.zeros(whole.shape, int)
+
+    def read_counted(self, box, *, threads):
+        return self.whole[box.slices()].copy(), 0
+
+    def write(self, box, array):
+        assert self.storage.aligned(box)
+        assert array.shape == box.shape
+        self.whole[box.slices()] = array
+        self.times[box.slices()] += 1
+        return array.nbytes
+
+
+def performed(embedding, program, inputs):
+    """Run all tasks here; their blocks, and the most memory of each task beside those."""
+    made, peaks = {}, {}
+    for task in embedding.tasks:
+        came = {n: Came(embedding.tasks[n].cell, made[n]) for n in task.reads}
+        leaf = next((m.source for m in task.made if isinstance(m.source, Leaf)), None)
+        is_given = leaf is not None and leaf.name in inputs
+        given = Given(inputs[leaf.name], (0,) * inputs[leaf.name].ndim) if is_given else None
+        tracemalloc.start()
+        made[task.number], report = perform(program, task, came, given)
+        peaks[task.number] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert report.received == embedding.moved(task)
+        assert [block.nbytes for block in made[task.number]] == [m.nbytes for m in task.made]
+        for gone in embedding.ends[task.number]:
+            del made[gone]
+    return made, peaks
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS // 6))
+def test_tiles_of_a_blur_are_written_once_and_take_what_is_predicted(seed):
+    rng = random.Random(seed)
+    shape = tuple(rng.randint(20, 40) for _ in range(3))
+    plan = plan_of(shape, rng.randint(1, 4), rng.choice("zyx"))
+    x = np.random.default_rng(seed).normal(size=shape).astype("float32")
+    names, chunks = dict(zip(("blur_z", "mean"), plan.graph.outputs)), sizes(rng, (20, 20, 20))
+    layouts = {}
+    for name in names.values():
+        full = plan.graph.values[name].shape
+        chunk = tuple(rng.randint(4, 16) for _ in full)
+        layouts[name] = Storage(full, chunk, [n * rng.randint(1, 2) for n in chunk], 4)
+    inputs = {"x": Storage(shape, chunks, None, 4)}
+    free = max(Embedding.of(plan, inputs, layouts, workers=2).peak(2))
+    for part in (None, 0.5):
+        memory = part and int(part * free)
+        try:
+            embedding = Embedding.of(plan, inputs, layouts, memory=memory, workers=2)
+        except WeftError as error:
+            assert f"has {memory} B" in str(error)  # noqa: PT017 - some are too small to be cut
+            continue
+        writers = {n: Arrays(np.zeros(s.shape, "float32"), s) for n, s in layouts.items()}
+        program = Program.of(plan, {"x": Arrays(x, None)}, writers)
+        _, peaks = performed(embedding, program, {"w": WEIGHTS})
+        for name, wanted in zip(plan.graph.outputs, (blurred(x), blurred(x).mean(0))):
+            assert (writers[name].times == 1).all()
+            assert np.allclose(writers[name].whole, wanted, atol=1e-5)
+        for task in (task for task in embedding.tasks if task.stages):
+            room = working(task, embedding.tasks, plan.itemsize) + BUFFERS
+            assert peaks[task.number] <= room, f"{task}: {peaks[task.number]} > {room}"
+        assert memory is None or max(embedding.peak(2)) <= memory
+
+
+def test_a_volume_is_cut_until_its_tasks_fit():
+    shape = (2560, 1448, 1448)
+    plan = plan_of(shape, 2)
+    inputs = {"x": Storage(shape, (64, 64, 64), None, 4)}
+    blur, mean = plan.graph.outputs
+    outputs = {
+        blur: Storage(shape, (64, 64, 64), (128, 128, 128), 4),
+        mean: Storage(shape[1:], (256, 256), None, 4),
+    }
+    embedding = Embedding.of(plan, inputs, outputs, memory=320 << 20, workers=2)
+    assert max(embedding.peak(2)) <= 320 << 20
+    written = [w.box for task in embedding.tasks for w in task.writes if w.value == blur]
+    assert sum(box.size for box in written) == 2560 * 1448 * 1448
+    assert all(
+        task.kind == "compute" for task in embedding.tasks for w in task.writes if w.value == blur
+    )
+    read = {leaf for t in embedding.tasks for s in t.sources() for leaf in _leaves(s)}
+    assert sum(leaf.box.size for leaf in read) < 1.2 * 2560 * 1448 * 1448
+
+
+def _leaves(source):
+    if isinstance(source, Leaf) and source.name == "x":
+        yield source
+    for inner in source if isinstance(source, tuple) else ():
+        yield from _leaves(inner)
+
+
+def test_what_cannot_be_cut_to_fit_is_refused_with_both_numbers():
+    plan = Plan.of(propagate(trace(ops.sort, (64, 2000), meshes=['@m = <["x"=1]>'])))
+    layout = {"x": Storage((64, 2000), (8, 100), None, 4)}
+    told = (
+        "no tiling fits: a worker needs at least 512000 B for arrays at once, its part of sort, "
+        "which is given back in memory, and has 99 B\nhint: store the outputs, or give the plan"
+    )
+    with pytest.raises(WeftError, match=told):
+        Embedding.of(plan, layout, {}, memory=99)
+    stored = {"sort": Storage((64, 2000), (1, 100), None, 4)}
+    told = r"the smallest task of sort takes \d+ B, and a worker has 9999 B for arrays\n"
+    with pytest.raises(WeftError, match=told + "hint: it cannot be cut further: give workers more"):
+        Embedding.of(plan, layout, stored, memory=9999)
+    told = r"at least 512000 B for arrays at once, what a cell has of input x: float32\[64, 2000\]"
+    with pytest.raises(WeftError, match=told):
+        Embedding.of(plan, {}, stored, memory=9999)
+
+
+def test_shards_that_are_too_large_are_named():
+    plan = Plan.of(propagate(trace(lambda x: {"y": x + 1}, (64, 64), meshes=['@m = <["x"=1]>'])))
+    layouts = [{name: Storage((64, 64), (8, 8), (32, 64), 4)} for name in "xy"]
+    told = (
+        r"no tiling fits: a worker needs at least 8192 B for arrays at once, a shard of y, "
+        r"\[32, 64\], and has 8000 B\nhint: make shards smaller"
+    )
+    with pytest.raises(WeftError, match=told):
+        Embedding.of(plan, *layouts, memory=8000)
+    told = r"none of the \d+ tilings that were tried fits: a worker would need \d+ B for arrays at"
+    with pytest.raises(WeftError, match=told):
+        Embedding.of(plan, *layouts, memory=16 << 10)
+    assert Embedding.of(plan, layouts[0], {"y": Storage((64, 64), (8, 8), None, 4)}, memory=8 << 10)
+
+
+def test_an_output_that_is_an_input_is_copied_and_one_given_back_is_read(tmp_path):
+    x = np.arange(35.0).reshape(5, 7)
+    plan = Plan.of(propagate(trace(lambda x: (x, x + x), x, meshes=['@m = <["x"=2]>'])))
+    path = stored(tmp_path / "x", x, (2, 3))
+    first = plan.graph.outputs[0]
+    got, twice = run(
+        plan, {"x": path}, on="threads", outputs={first: Output(tmp_path / "y", (2, 2), (4, 4))}
+    )
+    assert np.array_equal(zarr.open_array(tmp_path / "y")[...], x)
+    assert np.array_equal(got.read(), x)
+    assert np.array_equal(twice.numpy(), x + x)
+    assert np.array_equal(run(plan, {"x": path}, on="threads")[0].numpy(), x)
+
+
+def test_refusals_name_the_value(tmp_path):
+    plan = Plan.of(propagate(trace(lambda x: x + x, (4, 6), meshes=['@m = <["x"=2]>'])))
+    path = stored(tmp_path / "x", np.ones((4, 5), "float32"), (2, 2))
+    with pytest.raises(WeftError, match=r"input x: float32\[4, 6\] cannot have the shape \[4, 5\]"):
+        run(plan, {"x": path}, on="threads")
+    with pytest.raises(WeftError, match="there is no output y"):
+        run(plan, {"x": path}, on="threads", outputs={"y": "out"})
+    with pytest.raises(WeftError, match="an output goes to a path, a URL or an Output, got 7"):
+        run(plan, {"x": np.ones((4, 6), "float32")}, on="threads", outputs={"add": 7})
+    with pytest.raises(WeftError, match="arrays in storage and bounded memory need an engine"):
+        run(plan, {"x": path})
+    with pytest.raises(WeftError, match="holds no Zarr v3 array"):
+        run(plan, {"x": str(tmp_path / "nothing")}, on="threads")
+
+
+def test_the_plan_chooses_chunks_and_shards_that_every_cell_writes_whole(tmp_path):
+    x = np.random.default_rng(0).normal(size=(48, 40, 32)).astype("float32")
+    plan, path = plan_of(x.shape, 4), stored(tmp_path / "x", x, (16, 16, 16))
+    blur, _ = plan.graph.outputs
+    with recording() as records:
+        run(plan, {"x": path, "w": WEIGHTS}, on="threads", outputs={blur: tmp_path / "y"})
+    assert np.allclose(zarr.open_array(tmp_path / "y")[...], blurred(x), atol=1e-5)
+    assert isinstance(records[0], RunRecord)
+    writers = [task for task in records[0].tasks if task.written and task.kind == "write"]
+    assert writers == []
+
+
+def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
+    x = np.random.default_rng(0).normal(size=(400, 16, 16)).astype("float32")
+    plan, layout = plan_of(x.shape, 1), Storage(x.shape, (16, 16, 16), None, 4)
+    outputs = {
+        n: Storage(plan.graph.values[n].shape, (16,) * d, None, 4)
+        for n, d in zip(plan.graph.outputs, (3, 2))
+    }
+    free = max(Embedding.of(plan, {"x": layout}, outputs).peak(1))
+    memory = free * 9 // 20
+    embedding = Embedding.of(plan, {"x": layout}, outputs, memory=memory)
+    assert any(task.keeps for task in embedding.tasks)
+    path, boxes = stored(tmp_path / "x", x, (16, 16, 16)), []
+
+    class Counted:
+        def read_counted(self, box, *, threads):
+            boxes.append(box)
+            return x[box.slices()].copy(), layout.touched(box).nbytes
+
+    writers = {n: Arrays(np.zeros(s.shape, "float32"), s) for n, s in outputs.items()}
+    program = Program.of(plan, {"x": Counted()}, writers)
+    _, peaks = performed(embedding, program, {"w": WEIGHTS})
+    assert np.allclose(writers[plan.graph.outputs[0]].whole, blurred(x), atol=1e-5)
+    leaf_boxes = [leaf.box for t in embedding.tasks for s in t.sources() for leaf in _leaves(s)]
+    once = sum(layout.touched(box).nbytes for box in dict.fromkeys(leaf_boxes))
+    assert sum(layout.touched(box).nbytes for box in boxes) < once
+    for task in (task for task in embedding.tasks if task.stages):
+        assert peaks[task.number] <= working(task, embedding.tasks, plan.itemsize) + BUFFERS
+    assert max(embedding.peak(1)) <= memory
+    with Threads(2) as engine:  # the cells of a thread keep for themselves
+        both = plan_of(x.shape, 2)
+        said = {n: Output(tmp_path / n, s.chunk) for n, s in outputs.items()}
+        found = run_on(engine, both, {"x": path, "w": WEIGHTS}, said, memory=2 * free)
+    assert np.allclose(found[0].read(), blurred(x), atol=1e-5)

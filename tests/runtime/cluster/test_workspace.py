@@ -1,0 +1,118 @@
+"""What tasks take in memory, kernels included, beside what is predicted of them."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from weft import Plan, ops, propagate, trace
+from weft.lang import OPERATORS, Operator
+from weft.lang.arithmetic import apply_all
+from weft.lang.kernels.workspace import TIMES
+from weft.plan.storage import Storage
+from weft.runtime.cluster import Embedding, Program
+from weft.runtime.cluster.perform import perform
+from weft.runtime.cluster.weaving.memory import working
+
+SIDE = 500
+BUFFERS = 100_000
+"""What NumPy takes for itself, whatever the arrays."""
+
+
+class Whole:
+    def __init__(self, array):
+        self.array = array
+
+    def read_counted(self, box, *, threads):
+        return self.array[box.slices()].copy(), 0
+
+
+def blur(x, w):
+    for dim in range(3):
+        x = ops.correlate(x, w, dim)
+    return x.mean(0)
+
+
+def standard(x):
+    centred = x - x.mean(1, keep=True)
+    return centred / ops.sqrt((centred**2).mean(1, keep=True))
+
+
+UNARY = [
+    name for name in TIMES if name not in ("attention", "divide", "matmul", "remainder", "topk")
+]
+UNARY = [name for name in UNARY if not name.startswith(("shift", "count", "popcnt"))]
+PROGRAMS = (
+    {
+        "chain": (lambda x: ops.exp(ops.tanh(x * 2 + 1) - x) / 3, (SIDE, SIDE)),
+        "matmul": (lambda x, w: ops.relu(x @ w), (SIDE, SIDE), (SIDE, SIDE)),
+        "transpose": (lambda x: ops.transpose(x) + 1, (SIDE, SIDE)),
+        "sum": (lambda x: (x * x).sum(0), (SIDE, SIDE)),
+        "mean": (lambda x: x.mean(0), (64, 128, 64)),
+        "cumsum": (lambda x: ops.cumsum(x, 0), (SIDE, SIDE)),
+        "topk": (lambda x: ops.topk(x, 2), (SIDE, SIDE)),
+        "convolve": (ops.convolve, (1, 4, 128, 128), (4, 4, 3, 3)),
+        "blur": (blur, (96, 200, 96), (9,)),
+        "einsum": (lambda x, w: ops.einsum("bij,bjk->bik", x, w), (8, 128, 128), (8, 128, 128)),
+        "where": (lambda x: ops.where(x > 0, x, -x), (SIDE, SIDE)),
+        "concatenate": (lambda x: ops.concatenate([x, x], 0), (SIDE, SIDE)),
+        "standard": (standard, (SIDE, SIDE)),
+    }
+    | {
+        name: (lambda x, name=name: getattr(ops, name)(x), (SIDE, SIDE))
+        for name in UNARY
+        if name not in ("sort", "logsumexp_dim")
+    }
+    | {
+        "sort": (ops.sort, (SIDE, SIDE)),
+        "logsumexp": (lambda x: ops.logsumexp(x, 1), (SIDE, SIDE)),
+    }
+)
+
+
+def took(function, shapes, memory=None):
+    """The tasks of a program whose inputs are stored, with the bytes predicted and measured."""
+    plan = Plan.of(propagate(trace(function, *shapes, meshes=['@m = <["x"=1]>'])))
+    rng = np.random.default_rng(0)
+    inputs = {v.name: rng.random(v.shape, np.float32) for v in plan.graph.inputs}
+    stored = {
+        n: Storage(x.shape, [min(64, s) for s in x.shape], None, 4) for n, x in inputs.items()
+    }
+    embedding = Embedding.of(plan, stored, memory=memory)
+    program, made = Program.of(plan, {name: Whole(x) for name, x in inputs.items()}), {}
+    for task in embedding.tasks:
+        if not task.stages:
+            continue
+        perform(program, task, {})
+        tracemalloc.start()
+        made[task.number] = perform(program, task, {})[0]
+        yield (
+            task,
+            working(task, embedding.tasks, plan.itemsize),
+            tracemalloc.get_traced_memory()[1],
+        )
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_task_takes_more_than_is_predicted(name):
+    function, *shapes = PROGRAMS[name]
+    found = list(took(function, shapes))
+    assert found
+    for task, predicted, measured in found:
+        assert measured <= predicted + BUFFERS, task
+        assert predicted <= 4 * measured + BUFFERS, f"{task}: so much is not needed"
+
+
+def test_an_operator_says_what_its_kernel_takes():
+    def kernel(block, x):
+        return sum(x * k for k in range(3)) + np.concatenate([x, x, x, x])[: len(x)]
+
+    OPERATORS.add(Operator("wasteful", "m n -> m n", kernel, workspace=6))
+    try:
+        found = list(took(lambda x: apply_all("wasteful", x)[0], [(SIDE, SIDE)]))
+    finally:
+        del OPERATORS["wasteful"]
+    ((task, predicted, measured),) = found
+    assert predicted == (1 + 1 + 6) * 4 * SIDE * SIDE, task  # what it reads, makes, and says
+    assert measured <= predicted

@@ -1,0 +1,78 @@
+"""Random programs on sharded tensors, eagerly and as plans, against NumPy."""
+
+import os
+
+import numpy as np
+from tests.runtime.programs import Maker, run_steps, sometimes_elsewhere
+from tests.runtime.tensors import random_mesh, random_spec, scattered
+from tests.runtime.test_eager import agree
+
+from weft import Plan, communication, propagate, run, trace
+from weft.lang.serial import from_json, to_json
+
+PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) * 5 or 1000
+"""Of each kind: 1,000 in `make test`, 25,000 in `make fuzz`."""
+
+
+def test_eager_programs_agree_with_numpy():
+    for seed in range(PROGRAMS):
+        program = Maker(seed, 1 + seed % 6)
+        rng = np.random.default_rng(seed)
+        mesh = random_mesh(rng)
+        tensors = [scattered(rng, array, mesh) for array in program.inputs]
+        with communication() as moved:
+            found = run_steps(program, tensors, sometimes_elsewhere(rng, mesh))
+        for place, output in zip(program.outputs, found):
+            assert agree(output, program.values[place]), f"seed {seed}"
+        assert moved.sent == moved.received
+
+
+def planned(seed, mesh=None):
+    """A program traced, with random shardings on its inputs."""
+    program = Maker(seed, 1 + seed % 6)
+    rng = np.random.default_rng(seed)
+    mesh = mesh or random_mesh(rng)
+    names = [f"x{n}" for n in range(len(program.inputs))]
+    specs = {
+        name: random_spec(rng, mesh, array.ndim, monoids=())
+        for name, array in zip(names, program.inputs)
+    }
+    graph = trace(
+        lambda *symbols: run_steps(program, symbols),
+        *program.inputs,
+        names=names,
+        meshes=[mesh],
+        shardings=specs,
+    )
+    return program, graph, dict(zip(names, program.inputs))
+
+
+def held(plan, moved):
+    """The bytes that were counted on each cell, in rank order."""
+    return tuple(moved.peaks[plan.mesh.device(rank)] for rank in range(plan.mesh.size))
+
+
+def test_planned_programs_agree_with_numpy_and_with_their_prediction():
+    for seed in range(PROGRAMS):
+        program, graph, inputs = planned(seed)
+        plan = Plan.of(propagate(graph))
+        plan.verify()
+        with communication() as moved:
+            outputs = run(plan, inputs)
+        for place, output, spec in zip(program.outputs, outputs, plan.outputs):
+            assert agree(output, program.values[place]), f"seed {seed}\n{graph}\n{plan}"
+            assert output.spec == spec
+        counted = np.zeros(plan.mesh.size, int)
+        for movement in moved.movements:
+            counted += movement.received
+        assert tuple(counted) == plan.received, f"seed {seed}\n{plan}"
+        assert held(plan, moved) == plan.peak, f"seed {seed}\n{plan}"
+
+
+def test_traced_programs_survive_json():
+    for seed in range(50):
+        _, graph, inputs = planned(seed)
+        again = from_json(to_json(graph))
+        assert again == graph
+        for one, two in zip(run(propagate(graph), inputs), run(propagate(again), inputs)):
+            assert agree(one, two)

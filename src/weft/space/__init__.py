@@ -1,11 +1,14 @@
-"""Integer geometry: boxes, affine projections, exact covers, liftings. Everything stands on it."""
+"""Integer geometry: boxes, affine projections, block grids, exact covers."""
 
+from weft.space.block_grid import BlockClass, BlockGrid
 from weft.space.cover import Cover, Defect, cover
 from weft.space.lifting import Digit, Lifting, digits_of, matching, weigh
 from weft.space.projection import Projection
 from weft.space.zrange import ZRange
 
 __all__ = [
+    "BlockClass",
+    "BlockGrid",
     "Cover",
     "Defect",
     "Digit",

@@ -1,0 +1,265 @@
+"""`BlockGrid`: the one rule for cutting a shape into blocks.
+
+Devices, chunks, shards, tiles and pages are all blocks of a grid. A dimension is cut in one of
+three ways: into K blocks of ceil(n / K), the last of which may be short or empty (devices); into as
+many blocks of a given extent as it takes (chunks); or at given edges (ragged).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import prod
+from typing import NamedTuple
+
+from weft.errors import LayoutError, WeftError
+from weft.space.zrange import ZRange, unchecked, unchecked_all
+from weft.values import Point, as_point, as_shape, freeze
+
+
+class BlockClass(NamedTuple):
+    """Consecutive blocks of one dimension that have the same extent."""
+
+    first: int
+    """The number of the first of them."""
+    count: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class BlockGrid:
+    """A shape cut into blocks, dimension by dimension.
+
+    Block `k` of a regular dimension of size n is [min(k·c, n), min((k+1)·c, n)) for blocks of c.
+
+    >>> grid = BlockGrid.cut((8, 10), (2, 4))
+    >>> grid.block_shape, grid.counts
+    ((4, 3), (2, 4))
+    >>> print(grid.box((1, 3)))
+    [4:8, 9:10]
+    >>> BlockGrid.blocks((8, 10), (4, 4)).counts
+    (2, 3)
+    >>> print(*BlockGrid.at_edges([(0, 1, 8)]).boxes())
+    [0:1] [1:8]
+    """
+
+    shape: Point
+    counts: Point
+    """The number of blocks along each dimension."""
+    block_shape: Point
+    """The shape of the largest block."""
+    edges: tuple[Point | None, ...]
+    """Where each dimension is cut, 0 and its size included; None where it is cut regularly."""
+
+    def __init__(
+        self,
+        shape: Point,
+        counts: Point,
+        block_shape: Point,
+        edges: tuple[Point | None, ...] | None = None,
+    ) -> None:
+        freeze(
+            self,
+            shape=shape,
+            counts=counts,
+            block_shape=block_shape,
+            edges=(None,) * len(shape) if edges is None else edges,
+        )
+
+    @classmethod
+    def cut(cls, shape: Iterable[int], counts: Iterable[int]) -> BlockGrid:
+        """Cut each dimension into a number of blocks, as meshes do: the last may be empty."""
+        sizes = as_shape(shape)
+        numbers = as_point(counts, "counts", len(sizes))
+        for dim, count in enumerate(numbers):
+            if count < 1:
+                raise LayoutError(f"dimension {dim} is cut into {count} blocks; 1 is the fewest")
+        return cls(sizes, numbers, tuple(-(-n // count) for n, count in zip(sizes, numbers)))
+
+    @classmethod
+    def blocks(cls, shape: Iterable[int], block_shape: Iterable[int]) -> BlockGrid:
+        """Cut into blocks of one shape, as many as it takes: those at the edge may be short."""
+        sizes = as_shape(shape)
+        extents = as_point(block_shape, "block shape", len(sizes))
+        for dim, extent in enumerate(extents):
+            if extent < 1:
+                raise LayoutError(f"dimension {dim} of block shape {extents} is below 1")
+        return cls(sizes, tuple(-(-n // extent) for n, extent in zip(sizes, extents)), extents)
+
+    @classmethod
+    def at_edges(cls, edges: Iterable[Iterable[int]]) -> BlockGrid:
+        """Cut at given edges: 0, then where each block ends, the last at the dimension's size."""
+        every = tuple(as_point(each, "edges") for each in edges)
+        for dim, each in enumerate(every):
+            if len(each) < 2 or each[0] != 0 or any(a > b for a, b in pairwise(each)):
+                raise LayoutError(f"dimension {dim}: edges rise from 0 to the size, got {each}")
+        return cls(
+            tuple(each[-1] for each in every),
+            tuple(len(each) - 1 for each in every),
+            tuple(max(b - a for a, b in pairwise(each)) for each in every),
+            every,
+        )
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of blocks."""
+        return prod(self.counts)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all blocks have the same shape.
+
+        >>> BlockGrid.cut((8,), (4,)).is_even, BlockGrid.cut((9,), (4,)).is_even
+        (True, False)
+        """
+        return all(len(self.classes(dim)) < 2 for dim in range(self.ndim))
+
+    def span(self, dim: int, block: int) -> tuple[int, int]:
+        """Return where a block begins and ends along one dimension.
+
+        >>> BlockGrid.cut((9,), (4,)).span(0, 3)
+        (9, 9)
+        """
+        edges = self.edges[dim]
+        if edges is not None:
+            return edges[block], edges[block + 1]
+        size, low = self.shape[dim], self.block_shape[dim] * block
+        return min(low, size), min(low + self.block_shape[dim], size)
+
+    def box(self, block: Sequence[int]) -> ZRange:
+        """Return the box of a block, given its number along every dimension."""
+        if len(block) != self.ndim:
+            raise LayoutError(f"block {tuple(block)} of a grid of rank {self.ndim}")
+        start, stop = [], []
+        for dim, (number, count) in enumerate(zip(block, self.counts)):
+            if not 0 <= number < count:
+                raise LayoutError(f"dimension {dim} has no block {number}: it is cut into {count}")
+            low, high = self.span(dim, number)
+            start.append(low)
+            stop.append(high)
+        return unchecked(tuple(start), tuple(stop))
+
+    def boxes(self) -> list[ZRange]:
+        """Return the boxes of all blocks in row-major order: they tile the shape."""
+        spans = [
+            [self.span(dim, number) for number in range(count)]
+            for dim, count in enumerate(self.counts)
+        ]
+        starts = product(*([low for low, _ in each] for each in spans))
+        stops = product(*([high for _, high in each] for each in spans))
+        return unchecked_all(self.size, starts, stops)
+
+    def block_of(self, point: Iterable[int]) -> Point:
+        """Return the block that holds a point of the shape.
+
+        >>> BlockGrid.cut((9,), (4,)).block_of((8,))
+        (2,)
+        """
+        at = as_point(point, "point", self.ndim)
+        for dim, (x, n) in enumerate(zip(at, self.shape)):
+            if not 0 <= x < n:
+                raise LayoutError(f"dimension {dim} of size {n} has no coordinate {x}")
+        return tuple(map(self._block_at, range(self.ndim), at))
+
+    def _block_at(self, dim: int, x: int) -> int:
+        edges = self.edges[dim]
+        return x // self.block_shape[dim] if edges is None else bisect_right(edges, x) - 1
+
+    def overlaps(self, dim: int, low: int, high: int) -> range:
+        """Return the numbers of the blocks that meet [low, high) along one dimension.
+
+        >>> BlockGrid.blocks((9,), (4,)).overlaps(0, 3, 5)
+        range(0, 2)
+        """
+        low, high = max(low, 0), min(high, self.shape[dim])
+        if high <= low:
+            return range(0)
+        return range(self._block_at(dim, low), self._block_at(dim, high - 1) + 1)
+
+    def meeting(self, box: ZRange) -> Iterator[Point]:
+        """Return the blocks that a box meets, the last dimension running fastest.
+
+        >>> list(BlockGrid.blocks((9, 4), (4, 4)).meeting(ZRange((3, 0), (5, 9))))
+        [(0, 0), (1, 0)]
+        """
+        return product(*map(self.overlaps, range(self.ndim), box.start, box.stop))
+
+    def widen(self, box: ZRange) -> ZRange:
+        """Return the smallest box of whole blocks that holds what lies inside the shape of a box.
+
+        >>> print(BlockGrid.blocks((9,), (4,)).widen(ZRange((5,), (20,))))
+        [4:9]
+        """
+        if box.ndim != self.ndim:
+            raise WeftError(f"{box} is not a box of rank {self.ndim}")
+        inside = box & ZRange.of(self.shape)
+        if inside.is_empty:
+            return inside
+        sides = [
+            self.overlaps(dim, low, high)
+            for dim, (low, high) in enumerate(zip(inside.start, inside.stop))
+        ]
+        return unchecked(
+            tuple(self.span(dim, side[0])[0] for dim, side in enumerate(sides)),
+            tuple(self.span(dim, side[-1])[1] for dim, side in enumerate(sides)),
+        )
+
+    def count_meeting(self, box: ZRange) -> int:
+        """Return how many blocks a box meets, without listing them."""
+        return prod(map(len, map(self.overlaps, range(self.ndim), box.start, box.stop)))
+
+    def neighbours(self, block: Sequence[int]) -> Iterator[Point]:
+        """Return the blocks that share a face with a block.
+
+        >>> list(BlockGrid.cut((9, 9), (3, 3)).neighbours((0, 1)))
+        [(1, 1), (0, 0), (0, 2)]
+        """
+        at = tuple(block)
+        for dim, count in enumerate(self.counts):
+            for near in (at[dim] - 1, at[dim] + 1):
+                if 0 <= near < count:
+                    yield (*at[:dim], near, *at[dim + 1 :])
+
+    def classes(self, dim: int) -> tuple[BlockClass, ...]:
+        """Return the blocks of a dimension as runs of equal extent: at most full, short and empty.
+
+        A ragged dimension may have more runs.
+
+        >>> BlockGrid.cut((9,), (8,)).classes(0)
+        (BlockClass(first=0, count=4, extent=2), BlockClass(first=4, count=1, extent=1), \
+BlockClass(first=5, count=3, extent=0))
+        """
+        edges, count = self.edges[dim], self.counts[dim]
+        if edges is None:
+            size, extent = self.shape[dim], self.block_shape[dim]
+            full = min(size // extent, count) if extent else 0
+            runs = [(full, extent)]
+            if full < count and size > full * extent:
+                runs.append((1, size - full * extent))
+            runs.append((count - sum(n for n, _ in runs), 0))
+        else:
+            runs = [(1, b - a) for a, b in pairwise(edges)]
+        found: list[BlockClass] = []
+        first = 0
+        for number, extent in runs:
+            if found and found[-1].extent == extent:
+                last = found[-1]
+                found[-1] = last._replace(count=last.count + number)
+            elif number:
+                found.append(BlockClass(first, number, extent))
+            first += number
+        return tuple(found)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{n} at {list(edges)}" if edges is not None else f"{n} by {extent}"
+            for n, extent, edges in zip(self.shape, self.block_shape, self.edges)
+        ]
+        return f"[{', '.join(parts)}]"

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
-from typing import NamedTuple
 
 from weft.errors import LayoutError, WeftError
 from weft.space.zrange import ZRange, unchecked, unchecked_all
 from weft.values import Point, as_point, as_shape, freeze
 
 
-class BlockClass(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BlockClass:
     """Consecutive blocks of one dimension that have the same extent."""
 
     first: int
@@ -251,7 +251,7 @@ BlockClass(first=5, count=3, extent=0))
         for number, extent in runs:
             if found and found[-1].extent == extent:
                 last = found[-1]
-                found[-1] = last._replace(count=last.count + number)
+                found[-1] = BlockClass(last.first, last.count + number, extent)
             elif number:
                 found.append(BlockClass(first, number, extent))
             first += number

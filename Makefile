@@ -1,6 +1,7 @@
-# Two commands do everything on a machine with python3 (3.11 or later), pip and venv:
-#   make demo    set up, then run the main job
-#   make test    set up, then lint, types, layers, doctests and tests
+# On a machine with python3 (3.11 or later), pip and venv:
+#   make demo        set up, then run the main job
+#   make test        set up, then lint, types, layers, doctests and tests: about five minutes
+#   make test-all    what `make test` leaves out: slow tests, and random tests with all their trials
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,14 +13,18 @@ PARITY_PYTHON ?= python3.12
 # Where an environment says that none is kept, every process would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fresh docs notebooks lint types layers unit fuzz parity test-gpu bench format hooks clean
+.PHONY: demo test test-all fresh docs notebooks lint types layers unit fuzz parity test-gpu bench format hooks clean
 
 demo: .venv/.demo
 	$(BIN)/python -m examples.demo
 
 test: lint types layers unit
 
-# Both, as a stranger would: in a clone, with nothing there but Python, git and make.
+# tests/conftest.py says which tests are slow and which are random.
+test-all: .venv/.test
+	WEFT_FUZZ=$${WEFT_FUZZ:-150} $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "slow or random" tests
+
+# `make demo` and `make test` in a clean clone, with nothing there but Python, git and make.
 fresh: .venv/.test
 	WEFT_FRESH=1 $(BIN)/python -m pytest -s tests/test_fresh.py
 
@@ -44,12 +49,12 @@ layers: .venv/.test
 	$(BIN)/lint-imports
 
 unit: .venv/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
 
-# The same properties, for longer: WEFT_FUZZ examples each (but for pictures, which are slow), and
-# twice as many hostile inputs for every reader: 10,000.
+# The random tests with many more trials: 5,000 examples of every property, 10,000 hostile inputs for
+# every reader; see tests/trials.py.
 fuzz: .venv/.test
-	WEFT_FUZZ=$${WEFT_FUZZ:-5000} $(BIN)/python -m pytest -n $(JOBS) tests
+	WEFT_FUZZ=$${WEFT_FUZZ:-5000} $(BIN)/python -m pytest -n $(JOBS) -m random tests
 
 # Beside the runtime of mesh chips, whose package is for one Python alone: its own environment.
 parity: .venv-parity/.made

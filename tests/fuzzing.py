@@ -36,6 +36,7 @@ from time import process_time
 from typing import IO
 
 from tests.mutations import mutate_bytes
+from tests.trials import trials
 
 from weft.errors import WeftError
 
@@ -51,8 +52,8 @@ ROOT = Path(__file__).parent.parent
 
 
 def input_count() -> int:
-    """Inputs per reader: 300 in `make test`, 10,000 in `make fuzz` (WEFT_FUZZ=5000)."""
-    return 2 * int(os.environ.get("WEFT_FUZZ", "150"))
+    """Inputs per reader: 60 in `make test`, 300 in `make test-all`, 10,000 in `make fuzz`."""
+    return trials(300)
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,19 @@ The counts are those of the back-end, which knows nothing of plans; the keys are
 predicted and no others, and each of them is used.
 """
 
-import os
 from dataclasses import replace
 
 import numpy as np
 from hypothesis import assume, given, settings
 from tests.ckks.cases import cases
 from tests.ckks.layers import counts, tallies
+from tests.trials import trials
 
 from weft.ckks.program import count, execute
 from weft.ckks.seal import Seal
 from weft.ckks.simulator import Simulator
 
-EXAMPLES = int(os.environ.get("WEFT_FUZZ", "0")) // 20 or 8
+EXAMPLES = trials(8)
 """On real ciphertexts: 50 of 1,000."""
 RING = 1 << 13
 

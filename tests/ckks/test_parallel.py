@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ckks.cases import cases
 from tests.ckks.layers import conv_signature
+from tests.trials import trials
 
 from weft.ckks.activations import fit
 from weft.ckks.bsgs import split
@@ -28,7 +29,7 @@ from weft.ckks.simulator import Simulator
 from weft.errors import WeftError
 
 SMALL = Parameters(4096, 1, security=None)
-FORKED = int(os.environ.get("WEFT_FUZZ", "0")) // 10 or 15
+FORKED = trials(15)
 """How many programs are run by forks."""
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import boxes, meshes, partitions, projections, sharded_shapes, specs
+from tests.trials import trials
 
 from weft import DeviceMesh, DimSpec, Projection, ShardingSpec, WeftError, ZRange, cover, show
 from weft.draw import (
@@ -122,7 +123,7 @@ def test_any_rank():
     assert "gap [1:2]" in picture(cover([ZRange((0,), (1,))], ZRange((0,), (2,))))
 
 
-@settings(max_examples=60)
+@settings(max_examples=trials(60))
 @given(
     st.one_of(
         meshes(), specs(), boxes(), projections(), partitions().map(lambda p: cover(p[1], p[0]))
@@ -133,7 +134,7 @@ def test_every_value_draws_itself_small(value):
     assert_good_html(value._repr_html_())
 
 
-@settings(max_examples=60)
+@settings(max_examples=trials(60))
 @given(sharded_shapes())
 def test_every_sharding_of_every_shape_draws(case):
     spec, shape = case
@@ -141,7 +142,7 @@ def test_every_sharding_of_every_shape_draws(case):
     assert_good_html(to_html(draw(spec, shape)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=trials(40))
 @given(st.lists(boxes(2), min_size=1, max_size=40))
 def test_any_set_of_boxes_draws(many):
     assert picture(many)

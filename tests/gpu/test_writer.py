@@ -1,10 +1,9 @@
 """The writer on a GPU: what it writes is what the CPU's writes, decoded."""
 
-import os
-
 import numpy as np
 import pytest
 from tests.store.cases import Case
+from tests.trials import trials
 
 from weft import WeftError
 from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
@@ -17,7 +16,7 @@ cupy = pytest.importorskip("cupy", reason="no CuPy")
 if not cupy.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 60
+CASES = trials(60)
 CODECS = {
     "none": (),
     "runs": (Blosc("lz4", 5, "bitshuffle"),),

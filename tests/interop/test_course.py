@@ -1,6 +1,5 @@
 """What plans with loops and branches move and compute, against what the executor counts."""
 
-import os
 from itertools import pairwise
 from random import Random
 
@@ -10,12 +9,13 @@ import numpy as np
 import pytest
 from jax import lax
 from tests.interop.test_run import CASES, MESH, arrays, received, sharded
+from tests.trials import trials
 
 from weft import Graph, Machine, Plan, communication, estimate, propagate, run
 from weft.interop.stablehlo import read
 from weft.plan.plan_diff import diff_plans
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 150
+PROGRAMS = trials(150)
 SQUARE = [(4, 4), (4, 4)]
 COLUMNS = ["{}", '{"y", "x"}']
 

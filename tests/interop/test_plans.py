@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.interop.exported import sharded
+from tests.trials import trials
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 
 from weft import (
@@ -142,7 +143,7 @@ def specs_of(plan):
     return inputs, [(name, plan.graph.values[name].shape, spec) for name, spec in outputs]
 
 
-@settings(max_examples=60)
+@settings(max_examples=trials(60))
 @given(plans(), st.booleans())
 def test_plans_of_jax_put_the_same_boxes_on_devices(plan, own):
     devices = jax.devices()[:8]
@@ -158,7 +159,7 @@ def test_plans_of_jax_put_the_same_boxes_on_devices(plan, own):
             assert box.slices() == theirs
 
 
-@settings(max_examples=60)
+@settings(max_examples=trials(60))
 @given(plans())
 def test_plans_of_dtensor_put_the_same_boxes_on_ranks(plan):
     found, (inputs, outputs) = to_dtensor(plan), specs_of(plan)

@@ -1,19 +1,18 @@
 """Fused operators: the same values, the same boxes, and nothing in between."""
 
-import os
-
 import numpy as np
 import pytest
 from tests.runtime.programs import Maker, run_steps
 from tests.runtime.tensors import random_mesh, random_spec
 from tests.runtime.test_eager import agree
+from tests.trials import trials
 
 from weft import DeviceMesh, Plan, WeftError, ops, propagate, run, trace
 from weft.lang.fusion import fusable, fuse
 from weft.lang.serial import from_json, to_json
 from weft.runtime import validate
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 150
+PROGRAMS = trials(150)
 
 
 def fused_all(graph, rng):

@@ -1,20 +1,19 @@
 """Rewrites: another graph, the same values, however it is cut."""
 
-import os
-
 import numpy as np
 import pytest
 from tests.runtime.cases import CASES
 from tests.runtime.tensors import random_mesh, random_spec
 from tests.runtime.test_eager import agree
 from tests.runtime.test_validate import WITH_KERNELS
+from tests.trials import trials
 
 from weft import Plan, WeftError, ops, propagate, run, trace
 from weft.lang.arithmetic import apply
 from weft.lang.rewrite import Rewrite
 from weft.lang.rewrites import REWRITES, rewrites_of
 
-TRIALS = int(os.environ.get("WEFT_FUZZ", "0")) // 8 or 12
+TRIALS = trials(12)
 """Applications of each rewrite: 12 in `make test`, 625 in `make fuzz`."""
 
 

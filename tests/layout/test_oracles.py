@@ -8,6 +8,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 from tests.strategies import meshes, specs
+from tests.trials import trials
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 
@@ -54,7 +55,7 @@ def test_uneven_regions_are_those_of_dtensor_on_one_axis(size, shape, data):
         assert region.start == offset
 
 
-@settings(max_examples=300)
+@settings(max_examples=trials(300))
 @given(specs())
 def test_shardy_reads_our_text_and_prints_the_same(spec):
     assume(spec.mesh.name.isascii())  # MLIR prints other letters as escapes

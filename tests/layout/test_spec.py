@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import sharded_shapes, specs
+from tests.trials import trials
 
 from weft import DeviceMesh, DimSpec, ShardingSpec, SubAxis, WeftError, ZRange, cover
 from weft.layout import Axis
@@ -207,7 +208,7 @@ def test_a_mesh_of_a_million_cells_answers_about_one():
     assert next(iter(ShardingSpec(mesh, []).replicas(5))) == (0,)
 
 
-@settings(max_examples=20)
+@settings(max_examples=trials(20))
 @given(st.sampled_from(["x", '"x"', '"x":(1)2', "x:(1)2", ("x", np.int64(1), np.int64(2))]))
 def test_axes_may_be_given_as_text(text):
     mesh = DeviceMesh("m", (4,), ("x",))

@@ -1,6 +1,5 @@
 """Conflicts settled by cost: never dearer than Shardy or any rule, as cheap as the best plan."""
 
-import os
 from importlib import import_module
 
 import numpy as np
@@ -9,6 +8,7 @@ from benchmarks.conflict_programs import Program
 from benchmarks.conflicts import Moved, measure, rows
 from tests.plan.region_programs import Writer
 from tests.runtime.test_programs import planned
+from tests.trials import trials
 
 from weft import Graph, Machine, Plan, WeftError, communication, ops, propagate, run, trace
 from weft.interop.stablehlo import read
@@ -18,7 +18,7 @@ from weft.plan.propagation.meshes import Meshes
 
 build = import_module("weft.plan.searching.build")
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 40
+PROGRAMS = trials(40)
 """Programs beside Shardy and beside all plans: 40 in `make test`, 5,000 in `make fuzz`."""
 
 RULES = ("user_priority", "op_priority", "aggressive", "basic")

@@ -1,13 +1,12 @@
 """Propagation agrees with Shardy: random programs of random rules, all four strategies."""
 
-import os
-
 import pytest
 from tests.plan.programs import PASSES, program_text, random_program, shardy_says, weft_says
+from tests.trials import trials
 
 from weft import DeviceMesh, LayoutError, ShardingSpec
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) * 5 or 500
+PROGRAMS = trials(500)
 """For each strategy: 500 in `make test`, 25,000 in `make fuzz`."""
 
 

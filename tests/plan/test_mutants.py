@@ -5,15 +5,15 @@ operators, monoids, parts, placements, shardings of values and of what loops car
 steps of reshards, fetches, masks. A changed plan that is accepted must agree with NumPy, too.
 """
 
-import os
 from collections import Counter
 
 import numpy as np
 from tests.plan.mutants import Mutator, Planner, Program, TooLongError, agrees, random_mesh
+from tests.trials import trials
 
 from weft import WeftError
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) // 5 or 30
+PROGRAMS = trials(30)
 MUTANTS = 10
 """Of each program: 300 in all in `make test`, 10,000 in `make fuzz`."""
 

@@ -1,7 +1,5 @@
 """Loops, choices, manual computations, calls, barriers, groups and several meshes, as Shardy."""
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +9,14 @@ from jaxlib.mlir import ir
 from tests.plan.programs import PASSES
 from tests.plan.region_programs import Writer, loop
 from tests.plan.region_shardy import shardings, shardy
+from tests.trials import trials
 
 from weft import Graph, ShardingSpec, WeftError
 from weft.interop.stablehlo import opaque, read
 from weft.lang import Application, Value
 from weft.plan import propagate
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) * 5 or 500
+PROGRAMS = trials(500)
 """For each strategy: 500 in `make test`, 25,000 in `make fuzz`."""
 
 

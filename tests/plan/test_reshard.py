@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.plan.moving import gather, make_parts, run, scatter
 from tests.strategies import specs
+from tests.trials import trials
 
 from weft import (
     DeviceMesh,
@@ -474,7 +475,7 @@ def test_a_plan_draws_who_sends_which_box_to_whom(capsys):
 
 
 @given(reshards())
-@settings(max_examples=50)
+@settings(max_examples=trials(50))
 def test_every_plan_has_a_small_picture_and_a_table(case):
     plan = plan_reshard(*case)
     assert plan._repr_html_().startswith(("<svg", "<pre>"))

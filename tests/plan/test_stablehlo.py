@@ -1,12 +1,12 @@
 """Whole programs: StableHLO read, propagated by Weft and by Shardy, compared value by value."""
 
-import os
 from collections import Counter
 
 import pytest
 from tests.plan.families import FAMILIES
 from tests.plan.programs import PASSES, context, run_pass
 from tests.plan.writer import Writer
+from tests.trials import trials
 
 from weft import LayoutError, ShardingSpec
 from weft.interop.mlir import parse
@@ -15,7 +15,7 @@ from weft.lang import OPERATORS
 from weft.lang.region import EDGES
 from weft.plan import propagate
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) * 5 or 500
+PROGRAMS = trials(500)
 """For each strategy: 500 in `make test`, 25,000 in `make fuzz`."""
 
 

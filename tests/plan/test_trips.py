@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.trials import trials
 
 from weft.lang import Application, Graph, Value
 from weft.plan.trips import Number, find_branch, find_loop, follow
@@ -74,7 +75,7 @@ def run_out(direction, step, bound, start, dtype, turned, less, ahead):
     return None, over
 
 
-@settings(max_examples=1000)
+@settings(max_examples=trials(1000))
 @given(
     st.sampled_from(sorted(HOLDS)),
     st.integers(-7, 7),

@@ -1,7 +1,6 @@
 """What a page is made of: every byte that moves is on one edge or one node, and boxes are exact."""
 
 import json
-import os
 
 import jax
 import pytest
@@ -9,6 +8,7 @@ from tests.interop.test_run import CASES, arrays, sharded
 from tests.plan.region_programs import Writer
 from tests.report.programs import LOOP, MESH, blocks, planned
 from tests.runtime.cluster.metrics import recorded
+from tests.trials import trials
 
 from weft import DeviceMesh, Machine, Plan, ShardingSpec, WeftError, ops, propagate, search, trace
 from weft.interop.stablehlo import read
@@ -19,7 +19,7 @@ from weft.report.measured import run_data
 from weft.report.planned import Detail, plan_data
 
 ALL = Detail()
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "150")) // 2
+PROGRAMS = trials(75)
 
 
 def data_of(plan, detail=ALL):

@@ -1,14 +1,13 @@
 """The same annotated program, eager, traced and planned: the same shardings, the same numbers."""
 
-import os
-
 import numpy as np
 import pytest
 from tests.runtime.tensors import pieces, random_mesh
+from tests.trials import trials
 
 from weft import DimSpec, Plan, ShardingSpec, Tensor, ops, propagate, run, trace
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 60
+PROGRAMS = trials(60)
 """Random programs: 60 in `make test`, thousands in `make fuzz`."""
 
 

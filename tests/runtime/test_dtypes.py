@@ -4,7 +4,6 @@ Each case is computed at once, whole and on a mesh, and traced, planned and run:
 predicted bytes are compared. `make test` tries a sample, `make fuzz` all combinations.
 """
 
-import os
 import warnings
 from itertools import product
 from random import Random
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from tests.runtime.cases import CASES as CASES_OF
 from tests.runtime.test_validate import WITH_KERNELS
+from tests.trials import EXAMPLES
 
 import weft
 from weft import DeviceMesh, DimSpec, Plan, Tensor, WeftError, communication, ops, propagate, trace
@@ -23,8 +23,7 @@ from weft.lang import OPERATORS
 from weft.lang.arithmetic import apply_all
 from weft.lang.dtype import itemsize
 
-FUZZ = int(os.environ.get("WEFT_FUZZ", "0"))
-CASES = 14 if FUZZ < 5000 else 10**9
+CASES = 14 if EXAMPLES < 5000 else 10**9
 """Cases of each operator: a sample in `make test`, all of them in `make fuzz`."""
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]

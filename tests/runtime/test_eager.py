@@ -1,19 +1,18 @@
 """Operators on sharded tensors, however they lie, against the same operators on whole arrays."""
 
-import os
-
 import ml_dtypes
 import numpy as np
 import pytest
 from tests.runtime.cases import CASES
 from tests.runtime.tensors import random_mesh, scattered
 from tests.runtime.test_validate import WITH_KERNELS
+from tests.trials import trials
 
 from weft.lang.arithmetic import apply_all
 from weft.runtime.ledger import communication
 from weft.runtime.tensor import Tensor
 
-TRIALS = int(os.environ.get("WEFT_FUZZ", "0")) // 10 or 25
+TRIALS = trials(25)
 """Applications of each operator: 25 in `make test`, 500 in `make fuzz`."""
 
 

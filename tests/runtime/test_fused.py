@@ -1,13 +1,12 @@
 """Fused plans: the same values, no bytes more, no more memory, no more time."""
 
-import os
-
 import jax
 import numpy as np
 import pytest
 from tests.interop.test_run import CASES, arrays, received, sharded
 from tests.runtime.test_eager import agree
 from tests.runtime.test_programs import held, planned
+from tests.trials import trials
 
 from weft import Machine, Plan, WeftError, communication, estimate, ops, propagate, run, trace
 from weft.interop.stablehlo import read
@@ -15,7 +14,7 @@ from weft.lang import Application, Graph, Value
 from weft.lang.fusion import fuse
 from weft.plan.fuse import LONGEST, fuse_plan
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 400
+PROGRAMS = trials(400)
 MACHINES = (
     Machine(flops={"float64": 1e9, "int64": 2e9, "float32": 3e9, "bool": 5e9}),
     Machine(memory_bandwidth=1e9, overlap=0.5),

@@ -1,7 +1,5 @@
 """Every kernel on the whole index space, against a library that nobody here wrote."""
 
-import os
-
 import jax
 import numpy as np
 import pytest
@@ -10,12 +8,13 @@ from tests.runtime import oracles_blocks, oracles_linalg, oracles_window  # noqa
 from tests.runtime.cases import CASES
 from tests.runtime.oracles import ORACLES
 from tests.runtime.test_validate import WITH_KERNELS
+from tests.trials import trials
 
 from weft.lang import OPERATORS, Block
 from weft.runtime.arrays import namespace
 from weft.runtime.blocks import run_block, take
 
-TRIALS = int(os.environ.get("WEFT_FUZZ", "0")) // 25 or 4
+TRIALS = trials(4)
 """Applications of each operator: 4 in `make test`, 200 in `make fuzz`."""
 
 

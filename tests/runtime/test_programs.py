@@ -1,16 +1,15 @@
 """Random programs on sharded tensors, eagerly and as plans, against NumPy."""
 
-import os
-
 import numpy as np
 from tests.runtime.programs import Maker, run_steps, sometimes_elsewhere
 from tests.runtime.tensors import random_mesh, random_spec, scattered
 from tests.runtime.test_eager import agree
+from tests.trials import trials
 
 from weft import Plan, communication, propagate, run, trace
 from weft.lang.serial import from_json, to_json
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) * 5 or 1000
+PROGRAMS = trials(1000)
 """Of each kind: 1,000 in `make test`, 25,000 in `make fuzz`."""
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.trials import trials
 
 from weft import DeviceMesh, Plan, ShardingSpec, WeftError, plan_reshard, propagate, trace
 from weft.runtime.torch import Shard
@@ -17,7 +18,7 @@ from weft.runtime.torch import run as run_ranks
 from weft.runtime.torch.schedule import schedule
 
 ROOT = Path(__file__).parent.parent.parent
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 120
+PROGRAMS = trials(120)
 """Random programs on 4 ranks: 120 in `make test`, 5,000 in `make fuzz`; a tenth on 8 ranks."""
 
 KINDS = {

@@ -1,7 +1,5 @@
 """Every kernel, box by box, under random placements and with partial operands, against one run."""
 
-import os
-
 import array_api_strict
 import numpy as np
 import pytest
@@ -17,12 +15,13 @@ from tests.runtime import (  # noqa: F401
     cases_window,
 )
 from tests.runtime.cases import CASES
+from tests.trials import trials
 
 from weft import WeftError
 from weft.lang import OPERATORS, Operator
 from weft.runtime.validate import validate
 
-TRIALS = int(os.environ.get("WEFT_FUZZ", "0")) // 25 or 10
+TRIALS = trials(10)
 """Applications of each operator: 10 in `make test`, 200 in `make fuzz`."""
 
 WITH_KERNELS = sorted(name for name, operator in OPERATORS.items() if operator.kernel)

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.cases import folder
 from tests.store.foreign import WRITERS, described, values
+from tests.trials import trials
 
 from weft import WeftError, ZRange
 from weft.store import Array, Blosc, Crc32c, Gzip, Lz4, Metadata, Zstd, create_shards, open_array
@@ -210,7 +211,7 @@ def test_memory_is_known_before(tmp_path, kind, shards):
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=40)
+@settings(max_examples=trials(40))
 def test_small_chunks_take_what_their_objects_take(seed):
     said, rng = described(seed), np.random.default_rng(seed)
     data = values(said, seed)

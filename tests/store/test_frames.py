@@ -1,7 +1,6 @@
 """Frames: which blocks `append` takes, what is promised of them, and what survives."""
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
+from tests.trials import trials
 
 from weft.errors import WeftError
 from weft.store import (
@@ -26,7 +26,7 @@ from weft.store import (
 from weft.store.create import check_memory
 from weft.store.tiling import Tiling
 
-KILLS = max(3, int(os.environ.get("WEFT_FUZZ", "150")) // 50)
+KILLS = trials(3)
 
 
 def frames(*shape):

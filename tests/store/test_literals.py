@@ -1,6 +1,5 @@
 """Frames of literals: read by everybody, small on noise, and as the formats want them."""
 
-import os
 import struct
 
 import numpy as np
@@ -9,6 +8,7 @@ import zstandard
 from numcodecs import blosc
 from tests.store.chunks import KINDS, chunks
 from tests.store.readers import check_readers
+from tests.trials import trials
 
 from weft import WeftError
 from weft.store.huffman import MOST_BITS, code_lengths, codes
@@ -23,7 +23,7 @@ from weft.store.literals import (
 from weft.store.runs import TYPESIZES
 from weft.store.trees import PLACES, described, fse, normal, spread, tree
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 200
+CASES = trials(200)
 
 
 class Literals:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.trials import trials
 
 from weft.errors import WeftError
 from weft.store.lock import FileLock, LockedError
 
-ATTEMPTS = 20 * int(os.environ.get("WEFT_FUZZ", "150"))
+ATTEMPTS = trials(3000)
 """Attempts of each of eight processes."""
 
 CONTEST = """

@@ -1,7 +1,6 @@
 """Images and plates: metadata that others accept, levels that are what windows give."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import pytest
 import yaozarrs
 import zarr
 from tests.store.windows import brute
+from tests.trials import trials
 
 from weft import WeftError
 from weft.store import Crc32c, Zstd
@@ -27,7 +27,7 @@ from weft.store.ome.plate import Acquisition, Field, Plate, Spot, Well
 from weft.store.ome.plates import create_plate, open_plate
 from weft.store.pyramid.levels import BUFFERED, Pyramid, buffer_size
 
-KILLS = int(os.environ.get("WEFT_FUZZ", "0")) // 50 or 3
+KILLS = trials(3)
 
 
 def is_accepted(path):

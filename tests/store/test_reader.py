@@ -14,6 +14,7 @@ import pytest
 import tensorstore
 import zarr
 from tests.store.foreign import WRITERS, by_tensorstore, by_zarr, described, values
+from tests.trials import trials
 
 from weft import WeftError, ZRange
 from weft.store import (
@@ -36,7 +37,7 @@ from weft.store.reading.workers import each
 from weft.store.sink import Fetched
 
 CHECKED = (Zstd(1, checksum=True),)
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 300
+CASES = trials(300)
 ALL = [(), (Zstd(1),), (Zstd(1, checksum=True),), (Gzip(1),), (Lz4(),), (Crc32c(),)]
 ALL += [(Blosc("lz4", 5, "shuffle"),), (Blosc("zstd", 1, "bitshuffle"),), (Zstd(1), Crc32c())]
 

@@ -1,6 +1,5 @@
 """A stream that is reduced as it arrives is what the whole array gives, window by window."""
 
-import os
 import tracemalloc
 from itertools import product
 from math import prod
@@ -9,11 +8,12 @@ import numpy as np
 import pytest
 from tests.store.cases import DTYPES
 from tests.store.windows import brute, one_of
+from tests.trials import trials
 
 from weft import WeftError
 from weft.store.pyramid.reduce import METHODS, Reducer
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 600
+CASES = trials(600)
 
 
 # -- random streams

@@ -1,6 +1,5 @@
 """Frames of runs: read by everybody, small on noise, and as the formats want them."""
 
-import os
 import struct
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from numcodecs import blosc
 from tests.store.chunks import KINDS, chunks
 from tests.store.readers import check_readers
+from tests.trials import trials
 
 from weft import WeftError
 from weft.store.runs import (
@@ -20,7 +20,7 @@ from weft.store.runs import (
     lz4_runs,
 )
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 300
+CASES = trials(300)
 
 
 class Runs:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.disks import tmpfs
 from tests.store.cases import CODECS, DTYPES, OWN, folder
 from tests.store.readers import read_by_tensorstore, read_by_zarr
+from tests.trials import trials
 
 from weft import WeftError, ZRange
 from weft.store import Zstd, create, create_shards, open_array, open_shards
@@ -126,7 +127,7 @@ def test_what_is_written_is_what_others_read(form, seed):
 
 
 @given(forms(CODECS + OWN), st.integers(0, 1 << 32))
-@settings(max_examples=60)
+@settings(max_examples=trials(60))
 def test_every_codec_reads_what_it_wrote(form, seed):
     given_, said = form
     data = values(*given_[:2], seed)
@@ -137,7 +138,7 @@ def test_every_codec_reads_what_it_wrote(form, seed):
 
 
 @given(forms(), st.integers(0, 1 << 32))
-@settings(max_examples=60)
+@settings(max_examples=trials(60))
 def test_a_part_of_the_shards_is_known_by_name(form, seed):
     given_, said = form
     data, rng = values(*given_[:2], seed), np.random.default_rng(seed)

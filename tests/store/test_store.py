@@ -1,7 +1,6 @@
 """What is stored is what others read, and what others store is read."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,14 +11,15 @@ import tensorstore
 import zarr
 import zarrs  # noqa: F401  registers nothing; it is imported so that it is there
 from tests.store.cases import OWN, Case
+from tests.trials import trials
 
 from weft import WeftError, ZRange
 from weft.store import Blosc, CodecError, ShardError, Zstd, create, open_array
 from weft.store.codecs import checksum
 from weft.store.index import ABSENT, Index, length
 
-KILLS = int(os.environ.get("WEFT_FUZZ", "0")) // 50 or 6
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 300
+KILLS = trials(6)
+CASES = trials(300)
 
 
 def stored(folder, case, **more):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from tests.trials import EXAMPLES
 
 from weft.errors import WeftError
 from weft.store import (
@@ -406,7 +407,7 @@ KILLED = """
 def test_a_kill_leaves_the_old_array_or_the_new_one(tmp_path, kind):
     """The process is killed before its changes of the file system: before each in `make fuzz`."""
     step = {"array": 9, "shards": 9, "image": 23}[kind]
-    if int(os.environ.get("WEFT_FUZZ", "150")) >= 1000:
+    if EXAMPLES >= 1000:
         step = 1
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), kind, str(step)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -13,6 +13,7 @@ import pytest
 import tensorstore
 import zarr
 from tests.store.cases import Case
+from tests.trials import trials
 
 from weft import WeftError
 from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
@@ -22,7 +23,7 @@ from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
 from weft.store.tiling import Tiling
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 100
+CASES = trials(100)
 
 
 def frames(count, *shape, dtype="uint16"):

@@ -1,17 +1,8 @@
 """Random distributions: meshes, mappers and shapes that fit them."""
 
-import os
 from math import prod
 
 from weft.ttmesh import Mapper, Shard
-
-TRIALS = int(os.environ.get("WEFT_FUZZ", "0"))
-"""How many to try, where more are asked for than `make test` has time for."""
-
-
-def trials(usual, limit=100_000):
-    """As many as are usual, or as WEFT_FUZZ asks for."""
-    return min(TRIALS, limit) or usual
 
 
 def placements(random, ndim, axes, interleaved=True):

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from tests.ttmesh.configs import trials
+from tests.trials import trials
 from tests.ttmesh.reference import written
 
 from weft.errors import WeftError
@@ -39,7 +39,7 @@ def test_a_config_does_what_the_seed_says_or_is_refused():
             device = config.mesh_device.device(chip)
             assert np.array_equal(buffer.device_bytes(device, 8, 8 + part.nbytes).view("u4"), part)
         assert np.array_equal(buffer.read(config, 8).view("u4"), data)
-    assert min(seen.values()) > 200
+    assert min(seen.values()) > trials(200)
 
 
 def test_what_is_refused_changes_nothing():

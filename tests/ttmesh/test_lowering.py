@@ -5,7 +5,8 @@ from math import prod
 
 import numpy as np
 import pytest
-from tests.ttmesh.configs import any_config, config, short_config, trials, unequal
+from tests.trials import trials
+from tests.ttmesh.configs import any_config, config, short_config, unequal
 from tests.ttmesh.reference import fewest, fewest_ranges, held
 
 from weft.ttmesh import (

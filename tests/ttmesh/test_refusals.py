@@ -6,7 +6,8 @@ from math import prod
 
 import numpy as np
 import pytest
-from tests.ttmesh.configs import config, trials
+from tests.trials import trials
+from tests.ttmesh.configs import config
 from tests.ttmesh.reference import held, single
 
 from weft.errors import WeftError

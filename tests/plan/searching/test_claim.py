@@ -1,6 +1,5 @@
 """What a search claims, against all plans: exact is said only where no plan is better."""
 
-import os
 from collections import Counter
 from importlib import import_module
 from itertools import product
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from tests.plan.searching.small import GRID, LINE, machine
+from tests.trials import trials
 
 from weft import (
     DeviceMesh,
@@ -36,7 +36,7 @@ from weft.plan.searching.meshed import on_mesh
 from weft.plan.searching.variants import enumerate_variants
 from weft.values import FrozenMap
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 16
+PROGRAMS = trials(16)
 """Random graphs whose plans are all enumerated: 16 in `make test`, thousands in `make fuzz`."""
 
 THREE = DeviceMesh("m", (3,), ("x",))

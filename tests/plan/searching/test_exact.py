@@ -1,6 +1,5 @@
 """The exact front against all plans, and prices against estimates."""
 
-import os
 from itertools import product
 from math import prod
 from random import Random
@@ -21,6 +20,7 @@ from tests.interop.test_run import (
 )
 from tests.plan.searching.small import GRID, LINE, machine, program
 from tests.runtime.test_programs import planned
+from tests.trials import trials
 
 from weft import Machine, estimate
 from weft.interop.stablehlo import read
@@ -31,7 +31,7 @@ from weft.plan.searching.model import Model
 from weft.plan.searching.pareto import best
 from weft.plan.searching.scout import Scout
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 60
+PROGRAMS = trials(60)
 
 
 def point(problem, found):

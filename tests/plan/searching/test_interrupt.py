@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.plan.searching.small import GRID
+from tests.trials import trials
 
 import weft
 from weft import Machine, WeftError, ops, search, trace
@@ -22,7 +23,7 @@ from weft.plan.searching.pareto import dominates
 
 SLOW = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, memory_bandwidth=1e10)
 ENGINES = ("exact", "evolve", "descend", "integer")
-MOMENTS = int(os.environ.get("WEFT_FUZZ", "0")) or 12
+MOMENTS = trials(12)
 """Moments at which each engine is interrupted."""
 
 

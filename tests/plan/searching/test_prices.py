@@ -1,11 +1,11 @@
 """Prices by pattern against plans; layers that are one; models against problems."""
 
-import os
 from random import Random
 
 import numpy as np
 import pytest
 from tests.plan.searching.small import GRID, machine, program
+from tests.trials import trials
 
 from weft import DeviceMesh, Machine, ShardingSpec, plan_reshard, trace
 from weft.plan.machines import H200_NODE
@@ -20,7 +20,7 @@ from weft.plan.searching.pareto import best, dominates, volume
 from weft.plan.searching.prices import Prices
 from weft.plan.searching.symmetry import Symmetry
 
-PAIRS = 20 * (int(os.environ.get("WEFT_FUZZ", "0")) or 150)
+PAIRS = trials(3000)
 
 
 @pytest.mark.parametrize(

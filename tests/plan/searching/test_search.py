@@ -1,12 +1,12 @@
 """`search`: what it finds, keeps to, refuses and says."""
 
-import os
 from random import Random
 
 import numpy as np
 import pytest
 from tests.plan.searching.small import GRID, LINE, machine, program
 from tests.runtime.tensors import random_spec
+from tests.trials import trials
 
 from weft import (
     DeviceMesh,
@@ -27,7 +27,7 @@ from weft.plan.machines import H200_NODE
 from weft.plan.searching.pareto import dominates
 from weft.plan.searching.variants import variants
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 24
+PROGRAMS = trials(24)
 SLOW = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, memory_bandwidth=1e10)
 
 

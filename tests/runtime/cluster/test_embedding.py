@@ -1,11 +1,11 @@
 """A plan as tasks: everything is made once, comes from one place, and moves as predicted."""
 
-import os
 from collections import Counter
 
 import numpy as np
 import pytest
 from tests.runtime.test_programs import planned
+from tests.trials import trials
 
 from weft import DeviceMesh, Plan, WeftError, ops, propagate, trace
 from weft.lang import Application, Graph, Value
@@ -13,7 +13,7 @@ from weft.runtime.cluster import Embedding
 from weft.runtime.cluster.weaving.source import Fold
 from weft.runtime.cluster.weaving.travel import FAN
 
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 200
+PROGRAMS = trials(200)
 
 
 def embedded(function, *shapes, mesh, shardings):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.runtime.test_eager import agree
 from tests.runtime.test_programs import planned
+from tests.trials import trials
 
 from weft import LayoutError, Plan, WeftError, communication, ops, propagate, run, trace
 from weft.lang import OPERATORS, Operator
@@ -19,11 +20,10 @@ from weft.lang.arithmetic import apply_all
 from weft.runtime import CommunicationError
 from weft.runtime.cluster import Dask, Ray, TaskError, Threads, recording
 
-FUZZ = int(os.environ.get("WEFT_FUZZ", "0"))
 ENGINES = {
-    "threads": (lambda: Threads(3), FUZZ or 300),
-    "ray": (lambda: Ray(workers=2), FUZZ // 20 or 12),
-    "dask": (lambda: Dask(workers=2), FUZZ // 20 or 12),
+    "threads": (lambda: Threads(3), trials(300)),
+    "ray": (lambda: Ray(workers=2), trials(12)),
+    "dask": (lambda: Dask(workers=2), trials(12)),
 }
 
 

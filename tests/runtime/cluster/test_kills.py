@@ -1,6 +1,5 @@
 """Workers killed at random moments: results are right, and nothing is left half-written."""
 
-import os
 import random
 import threading
 import time
@@ -11,12 +10,13 @@ import zarr
 from tests.runtime.cluster.blur import blurred
 from tests.runtime.cluster.deaths import Volume, files, kill, workers_of
 from tests.runtime.cluster.test_engines import cut
+from tests.trials import trials
 
 from weft import communication, run
 from weft.runtime.cluster import Dask, Ray, Threads, recording, run_on
 
-KILLS = int(os.environ.get("WEFT_FUZZ", "0")) // 200 or 1
-"""Of each kind on each engine; WEFT_FUZZ=5000 are 25."""
+KILLS = trials(1)
+"""Of each kind on each engine."""
 LIBRARIES = {"ray": "ray", "dask": "distributed"}
 
 

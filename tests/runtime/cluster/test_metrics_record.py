@@ -1,19 +1,18 @@
 """Records of runs: what they add up, what they predict, how they are written and read."""
 
 import json
-import os
 
 import numpy as np
 import pytest
 from tests.runtime.cluster.metrics import MESH, made_up, planned, recorded, reported, task
 from tests.runtime.test_programs import planned as program
+from tests.trials import trials
 
 from weft import Machine, Plan, WeftError, ZRange, propagate, run
 from weft.runtime.cluster import Embedding, Report, Threads, recording
 from weft.runtime.cluster.metrics.amount import Amount, amount_of, seconds_by
 from weft.runtime.cluster.metrics.record import RunRecord
 
-FUZZ = int(os.environ.get("WEFT_FUZZ", "0"))
 MACHINE = Machine(flops={"float32": 1e9}, latency=1e-6, bandwidth=1e9, memory_bandwidth=1e10)
 
 
@@ -58,7 +57,7 @@ def test_a_run_on_threads_is_recorded():
 
 
 def test_programs_send_what_is_received_and_come_back_from_json():
-    for seed in range(FUZZ or 60):
+    for seed in range(trials(60)):
         _, graph, _ = program(seed)
         plan = Plan.of(propagate(graph), MACHINE)
         embedding = Embedding.of(plan)

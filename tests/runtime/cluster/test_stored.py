@@ -1,6 +1,5 @@
 """From storage to storage: what zarr-python wrote, read in boxes, and shards that it reads."""
 
-import os
 import random
 import tracemalloc
 
@@ -10,6 +9,7 @@ import zarr
 from tests.runtime.cluster.blur import WEIGHTS, add_operators, blurred, plan_of
 from tests.runtime.test_eager import agree
 from tests.runtime.test_programs import planned
+from tests.trials import trials
 
 from weft import Plan, WeftError, communication, ops, propagate, run, trace
 from weft.plan.storage import Storage
@@ -20,7 +20,7 @@ from weft.runtime.cluster.weaving.source import Leaf
 
 BUFFERS = 100_000
 """What NumPy takes for itself, whatever the arrays."""
-PROGRAMS = int(os.environ.get("WEFT_FUZZ", "0")) or 60
+PROGRAMS = trials(60)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,12 +1,12 @@
 """Which plans fit a worker: what fits stays fitting with more memory and with fewer rows."""
 
-import os
 import random
 
 import numpy as np
 import pytest
 import zarr
 from tests.runtime.cluster.blur import WEIGHTS, blurred, plan_of
+from tests.trials import trials
 
 from weft import Plan, WeftError, ops, propagate, run, trace
 from weft.plan.storage import Storage
@@ -14,7 +14,7 @@ from weft.runtime.cluster import Output
 from weft.runtime.cluster.weaving.embedding import Embedding
 from weft.runtime.cluster.weaving.order import in_depth
 
-SWEEPS = max(1, int(os.environ.get("WEFT_FUZZ", "150")) // 75)
+SWEEPS = trials(2)
 
 
 def fits(plan, layouts, memory):

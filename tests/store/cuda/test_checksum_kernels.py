@@ -1,15 +1,14 @@
 """The kernels of checksums give what google-crc32c gives."""
 
-import os
-
 import google_crc32c
 import numpy as np
 import pytest
 from tests.store.cuda.host import Buffer, Host, empty, needs_compiler, u32, u64
+from tests.trials import trials
 
 from weft.store.cuda.checksum import PART
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 60
+CASES = trials(60)
 SIZES = [1, 2, 3, 4, 5, 255, 256, 257, 511, 513, PART - 1, PART, PART + 1, 2 * PART + 9]
 
 

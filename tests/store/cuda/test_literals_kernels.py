@@ -1,17 +1,16 @@
 """The kernels of literals make the reference's bytes."""
 
-import os
-
 import numpy as np
 import pytest
 from tests.store.chunks import KINDS, chunks
 from tests.store.cuda.launches import by_literals, by_zstd
 from tests.store.test_literals import odd_pieces
+from tests.trials import trials
 
 from weft.store.literals import PIECE, encode_literals_of, encode_zstd_of
 from weft.store.runs import TYPESIZES
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 100
+CASES = trials(100)
 
 
 def test_random_chunks(host):

@@ -1,15 +1,14 @@
 """The kernels of runs make the reference's bytes."""
 
-import os
-
 import numpy as np
 import pytest
 from tests.store.chunks import KINDS, chunks
 from tests.store.cuda.launches import by_runs
+from tests.trials import trials
 
 from weft.store.runs import BLOCK, TYPESIZES, encode_runs_of
 
-CASES = int(os.environ.get("WEFT_FUZZ", "0")) or 150
+CASES = trials(150)
 
 
 def test_random_chunks(host):

@@ -1,0 +1,19 @@
+"""How many random trials a test makes.
+
+A test states its full number of trials, as in `PROGRAMS = trials(1000)`. `make test-all` makes all
+of them, `make test` a fifth. `WEFT_FUZZ` is the number of examples of each Hypothesis property: 30
+in `make test`, 150 in `make test-all`, 5,000 in `make fuzz`. All other trials scale with it.
+"""
+
+import os
+
+EXAMPLES = int(os.environ.get("WEFT_FUZZ", "30"))
+FULL = 150
+"""The examples of a property at which all tests make their full number of trials."""
+FEWEST = 6
+
+
+def trials(full, limit=None):
+    """Return the number of trials to make: at least `FEWEST` or `full`, at most `limit`."""
+    number = max(min(full, FEWEST), full * EXAMPLES // FULL)
+    return number if limit is None else min(number, limit)

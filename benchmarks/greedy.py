@@ -17,8 +17,14 @@ from weft.lang import FactorRule, Operator, Signature, factor_rule
 from weft.layout import Axis, ShardingSpec
 from weft.plan.fetch import moved_bytes
 from weft.plan.placed import Placed, fit
-from weft.plan.propagation.axes import Pieces, axis_of, piece_of, without
-from weft.plan.propagation.factors import TensorSharding, project
+from weft.plan.propagation.factors import project
+from weft.plan.propagation.shardings import (
+    AxisRefs,
+    TensorSharding,
+    axis_ref,
+    named_axis,
+    prefix_without_overlap,
+)
 from weft.values import FrozenMap
 
 MOST_ORDERS = 6
@@ -30,13 +36,13 @@ class _Claim(NamedTuple):
 
     dim: str
     monoid: str
-    pieces: Pieces
+    axes: AxisRefs
 
 
 class _Candidate(NamedTuple):
     """A placement that might be taken."""
 
-    cuts: Mapping[str, Pieces]
+    cuts: Mapping[str, AxisRefs]
     kept: Mapping[Axis, tuple[str, Sequence[int]]]
     granted: int
     """How many claims have all that they ask for."""
@@ -103,14 +109,14 @@ class _Choice:
 
     def _candidate(self, order: Sequence[int], keep: bool) -> _Candidate:
         """Give the axes to the operands' claims in an order, the first having first say."""
-        used: Pieces = ()
-        cuts: dict[str, Pieces] = {}
+        used: AxisRefs = ()
+        cuts: dict[str, AxisRefs] = {}
         kept: dict[Axis, tuple[str, Sequence[int]]] = {}
         monoids, granted = set[str](), 0
         for number in order:
             for claim in self.claims[number]:
                 if claim.dim in cuts:
-                    granted += cuts[claim.dim] == claim.pieces
+                    granted += cuts[claim.dim] == claim.axes
                     continue
                 monoid = claim.monoid or self.signature.notation.reduced.get(claim.dim, "")
                 group = self._group(claim, number) if claim.monoid else ()
@@ -118,12 +124,12 @@ class _Choice:
                 # Parts by two monoids at once would depend on the order in which they are combined.
                 if refused or (monoid and monoids - {monoid}):
                     continue
-                free = _free(claim.pieces, used)
+                free = _free(claim.axes, used)
                 used += free
-                granted += free == claim.pieces
+                granted += free == claim.axes
                 monoids |= {monoid} if monoid and free else set()
                 if claim.monoid:
-                    kept |= {axis_of(self.mesh, p): (monoid, group or ()) for p in free}
+                    kept |= {named_axis(self.mesh, p): (monoid, group or ()) for p in free}
                 elif free:
                     cuts[claim.dim] = free
         return _Candidate(cuts, kept, granted)
@@ -140,8 +146,8 @@ class _Choice:
     def _placed(self, candidate: _Candidate) -> Placed:
         """The placement, without the cuts that would not leave the results in even blocks."""
         placement = {
-            dim: [axis_of(self.mesh, piece) for piece in pieces]
-            for dim, pieces in candidate.cuts.items()
+            dim: [named_axis(self.mesh, axis) for axis in axes]
+            for dim, axes in candidate.cuts.items()
         }
         return fit(self.mesh, self.signature, placement, candidate.kept)
 
@@ -166,23 +172,23 @@ class _Choice:
 
 def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Claim]:
     """What an operand says of the index dimensions that may be cut."""
-    axes = tuple(tuple(piece_of(spec.mesh, axis) for axis in dim.axes) for dim in spec.dim_specs)
+    axes = tuple(tuple(axis_ref(spec.mesh, axis) for axis in dim.axes) for dim in spec.dim_specs)
     sharding = TensorSharding(axes, (True,) * spec.ndim)
     for factor, held in project(sharding, rule.operands[number], rule.sizes).items():
         name = rule.names[factor]
         if held.axes and rule.kinds[factor] != "whole" and not name.startswith("_"):
             yield _Claim(name, "", held.axes)
     for axis, monoid in spec.partial.items():
-        yield _Claim(f"partial {axis}", monoid, (piece_of(spec.mesh, axis),))
+        yield _Claim(f"partial {axis}", monoid, (axis_ref(spec.mesh, axis),))
 
 
-def _free(pieces: Pieces, used: Pieces) -> Pieces:
+def _free(axes: AxisRefs, used: AxisRefs) -> AxisRefs:
     """The major axes that are not used yet."""
-    found: Pieces = ()
-    for piece in pieces:
-        rest = without(piece, used)
+    found: AxisRefs = ()
+    for axis in axes:
+        rest = prefix_without_overlap(axis, used)
         if rest is not None:
             found += (rest,)
-        if rest != piece:
+        if rest != axis:
             break
     return found

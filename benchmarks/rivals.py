@@ -13,7 +13,7 @@ from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import Plan, propagate
 from weft.plan.placed import Placed, fit
-from weft.plan.propagation.meshes import Meshes
+from weft.plan.propagation.shardings import Meshes
 from weft.values import FrozenMap
 
 
@@ -61,7 +61,7 @@ def _closed(graph: Graph, text: str, name: str) -> str:
     meshes, value = Meshes(graph), graph.values[name]
     rank = len(value.shape)
     spec = meshes.parse(
-        value, text or f"<@{meshes.all[meshes.usual].name}, [{', '.join(['{}'] * rank)}]>"
+        value, text or f"<@{meshes.all[meshes.default].name}, [{', '.join(['{}'] * rank)}]>"
     )
     return str(ShardingSpec(spec.mesh, [DimSpec(dim.axes) for dim in spec.dim_specs]))
 
@@ -86,7 +86,7 @@ def bytes_of_greed(graph: Graph) -> int:
 
 def _greedy(graph: Graph) -> Plan:
     meshes = Meshes(graph)
-    mesh = meshes.all[meshes.usual]
+    mesh = meshes.all[meshes.default]
 
     def written(name: str, text: str | None) -> ShardingSpec | None:
         if text is None:

@@ -11,9 +11,8 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir, passmanager
 
 from weft.lang import FactorRule
-from weft.plan.propagation.axes import append
 from weft.plan.propagation.engine import Engine, Node, run_by_operator, run_by_user
-from weft.plan.propagation.factors import TensorSharding
+from weft.plan.propagation.shardings import TensorSharding, append
 
 PASSES = {
     "basic": "sdy-basic-propagate",
@@ -275,11 +274,28 @@ def shardy_says(program, strategy):
     return values, re.findall(one, outputs)
 
 
+def neighbours(nodes, count):
+    """For each value the node that produces it, then those that use it, the last first."""
+    result = [[] for _ in range(count)]
+    for number, node in reversed(list(enumerate(nodes))):
+        for value in dict.fromkeys(node.operands):
+            result[value].append(number)
+    for number, node in enumerate(nodes):
+        for value in node.results:
+            result[value].insert(0, number)
+    return result
+
+
 def weft_says(program, strategy):
     """The same, as the engine propagates them."""
     merge = "basic" if strategy == "basic" else "aggressive"
-    engine = Engine.over(
-        program.nodes, program.shardings, program.outputs, program.output_shardings, merge
+    engine = Engine(
+        program.nodes,
+        program.shardings,
+        program.outputs,
+        program.output_shardings,
+        merge,
+        neighbours(program.nodes, len(program.shapes)),
     )
     if strategy == "user_priority":
         run_by_user(engine, program.priorities, {})
@@ -289,7 +305,7 @@ def weft_says(program, strategy):
         engine.run()
 
     def text(number):
-        sharding = engine.known[number]
+        sharding = engine.interned[number]
         return "" if sharding is None else sharding_text(sharding, program.mesh)
 
     return list(map(text, engine.shardings)), list(map(text, engine.output_shardings))

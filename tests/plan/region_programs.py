@@ -6,7 +6,7 @@ from math import prod
 
 from tests.plan.programs import random_sharding, sharding_text
 
-from weft.plan.propagation.axes import append
+from weft.plan.propagation.shardings import append
 
 SIZES = [1, 2, 4, 6, 8, 12, 16]
 PLAIN = ["pointwise", "pointwise", "unary", "dot", "transpose", "reshape", "reduce", "broadcast"]

@@ -14,7 +14,7 @@ from weft import Graph, Machine, Plan, WeftError, communication, ops, propagate,
 from weft.interop.stablehlo import read
 from weft.lang import Application, Value
 from weft.plan import settle
-from weft.plan.propagation.meshes import Meshes
+from weft.plan.propagation.shardings import Meshes
 
 build = import_module("weft.plan.searching.build")
 

@@ -192,7 +192,7 @@ def test_a_group_lies_alike_and_says_why():
     assert str(found.specs["arg0"]) == str(found.specs["arg1"]) == '<@m, [{"x", ?}]>'
     assert found.explain("arg0", 0) == [
         'arg0 dimension 0 is cut by "x"',
-        "  lies as arg1 dimension 0, of the same sharding group",
+        "  in one sharding group with arg1 dimension 0",
         "  through 1 = negate(arg1) from 1 dimension 0",
         '  as written on 1: <@m, [{"x"}]>',
     ]
@@ -275,8 +275,8 @@ BARRIER = Application("propagation_barrier", ("a",), ("b",), {"allowed_direction
             "b = propagation_barrier(a, allowed_direction=UP) allows the direction 'UP'",
         ),
         (lambda: manual(in_shardings=('<@m, [{"y", "x"}]>',)), "dimension 0 of a is cut by"),
-        (lambda: manual(manual_axes=("z",)), '"z" is manual and not an axis of @m'),
-        (lambda: manual(is_bare=True), "b comes out of a manual computation without a sharding"),
+        (lambda: manual(manual_axes=("z",)), 'manual axis "z" is not an axis of @m'),
+        (lambda: manual(is_bare=True), "b is a result of a manual computation without a sharding"),
         (
             lambda: Graph([Value("a", (8,))], [], ["a"], shardings={"a": '<@m, [{"x"}]>'}),
             "shardings.a: mesh @m is not known",

@@ -14,7 +14,7 @@ from weft.lang import Graph
 from weft.lang.graph import located
 from weft.lang.serial import from_json, to_json
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.propagation.propagate import Rule
+from weft.plan.propagation.propagate import ShardyStrategy
 
 MESH = """a mesh in Shardy's notation: '@m = <["x"=2, "y"=4]>'"""
 SHARD = """a sharding to begin with: x='<@m, [{"x"}, {}]>'; as often as needed"""
@@ -32,7 +32,7 @@ def add_graph_to(parser: argparse.ArgumentParser) -> None:
 
 def add_strategy_to(parser: argparse.ArgumentParser) -> None:
     """Add how conflicts are settled."""
-    words = (*get_args(Rule), "cost")
+    words = (*get_args(ShardyStrategy), "cost")
     parser.add_argument("--strategy", choices=words, default="user_priority", help=STRATEGY)
 
 

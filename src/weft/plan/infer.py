@@ -15,7 +15,7 @@ from weft.lang.operator import Group
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.fetch import moved_bytes
 from weft.plan.placed import Placed, Placement, fit
-from weft.plan.propagation.axes import Pieces, piece_of, without
+from weft.plan.propagation.shardings import AxisRefs, axis_ref, prefix_without_overlap
 
 Kept: TypeAlias = dict[Axis, tuple[str, Sequence[int]]]
 """For an axis the monoid and the operands that stay partial over it."""
@@ -68,21 +68,21 @@ def _kept(
     made: Sequence[str],
 ) -> Kept:
     """The axes over which operands may stay partial, given the axes that the placement uses."""
-    used: Pieces = tuple(piece_of(mesh, axis) for axes in placement.values() for axis in axes)
+    used: AxisRefs = tuple(axis_ref(mesh, axis) for axes in placement.values() for axis in axes)
     reduced: Mapping[str, str] = signature.notation.reduced
     monoids = {reduced[dim] for dim, axes in placement.items() if axes and dim in reduced}
     kept: Kept = {}
     for number, spec in enumerate(specs):
         for axis, monoid in spec.partial.items() if spec is not None else ():
-            piece = piece_of(mesh, axis)
+            ref = axis_ref(mesh, axis)
             groups = operator.groups(monoid, signature, dtypes, made)
             group = _group(groups, len(specs), number)
             # Parts by two monoids at once would depend on the order in which they are combined.
-            if group is None or monoids - {monoid} or without(piece, used) != piece:
+            if group is None or monoids - {monoid} or prefix_without_overlap(ref, used) != ref:
                 continue
             kept[axis] = monoid, group
             monoids.add(monoid)
-            used += (piece,)
+            used += (ref,)
     return kept
 
 

@@ -16,7 +16,12 @@ from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.machine import Machine
 from weft.plan.placed import kept_of
 from weft.plan.plan import Plan
-from weft.plan.propagation.propagate import Propagation, Rule, Settled, follow
+from weft.plan.propagation.propagate import (
+    Propagation,
+    Settled,
+    ShardyStrategy,
+    propagate_like_shardy,
+)
 from weft.plan.resharding.reshard import check_machine
 from weft.plan.searching.ahead import Goal
 from weft.plan.searching.build import LARGE, Builder
@@ -29,10 +34,10 @@ from weft.plan.searching.ranked import ranked
 from weft.plan.searching.scout import Scout
 from weft.values import FrozenMap
 
-Strategy: TypeAlias = Rule | Literal["cost"]
+Strategy: TypeAlias = ShardyStrategy | Literal["cost"]
 """How propagation settles conflicts: by one of four rules, or by what moves the fewest bytes."""
 
-RULES: tuple[Rule, ...] = ("user_priority", "op_priority", "aggressive", "basic")
+RULES: tuple[ShardyStrategy, ...] = ("user_priority", "op_priority", "aggressive", "basic")
 """The strategies whose plans are looked at, the usual one first."""
 
 WIDTH = 50_000
@@ -87,7 +92,7 @@ def propagate(
     w dimension 0 is cut by "x"
       chosen by cost: 384 B move, 1152 B as propagation would have it
     """
-    return follow(graph, strategy) if strategy != "cost" else _settle(graph, machine)
+    return propagate_like_shardy(graph, strategy) if strategy != "cost" else _settle(graph, machine)
 
 
 def _settle(graph: Graph, machine: Machine | None) -> Propagation:
@@ -96,7 +101,7 @@ def _settle(graph: Graph, machine: Machine | None) -> Propagation:
     On several meshes, or on none, there are no others.
     """
     last = _last_priority(graph)
-    every = [follow(graph, rule) for rule in (RULES if last is None else RULES[:1])]
+    every = [propagate_like_shardy(graph, rule) for rule in (RULES if last is None else RULES[:1])]
     known = [(_moved(partial(Plan.of, one, machine)), one) for one in every]
     before, usual = known[0]
     if sum(bool(mesh.shape) for mesh in usual.meshes) == 1:
@@ -125,7 +130,7 @@ def _last_priority(graph: Graph) -> int | None:
 
 def _with_priorities(graph: Graph, last: int) -> Graph:
     """The graph with what follows from all but the last priority written on its values."""
-    found = follow(graph, below=last)
+    found = propagate_like_shardy(graph, below=last)
     followed = {
         name: str(ShardingSpec(spec.mesh, spec.dim_specs))
         for name in graph.values

@@ -1,4 +1,4 @@
-"""`follow`: the shardings that follow from those that a program's author wrote."""
+"""Propagate the shardings written on a graph to all its values, and explain their origin."""
 
 from __future__ import annotations
 
@@ -8,35 +8,41 @@ from math import isfinite
 from typing import Literal, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
-from weft.lang import FactorRule, Graph
+from weft.lang import Application, FactorRule, Graph
 from weft.lang.notation import CUSTOM
 from weft.lang.region import arguments
+from weft.lang.rule import TensorFactors
 from weft.layout import Axis, DeviceMesh, ShardingSpec
-from weft.plan.propagation.axes import Piece, Pieces, without
-from weft.plan.propagation.engine import Engine, run_by_operator, run_by_user
-from weft.plan.propagation.factors import Factors, TensorSharding, project
-from weft.plan.propagation.merge import Direction, common_axes, truncate
-from weft.plan.propagation.meshes import Meshes
-from weft.plan.propagation.program import Applied, flatten
-from weft.plan.propagation.reasons import History, Reason
+from weft.plan.propagation.annotations import priorities_of
+from weft.plan.propagation.engine import Engine, PropagationStep, run_by_operator, run_by_user
+from weft.plan.propagation.factors import Direction, compatible_axes, project, truncate
+from weft.plan.propagation.flatten import FlatProgram, RuledApplication, flatten
+from weft.plan.propagation.shardings import (
+    AxisRef,
+    AxisRefs,
+    Meshes,
+    TensorSharding,
+    axis_name,
+    prefix_without_overlap,
+)
 from weft.values import FrozenMap
 
-Rule: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]
+ShardyStrategy: TypeAlias = Literal["basic", "aggressive", "op_priority", "user_priority"]
 
 
 class Settled(NamedTuple):
-    """How a plan was settled otherwise than propagation leaves it: by what it costs."""
+    """A plan that was chosen by cost, where propagation alone would choose another."""
 
     specs: Mapping[str, ShardingSpec]
-    """How every value of the graph is kept, partial where it stays so."""
+    """The sharding of every value of the graph, partial where it stays partial."""
     kept: tuple[Mapping[Axis, tuple[str, tuple[int, ...]]], ...]
     """For every application the axes over which operands stay partial: the monoid, and which."""
     received: float
     """The bytes that the plan moves."""
     usual: float
-    """The bytes that the plan of ordinary propagation moves; without end if it has none."""
+    """The bytes that the plan of `user_priority` moves; infinite if it has none."""
     reasons: tuple[str, ...] = ()
-    """Why no other plan is proved to move fewer bytes; empty if that is proved."""
+    """Why the plan is not proved to move the fewest bytes; empty if it is."""
 
     def __str__(self) -> str:
         usual = f"{self.usual} B" if isfinite(self.usual) else "no plan"
@@ -44,9 +50,26 @@ class Settled(NamedTuple):
         return "; ".join([text, *(f"not proved to be the fewest: {why}" for why in self.reasons)])
 
 
+class Reason(NamedTuple):
+    """Where an axis of a value came from: a dimension of another, through an application."""
+
+    application: Application | None
+    """None where both values are of one sharding group."""
+    value: str
+    dim: int
+
+    def __str__(self) -> str:
+        source = f"{self.value} dimension {self.dim}"
+        if self.application is None:
+            return f"in one sharding group with {source}"
+        operands = ", ".join(self.application.operands)
+        results = ", ".join(self.application.results)
+        return f"through {results} = {self.application.operator}({operands}) from {source}"
+
+
 @dataclass(frozen=True, slots=True)
 class Propagation:
-    """What propagation found: how every value lies, and how every index space is cut."""
+    """The sharding of every value, and the placement of every index space."""
 
     graph: Graph
     meshes: tuple[DeviceMesh, ...]
@@ -56,41 +79,44 @@ class Propagation:
     placements: tuple[Mapping[str, tuple[Axis, ...]], ...]
     """For every application of the graph itself, the axes that cut each of its index dimensions."""
     all_placements: tuple[Mapping[str, tuple[Axis, ...]], ...]
-    """For those of regions as well, as `Graph.walk` comes to them."""
+    """For the applications of regions as well, in the order of `Graph.walk`."""
     partials: Mapping[str, Mapping[Axis, str]]
     """The results that are left unreduced: over which axes, by which monoid."""
     _history: History = field(compare=False, repr=False)
     settled: Settled | None = None
-    """What a choice by cost adds: then a plan has values and operands as this says."""
+    """The plan that `strategy="cost"` chose; None for the other strategies."""
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The mesh; of several the first that has axes, on which what is not sharded lies."""
+        """The mesh; of several, the first that has axes."""
         return next((mesh for mesh in self.meshes if mesh.shape), self.meshes[0])
 
     def explain(self, value: str, dim: int) -> list[str]:
-        """Why a dimension is cut as it is: for every axis, the way back to where it was written.
+        """Return for every axis of a dimension how it came there from where it was written.
 
-        The first line is the value; each further line is an operator and where the axis stood.
+        The first line is the value; each further line is an operator and the dimension before it.
         """
         spec = self.specs.get(value)
         if spec is None:
             raise WeftError(f"there is no value {value} in the graph")
         if not 0 <= dim < spec.ndim:
             raise WeftError(f"{value} has no dimension {dim}: its sharding is {spec}")
-        names = dict.fromkeys(map(_name, spec.dim_specs[dim].axes))
-        return [line for name in names for line in self._way_back(value, dim, name)] or [
+        names = dict.fromkeys(map(axis_name, spec.dim_specs[dim].axes))
+        return [line for name in names for line in self._trace_back(value, dim, name)] or [
             f"{value} dimension {dim} is not cut"
         ]
 
     def reason(self, value: str, dim: int, axis: str) -> Reason | None:
-        """Where an axis of a value came from, one step back; None where it was there at first."""
+        """Return where an axis of a value came from; None where it was there from the start."""
         return self._history.reason(value, dim, axis)
 
-    def _way_back(self, value: str, dim: int, axis: str) -> Iterator[str]:
+    def _trace_back(self, value: str, dim: int, axis: str) -> Iterator[str]:
         yield f'{value} dimension {dim} is cut by "{axis}"'
         if self.settled is not None and value in self.graph.values:
-            yield f"  {self._said_or_chosen(value, dim, axis)}"
+            text = self.graph.shardings.get(value)
+            dims = ShardingSpec.parse(text, self.meshes).dim_specs if text else ()
+            is_written = dims and axis in map(axis_name, dims[dim].axes)
+            yield f"  as written on {value}: {text}" if is_written else f"  {self.settled}"
             return
         seen = set[tuple[str, int]]()
         while (value, dim) not in seen:
@@ -102,14 +128,6 @@ class Propagation:
             yield f"  {reason}"
         yield f"  as written on {value}: {dict(_written(self.graph)).get(value, 'an output')}"
 
-    def _said_or_chosen(self, value: str, dim: int, axis: str) -> str:
-        """Why an axis is there where costs decided: it was written, or it was chosen."""
-        text = self.graph.shardings.get(value)
-        dims = ShardingSpec.parse(text, self.meshes).dim_specs if text else ()
-        if dims and axis in map(_name, dims[dim].axes):
-            return f"as written on {value}: {text}"
-        return str(self.settled)
-
     def __str__(self) -> str:
         values = self.graph.all_values
         rows = [(str(values[name]), str(spec)) for name, spec in self.specs.items()]
@@ -117,10 +135,12 @@ class Propagation:
         return "\n".join(f"{left:{wide}}  {right}" for left, right in rows)
 
 
-def follow(graph: Graph, rule: Rule = "user_priority", below: int | None = None) -> Propagation:
-    r"""Propagate the shardings on a graph's values to all of them, by one of Shardy's rules.
+def propagate_like_shardy(
+    graph: Graph, strategy: ShardyStrategy = "user_priority", below: int | None = None
+) -> Propagation:
+    r"""Propagate the shardings on a graph's values to all of them, by one of Shardy's strategies.
 
-    Only `user_priority` looks at priorities; with `below` it stops before that priority.
+    Only `user_priority` uses priorities; with `below` it stops before that priority.
 
     >>> from weft.lang import Application, Graph, Library, Operator, Value
     >>> graph = Graph(
@@ -131,161 +151,137 @@ def follow(graph: Graph, rule: Rule = "user_priority", below: int | None = None)
     ...     shardings={"x": '<@m, [{"dp"}, {"tp"}]>'},
     ...     operators=Library({"matmul": Operator("matmul", "m k, k n -> m n  sum: k")}),
     ... )
-    >>> found = follow(graph)
-    >>> print(found)
+    >>> result = propagate_like_shardy(graph)
+    >>> print(result)
     x: float32[8, 16]   <@m, [{"dp"}, {"tp"}]>
     w: float32[16, 32]  <@m, [{"tp", ?}, {?}]>
     y: float32[8, 32]   <@m, [{"dp", ?}, {?}]>
-    >>> dict(found.partials["y"]), found.placements[0]["k"]
+    >>> dict(result.partials["y"]), result.placements[0]["k"]
     ({'tp': 'sum'}, ('tp',))
-    >>> print(*found.explain("w", 0), sep="\n")
+    >>> print(*result.explain("w", 0), sep="\n")
     w dimension 0 is cut by "tp"
       through y = matmul(x, w) from x dimension 1
       as written on x: <@m, [{"dp"}, {"tp"}]>
     """
-    return _Run(graph, rule, below).propagation()
-
-
-class _Run:
-    """One propagation: from text to numbers and back."""
-
-    def __init__(self, graph: Graph, strategy: Rule, below: int | None = None) -> None:
-        if strategy not in ("basic", "aggressive", "op_priority", "user_priority"):
-            raise WeftError(
-                f"there is no strategy {strategy!r}",
-                hint="there are basic, aggressive, op_priority, user_priority and cost",
-            )
-        self.graph, self.strategy, self.below = graph, strategy, below
-        self.meshes = Meshes(graph)
-        self.flat = flatten(graph, self.meshes)
-        self.wanted = {
-            place: self.meshes.parse(graph.values[graph.outputs[place]], text)
-            for place, text in graph.output_shardings.items()
-        }
-        self.engine = self._engine()
-        self.placements: dict[tuple[int, ...], Mapping[str, tuple[Axis, ...]]] = {}
-
-    def _engine(self) -> Engine:
-        flat, wanted = self.flat, {p: self.meshes.numbered(s) for p, s in self.wanted.items()}
-        return Engine.over(
-            flat.nodes,
-            [None if seed is None else seed.sharding for seed in flat.seeds],
-            flat.outputs,
-            [wanted.get(place) for place in range(len(flat.outputs))],
-            "basic" if self.strategy == "basic" else "aggressive",
-            flat.notified,
-            flat.groups,
-            self.meshes.kinds,
-            flat.siblings,
+    if strategy not in ("basic", "aggressive", "op_priority", "user_priority"):
+        raise WeftError(
+            f"there is no strategy {strategy!r}",
+            hint="there are basic, aggressive, op_priority, user_priority and cost",
         )
-
-    def _propagate(self) -> None:
-        if self.strategy == "user_priority":
-            levels = {n: seed.levels for n, seed in enumerate(self.flat.seeds) if seed is not None}
-            wanted = {
-                place: tuple(dim.priority for dim in spec.dim_specs)
-                for place, spec in self.wanted.items()
-            }
-            run_by_user(self.engine, levels, wanted, self.below)
-        elif self.strategy == "op_priority":
-            run_by_operator(self.engine)
-        else:
-            self.engine.run()
-
-    def propagation(self) -> Propagation:
-        self._propagate()
-        graph, engine, values = self.graph, self.engine, self.graph.all_values
-        specs = {
-            name: self._spec(engine.shardings[self.flat.numbers[name]], len(value.shape))
-            for name, value in values.items()
-        }
-        outputs = tuple(
-            self._spec(number, len(values[name].shape))
-            for name, number in zip(graph.outputs, engine.output_shardings)
+    meshes = Meshes(graph)
+    program = flatten(graph, meshes)
+    wanted = {
+        place: meshes.parse(graph.values[graph.outputs[place]], text)
+        for place, text in graph.output_shardings.items()
+    }
+    output_shardings = {place: meshes.sharding(spec) for place, spec in wanted.items()}
+    engine = Engine(
+        program.nodes,
+        [None if one is None else one.sharding for one in program.annotations],
+        program.outputs,
+        [output_shardings.get(place) for place in range(len(program.outputs))],
+        "basic" if strategy == "basic" else "aggressive",
+        program.watchers,
+        program.groups,
+        meshes.kinds,
+        program.siblings,
+    )
+    if strategy == "user_priority":
+        priorities = {n: one.priorities for n, one in enumerate(program.annotations) if one}
+        run_by_user(
+            engine, priorities, {n: priorities_of(spec) for n, spec in wanted.items()}, below
         )
-        placements = tuple(map(self._placement, self.flat.applied))
-        outer = (number for number, applied in enumerate(self.flat.applied) if not applied.depth)
-        return Propagation(
-            graph,
-            self.meshes.all,
-            specs,
-            outputs,
-            tuple(placements[number] for number in outer),
-            placements,
-            dict(_partials(self.flat.applied, placements)),
-            History(self.flat, self.meshes, engine.known, engine.log),
-        )
+    elif strategy == "op_priority":
+        run_by_operator(engine)
+    else:
+        engine.run()
+    return _result(graph, meshes, program, engine)
 
-    def _spec(self, number: int, rank: int) -> ShardingSpec:
-        return self.meshes.spec(self.engine.known[number], rank)
 
-    def _placement(self, applied: Applied) -> Mapping[str, tuple[Axis, ...]]:
-        """The placement of an application, made once for each rule and shardings."""
-        values = applied.application.operands + applied.application.results
-        numbers = [self.engine.shardings[self.flat.numbers[name]] for name in values]
-        key = (id(applied.rule), *numbers)
-        if key not in self.placements:
-            known = [self.engine.known[number] for number in numbers]
-            mesh = self.engine.common_mesh(known)
-            found = {} if mesh is None else _agreed(applied.rule, known)
-            self.placements[key] = FrozenMap(
-                (name, self.meshes.axes(mesh or 0, found.get(name, ())))
-                for name in applied.rule.names
+def _result(graph: Graph, meshes: Meshes, program: FlatProgram, engine: Engine) -> Propagation:
+    values = graph.all_values
+
+    def spec(name: str, number: int) -> ShardingSpec:
+        return meshes.spec(engine.interned[number], len(values[name].shape))
+
+    cache: dict[tuple[int, ...], Mapping[str, tuple[Axis, ...]]] = {}
+
+    def placement(one: RuledApplication) -> Mapping[str, tuple[Axis, ...]]:
+        names = one.application.operands + one.application.results
+        numbers = [engine.shardings[program.numbers[name]] for name in names]
+        key = (id(one.rule), *numbers)
+        if key not in cache:
+            shardings = [engine.interned[number] for number in numbers]
+            mesh = engine.common_mesh(shardings)
+            axes = {} if mesh is None else _agreed_axes(one.rule, shardings)
+            cache[key] = FrozenMap(
+                (name, meshes.axes(mesh or 0, axes.get(name, ())))
+                for name in one.rule.names
                 if not name.startswith("_")
             )
-        return self.placements[key]
+        return cache[key]
+
+    placements = tuple(map(placement, program.applications))
+    return Propagation(
+        graph,
+        meshes.all,
+        {name: spec(name, engine.shardings[program.numbers[name]]) for name in values},
+        tuple(map(spec, graph.outputs, engine.output_shardings)),
+        tuple(one for one, ruled in zip(placements, program.applications) if not ruled.depth),
+        placements,
+        dict(_partials(program.applications, placements)),
+        History(program, meshes, engine.interned, engine.log),
+    )
 
 
-def _agreed(rule: FactorRule, known: Sequence[TensorSharding | None]) -> dict[str, Pieces]:
-    """The axes of each index dimension on which the tensors agree, each axis used once.
+def _agreed_axes(
+    rule: FactorRule, shardings: Sequence[TensorSharding | None]
+) -> dict[str, AxisRefs]:
+    """Return the axes of each index dimension on which the tensors agree, each axis used once.
 
-    An axis that cuts a result along one index dimension is not given to one along which it cuts
-    none, so that results are computed where they are wanted.
+    An axis that cuts a result along one index dimension is not given to another along which it
+    cuts none, so that results are computed where they are wanted.
     """
-    tensors: list[Factors] = [
+    tensors = [
         project(sharding, mapping, rule.sizes)
-        for sharding, mapping in zip(known, rule.operands + rule.results)
+        for sharding, mapping in zip(shardings, rule.operands + rule.results)
     ]
-    split, used = len(rule.operands), tuple[Piece, ...]()
-    placement: dict[str, Pieces] = {}
-    cut = [(f, piece) for t in tensors[split:] for f, s in t.items() for piece in s.axes]
+    split, used = len(rule.operands), tuple[AxisRef, ...]()
+    placement: dict[str, AxisRefs] = {}
+    in_results = [(f, axis) for t in tensors[split:] for f, s in t.items() for axis in s.axes]
     for factor, name in enumerate(rule.names):
         if not name.startswith("_"):
-            axes = common_axes(factor, tensors[:split], tensors[split:], Direction.BOTH)
-            own = {piece for other, piece in cut if other == factor}
-            elsewhere = tuple(piece for _, piece in cut if piece not in own)
-            placement[name] = truncate(axes, _apart_from(used + elsewhere))
+            axes = compatible_axes(factor, tensors[:split], tensors[split:], Direction.BOTH)
+            own = {axis for other, axis in in_results if other == factor}
+            taken = used + tuple(axis for _, axis in in_results if axis not in own)
+            placement[name] = truncate(axes, _unused(taken))
             used += placement[name]
     return placement
 
 
+def _unused(taken: AxisRefs) -> Callable[[AxisRef, int], AxisRef | None]:
+    return lambda axis, _: prefix_without_overlap(axis, taken)
+
+
 def _partials(
-    applied: Sequence[Applied], placements: Sequence[Mapping[str, tuple[Axis, ...]]]
+    applications: Sequence[RuledApplication], placements: Sequence[Mapping[str, tuple[Axis, ...]]]
 ) -> Iterator[tuple[str, Mapping[Axis, str]]]:
-    for (application, signature, rule, _), placement in zip(applied, placements):
+    """Yield the results whose reduced index dimensions are cut, with their axes and monoids."""
+    for (application, signature, rule, _), placement in zip(applications, placements):
         monoids = signature.notation.reduced
-        reduced = {
-            name: monoids.get(name, "sum")
+        partial = {
+            axis: monoids.get(name, "sum")
             for name, kind in zip(rule.names, rule.kinds)
-            if kind == "reduced"
+            if kind == "reduced" and monoids.get(name, "sum") != CUSTOM
+            for axis in placement[name]
         }
-        parts = {
-            axis: monoid
-            for dim, monoid in reduced.items()
-            for axis in placement[dim]
-            if monoid != CUSTOM
-        }
-        if parts:
+        if partial:
             for name in application.results:
-                yield name, FrozenMap(parts.items())
-
-
-def _name(axis: Axis) -> str:
-    return axis if isinstance(axis, str) else axis.name
+                yield name, FrozenMap(partial.items())
 
 
 def _written(graph: Graph) -> Iterator[tuple[str, str]]:
-    """What was written on values of a graph and its regions."""
+    """Yield the annotated values of a graph and its regions, with their shardings as text."""
     yield from graph.shardings.items()
     for application in graph.applications:
         for region in application.regions:
@@ -296,5 +292,73 @@ def _written(graph: Graph) -> Iterator[tuple[str, str]]:
                 yield value.name, text
 
 
-def _apart_from(used: Pieces) -> Callable[[Piece, int], Piece | None]:
-    return lambda piece, _: without(piece, used)
+@dataclass(slots=True)
+class History:
+    """The steps of one propagation, from which the origin of an axis is found on request."""
+
+    program: FlatProgram
+    meshes: Meshes
+    interned: Sequence[TensorSharding | None]
+    log: Sequence[PropagationStep]
+    _reasons: dict[tuple[str, int, str], Reason] | None = field(default=None, repr=False)
+
+    def reason(self, value: str, dim: int, axis: str) -> Reason | None:
+        """Return where an axis came from; None if it was there from the start."""
+        if self._reasons is None:
+            self._reasons = {}
+            for step in self.log:
+                for place, reason in self._read(step):
+                    self._reasons.setdefault(place, reason)
+        owner = self.program.names[self.program.numbers[value]]
+        return self._reasons.get((owner, dim, axis))
+
+    def _read(self, step: PropagationStep) -> Iterator[tuple[tuple[str, int, str], Reason]]:
+        """Yield value, dimension and axis of all that is new in a step, each with its reason."""
+        names = self.program.names
+        if step.node < 0:
+            (value, other), (old, new) = step.before, step.after
+            for dim, axis in self._added(old, new):
+                yield (names[other], dim, axis), Reason(None, names[value], dim)
+            return
+        node = self.program.nodes[step.node]
+        mappings, values = node.rule.operands + node.rule.results, node.operands + node.results
+        for place, (old, new) in enumerate(zip(step.before, step.after)):
+            for dim, axis in self._added(old, new) if old != new else ():
+                source = self._source(mappings, step.before, place, dim, axis)
+                if source is not None:
+                    origin = self.program.origins[step.node]
+                    reason = Reason(origin, names[values[source[0]]], source[1])
+                    yield (names[values[place]], dim, axis), reason
+
+    def _added(self, old: int, new: int) -> list[tuple[int, str]]:
+        """Return the dimensions and axes of a sharding that an earlier one did not have."""
+        before, now = self.interned[old], self.interned[new]
+        assert now is not None
+        return [
+            (dim, axis)
+            for dim in range(len(now.axes))
+            for axis in self._axes(now, dim)
+            if before is None or axis not in self._axes(before, dim)
+        ]
+
+    def _axes(self, sharding: TensorSharding, dim: int) -> list[str]:
+        names = self.meshes.all[sharding.mesh].axis_names
+        return list(dict.fromkeys(names[axis[0]] for axis in sharding.axes[dim]))
+
+    def _source(
+        self,
+        mappings: Sequence[TensorFactors],
+        before: Sequence[int],
+        place: int,
+        dim: int,
+        axis: str,
+    ) -> tuple[int, int] | None:
+        """Return the tensor and dimension that had the axis on a factor of this dimension."""
+        factors = set(mappings[place][dim])
+        for other, (mapping, number) in enumerate(zip(mappings, before)):
+            sharding = self.interned[number]
+            if other != place and sharding is not None:
+                for d, of_dim in enumerate(mapping):
+                    if factors & set(of_dim) and axis in self._axes(sharding, d):
+                        return other, d
+        return None

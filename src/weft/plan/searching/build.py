@@ -16,8 +16,8 @@ from weft.plan.liveness import lives
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed
 from weft.plan.plan import Plan
-from weft.plan.propagation.meshes import Meshes
-from weft.plan.propagation.propagate import follow
+from weft.plan.propagation.propagate import propagate_like_shardy
+from weft.plan.propagation.shardings import Meshes
 from weft.plan.resharding.reshard import check_machine
 from weft.plan.searching.choices import MOST, Breadth, agreeing, placements, shardings, whole
 from weft.plan.searching.meshed import on_mesh
@@ -86,7 +86,7 @@ class Builder:
         graph, storage = on_mesh(graph, mesh), storage or {}
         self.graph, self.mesh, self.machine = graph, mesh, machine or Machine()
         self.usual = Breadth(most=most)
-        self.base = Plan.of(follow(graph), machine)
+        self.base = Plan.of(propagate_like_shardy(graph), machine)
         self.stored = Stored(graph, self.machine, storage)
         self.meshes = Meshes(graph)
         self.symmetry = Symmetry(graph, mesh, self.machine)

@@ -14,7 +14,7 @@ from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
 from weft.plan.memory import sizes_of
-from weft.plan.propagation.meshes import Meshes
+from weft.plan.propagation.shardings import Meshes
 from weft.plan.searching.build import LARGE
 from weft.plan.searching.choices import MOST, leaves_out
 from weft.plan.searching.problem import Problem

@@ -19,7 +19,7 @@ from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Machine
 from weft.plan.memory import moments, sizes_of
 from weft.plan.plan import Plan
-from weft.plan.propagation.propagate import Rule, follow
+from weft.plan.propagation.propagate import ShardyStrategy, propagate_like_shardy
 from weft.plan.searching.ahead import Goal
 from weft.plan.searching.build import LARGE, pose
 from weft.plan.searching.claim import least_peak, unproved
@@ -48,7 +48,7 @@ ENGINES: tuple[Engine, ...] = ("auto", "exact", "evolve", "integer", "descend")
 WIDTH = 20_000
 """The most partial plans that the exact engine may keep before another takes over."""
 
-RULES: tuple[Rule, ...] = ("op_priority", "aggressive", "basic")
+RULES: tuple[ShardyStrategy, ...] = ("op_priority", "aggressive", "basic")
 """The rules of propagation whose plans are looked at beside those of `user_priority`."""
 
 POINTS = 32
@@ -212,7 +212,7 @@ class _Search:
         self.rules = [self._priced(usual)]
         for rule in RULES if len(graph.applications) <= LARGE else ():
             try:
-                plan = Plan.of(follow(graph, rule), self.machine)
+                plan = Plan.of(propagate_like_shardy(graph, rule), self.machine)
             except WeftError:  # this rule leads to no plan
                 continue
             if plan != usual:
@@ -323,7 +323,11 @@ class _Search:
             costs = [self._cost(problem.plan(found)) for problem, found in self._chosen()]
         else:
             try:
-                costs = [self._cost(Plan.of(follow(on_mesh(self.graph, self.mesh)), self.machine))]
+                costs = [
+                    self._cost(
+                        Plan.of(propagate_like_shardy(on_mesh(self.graph, self.mesh)), self.machine)
+                    )
+                ]
             except WeftError:  # the search would have refused this graph on this mesh
                 return None
         costs += self.rules

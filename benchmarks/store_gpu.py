@@ -28,10 +28,10 @@ from benchmarks.row import Row
 from weft.errors import WeftError
 from weft.store import Blosc, Writer, Zstd, create
 from weft.store.codecs import Codec
-from weft.store.cuda.nvcomp import library
+from weft.store.cuda.encoders import library
 from weft.store.metrics import Metrics, Stage
 from weft.store.ome.image import ImageWriter, pyramid_of
-from weft.store.ome.multiscale import Multiscale
+from weft.store.ome.metadata import Multiscale
 
 CODECS: dict[str, tuple[Codec, ...]] = {
     "none": (),

@@ -13,7 +13,7 @@ import pytest
 import weft
 from weft.cli import doctor, host, main
 from weft.cli.extras import Extra, Need
-from weft.store.named import NAMED
+from weft.store.codecs import NAMED
 
 GIB = 1 << 30
 H200 = host.Gpu("NVIDIA H200", 140 * GIB, "580.65.06")

@@ -15,7 +15,7 @@ if not cupy.cuda.is_available():
 @pytest.mark.parametrize("dtype", ["uint16", "int32", "float32"])
 def test_levels_are_those_of_the_cpu(tmp_path, monkeypatch, method, factors, dtype):
     monkeypatch.setattr(
-        "weft.store.cuda.levels.HELD", {"uint16": 1, "int32": 9000}.get(dtype, 1 << 27)
+        "weft.store.cuda.pyramid.HELD", {"uint16": 1, "int32": 9000}.get(dtype, 1 << 27)
     )
     data = (np.random.default_rng(0).standard_normal((11, 70, 50)) * 500).astype(dtype)
     for device in ("cpu", "cuda"):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 from tests.store.cases import Case
+from tests.store.reference.literals import encode_literals, encode_zstd
+from tests.store.reference.runs import encode_runs
 from tests.trials import trials
 
 from weft import WeftError
 from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
 from weft.store.codecs import checksum as encoded_checksum
-from weft.store.cuda.nvcomp import library
-from weft.store.literals import encode_literals, encode_zstd
-from weft.store.runs import encode_runs
+from weft.store.cuda.encoders import library
 
 cupy = pytest.importorskip("cupy", reason="no CuPy")
 if not cupy.cuda.is_available():

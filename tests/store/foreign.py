@@ -8,7 +8,7 @@ import zarr
 from tests.store.cases import CODECS, DTYPES
 
 from weft.store import Blosc, Metadata
-from weft.store.keys import Keys
+from weft.store.metadata import Keys
 
 MORE = [
     (Blosc("blosclz", 3, "shuffle"),),

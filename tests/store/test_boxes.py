@@ -22,7 +22,7 @@ from tests.trials import trials
 from weft import WeftError, ZRange
 from weft.store import Array, Blosc, Crc32c, Gzip, Lz4, Metadata, Zstd, create_shards, open_array
 from weft.store.files import Folder
-from weft.store.index import length
+from weft.store.shard import length
 from weft.store.sink import Fetched
 
 MIB = 1 << 20

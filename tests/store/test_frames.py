@@ -23,8 +23,8 @@ from weft.store import (
     open_array,
     open_image,
 )
+from weft.store.chunk_layout import Tiling
 from weft.store.create import check_memory
-from weft.store.tiling import Tiling
 
 KILLS = trials(3)
 

@@ -29,7 +29,7 @@ from weft.store import (
     open_plate,
 )
 from weft.store.codecs import checksum, encode, with_checksum
-from weft.store.index import ABSENT, Index, length
+from weft.store.shard import ABSENT, Index, length
 
 SHAPE, CHUNKS, SHARDS = (20, 30), (4, 4), (8, 16)
 DATA = np.random.default_rng(0).integers(1, 99, SHAPE).astype("uint16")

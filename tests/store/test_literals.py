@@ -8,11 +8,7 @@ import zstandard
 from numcodecs import blosc
 from tests.store.chunks import KINDS, chunks
 from tests.store.readers import check_readers
-from tests.trials import trials
-
-from weft import WeftError
-from weft.store.huffman import MOST_BITS, code_lengths, codes
-from weft.store.literals import (
+from tests.store.reference.literals import (
     PIECE,
     encode_literals,
     encode_literals_of,
@@ -20,8 +16,21 @@ from weft.store.literals import (
     encode_zstd_of,
     zstd_blocks,
 )
-from weft.store.runs import TYPESIZES
-from weft.store.trees import PLACES, described, fse, normal, spread, tree
+from tests.store.reference.prefix_codes import (
+    MOST_BITS,
+    PLACES,
+    code_lengths,
+    codes,
+    described,
+    fse,
+    normal,
+    spread,
+    tree,
+)
+from tests.store.reference.runs import TYPESIZES
+from tests.trials import trials
+
+from weft import WeftError
 
 CASES = trials(200)
 

@@ -12,7 +12,7 @@ from tests.store.foreign import MORE
 from weft import WeftError
 from weft.store import Blosc, Metadata, Zstd
 from weft.store.files import Folder
-from weft.store.keys import Keys
+from weft.store.metadata import Keys
 from weft.values import FrozenMap
 
 FILLS = {

@@ -21,7 +21,7 @@ from weft.space import ZRange
 from weft.store import create, open_array
 from weft.store.files import Folder
 from weft.store.objects import lease as lease_module
-from weft.store.objects.faults import SinkError
+from weft.store.objects.errors import SinkError
 from weft.store.objects.lease import LOCK, Lease
 from weft.store.objects.sink import Objects
 
@@ -454,7 +454,7 @@ def test_nobody_said_who_asks(nobody, options):
 
 
 def test_without_boto3_the_instance_is_asked(nobody, options, monkeypatch, proxy):
-    monkeypatch.setattr("weft.store.objects.reach.import_module", absent)
+    monkeypatch.setattr("weft.store.objects.connect.import_module", absent)
     proxy.harm("403")
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
     metadata = f"http://127.0.0.1:{proxy.port}/latest"

@@ -17,14 +17,21 @@ from tests.trials import trials
 
 from weft import WeftError
 from weft.store import Crc32c, Zstd
-from weft.store.address import sink_of
-from weft.store.group import read_group, write_group
-from weft.store.ome.fields import VERSION
-from weft.store.ome.image import create_image
-from weft.store.ome.multiscale import Axis, Level, Multiscale, as_axes
-from weft.store.ome.open_image import open_image
-from weft.store.ome.plate import Acquisition, Field, Plate, Spot, Well
-from weft.store.ome.plates import create_plate, open_plate
+from weft.store.hierarchy import read_group, sink_of, write_group
+from weft.store.ome.image import create_image, open_image
+from weft.store.ome.metadata import (
+    VERSION,
+    Acquisition,
+    Axis,
+    Field,
+    Level,
+    Multiscale,
+    Plate,
+    Spot,
+    Well,
+    as_axes,
+)
+from weft.store.ome.plate import create_plate, open_plate
 from weft.store.pyramid.levels import BUFFERED, Pyramid, buffer_size
 
 KILLS = trials(3)

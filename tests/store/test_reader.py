@@ -32,9 +32,9 @@ from weft.store import (
 from weft.store import open_array as opened
 from weft.store.codecs import checksum, decode, encode
 from weft.store.files import Folder
-from weft.store.index import ABSENT, Index, length
-from weft.store.reading.workers import each
+from weft.store.shard import ABSENT, Index, length
 from weft.store.sink import Fetched
+from weft.store.threads import each
 
 CHECKED = (Zstd(1, checksum=True),)
 CASES = trials(300)

@@ -7,10 +7,7 @@ import pytest
 from numcodecs import blosc
 from tests.store.chunks import KINDS, chunks
 from tests.store.readers import check_readers
-from tests.trials import trials
-
-from weft import WeftError
-from weft.store.runs import (
+from tests.store.reference.runs import (
     BLOCK,
     LEAST,
     TYPESIZES,
@@ -19,6 +16,9 @@ from weft.store.runs import (
     encode_runs_of,
     lz4_runs,
 )
+from tests.trials import trials
+
+from weft import WeftError
 
 CASES = trials(300)
 

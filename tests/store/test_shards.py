@@ -27,7 +27,7 @@ from tests.trials import trials
 from weft import WeftError, ZRange
 from weft.store import Zstd, create, create_shards, open_array, open_shards
 from weft.store.files import Folder
-from weft.store.objects.faults import SinkError
+from weft.store.objects.errors import SinkError
 from weft.store.objects.sink import Objects
 
 

@@ -16,7 +16,7 @@ from tests.trials import trials
 from weft import WeftError, ZRange
 from weft.store import Blosc, CodecError, ShardError, Zstd, create, open_array
 from weft.store.codecs import checksum
-from weft.store.index import ABSENT, Index, length
+from weft.store.shard import ABSENT, Index, length
 
 KILLS = trials(6)
 CASES = trials(300)

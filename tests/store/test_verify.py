@@ -26,7 +26,7 @@ from weft.store import (
     open_array,
     open_image,
 )
-from weft.store.index import Index, length
+from weft.store.shard import Index, length
 
 DATA = np.random.default_rng(0).integers(0, 99, (20, 30)).astype("uint16")
 FAMILIES = {

@@ -17,11 +17,11 @@ from tests.trials import trials
 
 from weft import WeftError
 from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
-from weft.store.delivery import Batch, Delivery
-from weft.store.direct import KNOWN, LEAST, file_system, pays
+from weft.store.assembler import Batch, Delivery
+from weft.store.chunk_layout import Tiling
+from weft.store.files import KNOWN, LEAST, file_system, pays
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
-from weft.store.tiling import Tiling
 
 CASES = trials(100)
 

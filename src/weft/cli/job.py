@@ -161,7 +161,7 @@ def check_free(job: Job) -> None:
 def _is_there(place: str) -> bool:
     if is_file(place):
         return os.path.lexists(place)
-    sink = import_module("weft.store.address").sink_of(place)
+    sink = import_module("weft.store.hierarchy").sink_of(place)
     return sink.fetch("zarr.json", 0, 1) is not None
 
 

@@ -27,7 +27,7 @@ def store_data(given: Any) -> dict[str, Any]:
     chunks = tuple(max(1, n) for n in said.chunks)
     grid = tuple(-(-n // s) for n, s in zip(said.shape, shards))
     inner = tuple(s // c for s, c in zip(shards, chunks))
-    points: Any = import_module("weft.store.reading.parts").points
+    points: Any = import_module("weft.store.chunk_layout").points
     seen = list(islice(points([range(n) for n in grid]), MOST_SHARDS))
     has_chunks = said.is_sharded and len(seen) * prod(inner) <= MOST_CHUNKS
     return {
@@ -62,7 +62,7 @@ def _shard(array: Array, at: Point, slots: int) -> list[Any] | None:
     if not slots:
         found = array.sink.fetch(said.key(at), 0, 0)
         return None if found is None else [found.size]
-    index: Any = import_module("weft.store.index")
+    index: Any = import_module("weft.store.shard")
     count = index.length(slots, said.has_checksum)
     place = 0 if said.index_location == "start" else -count
     found = array.sink.fetch(said.key(at), place, count)

@@ -1,21 +1,18 @@
 """The store: arrays streamed into sharded Zarr v3, and boxes read from it. Extra `store`."""
 
+from weft.store.array import Array
 from weft.store.codecs import Blosc, CodecError, Crc32c, Gzip, Lz4, Zstd
 from weft.store.create import create, open_array
 from weft.store.create import open_array as open  # noqa: A004 - the word that everybody knows
-from weft.store.index import ShardError
 from weft.store.metadata import Metadata
 from weft.store.metrics import Metrics
-from weft.store.ome.image import ImageWriter, create_image
-from weft.store.ome.multiscale import Axis
-from weft.store.ome.open_image import Image, open_image
-from weft.store.ome.plate import Acquisition
-from weft.store.ome.plates import create_plate, open_plate
-from weft.store.reading.reader import Array
-from weft.store.reading.verification import Verification, VerificationError
-from weft.store.shard_create import create_shards, open_shards
-from weft.store.shard_writer import ShardWriter
+from weft.store.ome.image import Image, ImageWriter, create_image, open_image
+from weft.store.ome.metadata import Acquisition, Axis
+from weft.store.ome.plate import create_plate, open_plate
+from weft.store.shard import ShardError
+from weft.store.shard_writer import ShardWriter, create_shards, open_shards
 from weft.store.stream import Stream
+from weft.store.verify import Verification, VerificationError
 from weft.store.writer import Writer
 
 __all__ = [

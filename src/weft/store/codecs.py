@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.dtypes import Bytes
-from weft.store.frames import blosc_frame
-from weft.store.reading.unpack import (
+from weft.store.blosc_frame import blosc_frame
+from weft.store.decompress import (
     CodecError,
     copy_into,
     unblosc,
@@ -30,6 +30,7 @@ from weft.store.reading.unpack import (
     unzstd,
     unzstd_into,
 )
+from weft.store.dtypes import Bytes
 
 __all__ = ["Blosc", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
 
@@ -400,3 +401,98 @@ _WORK = {"zstd": 1, "gzip": 2, "blosc": 3, "numcodecs.lz4": 1, "crc32c": 2}
 
 _TABLES = 1 << 20
 """Bytes of tables that do not depend on the chunk."""
+
+
+# -- as metadata and people write them
+
+CODECS: dict[str, type[Any]] = {kind.name: kind for kind in (Zstd, Gzip, Blosc, Lz4, Crc32c)} | {
+    "lz4": Lz4
+}
+_CNAMES = ("lz4", "lz4hc", "zstd", "zlib", "blosclz", "snappy")
+_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+_RANGES = {
+    ("zstd", "level"): (-131072, 22),
+    ("gzip", "level"): (0, 9),
+    ("blosc", "clevel"): (0, 9),
+    ("blosc", "typesize"): (0, (1 << 31) - 1),
+    ("blosc", "blocksize"): (0, (1 << 31) - 1),
+}
+"""What the numbers of codecs may be; those that are not named have 32 bits."""
+
+NAMED: Mapping[str, tuple[Codec, ...]] = {
+    "none": (),
+    "zstd": (Zstd(1),),
+    "gzip": (Gzip(1),),
+    "blosc-lz4": (Blosc("lz4", 5, "shuffle"),),
+    "blosc-zstd": (Blosc("zstd", 1, "shuffle"),),
+    "lz4": (Lz4(),),
+    "crc32c": (Crc32c(),),
+}
+"""Codecs by the names that commands and people have for them."""
+
+Said: TypeAlias = Codec | str | Mapping[str, Any]
+"""A codec, its name, or what `zarr.json` says of it."""
+
+
+def as_codecs(given: Said | Sequence[Said], itemsize: int) -> tuple[Codec, ...]:
+    """Codecs for elements of some bytes.
+
+    >>> as_codecs("blosc-zstd", 2)
+    (Blosc(cname='zstd', clevel=1, shuffle='shuffle', typesize=2, blocksize=0),)
+    >>> as_codecs([{"name": "gzip", "configuration": {"level": 5}}, "crc32c"], 2)
+    (Gzip(level=5), Crc32c())
+    """
+    many: Any = [given] if isinstance(given, str | Mapping) or _is_codec(given) else given
+    return tuple(_sized(codec, itemsize) for one in many for codec in _codecs(one))
+
+
+def _is_codec(given: Any) -> bool:
+    """Whether it does what writing asks of codecs; people may bring their own."""
+    return all(hasattr(given, name) for name in ("name", "configuration", "encode"))
+
+
+def _codecs(given: Said) -> Sequence[Codec]:
+    if isinstance(given, str):
+        if given not in NAMED:
+            raise WeftError(f"{given!r} is no codec", hint=", ".join(NAMED))
+        return NAMED[given]
+    return (read_codec(given, "codecs"),) if isinstance(given, Mapping) else (given,)
+
+
+def _sized(codec: Codec, itemsize: int) -> Codec:
+    """Blosc with the width of an element, where none was said."""
+    if not _is_codec(codec):
+        raise WeftError(f"{codec!r} is no codec", hint=", ".join(NAMED))
+    if isinstance(codec, Blosc) and not codec.typesize:
+        return replace(codec, typesize=itemsize)
+    return codec
+
+
+def read_codec(data: Mapping[str, Any], path: str) -> Codec:
+    """A codec from bytes to bytes, as metadata have it."""
+    name = data.get("name")
+    if name not in CODECS:
+        raise WeftError(f"{path}: the codec {name!r} is not known here", hint=", ".join(CODECS))
+    return codec_of(name, data.get("configuration") or {}, path)
+
+
+def codec_of(name: str, said: Mapping[str, Any], path: str) -> Codec:
+    kind = CODECS[name]
+    taken: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name not in said or field.name not in kind().configuration:
+            continue
+        value = said[field.name]
+        if field.name == "shuffle" and value in (0, 1, 2):
+            value = _SHUFFLES[value]
+        options = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(field.name)
+        if type(value) is not type(field.default) or (options and value not in options):
+            raise WeftError(f"{path}.configuration.{field.name}: {value!r} is not read here")
+        low, high = _RANGES.get((name, field.name), (-(1 << 31), (1 << 31) - 1))
+        if type(value) is int and not low <= value <= high:
+            raise WeftError(
+                f"{path}.configuration.{field.name}: {value} is not in {low}:{high + 1}"
+            )
+        taken[field.name] = value
+    codec: Codec = kind(**taken)
+    return codec

@@ -1,17 +1,34 @@
-"""`Encoder`: a tile to the bytes that are stored of it."""
+"""`Encoder`: a tile to the bytes that are stored of it.
+
+`ShardEncoder`: a shard of an array in memory to the bytes that are stored of it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.store.codecs import Codec, Zstd, encode_pieces, stored_size
+from weft.store.chunk_layout import Grid, Part
+from weft.store.codecs import (
+    Codec,
+    Zstd,
+    encode_pieces,
+    most_stored,
+    most_tables,
+    most_work,
+    stored_size,
+)
 from weft.store.dtypes import Bytes, Pieces
 from weft.store.metadata import Metadata
+from weft.store.read import FIXED, PART
+from weft.store.shard import Index, length
+from weft.store.sink import Upload
+from weft.store.threads import CORES, each, may_join, scratch
 
 
 class Encoder:
@@ -78,3 +95,116 @@ class Chosen:
             if self._codecs is None:
                 self._codecs = self._encoder.suited(self._tiles)
             return self._codecs
+
+
+Values: TypeAlias = np.ndarray[Any, Any]
+
+BATCH = 1 << 20
+"""Bytes of tiles that are encoded before they are written, if they are so small."""
+
+TRIED = 32
+"""Chunks of a shard from which it pays to try which codec is quickest for them."""
+
+
+class ShardEncoder:
+    """Cuts shards into tiles, encodes them, and puts them into uploads with an index.
+
+    However many threads encode, the bytes are the same: they depend on the shard alone.
+    """
+
+    def __init__(self, metadata: Metadata, grid: Grid, dtype: np.dtype[Any]) -> None:
+        self.metadata, self.grid, self.dtype = metadata, grid, dtype
+        self.encoder = Encoder(metadata, dtype)
+        self.index_size = length(grid.slots, metadata.has_checksum) if metadata.is_sharded else 0
+        self.head = self.index_size if metadata.index_location == "start" else 0
+        """The bytes in front of a shard that its index takes."""
+
+    def batch(self, threads: int) -> int:
+        """The chunks that are encoded before they are written."""
+        return min(self.grid.slots, max(threads, BATCH // self.grid.size))
+
+    def memory(self, threads: int) -> int:
+        """The bytes that it takes at most, beside the values and what an upload holds."""
+        size, codecs = self.grid.size, self.metadata.codecs
+        batch = self.batch(threads)
+        tiles = batch * size + (size if self._tries(self.grid.slots) else 0)
+        is_fixed = stored_size(codecs, size) is not None
+        made = batch * (self.encoder.most if is_fixed else most_stored(codecs, size))
+        turned = 2 * size if self.metadata.order or self.metadata.endian == "big" else 0
+        turned += size // self.dtype.itemsize  # whether each element is the fill value
+        work = turned + most_work(codecs, size) + most_tables(codecs, size)
+        return (
+            tiles
+            + made
+            + min(threads, CORES, batch) * work
+            + 8 * self.index_size
+            + self.grid.slots * PART
+            + FIXED
+        )
+
+    def put(self, upload: Upload, parts: Sequence[Part], block: Values, threads: int) -> int:
+        """Put the parts of a block that lie in a shard into an upload, and finish it; its bytes."""
+        if not self.metadata.is_sharded:
+            return self._put_alone(upload, parts[0], block)
+        index, end = Index.empty(self.grid.slots), self.head
+        chosen = self._chosen(parts, block)
+        step = self.batch(threads)
+        for first in range(0, len(parts), step):
+            some = parts[first : first + step]
+            chunks = self._encoded(some, block, chosen, threads)
+            for part, chunk in zip(some, chunks):
+                if chunk is not None:
+                    index.offsets[part.slot], index.sizes[part.slot] = end, sum(map(len, chunk))
+                    end += index.sizes[part.slot]
+            upload.append([piece for chunk in chunks if chunk is not None for piece in chunk])
+        said = self.metadata
+        upload.finish(index.to_bytes(has_checksum=said.has_checksum, endian=said.index_endian))
+        return end + (0 if self.head else self.index_size)
+
+    def _put_alone(self, upload: Upload, part: Part, block: Values) -> int:
+        """A chunk that is a value of its own."""
+        tile = self._tile(part, block, scratch("tiles", self.grid.size))
+        chunk = self.encoder.stored(tile, self.metadata.codecs)
+        upload.append(chunk)
+        upload.finish(b"")
+        return sum(map(len, chunk))
+
+    def _encoded(
+        self, parts: Sequence[Part], block: Values, chosen: Chosen | None, threads: int
+    ) -> list[Pieces | None]:
+        made: list[Pieces | None] = [None] * len(parts)
+        room, size = scratch("tiles", len(parts) * self.grid.size), self.grid.size
+
+        def encode(number: int) -> None:
+            tile = self._tile(parts[number], block, room[number * size : (number + 1) * size])
+            if not self.encoder.is_fill(tile):
+                codecs = self.metadata.codecs if chosen is None else chosen.codecs()
+                made[number] = self.encoder.stored(tile, codecs)
+
+        each(encode, range(len(parts)), joins=may_join(self.metadata.codecs), most=threads)
+        return made
+
+    def _tile(self, part: Part, block: Values, room: memoryview) -> Values:
+        """A chunk of a block, fill value beyond the edge; the block's own memory if it can be."""
+        view = block[part.into]
+        is_whole = part.shape == self.grid.chunks
+        if is_whole and view.flags.c_contiguous and view.dtype == self.dtype:
+            return view
+        tile = np.frombuffer(room, self.dtype).reshape(self.grid.chunks)
+        if not is_whole:
+            tile[...] = self.metadata.fill
+        tile[tuple(map(slice, part.shape))] = view
+        return tile
+
+    def _tries(self, count: int) -> bool:
+        return self.metadata.is_sharded and count >= TRIED
+
+    def _chosen(self, parts: Sequence[Part], block: Values) -> Chosen | None:
+        """The codecs as they are quickest for the first chunk of a shard that is stored."""
+        if not self._tries(len(parts)):
+            return None
+        return Chosen(self.encoder, self._tiles(parts, block))
+
+    def _tiles(self, parts: Sequence[Part], block: Values) -> Iterator[Values]:
+        tile = partial(self._tile, block=block, room=scratch("sample", self.grid.size))
+        return map(tile, parts)

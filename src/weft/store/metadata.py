@@ -1,36 +1,46 @@
-"""`Metadata`: what the `zarr.json` of a sharded array says, written and read with care."""
+"""`Keys`: what the shards of an array are called.
+
+`Metadata`: what the `zarr.json` of a sharded array says, written and read with care.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from weft.errors import WeftError
-from weft.store.codecs import Blosc, Codec, Crc32c, Gzip, Lz4, Zstd
+from weft.store.codecs import CODECS, Blosc, Codec, codec_of
 from weft.store.dtypes import as_dtype, read_fill, write_fill
-from weft.store.keys import Keys
 from weft.values import FrozenMap, Point, freeze
 
 if TYPE_CHECKING:
     from weft.store.sink import Sink
 
-_CODECS: dict[str, type[Any]] = {kind.name: kind for kind in (Zstd, Gzip, Blosc, Lz4, Crc32c)} | {
-    "lz4": Lz4
-}
-_CNAMES = ("lz4", "lz4hc", "zstd", "zlib", "blosclz", "snappy")
-_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
-_RANGES = {
-    ("zstd", "level"): (-131072, 22),
-    ("gzip", "level"): (0, 9),
-    ("blosc", "clevel"): (0, 9),
-    ("blosc", "typesize"): (0, (1 << 31) - 1),
-    ("blosc", "blocksize"): (0, (1 << 31) - 1),
-}
-"""What the numbers of codecs may be; those that are not named have 32 bits."""
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How a key is made of the coordinates of a shard: as Zarr v3 does it, or as v2 did.
+
+    >>> Keys().of((0, 12)), Keys("default", ".").of((0, 12)), Keys("v2", ".").of((0, 12))
+    ('c/0/12', 'c.0.12', '0.12')
+    >>> Keys().of(()), Keys("v2", ".").of(())
+    ('c', '0')
+    """
+
+    name: Literal["default", "v2"] = "default"
+    separator: Literal["/", "."] = "/"
+
+    def of(self, shard: Point) -> str:
+        """The key of a shard."""
+        if self.name == "default":
+            return self.separator.join(["c", *map(str, shard)])
+        return self.separator.join(map(str, shard)) or "0"
+
+
 _FIELDS = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "dimension_names", "storage_transformers"),
@@ -328,9 +338,9 @@ class _Codecs:
                 self.order = _after(self.order, _order(said.get("order"), rank, path))
             elif name == "bytes" and not has_bytes:
                 has_bytes, self.endian = True, _endian(said)
-            elif name in _CODECS and has_bytes:
-                found.append(_codec(name, said, path))
-            elif name in (*_CODECS, "bytes", "transpose"):
+            elif name in CODECS and has_bytes:
+                found.append(codec_of(name, said, path))
+            elif name in (*CODECS, "bytes", "transpose"):
                 raise WeftError(f"{path}: {name!r} cannot stand here: transpose, bytes, others")
             else:
                 raise WeftError(f"{path}: the codec {name!r} is not read here")
@@ -355,36 +365,6 @@ def _part(value: Any, what: str) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(said, dict):
         raise WeftError(f"{what}.configuration: an object is wanted, got {said!r}")
     return value["name"], said
-
-
-def read_codec(data: Mapping[str, Any], path: str) -> Codec:
-    """A codec from bytes to bytes, as metadata have it."""
-    name = data.get("name")
-    if name not in _CODECS:
-        raise WeftError(f"{path}: the codec {name!r} is not known here", hint=", ".join(_CODECS))
-    return _codec(name, data.get("configuration") or {}, path)
-
-
-def _codec(name: str, said: Mapping[str, Any], path: str) -> Codec:
-    kind = _CODECS[name]
-    taken: dict[str, Any] = {}
-    for field in fields(kind):
-        if field.name not in said or field.name not in kind().configuration:
-            continue
-        value = said[field.name]
-        if field.name == "shuffle" and value in (0, 1, 2):
-            value = _SHUFFLES[value]
-        options = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(field.name)
-        if type(value) is not type(field.default) or (options and value not in options):
-            raise WeftError(f"{path}.configuration.{field.name}: {value!r} is not read here")
-        low, high = _RANGES.get((name, field.name), (-(1 << 31), (1 << 31) - 1))
-        if type(value) is int and not low <= value <= high:
-            raise WeftError(
-                f"{path}.configuration.{field.name}: {value} is not in {low}:{high + 1}"
-            )
-        taken[field.name] = value
-    codec: Codec = kind(**taken)
-    return codec
 
 
 def _endian(said: Mapping[str, Any]) -> str:

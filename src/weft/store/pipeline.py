@@ -8,22 +8,23 @@ the next epoch is being filled.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.delivery import Batch, Chunks, Delivery
+from weft.store.assembler import Batch, Chunks, Delivery, Showing
+from weft.store.chunk_layout import Group, Span, Tiling
 from weft.store.encoder import Chosen, Encoder
-from weft.store.metrics import Clock
+from weft.store.metrics import STAGES, Clock
 from weft.store.scatter import Scatter
-from weft.store.tiling import Group, Span, Tiling
-from weft.store.work import Work
 from weft.values import Point
 
 FILLED = 1 << 25
@@ -82,6 +83,62 @@ class Pipeline(Protocol):
 
     def stop(self) -> None:
         """Stop all threads; what they did not write is gone."""
+
+
+class Work:
+    """Work of other threads: what it fails with is kept for the thread that waits for it."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.error: BaseException | None = None
+        self.epochs = 0
+        """Epochs that are full and not written yet."""
+        self._turn = threading.Condition()
+        self._free: list[Any] = []
+        """Room for epochs that is not taken."""
+        self._is_due = False
+        """Whether an epoch was written, and nobody has seen to it that readers see it."""
+        self._showing = Showing(delivery, lambda: self.epochs == 0, self._guarded)
+
+    def settle(self) -> None:
+        """Until all epochs that are full are written, or something failed."""
+        with self._turn:
+            while self.epochs and self.error is None:
+                self._turn.wait()
+
+    def fail(self, error: BaseException) -> None:
+        """Let nobody wait any longer."""
+        with self._turn:
+            self.error = self.error or error
+            self._turn.notify_all()
+
+    def _deliver(self, batch: Batch) -> None:
+        """Hand chunks over, and show what is written by then."""
+        self.delivery.take(batch)
+        with self._turn:
+            is_due, self._is_due = self._is_due, False
+        if is_due:
+            self._showing.show()
+
+    def _give_back(self, room: Any, epochs: int) -> None:
+        """Epochs are written, and others find room; the turn is taken."""
+        self._free.append(room)
+        self.epochs -= epochs
+        self._is_due = True
+
+    def _start(self, threads: Executor, work: Callable[..., None], *given: Any) -> None:
+        """Let a thread do work; do it here while the interpreter ends, when none can be asked."""
+        try:
+            threads.submit(self._guarded, work, *given)
+        except RuntimeError:
+            self._guarded(work, *given)
+
+    def _guarded(self, work: Callable[..., None], *given: Any) -> None:
+        """Do work; what it fails with is said by the thread that appends."""
+        try:
+            work(*given)
+        except BaseException as error:
+            self.fail(error)
 
 
 MANY = 32
@@ -266,3 +323,21 @@ class Threads(Work):
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._free.clear()
         self._pool = None
+
+
+STAGES_CUDA = ("arrive", "compress", "aggregate", "leave", "write", "publish")
+"""What is done to frames on a GPU, in order; seconds of kernels are by the device's clock."""
+
+
+def pipeline_on(device: str) -> Any:
+    """The pipeline of a device, by its name."""
+    if device == "cpu":
+        return Threads
+    if device == "cuda":
+        return import_module("weft.store.cuda.pipeline").Device
+    raise WeftError(f"device: {device!r} is neither cpu nor cuda")
+
+
+def stages_of(device: str) -> tuple[str, ...]:
+    """The stages that a device counts."""
+    return STAGES_CUDA if device == "cuda" else STAGES

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.store.tiling import Span, Tiling
+from weft.store.chunk_layout import Span, Tiling
 from weft.values import Point
 
 

@@ -7,14 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.errors import WeftError
-from weft.store.address import sink_of
 from weft.store.create import create, open_array
-from weft.store.group import joined, read_group, write_group
+from weft.store.hierarchy import joined, read_group, sink_of, write_group
 from weft.store.metrics import Metrics
 from weft.store.sink import Url
 from weft.store.target import check_target
-from weft.store.work import Closing
-from weft.store.writer import Writer
+from weft.store.writer import Closing, Writer
 
 
 class Stream(Closing):

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.store.files import LOCK, UNFINISHED
-from weft.store.index import Index, ShardError, length
-from weft.store.keys import Keys
-from weft.store.metadata import MOST
+from weft.store.metadata import MOST, Keys
+from weft.store.shard import Index, ShardError, length
 from weft.store.sink import Entry, Sink
 from weft.values import Point
 

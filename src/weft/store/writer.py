@@ -2,23 +2,119 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import threading
 import time
-from typing import Any
+import warnings
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.delivery import Delivery
-from weft.store.device import pipeline_on, stages_of
+from weft.store.assembler import Delivery
+from weft.store.chunk_layout import Span, Tiling
 from weft.store.dtypes import as_dtype
 from weft.store.encoder import Encoder
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock, Metrics
-from weft.store.pipeline import Pipeline, Values
+from weft.store.pipeline import Pipeline, Values, pipeline_on, stages_of
 from weft.store.sink import Lock, Sink
-from weft.store.tiling import Span, Tiling
-from weft.store.work import Finishing
 from weft.values import Point
+
+
+class Closing(ABC):
+    """What is used in a `with` block, and closed at its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Finishing(Closing):
+    """What is finished even if nobody closes it: when it is dropped, or when the interpreter ends.
+
+    A `ResourceWarning` says so, as for files. A process that is killed finishes nothing, and
+    neither does a forked child: what it inherits belongs to its parent.
+    """
+
+    is_open: bool
+    """Whether it is not closed."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What messages call it."""
+
+    def watch(self) -> None:
+        """Finish it at the end of the interpreter, unless it is closed before."""
+        self._process, self._thread = os.getpid(), threading.get_ident()
+        _WATCHED[id(self)] = weakref.ref(self)
+
+    def unwatch(self) -> None:
+        """It is closed, or belongs to something that is watched."""
+        _WATCHED.pop(id(self), None)
+
+    def finish(self) -> None:
+        """Close what nobody closed, with a warning."""
+        self.unwatch()
+        if not self.is_open or self._process != os.getpid():
+            return
+        try:
+            self.close()
+        except Exception as error:
+            warnings.warn(
+                f"{self.name} was not closed, and could not be finished: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        else:
+            warnings.warn(
+                f"{self.name} was not closed, and has been finished", ResourceWarning, stacklevel=2
+            )
+
+    def __del__(self) -> None:
+        if id(self) not in _WATCHED:
+            return
+        if self._thread == threading.get_ident():
+            self.finish()
+        else:
+            # The collector runs in any thread, and one of its own would wait for itself: it lives
+            # on, and is finished at the end of the interpreter.
+            _WATCHED[id(self)] = partial(_same, self)
+
+
+_WATCHED: dict[int, Callable[[], Finishing | None]] = {}
+"""What is open, in the order in which it was opened."""
+
+
+def _same(one: Finishing) -> Finishing:
+    return one
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Finish what is open, the last first."""
+    for number in reversed(list(_WATCHED)):
+        found = _WATCHED[number]() if number in _WATCHED else None
+        if found is not None:
+            found.finish()
 
 
 class Writer(Finishing):

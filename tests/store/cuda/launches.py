@@ -2,8 +2,7 @@
 
 import numpy as np
 from tests.store.cuda.host import Buffer, empty, u32, u64
-
-from weft.store import literals, runs
+from tests.store.reference import literals, runs
 
 
 def by_runs(host, rows, typesize, **more):

@@ -6,7 +6,7 @@ import pytest
 from tests.store.cuda.host import Buffer, Host, empty, needs_compiler, u32, u64
 from tests.trials import trials
 
-from weft.store.cuda.checksum import PART
+from weft.store.cuda.encoders import CHECKSUM_PART as PART
 
 CASES = trials(60)
 SIZES = [1, 2, 3, 4, 5, 255, 256, 257, 511, 513, PART - 1, PART, PART + 1, 2 * PART + 9]

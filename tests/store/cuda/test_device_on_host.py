@@ -61,7 +61,7 @@ def test_arrays_are_what_was_appended(tmp_path, host, name):
 
 @pytest.mark.parametrize("held", [1, 2000, 1 << 20])
 def test_the_cpus_writer_makes_the_same_of_an_image(tmp_path, host, monkeypatch, held):
-    monkeypatch.setattr("weft.store.cuda.levels.HELD", held)
+    monkeypatch.setattr("weft.store.cuda.pyramid.HELD", held)
     data = np.random.default_rng(0).poisson(100, (7, 30, 44)).astype("uint16")
     for where in ("cpu", "cuda"):
         with create_image(

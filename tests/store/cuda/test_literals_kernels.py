@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from tests.store.chunks import KINDS, chunks
 from tests.store.cuda.launches import by_literals, by_zstd
+from tests.store.reference.literals import PIECE, encode_literals_of, encode_zstd_of
+from tests.store.reference.runs import TYPESIZES
 from tests.store.test_literals import odd_pieces
 from tests.trials import trials
-
-from weft.store.literals import PIECE, encode_literals_of, encode_zstd_of
-from weft.store.runs import TYPESIZES
 
 CASES = trials(100)
 

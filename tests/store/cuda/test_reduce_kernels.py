@@ -5,7 +5,7 @@ import pytest
 from tests.store.cuda.host import Buffer, Host, empty, needs_compiler, u64
 
 from weft import WeftError
-from weft.store.cuda.reduce import METHODS, reduce_source
+from weft.store.cuda.pyramid import METHODS, reduce_source
 from weft.store.pyramid.reduce import Reducer
 
 DTYPES = ["bool", "uint8", "uint16", "uint64", "int8", "int32", "int64", "float32", "float64"]

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from tests.store.chunks import KINDS, chunks
 from tests.store.cuda.launches import by_runs
+from tests.store.reference.runs import BLOCK, TYPESIZES, encode_runs_of
 from tests.trials import trials
-
-from weft.store.runs import BLOCK, TYPESIZES, encode_runs_of
 
 CASES = trials(150)
 

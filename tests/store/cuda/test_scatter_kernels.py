@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.store.cuda.host import Buffer, Host, empty, needs_compiler, u32, u64
 
-from weft.store.cuda.source import (
+from weft.store.chunk_layout import Tiling
+from weft.store.cuda.scatter import (
     moves_of,
     scatter_source,
     stored_levels,
@@ -12,7 +13,6 @@ from weft.store.cuda.source import (
     width_of,
 )
 from weft.store.scatter import Scatter
-from weft.store.tiling import Tiling
 
 PART = 1024
 

@@ -93,7 +93,7 @@ class Places:
 
     def begin(self, outputs: Mapping[str, Any]) -> None:
         """Create the outputs that are not there; if that fails, none of them stays."""
-        create = import_module("weft.store.shard_create").begin_shards
+        create = import_module("weft.store.shard_writer").begin_shards
         begun = []
         try:
             for name in self.new:
@@ -171,14 +171,14 @@ def _opened(plan: Plan, name: str, given: Any) -> Any:
 
 
 def _sink(output: Output) -> Any:
-    sink_of = import_module("weft.store.address").sink_of
+    sink_of = import_module("weft.store.hierarchy").sink_of
     return sink_of(output.url, options=output.options or None)
 
 
 def _locked(sink: Any, locks: ExitStack) -> Any:
     """Lock a sink until `locks` is closed; folders that hold nothing then are removed again."""
     absent = sink.absent() if hasattr(sink, "absent") else []
-    with import_module("weft.store.new").locked(sink) as lock:
+    with import_module("weft.store.create").locked(sink) as lock:
         locks.callback(_release, lock, absent)
     return lock
 

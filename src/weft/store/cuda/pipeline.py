@@ -19,19 +19,15 @@ from typing import Any
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.cuda.arrival import Arrival
-from weft.store.cuda.checksum import Checksums, before_checksum
-from weft.store.cuda.choose import stage_of
-from weft.store.cuda.device import cupy, module, move_bytes
-from weft.store.cuda.memory import Memory
-from weft.store.cuda.plan import Plan, Planner
-from weft.store.cuda.slots import Sizes, Slot
-from weft.store.cuda.stages import THREADS
-from weft.store.delivery import Batch, Chunks, Delivery, Packed
+from weft.store.assembler import Batch, Chunks, Delivery, Packed
+from weft.store.chunk_layout import Span, Tiling
+from weft.store.cuda.batch import Plan, Planner, Sizes, Slot
+from weft.store.cuda.device import Memory, cupy, module, move_bytes
+from weft.store.cuda.encoders import THREADS, Checksums, before_checksum, stage_of
+from weft.store.cuda.scatter import Arrival
 from weft.store.encoder import Encoder
 from weft.store.metrics import Clock
-from weft.store.tiling import Span, Tiling
-from weft.store.work import Work
+from weft.store.pipeline import Work
 from weft.values import Point
 
 MOST_EPOCHS = 256

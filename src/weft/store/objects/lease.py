@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.objects.faults import SinkError, fault, is_no_bucket, told
+from weft.store.objects.errors import SinkError, fault, is_no_bucket, told
 
 LOCK = ".weft.lock"
 """The object that says who writes."""

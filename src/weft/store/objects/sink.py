@@ -20,11 +20,10 @@ from typing import Any
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.store.dtypes import Bytes
-from weft.store.objects.faults import SinkError, is_no_bucket, is_outside, told
+from weft.store.objects.connect import Reached, known_reach, reach
+from weft.store.objects.errors import SinkError, is_no_bucket, is_outside, told
 from weft.store.objects.lease import Lease
-from weft.store.objects.leftovers import abort_leftovers
-from weft.store.objects.multipart import Line, ObjectUpload, SpooledUpload, flat
-from weft.store.objects.reach import Reached, known_reach, reach
+from weft.store.objects.upload import Line, ObjectUpload, SpooledUpload, abort_leftovers, flat
 from weft.store.sink import Entry, Fetched
 
 COALESCE = 1 << 20

@@ -1,221 +1,174 @@
-"""OME-NGFF 0.5: what a plate says of its wells, and a well of its fields."""
+"""Plates: wells of images in a group of groups, which grow while they are written."""
 
 from __future__ import annotations
 
-import re
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from os import fspath
+from pathlib import PurePath
+from typing import Any
 
 from weft.errors import WeftError
-from weft.store.ome.fields import VERSION, as_list, as_object, as_ome, as_text, as_whole, read_at
-from weft.values import as_tuple, freeze
-
-_NAME = re.compile(r"[A-Za-z0-9]+")
-
-
-def as_name(name: Any, what: str) -> str:
-    """A name of letters and digits, which are all that rows, columns and fields may have."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise WeftError(f"{what}: {name!r} is no name of letters and digits")
-    return name
+from weft.store.create import locked
+from weft.store.hierarchy import group_text, joined, read_ome, sink_of, write_group
+from weft.store.ome.image import Image, ImageWriter, create_image, open_image
+from weft.store.ome.metadata import Acquisition, Field, Plate, Spot, Well, as_name
+from weft.store.sink import Lock, Sink, Url
+from weft.store.target import check_target, recover
+from weft.store.target import replace as replace_target
+from weft.store.writer import Closing
 
 
-def as_names(names: Sequence[str], what: str) -> tuple[str, ...]:
-    """Names of which there is at least one, and no two that a file system could take for one.
+def create_plate(
+    url: Url,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    name: str | None = None,
+    acquisitions: Sequence[Acquisition] = (),
+    field_count: int | None = None,
+    overwrite: bool = False,
+    fsync: bool = False,
+    options: Mapping[str, Any] | None = None,
+    **image: Any,
+) -> PlateWriter:
+    """A new plate; `image` are arguments of `create_image` for all fields that do not say others.
 
-    >>> as_names("AB", "rows")
-    ('A', 'B')
+    A plate has a well as soon as that has an image: metadata list what is there, at any moment.
+    Until the first field, the plate is a group that says nothing.
+
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     image = {"shape": (4, 4), "dtype": "uint8", "chunks": (4, 4), "axes": "yx"}
+    ...     with create_plate(f"{folder}/p.zarr", "AB", "123", **image) as plate:
+    ...         plate.field("B", "2", 0).append(np.ones((4, 4), "uint8"))
+    ...     found = open_plate(f"{folder}/p.zarr")
+    ...     print(found.plate.wells, found.image("B", "2", 0).levels[0].shape)
+    (Spot(row='B', column='2'),) (4, 4)
     """
-    found = tuple(as_name(name, what) for name in names)
-    if not found:
-        raise WeftError(f"{what}: there are none")
-    lower = [name.lower() for name in found]
-    for name in found:
-        if lower.count(name.lower()) > 1:
-            raise WeftError(f"{what}: {name!r} is there twice, for file systems at least")
-    return found
+    said = PurePath(fspath(url)).name if name is None else name
+    plate = Plate(tuple(rows), tuple(columns), (), tuple(acquisitions), said, field_count)
+    sink = sink_of(url, options=options, fsync=fsync)
+    check_target(sink, overwrite)
+    with locked(sink) as lock:
+        recover(sink)
+        check_target(sink, overwrite)
+        replace_target(sink, group_text({}))
+        common = {"overwrite": overwrite, "fsync": fsync, "options": options}
+        return PlateWriter(fspath(url), sink, plate, common | image, lock)
+
+
+class PlateWriter(Closing):
+    """Makes the images of a plate; used in a `with` block. Fields may be made by any thread."""
+
+    def __init__(
+        self, url: str, sink: Sink, plate: Plate, image: Mapping[str, Any], lock: Lock
+    ) -> None:
+        self.url, self.plate = url, plate
+        self._writing, self._is_open = lock, True
+        self._sink, self._image = sink, dict(image)
+        self.images: dict[tuple[str, str, str], ImageWriter] = {}
+        """The images that are not closed yet, by row, column and field."""
+        self._wells: dict[Spot, Well] = {}
+        self._most = plate.field_count
+        self._lock = threading.Lock()
+
+    def field(
+        self,
+        row: str,
+        column: str,
+        field: str | int,
+        *,
+        acquisition: int | None = None,
+        **image: Any,
+    ) -> ImageWriter:
+        """A new image of a well; what is not said here is as `create_plate` was told."""
+        with self._lock:
+            if not self._is_open:
+                raise WeftError(f"{self.url} is closed: no field can be added")
+            spot, path = Spot(str(row), str(column)), as_name(str(field), "field")
+            well = self._checked(spot, path, acquisition)
+            options = self._image | {"name": f"{spot.row}/{spot.column}/{path}"} | image
+            writer = create_image(joined(self.url, *spot, path), **options)
+            try:
+                self._list(spot, well)
+            except BaseException:
+                writer.close()
+                raise
+            self.images = {key: image for key, image in self.images.items() if image.is_open}
+            self.images[(*spot, path)] = writer
+            return writer
+
+    def _checked(self, spot: Spot, path: str, acquisition: int | None) -> Well:
+        """The well with one more field."""
+        replace(self.plate, wells=(spot,))  # which refuses a row or a column that is not there
+        known = [run.id for run in self.plate.acquisitions]
+        where = f"field {spot.row}/{spot.column}/{path}"
+        if acquisition is None and len(known) > 1:
+            raise WeftError(f"{where} must say its acquisition: one of {known}")
+        if acquisition is not None and acquisition not in known:
+            raise WeftError(f"{where}: there is no acquisition {acquisition}, only {known}")
+        before = self._wells[spot].fields if spot in self._wells else ()
+        if path in [found.path for found in before]:
+            raise WeftError(f"{where} was made before")
+        if self._most is not None and len(before) == self._most:
+            raise WeftError(f"{where}: the well has {len(before)} fields, as many as were said")
+        return Well((*before, Field(path, acquisition)))
+
+    def _list(self, spot: Spot, well: Well) -> None:
+        """Say in the metadata that a field is there, from the inside to the outside."""
+        row = self._sink.below(spot.row)
+        write_group(row.below(spot.column), {"ome": well.to_json()})
+        if spot.row not in [known.row for known in self._wells]:
+            write_group(row, {})
+        count = max(len(well.fields), self.plate.field_count or 0)
+        wells = self.plate.wells if spot in self._wells else (*self.plate.wells, spot)
+        plate = replace(self.plate, wells=wells, field_count=count)
+        if plate != self.plate:
+            write_group(self._sink, {"ome": plate.to_json()})
+        self.plate, self._wells[spot] = plate, well
+
+    def close(self) -> None:
+        """Close all images; each of them is closed in any case."""
+        with self._lock, ExitStack() as closing:
+            if self._is_open:
+                closing.callback(self._writing.release)
+            self._is_open = False
+            for writer in self.images.values():
+                closing.callback(writer.close)
+
+    def memory(self) -> int:
+        """The bytes that the images that are not closed hold at most, whatever comes."""
+        return sum(writer.memory() for writer in self.images.values() if writer.is_open)
 
 
 @dataclass(frozen=True, slots=True)
-class Acquisition:
-    """One run of a microscope over a plate; times are seconds since 1970."""
+class StoredPlate:
+    """A plate that is there: what it says of itself, and its images."""
 
-    id: int
-    name: str | None = None
-    maximumfieldcount: int | None = None
-    description: str | None = None
-    starttime: int | None = None
-    endtime: int | None = None
+    url: str
+    plate: Plate
+    options: Mapping[str, Any] | None = None
 
-    def __post_init__(self) -> None:
-        said = {key: getattr(self, key) for key in self.__slots__}
-        as_whole(said, "id", 0)
-        as_whole(said, "maximumfieldcount", 1, None)
-        for key in ("starttime", "endtime"):
-            as_whole(said, key, 0, None)
-        for key in ("name", "description"):
-            as_text(said, key, None)
+    def well(self, row: str, column: str) -> Well:
+        """What a well says of its fields."""
+        if Spot(row, column) not in self.plate.wells:
+            raise WeftError(f"{self.url} has no well {row}/{column}")
+        where = joined(self.url, row, column)
+        return Well.from_json(read_ome(sink_of(where, options=self.options)))
 
-    def to_json(self) -> dict[str, Any]:
-        """As metadata has it."""
-        said = {key: getattr(self, key) for key in self.__slots__}
-        return {key: value for key, value in said.items() if value is not None}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Acquisition:
-        """Read one acquisition; fields that nobody knows are left out."""
-        said = as_object(data, "acquisition")
-        return cls(**{"id": None} | {key: said[key] for key in cls.__slots__ if key in said})
+    def image(self, row: str, column: str, field: str | int) -> Image:
+        """A field of a well."""
+        paths = [found.path for found in self.well(row, column).fields]
+        if str(field) not in paths:
+            raise WeftError(f"well {row}/{column} has no field {field}, only {paths}")
+        where = joined(self.url, row, column, str(field))
+        return open_image(where, options=self.options)
 
 
-class Spot(NamedTuple):
-    """Where a well is: its row and its column, by name."""
-
-    row: str
-    column: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plate:
-    """A plate: the names of its rows and columns, and the wells that have images.
-
-    >>> Plate(("A", "B"), ("1", "2"), (Spot("B", "2"),)).to_json()["plate"]["wells"]
-    [{'path': 'B/2', 'rowIndex': 1, 'columnIndex': 1}]
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    wells: tuple[Spot, ...] = ()
-    acquisitions: tuple[Acquisition, ...] = ()
-    name: str | None = None
-    field_count: int | None = None
-    """The most fields that a well has."""
-
-    key: ClassVar[str] = "plate"
-
-    def __post_init__(self) -> None:
-        rows, columns = as_names(self.rows, "rows"), as_names(self.columns, "columns")
-        wells = tuple(Spot(*spot) for spot in self.wells)
-        for spot in wells:
-            for what, name, names in (("row", spot.row, rows), ("column", spot.column, columns)):
-                if name not in names:
-                    raise WeftError(f"well {spot.row}/{spot.column}: there is no {what} {name!r}")
-            if wells.count(spot) > 1:
-                raise WeftError(f"well {spot.row}/{spot.column} is there twice")
-        runs = as_tuple(self.acquisitions, "acquisitions", Acquisition)
-        numbers = [run.id for run in runs]
-        if len(set(numbers)) < len(numbers):
-            raise WeftError(f"acquisitions: two have one id: {numbers}")
-        as_whole({"field_count": self.field_count}, "field_count", 1, None)
-        as_text({"name": self.name}, "name", None)
-        freeze(self, rows=rows, columns=columns, wells=wells, acquisitions=runs)
-
-    def to_json(self) -> dict[str, Any]:
-        """As metadata has it; there must be a well."""
-        if not self.wells:
-            raise WeftError("a plate without wells cannot be written")
-        said: dict[str, Any] = {} if self.name is None else {"name": self.name}
-        if self.acquisitions:
-            said["acquisitions"] = [run.to_json() for run in self.acquisitions]
-        said["rows"] = [{"name": name} for name in self.rows]
-        said["columns"] = [{"name": name} for name in self.columns]
-        said["wells"] = [
-            {
-                "path": f"{row}/{column}",
-                "rowIndex": self.rows.index(row),
-                "columnIndex": self.columns.index(column),
-            }
-            for row, column in self.wells
-        ]
-        if self.field_count is not None:
-            said["field_count"] = self.field_count
-        return {"version": VERSION, self.key: said | {"version": VERSION}}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Plate:
-        """Read what metadata say of a plate."""
-        said = as_object(as_ome(data, cls.key)[cls.key], cls.key)
-        try:
-            return cls._read(said)
-        except WeftError as error:
-            raise error.at(cls.key) from None
-
-    @classmethod
-    def _read(cls, said: Mapping[str, Any]) -> Plate:
-        rows, columns = (
-            [as_text(as_object(one, key), "name") for one in as_list(said.get(key), key)]
-            for key in ("rows", "columns")
-        )
-        wells = [
-            read_at(f"wells[{n}]", lambda well: _spot(well, rows, columns), well)
-            for n, well in enumerate(as_list(said.get("wells"), "wells"))
-        ]
-        runs = [
-            read_at(f"acquisitions[{n}]", Acquisition.from_json, run)
-            for n, run in enumerate(as_list(said.get("acquisitions") or [], "acquisitions"))
-        ]
-        name, count = as_text(said, "name", None), as_whole(said, "field_count", 1, None)
-        return cls(tuple(rows), tuple(columns), tuple(wells), tuple(runs), name, count)
-
-
-def _spot(data: Any, rows: Sequence[str], columns: Sequence[str]) -> Spot:
-    """A well, whose path and numbers must say the same."""
-    said = as_object(data, "well")
-    path = as_text(said, "path")
-    row, column = as_whole(said, "rowIndex", 0), as_whole(said, "columnIndex", 0)
-    if row >= len(rows) or column >= len(columns):
-        raise WeftError(f"{path}: row {row} of {len(rows)}, column {column} of {len(columns)}")
-    if path != f"{rows[row]}/{columns[column]}":
-        raise WeftError(f"{path!r} is not where it is said to be, at {rows[row]}/{columns[column]}")
-    return Spot(rows[row], columns[column])
-
-
-class Field(NamedTuple):
-    """An image of a well, and the acquisition that it belongs to."""
-
-    path: str
-    acquisition: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Well:
-    """A well: its images, which are its fields of view.
-
-    >>> Well((Field("0"),)).to_json()
-    {'version': '0.5', 'well': {'images': [{'path': '0'}], 'version': '0.5'}}
-    """
-
-    fields: tuple[Field, ...]
-
-    key: ClassVar[str] = "well"
-
-    def __post_init__(self) -> None:
-        fields = tuple(Field(*given) for given in self.fields)
-        as_names([found.path for found in fields], "images")
-        for found in fields:
-            as_whole({"acquisition": found.acquisition}, "acquisition", 0, None)
-        freeze(self, fields=fields)
-
-    def to_json(self) -> dict[str, Any]:
-        """As metadata has it."""
-        images = [
-            {"path": path} if number is None else {"path": path, "acquisition": number}
-            for path, number in self.fields
-        ]
-        return {"version": VERSION, self.key: {"images": images, "version": VERSION}}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Well:
-        """Read what metadata say of a well."""
-        said = as_object(as_ome(data, cls.key)[cls.key], cls.key)
-        try:
-            images = [as_object(one, "image") for one in as_list(said.get("images"), "images")]
-            return cls(
-                tuple(
-                    Field(as_text(one, "path"), as_whole(one, "acquisition", 0, None))
-                    for one in images
-                )
-            )
-        except WeftError as error:
-            raise error.at(cls.key) from None
+def open_plate(url: Url, *, options: Mapping[str, Any] | None = None) -> StoredPlate:
+    """A plate that is there."""
+    said = read_ome(sink_of(url, options=options))
+    return StoredPlate(fspath(url), Plate.from_json(said), options)

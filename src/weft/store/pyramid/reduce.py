@@ -15,9 +15,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.dtypes import as_dtype
-from weft.store.pyramid.fold import Fold
-from weft.store.pyramid.median import Median
-from weft.store.pyramid.windows import reduced, regions, regions_before
+from weft.store.pyramid.window import Fold, Median, reduced, regions, regions_before
 from weft.values import Point
 
 Numbers: TypeAlias = np.ndarray[Any, Any]

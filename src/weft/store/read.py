@@ -2,27 +2,38 @@
 
 The chunks that a box meets are found shard by shard. What lies close together in a shard is read at
 once, and threads decode it, straight into the result where it lies there in one piece.
+
+How much memory hostile input may take: chunks that claim far more than they are stored as.
+
+Metadata say how large a chunk is, and a few bytes can claim to be that chunk: zstd stores 2 GiB of
+zeros in 65 KB. A chunk of up to `CHUNK` bytes is decoded whatever it is stored as. A larger one
+must be stored as at least one byte in `RATIO`: the memory that it takes is then in proportion to
+what is there. The environment variable `WEFT_CHUNK_LIMIT` raises `CHUNK` for data that compress
+better.
+
+How much memory a read takes at most, beside its result: known before it begins.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.space import ZRange
-from weft.store.codecs import CodecError, Crc32c, check, decode, most_stored, stored_size
+from weft.store.chunk_layout import Grid, Part, Place
+from weft.store.codecs import CodecError, Crc32c, check, decode, most_stored, most_work, stored_size
 from weft.store.dtypes import Bytes
-from weft.store.index import ABSENT, ShardError
 from weft.store.metadata import Metadata
-from weft.store.reading.limits import check_expansion, turn
-from weft.store.reading.parts import Grid, Part, Place
-from weft.store.reading.shards import Shards
-from weft.store.reading.source import OpenFile, Shard
-from weft.store.reading.workers import each, may_join, scratch
+from weft.store.shard import ABSENT, OpenFile, Shard, ShardError, Shards
+from weft.store.threads import SIZES, each, may_join, scratch
 from weft.values import Point
 
 ATTEMPTS = 3
@@ -287,3 +298,107 @@ class Fetching:
 
 def _call(task: Task) -> None:
     task()
+
+
+CHUNK = 1 << 27
+"""Bytes of a chunk that is decoded however few bytes it is stored as."""
+
+RATIO = 64
+"""How many times its stored bytes a larger chunk may have."""
+
+LARGE = 1 << 24
+"""Bytes of a chunk from which it is decoded alone, if it is stored as few."""
+
+VARIABLE = "WEFT_CHUNK_LIMIT"
+
+_ALONE = threading.Lock()
+
+
+def check_expansion(stored: int, size: int) -> None:
+    """Raise `CodecError` where a chunk of `size` bytes is stored as suspiciously few.
+
+    >>> check_expansion(65_000, 1 << 27)
+    >>> check_expansion(65_000, 10**10)
+    Traceback (most recent call last):
+    ...
+    weft.store.decompress.CodecError: 65000 B claim to be a chunk of 10000000000 B
+    hint: above 134217728 B, a chunk has at most 64 times its stored bytes; if this one has more,
+    set WEFT_CHUNK_LIMIT=10000000000
+    """
+    if size <= CHUNK or size <= RATIO * stored or size <= _limit():
+        return
+    raise CodecError(
+        f"{stored} B claim to be a chunk of {size} B",
+        hint=f"above {CHUNK} B, a chunk has at most {RATIO} times its stored bytes; if this one "
+        f"has more, set {VARIABLE}={size}",
+    )
+
+
+def turn(stored: int, size: int) -> AbstractContextManager[object]:
+    """Return what to hold while a chunk is decoded: a lock, where it is large for what is stored.
+
+    Such chunks are decoded one at a time, so that however many there are, and however many threads,
+    they take the memory of one.
+    """
+    return _ALONE if size > LARGE and size > RATIO * stored else nullcontext()
+
+
+def _limit() -> int:
+    text = os.environ.get(VARIABLE, "0")
+    if not (text.isascii() and text.isdigit()) or len(text) > 20:
+        raise CodecError(f"{VARIABLE}={text!r} is no number of bytes")
+    return int(text)
+
+
+PART = 2048
+"""Bytes of the objects that say where the part of a chunk lies and goes, and hold its turn."""
+
+FIXED = 1 << 15
+"""Bytes of the objects of any read or write, whatever its size."""
+
+HELD = 2048
+"""Bytes of the objects of a shard that is known, its index left out."""
+
+
+def memory_of(form: Form, shards: Shards, box: ZRange, threads: int | None) -> int:
+    """The bytes that reading a box takes at most, on so many threads.
+
+    What no thread can do without is counted for each: the bytes of a run, or of a chunk as it is
+    stored, the chunk as it was, and what its codecs need. An index is held in memory, and needs
+    four times as much while it is read.
+    """
+    if box.is_empty:
+        return FIXED
+    many, per_shard = _most_parts(form, box)
+    pool = SIZES[shards.source.kind]
+    at_work = min(threads or pool, pool, many)
+    index = shards.index_size if form.metadata.is_sharded else 0
+    window = min(shards.window, many)
+    held = min(shards.most, _shards_in(form)) + window if index else 0
+    planned = min(many, window * per_shard)
+    return (
+        at_work * (_each(form, shards) + 4 * index)
+        + held * (2 * index + HELD)
+        + planned * PART
+        + FIXED
+    )
+
+
+def _each(form: Form, shards: Shards) -> int:
+    """The bytes of one thread."""
+    codecs, size = form.metadata.codecs, form.grid.size
+    fetched = max(shards.source.most, most_stored(codecs, size))
+    if not shards.source.is_near:
+        fetched *= 2  # as it comes over the line, and in one piece
+    return fetched + (size + most_work(codecs, size) if codecs else 0)
+
+
+def _most_parts(form: Form, box: ZRange) -> tuple[int, int]:
+    """The chunks that a box meets, and how many of them lie in one shard at most."""
+    sides = zip(box.start, box.stop, form.grid.chunks)
+    counts = [-(-high // n) - low // n for low, high, n in sides]
+    return prod(counts), prod(map(min, counts, form.grid.per_shard))
+
+
+def _shards_in(form: Form) -> int:
+    return prod(-(-n // s) for n, s in zip(form.metadata.shape, form.grid.shards))

@@ -18,15 +18,13 @@ from threading import Lock
 from typing import Any, Self
 
 from weft.errors import WeftError
+from weft.store.chunk_layout import Part, Tiling, points
 from weft.store.codecs import has_checksum
-from weft.store.index import ShardError
 from weft.store.metadata import Metadata
-from weft.store.reading.fetching import ATTEMPTS, Fetching, Piece
-from weft.store.reading.parts import Part, points
-from weft.store.reading.source import Shard
-from weft.store.reading.workers import each
+from weft.store.read import ATTEMPTS, Fetching, Piece
+from weft.store.shard import Shard, ShardError
 from weft.store.target import ArrayKeys
-from weft.store.tiling import Tiling
+from weft.store.threads import each
 from weft.values import Point
 
 ENUMERATED = 1 << 13

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from weft.store.chunk_layout import Tiling
 from weft.store.dtypes import Bytes, Pieces
-from weft.store.index import Index, length
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
+from weft.store.shard import Index, length
 from weft.store.sink import Sink, Upload
-from weft.store.tiling import Tiling
 from weft.values import FrozenMap, Point
 
 

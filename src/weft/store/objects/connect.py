@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.objects.faults import no_credentials
+from weft.store.objects.errors import no_credentials
 
 PART = 8 << 20
 """Bytes of a part of an upload, unless told."""

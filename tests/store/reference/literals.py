@@ -2,7 +2,7 @@
 
 Standard frames, which any reader of zstd decodes, made so that each step is the same for all bytes
 at once: no matches are searched. Bytes are cut into blocks of 8 KiB, and each is stored as one byte
-and a count, or by a prefix code of its own (`huffman`, `trees`), or as it is. `encode_literals`
+and a count, or by a prefix code of its own , or as it is. `encode_literals`
 has Blosc frames in which each plane of bytes is such a block. A graphics card makes the same bytes
 (`cuda/kernels/literals.h`); this is their reference.
 """
@@ -12,13 +12,11 @@ from __future__ import annotations
 import struct
 
 import numpy as np
+from tests.store.reference.prefix_codes import code_lengths, codes, put_bits, tree, zero_bits
+from tests.store.reference.runs import check
 
-from weft.store.bits import put_bits, zero_bits
+from weft.store.blosc_frame import Array, framed
 from weft.store.dtypes import Bytes
-from weft.store.frames import Array, framed
-from weft.store.huffman import code_lengths, codes
-from weft.store.runs import check
-from weft.store.trees import tree
 
 PIECE = 1 << 13
 """The most bytes of a block of zstd."""

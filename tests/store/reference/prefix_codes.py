@@ -1,4 +1,11 @@
-"""How zstd describes a prefix code: the weights of its symbols, four bits each or FSE-coded.
+"""Prefix codes as zstd has them, of at most eleven bits, found by integers alone.
+
+The lengths are those of Shannon's code, rounded: a symbol that is seen `f` times gets the least
+length `n` with `f << n >= m`. The least `m` for which a code of such lengths exists is searched,
+and what is left of it is given to symbols in order. On noise this is within a thousandth of the
+best code, each step is the same for all symbols, and a graphics card finds the same lengths.
+
+How zstd describes a prefix code: the weights of its symbols, four bits each or FSE-coded.
 
 The weight of a symbol is 0 if it has no code, and one more than the bits that it has less than the
 longest one. That of the last symbol is not said. Up to 128 weights are stored as they are. More are
@@ -9,7 +16,81 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.store.frames import Array
+from weft.store.blosc_frame import Array
+
+MOST_BITS = 11
+
+_WHOLE = 1 << MOST_BITS
+
+
+def code_lengths(counts: Array) -> Array:
+    """The bits of each symbol, for rows of counts of which at least two are not zero.
+
+    >>> code_lengths(np.array([[5, 0, 2, 1]])).tolist()
+    [[1, 0, 2, 2]]
+    """
+    low, high = np.zeros(len(counts), np.int64), 2 * counts.sum(1)
+    while (is_open := high - low > 1).any():
+        middle = (low + high) // 2
+        fits = shares(rounded(counts, middle)).sum(1) <= _WHOLE
+        high = np.where(is_open & fits, middle, high)
+        low = np.where(is_open & ~fits, middle, low)
+    return filled(rounded(counts, high))
+
+
+def rounded(counts: Array, goal: Array) -> Array:
+    """For each count the least length that reaches a goal; none for counts of zero."""
+    lengths = np.ones_like(counts)
+    for _ in range(MOST_BITS - 1):
+        lengths += (counts << lengths) < goal[:, None]
+    return np.where(counts > 0, lengths, 0)
+
+
+def shares(lengths: Array) -> Array:
+    """What each length takes of all codes, of which there are 2048."""
+    return np.where(lengths > 0, _WHOLE >> lengths, 0)
+
+
+def filled(lengths: Array) -> Array:
+    """Lengths of a code that is complete: the first symbols of each length get one bit less.
+
+    Short lengths come first, each as often as what is left allows. The longest ones always fit, so
+    that each round leaves less.
+    """
+    left = _WHOLE - shares(lengths).sum(1)
+    while left.any():
+        rank, shorter = ranks(lengths), np.zeros_like(lengths)
+        for length in range(2, MOST_BITS + 1):
+            is_here = lengths == length
+            count = np.minimum(is_here.sum(1), left >> (MOST_BITS - length))
+            left = left - (count << (MOST_BITS - length))
+            shorter += is_here & (rank < count[:, None])
+        lengths = lengths - shorter
+    return lengths
+
+
+def ranks(lengths: Array) -> Array:
+    """For each symbol how many before it are as long."""
+    found = np.zeros_like(lengths)
+    for length in range(1, MOST_BITS + 1):
+        is_here = lengths == length
+        found += is_here * (np.cumsum(is_here, axis=1) - 1)
+    return found
+
+
+def codes(lengths: Array) -> Array:
+    """The bits of each symbol: long ones first, and those of one length in order.
+
+    >>> codes(np.array([[1, 0, 2, 2]])).tolist()
+    [[1, 0, 0, 1]]
+    """
+    made, first = ranks(lengths), np.zeros(len(lengths), np.int64)
+    for length in range(MOST_BITS, 0, -1):
+        is_here = lengths == length
+        made += is_here * first[:, None]
+        first = (first + is_here.sum(1)) >> 1
+    return made
+
 
 DIRECT = 128
 """The most weights that can be stored as they are."""
@@ -126,3 +207,29 @@ def packed(fields: list[tuple[int, int]]) -> bytes:
         made |= value << at
         at += bits
     return made.to_bytes(-(-at // 8), "little")
+
+
+# -- strings of bits
+
+
+def zero_bits(size: int) -> Array:
+    """The words of a string of so many bytes, all zero."""
+    return np.zeros(size // 8 + 2, "<u8")
+
+
+def put_bits(words: Array, at: Array, value: Array) -> None:
+    """Set bits of values at places that grow; a value has at most 64 bits, and no two overlap.
+
+    >>> words = zero_bits(3)
+    >>> put_bits(words, np.array([3, 10]), np.array([5, 0x3FF]))
+    >>> words.view("u1")[:3].tolist()
+    [40, 252, 15]
+    """
+    if not len(at):
+        return
+    place, shift = at >> 6, (at & 63).astype(np.uint64)
+    value = value.astype(np.uint64)
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    high = np.where(shift > 0, value >> (np.uint64(64) - shift & np.uint64(63)), np.uint64(0))
+    words[place[first]] |= np.bitwise_or.reduceat(value << shift, first)
+    words[place[first] + 1] |= np.bitwise_or.reduceat(high, first)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.errors import WeftError
+from weft.store.blosc_frame import Array, framed
 from weft.store.dtypes import Bytes
-from weft.store.frames import Array, framed
 
 BLOCK = 1 << 14
 """The bytes of a block; the last one of a chunk may be shorter."""

@@ -1,13 +1,27 @@
-"""`Fold`: the mean, minimum, maximum or first element of windows, exactly, in bounded memory.
+"""The windows of a reduction: blocks of elements that become one, counted and cut into pieces.
+
+Dimension d is cut into windows of `factors[d]`; the last one may be shorter. Everything here is
+integers: which windows have how many elements, and which pieces of them are small enough to work
+on.
+
+`Fold`: the mean, minimum, maximum or first element of windows, exactly, in bounded memory.
 
 Integers are added in a type that holds any sum, or in their own where those that came are small
 enough; 64-bit ones in two halves. Floats are added in float64, one after the other as they come, so
 that it does not matter into which blocks a stream was cut.
+
+`Median`: the middle element of windows, or the mean of the two middle ones.
+
+The elements of small windows are brought side by side and compared by a network: the same few
+minima and maxima for all windows at once, and of those only the ones that the middle depends on.
+NaN goes through both sides of a comparison, and so reaches the middle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import inf, prod
 from typing import Any, TypeAlias
@@ -15,7 +29,127 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.store.dtypes import as_dtype
-from weft.store.pyramid.windows import Region, Slices, elements, inside, pieces, reduced, regions
+from weft.values import Point
+
+Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of windows that all have the same elements, seen from each window's first place."""
+
+    windows: Slices
+    count: int
+    offsets: Iterable[Point]
+
+
+def reduced(sizes: Sequence[int], factors: Sequence[int]) -> Point:
+    """How many windows there are along every dimension.
+
+    >>> reduced((5, 8), (2, 4))
+    (3, 2)
+    """
+    return tuple(-(-n // f) for n, f in zip(sizes, factors))
+
+
+def regions(sizes: Sequence[int], factors: Sequence[int]) -> Iterator[Region]:
+    """The windows by how many elements they have: full ones, and short ones at the ends.
+
+    >>> [(region.windows, region.count) for region in regions((5,), (2,))]
+    [((slice(0, 2, None),), 2), ((slice(2, 3, None),), 1)]
+    """
+    for picked in product(*map(_extents, sizes, factors)):
+        windows, extents = zip(*picked) if picked else ((), ())
+        yield Region(windows, prod(extents), product(*map(range, extents)))
+
+
+def _extents(size: int, factor: int) -> list[tuple[slice, int]]:
+    whole, rest = divmod(size, factor)
+    found = [(slice(0, whole), factor)] if whole else []
+    return [*found, (slice(whole, whole + 1), rest)] if rest else found
+
+
+def regions_before(
+    stop: Sequence[int], sizes: Sequence[int], factors: Sequence[int]
+) -> Iterator[Region]:
+    """The windows that have elements before `stop` in row-major order, by which ones they have.
+
+    >>> found = regions_before((1, 1), (2, 2), (2, 1))
+    >>> [(region.windows, list(region.offsets)) for region in found]
+    [((slice(0, 1, None), slice(0, 1, None)), [(0, 0), (1, 0)]),
+    ((slice(0, 1, None), slice(1, 2, None)), [(0, 0)])]
+    """
+    for box in _boxes_before(stop, reduced(sizes, factors), factors):
+        for windows in product(*map(_edges, box, sizes, factors)):
+            if any(span.start >= span.stop for span in windows):
+                continue
+            first = [span.start * f for span, f in zip(windows, factors)]
+            offsets = [
+                offset
+                for offset in product(*map(range, factors))
+                if _is_before([a + o for a, o in zip(first, offset)], sizes, stop)
+            ]
+            if offsets:
+                yield Region(windows, len(offsets), offsets)
+
+
+def _is_before(at: Sequence[int], sizes: Sequence[int], stop: Sequence[int]) -> bool:
+    return all(a < n for a, n in zip(at, sizes)) and list(at) < list(stop)
+
+
+def _boxes_before(stop: Sequence[int], counts: Point, factors: Sequence[int]) -> Iterator[Slices]:
+    """Boxes of windows on either side of the one in which `stop` lies, dimension by dimension."""
+    head: Slices = ()
+    for dim, (at, f) in enumerate(zip(stop, factors)):
+        rest = tuple(slice(0, n) for n in counts[dim + 1 :])
+        here = at // f
+        yield (*head, slice(0, min(here, counts[dim])), *rest)
+        yield (*head, slice(here + 1, counts[dim]), *rest)
+        head = (*head, slice(here, min(here + 1, counts[dim])))
+    yield head
+
+
+def _edges(span: slice, size: int, factor: int) -> list[slice]:
+    """A span of windows in full ones and a short last one."""
+    whole = size // factor
+    return [
+        slice(span.start, min(span.stop, whole)),
+        slice(max(span.start, whole), span.stop),
+    ]
+
+
+def pieces(shape: Sequence[int], most: int) -> Iterator[Slices]:
+    """Boxes that cover an array, in row-major order, each with at most so many elements.
+
+    >>> list(pieces((2, 5), 4))[:2]
+    [(slice(0, 1, None), slice(0, 4, None)), (slice(0, 1, None), slice(4, 5, None))]
+    """
+    if not prod(shape):
+        return
+    dim, inner = len(shape), 1
+    while dim and inner * shape[dim - 1] <= most:
+        dim -= 1
+        inner *= shape[dim]
+    if not dim:
+        yield tuple(slice(0, n) for n in shape)
+        return
+    step = most // inner
+    tail = tuple(slice(0, n) for n in shape[dim:])
+    for head in product(*map(range, shape[: dim - 1])):
+        for start in range(0, shape[dim - 1], step):
+            cut = slice(start, min(start + step, shape[dim - 1]))
+            yield (*(slice(i, i + 1) for i in head), cut, *tail)
+
+
+def elements(windows: Slices, factors: Sequence[int]) -> Slices:
+    """The elements of a box of windows; beyond the end of an array there are none."""
+    return tuple(slice(span.start * f, span.stop * f) for span, f in zip(windows, factors))
+
+
+def inside(windows: Slices, piece: Slices) -> Slices:
+    """A piece of a box of windows, seen from the array."""
+    return tuple(slice(a.start + b.start, a.start + b.stop) for a, b in zip(windows, piece))
+
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
@@ -329,3 +463,153 @@ def _views(part: Numbers, factors: Sequence[int]) -> Iterator[tuple[Slices, Numb
         view = part[tuple(slice(o, None, f) for o, f in zip(offset, factors))]
         if view.size:
             yield tuple(slice(0, n) for n in view.shape), view
+
+
+MOST_COMPARED = 32
+"""Elements of windows that go through a network; larger windows are partitioned one by one."""
+
+
+class Median:
+    """Makes one element of every window; it holds what it works with, and nothing else.
+
+    >>> Median("uint8", (2, 2)).reduce(np.uint8([[1, 2, 9], [3, 50, 7]]), (2, 2))
+    array([[3, 8]], dtype=uint8)
+    """
+
+    def __init__(self, name: str, factors: Sequence[int]) -> None:
+        self.name, count = name, prod(factors)
+        self.dtype = np.dtype("uint8") if name == "bool" else as_dtype(name)[1]
+        self.most = max(1 << 8, PIECE // 4 // count)
+        """Windows that are worked on at a time."""
+        kind = np.dtype("float32") if name == "bfloat16" else self.dtype
+        self._room = np.empty((count + 1) * self.most, kind)
+        is_float = kind.kind == "f"
+        self._mean = Fold("mean", name, (2,), self.most) if is_float else None
+        self._sums = np.empty(self.most if is_float else 0, np.float64)
+        self._is_nan = np.empty(self.most if is_float else 0, bool)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes it works with."""
+        held = [self._room, self._sums, self._is_nan]
+        return sum(array.nbytes for array in held) + (self._mean.nbytes if self._mean else 0)
+
+    def reduce(self, block: Numbers, factors: Sequence[int]) -> Numbers:
+        """The windows of a block that has all of their elements."""
+        made = np.empty(reduced(block.shape, factors), self.dtype)
+        self.end(block, factors, regions(block.shape, factors), made)
+        return made
+
+    def end(
+        self, block: Numbers, factors: Sequence[int], found: Iterator[Region], made: Numbers
+    ) -> None:
+        """Make elements of windows, some of which may have fewer elements than others."""
+        for region in found:
+            shape = [span.stop - span.start for span in region.windows]
+            offsets = list(region.offsets)
+            for piece in pieces(shape, self.most):
+                at = inside(region.windows, piece)
+                views = self._views(block, factors, [s.start for s in at], offsets)
+                self._middle(views, [s.stop - s.start for s in at], region.count, made[at])
+
+    def _views(
+        self, block: Numbers, factors: Sequence[int], first: Point | list[int], offsets: list[Point]
+    ) -> Iterator[Numbers]:
+        """From each place of a window the elements of all windows."""
+        for offset in offsets:
+            steps = zip(first, offset, factors)
+            yield block[tuple(slice(w * f + o, None, f) for w, o, f in steps)]
+
+    def _middle(
+        self, views: Iterable[Numbers], shape: Sequence[int], count: int, made: Numbers
+    ) -> None:
+        whole, size = tuple(slice(0, n) for n in shape), prod(shape)
+        rows = self._room[: (count + 1) * size].reshape(count + 1, size)
+        for row, view in zip(rows, views):
+            self._copy(row.reshape(shape), view[whole])
+        if count <= MOST_COMPARED:
+            low, high, spare = self._compared(rows, count)
+        else:
+            low, high, spare = self._partitioned(rows, count)
+        if count % 2:
+            self._put(low.reshape(shape), made)
+        else:
+            self._put_mean(low.reshape(shape), high.reshape(shape), spare.reshape(shape), made)
+
+    def _copy(self, row: Numbers, view: Numbers) -> None:
+        if self.name == "bfloat16":
+            bits = row.view(np.uint32)
+            np.copyto(bits, view)
+            np.left_shift(bits, 16, out=bits)
+        else:
+            np.copyto(row, view)
+
+    def _compared(self, rows: Numbers, count: int) -> tuple[Numbers, Numbers, Numbers]:
+        """The two in the middle, and a row that nobody needs."""
+        place, spare = list(range(count)), count
+        for a, b in network(count):
+            np.minimum(rows[place[a]], rows[place[b]], out=rows[spare])
+            np.maximum(rows[place[a]], rows[place[b]], out=rows[place[b]])
+            place[a], spare = spare, place[a]
+        return rows[place[(count - 1) // 2]], rows[place[count // 2]], rows[spare]
+
+    def _partitioned(self, rows: Numbers, count: int) -> tuple[Numbers, Numbers, Numbers]:
+        low, high, last = (count - 1) // 2, count // 2, count - 1
+        rows[:count].partition([low, high, last], axis=0)
+        if rows.dtype.kind == "f":  # NaN is sorted to the end, and must be seen in the middle
+            is_nan = np.isnan(rows[last], out=self._is_nan[: rows.shape[1]])
+            np.copyto(rows[low], rows[last], where=is_nan)
+        return rows[low], rows[high], rows[count]
+
+    def _put(self, value: Numbers, made: Numbers) -> None:
+        if self.name == "bfloat16":
+            bits = value.view(np.uint32)
+            np.right_shift(bits, 16, out=bits)
+            np.copyto(made, bits, casting="unsafe")
+        else:
+            np.copyto(made, value)
+
+    def _put_mean(self, low: Numbers, high: Numbers, spare: Numbers, made: Numbers) -> None:
+        """Half up for integers, and in float64 for floats."""
+        if self._mean is None:  # (low + high + 1) // 2, whose sum may need one bit more
+            np.bitwise_xor(low, high, out=spare)
+            np.right_shift(spare, 1, out=spare)
+            np.bitwise_or(low, high, out=low)
+            np.subtract(low, spare, out=made)
+            return
+        sums = self._sums[: low.size].reshape(low.shape)
+        np.copyto(sums, low)
+        np.add(sums, high, out=sums)
+        whole = tuple(slice(0, n) for n in low.shape)
+        self._mean.end([sums], iter([Region(whole, 2, ())]), made)
+
+
+@cache
+def network(count: int) -> tuple[tuple[int, int], ...]:
+    """The comparisons that bring the middle of `count` elements to its place.
+
+    Batcher's odd-even merge sort, less those that the middle does not depend on.
+
+    >>> len(network(4)), len(network(8)), len(network(9))
+    (5, 17, 24)
+    """
+    wanted = {(count - 1) // 2, count // 2}
+    found = []
+    for a, b in reversed(list(_merge_sort(count))):
+        if a in wanted or b in wanted:
+            wanted |= {a, b}
+            found.append((a, b))
+    return tuple(reversed(found))
+
+
+def _merge_sort(count: int) -> Iterator[tuple[int, int]]:
+    p = 1
+    while p < count:
+        k = p
+        while k:
+            for j in range(k % p, count - k, 2 * k):
+                for i in range(min(k, count - j - k)):
+                    if (i + j) // (2 * p) == (i + j + k) // (2 * p):
+                        yield i + j, i + j + k
+            k //= 2
+        p *= 2

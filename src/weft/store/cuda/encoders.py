@@ -1,0 +1,352 @@
+"""The stage that makes chunks of tiles on a GPU: none, and the encoders of standard frames.
+
+NVIDIA's nvCOMP: its batched C API on a batch of tiles. It is found where it is installed.
+
+`stage_of`: which stage on a GPU makes the chunks that codecs say.
+
+`Checksums`: a CRC32C behind every chunk of a batch, computed on the GPU. See `checksum.cu`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.store.codecs import Blosc, Codec, Crc32c, Gzip, Zstd
+from weft.store.cuda.device import cupy, module
+
+THREADS = 256
+"""Threads of a block, in every kernel."""
+
+COPIED_PART = 1 << 15
+"""Bytes that a block of the gather copies."""
+
+BATCHED = 1 << 28
+"""Bytes of a batch."""
+
+ALIGNED = 256
+"""What buffers inside of another begin at a multiple of."""
+
+
+class Stage(Protocol):
+    """What makes chunks of tiles, in two steps with the offsets between them."""
+
+    name: str
+    fixed: int
+    """The bytes of every chunk, or 0 where they differ."""
+    batch: int
+    """Bytes of tiles that keep the device busy; at least one epoch is a batch."""
+
+    def most(self, tile: int) -> int:
+        """The most bytes of the chunk of a tile."""
+
+    def scratch(self, tile: int, count: int) -> int:
+        """The bytes of memory that so many tiles take meanwhile."""
+
+    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
+        """Find the sizes of chunks, on the stream that is current."""
+
+    def put(
+        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
+    ) -> None:
+        """Put chunks in their places."""
+
+    def check(self, tile: int, count: int, scratch: Any) -> None:
+        """Refuse a batch that was not compressed as it should be, once it is on the host."""
+
+
+class Plain:
+    """No codec: tiles are chunks."""
+
+    name = "none"
+    batch = BATCHED
+
+    def __init__(self, tile: int) -> None:
+        self.fixed = tile
+        self._gather = module("aggregate.cu").get_function("weft_gather")
+
+    def most(self, tile: int) -> int:
+        """As it is."""
+        return tile
+
+    def scratch(self, tile: int, count: int) -> int:
+        """None."""
+        return 0
+
+    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
+        """All the same."""
+
+    def put(
+        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
+    ) -> None:
+        """Copy those that are stored."""
+        parts = -(-tile // COPIED_PART)
+        given = pool, np.uint64(tile), sizes, offsets, out, np.uint32(parts), np.uint64(COPIED_PART)
+        self._gather((count * parts,), (THREADS,), given)
+
+    def check(self, tile: int, count: int, scratch: Any) -> None:
+        """Nothing can go wrong."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How an encoder cuts a chunk: pieces, each made by a block of threads into a slot."""
+
+    pieces: int
+    slot: int
+    """The most bytes of what is made of a piece."""
+    most: int
+    """The most bytes of a chunk."""
+
+
+class Frames:
+    """Frames by kernels of three launches: pieces, sizes, frames. See `encode.cu`."""
+
+    fixed = 0
+    batch = BATCHED
+
+    def __init__(self, name: str, shape: Shape, typesize: int | None) -> None:
+        self.name, self.shape = name, shape
+        self._kind = () if typesize is None else (np.uint32(typesize),)
+        kernels = module("encode.cu")
+        self._blocks, self._sizes, self._frames = (
+            kernels.get_function(f"weft_{name}_{step}") for step in ("blocks", "sizes", "frames")
+        )
+
+    def most(self, tile: int) -> int:
+        """As the encoder has it."""
+        return self.shape.most
+
+    def _parts(self, count: int) -> tuple[int, int, int]:
+        """Where the sizes and the starts of pieces lie behind the slots, and the end."""
+        pieces = count * self.shape.pieces
+        slots, table = aligned(pieces * self.shape.slot), aligned(4 * pieces)
+        return slots, slots + table, slots + 2 * table
+
+    def scratch(self, tile: int, count: int) -> int:
+        """Slots, and two tables of pieces."""
+        return self._parts(count)[2]
+
+    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
+        """Compress all pieces, and find the sizes of frames."""
+        first, second, _ = self._parts(count)
+        table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
+        grid = (count * self.shape.pieces,)
+        self._blocks(grid, (THREADS,), (pool, size, size, *self._kind, scratch, table))
+        self._sizes((count,), (THREADS,), (size, *self._kind, table, starts, sizes))
+
+    def put(
+        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
+    ) -> None:
+        """Copy pieces into frames; where a frame may be stored, the tiles are read once more."""
+        first, second, _ = self._parts(count)
+        table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
+        tiles = (pool, size) if self._kind else ()
+        given = *tiles, size, *self._kind, scratch, table, starts, sizes, offsets, out
+        self._frames((count * self.shape.pieces,), (THREADS,), given)
+
+    def check(self, tile: int, count: int, scratch: Any) -> None:
+        """Every piece has a frame that holds it."""
+
+
+def aligned(size: int) -> int:
+    """Bytes rounded up to where the next buffer may begin."""
+    return -(-size // ALIGNED) * ALIGNED
+
+
+NAME = "libnvcomp.so"
+VERSIONS = (6, 5)
+
+
+class Options(ctypes.Structure):
+    """What says how to compress: all zero for what nvCOMP thinks best."""
+
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+@cache
+def library() -> Any:
+    """nvCOMP, from its Python package or from where the system looks for libraries."""
+    spec = find_spec("nvidia.libnvcomp") if find_spec("nvidia") is not None else None
+    folders = (
+        [Path(place) / "lib64" for place in (spec.submodule_search_locations or [])] if spec else []
+    )
+    names = [f"{NAME}.{version}" for version in VERSIONS]
+    for place in [*(str(folder / name) for folder in folders for name in names), *names]:
+        try:
+            return ctypes.CDLL(place)
+        except OSError:
+            continue
+    raise WeftError(
+        "nvCOMP is needed and not installed",
+        hint="pip install nvidia-libnvcomp-cu13 (or -cu12)",
+    )
+
+
+class NvComp:
+    """Chunks by nvCOMP: all tiles of a batch in one call."""
+
+    fixed = 0
+    batch = 1 << 29  # it wants a thousand chunks and more
+
+    def __init__(self, kind: str, tile: int) -> None:
+        self.name = f"nvcomp-{kind.lower()}"
+        self.kind, self.library, self.cp = kind, library(), cupy()
+        if tile % 8:
+            raise WeftError(f"nvCOMP takes chunks of a multiple of 8 B, and not of {tile} B")
+        self._most = aligned(self._asked("GetMaxOutputChunkSize", ctypes.c_size_t(tile), Options()))
+        self._gather = module("aggregate.cu").get_function("weft_gather")
+
+    def _call(self, name: str, *given: Any) -> None:
+        status = getattr(self.library, f"nvcompBatched{self.kind}Compress{name}")(*given)
+        if status:
+            raise WeftError(f"nvCOMP: {self.kind} {name} failed with status {status}")
+
+    def _asked(self, name: str, *given: Any, after: tuple[Any, ...] = ()) -> int:
+        found = ctypes.c_size_t()
+        self._call(name, *given, ctypes.byref(found), *after)
+        return found.value
+
+    def most(self, tile: int) -> int:
+        """As nvCOMP says."""
+        return self._most
+
+    def _parts(self, tile: int, count: int) -> list[int]:
+        """Where the working memory, the chunks, and four tables lie, and the end."""
+        sizes = ctypes.c_size_t(count), ctypes.c_size_t(tile), Options()
+        total = ctypes.c_size_t(count * tile), ctypes.c_void_p(0)
+        working = aligned(self._asked("GetTempSize", *sizes, after=total))
+        steps = [
+            working,
+            aligned(count * self._most),
+            *[aligned(8 * count)] * 3,
+            aligned(4 * count),
+        ]
+        return [0, *np.cumsum(steps).tolist()]
+
+    def scratch(self, tile: int, count: int) -> int:
+        """Working memory, a slot for every chunk, and tables."""
+        return self._parts(tile, count)[-1]
+
+    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
+        """Compress all tiles."""
+        at, cp = self._parts(tile, count), self.cp
+        numbers = cp.arange(count, dtype=cp.uint64)
+        tables = [scratch[a : a + 8 * count].view(cp.uint64) for a in at[2:5]]
+        tables[0][...] = pool.data.ptr + numbers * tile
+        tables[1][...] = scratch.data.ptr + at[1] + numbers * self._most
+        tables[2][...] = tile
+        sources, targets, given = (ctypes.c_void_p(table.data.ptr) for table in tables)
+        self._call(
+            "Async",
+            sources,
+            given,
+            ctypes.c_size_t(tile),
+            ctypes.c_size_t(count),
+            ctypes.c_void_p(scratch.data.ptr),
+            ctypes.c_size_t(at[1]),
+            targets,
+            ctypes.c_void_p(sizes.data.ptr),
+            Options(),
+            ctypes.c_void_p(scratch.data.ptr + at[5]),
+            ctypes.c_void_p(cp.cuda.get_current_stream().ptr),
+        )
+
+    def put(
+        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
+    ) -> None:
+        """Copy chunks from their slots."""
+        parts, at = -(-self._most // COPIED_PART), self._parts(tile, count)
+        slots, stride = scratch[at[1] :], np.uint64(self._most)
+        given = slots, stride, sizes, offsets, out, np.uint32(parts), np.uint64(COPIED_PART)
+        self._gather((count * parts,), (THREADS,), given)
+
+    def check(self, tile: int, count: int, scratch: Any) -> None:
+        """Refuse a batch of which a chunk was not compressed."""
+        at = self._parts(tile, count)[5]
+        statuses = scratch[at : at + 4 * count].view(self.cp.int32).get()
+        if statuses.any():
+            chunk = int(np.flatnonzero(statuses)[0])
+            raise WeftError(f"nvCOMP failed at chunk {chunk} of a batch: status {statuses[chunk]}")
+
+
+WIDTHS = (1, 2, 4, 8, 16)
+RUNS = 1 << 14
+"""Bytes of a block of runs."""
+
+PIECE, PIECE_SLOT = 1 << 13, (1 << 13) + 16
+"""Bytes of a piece of literals, and what is made of it at most."""
+
+
+def stage_of(codecs: Sequence[Codec], tile: int, encoder: str | None = None) -> Stage:
+    """The stage for codecs; those that the device has not are refused by name.
+
+    Where there are two, `encoder` says which: "weft", unless said, or "nvcomp".
+    """
+    if encoder not in (None, "weft", "nvcomp"):
+        raise WeftError(f"encoder: {encoder!r} is neither weft nor nvcomp")
+    match list(codecs):
+        case []:
+            return Plain(tile)
+        case [Zstd() | Gzip() as codec] if encoder == "nvcomp" or isinstance(codec, Gzip):
+            return NvComp(type(codec).__name__, tile)
+        case [Zstd(checksum=False)]:
+            pieces = -(-tile // PIECE)
+            return Frames("zstd", Shape(pieces, PIECE_SLOT, 9 + tile + 3 * pieces), None)
+        case [Blosc(cname="lz4", shuffle="bitshuffle", typesize=size)] if size in WIDTHS:
+            return Frames("runs", Shape(-(-tile // RUNS), RUNS, tile + 16), size)
+        case [Blosc(cname="zstd", shuffle="shuffle", typesize=size)] if size in WIDTHS:
+            pieces = -(-tile // (PIECE * size)) * size
+            return Frames("literals", Shape(pieces, PIECE_SLOT, tile + 16), size)
+    raise WeftError(
+        f"device='cuda' has no encoder of {[codec.name for codec in codecs]} as given",
+        hint="no codec, Blosc('lz4', shuffle='bitshuffle'), Blosc('zstd', shuffle='shuffle'), "
+        "Zstd(), and with nvCOMP Gzip()",
+    )
+
+
+CHECKSUM_PART = THREADS * 256
+"""Bytes of a chunk that a block of threads reads."""
+
+SIZE = 4
+"""Bytes of a checksum."""
+
+
+def before_checksum(codecs: Sequence[Codec]) -> Sequence[Codec]:
+    """Return the codecs without a checksum at their end."""
+    return codecs[:-1] if codecs and isinstance(codecs[-1], Crc32c) else codecs
+
+
+class Checksums:
+    """Puts checksums behind chunks, or does nothing where the codecs do not ask for them.
+
+    Chunks are `extra` bytes apart, where their checksums go.
+    """
+
+    def __init__(self, codecs: Sequence[Codec], most: int) -> None:
+        is_last = len(before_checksum(codecs)) < len(codecs)
+        self.extra = SIZE if is_last else 0
+        self._parts = -(-most // CHECKSUM_PART) if is_last else 0
+        if is_last:
+            kernels = module("checksum.cu")
+            self._sum, self._put = (kernels.get_function(f"weft_crc_{n}") for n in ("parts", "put"))
+
+    def scratch(self, count: int) -> int:
+        """Return the bytes of memory that so many chunks take: a sum for every part."""
+        return 4 * self._parts * count
+
+    def put(self, count: int, out: Any, sizes: Any, offsets: Any, scratch: Any) -> None:
+        """Compute checksums of chunks that are in their places, on the current stream."""
+        if not self.extra:
+            return
+        given = out, sizes, offsets, scratch, np.uint32(self._parts)
+        self._sum((count * self._parts,), (THREADS,), given)
+        self._put((-(-count // THREADS),), (THREADS,), (*given, np.uint64(count)))

@@ -1,1 +1,0 @@
-"""Boxes of stored arrays: which bytes they take, fetched and decoded on threads."""

@@ -73,6 +73,7 @@ class Metadata:
 
     `order` is the order in which the dimensions of a chunk are stored, as `transpose` has it.
 
+    >>> from weft.store.codecs import Zstd
     >>> said = Metadata((9, 9), "uint8", (2, 2), (4, 4), (Zstd(3),))
     >>> Metadata.from_json(said.to_json()) == said
     True

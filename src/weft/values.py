@@ -80,6 +80,17 @@ def as_tuple(values: Iterable[T], what: str, kind: type[T]) -> tuple[T, ...]:
     raise WeftError(f"{what} must be a list of {kind.__name__}: {values!r}")
 
 
+def check_list(values: object, what: str) -> None:
+    """Raise for a value that is not a list, tuple or other iterable: a single text, a number.
+
+    >>> check_list("ab", "meshes")
+    Traceback (most recent call last):
+    weft.errors.WeftError: meshes must be a list: 'ab'
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise WeftError(f"{what} must be a list: {values!r}")
+
+
 def check_rank(what: str, got: Sequence[object], ndim: int) -> None:
     """Refuse what does not have as many dimensions as it must.
 

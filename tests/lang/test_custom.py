@@ -11,7 +11,7 @@ from tests.plan.programs import run_pass
 from weft import WeftError
 from weft.interop.stablehlo import opaque, read
 from weft.lang import OPERATORS, Operator, Signature, factor_rule
-from weft.lang.written import written_rule
+from weft.lang.rule import written_rule
 from weft.plan import propagate
 
 ALIKE = [

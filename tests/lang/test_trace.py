@@ -291,11 +291,11 @@ def test_an_array_that_changes_is_captured_again():
     [
         ("garbage", "shardings.x: 'garbage' is not a sharding: column 1: expected '<'"),
         ('<@m, [{"dp"}]>', "the sharding has 1 dimension and the array has 2"),
-        ('<@m, [{"zz"}, {}]>', '"zz" cuts dimension 0 and is not an axis of @m'),
+        ('<@m, [{"zz"}, {}]>', 'axis "zz" cuts dimension 0, but is not an axis of mesh @m'),
         ("<@n, [{}, {}]>", "mesh @n is not known"),
-        ('<@m, [{"dp"}, {"dp"}]>', '"dp" is used twice'),
-        ('<@m, [{"dp"}, {}], replicated={"dp"}>', '"dp" is used twice'),
-        ('<@m, [{"dp":(1)3}, {}]>', 'is no part of "dp"='),
+        ('<@m, [{"dp"}, {"dp"}]>', 'axis "dp" cuts dimension 0 and cuts dimension 1'),
+        ('<@m, [{"dp"}, {}], replicated={"dp"}>', 'axis "dp" cuts dimension 0 and is replicated'),
+        ('<@m, [{"dp":(1)3}, {}]>', 'does not divide "dp"='),
         ('<@m, [{}, {}], unreduced=total{"dp"}>', "which is not a monoid"),
     ],
 )
@@ -318,3 +318,19 @@ def test_shardings_of_unknown_inputs():
         trace(lambda x: x.with_sharding(MESH), (8,))
     with pytest.raises(WeftError, match=r"meshes\[0\]: "):
         Graph([Value("x", (8,))], [], ["x"], ["garbage"])
+
+
+def test_meshes_and_shardings_are_texts_or_objects():
+    mesh = DeviceMesh.parse('@m = <["x"=2]>')
+    spec = ShardingSpec(mesh, ['{"x"}', "{}"])
+    texts = trace(
+        lambda x: x.with_sharding(str(mesh), ['{"x"}', "{}"]),
+        (8, 4),
+        meshes=[str(mesh)],
+        shardings={"x": str(spec)},
+    )
+    objects = trace(lambda x: x.with_sharding(spec), (8, 4), meshes=[mesh], shardings={"x": spec})
+    assert texts == objects
+    parts = texts.inputs, texts.applications, texts.outputs
+    assert Graph(*parts, shardings=dict.fromkeys(texts.shardings, spec)) == texts
+    assert Graph(*parts, [mesh], texts.shardings) == texts

@@ -87,7 +87,7 @@ def test_a_mesh_of_a_million_cells_costs_nothing():
         (lambda: DeviceMesh("m", (2,), (1,)), "axis_names of mesh @m must be a list of str: (1,)"),
         (lambda: DeviceMesh(5, (2,), ("x",)), "a mesh is named by a string, got 5"),
         (lambda: DeviceMesh("my m", 3, ("x",)), 'shape of mesh @"my m" must be a sequence of inte'),
-        (lambda: DeviceMesh.parse(None), "expected text to read, got None"),
+        (lambda: DeviceMesh.parse(None), "expected a DeviceMesh or its text, got None"),
         (lambda: DeviceMesh("m", (2, 2), ("x", "x")), 'mesh @m has two axes named "x"'),
         (lambda: DeviceMesh("m", (0,), ("x",)), 'axis "x" of mesh @m has size 0; at least 1'),
         (lambda: DeviceMesh("m", (-2,), ("x",)), 'axis "x" of mesh @m has size -2; at least 1'),

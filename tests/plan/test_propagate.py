@@ -91,7 +91,7 @@ def test_nothing_is_mutated():
         ),
         (
             lambda: propagate(mlp(x='<@m, [{"q"}, {}]>')),
-            'shardings.x: "q" cuts dimension 0 and is not an axis of @m',
+            'shardings.x: axis "q" cuts dimension 0, but is not an axis of mesh @m',
         ),
         (lambda: propagate(mlp(), "bold"), "there is no strategy 'bold'"),
         (lambda: propagate(mlp()).explain("q", 0), "there is no value q in the graph"),

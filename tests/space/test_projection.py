@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import boxes, projections
 
-from weft import Projection, WeftError, ZRange, solve
+from weft import Projection, WeftError, ZRange
+from weft.space import integer
 
 
 @st.composite
@@ -95,7 +96,7 @@ def test_preimage_that_runs_out_of_budget_is_larger_never_smaller(monkeypatch):
     within, box = ZRange.of((12, 12, 12)), ZRange((0, 0), (1, 1))
     exact = knot.preimage(box, within)
     for budget in (0, 1, 2, 3, 5, 8):
-        monkeypatch.setattr(solve, "BUDGET", budget)
+        monkeypatch.setattr(integer, "BUDGET", budget)
         assert exact in knot.preimage(box, within)
 
 

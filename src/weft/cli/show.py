@@ -20,9 +20,8 @@ from weft.errors import WeftError
 from weft.lang.field import MOST, parse_json, read_text
 from weft.lang.serial import to_json
 from weft.layout import DeviceMesh, ShardingSpec
+from weft.layout.shardy_text import Scanner, write_symbol
 from weft.plan import estimate
-from weft.text import Scanner
-from weft.text.shardy import write_symbol
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from weft.errors import WeftError
-from weft.text.shardy import write_symbol
+from weft.layout.shardy_text import write_symbol
 from weft.values import FrozenMap, Point
 
 _DTYPES = {

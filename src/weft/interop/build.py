@@ -19,7 +19,7 @@ from weft.lang import (
     Signature,
     Value,
 )
-from weft.text.shardy import read_mesh, read_sharding, write_symbol
+from weft.layout.shardy_text import read_mesh, read_sharding, write_symbol
 from weft.values import FrozenMap, Point
 
 OPAQUE = "opaque:"

@@ -15,8 +15,8 @@ from weft.interop.stablehlo import read
 from weft.lang import Graph
 from weft.lang.graph import located
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.shardy_text import write_axis
 from weft.plan import Plan
-from weft.text.shardy import write_axis
 from weft.values import Point, as_shape
 
 try:

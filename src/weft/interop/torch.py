@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from weft.errors import LayoutError
 from weft.lang.graph import located
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.shardy_text import write_axis
 from weft.plan import Plan
-from weft.text.shardy import write_axis
 from weft.values import Point, as_shape
 
 try:

@@ -16,8 +16,10 @@ from typing import Any, Literal, TypeAlias
 
 from weft.draw import clip
 from weft.errors import WeftError
-from weft.lang.written import ATTRIBUTE
 from weft.values import FrozenMap
+
+RULE_ATTRIBUTE = "sdy.sharding_rule"
+"""The attribute of an application that gives its factor rule as text."""
 
 Kind: TypeAlias = Literal["int", "float", "bool", "str", "ints", "any"]
 """The values that an attribute may take; `ints` are integers in tuples, nested or not."""
@@ -94,7 +96,7 @@ def check_attributes(
     for name, value in given.items():
         kind = known.get(name)
         if kind is None:
-            if name == ATTRIBUTE:
+            if name == RULE_ATTRIBUTE:
                 continue
             raise WeftError(
                 f"{operator} has no attribute {name}", hint=_hint(operator, line, known, name)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from weft.draw import Drawing, Drawn
-from weft.errors import WeftError
-from weft.lang.annotation import check_sharding, read_meshes
+from weft.errors import LayoutError, ParseError, WeftError
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.picture import draw_graph
 from weft.lang.region import add_region, region_attributes
 from weft.lang.signature import Signature
-from weft.text.shardy import MeshText
-from weft.values import FrozenMap, Point, as_shape, freeze
+from weft.layout import DeviceMesh, ShardingSpec
+from weft.layout.shardy_text import read_sharding, write_symbol
+from weft.values import FrozenMap, Point, as_shape, counted, freeze
 
 
 class Value(NamedTuple):
@@ -58,11 +58,10 @@ class Application(NamedTuple):
 class Graph(Drawn):
     """A program: its inputs, its applications in order, and which values it returns.
 
-    Meshes and shardings are kept in their text form, by name and by value. Shardings that are no
-    shardings, or do not fit their value or its mesh, are refused; those of a graph that `is_region`
-    are checked against the meshes of the graph that it is part of. An output may be wanted in
-    another sharding than the value it is. `parameters` names the
-    inputs that are weights or constants of a model, not data that it is applied to.
+    Meshes and shardings may be given as objects or as text, and are stored as text. A sharding must
+    fit its value and its mesh; those of a graph that `is_region` are checked against the meshes of
+    the graph that it is part of. `output_shardings` gives an output another sharding than its
+    value has. `parameters` names the inputs that are weights or constants of a model.
 
     >>> from weft.lang import Application, Library, Operator, Value
     >>> graph = Graph(
@@ -99,9 +98,9 @@ class Graph(Drawn):
         inputs: Iterable[Value],
         applications: Iterable[Application],
         outputs: Iterable[str],
-        meshes: Iterable[str] = (),
-        shardings: Mapping[str, str] | None = None,
-        output_shardings: Mapping[int, str] | None = None,
+        meshes: Iterable[DeviceMesh | str] = (),
+        shardings: Mapping[str, ShardingSpec | str] | None = None,
+        output_shardings: Mapping[int, ShardingSpec | str] | None = None,
         operators: Library = OPERATORS,
         dtypes: Mapping[str, str] | None = None,
         parameters: Iterable[str] = (),
@@ -134,16 +133,18 @@ class Graph(Drawn):
                 )
         weights = tuple(dict.fromkeys(parameters))
         _check_parameters(weights, given)
-        named_meshes = tuple(meshes)
-        known = read_meshes(named_meshes) if named_meshes or not is_region else None
+        specs = [*(shardings or {}).values(), *(output_shardings or {}).values()]
+        own = [spec.mesh for spec in specs if isinstance(spec, ShardingSpec)]
+        listed = tuple(dict.fromkeys(map(str, (*meshes, *own))))
+        known = read_meshes(listed) if listed or not is_region else None
         freeze(
             self,
             inputs=given,
             applications=applied,
             outputs=wanted,
-            meshes=named_meshes,
-            shardings=FrozenMap((shardings or {}).items()),
-            output_shardings=FrozenMap((output_shardings or {}).items()),
+            meshes=listed,
+            shardings=FrozenMap((k, str(v)) for k, v in (shardings or {}).items()),
+            output_shardings=FrozenMap((k, str(v)) for k, v in (output_shardings or {}).items()),
             parameters=weights,
             values=FrozenMap(values.items()),
             all_values=FrozenMap(everything.items()),
@@ -186,7 +187,7 @@ class Graph(Drawn):
             for region in application.regions:
                 yield from region.walk()
 
-    def check_shardings(self, meshes: Mapping[str, MeshText] | None) -> None:
+    def check_shardings(self, meshes: Mapping[str, DeviceMesh] | None) -> None:
         """Refuse shardings that do not fit their values, or the meshes; None if not yet known."""
         for name, text in self.shardings.items():
             with located(f"shardings.{name}"):
@@ -220,6 +221,48 @@ class Graph(Drawn):
                 yield f"  region {number}:"
                 yield from (f"    {line}" for line in region._lines(taken))
                 yield f"    return {', '.join(region.outputs)}"
+
+
+def read_meshes(meshes: Iterable[DeviceMesh | str]) -> dict[str, DeviceMesh]:
+    """Return meshes by name; two of one name are an error.
+
+    >>> read_meshes(['@m = <["x"=2]>'])["m"].shape
+    (2,)
+    """
+    known: dict[str, DeviceMesh] = {}
+    for number, given in enumerate(meshes):
+        with located(f"meshes[{number}]"):
+            mesh = DeviceMesh.parse(given)
+            if mesh.name in known:
+                raise LayoutError(
+                    f"two meshes are named {write_symbol(mesh.name)}: {known[mesh.name]}, {mesh}"
+                )
+        known[mesh.name] = mesh
+    return known
+
+
+def check_sharding(text: str, shape: Point, meshes: Mapping[str, DeviceMesh] | None) -> None:
+    """Raise for a sharding that does not fit an array of that shape, or the meshes.
+
+    Without meshes only the notation and the rank are checked: a region has those of its graph.
+
+    >>> check_sharding('<@m, [{"z"}]>', (8,), read_meshes(['@m = <["x"=2]>']))
+    Traceback (most recent call last):
+    weft.errors.LayoutError: axis "z" cuts dimension 0, but is not an axis of mesh @m
+    hint: the mesh is @m = <["x"=2]>
+    while reading <@m, [{"z"}]>
+    """
+    try:
+        rank = len(read_sharding(text).dims)
+    except ParseError as error:
+        error.args = (f"{text!r} is not a sharding: {error}",)
+        raise
+    spec = None if meshes is None else ShardingSpec.parse(text, meshes)
+    if rank != len(shape) and (rank or (spec is not None and spec.mesh.ndim)):
+        raise LayoutError(
+            f"the sharding has {counted(rank, 'dimension')} and the array has {len(shape)}, "
+            f"{list(shape)}: {text}"
+        )
 
 
 def _add(values: dict[str, Value], everything: dict[str, Value], value: Value) -> None:

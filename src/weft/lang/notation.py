@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.text import Scanner
+from weft.layout.shardy_text import Scanner
 from weft.values import MONOIDS, FrozenMap, freeze
 
 CUSTOM = "custom"

@@ -11,13 +11,19 @@ from typing import Literal, TypeAlias, cast
 
 from weft.draw import clip
 from weft.errors import WeftError
-from weft.lang.attributes import Declared, Kind, check_attributes, declared, names_of
+from weft.lang.attributes import (
+    RULE_ATTRIBUTE,
+    Declared,
+    Kind,
+    check_attributes,
+    declared,
+    names_of,
+)
 from weft.lang.block import Attributes, Kernel
 from weft.lang.dtype import Conversion, Dtypes, like_first, separate
 from weft.lang.field import short_repr
 from weft.lang.kernels.dtypes import Accumulates, accumulating
 from weft.lang.signature import Signature
-from weft.lang.written import ATTRIBUTE
 from weft.space import ZRange
 from weft.values import FrozenMap, Point, freeze
 
@@ -143,7 +149,7 @@ class Operator:
         """Those of some attributes that the operator has: what a converter may pass on."""
         if self.attributes is None:
             return attributes
-        kept = {*cast("Mapping[str, Kind]", self.attributes), ATTRIBUTE}
+        kept = {*cast("Mapping[str, Kind]", self.attributes), RULE_ATTRIBUTE}
         return FrozenMap((name, value) for name, value in attributes.items() if name in kept)
 
     def groups(

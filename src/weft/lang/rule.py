@@ -1,20 +1,29 @@
-"""`FactorRule`: what propagation needs to know of a signature, and nothing else.
+"""`FactorRule`: the factors that propagation moves axes along.
 
 The factors are the index dimensions. A dimension of a tensor that names none, or none that the
-others share, gets a factor of its own, so that its axes are seen where they would collide.
+others share, gets a factor of its own, so that conflicts between its axes are seen.
+
+A rule follows from a signature (`factor_rule`), or is given as text by the author of a program, as
+the Shardy dialect spells it (`read_rule`, `written_rule`):
+
+    <([i, kl], [k, j])->([i, lj]) {i=8, j=4, k=2, l=6} reduction={k}, custom>
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from operator import and_
 from typing import Literal, NamedTuple, TypeAlias
 
+from weft.errors import WeftError
 from weft.lang.notation import Row
 from weft.lang.signature import Signature
+from weft.layout.shardy_text import Scanner
+from weft.values import Point
 
 Kind: TypeAlias = Literal["parallel", "reduced", "whole", "permuted"]
 TensorFactors: TypeAlias = tuple[tuple[int, ...], ...]
@@ -174,3 +183,153 @@ class _Builder:
         if a != 1 or not same:
             self.permuted.add(name)
         return factor
+
+
+TensorText: TypeAlias = list[list[str]]
+"""For each dimension of a tensor the names of its factors, major to minor."""
+
+_FACTORS = re.compile(r"[a-z](?:_\d+)?")
+_KINDS = ("reduction", "need_replication", "permutation", "blocked_propagation")
+
+
+class RuleText(NamedTuple):
+    """What the text of a rule says."""
+
+    operands: list[TensorText]
+    results: list[TensorText]
+    sizes: dict[str, int]
+    kinds: dict[str, list[str]]
+    """The factors under each of the words `reduction`, `need_replication` and so on."""
+
+
+def read_rule(text: str) -> RuleText:
+    """Read a rule.
+
+    >>> read_rule("<([i, jk])->([j]) {i=8, j=2, k=3} reduction={i}>").operands
+    [[['i'], ['j', 'k']]]
+    """
+    scan = Scanner(text)
+    scan.accept("#")
+    scan.accept("sdy.op_sharding_rule")
+    scan.expect("<")
+    operands = _tensors(scan)
+    scan.expect("->")
+    results = _tensors(scan)
+    sizes = dict(_sizes(scan)) if scan.starts("{") else {}
+    kinds: dict[str, list[str]] = {}
+    while not scan.starts(",") and not scan.starts(">"):
+        column, word = scan.column, scan.name()
+        if word not in _KINDS:
+            scan.fail(f"'{word}' is no kind of factor", column, f"there are {', '.join(_KINDS)}")
+        scan.expect("=")
+        kinds[word] = scan.items("{", "}", scan.name)
+    if scan.accept(",") and not scan.accept("is_custom"):
+        scan.expect("custom")
+    scan.expect(">")
+    scan.finish()
+    _check_known(scan, operands + results, sizes, kinds)
+    return RuleText(operands, results, sizes, kinds)
+
+
+def _tensors(scan: Scanner) -> list[TensorText]:
+    return scan.items("(", ")", lambda: scan.items("[", "]", lambda: _factors(scan)))
+
+
+def _factors(scan: Scanner) -> list[str]:
+    column, name = scan.column, scan.name()
+    found = _FACTORS.findall(name)
+    if "".join(found) != name:
+        scan.fail(f"'{name}' is not a row of factors such as 'i', 'jk' and 'z_1'", column)
+    return found
+
+
+def _sizes(scan: Scanner) -> list[tuple[str, int]]:
+    def size() -> tuple[str, int]:
+        name = scan.name()
+        scan.expect("=")
+        return name, scan.integer()
+
+    return scan.items("{", "}", size)
+
+
+def _check_known(
+    scan: Scanner, tensors: list[TensorText], sizes: dict[str, int], kinds: dict[str, list[str]]
+) -> None:
+    """Every factor that is named has a size."""
+    used = [name for tensor in tensors for dim in tensor for name in dim]
+    for name in (*used, *(name for names in kinds.values() for name in names)):
+        if name not in sizes:
+            scan.fail(f"the factor '{name}' has no size", 1)
+
+
+_WORDS: dict[str, Kind] = {
+    "reduction": "reduced",
+    "need_replication": "whole",
+    "permutation": "permuted",
+}
+
+
+@lru_cache(maxsize=4096)
+def written_rule(text: str, signature: Signature) -> FactorRule:
+    """The rule that a text says, checked against the shapes that it is for.
+
+    >>> line = Signature.of("[a] [b] -> [c]", [(8, 6)], {"c": 8})
+    >>> print(written_rule("<([i, j])->([i]) {i=8, j=6} reduction={j}>", line))
+    ([i, j]) -> ([i]) {i=8, j=6} reduced={j}
+    """
+    said = read_rule(text)
+    sides = ((said.operands, signature.operand_shapes), (said.results, signature.result_shapes))
+    for noun, (tensors, shapes) in zip(("operand", "result"), sides):
+        _check(text, noun, tensors, shapes, said.sizes)
+    return _Maker(said).rule()
+
+
+def _check(
+    text: str,
+    noun: str,
+    tensors: Sequence[Sequence[Sequence[str]]],
+    shapes: Sequence[Point],
+    sizes: dict[str, int],
+) -> None:
+    if len(tensors) != len(shapes):
+        raise WeftError(
+            f"the rule has {len(tensors)} {noun}s where there are {len(shapes)}: {text}"
+        )
+    for number, (tensor, shape) in enumerate(zip(tensors, shapes)):
+        made = [prod(sizes[name] for name in dim) for dim in tensor]
+        if made != list(shape):
+            raise WeftError(
+                f"the rule makes {noun} {number} {made}, which has the shape {list(shape)}: {text}"
+            )
+
+
+class _Maker:
+    """Numbers the factors; one along which nothing may go is another in each place."""
+
+    def __init__(self, said: RuleText) -> None:
+        self.said = said
+        self.names = list(said.sizes)
+        self.sizes = list(said.sizes.values())
+        self.kinds: list[Kind] = ["parallel"] * len(self.names)
+        for word, kind in _WORDS.items():
+            for name in said.kinds.get(word, ()):
+                self.kinds[self.names.index(name)] = kind
+        self.blocked = set(said.kinds.get("blocked_propagation", ()))
+
+    def rule(self) -> FactorRule:
+        operands = tuple(map(self._tensor, self.said.operands))
+        results = tuple(map(self._tensor, self.said.results))
+        sizes = tuple(self.sizes)
+        return FactorRule(tuple(self.names), sizes, tuple(self.kinds), operands, results)
+
+    def _tensor(self, tensor: list[list[str]]) -> TensorFactors:
+        return tuple(tuple(map(self._factor, dim)) for dim in tensor)
+
+    def _factor(self, name: str) -> int:
+        number = self.names.index(name)
+        if name not in self.blocked:
+            return number
+        self.names.append(f"_{len(self.names)}")
+        self.sizes.append(self.sizes[number])
+        self.kinds.append(self.kinds[number])
+        return len(self.names) - 1

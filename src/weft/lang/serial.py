@@ -31,7 +31,7 @@ from weft.lang.field import Field as _Field
 from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
-from weft.text.shardy import read_mesh
+from weft.layout.shardy_text import read_mesh
 from weft.values import FrozenMap
 
 VERSION = 1

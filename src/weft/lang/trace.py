@@ -9,12 +9,11 @@ from operator import index
 from typing import Any
 
 from weft.errors import LayoutError, WeftError
-from weft.lang.annotation import check_sharding, read_meshes
 from weft.lang.arithmetic import Arithmetic
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
-from weft.lang.graph import Application, Graph, Value
+from weft.lang.graph import Application, Graph, Value, check_sharding, read_meshes
 from weft.lang.operator import OPERATORS, Library, Operator
-from weft.text.shardy import read_mesh, write_symbol
+from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.values import FrozenMap, Point, as_shape
 
 
@@ -58,12 +57,15 @@ class Symbol(Arithmetic):
         tracers = [operand._tracer for operand in operands if isinstance(operand, Symbol)]
         return next((tracer for tracer in tracers if tracer.is_function()), self._tracer)
 
-    def with_sharding(self, mesh: Any, dims: Iterable[Any] | str | None = None) -> Symbol:
-        """The same value under a sharding: a mesh and its dimensions, a spec, or a mesh and text.
+    def with_sharding(
+        self,
+        mesh: DeviceMesh | ShardingSpec | str,
+        dims: Iterable[DimSpec | str] | str | None = None,
+    ) -> Symbol:
+        """Return the value under a sharding: a sharding, or a mesh and one `DimSpec` a dimension.
 
-        Text alone names a mesh that the program has already. It is a constraint for propagation,
-        and a reshard where the value lies otherwise. What does not fit the value or the mesh is
-        refused.
+        Each may be an object or text; the text of a sharding names a mesh of the program. The
+        sharding is a constraint for propagation, and a reshard where the value has another one.
         """
         return self._tracer.constrain(self, mesh, dims)
 
@@ -173,10 +175,9 @@ class Tracer:
             self.use_mesh(spec.mesh)
             self.shardings[name] = str(spec)
 
-    def use_mesh(self, mesh: Any) -> None:
-        """Write a mesh down, by its name; two different ones of one name are refused."""
-        text = str(mesh)
-        name = read_mesh(text).name
+    def use_mesh(self, mesh: DeviceMesh | str) -> None:
+        """Record a mesh by its name; two different meshes of one name are an error."""
+        text, name = str(mesh), DeviceMesh.parse(mesh).name
         if self.meshes.setdefault(name, text) != text:
             raise WeftError(f"two meshes are named {name}: {self.meshes[name]} and {text}")
 
@@ -282,27 +283,33 @@ class Tracer:
         )
         return tuple(results)
 
-    def constrain(self, x: Symbol, mesh: Any, dims: Iterable[Any] | str | None) -> Symbol:
-        """The value under a sharding constraint; what does not fit it is refused."""
-        described, text = mesh, dims
-        if isinstance(mesh, str) and dims is None:
-            described, text = None, mesh
-        elif dims is None and hasattr(mesh, "mesh"):
-            described, text = mesh.mesh, str(mesh)
-        elif dims is None or not hasattr(mesh, "axis_names"):
-            raise LayoutError(
-                "a sharding needs a mesh and one DimSpec for each dimension, or a spec"
-            )
-        if not isinstance(text, str):
-            text = f"<{write_symbol(mesh.name)}, [{', '.join(map(str, dims or ()))}]>"
+    def constrain(
+        self,
+        x: Symbol,
+        mesh: DeviceMesh | ShardingSpec | str,
+        dims: Iterable[DimSpec | str] | str | None,
+    ) -> Symbol:
+        """Return the value under a sharding constraint, which must fit the value."""
+        own: DeviceMesh | None = None
         try:
-            known = self.meshes.values() if described is None else [str(described)]
+            if isinstance(mesh, ShardingSpec):
+                own, text = mesh.mesh, str(mesh)
+            elif dims is None and isinstance(mesh, str):
+                text = mesh
+            elif dims is None:
+                raise LayoutError(
+                    "a sharding needs a mesh and one DimSpec for each dimension, or a spec"
+                )
+            else:
+                own = DeviceMesh.parse(mesh)
+                text = dims if isinstance(dims, str) else str(ShardingSpec(own, dims))
+            known = self.meshes.values() if own is None else [own]
             check_sharding(text, x.shape, read_meshes(known))
         except WeftError as error:
             error.add_note(f"while sharding {x.value}")
             raise
-        if described is not None:
-            self.use_mesh(described)
+        if own is not None:
+            self.use_mesh(own)
         (result,) = self.apply("sharding_constraint", [x], {})
         self.shardings[result.name] = text
         return result
@@ -403,8 +410,8 @@ class Tracer:
 def trace(
     function: Callable[..., Any],
     *inputs: Any,
-    meshes: Iterable[Any] = (),
-    shardings: Mapping[str, Any] | None = None,
+    meshes: Iterable[DeviceMesh | str] = (),
+    shardings: Mapping[str, ShardingSpec | str] | None = None,
     names: Sequence[str] = (),
     operators: Library = OPERATORS,
     parameters: Iterable[str] = (),
@@ -460,7 +467,7 @@ def trace(
                 hint=f"the inputs are {', '.join(known) or 'none'}",
             )
         tracer.shardings[name] = str(sharding)
-        if hasattr(sharding, "mesh"):
+        if isinstance(sharding, ShardingSpec):
             tracer.use_mesh(sharding.mesh)
     return tracer.graph(outputs)
 

@@ -10,8 +10,16 @@ from typing import SupportsIndex, TypeAlias
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError
 from weft.layout.picture import draw_mesh
+from weft.layout.shardy_text import (
+    SUB_AXIS,
+    Axis,
+    SubAxis,
+    as_axes,
+    read_mesh,
+    write_axis,
+    write_symbol,
+)
 from weft.space import Digit
-from weft.text.shardy import SUB_AXIS, Axis, SubAxis, as_axes, read_mesh, write_axis, write_symbol
 from weft.values import Point, as_count, as_point, as_tuple, freeze, points
 
 MOST_AXES = 4096
@@ -71,12 +79,16 @@ class DeviceMesh(Drawn):
         freeze(self, name=name, shape=sizes, axis_names=axes, device_ids=ids)
 
     @classmethod
-    def parse(cls, text: str) -> DeviceMesh:
-        """Read a mesh from its text form.
+    def parse(cls, text: str | DeviceMesh) -> DeviceMesh:
+        """Read a mesh from its text form; a `DeviceMesh` is returned as it is.
 
         >>> DeviceMesh.parse('@m = <["x"=2], device_ids=[1, 0]>').device(0)
         1
         """
+        if isinstance(text, DeviceMesh):
+            return text
+        if not isinstance(text, str):
+            raise LayoutError(f"expected a DeviceMesh or its text, got {text!r}")
         name, axes, device_ids = read_mesh(text)
         return cls(name, [size for _, size in axes], [axis for axis, _ in axes], device_ids)
 

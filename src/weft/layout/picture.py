@@ -6,12 +6,12 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from weft.draw import Drawing, Scale, draw_blocks, few, limits
-from weft.text.shardy import write_axis
+from weft.layout.shardy_text import write_axis
 from weft.values import counted
 
 if TYPE_CHECKING:
     from weft.layout.mesh import DeviceMesh
-    from weft.layout.spec import ShardingSpec
+    from weft.layout.sharding import ShardingSpec
 
 
 def draw_mesh(mesh: DeviceMesh) -> Drawing:

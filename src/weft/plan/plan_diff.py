@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from weft.layout import DimSpec
+from weft.layout.shardy_text import write_axis
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed, kept_of
 from weft.plan.plan import Plan
-from weft.text.shardy import write_axis
 
 NONE = "-"
 """Stands for what one of the plans does not have."""

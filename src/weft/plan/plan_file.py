@@ -27,10 +27,10 @@ from weft.lang.field import MOST, Field, parse_json
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.serial import read_graph, to_json
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.shardy_text import as_axes
 from weft.plan.machine import Machine
 from weft.plan.machine_file import finite, machine_data, read_machine
 from weft.plan.placed import Placed, kept_of, place
-from weft.text.shardy import as_axes
 from weft.values import FrozenMap
 
 if TYPE_CHECKING:

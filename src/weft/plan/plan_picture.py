@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from weft.draw import Drawing, Item, Label, Line, Rect, clip
 from weft.layout import DimSpec, ShardingSpec
-from weft.text.shardy import write_symbol
+from weft.layout.shardy_text import write_symbol
 from weft.values import counted
 
 if TYPE_CHECKING:

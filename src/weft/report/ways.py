@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from weft.layout.shardy_text import write_axis
 from weft.plan import Machine, Reshard, Step, Transfer
 from weft.plan.delivery import Delivery
 from weft.plan.fetch import Fetch
 from weft.plan.resharding.choose import seconds_on
 from weft.plan.resharding.media import seconds_of_messages
-from weft.text.shardy import write_axis
 
 MOST_CELLS = 64
 """The most devices for which it is said who sends to whom."""

@@ -119,7 +119,12 @@ class BlockGrid:
         >>> BlockGrid.cut((8,), (4,)).is_even, BlockGrid.cut((9,), (4,)).is_even
         (True, False)
         """
-        return all(len(self.classes(dim)) < 2 for dim in range(self.ndim))
+        return all(
+            count < 2 or (extent * count == size if edges is None else len(self.classes(dim)) < 2)
+            for dim, (size, count, extent, edges) in enumerate(
+                zip(self.shape, self.counts, self.block_shape, self.edges)
+            )
+        )
 
     def span(self, dim: int, block: int) -> tuple[int, int]:
         """Return where a block begins and ends along one dimension.
@@ -135,26 +140,44 @@ class BlockGrid:
 
     def box(self, block: Sequence[int]) -> ZRange:
         """Return the box of a block, given its number along every dimension."""
-        if len(block) != self.ndim:
+        if len(block) != len(self.shape):
             raise LayoutError(f"block {tuple(block)} of a grid of rank {self.ndim}")
-        start, stop = [], []
-        for dim, (number, count) in enumerate(zip(block, self.counts)):
+        start, stop = list[int](), list[int]()
+        for number, count, size, extent, edges in zip(
+            block, self.counts, self.shape, self.block_shape, self.edges
+        ):
             if not 0 <= number < count:
-                raise LayoutError(f"dimension {dim} has no block {number}: it is cut into {count}")
-            low, high = self.span(dim, number)
-            start.append(low)
-            stop.append(high)
+                raise LayoutError(
+                    f"dimension {len(start)} has no block {number}: it is cut into {count}"
+                )
+            if edges is None:  # as `span`, which would be called for every dimension of every box
+                low = extent * number
+                high = low + extent
+                start.append(low if low < size else size)
+                stop.append(high if high < size else size)
+            else:
+                start.append(edges[number])
+                stop.append(edges[number + 1])
         return unchecked(tuple(start), tuple(stop))
 
     def boxes(self) -> list[ZRange]:
         """Return the boxes of all blocks in row-major order: they tile the shape."""
-        spans = [
-            [self.span(dim, number) for number in range(count)]
-            for dim, count in enumerate(self.counts)
-        ]
-        starts = product(*([low for low, _ in each] for each in spans))
-        stops = product(*([high for _, high in each] for each in spans))
+        cuts = list(map(self.edges_of, range(self.ndim)))
+        starts, stops = product(*(c[:-1] for c in cuts)), product(*(c[1:] for c in cuts))
         return unchecked_all(self.size, starts, stops)
+
+    def edges_of(self, dim: int) -> Sequence[int]:
+        """Return where a dimension is cut, 0 and its size included.
+
+        >>> BlockGrid.cut((9,), (4,)).edges_of(0)
+        [0, 3, 6, 9, 9]
+        """
+        edges = self.edges[dim]
+        if edges is not None:
+            return edges
+        size, count = self.shape[dim], self.counts[dim]
+        starts = list(range(0, size, self.block_shape[dim] or 1))
+        return starts + [size] * (count + 1 - len(starts))
 
     def block_of(self, point: Iterable[int]) -> Point:
         """Return the block that holds a point of the shape.

@@ -9,7 +9,7 @@ from operator import add, mul
 
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
-from weft.solve import bound
+from weft.space.integer import bound
 from weft.space.zrange import ZRange, unchecked
 from weft.values import Point, as_count, as_point, as_tuple, check_rank, counted, freeze
 

@@ -9,9 +9,9 @@ from weft.errors import WeftError
 from weft.lang import Application, Graph, Value
 from weft.lang.region import arguments, edges
 from weft.layout import ShardingSpec
+from weft.layout.shardy_text import write_axis
 from weft.plan.propagation.engine import Priorities
 from weft.plan.propagation.shardings import ManualBoundary, Meshes, TensorSharding, axis_name
-from weft.text.shardy import write_axis
 
 
 class Annotation(NamedTuple):

@@ -14,8 +14,9 @@ from typing import NamedTuple, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import Application, FactorRule, Graph, Signature, factor_rule
+from weft.lang.attributes import RULE_ATTRIBUTE
 from weft.lang.region import Edge, arguments, edges, own_operands
-from weft.lang.written import ATTRIBUTE, written_rule
+from weft.lang.rule import written_rule
 from weft.plan.propagation.annotations import Annotation, Annotations, sharding_groups
 from weft.plan.propagation.engine import Node, ShardingGroup, Siblings, identity_rule
 from weft.plan.propagation.factors import Direction
@@ -317,9 +318,9 @@ def _siblings(graph: Graph) -> dict[str, list[str]]:
 
 def _rule(application: Application, signature: Signature) -> FactorRule:
     """Return the factor rule written on an application, or that of its index notation."""
-    if ATTRIBUTE not in application.attributes:
+    if RULE_ATTRIBUTE not in application.attributes:
         return factor_rule(signature)
-    return written_rule(application.attributes[ATTRIBUTE], signature)
+    return written_rule(application.attributes[RULE_ATTRIBUTE], signature)
 
 
 def _allowed_direction(application: Application) -> Direction:

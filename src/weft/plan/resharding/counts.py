@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.layout.axis import as_number
+from weft.layout.sharding import join_digits
 from weft.space import Digit, weigh
 from weft.values import Point
 
@@ -74,7 +74,7 @@ def shared(src: ShardingSpec, dst: ShardingSpec, shape: Point, kept: Iterable[Di
     """The elements that some cell both holds and wants, once for each value of the kept digits."""
     _, held = wanted_and_held(src, dst, shape)
     ranks = ranks_in(src.mesh, dst.mesh) or range(dst.mesh.size)
-    parts = weigh(dst.mesh.shape, as_number(kept))
+    parts = weigh(dst.mesh.shape, join_digits(kept))
     found = {
         (src.block(rank), dst.block(cell), part): size
         for cell, (rank, size, part) in enumerate(zip(ranks, held, parts))

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from weft.errors import LayoutError
 from weft.layout import DeviceMesh, ShardingSpec
+from weft.layout.shardy_text import write_axis, write_symbol
 from weft.plan.resharding.frame import digit_of, find_frame, monoids_of, worths_between
 from weft.space import Digit
-from weft.text.shardy import write_axis, write_symbol
 
 
 class Run(NamedTuple):

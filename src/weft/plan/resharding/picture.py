@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft.draw import Drawing, Item, Label, Line, Patch, Rect, Scale, draw_patches, few, limits
-from weft.text.shardy import write_axis
+from weft.layout.shardy_text import write_axis
 from weft.values import Point, counted
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import TypeAlias
 
 from weft.layout import DimSpec, ShardingSpec
-from weft.layout.axis import as_number
+from weft.layout.sharding import join_digits
+from weft.layout.shardy_text import Axis
 from weft.plan.machine import Machine
 from weft.plan.resharding.frame import Frame, Layout, digit_of, monoids_of, worths_between
 from weft.plan.resharding.pattern import nests
-from weft.text.shardy import Axis
 from weft.values import Point
 
 Route: TypeAlias = tuple[Layout, ...]
@@ -146,7 +146,7 @@ def spec_of(frame: Frame, layout: Layout, src: ShardingSpec, dst: ShardingSpec) 
 
     def axes(digits: Sequence[int]) -> list[Axis]:
         found = [digit_of(dst.mesh, theirs, digit, frame.radix[digit]) for digit in digits]
-        return list(map(dst.mesh.axis, as_number(found)))
+        return list(map(dst.mesh.axis, join_digits(found)))
 
     partial = [(axes([digit])[0], monoids[digit]) for digit in layout.parts]
     return ShardingSpec(dst.mesh, [DimSpec(axes(cut)) for cut in layout.cuts], (), partial)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from weft.layout import Axis, ShardingSpec
+from weft.layout.shardy_text import write_axis
 from weft.plan.machine import Machine
 from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held
 from weft.plan.resharding.frame import digit_of, find_frame, row_major, worths_between
@@ -15,7 +16,6 @@ from weft.plan.resharding.moves import Transfer, moves
 from weft.plan.resharding.parts import Parts, parts_between
 from weft.plan.resharding.pattern import Kind, find_change
 from weft.space import Digit, weigh
-from weft.text.shardy import write_axis
 from weft.values import Point
 
 

@@ -1,22 +1,28 @@
-"""`DimSpec` and `ShardingSpec`: how an array lies on a mesh."""
+"""`DimSpec` and `ShardingSpec`: how an array is distributed over a mesh."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, product
+from itertools import chain
 from math import prod
 from typing import TypeAlias
 
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError, WeftError
-from weft.layout.axis import as_number, check_apart
 from weft.layout.mesh import Cell, DeviceMesh
 from weft.layout.picture import draw_sharding
-from weft.space import Digit, ZRange, matching, weigh
-from weft.space.zrange import unchecked, unchecked_all
-from weft.text.shardy import Axis, SubAxis, as_axes, read_sharding, write_axis, write_symbol
+from weft.layout.shardy_text import (
+    Axis,
+    SubAxis,
+    as_axes,
+    read_dim,
+    read_sharding,
+    write_axis,
+    write_symbol,
+)
+from weft.space import BlockGrid, Digit, ZRange, matching, weigh
 from weft.values import (
     MONOIDS,
     FrozenMap,
@@ -25,16 +31,17 @@ from weft.values import (
     as_point,
     as_shape,
     as_tuple,
+    check_list,
     freeze,
 )
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class DimSpec:
-    """How one dimension is cut: the axes, major to minor.
+    """The axes that one dimension is sharded along, major to minor.
 
-    `is_open` lets propagation add axes behind them; `priority` is the round of propagation in
-    which they count, 0 first.
+    `is_open` lets propagation append axes; `priority` is the round of propagation in which the
+    axes are used, 0 first.
 
     >>> print(DimSpec(["x", "y:(1)2"], is_open=True, priority=1))
     {"x", "y":(1)2, ?}p1
@@ -48,6 +55,19 @@ class DimSpec:
         rounds = as_count(priority, "priority")
         freeze(self, axes=as_axes(axes, "axes"), is_open=bool(is_open), priority=rounds)
 
+    @classmethod
+    def parse(cls, text: str | DimSpec) -> DimSpec:
+        """Read one dimension of a sharding from its text form; a `DimSpec` is returned as it is.
+
+        >>> DimSpec.parse('{"x", ?}p1')
+        DimSpec(axes=('x',), is_open=True, priority=1)
+        """
+        if isinstance(text, DimSpec):
+            return text
+        if not isinstance(text, str):
+            raise LayoutError(f"expected a DimSpec or its text, got {text!r}")
+        return cls(*read_dim(text))
+
     def __str__(self) -> str:
         axes = [*map(write_axis, self.axes), *("?" * self.is_open)]
         return f"{{{', '.join(axes)}}}" + f"p{self.priority}" * (self.priority > 0)
@@ -60,18 +80,23 @@ Partial: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ShardingSpec(Drawn):
-    """How an array lies on a mesh: which axes cut which dimension, and what the others hold.
+    """The distribution of an array over a mesh: the axes of each dimension, replicas and parts.
 
-    Axes that cut nothing hold replicas; naming them in `replicated_axes` keeps propagation from
+    Axes that shard nothing hold replicas; naming them in `replicated_axes` keeps propagation from
     using them. Axes in `partial` hold parts to be combined by a monoid, minor axes first.
 
-    A dimension of size n cut K-fold is cut into blocks of c = ceil(n / K): cell k, in mixed radix
-    over its axes, holds [k·c, (k+1)·c) as far as n reaches, which may be short or empty.
+    A dimension whose axes have K cells together is cut into K blocks, by the rule of `BlockGrid`;
+    the number of a cell's block is its coordinate on those axes, in mixed radix.
 
     >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     >>> spec = ShardingSpec(mesh, [DimSpec(["dp"]), DimSpec(["tp"])])
     >>> print(spec, spec.region((8, 14), (1, 3)))
     <@m, [{"dp"}, {"tp"}]> [4:8, 12:14]
+
+    The mesh and the dimensions may be given as text:
+
+    >>> ShardingSpec('@m = <["dp"=2, "tp"=4]>', ['{"dp"}', '{"tp"}']) == spec
+    True
     """
 
     mesh: DeviceMesh
@@ -79,7 +104,7 @@ class ShardingSpec(Drawn):
     replicated_axes: tuple[Axis, ...]
     partial: Mapping[Axis, str]
     grid: Point = field(init=False, compare=False)
-    """How many blocks each dimension is cut into."""
+    """The number of blocks of each dimension."""
     digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
     """For each dimension, the digits of a cell's coordinate that number its block."""
     parts: tuple[tuple[Digit, str], ...] = field(init=False, compare=False)
@@ -88,33 +113,28 @@ class ShardingSpec(Drawn):
 
     def __init__(
         self,
-        mesh: DeviceMesh,
-        dim_specs: Iterable[DimSpec],
+        mesh: DeviceMesh | str,
+        dim_specs: Iterable[DimSpec | str],
         replicated_axes: Iterable[Axis] = (),
         partial: Partial = (),
     ) -> None:
         uses = list[tuple[Digit, Axis, str]]()
-        if not isinstance(mesh, DeviceMesh):
-            raise LayoutError(f"a sharding needs a DeviceMesh, got {mesh!r}")
-        try:
-            dims = as_tuple(dim_specs, "dim_specs", DimSpec)
-        except WeftError as error:
-            error.add_note("hint: write [DimSpec([...]), ...], one for each dimension")
-            raise
+        cells = DeviceMesh.parse(mesh)
+        dims = _as_dims(dim_specs)
 
         def use(axes: Iterable[Axis], role: str) -> list[Digit]:
-            found = [(mesh.digit(axis, role), axis, role) for axis in axes]
-            uses.extend(found)
-            return [digit for digit, _, _ in found]
+            named = [(cells.digit(axis, role), axis, role) for axis in axes]
+            uses.extend(named)
+            return [digit for digit, _, _ in named]
 
         def in_order(digits: Iterable[Digit]) -> tuple[Digit, ...]:
-            return as_number(sorted(digits, key=lambda digit: (digit.dim, -digit.divisor)))
+            return join_digits(sorted(digits, key=lambda digit: (digit.dim, -digit.divisor)))
 
-        cuts = [as_number(use(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
+        cuts = [join_digits(use(dim.axes, f"cuts dimension {n}")) for n, dim in enumerate(dims)]
         copies = use(as_axes(replicated_axes, "replicated_axes"), "is replicated")
         parts: dict[str, list[Digit]] = {}
         pairs = partial.items() if isinstance(partial, Mapping) else partial
-        for given, monoid in as_tuple(pairs, "partial, if no mapping,", tuple):
+        for given, monoid in as_tuple(pairs, "partial, unless a mapping,", tuple):
             (axis,) = as_axes((given,), "partial")
             if monoid not in MONOIDS:
                 raise LayoutError(
@@ -122,43 +142,46 @@ class ShardingSpec(Drawn):
                     hint=f"the monoids are {', '.join(MONOIDS)}",
                 )
             parts.setdefault(monoid, []).extend(use((axis,), f"is unreduced by {monoid}"))
-        check_apart(uses)
-        spelled = [tuple(map(mesh.axis, cut)) for cut in cuts]
+        _check_disjoint(uses)
+        spelled = [tuple(map(cells.axis, cut)) for cut in cuts]
         known = sorted(parts, key=MONOIDS.index)
         joined = [(digit, monoid) for monoid in known for digit in in_order(parts[monoid])]
         freeze(
             self,
-            mesh=mesh,
+            mesh=cells,
             dim_specs=tuple(DimSpec(a, d.is_open, d.priority) for a, d in zip(spelled, dims)),
-            replicated_axes=tuple(map(mesh.axis, in_order(copies))),
-            partial=FrozenMap((mesh.axis(digit), monoid) for digit, monoid in joined),
+            replicated_axes=tuple(map(cells.axis, in_order(copies))),
+            partial=FrozenMap((cells.axis(digit), monoid) for digit, monoid in joined),
             grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
             digits=tuple(cuts),
             parts=tuple(sorted(joined, key=lambda each: (each[0].dim, -each[0].divisor))),
-            _hash=hash((mesh, *spelled)),  # planners look shardings up all the time
+            _hash=hash((cells, *spelled)),  # planners look shardings up all the time
         )
 
     @classmethod
-    def parse(
-        cls, text: str, meshes: DeviceMesh | Iterable[DeviceMesh] | Mapping[str, DeviceMesh]
-    ) -> ShardingSpec:
+    def parse(cls, text: str | ShardingSpec, meshes: Meshes) -> ShardingSpec:
         """Read a sharding from its text form; `meshes` are those that it may name.
+
+        A `ShardingSpec` on one of the meshes is returned as it is.
 
         >>> mesh = DeviceMesh.parse('@m = <["x"=8, "y"=2]>')
         >>> spec = ShardingSpec.parse('<@m, [{"x":(1)2, ?}p1, {}], replicated={"y"}>', mesh)
         >>> spec.grid, str(spec)
         ((2, 1), '<@m, [{"x":(1)2, ?}p1, {}], replicated={"y"}>')
         """
+        given = [meshes] if isinstance(meshes, DeviceMesh | str) else meshes
+        if isinstance(given, Mapping):
+            known = {name: DeviceMesh.parse(mesh) for name, mesh in given.items()}
+        else:
+            check_list(given, "meshes")
+            known = {mesh.name: mesh for mesh in map(DeviceMesh.parse, given)}
+        if isinstance(text, ShardingSpec):
+            if known.get(text.mesh.name) != text.mesh:
+                raise LayoutError(f"{text} is on {text.mesh}", hint=_listed(known))
+            return text
         name, dims, replicated, partial = read_sharding(text)
-        given = [meshes] if isinstance(meshes, DeviceMesh) else meshes
-        listed = given.values() if isinstance(given, Mapping) else given
-        found = as_tuple(listed, "meshes", DeviceMesh)
-        known = given if isinstance(given, Mapping) else {mesh.name: mesh for mesh in found}
         if name not in known:
-            raise LayoutError(
-                f"mesh {write_symbol(name)} is not known",
-                hint=f"known are {', '.join(map(write_symbol, known)) or 'none'}",
-            )
+            raise LayoutError(f"mesh {write_symbol(name)} is not known", hint=_listed(known))
         try:
             return cls(known[name], [DimSpec(*dim) for dim in dims], replicated, partial)
         except LayoutError as error:
@@ -167,29 +190,38 @@ class ShardingSpec(Drawn):
 
     @property
     def ndim(self) -> int:
-        """The rank of the array."""
+        """The number of dimensions of the array."""
         return len(self.dim_specs)
 
     @property
     def replica_count(self) -> int:
-        """How many cells hold a copy of the same block (and the same part, where partial).
+        """The number of cells that hold a copy of the same block (and part, where partial).
 
         >>> ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["x"])]).replica_count
         4
         """
         return self.mesh.size // prod(self.grid) // prod(map(self.mesh.axis_size, self.partial))
 
+    def blocks(self, shape: Iterable[int]) -> BlockGrid:
+        """Return the blocks of an array of that shape.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])])
+        >>> spec.blocks((10,)).block_shape, spec.blocks((10,)).is_even
+        ((3,), False)
+        """
+        return _block_grid(as_shape(shape, self.ndim), self.grid)
+
     def region(self, shape: Iterable[int], coord: Cell) -> ZRange:
-        """The box of an array of that shape that the cell at a coordinate, or of a rank, holds.
+        """Return the box of an array of that shape that a cell holds.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])])
         >>> print(*(spec.region((9,), cell) for cell in range(4)))
         [0:3] [3:6] [6:9] [9:9]
         """
-        return self._box(as_shape(shape, self.ndim), self.block(coord))
+        return self.blocks(shape).box(self.block(coord))
 
     def block(self, cell: Cell) -> Point:
-        """The number of the block that a cell holds, in each dimension.
+        """Return the number of the block that a cell holds, in each dimension.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y", "x"])])
         >>> spec.block((1, 2))
@@ -204,72 +236,58 @@ class ShardingSpec(Drawn):
         return tuple(block)
 
     def box(self, shape: Iterable[int], block: Iterable[int]) -> ZRange:
-        """The box of a block.
+        """Return the box of a block.
 
         >>> print(ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).box((10,), (3,)))
         [9:10]
         """
-        return self._box(as_shape(shape, self.ndim), self._as_block(block))
-
-    def _box(self, shape: Point, block: Sequence[int]) -> ZRange:
-        start, stop = [], []
-        for n, count, k in zip(shape, self.grid, block):
-            low = -(-n // count) * k
-            start.append(low if low < n else n)
-            high = -(-n // count) + low
-            stop.append(high if high < n else n)
-        return unchecked(tuple(start), tuple(stop))
+        return self.blocks(shape).box(as_point(block, "block", self.ndim))
 
     def boxes(self, shape: Iterable[int]) -> list[ZRange]:
-        """The boxes of all blocks, each once, in row-major order: they tile the array.
+        """Return the boxes of all blocks, each once, in row-major order: they tile the array.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
         >>> print(*spec.boxes((8,)))
         [0:4] [4:8]
         """
-        edges = []
-        for n, count in zip(as_shape(shape, self.ndim), self.grid):
-            full = list(range(0, n, -(-n // count) or 1))
-            edges.append(full + [n] * (count + 1 - len(full)))
-        starts, stops = product(*(e[:-1] for e in edges)), product(*(e[1:] for e in edges))
-        return unchecked_all(prod(self.grid), starts, stops)
+        return self.blocks(shape).boxes()
 
     def regions(self, shape: Iterable[int]) -> list[ZRange]:
-        """The boxes of all cells, in rank order.
+        """Return the boxes of all cells, in rank order.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
         >>> print(*spec.regions((8,)))
         [0:4] [4:8] [0:4] [4:8]
         """
-        find = _block_numbers if self.mesh.size <= 4096 else _block_numbers.__wrapped__
-        boxes, numbers = self.boxes(shape), find(self.mesh.shape, self.digits)
+        numbers_of = _block_numbers if self.mesh.size <= 4096 else _block_numbers.__wrapped__
+        boxes, numbers = self.boxes(shape), numbers_of(self.mesh.shape, self.digits)
         return boxes if numbers is None else [boxes[number] for number in numbers]
 
     def block_of(self, shape: Iterable[int], point: Iterable[int]) -> Point:
-        """The block whose box holds a point of the array.
+        """Return the block whose box contains a point of the array.
 
         >>> ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).block_of((10,), (9,))
         (3,)
         """
-        sizes, at = as_shape(shape, self.ndim), as_point(point, "point", self.ndim)
-        for dim, (x, n) in enumerate(zip(at, sizes)):
-            if not 0 <= x < n:
-                raise LayoutError(f"dimension {dim} of size {n} has no coordinate {x}")
-        return tuple(x // extent for x, extent in zip(at, self.shard_shape(sizes)))
+        return self.blocks(shape).block_of(point)
 
     def holders(self, block: Iterable[int]) -> Iterator[Point]:
-        """The cells that hold a block, whole or in part, in rank order.
+        """Return the cells that hold a block, or a part of its value, in rank order.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
         >>> list(spec.holders((1,)))
         [(0, 1), (1, 1)]
         """
-        numbered = zip(self.digits, self._as_block(block))
+        blocks = as_point(block, "block", self.ndim)
+        for dim, (number, count) in enumerate(zip(blocks, self.grid)):
+            if not 0 <= number < count:
+                raise LayoutError(f"dimension {dim} has no block {number}: it is cut into {count}")
+        numbered = zip(self.digits, blocks)
         fixed = [(d, number // d.stride % d.radix) for digits, number in numbered for d in digits]
         return matching(self.mesh.shape, fixed)
 
     def replicas(self, cell: Cell) -> Iterator[Point]:
-        """The cells that hold the same values as this one, itself included, in rank order.
+        """Return the cells that hold the same values as this one, in rank order, with itself.
 
         >>> spec = ShardingSpec(DeviceMesh("m", (2, 2), ("x", "y")), [DimSpec(["y"])])
         >>> list(spec.replicas((0, 1)))
@@ -280,37 +298,30 @@ class ShardingSpec(Drawn):
         return matching(self.mesh.shape, [(digit, digit.of(coord)) for digit in digits])
 
     def shard_shape(self, shape: Iterable[int]) -> Point:
-        """The shape of a full shard; shards at the edge may be smaller.
+        """Return the shape of a full shard; shards at the edge may be smaller.
 
         >>> ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).shard_shape((10,))
         (3,)
         """
-        return tuple(-(-n // count) for n, count in zip(as_shape(shape, self.ndim), self.grid))
+        return self.blocks(shape).block_shape
 
     def is_even(self, shape: Iterable[int]) -> bool:
-        """Whether all shards of an array of that shape have the same shape.
+        """Return whether all shards of an array of that shape have the same shape.
 
         >>> ShardingSpec(DeviceMesh("m", (4,), ("x",)), [DimSpec(["x"])]).is_even((10,))
         False
         """
-        return not any(n % count for n, count in zip(as_shape(shape, self.ndim), self.grid))
+        return self.blocks(shape).is_even
 
     def drawing(self, shape: Iterable[int] | None = None) -> Drawing:
-        """An array of that shape with the devices that hold each box; without one, the blocks."""
+        """Draw the devices that hold each box of an array of that shape (or of the blocks)."""
         return draw_sharding(self, None if shape is None else as_shape(shape, self.ndim))
-
-    def _as_block(self, block: Iterable[int]) -> Point:
-        numbers = as_point(block, "block", self.ndim)
-        for dim, (k, count) in enumerate(zip(numbers, self.grid)):
-            if not 0 <= k < count:
-                raise LayoutError(f"dimension {dim} has no block {k}: it is cut into {count}")
-        return numbers
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Made anew where it is read: the hash of a string differs from process to process.
+        # Rebuilt when unpickled: the hash of a string differs between processes.
         given = self.mesh, self.dim_specs, self.replicated_axes, tuple(self.partial.items())
         return ShardingSpec, given
 
@@ -327,9 +338,74 @@ class ShardingSpec(Drawn):
         return f"<{', '.join(clauses)}>"
 
 
+Meshes: TypeAlias = (
+    DeviceMesh | str | Iterable[DeviceMesh | str] | Mapping[str, DeviceMesh] | Mapping[str, str]
+)
+"""Meshes, each an object or text; a mapping gives their names."""
+
+
+def _listed(meshes: Iterable[str]) -> str:
+    return f"known are {', '.join(map(write_symbol, meshes)) or 'none'}"
+
+
+def _as_dims(dim_specs: Iterable[DimSpec | str]) -> tuple[DimSpec, ...]:
+    try:
+        check_list(dim_specs, "dim_specs")
+        return tuple(map(DimSpec.parse, dim_specs))
+    except WeftError as error:
+        error.add_note("hint: write [DimSpec([...]), ...], one for each dimension")
+        raise
+
+
+def join_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+    """Return digits as one number, major to minor: neighbours on an axis joined, strides set.
+
+    >>> join_digits([Digit(0, 4, 2, 1), Digit(0, 1, 4, 1), Digit(1, 1, 3, 1)])
+    (Digit(dim=0, divisor=1, radix=8, stride=3), Digit(dim=1, divisor=1, radix=3, stride=1))
+    """
+    joined: list[Digit] = []
+    for digit in digits:
+        last = joined[-1] if joined else None
+        if last and last.dim == digit.dim and last.divisor == digit.divisor * digit.radix:
+            joined[-1] = digit._replace(radix=last.radix * digit.radix)
+        else:
+            joined.append(digit)
+    weight = 1
+    for n, digit in reversed(list(enumerate(joined))):
+        joined[n] = digit._replace(stride=weight)
+        weight *= digit.radix
+    return tuple(joined)
+
+
+def _check_disjoint(uses: Iterable[tuple[Digit, Axis, str]]) -> None:
+    """Raise for an axis that is used twice, or for parts of one that overlap.
+
+    Each use is a digit, its axis and its role: `cuts dimension 0`.
+    """
+    seen: dict[int, list[tuple[Digit, Axis, str]]] = {}
+    for digit, axis, role in uses:
+        for other, other_axis, other_role in seen.setdefault(digit.dim, []):
+            minor, major = sorted((digit, other), key=lambda each: each.divisor)
+            if digit == other:
+                both = f"{role} twice" if role == other_role else f"{other_role} and {role}"
+                raise LayoutError(f"axis {write_axis(axis)} {both}")
+            if major.divisor % (minor.divisor * minor.radix):
+                wrong = "overlap" if major.divisor < minor.divisor * minor.radix else "do not nest"
+                raise LayoutError(
+                    f"axes {write_axis(other_axis)} and {write_axis(axis)} {wrong}: "
+                    f"the first {other_role}, the second {role}"
+                )
+        seen[digit.dim].append((digit, axis, role))
+
+
+@lru_cache(maxsize=4096)
+def _block_grid(shape: Point, counts: Point) -> BlockGrid:
+    return BlockGrid.cut(shape, counts)
+
+
 @lru_cache(maxsize=64)
 def _block_numbers(shape: Point, digits: tuple[tuple[Digit, ...], ...]) -> list[int] | None:
-    """The number of the block of every cell, counted row-major; None if they are in order."""
+    """Return the row-major number of every cell's block; None if they are in order."""
     flat, weight = list[Digit](), 1
     for digit in reversed([digit for each in digits for digit in each]):
         flat.append(digit._replace(stride=weight))

@@ -287,20 +287,26 @@ MESH = DeviceMesh("m", (8, 2), ("x", "y"))
         (lambda: DimSpec(None), "axes must be a list of axes, got None"),
         (lambda: DimSpec(["x"], priority=-1), "priority is -1; it cannot be negative"),
         (lambda: DimSpec(["x"], priority=1.5), "priority must be an integer: 1.5"),
-        (lambda: ShardingSpec(MESH, [["x"]]), "dim_specs must be a list of DimSpec: [['x']]"),
+        (lambda: ShardingSpec(MESH, [["x"]]), "expected a DimSpec or its text, got ['x']"),
         (
             lambda: ShardingSpec(MESH, DimSpec(["x"])),
-            "dim_specs must be a list of DimSpec: DimSpec(",
+            "dim_specs must be a list: DimSpec(",
         ),
-        (lambda: ShardingSpec("m", []), "a sharding needs a DeviceMesh, got 'm'"),
+        (lambda: ShardingSpec("m", []), "column 1: expected '@', found 'm'"),
         (lambda: ShardingSpec(MESH, [], replicated_axes=None), "replicated_axes must be a list of"),
-        (lambda: ShardingSpec(MESH, [], partial="x"), "partial, if no mapping, must be a list of"),
+        (
+            lambda: ShardingSpec(MESH, [], partial="x"),
+            "partial, unless a mapping, must be a list of",
+        ),
         (
             lambda: ShardingSpec(MESH, [], partial=["x"]),
-            "partial, if no mapping, must be a list of",
+            "partial, unless a mapping, must be a list of",
         ),
-        (lambda: ShardingSpec.parse("<@m, []>", None), "meshes must be a list of DeviceMesh: None"),
-        (lambda: ShardingSpec.parse("<@m, []>", {"m": 3}), "meshes must be a list of DeviceMesh"),
+        (lambda: ShardingSpec.parse("<@m, []>", None), "meshes must be a list: None"),
+        (
+            lambda: ShardingSpec.parse("<@m, []>", {"m": 3}),
+            "expected a DeviceMesh or its text, got 3",
+        ),
         (
             lambda: ShardingSpec(MESH, [DimSpec(["x"])]).box((8,), (0.5,)),
             "block must be a sequence of integers: (0.5,)",
@@ -427,3 +433,28 @@ assert came == there and hash(came) == hash(there) and came.parts == there.parts
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_text_and_objects_are_accepted_alike():
+    mesh = DeviceMesh("m", (8, 2), ("x", "y"))
+    spec = ShardingSpec(mesh, [DimSpec(["x"], is_open=True), DimSpec()], ["y"])
+    text = str(spec)
+    assert ShardingSpec(str(mesh), ['{"x", ?}', DimSpec()], ["y"]) == spec
+    assert ShardingSpec.parse(spec, mesh) is spec
+    assert DeviceMesh.parse(mesh) is mesh
+    assert DimSpec.parse(spec.dim_specs[0]) is spec.dim_specs[0]
+    for meshes in (mesh, str(mesh), [mesh], [str(mesh)], {"m": mesh}, {"m": str(mesh)}):
+        assert ShardingSpec.parse(text, meshes) == spec
+    with pytest.raises(WeftError, match="is on @m"):
+        ShardingSpec.parse(spec, '@m = <["x"=4]>')
+
+
+def test_the_blocks_of_a_sharding_are_those_of_its_grid():
+    spec = ShardingSpec.parse('<@m, [{"x"}, {"y"}]>', '@m = <["x"=4, "y"=3]>')
+    blocks = spec.blocks((10, 7))
+    assert (blocks.counts, blocks.block_shape) == (spec.grid, spec.shard_shape((10, 7)))
+    assert spec.boxes((10, 7)) == blocks.boxes()
+    assert [spec.region((10, 7), cell) for cell in spec.mesh.cells()] == spec.regions((10, 7))
+    assert spec.is_even((8, 9))
+    assert not spec.is_even((8, 7))
+    assert spec.is_even((0, 0))

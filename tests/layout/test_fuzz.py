@@ -4,7 +4,7 @@ from tests.fuzzing import Reader, fuzz
 
 from weft import DeviceMesh, ShardingSpec
 from weft.lang.notation import Notation
-from weft.text.rule import read_rule
+from weft.lang.rule import read_rule
 
 MESH = DeviceMesh.parse('@m = <["x"=8, "y"=2, "z"=4]>')
 
@@ -118,16 +118,16 @@ RULES = Reader(_rules, lambda data: read_rule(data.decode("utf-8", "replace")))
 
 
 def test_hostile_meshes_are_read_or_refused():
-    fuzz("tests.text.test_fuzz:MESHES")
+    fuzz("tests.layout.test_fuzz:MESHES")
 
 
 def test_hostile_shardings_are_read_or_refused():
-    fuzz("tests.text.test_fuzz:SHARDINGS")
+    fuzz("tests.layout.test_fuzz:SHARDINGS")
 
 
 def test_hostile_notations_are_read_or_refused():
-    fuzz("tests.text.test_fuzz:NOTATIONS")
+    fuzz("tests.layout.test_fuzz:NOTATIONS")
 
 
 def test_hostile_rules_are_read_or_refused():
-    fuzz("tests.text.test_fuzz:RULES")
+    fuzz("tests.layout.test_fuzz:RULES")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import DeviceMesh, ParseError, ShardingSpec, WeftError
-from weft.text import Scanner
+from weft.layout.shardy_text import Scanner
 
 
 def test_tokens_and_blanks():

@@ -10,7 +10,6 @@ from tests.mutations import mutate_bytes, mutate_json
 from tests.runtime.test_programs import planned
 
 from weft import Machine, Plan, propagate
-from weft.plan.machine_file import machine_data
 from weft.plan.machines import CLUSTER, H200_NODE
 
 
@@ -115,7 +114,7 @@ PLAN = Plan.of(propagate(mlp())).to_json()
 
 
 def _machine_tables():
-    tables = [machine_data(machine) for machine in (Machine(), CLUSTER, H200_NODE)]
+    tables = [machine.to_data() for machine in (Machine(), CLUSTER, H200_NODE)]
     return [json.dumps(table).replace("Infinity", '"inf"').encode() for table in tables]
 
 

@@ -14,7 +14,6 @@ from weft.cli.runs import calibrate_run
 from weft.draw import say
 from weft.errors import WeftError
 from weft.plan import Machine
-from weft.plan.machine_file import finite, machine_data
 from weft.plan.machines import host_name, memory
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
         raise WeftError(f"{cells} cells cannot share this host: from 1 to {MOST_CELLS} can")
     machine, alone = measure(cells, quick=args.quick)
     if args.json:
-        print_json({**finite(machine_data(machine)), "one_thread_memory_bandwidth": alone})
+        print_json({**machine.to_data(), "one_thread_memory_bandwidth": alone})
     else:
         say(table(machine, alone), sys.stdout)
     if args.output is not None:

@@ -11,7 +11,6 @@ from weft.cli.files import print_json, reading
 from weft.draw import Drawing, say, show, to_text
 from weft.errors import WeftError
 from weft.lang.field import read_text
-from weft.plan.machine_file import finite, machine_data
 
 if TYPE_CHECKING:
     import argparse
@@ -94,7 +93,7 @@ def calibrate_run(args: argparse.Namespace) -> None:
         raise WeftError("--cells and --quick say how this host is measured; --from measures none")
     found: Calibration = _grid("calibration").calibrate(read_run(args.source))
     if args.json:
-        print_json({**finite(machine_data(found.machine)), "tasks": dict(found.tasks)})
+        print_json({**found.machine.to_data(), "tasks": dict(found.tasks)})
     else:
         say(table(found), sys.stdout)
     if args.output is not None:

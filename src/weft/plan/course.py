@@ -21,7 +21,7 @@ from weft.plan.delivery import Delivery
 from weft.plan.liveness import handed, invariant, lives
 from weft.plan.placed import Placed
 from weft.plan.resharding.reshard import Reshard
-from weft.plan.trips import Fact, Known, find_branch, find_loop, follow, inside
+from weft.plan.trip_count import Fact, Known, analyze_loop, known_inside, known_values, taken_branch
 from weft.values import Point
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class _Walk:
     @cached_property
     def known(self) -> dict[str, Fact]:
         """The numbers that the graph is sure of."""
-        return follow(self.plan.graph, self.given)
+        return known_values(self.plan.graph, self.given)
 
     @cached_property
     def ends(self) -> Sequence[Collection[str]]:
@@ -196,15 +196,15 @@ class _Walk:
         """What happens in the regions of a loop: the condition runs once more than the body."""
         application = self.plan.graph.applications[number]
         condition, body = self.plan.regions[number]
-        trips, constants = find_loop(application, self.known)
+        trips, constants = analyze_loop(application, self.known)
         if trips is None:
             first = application.results[0]
             self.assumed.append(f"while {first}: how often it runs is not known, once is counted")
         times, tests = (1, "?") if trips is None else (trips, str(trips + 1))
-        known = inside(application, condition.graph, self.known, constants)
+        known = known_inside(application, condition.graph, self.known, constants)
         yield from self._inner(number, condition, (), known, f"condition ×{tests}", times + 1)
         if times:
-            known = inside(application, body.graph, self.known, constants)
+            known = known_inside(application, body.graph, self.known, constants)
             names = [value.name for value in arguments(application, body.graph)]
             own = [name for n, name in enumerate(names) if n not in self._fixed(number)]
             text = f"while ×{'?' if trips is None else trips}"
@@ -226,7 +226,7 @@ class _Walk:
 
     def _branches(self, number: int) -> Iterator[Event]:
         application = self.plan.graph.applications[number]
-        chosen = find_branch(application, self.known)
+        chosen = taken_branch(application, self.known)
         if chosen is not None:
             yield from self._branch(number, chosen)
             return
@@ -244,7 +244,7 @@ class _Walk:
         """What happens in a branch, and how its outputs come to be the results."""
         plan, application = self.plan, self.plan.graph.applications[number]
         inner, operator = plan.regions[number][chosen], application.operator
-        known = inside(application, inner.graph, self.known)
+        known = known_inside(application, inner.graph, self.known)
         yield from self._inner(number, inner, (), known, f"{operator} branch {chosen}")
         for result, way in zip(application.results, plan.branch_reshards[number][chosen]):
             yield from self._moves(number, result, way)

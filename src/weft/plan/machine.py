@@ -1,23 +1,64 @@
-"""`Machine`: what the cells are like, and how fast the links between them."""
+"""`Machine`: the rates of the cells and of the links between them, and its TOML file.
+
+    weft_machine = 1
+    name = "two hosts"
+    latency = 1e-6              # the link along every axis without one of its own
+    bandwidth = 400e9
+    shared = false
+    memory_bandwidth = 4.8e12   # of a cell
+    capacity = 141e9
+    overlap = 0.0
+
+    [flops]
+    float32 = 67e12
+
+    [links.host]
+    latency = 5e-6
+    bandwidth = 50e9
+    shared = true
+
+    [storage]                   # from a cell to where arrays are stored
+    latency = 1e-3
+    bandwidth = 2e9
+    shared = true
+
+    [operations.ckks-65536]     # measured seconds, one row by size
+    rotation = [0.004, 0.013]
+
+Fields that are left out are as in `Machine()`. An error names the path of the field:
+`links.host.bandwidth`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import inf, isfinite
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from math import inf
 from os import PathLike
-from typing import NamedTuple, SupportsFloat
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsFloat
 
 from weft.errors import WeftError
 from weft.lang.dtype import DTYPES, itemsize
-from weft.plan.machine_file import STORAGE, load_machine, save_machine
+from weft.lang.field import Field, read_text
 from weft.values import FrozenMap, freeze
+
+VERSION = 1
+MAX_BYTES = 1 << 20
+"""The most bytes of a file."""
+MAX_NAMES = 16
+"""The most names in one dotted key: parsing takes time quadratic in them."""
+
+_NAME = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-])(?:{_NAME}\.[ \t]*+){{{MAX_NAMES}}}")
 
 
 class Link(NamedTuple):
-    """What a message pays on its way: seconds to start, and bytes in a second.
+    """The cost of a message: seconds to start, and bytes per second.
 
-    The cells along an axis have a link each, or one that is shared: then their bytes add up.
+    The cells along an axis have a link each, or share one: then their bytes add up.
 
     >>> Link(latency=1e-6, bandwidth=50e9)
     Link(latency=1e-06, bandwidth=50000000000.0, shared=False)
@@ -30,35 +71,35 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Machine:
-    """What the cells of a mesh are like: links by mesh axis, and the rates of a cell.
+    """The links of a mesh by axis, and the rates of a cell: what the cost model reads.
 
     `links` gives the link along each axis that differs from the others; `latency`, `bandwidth` and
-    `shared` are the link along all the rest. A message that goes along several axes pays for the
-    slowest. A machine as it stands, `Machine()`, counts bytes alone: a gigabyte takes a second.
+    `shared` are the link along all other axes. A message along several axes pays for the slowest.
+    The default, `Machine()`, counts bytes alone: a gigabyte takes a second.
 
-    A link that is shared is one for all the cells that differ along its axis alone; the shared link
-    of the rest is one for all that differ along those axes alone, as cells of one host do.
+    A shared link of its own is one for all the cells that differ along its axis alone; the shared
+    link of the other axes is one for all that differ along those axes alone, as cells of one host.
 
-    The other fields describe a cell: operations in a second by dtype, bytes in a second from its
-    memory, bytes that it holds, and the part of communication that hides behind computation.
+    The other fields describe a cell: operations per second by dtype, bytes per second from its
+    memory, the bytes it holds, and the fraction of communication that overlaps with computation.
     `storage` is the link of a cell to where arrays are stored, or the one that all cells share.
-    `operations` are seconds that were measured, by kind of work and name: a row by size each.
+    `operations` are measured seconds, by kind of work and name: one row by size each.
 
     >>> machine = Machine({"node": (5e-6, 25e9)}, latency=1e-6, bandwidth=400e9)
     >>> machine.link("node").bandwidth, machine.link("gpu").bandwidth
     (25000000000.0, 400000000000.0)
     """
 
-    links: Mapping[str, Link]
+    name: str
     latency: float
     bandwidth: float
     shared: bool
-    flops: Mapping[str, float]
     memory_bandwidth: float
     capacity: float
     overlap: float
+    flops: Mapping[str, float]
+    links: Mapping[str, Link]
     storage: Link
-    name: str
     operations: Mapping[str, Mapping[str, tuple[float, ...]]]
 
     def __init__(
@@ -72,31 +113,31 @@ class Machine:
         memory_bandwidth: float = inf,
         capacity: float = inf,
         overlap: float = 0.0,
-        storage: tuple[float, float] | tuple[float, float, bool] = STORAGE,
+        storage: tuple[float, float] | tuple[float, float, bool] = (0.0, 1e9, False),
         name: str = "",
         operations: Mapping[str, Mapping[str, Iterable[float]]] | None = None,
     ) -> None:
-        rest = _as_link((latency, bandwidth, shared), "the machine")
-        named = _items(links, "links")
-        share = _as_number(overlap, "overlap of the machine")
-        if not 0 <= share <= 1:
-            raise WeftError(f"overlap of the machine is {share}; it is a part, from 0 to 1")
+        fraction = _number(overlap, "overlap")
+        if not 0 <= fraction <= 1:
+            Field(overlap, "overlap").fail("a fraction from 0 to 1")
         if not isinstance(name, str) or not name.isprintable():
-            raise WeftError(f"the name of a machine is a printable text, got {name!r}")
-        rates = [(dtype, _as_flops(rate, dtype)) for dtype, rate in _items(flops, "flops")]
+            Field(name, "name").fail("printable text")
+        rest = _link((latency, bandwidth, shared), "")
+        axes, measured = _items(links, "links"), _items(operations, "operations")
+        tables = ((kind, _rows(table, f"operations.{kind}")) for kind, table in measured)
         freeze(
             self,
-            links=FrozenMap((axis, _as_link(link, f'axis "{axis}"')) for axis, link in named),
+            links=FrozenMap((axis, _link(link, f"links.{axis}.")) for axis, link in axes),
             latency=rest.latency,
             bandwidth=rest.bandwidth,
             shared=rest.shared,
-            flops=FrozenMap(rates),
-            memory_bandwidth=_as_rate(memory_bandwidth, "memory_bandwidth"),
-            capacity=_as_rate(capacity, "capacity"),
-            overlap=share,
-            storage=_as_link(storage, "storage"),
+            flops=FrozenMap((dtype, _flops(x, dtype)) for dtype, x in _items(flops, "flops")),
+            memory_bandwidth=_rate(memory_bandwidth, "memory_bandwidth"),
+            capacity=_rate(capacity, "capacity"),
+            overlap=fraction,
+            storage=_link(storage, "storage."),
             name=name,
-            operations=_as_operations(operations),
+            operations=FrozenMap((kind, rows) for kind, rows in tables if rows),
         )
 
     @property
@@ -105,11 +146,11 @@ class Machine:
         return Link(self.latency, self.bandwidth, self.shared)
 
     def link(self, axis: str) -> Link:
-        """The link along an axis."""
+        """Return the link along an axis."""
         return self.links.get(axis) or self.rest
 
     def rate(self, dtype: str) -> float:
-        """The operations in a second on a dtype.
+        """Return the operations per second on a dtype.
 
         One that is not named is no faster than the named ones that are at least as wide.
 
@@ -125,76 +166,172 @@ class Machine:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Machine:
-        """Read a machine from a TOML file; see `weft.plan.machine_file`."""
-        return cls(**load_machine(path))
+        """Read a machine from a TOML file."""
+        text = read_text(Path(path), MAX_BYTES)
+        if _LONG_KEY.search(text):
+            raise WeftError(f"{path} has a key of more than {MAX_NAMES} names")
+        try:
+            data = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise WeftError(f"{path} is not TOML: {error}") from None
+        try:
+            return cls.from_field(Field(data, "", "the machine"))
+        except WeftError as error:
+            error.add_note(f"while reading {path}")
+            raise
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the machine to a TOML file, from which `load` reads an equal one."""
-        save_machine(self, path)
+        text = "\n".join(_toml_lines(self._fields(), ())) + "\n"
+        Path(path).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def from_field(cls, field: Field) -> Machine:
+        """Read a machine from JSON or TOML data: the inverse of `to_data`."""
+        names = [one.name for one in fields(cls)]
+        field.fields(" ".join(["weft_machine", *names]))
+        if field.at("weft_machine").value != VERSION:
+            field.at("weft_machine").fail(f"the version {VERSION}")
+        given = {name: value for name in names if (value := field.at(name).value) is not None}
+        given["shared"] = field.at("shared").flag()
+        given["links"] = field.at("links").table(_link_data)
+        if "storage" in given:
+            given["storage"] = _link_data(field.at("storage"))
+        try:
+            return cls(**given)
+        except WeftError as error:
+            if field.path:
+                error.args = (f"{field.path}.{error}",)
+            raise
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the machine as data for JSON, which has no infinity: it is the text "inf".
+
+        >>> Machine().to_data()["capacity"]
+        'inf'
+        """
+
+        def finite(data: Any) -> Any:
+            if isinstance(data, dict):
+                return {key: finite(value) for key, value in data.items()}
+            return "inf" if data == inf else data
+
+        data: dict[str, Any] = finite(self._fields())
+        return data
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields in the order of the file, without defaults of rare tables."""
+        data: dict[str, Any] = {"weft_machine": VERSION}
+        data |= {one.name: getattr(self, one.name) for one in fields(self)}
+        data["flops"] = dict(self.flops)
+        data["links"] = {axis: link._asdict() for axis, link in self.links.items()}
+        data["storage"] = self.storage._asdict()
+        data["operations"] = {
+            kind: {name: list(row) for name, row in table.items()}
+            for kind, table in self.operations.items()
+        }
+        if self.storage == Machine().storage:
+            del data["storage"]
+        if not self.operations:
+            del data["operations"]
+        return data
 
     def __hash__(self) -> int:
         return hash((self.latency, self.bandwidth, len(self.links)))
 
 
-def _items(given: object, what: str) -> Iterable[tuple[str, object]]:
+# -- checks of fields, each named by its path
+
+
+def _items(given: object, path: str) -> Iterable[tuple[str, Any]]:
     if given is None:
         return ()
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise WeftError(f"{what} of a machine must be a mapping by name: {given!r}")
+        Field(given, path).fail("a mapping by name")
     for name in given:
         if not name or not name.isprintable():
-            raise WeftError(f"{what} of a machine: {name!r} cannot be a name, it is not printable")
+            raise WeftError(f"{path}: the name {name!r} is not printable")
     return given.items()
 
 
-def _as_link(given: object, what: str) -> Link:
+def _link(given: object, path: str) -> Link:
     match given:
         case (latency, bandwidth) | (latency, bandwidth, True | False):
-            start = _as_number(latency, f"latency of {what}")
-            if not (start >= 0 and isfinite(start)):
-                raise WeftError(f"latency of {what} is {start} s; it must be finite, 0 or more")
-            rate = _as_rate(bandwidth, f"bandwidth of {what}")
-            return Link(start, rate, len(given) == 3 and bool(given[2]))
-    raise WeftError(
-        f"the link of {what} is latency and bandwidth, got {given!r}",
-        hint="write (seconds, bytes in a second), and True as a third if cells share it",
+            shared = len(given) == 3 and bool(given[2])
+        case _:
+            Field(given, path.rstrip(".") or "shared").fail(
+                "(seconds, bytes per second), and True as a third if cells share the link"
+            )
+    rate = _rate(bandwidth, f"{path}bandwidth")
+    return Link(_seconds(latency, f"{path}latency"), rate, shared)
+
+
+def _link_data(field: Field) -> tuple[Any, Any, bool]:
+    field.fields(" ".join(Link._fields))
+    return field.at("latency").value, field.at("bandwidth").value, field.at("shared").flag()
+
+
+def _flops(given: object, dtype: str) -> float:
+    if dtype not in DTYPES:
+        raise WeftError(f"flops.{dtype}: there is no such dtype", hint=" ".join(DTYPES))
+    return _rate(given, f"flops.{dtype}")
+
+
+def _rows(given: object, path: str) -> FrozenMap[str, tuple[float, ...]]:
+    rows = list(_items(given, path))
+    for name, row in rows:
+        if not isinstance(row, Iterable) or isinstance(row, str):
+            Field(row, f"{path}.{name}").fail("a list of seconds")
+    return FrozenMap(
+        (name, tuple(_seconds(x, f"{path}.{name}[{n}]") for n, x in enumerate(row)))
+        for name, row in rows
     )
 
 
-def _as_flops(given: object, dtype: str) -> float:
-    if dtype not in DTYPES:
-        raise WeftError(f"flops of {dtype}: there is no such dtype", hint=" ".join(DTYPES))
-    return _as_rate(given, f"flops of {dtype}")
+def _seconds(given: object, path: str) -> float:
+    seconds = _number(given, path)
+    if not 0 <= seconds < inf:
+        Field(given, path).fail("seconds, 0 or more")
+    return seconds
 
 
-def _as_operations(given: object) -> FrozenMap[str, FrozenMap[str, tuple[float, ...]]]:
-    """Tables that are not empty, each of rows of seconds."""
-    tables = []
-    for kind, table in _items(given, "operations"):
-        rows = _items(table, f"operations.{kind}")
-        read = FrozenMap((name, _as_row(row, f"{name} of {kind}")) for name, row in rows)
-        tables += [(kind, read)] * (len(read) > 0)
-    return FrozenMap(tables)
-
-
-def _as_row(given: object, what: str) -> tuple[float, ...]:
-    if not isinstance(given, Iterable) or isinstance(given, str):
-        raise WeftError(f"{what} is a row of seconds, got {given!r}")
-    row = tuple(_as_number(seconds, what) for seconds in given)
-    for seconds in row:
-        if not (seconds >= 0 and isfinite(seconds)):
-            raise WeftError(f"{what} has {seconds} s; they must be finite, 0 or more")
-    return row
-
-
-def _as_rate(given: object, what: str) -> float:
-    rate = _as_number(given, what)
+def _rate(given: object, path: str) -> float:
+    rate = _number(given, path)
     if not rate > 0:
-        raise WeftError(f"{what} is {rate}; it must be above 0")
+        Field(given, path).fail("a number above 0")
     return rate
 
 
-def _as_number(given: object, what: str) -> float:
-    if isinstance(given, SupportsFloat) and not isinstance(given, str):
+def _number(given: object, path: str) -> float:
+    if isinstance(given, SupportsFloat) and not isinstance(given, int | str):
         return float(given)
-    raise WeftError(f"{what} must be a number: {given!r}")
+    if given is None:
+        Field(given, path).fail("a number")
+    return Field(given, path).number(inf)
+
+
+# -- writing TOML, which the standard library only reads
+
+
+def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    """Yield the lines of a table: its values, then the tables inside it."""
+    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+    if path and len(inner) < len(table):
+        yield f"\n[{'.'.join(map(_toml_key, path))}]"
+    for key, value in table.items():
+        if key not in inner:
+            yield f"{_toml_key(key)} = {_toml_value(value)}"
+    for key, value in inner.items():
+        yield from _toml_lines(value, (*path, key))
+
+
+def _toml_key(key: str) -> str:
+    is_bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if is_bare else _toml_value(key)
+
+
+def _toml_value(value: str | float | list[float]) -> str:
+    """Return a value as TOML; texts are printable, so only backslash and quote are escaped."""
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value).lower()  # a list of numbers, too

@@ -29,7 +29,6 @@ from weft.lang.serial import read_graph, to_json
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.shardy_text import as_axes
 from weft.plan.machine import Machine
-from weft.plan.machine_file import finite, machine_data, read_machine
 from weft.plan.placed import Placed, kept_of, place
 from weft.values import FrozenMap
 
@@ -69,7 +68,7 @@ def write_plan(plan: Plan, indent: int | None = 1) -> str:
             "graph": json.loads(to_json(plan.graph)),
             "mesh": str(plan.mesh),
             **_inside(plan),
-            "machine": None if plan.machine is None else finite(machine_data(plan.machine)),
+            "machine": None if plan.machine is None else plan.machine.to_data(),
         },
         indent=indent,
     )
@@ -122,7 +121,7 @@ def read_mesh(field: Field) -> DeviceMesh:
 
 
 def _machine(field: Field) -> Machine:
-    return Machine(**read_machine(field))
+    return Machine.from_field(field)
 
 
 class _Placer:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ from weft.errors import WeftError
 from weft.lang.dtype import DTYPES
 from weft.lang.field import LARGEST, MOST, Field, parse_json
 from weft.plan import Machine
-from weft.plan.machine_file import finite, machine_data, read_machine
 from weft.plan.plan_file import read_mesh
 from weft.runtime.cluster.metrics.task_record import TaskRecord
 from weft.space import ZRange
@@ -57,7 +55,7 @@ def write_record(record: RunRecord, indent: int | None = 1) -> str:
             "seconds": record.seconds,
             "bound": record.bound,
             "predicted": record.predicted,
-            "machine": None if record.machine is None else finite(machine_data(record.machine)),
+            "machine": None if record.machine is None else record.machine.to_data(),
             "missing": record.missing,
             "tasks": list(map(_task_data, record.tasks)),
             "again": list(map(_task_data, record.again)),
@@ -152,7 +150,7 @@ def _seconds(field: Field) -> float:
 
 
 def _machine(field: Field) -> Machine:
-    return field.make(partial(Machine, **read_machine(field)))
+    return Machine.from_field(field)
 
 
 def _box(field: Field) -> ZRange:

@@ -88,14 +88,14 @@ def test_what_is_left_out_is_plain(path):
         ("capacity = nan", "capacity: expected a number above 0, got nan"),
         ("capacity = 2020-01-01", r"capacity: expected a number, got datetime.date\(2020, 1, 1\)"),
         (f"capacity = 1{'0' * 400}", "capacity: expected a number that fits a float, got 1000"),
-        ("overlap = 1.5", "overlap: expected a part, from 0 to 1, got 1.5"),
+        ("overlap = 1.5", "overlap: expected a fraction from 0 to 1, got 1.5"),
         ("shared = 1", "shared: expected true or false, got 1"),
-        ("name = 1", "name: expected a text, got 1"),
-        ("name = false", "name: expected a text, got False"),
-        ("flops = 1", "flops: expected an object of at most 1000000 entries, got 1"),
+        ("name = 1", "name: expected printable text, got 1"),
+        ("name = false", "name: expected printable text, got False"),
+        ("flops = 1", "flops: expected a mapping by name, got 1"),
         ("flops.float33 = 1", "flops.float33: there is no such dtype"),
         ("flops.float32 = 0", "flops.float32: expected a number above 0, got 0"),
-        ("[flops]\n'x.float32' = 1", r"flops of x\.float32: there is no such dtype"),
+        ("[flops]\n'x.float32' = 1", r"flops\.x\.float32: there is no such dtype"),
         ("links.x = 1", "links.x: expected an object, got 1"),
         ("links.x.bandwidth = 1", "links.x.latency: expected a number, got None"),
         ("links.x.latency = 1", "links.x.bandwidth: expected a number, got None"),
@@ -111,13 +111,13 @@ def test_what_is_left_out_is_plain(path):
         ("storage = 1", "storage: expected an object, got 1"),
         ("storage.latency = 1", "storage.bandwidth: expected a number, got None"),
         ("storage.speed = 1", "storage.speed: there is no such field"),
-        ("operations = 1", "operations: expected an object of at most 1000000 entries, got 1"),
+        ("operations = 1", "operations: expected a mapping by name, got 1"),
         ("operations.a.b = 1", "operations.a.b: expected a list of seconds, got 1"),
         ("operations.a.b = [-1]", r"operations.a.b\[0\]: expected seconds, 0 or more, got -1"),
         ("operations.a.b = [inf]", r"operations.a.b\[0\]: expected seconds, 0 or more, got inf"),
-        ('name = "a\\nb"', r"the name of a machine is a printable text"),
-        ("links = [", "is no TOML: "),
-        ("x = " + "[" * 100_000, "is no TOML: "),
+        ('name = "a\\nb"', r"name: expected printable text"),
+        ("links = [", "is not TOML: "),
+        ("x = " + "[" * 100_000, "is not TOML: "),
     ],
 )
 def test_what_is_refused(path, text, message):
@@ -129,10 +129,10 @@ def test_what_is_refused(path, text, message):
 
 def test_bytes_that_are_no_text_and_files_that_are_too_long(path):
     path.write_bytes(b"name = '\xff'")
-    with pytest.raises(WeftError, match="is no TOML: 'utf-8' codec"):
+    with pytest.raises(WeftError, match="is no text: 'utf-8' codec"):
         Machine.load(path)
     path.write_bytes(b"#" * (1 << 20) + b"\n")
-    with pytest.raises(WeftError, match="is no machine: it is longer than 1048576 B"):
+    with pytest.raises(WeftError, match="has more than 1048576 B"):
         Machine.load(path)
 
 
@@ -172,9 +172,7 @@ def test_the_cluster_keeps_traffic_off_its_network():
 def test_a_key_of_many_names_is_refused(tmp_path, text, joint):
     path = tmp_path / "machine.toml"
     path.write_text(text.format(joint.join(["a"] * 50_000)), encoding="utf-8")
-    with pytest.raises(
-        WeftError, match=r"machine.toml is no machine: a key has more than 16 names"
-    ):
+    with pytest.raises(WeftError, match=r"machine\.toml has a key of more than 16 names"):
         Machine.load(path)
 
 

@@ -1,8 +1,8 @@
-"""How often loops run, where the program says so, and which branch is taken.
+"""Trip counts of loops and taken branches, where the program determines them.
 
-What is followed are whole numbers: constants, what is computed from them alone, and how far a value
-that a loop carries is from where it began in this iteration. A loop whose condition compares such a
-value with a constant, and whose body adds a constant to it, runs a number of times that is known.
+Constants are propagated through the graph, and a value that a loop carries is known as an offset
+from what it was at the start of the iteration: an induction variable. A loop whose condition
+compares such a value with a constant, and whose body adds a constant to it, has a known trip count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAME = frozenset(
         *("propagation_barrier", "reshape", "sharding_constraint"),
     )
 )
-"""Operators whose results hold the numbers of their operands, and no others."""
+"""Operators whose results have the elements of their operands."""
 
 FOLDS: dict[str, Callable[..., int]] = {
     "clamp": lambda least, number, most: min(max(number, least), most),
@@ -32,21 +32,21 @@ FOLDS: dict[str, Callable[..., int]] = {
     "multiply": lambda a, b: a * b,
     "negate": lambda a: -a,
 }
-"""What is computed of constants; sums and differences of others, too."""
+"""Operators that are evaluated on constants; sums and differences also on induction variables."""
 
-TURNED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
-"""Comparisons with their sides changed."""
+MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+"""Comparisons with their sides exchanged."""
 
 _INTEGER = re.compile(r"(u?)int(\d+)")
 
 
 class Number(NamedTuple):
-    """A whole number that every element of a value is: a constant, or so far from a carried one."""
+    """The integer that every element of a value equals: a constant, or a carried value plus one."""
 
     number: int
     dtype: str
     place: int | None = None
-    """The carried value to which the number is added; None for a constant."""
+    """The position of the carried value to which the number is added; None for a constant."""
 
 
 class Comparison(NamedTuple):
@@ -59,67 +59,67 @@ class Comparison(NamedTuple):
 
 Fact: TypeAlias = Number | Comparison
 Known: TypeAlias = Mapping[str, Fact]
-"""What is known of the values of a graph, by name."""
+"""Facts about the values of a graph, by name."""
 
 
-class Loop(NamedTuple):
-    """What is known of a loop."""
+class LoopFacts(NamedTuple):
+    """The trip count of a loop, and which of its carried values are constant."""
 
-    trips: int | None
-    """How often its body runs; None if that is not known."""
-    fixed: Mapping[int, Number]
-    """The carried values that are one constant in every iteration."""
+    trip_count: int | None
+    """How often the body runs; None if that is not known."""
+    constants: Mapping[int, Number]
+    """The carried values that are the same constant in every iteration, by position."""
 
 
-def follow(graph: Graph, given: Known) -> dict[str, Fact]:
-    """What is known of the values of a graph where something is known of its inputs.
+def known_values(graph: Graph, given: Known) -> dict[str, Fact]:
+    """Return facts about the values of a graph, from facts about its inputs.
 
     >>> from weft.lang import Application, Graph
-    >>> said = {"value": 2, "dtype": "int32", "result_shape": ()}
-    >>> two = Application("constant", (), ("two",), said)
+    >>> attributes = {"value": 2, "dtype": "int32", "result_shape": ()}
+    >>> two = Application("constant", (), ("two",), attributes)
     >>> graph = Graph([], [two, Application("add", ("two", "two"), ("four",))], ["four"])
-    >>> follow(graph, {})["four"]
+    >>> known_values(graph, {})["four"]
     Number(number=4, dtype='int32', place=None)
     """
     known = dict(given)
     for application in graph.applications:
         operands = [known.get(name) for name in application.operands]
         if application.operator == "while" and application.regions:
-            made = _carried(application, operands, known)
+            results = _carried(application, operands, known)
         elif application.regions:
             continue
         elif application.operator in SAME:
-            made = operands
+            results = operands
         else:
-            made = [_made(application.operator, operands, application.attributes)]
-        known |= {name: n for name, n in zip(application.results, made) if n is not None}
+            results = [_evaluate(application.operator, operands, application.attributes)]
+        known |= {name: n for name, n in zip(application.results, results) if n is not None}
     return known
 
 
-def find_loop(application: Application, outside: Known) -> Loop:
-    """What is known of a loop where something is known of the values outside."""
+def analyze_loop(application: Application, outside: Known) -> LoopFacts:
+    """Return the trip count of a loop, from facts about the values outside."""
     condition, count = application.regions[0], len(application.results)
     starts = [_constant(outside.get(name)) for name in application.operands[:count]]
     steps = _steps(application, outside, {})
     fixed = {
         n: start for n, start in enumerate(starts) if start is not None and _stays(n, steps[n])
     }
-    known = follow(condition, _entered(application, condition, outside, fixed))
+    known = known_values(condition, _entered(application, condition, outside, fixed))
     test = known.get(condition.outputs[0])
     if not isinstance(test, Comparison):
-        return Loop(None, fixed)
-    return Loop(_trips(test, starts, _steps(application, outside, fixed)), fixed)
+        return LoopFacts(None, fixed)
+    return LoopFacts(_trip_count(test, starts, _steps(application, outside, fixed)), fixed)
 
 
-def _trips(
+def _trip_count(
     test: Comparison, starts: Sequence[Number | None], steps: Sequence[Fact | None]
 ) -> int | None:
-    """How often a loop runs that starts from some values and steps on to others."""
+    """Return how often a loop runs, from the initial values and the values after one iteration."""
     if test.one.place is None:
-        test = Comparison(TURNED[test.direction], test.two, test.one)
+        test = Comparison(MIRRORED[test.direction], test.two, test.one)
     if test.two.place is not None:
         return None
-    if test.one.place is None:  # what is compared never changes
+    if test.one.place is None:  # a comparison of constants
         return _steps_across(test.direction, test.two.number - test.one.number, 0)
     start, step = starts[test.one.place], steps[test.one.place]
     if start is None or not isinstance(step, Number) or step.place != test.one.place:
@@ -127,19 +127,19 @@ def _trips(
     return _count(test, start, step.number)
 
 
-def inside(
+def known_inside(
     application: Application,
     region: Graph,
     outside: Known,
     fixed: Mapping[int, Number] = FrozenMap(()),
 ) -> dict[str, Fact]:
-    """What is known of the inputs of a region in every run of it; `fixed` are those of a loop."""
+    """Return facts that hold in every run of a region; `fixed` are the constants of a loop."""
     names = [value.name for value in arguments(application, region)]
     return _constants(application, outside) | {names[n]: known for n, known in fixed.items()}
 
 
-def find_branch(application: Application, outside: Known) -> int | None:
-    """The branch that is taken, if that is known."""
+def taken_branch(application: Application, outside: Known) -> int | None:
+    """Return the branch that is taken, or None if that is not known."""
     index, count = _constant(outside.get(application.operands[0])), len(application.regions)
     if index is None or application.operator == "if":
         return None
@@ -149,7 +149,7 @@ def find_branch(application: Application, outside: Known) -> int | None:
 def _entered(
     application: Application, region: Graph, outside: Known, fixed: Mapping[int, Number]
 ) -> dict[str, Fact]:
-    """What is known in one iteration, carried values being what they are when it begins."""
+    """Return facts in one iteration, relative to the carried values at its start."""
     known = _constants(application, outside)
     for place, value in enumerate(arguments(application, region)):
         if _INTEGER.fullmatch(value.dtype):
@@ -169,9 +169,9 @@ def _constant(known: Fact | None) -> Number | None:
 def _steps(
     application: Application, outside: Known, fixed: Mapping[int, Number]
 ) -> list[Fact | None]:
-    """What the body of a loop returns."""
+    """Return facts about the values that the body of a loop returns."""
     body = application.regions[1]
-    known = follow(body, _entered(application, body, outside, fixed))
+    known = known_values(body, _entered(application, body, outside, fixed))
     return [known.get(name) for name in body.outputs]
 
 
@@ -182,15 +182,17 @@ def _stays(place: int, step: Fact | None) -> bool:
 def _carried(
     application: Application, operands: Sequence[Fact | None], outside: Known
 ) -> list[Fact | None]:
-    """What is known after a loop: what it carries unchanged is what it was."""
+    """Return facts about the results of a loop: values that it carries unchanged."""
     steps = _steps(application, outside, {})
     return [
         known if _stays(n, step) else None for n, (known, step) in enumerate(zip(operands, steps))
     ]
 
 
-def _made(operator: str, operands: Sequence[Fact | None], attributes: Attributes) -> Fact | None:
-    """What an operator with one result makes of what is known; of a fused one, part by part."""
+def _evaluate(
+    operator: str, operands: Sequence[Fact | None], attributes: Attributes
+) -> Fact | None:
+    """Return the fact about the result of an operator; of a fused one, part by part."""
     if ARROW in operator:
         return _fused(operator, operands, attributes)
     if operator == "constant":
@@ -200,15 +202,15 @@ def _made(operator: str, operands: Sequence[Fact | None], attributes: Attributes
         return None
     if operator in SAME:
         return numbers[0]
-    if operator == "compare" and attributes.get("comparison_direction") in TURNED:
+    if operator == "compare" and attributes.get("comparison_direction") in MIRRORED:
         return Comparison(attributes["comparison_direction"], *numbers)
-    return _computed(operator, numbers, attributes)
+    return _integer(operator, numbers, attributes)
 
 
-def _computed(operator: str, numbers: Sequence[Number], attributes: Attributes) -> Number | None:
+def _integer(operator: str, numbers: Sequence[Number], attributes: Attributes) -> Number | None:
     first, places = numbers[0], [n.place for n in numbers]
     if operator == "convert":
-        return _converted(first, str(attributes.get("dtype")))
+        return _convert(first, str(attributes.get("dtype")))
     if attributes.get("dtype", first.dtype) != first.dtype:
         return None
     if operator == "add" and None in places:
@@ -221,7 +223,7 @@ def _computed(operator: str, numbers: Sequence[Number], attributes: Attributes) 
     return None
 
 
-def _converted(number: Number, dtype: str) -> Number | None:
+def _convert(number: Number, dtype: str) -> Number | None:
     if number.dtype == dtype:
         return number
     return _number(number.number, dtype) if number.place is None else None
@@ -232,12 +234,12 @@ def _fused(operator: str, operands: Sequence[Fact | None], attributes: Attribute
     consumer, _, place = rest.partition("@")
     count = attributes[FIRST]
     others = list(operands[count:])
-    others.insert(int(place or 0), _made(producer, operands[:count], part_of(attributes, 1)))
-    return _made(consumer, others, part_of(attributes, 2))
+    others.insert(int(place or 0), _evaluate(producer, operands[:count], part_of(attributes, 1)))
+    return _evaluate(consumer, others, part_of(attributes, 2))
 
 
 def _number(number: Any, dtype: str, place: int | None = None) -> Number | None:
-    """The number, if it is a whole one that the dtype can hold; steps may be of any size."""
+    """Return the number if it is an integer that fits the dtype; offsets may be of any size."""
     if not isinstance(number, int) or isinstance(number, bool):
         return None
     return Number(number, dtype, place) if place is not None or _fits(number, dtype) else None
@@ -252,7 +254,7 @@ def _fits(number: int, dtype: str) -> bool:
 
 
 def _count(test: Comparison, start: Number, step: int) -> int | None:
-    """How often a step is taken while a test holds; None if it would not end, or overflow."""
+    """Return how often a step is taken while a test holds; None if endless or overflowing."""
     gap = test.two.number - test.one.number - start.number
     count = _steps_across(test.direction, gap, step)
     if count is None:
@@ -263,9 +265,9 @@ def _count(test: Comparison, start: Number, step: int) -> int | None:
 
 
 def _steps_across(direction: str, gap: int, step: int) -> int | None:
-    """How often a step can be added to nothing while that compares so with a gap."""
+    """Return how often a step can be added to 0 while the sum compares so with a gap."""
     if direction in ("GT", "GE"):
-        direction, gap, step = TURNED[direction], -gap, -step
+        direction, gap, step = MIRRORED[direction], -gap, -step
     if direction == "LE":
         direction, gap = "LT", gap + 1
     if direction == "LT":

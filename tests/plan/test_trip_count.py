@@ -1,4 +1,4 @@
-"""How often loops run: what is found, against loops that are run step by step."""
+"""Trip counts against loops that are run step by step."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.trials import trials
 
 from weft.lang import Application, Graph, Value
-from weft.plan.trips import Number, find_branch, find_loop, follow
+from weft.plan.trip_count import Number, analyze_loop, known_values, taken_branch
 
 HOLDS = {
     "LT": np.less,
@@ -20,8 +20,8 @@ HOLDS = {
 
 
 def constant(name, value, dtype="int32", shape=()):
-    said = {"value": value, "dtype": dtype, "result_shape": shape}
-    return Application("constant", (), (name,), said)
+    attributes = {"value": value, "dtype": dtype, "result_shape": shape}
+    return Application("constant", (), (name,), attributes)
 
 
 def counting(direction, step, bound, start=0, dtype="int32", turned=False, less=False, ahead=0):
@@ -29,13 +29,13 @@ def counting(direction, step, bound, start=0, dtype="int32", turned=False, less=
     names = ("i", "n")
     inside = [[Value(f"{at}/{name}", (), dtype) for name in names] for at in ("c", "b")]
     shown = ("c/j", "c/n") if not turned else ("c/n", "c/j")
-    said = {"comparison_direction": direction}
+    attributes = {"comparison_direction": direction}
     condition = Graph(
         inside[0],
         [
             constant("c/ahead", ahead, dtype),
             Application("add", ("c/i", "c/ahead"), ("c/j",)),
-            Application("compare", shown, ("c/p",), said),
+            Application("compare", shown, ("c/p",), attributes),
         ],
         ["c/p"],
     )
@@ -51,13 +51,13 @@ def counting(direction, step, bound, start=0, dtype="int32", turned=False, less=
     return Graph([], [constant("i", start, dtype), constant("n", bound, dtype), loop], ["i'"])
 
 
-def found(graph):
+def trip_count(graph):
     (loop,) = [a for a in graph.applications if a.regions]
-    return find_loop(loop, follow(graph, {})).trips
+    return analyze_loop(loop, known_values(graph, {})).trip_count
 
 
-def run_out(direction, step, bound, start, dtype, turned, less, ahead):
-    """How often such a loop runs, and whether a number went over its dtype on the way."""
+def run_loop(direction, step, bound, start, dtype, turned, less, ahead):
+    """Return how often such a loop runs, and whether a number overflows."""
     kind, span = np.dtype(dtype).type, np.iinfo(dtype)
     step = -step if less else step
     at, trips, over = start, 0, False
@@ -86,15 +86,15 @@ def run_out(direction, step, bound, start, dtype, turned, less, ahead):
     st.booleans(),
     st.integers(-3, 3),
 )
-def test_loops_run_as_often_as_is_found(direction, step, bound, start, dtype, turned, less, ahead):
+def test_trip_count_is_that_of_a_run(direction, step, bound, start, dtype, turned, less, ahead):
     if dtype == "uint8":
         step, bound, start, ahead = map(abs, (step, bound, start, ahead))
-    trips, over = run_out(direction, step, bound, start, dtype, turned, less, ahead)
+    trips, over = run_loop(direction, step, bound, start, dtype, turned, less, ahead)
     graph = counting(direction, step, bound, start, dtype, turned, less, ahead)
-    assert found(graph) == (None if over else trips)
+    assert trip_count(graph) == (None if over else trips)
 
 
-def test_numbers_are_followed_through_what_leaves_them_as_they_are():
+def test_constants_are_propagated():
     graph = Graph(
         [],
         [
@@ -112,28 +112,28 @@ def test_numbers_are_followed_through_what_leaves_them_as_they_are():
         ],
         ["h"],
     )
-    known = follow(graph, {})
+    known = known_values(graph, {})
     assert [known[name].number for name in "abcdefgh"] == [3, 3, 3, 2, 2, 3, 6, -6]
     assert not {"wraps", "real"} & set(known)
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(2.0, "float32"), (True, "bool"), (300, "int8")])
-def test_what_is_no_whole_number_is_not_known(value, dtype):
+def test_only_integers_that_fit_are_known(value, dtype):
     graph = Graph([], [constant("a", value, dtype)], ["a"])
-    assert follow(graph, {}) == {}
+    assert known_values(graph, {}) == {}
 
 
 @pytest.mark.parametrize(("index", "taken"), [(0, 0), (1, 1), (2, 1), (-1, 1)])
-def test_a_branch_that_the_program_names(index, taken):
+def test_branch_with_a_constant_index(index, taken):
     ways = tuple(Graph([Value("x", ())], [], ["x"]) for _ in range(2))
     case = Application("case", ("k", "x"), ("y",), {}, ways)
     known = {"k": Number(index, "int32")}
-    assert find_branch(case, known) == taken
-    assert find_branch(case, {}) is None
-    assert find_branch(case._replace(operator="if"), known) is None
+    assert taken_branch(case, known) == taken
+    assert taken_branch(case, {}) is None
+    assert taken_branch(case._replace(operator="if"), known) is None
 
 
-def test_a_value_that_a_loop_carries_unchanged_is_known_after_it():
-    known = follow(counting("LT", 1, 5), {})
+def test_unchanged_carried_value_is_known_after_the_loop():
+    known = known_values(counting("LT", 1, 5), {})
     assert known["n'"] == Number(5, "int32")
     assert "i'" not in known

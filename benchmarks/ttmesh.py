@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.row import Row
 from weft.space import ZRange
-from weft.ttmesh.copies import distribute
+from weft.ttmesh.distribution import distribute
 from weft.ttmesh.formats import DataType
 from weft.ttmesh.mapper import Mapper
 from weft.ttmesh.tile import shard_and_tile

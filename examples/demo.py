@@ -35,7 +35,7 @@ from weft import (
 from weft.plan import Propagation
 from weft.plan.machines import H200_NODE
 from weft.runtime.cluster import Output, Progress, Ray, recording, run_on
-from weft.ttmesh import ShardTensor2DMesh, lower
+from weft.ttmesh import ShardTensor2dMesh, lower
 
 
 @dataclass
@@ -197,7 +197,7 @@ def a_secret(story: Story) -> None:
 
 def some_chips(story: Story) -> None:
     """Weights for 32 chips: one write of the mesh runtime, which chip holds what."""
-    lowered = lower((1, 1, 8192, 10240), ShardTensor2DMesh((8, 4), dims=[3, 2]), "bfloat16")
+    lowered = lower((1, 1, 8192, 10240), ShardTensor2dMesh((8, 4), dims=[3, 2]), "bfloat16")
     show(lowered)
     print()
     check("one write is enough", len(lowered.writes) == 1)

@@ -7,7 +7,7 @@ Run it with `python -m examples.feed_chips`. It needs the extra `ttmesh`, and no
 import numpy as np
 
 from weft import show
-from weft.ttmesh import Mapper, Shard, ShardTensor2DMesh, collect, deliver, lower, shards
+from weft.ttmesh import Mapper, Shard, ShardTensor2dMesh, collect, deliver, lower, shards
 
 MESH = (2, 4)
 
@@ -18,8 +18,8 @@ MESH = (2, 4)
 # %%
 weights = {
     "qkv": ((256, 768), Mapper(MESH, [None, Shard(1, groups=3)])),
-    "up": ((256, 1024), ShardTensor2DMesh(MESH, dims=[0, 1])),
-    "down": ((1024, 256), ShardTensor2DMesh(MESH, dims=[1, 0])),
+    "up": ((256, 1024), ShardTensor2dMesh(MESH, dims=[0, 1])),
+    "down": ((1024, 256), ShardTensor2dMesh(MESH, dims=[1, 0])),
 }
 show(lower((1024, 256), weights["down"][1], "bfloat16"))
 

@@ -12,7 +12,7 @@ def lower(*args):
     return main(["ttmesh", "lower", *map(str, args)])
 
 
-def told(capsys, shape, mesh, dims, *more):
+def lowered(capsys, shape, mesh, dims, *more):
     assert lower("--shape", shape, "--mesh", mesh, "--dims", dims, "--json", *more) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -28,7 +28,7 @@ global_buffer_shape     height 8, width 16
 shard_shape             height 4, width 8
 mesh_shard_orientation  COL_MAJOR
 
-write 0: elements from 0, viewed as 1x1x8x16, folded before dimension 3, to 0 of 4 chips
+write 0: elements from 0, viewed as 1x1x8x16, flattened before dimension 3, to 0 of 4 chips
 
 [1, 1, 8, 16] on @mesh = <["rows"=2, "columns"=2]> · 1 write
   0       8      16
@@ -42,7 +42,7 @@ write 0: elements from 0, viewed as 1x1x8x16, folded before dimension 3, to 0 of
 
 
 def test_the_json_has_the_writes_by_name(capsys):
-    found = told(capsys, "1,1,8192,10240", "8x4", "3,2")
+    found = lowered(capsys, "1,1,8192,10240", "8x4", "3,2")
     (write,) = found["writes"]
     assert write["global_shape"] == {"height": 8192, "width": 10240}
     assert write["shard_shape"] == {"height": 2048, "width": 1280}
@@ -52,7 +52,7 @@ def test_the_json_has_the_writes_by_name(capsys):
 
 
 def test_none_replicates(capsys):
-    found = told(capsys, "4,3,32,32", "2x4", "none,0", "--dtype", "bfloat16", "--strict")
+    found = lowered(capsys, "4,3,32,32", "2x4", "none,0", "--dtype", "bfloat16", "--strict")
     (write,) = found["writes"]
     assert write["global_shape"] == {"height": 384, "width": 32}
     assert write["shard_shape"] == {"height": 96, "width": 0}
@@ -61,26 +61,34 @@ def test_none_replicates(capsys):
 
 def test_dimensions_from_the_end_groups_and_one_for_all(capsys):
     assert (
-        told(capsys, "1,1,8,16", "2x2", "-1,-2")["writes"]
-        == (told(capsys, "1,1,8,16", "2x2", "3,2")["writes"])
+        lowered(capsys, "1,1,8,16", "2x2", "-1,-2")["writes"]
+        == (lowered(capsys, "1,1,8,16", "2x2", "3,2")["writes"])
     )
-    (fused,) = told(capsys, "64,384", "1x8", "none,1:3")["writes"]
+    (fused,) = lowered(capsys, "64,384", "1x8", "none,1:3")["writes"]
     assert (fused["view"], fused["pivot"]) == ([64, 3, 128], 2)
-    assert len(told(capsys, "64,24", "1x4", "none,-1:16+4+4")["writes"]) == 2 * 64
-    (every,) = told(capsys, "1,32,8,32", "8x4", "1")["writes"]
+    assert len(lowered(capsys, "64,24", "1x4", "none,-1:16+4+4")["writes"]) == 2 * 64
+    (every,) = lowered(capsys, "1,32,8,32", "8x4", "1")["writes"]
     assert (every["shard_shape"], every["mesh"]) == ({"height": 8, "width": 32}, [8, 4])
 
 
 def test_other_meshes_and_parts_of_them(capsys):
-    assert len(told(capsys, "4,2,4,7", "2x4", "none,2,1", "--over", "2x2x2")["writes"]) == 2
-    (part,) = told(capsys, "8,8", "4x4", "0,1", "--over", "2x2", "--offset", "2x2")["writes"]
+    assert len(lowered(capsys, "4,2,4,7", "2x4", "none,2,1", "--over", "2x2x2")["writes"]) == 2
+    (part,) = lowered(capsys, "8,8", "4x4", "0,1", "--over", "2x2", "--offset", "2x2")["writes"]
     assert part["devices"] == [10, 11, 14, 15]
 
 
+def test_a_mesh_in_text_keeps_its_axis_names_and_devices(capsys):
+    mesh = '@m = <["x"=2, "y"=2], device_ids=[3, 2, 1, 0]>'
+    result = lowered(capsys, "4,4", mesh, "0,1")
+    assert [device["device"] for device in result["devices"]] == [3, 2, 1, 0]
+    assert lower("--shape", "4,3", "--mesh", mesh, "--dims", "0,1") == 2
+    assert 'mesh axis "y"=2' in capsys.readouterr().err
+
+
 def test_uneven_by_choice(capsys):
-    padded = told(capsys, "7,4", "1x4", "none,0", "--uneven", "pad")
+    padded = lowered(capsys, "7,4", "1x4", "none,0", "--uneven", "pad")
     assert (padded["padded_shape"], len(padded["writes"])) == ([8, 4], 1)
-    assert len(told(capsys, "7,4", "1x4", "none,0", "--uneven", "ragged")["writes"]) == 2
+    assert len(lowered(capsys, "7,4", "1x4", "none,0", "--uneven", "ragged")["writes"]) == 2
     lower("--shape", "7,4", "--mesh", "1x4", "--dims", "none,0", "--uneven", "pad")
     assert "padded to [8, 4]" in capsys.readouterr().out
 
@@ -89,20 +97,20 @@ def test_many_writes_are_counted_and_a_copy_is_offered(capsys):
     lower("--shape", "32,64,16,16", "--mesh", "8x4", "--dims", "2,3")
     printed = capsys.readouterr().out
     assert "… 2040 more" in printed
-    assert "copied on the host first, then one write: so many writes take longer" in printed
+    assert "copied on the host first, then one write: many writes take longer" in printed
     lower("--shape", "4,6", "--mesh", "1x2", "--dims", "none,1", "--dtype", "2")
     assert "one write: rows of a shard are 3 x 2 = 6 bytes" in capsys.readouterr().out
 
 
 REFUSED = {
     ("1,1,8,10", "2x4", "none,3"): 'dimension 3 of size 10 is cut by mesh axis "columns"=4',
-    ("1,1,8,8", "2x4", "none,q"): "--dims has 'q', which is no dimension",
+    ("1,1,8,8", "2x4", "none,q"): "--dims has 'q', which is not a dimension",
     ("1,1,8,8", "2x4", "none,9"): 'mesh axis "columns"=4 cuts dimension 9',
     ("1,1,8,8", "2x4", "1,2,3"): "3 placements for the 2 axes of a mesh of shape (2, 4)",
     ("1,1,8,8", "2x0", "none,3"): 'axis "columns" of mesh @mesh has size 0; at least 1',
     ("1,q", "2x4", "none,3"): "column 3: expected an integer, found 'q'",
     ("2,4,8,8", "2x4", "none,1", "--strict"): "and dimension 0 before it keeps 2 on each chip",
-    ("8,8", "2x4", "0,1", "--dtype", "float9"): "no format is called 'float9'",
+    ("8,8", "2x4", "0,1", "--dtype", "float9"): "unknown format 'float9'",
     ("8,8", "2x4", "0,1", "--uneven", "maybe"): "uneven is 'refuse', 'pad' or 'ragged'",
 }
 

@@ -6,19 +6,26 @@ from math import prod
 import numpy as np
 
 from weft.errors import WeftError
-from weft.ttmesh.chip import ChipLayout, Layout, NdSharded, Scheme, Sharded
-from weft.ttmesh.config import Extent, ShardOrientation
-from weft.ttmesh.cores import CoreGrid, CoreRange
+from weft.ttmesh.buffer import Extent, ShardOrientation
+from weft.ttmesh.chip import (
+    ChipLayout,
+    CoreGrid,
+    CoreRange,
+    Layout,
+    NdSharded,
+    Scheme,
+    Sharded,
+)
 from weft.ttmesh.formats import DataType
-from weft.ttmesh.runtime import runtime_shards
+from weft.ttmesh.mapper import runtime_shards
 
 REASONS = {
     "placements": ("does not match the number of placements", "placements for the"),
     "too large": ("does not match the device shape size", "needs [0-9]+ chips of [0-9]+$"),
     "offset rank": ("must have the same dimensionality", "the mesh .* has"),
     "outside": ("does not fit within the mesh device shape", "ends before"),
-    "new order": ("requires a row-major reshape", "is a new order of the chips"),
-    "dimension": ("Invalid dimension index", "cuts dimension -?[0-9]+, and a tensor"),
+    "new order": ("requires a row-major reshape", "rearranges the chips"),
+    "dimension": ("Invalid dimension index", "cuts dimension -?[0-9]+ of a tensor"),
     "twice": ("dims must be unique", "cuts each dimension by one"),
     "empty": ("No chunks were produced", "of size 0 has no chunks"),
     "chunks": ("ND sharding requires the number of chunks", "chunks for the"),

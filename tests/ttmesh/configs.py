@@ -46,7 +46,7 @@ def config(random, interleaved=True, most=4096):
 def shortened(random, mapper, shape):
     """The shape with some of its cut dimensions smaller, so that shards are short or empty."""
     sizes = list(shape)
-    for cut in mapper.cuts(shape):
+    for cut in mapper.sharded_dims(shape):
         if cut.count > 1 and len(cut.groups) == 1:
             sizes[cut.dim] = max(1, sizes[cut.dim] - random.choice([0, 1, 1, 2, 3]))
     return tuple(sizes)

@@ -166,19 +166,19 @@ def digest(raw):
 
 def compare(name, cases, theirs, ours):
     """Ask both about each case; print what differs, and how often each answer came."""
-    differ, told = 0, {}
+    differ, counts = 0, {}
     for case in cases:
         with quiet():
             expected = theirs(case)
         found = ours(case)
         kind = expected.get("refused", "accepted") if isinstance(expected, dict) else "tiles"
-        told[kind] = told.get(kind, 0) + 1
+        counts[kind] = counts.get(kind, 0) + 1
         case["answer"] = expected
         if found != expected:
             differ += 1
             if differ <= 10:
                 print(json.dumps({**case, "weft": found}))
-    print(f"{name}: {len(cases)} asked, {differ} differ; {told}")
+    print(f"{name}: {len(cases)} asked, {differ} differ; {counts}")
     return differ
 
 

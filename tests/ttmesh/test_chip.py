@@ -1,4 +1,4 @@
-"""Pages of a tensor in the banks and cores of a chip: every page once, and found again."""
+"""Pages of a tensor in the banks and cores of a chip: each page has one address."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import WeftError
+from weft.ttmesh.buffer import Extent, ShardOrientation
 from weft.ttmesh.chip import (
     ChipLayout,
+    Core,
+    CoreGrid,
+    CoreRange,
     Interleaved,
     Layout,
     NdSharded,
@@ -15,8 +19,6 @@ from weft.ttmesh.chip import (
     Sharded,
     page_grid,
 )
-from weft.ttmesh.config import Extent, ShardOrientation
-from weft.ttmesh.cores import Core, CoreGrid, CoreRange
 from weft.ttmesh.formats import DataType
 
 ROW, COL = ShardOrientation.ROW_MAJOR, ShardOrientation.COL_MAJOR
@@ -32,9 +34,8 @@ def layouts(draw):
     shape += [draw(st.integers(1, 5 * unit)) for _ in range(draw(st.integers(0, 2)))]
     layout = Layout.TILE if tiled else Layout.ROW_MAJOR
     turn = draw(st.sampled_from([ROW, COL]))
-    whole = page_grid(ChipLayout(shape, KIND, Layout.TILE, Interleaved(1)))
-    if not tiled:
-        whole = (1,) * (2 - len(shape)) + tuple(shape)
+    whole = page_grid(ChipLayout(shape, KIND, Layout.TILE, Interleaved(1))).counts
+    whole = (1,) * (2 - len(shape)) + (whole if tiled else tuple(shape))
     height, width = int(np.prod(whole[:-1])), whole[-1]
     rows, columns = draw(st.integers(1, height)), draw(st.integers(1, width))
     grid = CoreGrid.of(draw(st.integers(1, 4)), draw(st.integers(1, 4)))
@@ -81,7 +82,9 @@ def test_every_page_has_a_place_of_its_own_and_is_found_there(layout):
 def test_places_are_those_of_the_array_cut_with_numpy(layout):
     if isinstance(layout.memory, Interleaved):
         return
-    pages = np.arange(layout.page_count).reshape(page_grid(layout))
+    pages = np.arange(layout.page_count).reshape(
+        (1,) * (2 - len(layout.shape)) + page_grid(layout).counts
+    )
     page = layout.page_shape
     match layout.memory:
         case Sharded(shard=shard):
@@ -115,7 +118,8 @@ def test_an_element_lies_in_the_page_that_covers_it(layout, data):
     *lead, row, column = [0] * (2 - len(at)) + at
     page = layout.page_shape
     spot = (*lead, row // page.height, column // page.width)
-    assert layout.page_of(at) == np.ravel_multi_index(spot, page_grid(layout))
+    counts = (1,) * (2 - len(at)) + page_grid(layout).counts
+    assert layout.page_of(at) == np.ravel_multi_index(spot, counts)
 
 
 def test_interleaved_pages_go_round_the_banks():
@@ -144,8 +148,8 @@ def test_nd_shards_go_round_the_cores():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Interleaved(0), "pages need a bank to lie in"),
-        (lambda: CoreGrid([]), "a grid of no cores holds nothing"),
+        (lambda: Interleaved(0), "interleaved memory needs at least one bank"),
+        (lambda: CoreGrid([]), "a grid needs at least one range of cores"),
         (
             lambda: CoreRange((2, 0), (1, 0)),
             "a range of cores ends at x=1, before x=2",
@@ -192,8 +196,8 @@ def test_nd_shards_go_round_the_cores():
         ),
         (
             lambda: tiled(Scheme.BLOCK, (64, 40), CoreGrid.of(2, 2)),
-            "dimension 1 of shard (64, 40) of bfloat16[1, 1, 128, 64] in TILE is no whole number "
-            "of tiles: 40 = 32 x 1 + 8",
+            "dimension 1 of shard (64, 40) of bfloat16[1, 1, 128, 64] in TILE is not a whole "
+            "number of tiles: 40 = 32 x 1 + 8",
         ),
         (
             lambda: tiled(Scheme.BLOCK, (0, 32), CoreGrid.of(2, 2)),
@@ -215,7 +219,7 @@ def test_nd_shards_go_round_the_cores():
         (lambda: plain().place(4), "no page 4: uint8[4, 8] in ROW_MAJOR has 4"),
         (lambda: plain().page_at(2, 0), "bank 2 holds nothing of uint8[4, 8] in ROW_MAJOR"),
         (lambda: plain().page_at(Core(0, 1), 0), "core (0, 1) holds nothing of uint8[4, 8] in R"),
-        (lambda: plain().page_of((0, 8)), "dimension 1 of size 8 has no element 8"),
+        (lambda: plain().page_of((0, 8)), "dimension 1 of size 8 has no coordinate 8"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, message):

@@ -1,4 +1,4 @@
-"""Number formats: what is exact stays exact, and what is rounded is rounded as the runtime does."""
+"""Number formats: exact values stay exact, and rounding is that of ttnn."""
 
 import numpy as np
 import pytest
@@ -129,10 +129,12 @@ def test_formats_know_their_sizes():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(WeftError, match="float64 is no format of a chip, which are float32, bfl"):
+    with pytest.raises(
+        WeftError, match="float64 is not a format of a chip; the formats are float32, bfl"
+    ):
         DataType.of(np.dtype("float64"))
-    with pytest.raises(WeftError, match="bfloat8_b has tiles and no elements"):
+    with pytest.raises(WeftError, match="bfloat8_b encodes tiles, not elements"):
         DataType.BFLOAT8_B.encode(np.zeros(3))
-    message = r"tiles of bfloat4_b have 576 bytes each: an array of shape \(2, 1088\) is given"
+    message = r"tiles of bfloat4_b have 576 bytes each, got shape \(2, 1088\)"
     with pytest.raises(WeftError, match=message):
         unpack_tiles(np.zeros((2, 1088), np.uint8), DataType.BFLOAT4_B)

@@ -1,4 +1,4 @@
-"""The lowering, against the seed's examples, against trying everything, and byte by byte."""
+"""The lowering, against the examples of the specification, exhaustive search, and byte by byte."""
 
 import random
 from math import prod
@@ -15,14 +15,14 @@ from weft.ttmesh import (
     Shard,
     ShardedBufferConfig,
     ShardOrientation,
-    ShardTensor2DMesh,
+    ShardTensor2dMesh,
     ShardTensorToMesh,
     collect,
     deliver,
     lower,
     shards,
 )
-from weft.ttmesh.grid import as_mesh
+from weft.ttmesh.mesh import as_mesh
 
 T3K = as_mesh((2, 4))
 ITEMS = {1: np.uint8, 2: np.uint16, 4: np.float32}
@@ -34,7 +34,7 @@ def values(shape, item=4, seed=0):
     return data.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[item]).reshape(shape)
 
 
-SEED = [
+EXAMPLES = [
     pytest.param(
         (4, 3, 32, 32),
         [None, 0],
@@ -75,9 +75,9 @@ SEED = [
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize(("shape", "dims", "expected"), SEED)
-def test_the_examples_of_the_seed(shape, dims, expected, strict):
-    mapper = ShardTensor2DMesh(T3K, dims=dims)
+@pytest.mark.parametrize(("shape", "dims", "expected"), EXAMPLES)
+def test_the_examples_of_the_specification(shape, dims, expected, strict):
+    mapper = ShardTensor2dMesh(T3K, dims=dims)
     lowered = lower(shape, mapper, "bfloat16", strict=strict)
     (write,) = lowered.writes
     assert write.config == expected
@@ -96,7 +96,7 @@ def test_no_search_finds_fewer_writes():
 
 
 @pytest.mark.parametrize("kind", [config, unequal, short_config])
-def test_nor_do_other_ranges_of_the_tensor_than_its_slices(kind):
+def test_no_partition_into_contiguous_ranges_needs_fewer_writes(kind):
     chance, tried = random.Random(1), 0
     while tried < trials(40, limit=1000):
         mapper, shape = kind(chance)
@@ -110,7 +110,7 @@ def test_two_cut_dimensions_follow_the_rule():
     chance = random.Random(2)
     for _ in range(trials(1000)):
         mapper, shape = config(chance, interleaved=False)
-        cut = [c for c in mapper.cuts(shape) if c.count > 1]
+        cut = [c for c in mapper.sharded_dims(shape) if c.count > 1]
         count = 1
         if len(cut) == 2:
             first, second = (c.dim for c in cut)
@@ -128,7 +128,7 @@ def test_every_chip_gets_exactly_the_bytes_of_its_boxes(uneven):
         check_round_trip(values(shape, item, number), mapper, uneven)
 
 
-def test_groups_that_are_not_alike():
+def test_unequal_groups_read_back():
     chance = random.Random(3)
     for number in range(trials(100, limit=5000)):
         mapper, shape = unequal(chance)
@@ -150,18 +150,17 @@ def check_round_trip(array, mapper, uneven):
 
 
 def without_padding(shard, lowered, coord):
-    """What is left of a padded shard where every group ends as it does in the tensor."""
-    for cut, given in zip(lowered.cuts, lowered.mapper.cuts(lowered.shape)):
-        block = int(np.ravel_multi_index([coord[a] for a in cut.axes], cut.ways)) if cut.axes else 0
-        keep, at = [], 0
-        for full, length in zip(cut.lengths(block), given.lengths(block)):
+    """Return a padded shard with every group cut to its length in the tensor."""
+    for padded, given in zip(lowered.dims, lowered.mapper.sharded_dims(lowered.shape)):
+        block, keep, at = padded.block(coord), [], 0
+        for full, length in zip(padded.extents(block), given.extents(block)):
             keep += range(at, at + length)
             at += full
-        shard = np.take(shard, keep, axis=cut.dim)
+        shard = np.take(shard, keep, axis=padded.dim)
     return shard
 
 
-def test_the_boxes_of_a_mapper_are_what_numpy_takes():
+def test_the_boxes_of_a_mapper_are_those_of_numpy_indexing():
     chance = random.Random(4)
     for _ in range(trials(200, limit=5000)):
         mapper, shape = any_config(chance)
@@ -202,7 +201,7 @@ def test_fused_projections_are_one_write():
     assert lower((1, 192), grouped).count == 2  # queries; keys and values together
 
 
-def test_meshes_of_more_axes_are_folded():
+def test_meshes_of_more_axes_are_flattened():
     lowered = lower((8, 6), Mapper((2, 2, 3), [0, 0, 1]))
     assert lowered.count == 1
     assert lowered.writes[0].config.mesh_device.shape == (4, 3)
@@ -235,20 +234,20 @@ def test_rows_of_whole_words_are_preferred():
     odd = lower((4, 6, 3), Mapper((1, 3), [None, 2]), "bfloat16")
     assert odd.choice == "copies"
     assert odd.cost.fault == (
-        "rows of a shard are 1 x 2 = 2 bytes, no multiple of 4, and the runtime would shift them"
+        "rows of a shard are 1 x 2 = 2 bytes, not a multiple of 4, and the runtime would shift them"
     )
 
 
-def test_many_small_writes_are_dearer_than_a_copy():
-    dims = ShardTensor2DMesh((8, 4), dims=[2, 3])
+def test_many_small_writes_cost_more_than_a_copy():
+    dims = ShardTensor2dMesh((8, 4), dims=[2, 3])
     many = lower((32, 64, 128, 128), dims)
     assert (many.count, many.choice) == (2048, "copies")
     assert many.stage.config.global_buffer_shape == Extent(height=32, width=32 * 64 * 16 * 32)
-    assert lower((1, 3, 90, 160, 32), ShardTensor2DMesh((2, 4), dims=[2, 3])).choice == "writes"
+    assert lower((1, 3, 90, 160, 32), ShardTensor2dMesh((2, 4), dims=[2, 3])).choice == "writes"
 
 
 def test_block_formats_count_tiles():
-    dims = ShardTensor2DMesh((4, 8), dims=[-2, -1])
+    dims = ShardTensor2dMesh((4, 8), dims=[-2, -1])
     (write,) = lower((1, 1, 128, 256), dims, "bfloat8_b").writes
     assert write.config.global_buffer_size == 32 * 1088
     (tiny,) = lower((1, 1, 4, 8), dims, "bfloat4_b").writes

@@ -14,14 +14,12 @@ from weft import DeviceMesh, DimSpec, ShardingSpec, show
 from weft.draw import to_svg
 from weft.errors import LayoutError, WeftError
 from weft.ttmesh import (
-    ConcatMesh2DToTensor,
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
     Mapper,
     Replicate,
     ReplicateTensorToMesh,
     Shard,
-    ShardTensor2DMesh,
     ShardTensor2dMesh,
     ShardTensorToMesh,
     deliver,
@@ -51,7 +49,7 @@ def test_a_sharding_and_its_mapper_give_every_cell_the_same_box(case):
 
 
 @given(st.data())
-def test_whole_axes_go_there_and_back(data):
+def test_mappers_of_whole_axes_round_trip(data):
     mesh = data.draw(meshes(max_rank=4).filter(lambda mesh: mesh.ndim))
     ndim = data.draw(st.integers(1, 4))
     each = [data.draw(st.sampled_from([None, *range(ndim)])) for _ in mesh.shape]
@@ -64,7 +62,7 @@ def test_whole_axes_go_there_and_back(data):
 
 
 @given(specs())
-def test_what_is_partial_is_no_mapper(spec):
+def test_a_partial_sharding_is_refused(spec):
     if spec.partial:
         with pytest.raises(LayoutError, match="holds parts that are not combined yet"):
             from_spec(spec)
@@ -79,23 +77,21 @@ def test_an_interleaved_mapper_is_a_sharding_of_a_view():
     array = np.arange(96).reshape(4, 24)
     for coord, part in held(straight, array.reshape(shape)).items():
         assert np.array_equal(part.reshape(2, 6), held(mapper, array)[coord])
-    with pytest.raises(LayoutError, match=r"is no plain view: its groups are \(16, 4, 4\)"):
+    with pytest.raises(LayoutError, match=r"its groups \(16, 4, 4\) are not a plain view"):
         plain(Mapper((2, 4), [0, Shard(1, groups=(16, 4, 4))]), (4, 24))
 
 
-def test_the_order_of_axes_has_one_spelling():
+def test_equal_orders_of_axes_compare_equal():
     assert Mapper((2, 4), [0, 1], order=(1, 0)) == Mapper((2, 4), [0, 1])
     assert Mapper((2, 4), [0, 0], order=(1, 0)) != Mapper((2, 4), [0, 0])
     spec = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y", "x"])])
     assert from_spec(spec).order == (1, 0)
     lone = Mapper((2, 4), [-1, 1], order=(1, 0))  # the same dimension, known with the rank
-    assert lone.cuts((3, 8))[1].axes == (1, 0)
+    assert lone.sharded_dims((3, 8))[1].axes == (1, 0)
 
 
-def test_the_spellings_of_today():
-    assert ShardTensor2dMesh is ShardTensor2DMesh
-    assert ConcatMesh2dToTensor is ConcatMesh2DToTensor
-    mapper = ShardTensor2DMesh((2, 4), (2, 4), [0, None])
+def test_ttnn_s_mappers_are_mappers_of_placements():
+    mapper = ShardTensor2dMesh((2, 4), (2, 4), [0, None])
     assert mapper == Mapper((2, 4), [Shard(0), Replicate()])
     assert ReplicateTensorToMesh((2, 4)) == Mapper((2, 4), [None, None])
 
@@ -110,17 +106,17 @@ def test_another_arrangement_takes_the_chips_in_order():
 @pytest.mark.parametrize("dims", [(0, 1), (1, 0), (0, 2), (2, 1)])
 def test_composers_undo_mappers(dims):
     array = np.arange(8 * 8 * 8).reshape(8, 8, 8)
-    parts = held(ShardTensor2DMesh((2, 4), dims=dims), array)
-    assert np.array_equal(ConcatMesh2DToTensor((2, 4), dims=dims).compose([*parts.values()]), array)
+    parts = held(ShardTensor2dMesh((2, 4), dims=dims), array)
+    assert np.array_equal(ConcatMesh2dToTensor((2, 4), dims=dims).compose([*parts.values()]), array)
     flat = held(ShardTensorToMesh((2, 4), dims[0]), array)
     assert np.array_equal(ConcatMeshToTensor((2, 4), dims[0]).compose([*flat.values()]), array)
 
 
 def test_copies_are_composed_once_where_asked():
     array = np.arange(12).reshape(3, 4)
-    parts = [*held(ShardTensor2DMesh((2, 4), dims=[None, 1]), array).values()]
-    assert np.array_equal(ConcatMesh2DToTensor((2, 4), dims=[None, 1]).compose(parts), array)
-    assert ConcatMesh2DToTensor((2, 4), (2, 4), dims=[0, 1]).compose(parts).shape == (6, 4)
+    parts = [*held(ShardTensor2dMesh((2, 4), dims=[None, 1]), array).values()]
+    assert np.array_equal(ConcatMesh2dToTensor((2, 4), dims=[None, 1]).compose(parts), array)
+    assert ConcatMesh2dToTensor((2, 4), (2, 4), dims=[0, 1]).compose(parts).shape == (6, 4)
 
 
 @pytest.mark.parametrize("placements", [[0, 0], [0, 1], [Shard(0, groups=2), None], [None, 1]])
@@ -129,7 +125,7 @@ def test_composers_are_right_or_refuse(placements, order):
     array = np.arange(64, dtype="uint32").reshape(8, 8)
     mapper = Mapper((2, 2), placements, order=order)
     composers = [ConcatMeshToTensor((2, 2), dim) for dim in (0, 1, -1)]
-    composers += [ConcatMesh2DToTensor((2, 2), dims=d) for d in product((None, 0, 1), repeat=2)]
+    composers += [ConcatMesh2dToTensor((2, 2), dims=d) for d in product((None, 0, 1), repeat=2)]
     lowered = lower(array.shape, mapper, "uint32")
     read = [part for _, part in shards(deliver(array, lowered), lowered, array.dtype)]
     for parts in (distribute(array, mapper.boxes(array.shape)), read):
@@ -161,11 +157,11 @@ def test_shards_of_a_permuted_or_grouped_mapper_are_refused():
         assert np.array_equal(gather(parts, mapper.boxes(array.shape), array.shape), array)
     parts = distribute(array, Mapper((2, 2), [0, 1]).boxes(array.shape))
     with pytest.raises(WeftError, match='mesh axis "columns"=2 are taken for copies'):
-        ConcatMesh2DToTensor((2, 2), dims=[0, None]).compose(parts)
+        ConcatMesh2dToTensor((2, 2), dims=[0, None]).compose(parts)
 
 
 def test_pictures(capsys):
-    show(lower((1, 1, 4, 8), ShardTensor2DMesh((2, 2), dims=[None, 3])))
+    show(lower((1, 1, 4, 8), ShardTensor2dMesh((2, 2), dims=[None, 3])))
     assert capsys.readouterr().out == (
         '[1, 1, 4, 8] on @mesh = <["rows"=2, "columns"=2]> · 1 write\n'
         "  0       4       8\n"

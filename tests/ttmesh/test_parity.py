@@ -1,101 +1,77 @@
-"""Distributions that public models use: each is lowered as stated, or better, and comes back."""
+"""Weft gives the answers of ttnn that `tests/ttmesh/parity.py --store` recorded."""
 
 import json
-from math import prod
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.ttmesh.reference import held
+from tests.ttmesh.cases import REASONS, weft_answer, weft_chip
+from tests.ttmesh.parity import weft_tiles
 
-from weft.errors import WeftError
-from weft.ttmesh import (
-    Mapper,
-    ReplicateTensorToMesh,
-    ShardTensor2DMesh,
-    ShardTensorToMesh,
-    collect,
-    deliver,
-    lower,
-    shards,
+from weft.errors import LayoutError
+from weft.ttmesh.mapper import Shard, runtime_shards
+
+DATA = Path(__file__).parent / "data"
+MAPPERS = json.loads((DATA / "mappers.json").read_text(encoding="utf-8"))
+CHIPS = json.loads((DATA / "chips.json").read_text(encoding="utf-8"))
+TILES = json.loads((DATA / "tiles.json").read_text(encoding="utf-8"))
+
+
+def test_a_thousand_configs_are_distributed_or_refused_as_by_the_runtime():
+    assert len(MAPPERS) == 1000
+    for case in MAPPERS:
+        assert weft_answer(case) == case["answer"], case
+
+
+def test_the_sample_has_every_kind_of_answer():
+    counts = Counter(case["answer"].get("refused", "shards") for case in MAPPERS)
+    assert set(counts) == {"shards", *REASONS}
+    assert counts["shards"] > 500
+
+
+def test_layouts_in_a_chip_are_accepted_or_refused_as_by_the_runtime():
+    assert {next(iter(case["answer"])) for case in CHIPS} == {"cores", "refused"}
+    for case in CHIPS:
+        assert weft_chip(case) == case["answer"], case
+
+
+@pytest.mark.parametrize("case", TILES, ids=lambda case: f"{case['kind']}{case['shape']}")
+def test_tiles_are_the_runtime_s_to_the_byte(case):
+    assert weft_tiles(case) == case["answer"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((4,), (2,), [0], (3,)), "a distribution over (3,) needs 3 chips of 2"),
+        (((4,), (2, 2), [0]), "1 placements for the 2 axes of (2, 2)"),
+        (
+            ((4,), (2, 4), [0], (8,), (0, 1)),
+            "a distribution over (8,) rearranges the chips of a mesh (2, 4), "
+            "which allows no offset: (0, 1)",
+        ),
+        (
+            ((4,), (2, 4), [0, None], (1, 2), (1,)),
+            "offset (1,) has 1 axes; the mesh (2, 4) has 2",
+        ),
+        (((4,), (2, 4), [0, None], (1, 2), (0, 3)), "mesh axis 1 of size 4 ends before 3 + 2"),
+        (
+            ((8,), (2, 4), [0, -1]),
+            "dimension 0 is cut by mesh axes (0, 1); ttnn's mapper cuts each dimension by one",
+        ),
+        (((8,), (2,), [Shard(0, 2)]), "dimension 0 is interleaved, which ttnn does not support"),
+        (((0,), (2,), [0]), "dimension 0 of size 0 has no chunks"),
+        (
+            ((5, 2), (4, 2), [0, None]),
+            "dimension 0 of size 5 makes 3 chunks for the 4 chips of mesh axis 0",
+        ),
+        (
+            ((7,), (4,), [0]),
+            "dimension 0 of size 7 makes chunks of 2 and a shorter last one over mesh axis 0=4",
+        ),
+    ],
 )
-
-FILE = Path(__file__).parents[2].parent / "shared" / "data" / "ttmesh_parity.json"
-USAGES = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
-
-
-def mapper_of(usage):
-    mesh, dims = usage["mesh_shape"], usage["dims"]
-    match usage["mapper"]:
-        case "ShardTensorToMesh":
-            return ShardTensorToMesh(mesh, *dims)
-        case "ShardTensor2dMesh":
-            return ShardTensor2DMesh(mesh, dims=dims)
-        case "ReplicateTensorToMesh":
-            return ReplicateTensorToMesh(mesh)
-        case "MeshMapperConfig":
-            over = mesh if len(dims) == len(mesh) else [prod(mesh)]
-            return Mapper(mesh, dims, over)
-
-
-def shape_of(usage, mapper):
-    """The shape, or where none is stated one that fits."""
-    if usage["tensor_shape"]:
-        return tuple(usage["tensor_shape"])
-    dims = [dim for dim in usage["dims"] if dim is not None]
-    return tuple(2 * prod(mapper.over) if dim in dims else 32 for dim in range(4))
-
-
-def smaller(shape, mapper):
-    """A shape that is cut alike and has few elements: what chips hold of a dimension is 1 or 2."""
-    return tuple(
-        (cut.count * 2 if size // cut.count > 1 else cut.count) if size > 1 else 1
-        for cut, size in zip(mapper.cuts(shape), shape)
-    )
-
-
-@pytest.mark.skipif(not USAGES, reason=f"{FILE.name} is not beside the repository")
-def test_there_are_sixty():
-    assert len(USAGES) == 60
-
-
-@pytest.mark.skipif(not USAGES, reason=f"{FILE.name} is not beside the repository")
-@pytest.mark.parametrize("number", range(len(USAGES)))
-def test_a_usage(number):
-    usage = USAGES[number]
-    mapper = mapper_of(usage)
-    shape, stated = shape_of(usage, mapper), usage["lowering"]
-    if isinstance(stated, str) and stated.startswith("uneven"):
-        with pytest.raises(WeftError, match="is no multiple of it"):
-            lower(shape, mapper)
-        for uneven in ("pad", "ragged"):
-            check_round_trip((5, 3, 130, 126), mapper, 4, uneven)
-        return
-    lowered = lower(shape, mapper, usage["dtype"] or "bfloat16")
-    if isinstance(stated, dict):
-        assert lowered.count <= stated["writes"]
-        if "pivot" in stated:
-            check_config(lowered.writes[0], stated)
-    item = 4 if usage["dtype"] in ("float32", "uint32") else 2
-    check_round_trip(shape if prod(shape) < 1 << 22 else smaller(shape, mapper), mapper, item)
-
-
-def check_config(write, stated):
-    whole, shard = write.config.global_buffer_shape, write.config.shard_shape
-    assert [whole.height, whole.width] == stated["global_hw"]
-    assert [shard.height, shard.width] == stated["shard_hw"]
-    assert write.config.mesh_shard_orientation.name == stated["orientation"]
-    assert write.pivot == stated["pivot"]
-
-
-def check_round_trip(shape, mapper, item, uneven="refuse"):
-    dtype = {2: np.uint16, 4: np.uint32}[item]
-    array = np.random.default_rng(0).integers(0, 1 << 16, shape).astype(dtype)
-    lowered = lower(shape, mapper, item, uneven=uneven)
-    wanted = held(mapper, array)
-    for by in ("copies", *([] if lowered.cost.fault else ["writes"])):
-        buffer = deliver(array, lowered, by)
-        assert np.array_equal(collect(buffer, lowered, dtype), array)
-        for coord, shard in shards(buffer, lowered, dtype):
-            inside = shard[tuple(map(slice, wanted[coord].shape))]
-            assert np.array_equal(inside, wanted[coord])
+def test_refusals_say_what_does_not_fit(arguments, message):
+    with pytest.raises(LayoutError) as refused:
+        runtime_shards(*arguments)
+    assert str(refused.value) == message

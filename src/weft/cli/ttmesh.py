@@ -1,4 +1,4 @@
-"""`weft ttmesh`: distributions lowered to the sharded buffers of a mesh of chips."""
+"""`weft ttmesh`: lower distributions to the sharded buffers of a mesh of chips."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
@@ -18,8 +19,8 @@ from weft.errors import WeftError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from weft.ttmesh import Lowering, Mapper, Shard, Write
-    from weft.ttmesh.config import Extent, ShardedBufferConfig
+    from weft.layout import DeviceMesh
+    from weft.ttmesh import BufferWrite, Extent, Lowering, Mapper, Shard, ShardedBufferConfig
 
 EXAMPLES = """\
 examples:
@@ -29,15 +30,15 @@ examples:
   weft ttmesh lower --shape 1,3,90,160,32 --mesh 2x4 --dims 2,3 --json
 """
 SHOWN = 8
-"""So many writes are listed; the others are counted."""
+"""The number of writes that are listed; the others are counted."""
 
 
 def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand, and what is below it."""
+    """Add the command with its subcommands."""
     parser = commands.add_parser(
         "ttmesh",
         help="lower a distribution to the buffers of a mesh of chips",
-        description="Tensors on meshes of chips, as the mesh runtime takes them.",
+        description="Tensors on meshes of chips.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -45,11 +46,11 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     lower = below.add_parser(
         "lower",
         help="the config, the writes, and which chip holds what",
-        description="The config, the writes, and a picture of which chip holds what.",
+        description="Print the config, the writes, and a picture of which chip holds what.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # Dimensions may count from the end: `--dims -1,-2` is no option.
+    # Dimensions may count from the end: `--dims -1,-2` is not an option.
     lower._negative_number_matcher = re.compile(r"^-\d+([,:].*)?$")
     lower.add_argument("--shape", required=True, help="of the tensor: 1,1,8192,10240")
     lower.add_argument("--mesh", required=True, help="rows and columns: 8x4; more axes; or a mesh")
@@ -57,16 +58,16 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--dims",
         required=True,
         help="the dimension that each mesh axis cuts, none to replicate; 3:3 is interleaved in 3 "
-        "groups, 3:16+4+4 in groups of these sizes; one alone is cut over all chips",
+        "groups, 3:16+4+4 in groups of these sizes; a single one is cut over all chips",
     )
-    lower.add_argument("--dtype", default="float32", help="bfloat16, bfloat8_b, …; or bytes")
+    lower.add_argument("--dtype", default="float32", help="bfloat16, bfloat8_b, …; or a size")
     uneven = lower.add_argument(
-        "--uneven", default="refuse", help="where sizes do not divide: refuse, pad or ragged"
+        "--uneven", default="refuse", help="if sizes do not divide: refuse, pad or ragged"
     )
     suggest(uneven, "refuse", "pad", "ragged", files=False)
-    lower.add_argument("--strict", action="store_true", help="one config as the seed flattens it")
-    lower.add_argument("--over", help="the shape of the distribution, where not that of the mesh")
-    lower.add_argument("--offset", help="where on the mesh it begins: 1x0")
+    lower.add_argument("--strict", action="store_true", help="allow one config only, as (x, b·z·y)")
+    lower.add_argument("--over", help="the shape of the distribution, if not that of the mesh")
+    lower.add_argument("--offset", help="where the distribution begins on the mesh: 1x0")
     lower.add_argument("--json", action="store_true", help="print JSON")
     for action in lower._actions:
         if action.nargs is None and action is not uneven:
@@ -75,11 +76,11 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Lower what is asked for, and print it."""
-    room = _room()
+    """Lower a distribution and print the result."""
+    ttmesh = _ttmesh()
     dtype = int(args.dtype) if re.fullmatch("[0-9]{1,18}", args.dtype) else args.dtype
-    lowering: Lowering = room.lower(
-        read_shape(args.shape), _mapper(room, args), dtype, args.uneven, args.strict
+    lowering: Lowering = ttmesh.lower(
+        read_shape(args.shape), _mapper(ttmesh, args), dtype, args.uneven, args.strict
     )
     if args.json:
         print_json(describe(lowering))
@@ -88,51 +89,55 @@ def run(args: argparse.Namespace) -> None:
     show(lowering)
 
 
-def _mapper(room: Any, args: argparse.Namespace) -> Mapper:
-    dims = [_placement(room, text) for text in args.dims.split(",")]
-    mesh = _mesh(args.mesh)
+def _mapper(ttmesh: Any, args: argparse.Namespace) -> Mapper:
+    dims = [_placement(ttmesh, text) for text in args.dims.split(",")]
+    mesh = _mesh(ttmesh, args.mesh)
     over = None if args.over is None else read_shape(args.over)
-    axes = len(over or mesh)
     if len(dims) == 1:
-        dims *= axes
+        dims *= mesh.ndim if over is None else len(over)
     offset = None if args.offset is None else read_shape(args.offset)
-    mapper: Mapper = room.Mapper(mesh, dims, over, offset)
+    mapper: Mapper = ttmesh.Mapper(mesh, dims, over, offset)
     return mapper
 
 
-def _mesh(text: str) -> tuple[int, ...]:
-    """Sizes, or a mesh in the notation of the other commands."""
-    return read_mesh(text).shape if text.lstrip().startswith("@") else read_shape(text)
+def _mesh(ttmesh: Any, text: str) -> DeviceMesh:
+    """Read a mesh: sizes, or the notation of the other commands."""
+    mesh: DeviceMesh
+    if text.lstrip().startswith("@"):
+        mesh = read_mesh(text)
+    else:
+        mesh = ttmesh.mesh.as_mesh(read_shape(text))
+    return mesh
 
 
-def _placement(room: Any, text: str) -> Shard | None:
-    """What stands for one mesh axis: `none`, `3`, `-1`, `3:2`, `3:16+4+4`."""
+def _placement(ttmesh: Any, text: str) -> Shard | None:
+    """Read the placement of one mesh axis: `none`, `3`, `-1`, `3:2`, `3:16+4+4`."""
     word = text.strip().lower()
     if word == "none":
         return None
-    found = re.fullmatch(r"(-?[0-9]{1,18})(?::([0-9]{1,18}(?:\+[0-9]{1,18})*))?", word)
-    if not found:
+    match = re.fullmatch(r"(-?[0-9]{1,18})(?::([0-9]{1,18}(?:\+[0-9]{1,18})*))?", word)
+    if not match:
         raise WeftError(
-            f"--dims has {text!r}, which is no dimension",
+            f"--dims has {text!r}, which is not a dimension",
             hint="write a number for each mesh axis, or none: 3,2 or none,3",
         )
-    groups = [int(size) for size in (found[2] or "1").split("+")]
-    shard: Shard = room.Shard(int(found[1]), groups[0] if len(groups) == 1 else groups)
+    groups = [int(size) for size in (match[2] or "1").split("+")]
+    shard: Shard = ttmesh.Shard(int(match[1]), groups[0] if len(groups) == 1 else groups)
     return shard
 
 
 def _lines(lowering: Lowering) -> list[str]:
-    """The config that the writes share, the writes, and what is cheaper."""
-    first = lowering.families[0].first
+    """Return the config that the writes share, the writes, and which delivery is cheaper."""
+    first = lowering.repeated_writes[0].first
     lines = [*_config(first.config), ""]
     if lowering.uneven == "pad" and lowering.padded_shape != lowering.shape:
         lines.append(f"padded to {list(lowering.padded_shape)}")
-    for number, write in zip(range(SHOWN), (w for f in lowering.families for w in f)):
+    for number, write in zip(range(SHOWN), chain.from_iterable(lowering.repeated_writes)):
         lines.append(f"write {number}: {_write(write)}")
     if lowering.count > SHOWN:
         lines.append(f"… {lowering.count - SHOWN} more")
     if lowering.choice == "copies":
-        why = lowering.cost.fault or "so many writes take longer"
+        why = lowering.cost.fault or "many writes take longer"
         lines.append(f"copied on the host first, then one write: {why}")
     return [*lines, ""]
 
@@ -155,23 +160,23 @@ def _pair(extent: Extent) -> str:
     return f"height {extent.height}, width {extent.width}"
 
 
-def _write(write: Write) -> str:
+def _write(write: BufferWrite) -> str:
     view, pivot = "x".join(map(str, write.view)) or "1", write.pivot
     devices = _devices(write.config)
     return (
-        f"elements from {write.source}, viewed as {view}, folded before dimension {pivot}, "
+        f"elements from {write.source}, viewed as {view}, flattened before dimension {pivot}, "
         f"to {write.offset} of {len(devices)} chips"
     )
 
 
 def describe(lowering: Lowering) -> dict[str, Any]:
-    """A lowering as plain data."""
+    """Return a lowering as plain data."""
     mapper, cost = lowering.mapper, lowering.cost
     return {
         "shape": list(lowering.shape),
         "padded_shape": list(lowering.padded_shape),
         "mesh": list(mapper.mesh.shape),
-        "dtype": lowering.datum.name,
+        "dtype": lowering.element.name,
         "uneven": lowering.uneven,
         "writes": [
             {
@@ -216,7 +221,7 @@ def _extent(extent: Extent) -> dict[str, int]:
     return {"height": extent.height, "width": extent.width}
 
 
-def _room() -> Any:
+def _ttmesh() -> Any:
     try:
         return import_module("weft.ttmesh")
     except ImportError as error:

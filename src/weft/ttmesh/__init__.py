@@ -1,39 +1,47 @@
-"""The mesh-buffer target: tensors on 2-D meshes of chips, as the mesh runtime takes them."""
+"""Tensors on meshes of chips: mappers, the buffers that a mesh runtime takes, and tiles."""
 
-from weft.ttmesh.buffer import MeshBuffer
-from weft.ttmesh.chip import ChipLayout, Interleaved, Layout, NdSharded, Place, Scheme, Sharded
-from weft.ttmesh.composer import (
-    Composer,
-    ConcatMesh2DToTensor,
-    ConcatMesh2dToTensor,
-    ConcatMeshToTensor,
-)
-from weft.ttmesh.config import (
+from weft.ttmesh.buffer import (
     Extent,
+    MeshBuffer,
     ReplicatedBufferConfig,
     ShardedBufferConfig,
     ShardOrientation,
 )
-from weft.ttmesh.copies import distribute, gather
-from weft.ttmesh.cores import Core, CoreGrid, CoreRange
-from weft.ttmesh.deliver import collect, deliver, shards
+from weft.ttmesh.chip import (
+    ChipLayout,
+    Core,
+    CoreGrid,
+    CoreRange,
+    Interleaved,
+    Layout,
+    NdSharded,
+    Place,
+    Scheme,
+    Sharded,
+)
+from weft.ttmesh.composer import Composer, ConcatMesh2dToTensor, ConcatMeshToTensor
+from weft.ttmesh.delivery import collect, deliver, shards
+from weft.ttmesh.distribution import distribute, gather
 from weft.ttmesh.formats import DataType
-from weft.ttmesh.lowering import Lowering, Write, lower
-from weft.ttmesh.mapper import Mapper, Replicate, Shard
-from weft.ttmesh.mappers import (
+from weft.ttmesh.lowering import BufferWrite, Lowering, lower
+from weft.ttmesh.mapper import (
+    Mapper,
+    Replicate,
     ReplicateTensorToMesh,
-    ShardTensor2DMesh,
+    Shard,
     ShardTensor2dMesh,
     ShardTensorToMesh,
+    from_spec,
+    plain,
+    runtime_shards,
+    to_spec,
 )
-from weft.ttmesh.runtime import runtime_shards
-from weft.ttmesh.spec import from_spec, plain, to_spec
 from weft.ttmesh.tile import shard_and_tile, tilize, untilize
 
 __all__ = [
+    "BufferWrite",
     "ChipLayout",
     "Composer",
-    "ConcatMesh2DToTensor",
     "ConcatMesh2dToTensor",
     "ConcatMeshToTensor",
     "Core",
@@ -54,12 +62,10 @@ __all__ = [
     "Scheme",
     "Shard",
     "ShardOrientation",
-    "ShardTensor2DMesh",
     "ShardTensor2dMesh",
     "ShardTensorToMesh",
     "Sharded",
     "ShardedBufferConfig",
-    "Write",
     "collect",
     "deliver",
     "distribute",

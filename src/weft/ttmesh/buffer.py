@@ -1,34 +1,160 @@
-"""`MeshBuffer`: the memory of a mesh of chips, byte by byte, as the runtime would fill it.
+"""Buffer configs of the mesh runtime, and `MeshBuffer`: the memory of a mesh, byte by byte.
 
-It knows configs alone, and not how they were found: what a lowering says is proved against it.
+A `MeshBuffer` knows only configs, not how they were derived: lowerings are tested against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
-from weft.space import ZRange
-from weft.ttmesh.blocks import copy_all
-from weft.ttmesh.config import ReplicatedBufferConfig, ShardedBufferConfig, ShardOrientation
-from weft.ttmesh.grid import Mesh, as_mesh
-from weft.ttmesh.streams import Pair
-from weft.values import Point, as_count
+from weft.space import BlockGrid, ZRange
+from weft.ttmesh.distribution import CopyPair, copy_all
+from weft.ttmesh.formats import Bytes
+from weft.ttmesh.mesh import Mesh, as_mesh
+from weft.values import Point, as_count, freeze
 
-Bytes = NDArray[np.uint8]
 WORD = 4
-LIMIT = 1 << 32
+"""The runtime copies rows of a shard in words of so many bytes."""
+SHARD_BYTES_LIMIT = 1 << 32
+"""The runtime counts the bytes of a shard in 32 bits."""
+
+
+class ShardOrientation(Enum):
+    """Where the next shard goes: along a row of the mesh, or down a column."""
+
+    ROW_MAJOR = "ROW_MAJOR"
+    COL_MAJOR = "COL_MAJOR"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Extent:
+    """A height and a width, by name only: some APIs write (x, y), others (height, width).
+
+    >>> print(Extent(width=32, height=96))
+    96 x 32
+    """
+
+    height: int
+    width: int
+
+    def __init__(self, *, height: int, width: int) -> None:
+        freeze(self, height=as_count(height, "height"), width=as_count(width, "width"))
+
+    @property
+    def size(self) -> int:
+        """Height times width."""
+        return self.height * self.width
+
+    def __str__(self) -> str:
+        return f"{self.height} x {self.width}"
+
+
+EMPTY = Extent(height=0, width=0)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ShardedBufferConfig:
+    """A buffer of `global_buffer_shape`, cut into shards, on a mesh of rows and columns.
+
+    Shards are read row by row. ROW_MAJOR places them along a row of the mesh and wraps to the next,
+    COL_MAJOR down a column. A shard extent of 0 means that of the whole buffer: shards are then
+    placed in one direction without wrapping, and repeated along the other. If both are 0, every
+    chip has the whole buffer. The full extent in place of 0 repeats nothing.
+
+    >>> half = Extent(width=0, height=96)
+    >>> config = ShardedBufferConfig((2, 4), 24576, half, Extent(width=32, height=384))
+    >>> print(config.physical_shard_shape, config.datum_size, config.mesh_shard_orientation.name)
+    96 x 32 2 ROW_MAJOR
+    """
+
+    mesh_device: DeviceMesh
+    global_buffer_size: int
+    shard_shape: Extent
+    global_buffer_shape: Extent
+    mesh_shard_orientation: ShardOrientation
+    device_shard_layout: Hashable
+
+    def __init__(
+        self,
+        mesh_device: Mesh,
+        global_buffer_size: int,
+        shard_shape: Extent = EMPTY,
+        global_buffer_shape: Extent = EMPTY,
+        mesh_shard_orientation: ShardOrientation = ShardOrientation.ROW_MAJOR,
+        device_shard_layout: Hashable = None,
+    ) -> None:
+        mesh = as_mesh(mesh_device)
+        if mesh.ndim != 2:
+            raise WeftError(
+                f"a sharded buffer needs rows and columns: {mesh} has {mesh.ndim} axes",
+                hint="lower() flattens other meshes",
+            )
+        pairs = {"shard_shape": shard_shape, "global_buffer_shape": global_buffer_shape}
+        for name, pair in pairs.items():
+            if not isinstance(pair, Extent):
+                raise WeftError(
+                    f"{name} must be an Extent: {pair!r}",
+                    hint="write (x, y) as Extent(width=x, height=y)",
+                )
+        if not isinstance(mesh_shard_orientation, ShardOrientation):
+            raise WeftError(
+                f"mesh_shard_orientation must be a ShardOrientation: {mesh_shard_orientation!r}"
+            )
+        freeze(
+            self,
+            mesh_device=mesh,
+            global_buffer_size=as_count(global_buffer_size, "global_buffer_size"),
+            shard_shape=shard_shape,
+            global_buffer_shape=global_buffer_shape,
+            mesh_shard_orientation=mesh_shard_orientation,
+            device_shard_layout=device_shard_layout,
+        )
+
+    @property
+    def size(self) -> int:
+        """The bytes of the whole buffer."""
+        return self.global_buffer_size
+
+    @property
+    def physical_shard_shape(self) -> Extent:
+        """The shard of one chip: extents of 0 are those of the whole buffer."""
+        whole, shard = self.global_buffer_shape, self.shard_shape
+        return Extent(height=shard.height or whole.height, width=shard.width or whole.width)
+
+    @property
+    def datum_size(self) -> int:
+        """The bytes of one element, computed as the runtime does: the size by the shape."""
+        return self.global_buffer_size // max(1, self.global_buffer_shape.size)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ReplicatedBufferConfig:
+    """A buffer of which every chip of the mesh has a copy.
+
+    >>> ReplicatedBufferConfig((2, 4), 4096).size
+    4096
+    """
+
+    mesh_device: DeviceMesh
+    size: int
+
+    def __init__(self, mesh_device: Mesh, size: int) -> None:
+        freeze(self, mesh_device=as_mesh(mesh_device), size=as_count(size, "size"))
+
+
+# -- what the runtime refuses, or would silently get wrong
 
 
 def check(config: ShardedBufferConfig) -> None:
-    """Refuse a config that the runtime refuses, or would silently get wrong.
+    """Raise for a config that the runtime refuses, or would silently get wrong.
 
-    >>> from weft.ttmesh import Extent
     >>> half, whole = Extent(height=2, width=0), Extent(height=4, width=4)
     >>> check(ShardedBufferConfig((2, 4), 64, half, whole))
     Traceback (most recent call last):
@@ -36,54 +162,69 @@ def check(config: ShardedBufferConfig) -> None:
     weft.errors.WeftError: 2 x 1 = 2 shards leave chips unwritten: a row of the mesh has 4
     hint: an extent of 0 repeats along the other direction, a full extent does not
     """
-    whole, shard, mesh = config.global_buffer_shape, config.physical_shard_shape, config.mesh_device
+    whole, shard = config.global_buffer_shape, config.physical_shard_shape
     if not whole.size or config.global_buffer_size != whole.size * config.datum_size:
         raise WeftError(
             f"a buffer of {config.global_buffer_size} bytes does not have {whole} equal elements"
         )
     if whole.height % shard.height or whole.width % shard.width:
-        raise WeftError(f"a buffer of {whole} is not made of shards of {shard}")
-    grid = whole.height // shard.height, whole.width // shard.width
-    _check_grid(config, grid)
-    row = shard.width * config.datum_size
-    if row % WORD:
-        raise WeftError(
-            f"rows of a shard are {shard.width} x {config.datum_size} = {row} bytes, "
-            f"no multiple of {WORD}: the runtime counts words, and would shift them",
-            hint="lower() offers a copy on the host",
+        raise WeftError(f"a buffer of {whole} is not a whole number of shards of {shard}")
+    _check_shard_count(config)
+    if fault := row_fault(shard.width, config.datum_size):
+        raise WeftError(fault, hint="lower() offers a copy on the host")
+    check_shard_bytes(config)
+
+
+def row_fault(width: int, item_size: int) -> str | None:
+    """Return what the runtime would get wrong with rows of that width; None if nothing."""
+    if width * item_size % WORD:
+        return (
+            f"rows of a shard are {width} x {item_size} = {width * item_size} bytes, "
+            f"not a multiple of {WORD}, and the runtime would shift them"
         )
-    if row * shard.height >= LIMIT:
+    return None
+
+
+def check_shard_bytes(config: ShardedBufferConfig) -> None:
+    """Raise if a shard has more bytes than the runtime counts."""
+    shard = config.physical_shard_shape
+    size = config.global_buffer_size * shard.size // config.global_buffer_shape.size
+    if size >= SHARD_BYTES_LIMIT:
         raise WeftError(
-            f"a shard of {shard} elements of {config.datum_size} bytes is {row * shard.height} "
-            f"bytes; the runtime counts them in 32 bits, so that it must be less than {LIMIT}",
-            hint=f"cut it over more chips than those of {mesh}, or write slices",
+            f"a shard of {shard} elements is {size} bytes; the runtime counts in 32 bits, "
+            f"so it must be less than {SHARD_BYTES_LIMIT}",
+            hint="cut the tensor over more chips, or write slices of it",
         )
 
 
-def _check_grid(config: ShardedBufferConfig, grid: Point) -> None:
-    """Refuse shards that run off the mesh, or leave chips without any."""
+def _shard_grid(config: ShardedBufferConfig) -> BlockGrid:
+    whole, shard = config.global_buffer_shape, config.physical_shard_shape
+    return BlockGrid.blocks((whole.height, whole.width), (shard.height, shard.width))
+
+
+def _check_shard_count(config: ShardedBufferConfig) -> None:
+    """Raise if shards run off the mesh, or leave chips without any."""
     (rows, columns), shard = config.mesh_device.shape, config.shard_shape
-    count = grid[0] * grid[1]
-    if shard.height and shard.width:
-        room, where = rows * columns, f"a mesh of {rows} x {columns} has {rows * columns} chips"
-    elif not shard.height and not shard.width:
+    if shard == EMPTY:
         return
+    if shard.size:
+        room, where = rows * columns, f"a mesh of {rows} x {columns} has {rows * columns} chips"
     elif config.mesh_shard_orientation is ShardOrientation.ROW_MAJOR:
         room, where = columns, f"a row of the mesh has {columns}"
     else:
         room, where = rows, f"a column of the mesh has {rows}"
-    if count != room:
-        wrong = "run off the mesh" if count > room else "leave chips unwritten"
+    grid = _shard_grid(config)
+    if grid.size != room:
+        wrong = "run off the mesh" if grid.size > room else "leave chips unwritten"
         raise WeftError(
-            f"{grid[0]} x {grid[1]} = {count} shards {wrong}: {where}",
+            f"{grid.counts[0]} x {grid.counts[1]} = {grid.size} shards {wrong}: {where}",
             hint="an extent of 0 repeats along the other direction, a full extent does not",
         )
 
 
 def shards_of(config: ShardedBufferConfig) -> Iterator[tuple[Point, ZRange]]:
-    """Which chip gets which box of the buffer (height, width), in the order of the runtime.
+    """Return each chip with its box of the buffer (height, width), in the order of the runtime.
 
-    >>> from weft.ttmesh import Extent
     >>> half, whole = Extent(height=2, width=0), Extent(height=4, width=4)
     >>> config = ShardedBufferConfig((2, 2), 64, half, whole)
     >>> for chip, box in shards_of(config):
@@ -94,33 +235,29 @@ def shards_of(config: ShardedBufferConfig) -> Iterator[tuple[Point, ZRange]]:
     (1, 1) [2:4, 0:4]
     """
     check(config)
-    return _placed(config)
+    return _placed_shards(config)
 
 
-def _placed(config: ShardedBufferConfig) -> Iterator[tuple[Point, ZRange]]:
-    whole, shard = config.global_buffer_shape, config.physical_shard_shape
-    rows, columns = config.mesh_device.shape
-    along = config.mesh_shard_orientation is ShardOrientation.ROW_MAJOR
-    high, wide = config.shard_shape.height, config.shard_shape.width
-    boxes = ZRange.of((whole.height, whole.width)).tiles((shard.height, shard.width))
-    for number, box in enumerate(boxes):
-        if not high and not wide:
-            chips = [(row, column) for row in range(rows) for column in range(columns)]
-        elif high and wide:
-            major, minor = divmod(number, columns if along else rows)
-            chips = [(major, minor) if along else (minor, major)]
-        elif along:
-            chips = [(row, number) for row in range(rows)]
+def _placed_shards(config: ShardedBufferConfig) -> Iterator[tuple[Point, ZRange]]:
+    rows, columns = map(range, config.mesh_device.shape)
+    row_major = config.mesh_shard_orientation is ShardOrientation.ROW_MAJOR
+    for number, box in enumerate(_shard_grid(config).boxes()):
+        if config.shard_shape == EMPTY:
+            chips = list(config.mesh_device.cells())
+        elif config.shard_shape.size:
+            major, minor = divmod(number, len(columns if row_major else rows))
+            chips = [(major, minor) if row_major else (minor, major)]
+        elif row_major:
+            chips = [(row, number) for row in rows]
         else:
-            chips = [(number, column) for column in range(columns)]
+            chips = [(number, column) for column in columns]
         for chip in chips:
             yield chip, box
 
 
 class MeshBuffer:
-    """So many bytes on every chip of a mesh, at the same address.
+    """The same number of bytes on every chip of a mesh, at the same address.
 
-    >>> from weft.ttmesh import Extent
     >>> buffer = MeshBuffer((1, 2), 4)
     >>> halves = ShardedBufferConfig(
     ...     (1, 2), 8, Extent(height=0, width=4), Extent(height=1, width=8)
@@ -133,9 +270,9 @@ class MeshBuffer:
     def __init__(self, mesh_device: Mesh, size: int) -> None:
         self.mesh: DeviceMesh = as_mesh(mesh_device)
         self.size = as_count(size, "size")
-        ids = map(self.mesh.device, range(self.mesh.size))
-        self._memory: dict[int, Bytes] = {chip: np.zeros(size, np.uint8) for chip in ids}
-        self._written: dict[int, list[tuple[int, int]]] = {chip: [] for chip in self._memory}
+        devices = map(self.mesh.device, range(self.mesh.size))
+        self._memory: dict[int, Bytes] = {device: np.zeros(size, np.uint8) for device in devices}
+        self._written: dict[int, list[tuple[int, int]]] = {device: [] for device in self._memory}
 
     def write(
         self, config: ShardedBufferConfig | ReplicatedBufferConfig, data: Any, offset: int = 0
@@ -143,58 +280,61 @@ class MeshBuffer:
         """Write a buffer: each chip's shard goes to `offset` of its memory."""
         if isinstance(config, ShardedBufferConfig):
             check(config)
-        source, expected = as_bytes(data), _size(config)
-        if source.size != expected:
-            raise WeftError(f"the config is of {expected} bytes, and {source.size} are given")
-        parts = list(self._parts(config, source))
-        for device, part in parts:  # before anything is changed
-            self._check_room(device, offset, part.size)
-        rooms = [self._memory[device][offset : offset + part.size] for device, part in parts]
-        copy_all(Pair(room.reshape(part.shape), part) for room, (_, part) in zip(rooms, parts))
-        for device, part in parts:
-            self._written[device] = _joined([*self._written[device], (offset, offset + part.size)])
+        array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        source: Bytes = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if source.size != config.size:
+            raise WeftError(f"the config has {config.size} bytes, and {source.size} are given")
+        shards = list(self._shards(config, source))
+        for device, shard in shards:  # before anything is changed
+            self._check_room(device, offset, shard.size)
+        copy_all(
+            CopyPair(self._memory[device][offset : offset + shard.size].reshape(shard.shape), shard)
+            for device, shard in shards
+        )
+        for device, shard in shards:
+            written = (offset, offset + shard.size)
+            self._written[device] = _merge([*self._written[device], written])
 
     def read(self, config: ShardedBufferConfig | ReplicatedBufferConfig, offset: int = 0) -> Bytes:
-        """The buffer put together again from what lies at `offset`; of copies the first is read."""
-        found = np.zeros(_size(config), np.uint8)
-        pairs: dict[int, Pair] = {}
-        for device, part in self._parts(config, found):
-            if part.ctypes.data not in pairs:
-                here = self.device_bytes(device, offset, offset + part.size)
-                pairs[part.ctypes.data] = Pair(part, here.reshape(part.shape))
+        """Return the buffer, put together from the bytes at `offset`; of copies the first."""
+        data = np.zeros(config.size, np.uint8)
+        pairs: dict[int, CopyPair] = {}
+        for device, shard in self._shards(config, data):
+            if shard.ctypes.data not in pairs:
+                here = self.device_bytes(device, offset, offset + shard.size)
+                pairs[shard.ctypes.data] = CopyPair(shard, here.reshape(shard.shape))
         copy_all(pairs.values())
-        return found
+        return data
 
     def device_bytes(self, device: int, start: int = 0, stop: int | None = None) -> Bytes:
-        """What a chip holds; bytes that nobody wrote are refused."""
+        """Return the bytes of a chip, read-only; raise if some were never written."""
         if device not in self._memory:
             raise WeftError(f"no device {device} in {self.mesh}")
         end = self.size if stop is None else stop
         self._check_room(device, start, end - start)
-        whole = end <= start or any(a <= start and end <= b for a, b in self._written[device])
-        if not whole:
+        if end > start and not any(a <= start and end <= b for a, b in self._written[device]):
             raise WeftError(
                 f"device {device} has bytes in [{start}, {end}) that were never written",
                 hint=f"written are {self._written[device] or 'none'}",
             )
-        found = self._memory[device][start:end]
-        found.flags.writeable = False
-        return found
+        data = self._memory[device][start:end]
+        data.flags.writeable = False
+        return data
 
-    def _parts(
+    def _shards(
         self, config: ShardedBufferConfig | ReplicatedBufferConfig, data: Bytes
     ) -> Iterator[tuple[int, Bytes]]:
-        """Devices with the part of the data that is theirs, as views of it."""
+        """Return each device with its part of the data, as a view."""
         mesh = config.mesh_device
         if isinstance(config, ReplicatedBufferConfig):
             for rank in range(mesh.size):
                 yield mesh.device(rank), data
             return
-        datum = config.datum_size
         rows = data.reshape(config.global_buffer_shape.height, -1)
         for chip, box in shards_of(config):
             (top, left), (bottom, right) = box.start, box.stop
-            yield mesh.device(chip), rows[top:bottom, left * datum : right * datum]
+            columns = slice(left * config.datum_size, right * config.datum_size)
+            yield mesh.device(chip), rows[top:bottom, columns]
 
     def _check_room(self, device: int, offset: int, size: int) -> None:
         if device not in self._memory:
@@ -205,24 +345,12 @@ class MeshBuffer:
             )
 
 
-def as_bytes(data: Any) -> Bytes:
-    """Anything contiguous as bytes: an array, `bytes`, a memory view."""
-    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def _size(config: ShardedBufferConfig | ReplicatedBufferConfig) -> int:
-    if isinstance(config, ReplicatedBufferConfig):
-        return config.size
-    return config.global_buffer_size
-
-
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges in order, those that touch made one."""
-    joined: list[tuple[int, int]] = []
+def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges in order, those that touch joined."""
+    merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(high, merged[-1][1])
         else:
-            joined.append((low, high))
-    return joined
+            merged.append((low, high))
+    return merged

@@ -1,27 +1,34 @@
-"""The number formats of a chip: plain ones, `bfloat16`, and block floats that share exponents."""
+"""Number formats of a chip: plain ones, `bfloat16`, and block floats that share exponents."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import WeftError
+from weft.space import BlockGrid
+from weft.values import Point
 
+Array: TypeAlias = NDArray[Any]
 Bytes: TypeAlias = NDArray[np.uint8]
 TILE, FACE = 32, 16
 """The sides of a tile and of its four faces."""
 ROWS = TILE * TILE // FACE
-"""The rows of all faces of a tile; in a block format, each has an exponent."""
+"""The rows of all four faces of a tile; in a block format, each row has an exponent."""
+NUMPY_ONLY = ("float16", "int16", "int8")
+"""Formats that a buffer may hold and a chip does not compute with."""
 _QUIET_NAN = 0x7FC0
 _SPECIAL = 255
-"""The exponent of infinities and of what is not a number."""
+"""The exponent of infinities and NaNs."""
 
 
 class DataType(Enum):
-    """What an element is on a chip; the value is its name in the runtime.
+    """The format of an element on a chip; the value is its name in ttnn.
 
     >>> DataType.BFLOAT8_B.tile_bytes, DataType.BFLOAT4_B.tile_bytes, DataType.BFLOAT16.tile_bytes
     (1088, 576, 2048)
@@ -40,13 +47,13 @@ class DataType(Enum):
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> DataType:
-        """The format that holds a NumPy type as it is; `bfloat16` of `ml_dtypes` is one."""
+        """Return the format that holds a NumPy dtype unchanged; `ml_dtypes` has `bfloat16`."""
         for kind in cls:
             if kind.value == dtype.name and not kind.is_block:
                 return kind
         named = ", ".join(kind.value for kind in cls)
         raise WeftError(
-            f"{dtype.name} is no format of a chip, which are {named}",
+            f"{dtype.name} is not a format of a chip; the formats are {named}",
             hint="name the format to convert to",
         )
 
@@ -62,7 +69,7 @@ class DataType(Enum):
 
     @property
     def storage(self) -> np.dtype[Any]:
-        """What NumPy holds an element as; a block format is bytes."""
+        """The NumPy dtype that holds an element; bytes for a block format."""
         if self.is_block:
             return np.dtype("uint8")
         return np.dtype("uint16" if self is DataType.BFLOAT16 else self.value)
@@ -74,27 +81,79 @@ class DataType(Enum):
             return ROWS + TILE * TILE * (1 + self.mantissa_bits) // 8
         return TILE * TILE * self.storage.itemsize
 
-    def encode(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values as they are stored, in any order but for blocks, which have `pack_tiles`.
+    def encode(self, values: Array) -> Array:
+        """Return values as they are stored; block formats have `pack_tiles` instead.
 
         >>> DataType.BFLOAT16.encode(np.array([1.0, -2.0], "float32"))
         array([16256, 49152], dtype=uint16)
         """
         if self.is_block:
-            raise WeftError(f"{self.value} has tiles and no elements", hint="use pack_tiles")
+            raise WeftError(f"{self.value} encodes tiles, not elements", hint="use pack_tiles")
         if self is DataType.BFLOAT16:
             if values.dtype.name == "bfloat16":
                 return values.view(np.uint16)
             return encode_bfloat16(values)
         return values.astype(self.storage, copy=False)
 
-    def decode(self, stored: NDArray[Any]) -> NDArray[Any]:
-        """Stored elements as values: `bfloat16` as `float32`, the others as they are."""
+    def decode(self, stored: Array) -> Array:
+        """Return stored elements as values: `bfloat16` as `float32`, the others unchanged."""
         return decode_bfloat16(stored) if self is DataType.BFLOAT16 else stored
 
 
-def encode_bfloat16(values: NDArray[Any]) -> NDArray[np.uint16]:
-    """The upper half of `float32`, rounded to nearest, ties to even; one NaN for all of them.
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The size of an element in a buffer: its bytes, or in a block format those of a tile.
+
+    >>> Element.of("bfloat16").size, Element.of(4).name, Element.of("bfloat8_b").tile_bytes
+    (2, '4 bytes', 1088)
+    """
+
+    name: str
+    size: int
+    """0 in a block format: there only whole tiles have a size."""
+    tile_bytes: int = 0
+    """0 unless it is a block format."""
+
+    @classmethod
+    def of(cls, dtype: str | int | DataType) -> Element:
+        """Return an element by the name of its format, or by its number of bytes."""
+        if isinstance(dtype, int):
+            if dtype < 1:
+                raise WeftError(f"an element has at least 1 byte, got {dtype}")
+            return cls(f"{dtype} byte" + "s" * (dtype > 1), dtype)
+        name = dtype.value if isinstance(dtype, DataType) else dtype
+        if name in NUMPY_ONLY:
+            return cls(name, np.dtype(name).itemsize)
+        try:
+            kind = DataType(name)
+        except ValueError:
+            known = ", ".join([*(kind.value for kind in DataType), *NUMPY_ONLY])
+            raise WeftError(f"unknown format {name!r}", hint=f"the formats are {known}") from None
+        return cls(name, 0, kind.tile_bytes) if kind.is_block else cls(name, kind.storage.itemsize)
+
+    def bytes_of(self, shape: Point) -> int:
+        """Return the bytes of an array of that shape; in a block format, those of its tiles.
+
+        >>> Element.of("float32").bytes_of((2, 3)), Element.of("bfloat4_b").bytes_of((2, 33, 3))
+        (24, 2304)
+        """
+        if self.tile_bytes:
+            return tile_grid(shape).size * self.tile_bytes
+        return prod(shape) * self.size
+
+
+def tile_grid(shape: Point) -> BlockGrid:
+    """Return the tiles of an array of that shape; an array of lower rank is one matrix.
+
+    >>> tile_grid((2, 3, 33)).counts, tile_grid((5,)).counts
+    ((2, 1, 2), (1, 1))
+    """
+    sizes = (1,) * (2 - len(shape)) + shape
+    return BlockGrid.blocks(sizes, (1,) * (len(sizes) - 2) + (TILE, TILE))
+
+
+def encode_bfloat16(values: Array) -> NDArray[np.uint16]:
+    """Return the upper half of each `float32`, rounded to nearest even; every NaN becomes one.
 
     >>> [hex(x) for x in encode_bfloat16(np.array([1.00390625, -np.inf, np.nan], "float32"))]
     ['0x3f80', '0xff80', '0x7fc0']
@@ -104,17 +163,15 @@ def encode_bfloat16(values: NDArray[Any]) -> NDArray[np.uint16]:
     rounded = bits >> np.uint32(16)
     rounded &= np.uint32(1)
     rounded += np.uint32(0x7FFF)
-    rounded += bits  # wraps for NaNs alone, which are overwritten
+    rounded += bits  # wraps only for NaNs, which are overwritten
     rounded >>= np.uint32(16)
-    found = rounded.astype(np.uint16)
-    nans = np.isnan(single)
-    if nans.any():
-        found[nans] = _QUIET_NAN
-    return found
+    encoded = rounded.astype(np.uint16)
+    encoded[np.isnan(single)] = _QUIET_NAN
+    return encoded
 
 
 def decode_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """The same numbers as `float32`.
+    """Return `bfloat16` numbers as `float32`.
 
     >>> decode_bfloat16(np.array([0x3F80, 0xC000], "uint16"))
     array([ 1., -2.], dtype=float32)
@@ -123,12 +180,12 @@ def decode_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def pack_tiles(faces: NDArray[np.float32], kind: DataType) -> Bytes:
-    """Tiles, as rows of their faces `[tiles, 64, 16]`, in a block format: `[tiles, bytes]`.
+    """Pack tiles, given as rows of faces `[tiles, 64, 16]`, into a block format `[tiles, bytes]`.
 
-    First the 64 exponents, then sign and mantissa of each element. A row's exponent is its
-    largest. A mantissa with its leading one is shifted to it, bits that fall off are forgotten,
-    and what is left is rounded to nearest, ties to even, up to the largest mantissa. Denormals
-    are zero, and no zero has a sign. An infinity or NaN has the exponent 255, for its whole row.
+    First come the 64 exponents, then sign and mantissa of each element. A row's exponent is the
+    largest in it. A mantissa with its leading one is shifted to that exponent, dropping bits, then
+    rounded to nearest even, at most to the largest mantissa. Denormals become zero, and zero has no
+    sign. An infinity or NaN gives its whole row the exponent 255.
 
     >>> packed = pack_tiles(np.full((1, 64, 16), -1.5, "float32"), DataType.BFLOAT8_B)
     >>> packed.shape, packed[0, 63:66].tolist()
@@ -136,7 +193,7 @@ def pack_tiles(faces: NDArray[np.float32], kind: DataType) -> Bytes:
     """
     width = kind.mantissa_bits
     bits = np.ascontiguousarray(faces, np.float32).view(np.uint32)
-    exponents = (bits >> np.uint32(23)).astype(np.uint8)  # the sign falls off
+    exponents = (bits >> np.uint32(23)).astype(np.uint8)  # drops the sign
     shared = exponents.max(axis=-1)
     marks = _mantissas(bits, exponents, shared, width)
     if kind is DataType.BFLOAT4_B:
@@ -145,7 +202,7 @@ def pack_tiles(faces: NDArray[np.float32], kind: DataType) -> Bytes:
 
 
 def _mantissas(bits: NDArray[np.uint32], exponents: Bytes, shared: Bytes, width: int) -> Bytes:
-    """Sign and rounded mantissa of each element, as bytes."""
+    """Return sign and rounded mantissa of each element, as bytes."""
     cut, most = np.uint32(24 - width), np.uint32((1 << width) - 1)
     mantissa = bits & np.uint32(0x7FFFFF)
     mantissa |= np.uint32(1 << 23)
@@ -163,7 +220,7 @@ def _mantissas(bits: NDArray[np.uint32], exponents: Bytes, shared: Bytes, width:
 
 
 def unpack_tiles(packed: Bytes, kind: DataType) -> NDArray[np.float32]:
-    """The values in tiles of a block format, as rows of their faces `[tiles, 64, 16]`.
+    """Return the values of tiles in a block format, as rows of faces `[tiles, 64, 16]`.
 
     >>> tile = np.linspace(-1, 1, 1024, dtype="float32").reshape(1, 64, 16)
     >>> back = unpack_tiles(pack_tiles(tile, DataType.BFLOAT8_B), DataType.BFLOAT8_B)
@@ -173,8 +230,7 @@ def unpack_tiles(packed: Bytes, kind: DataType) -> NDArray[np.float32]:
     width = kind.mantissa_bits
     if packed.ndim != 2 or packed.shape[1] != kind.tile_bytes:
         raise WeftError(
-            f"tiles of {kind.value} have {kind.tile_bytes} bytes each: an array of shape "
-            f"{packed.shape} is given"
+            f"tiles of {kind.value} have {kind.tile_bytes} bytes each, got shape {packed.shape}"
         )
     shared, marks = packed[:, :ROWS, None], packed[:, ROWS:]
     if kind is DataType.BFLOAT4_B:
@@ -187,7 +243,7 @@ def unpack_tiles(packed: Bytes, kind: DataType) -> NDArray[np.float32]:
 
 
 def _signed(width: int) -> NDArray[np.float32]:
-    """The value of each sign and mantissa, as an integer."""
+    """Return the integer value of each combination of sign and mantissa."""
     half = np.arange(1 << width, dtype=np.float32)
     return np.concatenate([half, -half])
 
@@ -195,7 +251,7 @@ def _signed(width: int) -> NDArray[np.float32]:
 def _with_specials(
     values: NDArray[np.float32], marks: Bytes, shared: Bytes, width: int
 ) -> NDArray[np.float32]:
-    """With an exponent of 255 a mantissa with more than its leading one is not a number."""
+    """Replace values that are NaN: exponent 255, and a mantissa with more than its leading one."""
     leading = np.uint8(1 << (width - 1))
     rest = marks & (leading - np.uint8(1))
     nans = (shared == _SPECIAL) & ((marks & leading) != 0) & (rest != 0)

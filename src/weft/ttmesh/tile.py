@@ -1,50 +1,67 @@
-"""The TILE layout: 32 x 32 tiles of four 16 x 16 faces, each shard padded for itself."""
+"""The TILE layout: 32 x 32 tiles of four 16 x 16 faces; each shard is padded by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from math import prod
-from typing import Any
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.errors import WeftError
-from weft.ttmesh.blocks import ALONE, cuts, run_all
-from weft.ttmesh.copies import Boxes, distribute, lay_out, part
-from weft.ttmesh.formats import FACE, ROWS, TILE, Bytes, DataType, pack_tiles, unpack_tiles
-from weft.ttmesh.streams import Array
+from weft.ttmesh.distribution import (
+    ALONE,
+    Boxes,
+    blocks_within,
+    distribute,
+    run_all,
+    shard_layout,
+    view_of,
+)
+from weft.ttmesh.formats import (
+    FACE,
+    ROWS,
+    TILE,
+    Array,
+    Bytes,
+    DataType,
+    pack_tiles,
+    tile_grid,
+    unpack_tiles,
+)
 from weft.values import Point, as_shape
+
+Index: TypeAlias = tuple[slice, ...]
 
 BLOCK = 512 << 10
 """Bytes of tiles made at a time: they, and the rows they are made of, fit a core's cache."""
-CONVERTED = 64 << 10
-"""The same where elements change their format, which takes room for what is between."""
+CONVERTED_BLOCK = 64 << 10
+"""The same where elements change their format, which needs room for intermediate values."""
 
 
 def padded_shape(shape: Iterable[int]) -> Point:
-    """The shape in whole tiles: the last two dimensions up to multiples of 32.
+    """Return the shape in whole tiles: the last two dimensions rounded up to multiples of 32.
 
     >>> padded_shape((2, 3, 33)), padded_shape((5,))
     ((2, 32, 64), (32, 32))
     """
-    *lead, height, width = _matrices(as_shape(shape))
-    return (*lead, -(-height // TILE) * TILE, -(-width // TILE) * TILE)
+    grid = tile_grid(as_shape(shape))
+    return tuple(count * extent for count, extent in zip(grid.counts, grid.block_shape))
 
 
 def tile_count(shape: Iterable[int]) -> int:
-    """The tiles of an array of that shape, the padded ones too.
+    """Return the number of tiles of an array of that shape.
 
     >>> tile_count((2, 3, 33))
     4
     """
-    return prod(padded_shape(shape)) // (TILE * TILE)
+    return tile_grid(as_shape(shape)).size
 
 
 def tilize(
     array: Array, kind: DataType | None = None, *, pad: float = 0, threads: int = 2
 ) -> Bytes:
-    """An array as tiles, `[tiles, bytes]`: matrix by matrix, tiles and faces row by row.
+    """Return an array as tiles, `[tiles, bytes]`: matrix by matrix, tiles and faces row by row.
 
     `kind` is the format on the chip, by default the array's own; `pad` fills the last tiles up.
 
@@ -52,10 +69,11 @@ def tilize(
     >>> tiles.shape, untilize(tiles, (2, 40, 40), DataType.BFLOAT8_B).sum()
     ((8, 1088), np.float32(3200.0))
     """
-    made = _room(array.shape, _kind(array, kind))
-    jobs = list(_jobs(made, array, _kind(array, kind), pad))
-    run_all(jobs, threads if made.nbytes >= ALONE else 1)
-    return made
+    chip_kind = _chip_kind(array, kind)
+    tiles = _empty_tiles(array.shape, chip_kind)
+    jobs = list(_tile_jobs(tiles, array, chip_kind, pad))
+    run_all(jobs, threads if tiles.nbytes >= ALONE else 1)
+    return tiles
 
 
 def shard_and_tile(
@@ -66,9 +84,9 @@ def shard_and_tile(
     pad: float = 0,
     threads: int = 2,
 ) -> list[Bytes]:
-    """The shards of an array as tiles, one for each device, each padded for itself.
+    """Return the shards of an array as tiles, one for each device, each padded by itself.
 
-    Each shard is read once, where it lies in the array; devices with the same box share one.
+    Each shard is read once, directly from the array; devices with the same box share one result.
 
     >>> from weft.space import ZRange
     >>> whole = np.arange(64 * 64, dtype="float32").reshape(64, 64)
@@ -76,31 +94,38 @@ def shard_and_tile(
     >>> [tiles.shape for tiles in shard_and_tile(whole, halves)]
     [(4, 4096), (2, 4096)]
     """
-    chip = _kind(array, kind)
-    plans = [lay_out(entry, array.shape) for entry in boxes]
-    made = {plan.boxes: _room(plan.shape, chip) for plan in plans}
+    chip_kind = _chip_kind(array, kind)
+    layouts = [shard_layout(each, array.shape) for each in boxes]
+    results = {layout.boxes: _empty_tiles(layout.shape, chip_kind) for layout in layouts}
     jobs: list[Callable[[], None]] = []
-    for key, tiles in made.items():
-        shard = part(array, key[0]) if len(key) == 1 else distribute(array, [key])[0]
-        jobs += _jobs(tiles, shard, chip, pad)
-    total = sum(tiles.nbytes for tiles in made.values())
+    for key, tiles in results.items():
+        single = len(key) == 1
+        shard = view_of(array, key[0]) if single else distribute(array, [key])[0]
+        jobs += _tile_jobs(tiles, shard, chip_kind, pad)
+    total = sum(tiles.nbytes for tiles in results.values())
     run_all(jobs, threads if total >= ALONE else 1)
-    return [made[plan.boxes] for plan in plans]
+    return [results[layout.boxes] for layout in layouts]
 
 
 def untilize(tiles: Bytes, shape: Iterable[int], kind: DataType, *, threads: int = 2) -> Array:
-    """The array in its tiles, without padding; formats that NumPy lacks come as `float32`."""
+    """Return the array in its tiles, without padding; formats NumPy lacks become `float32`."""
     sizes = as_shape(shape)
-    room = (tile_count(sizes), kind.tile_bytes)
-    if tiles.shape != room or tiles.dtype != np.uint8:
+    grid = tile_grid(sizes)
+    if tiles.shape != (grid.size, kind.tile_bytes) or tiles.dtype != np.uint8:
         raise WeftError(
-            f"{kind.value}{list(sizes)} has {room[0]} tiles of {room[1]} bytes: "
-            f"{tiles.dtype}{list(tiles.shape)} is given"
+            f"{kind.value}{list(sizes)} has {grid.size} tiles of {kind.tile_bytes} bytes, "
+            f"got {tiles.dtype}{list(tiles.shape)}"
         )
-    plain = np.dtype("float32") if kind.is_block or kind is DataType.BFLOAT16 else kind.storage
-    array = np.empty(sizes, plain)
-    view = array.reshape(_matrices(sizes))
-    jobs = [_reading(tiles, view, index, kind) for index in _indices(view, kind)]
+    lossy = kind.is_block or kind is DataType.BFLOAT16
+    array = np.empty(sizes, np.float32 if lossy else kind.storage)
+    view, stored = array.reshape(grid.shape), tiles.reshape(*grid.counts, kind.tile_bytes)
+
+    def read(index: Index) -> None:
+        part = _elements(view, index)
+        values = _from_tiles(np.ascontiguousarray(stored[index]), kind)
+        part[...] = values[tuple(map(slice, part.shape))]
+
+    jobs = [partial(read, index) for index in _blocks(view, kind)]
     run_all(jobs, threads if tiles.nbytes >= ALONE else 1)
     return array
 
@@ -108,122 +133,87 @@ def untilize(tiles: Bytes, shape: Iterable[int], kind: DataType, *, threads: int
 # -- blocks of tiles
 
 
-def _matrices(shape: Point) -> Point:
-    """The shape with a height and a width."""
-    return (1,) * (2 - len(shape)) + shape
-
-
-def _kind(array: Array, kind: DataType | None) -> DataType:
+def _chip_kind(array: Array, kind: DataType | None) -> DataType:
     if kind is None:
         return DataType.of(array.dtype)
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
-        raise WeftError(f"{array.dtype.name} does not become {kind.value}")
+        raise WeftError(f"{array.dtype.name} cannot be converted to {kind.value}")
     return kind
 
 
-def _room(shape: Point, kind: DataType) -> Bytes:
+def _empty_tiles(shape: Point, kind: DataType) -> Bytes:
     return np.empty((tile_count(shape), kind.tile_bytes), np.uint8)
 
 
-def _grid(shape: Point) -> Point:
-    """The tiles in each dimension."""
-    *lead, height, width = padded_shape(shape)
-    return (*lead, height // TILE, width // TILE)
+def _blocks(view: Array, kind: DataType) -> list[Index]:
+    """Return indices that cut the grid of tiles into blocks."""
+    limit = BLOCK if view.dtype.name == kind.value else CONVERTED_BLOCK
+    return blocks_within(tile_grid(view.shape).counts, kind.tile_bytes, limit)
 
 
-def _indices(view: Array, kind: DataType) -> Iterator[tuple[slice, ...]]:
-    """Blocks of the grid of tiles."""
-    limit = BLOCK if view.dtype.name == kind.value else CONVERTED
-    return cuts(_grid(view.shape), kind.tile_bytes, limit)
-
-
-def _part(view: Array, index: tuple[slice, ...]) -> Array:
-    """The elements in a block of tiles, as far as there are some."""
+def _elements(view: Array, index: Index) -> Array:
+    """Return the elements in a block of tiles, without padding."""
     *lead, rows, columns = index
-    within = (slice(side.start * TILE, side.stop * TILE) for side in (rows, columns))
-    return view[(*lead, *within)]
+    inside = (slice(side.start * TILE, side.stop * TILE) for side in (rows, columns))
+    return view[(*lead, *inside)]
 
 
-def _jobs(tiles: Bytes, array: Array, kind: DataType, pad: float) -> Iterator[Callable[[], None]]:
-    view = array.reshape(_matrices(array.shape))
-    for index in _indices(view, kind):
-        yield _writing(tiles, view, index, kind, pad)
+def _tile_jobs(
+    tiles: Bytes, array: Array, kind: DataType, pad: float
+) -> Iterator[Callable[[], None]]:
+    grid = tile_grid(array.shape)
+    view, stored = array.reshape(grid.shape), tiles.reshape(*grid.counts, kind.tile_bytes)
+
+    def write(index: Index) -> None:
+        _to_tiles(stored[index], _fill_up(_elements(view, index), index, pad), kind)
+
+    for index in _blocks(view, kind):
+        yield partial(write, index)
 
 
-def _writing(
-    tiles: Bytes, view: Array, index: tuple[slice, ...], kind: DataType, pad: float
-) -> Callable[[], None]:
-    def write() -> None:
-        block = tiles.reshape(*_grid(view.shape), -1)[index]
-        _write(block, _whole(_part(view, index), block.shape, pad), kind)
-
-    return write
-
-
-def _whole(part: Array, block: Point, pad: float) -> Array:
-    """The elements of a block of tiles; where they end within a tile, filled up."""
-    *lead, rows, columns, _ = block
+def _fill_up(part: Array, index: Index, pad: float) -> Array:
+    """Return the elements of a block of tiles, padded where they end within a tile."""
+    *lead, rows, columns = (side.stop - side.start for side in index)
     shape = (*lead, rows * TILE, columns * TILE)
     if part.shape == shape:
         return part
-    whole = np.full(shape, pad, part.dtype)
-    whole[tuple(map(slice, part.shape))] = part
-    return whole
+    full = np.full(shape, pad, part.dtype)
+    full[tuple(map(slice, part.shape))] = part
+    return full
 
 
-def _write(block: Bytes, values: Array, kind: DataType) -> None:
+def _to_tiles(block: Bytes, values: Array, kind: DataType) -> None:
+    """Write elements, in rows of the matrix, to a block of tiles."""
     if kind.is_block:
-        shape = (*block.shape[:-1], ROWS, FACE)
-        faces = np.empty(shape, np.float32)
+        faces = np.empty((*block.shape[:-1], ROWS, FACE), np.float32)
         _copy_faces(faces.view(np.uint8), values.astype(np.float32, copy=False))
-        packed = pack_tiles(faces.reshape(-1, ROWS, FACE), kind)
-        block[...] = packed.reshape(block.shape)
+        block[...] = pack_tiles(faces.reshape(-1, ROWS, FACE), kind).reshape(block.shape)
     else:
         _copy_faces(block, kind.encode(values))
 
 
 def _copy_faces(block: Bytes, values: Array) -> None:
-    """Rows of faces, each moved as one element: sixteen of them are up to 64 bytes in a row."""
-    run = FACE * values.itemsize
+    """Copy rows of faces, each as one element: sixteen elements are up to 64 contiguous bytes."""
+    row = np.dtype(f"V{FACE * values.itemsize}")
     if values.strides[-1] != values.itemsize:
         values = np.ascontiguousarray(values)
     *lead, height, width = values.shape
-    runs = values.view(f"V{run}").reshape(*lead, height // TILE, 2, FACE, width // TILE, 2)
-    target = block.reshape(*block.shape[: len(lead) + 2], -1).view(f"V{run}")
-    np.copyto(_faces(target), _in_order(runs, len(lead)))
+    rows = values.view(row).reshape(*lead, height // TILE, 2, FACE, width // TILE, 2)
+    target = block.reshape(*block.shape[: len(lead) + 2], -1).view(row)
+    # From (tile row, face row, row, tile column, face column) to tiles, faces, rows.
+    n = len(lead)
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    np.copyto(target.reshape(*target.shape[:-1], 2, 2, FACE), rows.transpose(order))
 
 
-def _faces(target: NDArray[Any]) -> NDArray[Any]:
-    return target.reshape(*target.shape[:-1], 2, 2, FACE)
-
-
-def _in_order(runs: NDArray[Any], lead: int) -> NDArray[Any]:
-    """From rows of the matrix to rows of faces: tile row and column, face row and column, row."""
-    order = (lead, lead + 3, lead + 1, lead + 4, lead + 2)
-    return runs.transpose(*range(lead), *order)
-
-
-def _reading(
-    tiles: Bytes, view: Array, index: tuple[slice, ...], kind: DataType
-) -> Callable[[], None]:
-    def read() -> None:
-        block = tiles.reshape(*_grid(view.shape), -1)[index]
-        values = _read(np.ascontiguousarray(block), kind)
-        part = _part(view, index)
-        part[...] = values[tuple(map(slice, part.shape))]
-
-    return read
-
-
-def _read(block: Bytes, kind: DataType) -> Array:
-    """The elements of a block of tiles, in rows of the matrix."""
+def _from_tiles(block: Bytes, kind: DataType) -> Array:
+    """Return the elements of a block of tiles, in rows of the matrix."""
     *lead, rows, columns, size = block.shape
-    if kind.is_block:
-        stored: Array = unpack_tiles(block.reshape(-1, size), kind)
-    else:
-        stored = block.view(kind.storage)
+    stored = (
+        unpack_tiles(block.reshape(-1, size), kind) if kind.is_block else block.view(kind.storage)
+    )
     faces = stored.reshape(*lead, rows, columns, 2, 2, FACE, FACE)
-    first = len(lead)
-    order = (first, first + 2, first + 4, first + 1, first + 3, first + 5)
-    values = faces.transpose(*range(first), *order)
-    return kind.decode(values.reshape(*lead, rows * TILE, columns * TILE))
+    n = len(lead)
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3, n + 5)
+    values = faces.transpose(order).reshape(*lead, rows * TILE, columns * TILE)
+    return kind.decode(values)

@@ -1,4 +1,4 @@
-"""Shards are views where they can be, and copies of the right bytes where they cannot."""
+"""Shards are views if they are contiguous, and else copies of the right bytes."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.ttmesh import blocks
-from weft.ttmesh.blocks import cuts, merged, run_all
-from weft.ttmesh.copies import distribute, gather, lay_out, part
+from weft.ttmesh import distribution
+from weft.ttmesh.distribution import (
+    blocks_within,
+    distribute,
+    gather,
+    merge_dims,
+    run_all,
+    shard_layout,
+    view_of,
+)
 
 DTYPES = ["u1", "<u2", "f4", ">f8", "c16", "V5", "bool", "S3"]
 
@@ -42,7 +49,7 @@ def test_shards_are_the_boxes_and_come_back(case, threads):
     array, boxes = case
     shards = distribute(array, boxes, threads=threads)
     for shard, box in zip(shards, boxes):
-        assert shard.tobytes() == part(array, box).tobytes()
+        assert shard.tobytes() == view_of(array, box).tobytes()
     whole = gather(shards, boxes, array.shape, threads=threads)
     assert whole.tobytes() == array.tobytes()
     out = [np.zeros(box.shape, array.dtype) for box in boxes]
@@ -50,16 +57,11 @@ def test_shards_are_the_boxes_and_come_back(case, threads):
     assert [shard.tobytes() for shard in out] == [shard.tobytes() for shard in shards]
 
 
-@pytest.mark.parametrize("folded", [0, 20, 1000])
+@pytest.mark.parametrize("element", [0, 20, 1000])
 @pytest.mark.parametrize("block", [64, 1000, 1 << 20])
-@pytest.mark.parametrize("by", ["numpy", "loop", "past the cache", "both"])
-def test_every_size_of_block_and_of_run_gives_the_same(monkeypatch, block, by, folded):
-    made = {"BLOCK": block, "LONG_BLOCK": block, "FOLDED": folded}
-    made |= {"ALONE": 0, "LARGE": 0, "SHARES": 1 << 20}
-    made |= {"SHORT": {"numpy": 1 << 20, "both": 16}.get(by, 1)}
-    made |= {"LONG": 18} if by in ("past the cache", "both") else {}
-    for name, value in made.items():
-        monkeypatch.setattr(blocks, name, value)
+def test_every_block_and_element_size_gives_the_same(monkeypatch, block, element):
+    for name, value in {"BLOCK": block, "ELEMENT": element, "ALONE": 0}.items():
+        monkeypatch.setattr(distribution, name, value)
     array = np.random.default_rng(1).integers(0, 255, (7, 30, 55), dtype=np.uint8)
     boxes = list(ZRange.of(array.shape).tiles((3, 16, 20)))
     shards = distribute(array, boxes)
@@ -68,20 +70,19 @@ def test_every_size_of_block_and_of_run_gives_the_same(monkeypatch, block, by, f
 
 
 @given(cut_arrays(), st.integers(1, 3), st.integers(1, 99))
-def test_any_array_goes_through_the_loop_too(case, threads, shares):
+def test_any_array_is_copied_in_any_blocks(case, threads, block):
     array, boxes = case
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("ALONE", "LARGE", "SHORT", "LONG", "BLOCK"):
-            patch.setattr(blocks, name, 0)
-        patch.setattr(blocks, "SHARES", shares)
+        patch.setattr(distribution, "ALONE", 0)
+        patch.setattr(distribution, "BLOCK", block)
         out = [np.zeros(box.shape, array.dtype) for box in boxes]
         shards = distribute(array, boxes, out=out, threads=threads)
         whole = gather(shards, boxes, array.shape, threads=threads)
-    assert [s.tobytes() for s in shards] == [part(array, box).tobytes() for box in boxes]
+    assert [s.tobytes() for s in shards] == [view_of(array, box).tobytes() for box in boxes]
     assert whole.tobytes() == array.tobytes()
 
 
-def test_what_may_not_be_written_is_not():
+def test_a_read_only_out_is_refused():
     array = np.zeros((64, 1 << 19), np.uint8)
     shard = np.ones((64, 1 << 18), np.uint8)
     shard.flags.writeable = False
@@ -128,7 +129,7 @@ def test_objects_are_copied_too():
     assert shard.tolist() == [["a"], [2.5]]
 
 
-def test_a_failing_job_is_heard_of():
+def test_the_error_of_a_failing_job_is_raised():
     def fail():
         raise KeyError("job")
 
@@ -137,9 +138,9 @@ def test_a_failing_job_is_heard_of():
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.integers(1, 8), st.integers(1, 200))
-def test_cuts_cover_an_array_once_in_blocks_that_fit(shape, item, limit):
+def test_blocks_cover_an_array_once_and_fit(shape, item, limit):
     count = np.zeros(shape, int)
-    for index in cuts(tuple(shape), item, limit):
+    for index in blocks_within(tuple(shape), item, limit):
         block = count[(*index, ...)]
         assert block.size == 1 or block.size * item <= limit
         block += 1
@@ -147,9 +148,9 @@ def test_cuts_cover_an_array_once_in_blocks_that_fit(shape, item, limit):
 
 
 def test_dimensions_merge_only_where_all_strides_allow_it():
-    assert merged((2, 3, 4), (12, 4, 1), (12, 4, 1)) == [(24, 1, 1)]
-    assert merged((2, 3, 4), (12, 4, 1), (100, 4, 1)) == [(2, 12, 100), (12, 1, 1)]
-    assert merged((1, 1), (9, 9)) == []
+    assert merge_dims((2, 3, 4), (12, 4, 1), (12, 4, 1)) == [(24, 1, 1)]
+    assert merge_dims((2, 3, 4), (12, 4, 1), (100, 4, 1)) == [(2, 12, 100), (12, 1, 1)]
+    assert merge_dims((1, 1), (9, 9)) == []
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_dimensions_merge_only_where_all_strides_allow_it():
         ),
         (
             lambda a: distribute(a, [[ZRange((0, 0), (1, 1)), ZRange((1, 1), (2, 2))]]),
-            "2 boxes of one device are no grid of 2 x 2",
+            "2 boxes of one device do not form a grid of 2 x 2",
         ),
         (lambda a: distribute(a, [], out=[a]), "out has 1 arrays for 0 devices"),
         (
@@ -173,7 +174,7 @@ def test_dimensions_merge_only_where_all_strides_allow_it():
             "shard 0 is int64[2, 3]; its boxes make int64[2, 2]",
         ),
         (lambda a: gather([a], [], (2, 3)), "1 shards are given for 0 devices"),
-        (lambda a: gather([], [], (2, 3)), "nothing is gathered from no shards"),
+        (lambda a: gather([], [], (2, 3)), "gather needs at least one shard"),
         (
             lambda a: gather([a], [ZRange.of((2, 3))], (2, 3), out=np.zeros((2, 2), int)),
             "out is int64[2, 2]; the array is int64[2, 3]",
@@ -182,7 +183,7 @@ def test_dimensions_merge_only_where_all_strides_allow_it():
             lambda a: gather([a], [ZRange.of((2, 3))], (2, 5)),
             "no shard holds [0:2, 3:5] of an array of shape (2, 5)",
         ),
-        (lambda a: run_all([], 0), "0 threads copy nothing"),
+        (lambda a: run_all([], 0), "at least 1 thread is needed, got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):
@@ -192,6 +193,6 @@ def test_what_does_not_fit_is_refused(call, message):
 
 
 def test_a_grid_of_boxes_is_laid_out_in_the_order_it_comes():
-    layout = lay_out([ZRange((4,), (6,)), ZRange((0,), (1,))], (8,))
+    layout = shard_layout([ZRange((4,), (6,)), ZRange((0,), (1,))], (8,))
     assert layout.shape == (3,)
     assert [str(place) for place in layout.places] == ["[0:2]", "[2:3]"]

@@ -25,7 +25,7 @@ OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages that lie elsewhere, a page and a notebook for each example, and colours."""
-    from mkdocs.structure.files import File  # noqa: PLC0415 - only MkDocs calls this
+    from mkdocs.structure.files import File
 
     def add(place: str, content: str) -> None:
         files.append(File.generated(config, place, content=content))

@@ -26,7 +26,7 @@ STEPS = {"all-reduce": ("reduce_scatter", "all_gather"), "all-gather": ("all_gat
 
 def network(params: Any, x: Any) -> Any:
     """Layers that normalise, widen, bend and narrow, each with a residual."""
-    import jax  # noqa: PLC0415 - after the number of devices is set
+    import jax
 
     for layer in params["layers"]:
         size = jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
@@ -62,8 +62,8 @@ def main() -> None:
     """Search, compile, compare."""
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={MESH.size}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    import jax  # noqa: PLC0415
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: PLC0415
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     params, x = arrays()
     mesh = Mesh(np.array(jax.devices()).reshape(MESH.shape), MESH.axis_names)

@@ -46,7 +46,7 @@ def test_json(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--cells", "0"], "weft calibrate: 0 cells cannot share this host: from 1 to 1024 can\n"),
+        (["--cells", "0"], "weft calibrate: --cells 0: expected 1 to 1024\n"),
         (["-o", "no/such/a.toml"], "weft calibrate: cannot write no/such/a.toml: there is no fold"),
     ],
 )
@@ -57,6 +57,7 @@ def test_refusals_come_before_measuring(capsys, args, message):
 
 def test_without_numpy(capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "weft.cli.measure", raising=False)
+    monkeypatch.delattr("weft.cli.measure", raising=False)
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert main(["calibrate", "--quick"]) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""`weft doctor`: what metadata and the system say, on this machine and on made-up ones."""
+"""`weft doctor`, on this machine and on made-up ones."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ import pytest
 
 import weft
 from weft.cli import doctor, host, main
-from weft.cli.extras import Extra, Need
+from weft.cli.doctor import Extra, Need
 from weft.store.codecs import NAMED
 
 GIB = 1 << 30
@@ -36,7 +36,7 @@ def health(**more):
 @pytest.fixture
 def installed(monkeypatch):
     """What is installed, beside Weft: set by the test."""
-    there = {"weft": weft.__version__}
+    there = {"weft": weft.__version__, "packaging": "26"}
     monkeypatch.setattr(doctor, "installed", there.get)
     return there
 
@@ -73,7 +73,7 @@ def test_it_imports_nothing_heavy():
 def test_every_extra_says_what_it_gives():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     for name in tomllib.loads(text)["project"]["optional-dependencies"]:
-        assert doctor.GIVES.get(name), f"say in weft.cli.doctor.GIVES what {name} gives"
+        assert doctor.PURPOSES.get(name), f"say in weft.cli.doctor.PURPOSES what {name} gives"
 
 
 def test_codecs_are_those_of_the_store():
@@ -87,10 +87,10 @@ def test_codecs_are_those_of_the_store():
 def test_what_is_missing_says_what_it_would_give(installed):
     needs = (Need("numpy", ">=2.0", "2.4"), Need("ray", ">=2.50", None))
     (line,) = doctor._extra_lines(health(extras={"ray": Extra("ray", needs)}))
-    assert line == "  - ray  plans on a Ray cluster; lacks ray: pip install 'weft[ray]'"
+    assert line == "  - ray  plans on a Ray cluster; missing ray: pip install 'weft[ray]'"
     own = {"mine": Extra("mine", (Need("a", "", None),))}
     (line,) = doctor._extra_lines(health(extras=own))
-    assert line == "  - mine  a; lacks a: pip install 'weft[mine]'"
+    assert line == "  - mine  a; missing a: pip install 'weft[mine]'"
 
 
 def test_a_sound_machine_has_no_problems(installed):
@@ -101,7 +101,7 @@ def test_a_sound_machine_has_no_problems(installed):
     assert "  + GPU             NVIDIA H200, 150 GB, driver 580.65.06, CUDA 13" in lines
     assert "  - engine ray      pip install 'weft[ray]'" in lines
     assert "  - SEAL            pip install 'weft[ckks]'" in lines
-    assert "  - browser         none, to look at reports with" in lines
+    assert "  - browser         none found to open reports" in lines
     assert (
         "  - codecs          zstd, blosc-lz4, blosc-zstd, lz4, crc32c: pip install 'weft[store]'"
         in lines
@@ -114,12 +114,17 @@ def test_a_sound_machine_has_no_problems(installed):
         (
             {"weft": None},
             {},
-            "Weft is not installed as a package, so extras are not known: pip install .",
+            "Weft is not installed as a package, so its extras are unknown: pip install .",
         ),
         (
             {"weft": "0.0.1"},
             {},
-            f"Weft {weft.__version__} runs, and 0.0.1 is installed: install it again",
+            f"Weft {weft.__version__} is running, but 0.0.1 is installed: install it again",
+        ),
+        (
+            {"packaging": None},
+            {},
+            "extras cannot be checked without packaging: pip install 'weft[cli]'",
         ),
         (
             {},
@@ -129,22 +134,22 @@ def test_a_sound_machine_has_no_problems(installed):
                     for name in ("torch", "test")
                 }
             },
-            "torch 2.1 is installed, and ==2.13.0 is wanted: pip install 'weft[torch]'",
+            "torch 2.1 is installed, but ==2.13.0 is needed: pip install 'weft[torch]'",
         ),
         (
             {"cupy-cuda12x": "13", "cupy-cuda13x": "13"},
             {"gpus": [H200]},
-            "two versions of CuPy are installed, which harm each other: pip uninstall one",
+            "two builds of CuPy are installed and conflict: pip uninstall one",
         ),
         (
             {"cupy-cuda12x": "13"},
             {},
-            "CuPy is installed, and there is no GPU that a driver knows",
+            "CuPy is installed, but the driver reports no GPU",
         ),
         (
             {"cupy-cuda13x": "13"},
             {"gpus": [H200, OLD]},
-            "CuPy is for CUDA 13, and the driver runs CUDA 12: pip install 'weft[cuda12]'",
+            "CuPy is built for CUDA 13, but the driver has CUDA 12: pip install 'weft[cuda12]'",
         ),
         (
             {"torch": "2.13.0+cpu"},
@@ -154,27 +159,27 @@ def test_a_sound_machine_has_no_problems(installed):
         (
             {},
             {"memory": host.Share(8 * GIB, 64 << 20)},
-            "67.1 MB of memory is free: stop something",
+            "67.1 MB of memory is free: stop other programs",
         ),
         (
             {},
             {"places": {"here": host.Place("/here", 9 * GIB, False)}},
-            "nothing can be written to /here",
+            "/here is not writable",
         ),
         (
             {},
             {"places": {"temporary": host.Place("/tmp", 1000, True)}},
-            "/tmp has 1 kB free: make room",
+            "/tmp has 1 kB free: delete something",
         ),
         (
             {"ray": "2.60"},
             {"places": {"shared memory": host.Place("/dev/shm", 64 << 20, True)}},
-            "/dev/shm has 67.1 MB free, where Ray keeps its blocks",
+            "/dev/shm, where Ray stores objects, has 67.1 MB free",
         ),
         (
             {},
             {"clusters": {"ray": host.Cluster("10.0.0.1:6379", "started here", False)}},
-            "a ray cluster was at 10.0.0.1:6379 and does not answer",
+            "the ray cluster at 10.0.0.1:6379 does not answer",
         ),
     ],
 )
@@ -205,7 +210,7 @@ def test_gpus_by_the_tool(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["exit 9", "exec sleep 20"])
 def test_gpus_without_the_tool(tmp_path, monkeypatch, text):
-    monkeypatch.setattr(host, "PATIENCE", 0.3)
+    monkeypatch.setattr(host, "TIMEOUT", 0.3)
     tool(tmp_path, monkeypatch, text)
     card = tmp_path / "0000:01:00.0"
     card.mkdir()

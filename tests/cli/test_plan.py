@@ -208,11 +208,11 @@ def test_plans_that_are_refused(capsys, graph, tmp_path):
     refused(
         capsys,
         ["diff", str(one), str(graph)],
-        f"weft diff: {graph} is a graph, and no plan\nhint: `weft plan graph.json -o plan.json` ",
+        f"weft diff: {graph} is a graph, not a plan\nhint: `weft plan graph.json -o plan.json` ",
     )
     refused(capsys, ["diff", str(one), "nope"], "weft diff: there is no file nope\nhint: ")
     refused(
         capsys,
         ["plan", str(one)],
-        f"weft plan: {one} is a plan, and no graph\nhint: weft.lang.serial",
+        f"weft plan: {one} is a plan, not a graph\nhint: weft.lang.serial",
     )

@@ -43,7 +43,7 @@ def test_every_value_has_a_line(capsys, folder):
     assert [row[0] for row in rows] == [str(value) for value in folder.values.values()]
     for line, (name, spec) in zip(lines, propagate(folder).specs.items()):
         assert str(spec) in line
-        assert line.endswith("as written") is (name in ("x", "w"))
+        assert line.endswith("as given") is (name in ("x", "w"))
     assert lines[-1].endswith('partial over "tp" by sum')
 
 
@@ -105,7 +105,7 @@ def test_an_output_that_is_wanted_otherwise(capsys, tmp_path):
     path.write_text(json.dumps(data), encoding="utf-8")
     line = printed(capsys, str(path))[-1]
     assert line.split("  ")[0] == f"output 0: {graph.outputs[0]}"
-    assert line.endswith("as written")
+    assert line.endswith("as given")
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,18 @@ def test_an_output_that_is_wanted_otherwise(capsys, tmp_path):
         (["--explain", "vv"], ["the graph has no value vv", "hint: did you mean v?"]),
         (
             ["--explain", "zzz"],
-            ["the graph has no value zzz", "hint: there are x, w, v, matmul, relu, matmul_2"],
+            ["the graph has no value zzz", "hint: its values are x, w, v, matmul, relu, matmul_2"],
         ),
         (
             ["--shard", "x"],
             [
-                "--shard x: it is NAME=SHARDING",
-                """hint: a sharding to begin with: x='<@m, [{"x"}, {}]>'; as often as needed""",
+                "--shard x: expected NAME=SHARDING",
+                """hint: the sharding of a value: x='<@m, [{"x"}, {}]>'; may be repeated""",
             ],
         ),
         (
             ["--shard", "y=<@m, [{}]>"],
-            ["the graph has no value y", "hint: there are x, w, v, matmul, relu, matmul_2"],
+            ["the graph has no value y", "hint: its values are x, w, v, matmul, relu, matmul_2"],
         ),
         (
             ["--mesh", "@m"],

@@ -70,9 +70,9 @@ def test_what_a_search_wrote_is_a_front(capsys, tmp_path):
     assert "reasons of the front is not a list of texts: 'late'" in capsys.readouterr().err
     said.write_text(json.dumps({"objectives": [], "points": []}), "utf-8")
     assert main(["report", str(folder), str(said)]) == 2
-    assert f"the front has 0 points, and {len(front)} plans" in capsys.readouterr().err
+    assert f"the front has 0 points, but {len(front)} plans" in capsys.readouterr().err
     assert main(["report", str(said)]) == 2
-    assert "has the prices of plans, and not the plans" in capsys.readouterr().err
+    assert "has the costs of plans, not the plans" in capsys.readouterr().err
 
 
 def test_plans_are_priced_on_a_machine(capsys, tmp_path, plan):
@@ -109,8 +109,8 @@ def test_what_a_page_is_made_of_can_be_printed(capsys, plan, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}", "is no plan, run, front or ciphertext plan"),
-        ("[1]", "is no plan, run, front or ciphertext plan"),
+        ("{}", "is not a plan, run, front or ciphertext plan"),
+        ("[1]", "is not a plan, run, front or ciphertext plan"),
         ("{", "is no JSON"),
         ('{"weft_plan": 2}', "while reading"),
     ],
@@ -128,7 +128,7 @@ def test_two_runs_and_an_empty_folder_are_refused(capsys, tmp_path, run):
     assert "2 runs do not fit one page" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty")]) == 2
-    assert "holds neither plans, a run nor a Zarr v3 array" in capsys.readouterr().err
+    assert "has no plans, no run and no Zarr v3 array" in capsys.readouterr().err
     assert main(["report", str(run), "-o", "no/such/folder/a.html"]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert main(["report", str(run), "--import", "no_such_module"]) == 2

@@ -13,9 +13,8 @@ import pytest
 import zarr
 
 from weft import Plan, propagate, trace
+from weft.cli import job as command
 from weft.cli import main
-from weft.cli import run as command
-from weft.cli.progress import Bar
 from weft.runtime.cluster import Progress, RunDirectory, RunRecord
 from weft.store import open_array
 
@@ -99,7 +98,7 @@ def test_modules_with_operators(capsys, x, tmp_path, monkeypatch):
     assert begun(*args) == 2
     assert capsys.readouterr().err.splitlines() == [
         "weft run: graph.applications[0]: there is no operator thrice",
-        "hint: --import MODULE, of the module that adds it",
+        "hint: --import MODULE, the module that adds it",
     ]
     assert begun(*args, "--import", "no_operators") == 2
     assert "weft run: cannot import no_operators: No module named" in capsys.readouterr().err
@@ -136,12 +135,12 @@ def test_a_run_that_was_interrupted_goes_on(capsys, x, tmp_path, monkeypatch):
         assert caught.value.code == 130
     named = [word.replace("=", f"={tmp_path}/") for word in STORED]
     assert capsys.readouterr().err == (
-        f"weft run: interrupted\nhint: go on with: weft run --resume plan.run {' '.join(named)}\n"
+        f"weft run: interrupted\nhint: resume with: weft run --resume plan.run {' '.join(named)}\n"
     )
     assert begun(*STORED) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "weft run: plan.run holds a run that has not come to its end",
-        "hint: the same command with --resume goes on with it, --overwrite begins anew",
+        "weft run: plan.run holds an unfinished run",
+        "hint: the same command with --resume resumes it, with --overwrite starts again",
     ]
     monkeypatch.chdir("/")  # paths are kept whole
     assert run("--resume", str(tmp_path / "plan.run"), *named, "--json") == 0
@@ -149,7 +148,7 @@ def test_a_run_that_was_interrupted_goes_on(capsys, x, tmp_path, monkeypatch):
     assert record["missing"] > 0
     assert np.array_equal(zarr.open_array(tmp_path / "y.zarr")[...], x + x)
     assert run("--resume", str(tmp_path / "plan.run")) == 0
-    assert "has come to its end before; nothing is done" in capsys.readouterr().err
+    assert "has finished before; nothing is done" in capsys.readouterr().err
 
 
 def test_an_error_in_the_middle_says_how_to_go_on(capsys, x, tmp_path, monkeypatch):
@@ -158,7 +157,8 @@ def test_an_error_in_the_middle_says_how_to_go_on(capsys, x, tmp_path, monkeypat
     assert begun(*STORED) == 2
     assert capsys.readouterr().err.splitlines() == [
         "weft run: no luck",
-        f"hint: once the cause is gone, go on with: weft run --resume plan.run {' '.join(named)}",
+        "hint: once the cause is removed, resume with: "
+        f"weft run --resume plan.run {' '.join(named)}",
     ]
 
 
@@ -168,18 +168,18 @@ def test_the_same_command_with_resume_goes_on(capsys, x, monkeypatch):
         stop_at(patch, 5, OSError("no luck"))
         assert begun(*args) == 2
     for other, message in [
-        (["--chunks", "sum_dim=5"], "--chunks sum_dim (5,): plan.run was begun with None"),
-        (["--codec", "gzip"], "--codec gzip: plan.run was begun with zstd"),
+        (["--chunks", "sum_dim=5"], "--chunks sum_dim (5,): plan.run was started with None"),
+        (["--codec", "gzip"], "--codec gzip: plan.run was started with zstd"),
         (["--on", "dask"], "--on dask: plan.run was begun on threads"),
-        (["--workers", "3"], "--workers 3: plan.run was begun with 2"),
-        (["--memory", "2GiB"], f"--memory {2 << 30}: plan.run was begun with {1 << 30}"),
+        (["--workers", "3"], "--workers 3: plan.run was started with 2"),
+        (["--memory", "2GiB"], f"--memory {2 << 30}: plan.run was started with {1 << 30}"),
     ]:
         capsys.readouterr()
         assert begun(*args, *other, "--resume") == 2
         assert message in capsys.readouterr().err
     Path("other.json").write_text(planned(lambda x: (x + 1.0, x.sum(0))).to_json())
     assert run("other.json", *STORED, "--resume", "plan.run") == 2
-    assert "other.json is not the plan with which plan.run was begun" in capsys.readouterr().err
+    assert "other.json is not the plan with which plan.run was started" in capsys.readouterr().err
     assert begun(*args, "--resume") == 0
     assert np.array_equal(zarr.open_array("y.zarr")[...], x + x)
 
@@ -264,7 +264,7 @@ def test_a_file_that_is_there_is_not_replaced_unasked(capsys, x, tmp_path):
     assert begun(*FILES) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"weft run: output add: {tmp_path}/y.npy holds an array already",
-        "hint: --overwrite writes in its place",
+        "hint: --overwrite replaces it",
     ]
     assert Path("y.npy").read_text(encoding="utf-8") == "mine"
     assert begun(*FILES, "--overwrite") == 0
@@ -282,14 +282,14 @@ def test_shards_of_others_are_no_part_of_a_run(x, capsys):
 
 
 REFUSED = [
-    (["--input", "x=x.npy"], "output add goes nowhere", "--output add=out.zarr"),
-    (["--output", "add=y.npy"], "input x comes from nowhere", "--input x=in.zarr"),
+    (["--input", "x=x.npy"], "no place is given for output add", "--output add=out.zarr"),
+    (["--output", "add=y.npy"], "no place is given for input x", "--input x=in.zarr"),
     ([*FILES, "--input", "z=z.npy"], "the plan has no input z", "it has x"),
     ([*FILES, "--output", "z=z.npy"], "the plan has no output z", "it has add, sum_dim"),
-    ([*FILES, "--input", "x=a.npy"], "--input x is said twice: x.npy and a.npy", None),
-    (["--input", "x"], "--input x is not NAME=VALUE", None),
+    ([*FILES, "--input", "x=a.npy"], "--input x is given twice: x.npy and a.npy", None),
+    (["--input", "x"], "--input x: expected NAME=VALUE", None),
     ([*FILES, "--chunks", "add=3,5"], "--chunks add=3,5: no output add is in storage", None),
-    ([*STORED, "--chunks", "add=3,a"], "add: '3,a' is no size, as 64 and 64,64 are", None),
+    ([*STORED, "--chunks", "add=3,a"], "add: invalid size '3,a': expected `64` or `64,64`", None),
     ([*STORED, "--codec", "zip"], "'zip' is no codec", None),
     ([*STORED, "--memory", "193MiB", "--chunks", "add=1,1,1"], "must have one rank", None),
     ([*FILES, "--directory", "plan.json"], "plan.json is a file, and no folder for a run", None),
@@ -314,7 +314,7 @@ def test_places_that_cannot_be(capsys, x, tmp_path):
     for inputs, outputs, message in [
         ("x=gone.npy", "add=y.npy", f"there is no file {tmp_path}/gone.npy"),
         ("x=gone.zarr", "add=y.npy", "gone.zarr holds no Zarr v3 array"),
-        ("x=text.npy", "add=y.npy", f"{tmp_path}/text.npy is no .npy file of numbers"),
+        ("x=text.npy", "add=y.npy", f"{tmp_path}/text.npy is not a valid .npy file of numbers"),
         ("x=x.npy", "add=gone/y.npy", "there is no folder"),
         ("x=x.zarr", "add=x.zarr", "output add would replace input x: both are"),
     ]:
@@ -324,14 +324,14 @@ def test_places_that_cannot_be(capsys, x, tmp_path):
     assert begun(*STORED) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"weft run: output add: {tmp_path}/y.zarr holds an array already",
-        "hint: --overwrite writes in its place",
+        "hint: --overwrite replaces it",
     ]
 
 
 def test_runs_that_are_none(capsys, x, tmp_path):
     for args, message in [
         ([], "no plan is given"),
-        (["--resume"], "no run is given to go on with"),
+        (["--resume"], "no run to resume is given"),
         (["--resume", "gone"], "there is no run in gone"),
         (["gone.json", "--resume"], "there is no run in gone.run"),
         (["--resume", "x.npy"], "there is no run in x.npy"),
@@ -383,20 +383,20 @@ def test_runs_that_are_none(capsys, x, tmp_path):
 def test_amounts_and_engines(capsys, x, monkeypatch):
     with pytest.raises(SystemExit):
         begun("--memory", "much")
-    assert "'much' is no amount of bytes, as 512MiB is" in capsys.readouterr().err
+    assert "invalid amount of bytes 'much': expected `512MiB` or `2GB`" in capsys.readouterr().err
     assert begun(*FILES, "--workers", str(10**30)) == 2
     assert f"{10**30} workers are too many: a run has at most 4096" in capsys.readouterr().err
     assert begun(*FILES, "--memory", "9999999GiB") == 2
     assert f"a worker of {9999999 << 30} bytes: at most {1 << 50}" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         begun("--memory", "9" * 400)
-    assert "is no amount of bytes" in capsys.readouterr().err
+    assert "invalid amount of bytes" in capsys.readouterr().err
     assert begun(*FILES, "--on", "nothing") == 2
     assert "nothing runs on 'nothing'" in capsys.readouterr().err
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert run("plan.json", *FILES) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "weft run: Ray is not installed, on which plans run unless something else is said",
+        "weft run: Ray, the default engine, is not installed",
         "hint: pip install 'weft[ray]', or --on threads, which needs nothing",
     ]
 
@@ -427,8 +427,8 @@ def test_a_bar_on_a_terminal(x):
 
 def test_what_was_done_before_says_nothing_of_speed(capsys, monkeypatch):
     now = iter([100.0, 110.0, 110.0])
-    monkeypatch.setattr("weft.cli.progress.time.monotonic", lambda: next(now))
-    bar = Bar(quiet=False)
+    monkeypatch.setattr("weft.cli.job.time.monotonic", lambda: next(now))
+    bar = command.ProgressBar(quiet=False)
     bar(Progress(50, 100))
     bar(Progress(60, 100))
     first, second = capsys.readouterr().err.split("\r")[1:]

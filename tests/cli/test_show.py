@@ -46,7 +46,7 @@ def test_a_picture_in_a_file(capsys, tmp_path):
         ([MESH, "[8", SHARDING], "weft show: column 3: expected 'x' or ',', found the end"),
         ([MESH, "8", SHARDING], "weft show: shape has 1 dimension where 2 are expected: (8,)"),
         ([MESH, "8x8", '<@m, [{"q"}, {}]>'], 'weft show: axis "q" cuts dimension 0, but is not'),
-        ([MESH, "-o", "picture.png"], "weft show: cannot write picture.png: its name ends in"),
+        ([MESH, "-o", "picture.png"], "weft show: cannot write picture.png: its name must end in"),
         (
             [MESH, "-o", "no/such/folder/a.svg"],
             "weft show: cannot write no/such/folder/a.",

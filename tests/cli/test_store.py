@@ -158,7 +158,7 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
     target = str(tmp_path / "a")
     for args, message in [
         (["info", target], "holds no Zarr v3 array"),
-        (["write", str(tmp_path / "text.npy"), target], "is no .npy file of numbers"),
+        (["write", str(tmp_path / "text.npy"), target], "is not a valid .npy file of numbers"),
         (["write", str(tmp_path / "gone.npy"), target], "gone.npy"),
         (["write", str(tmp_path / "stack.npy"), target, "--chunks", "4"], "must have one rank"),
         (["write", str(tmp_path), target], "holds neither a Zarr v3 array nor TIFF files"),
@@ -169,7 +169,7 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
         ),
         (
             ["write", str(tmp_path / "text.npy"), target, "--shape", "2", "--dtype", "uint7"],
-            "is no .npy file",
+            "is not a valid .npy file",
         ),
     ]:
         assert main(["store", *args]) == 2

@@ -1,4 +1,4 @@
-"""What a page is made of: every byte that moves is on one edge or one node, and boxes are exact."""
+"""The data of a page: every transferred byte is on one edge or one node, and boxes are exact."""
 
 import json
 
@@ -14,9 +14,8 @@ from weft import DeviceMesh, Machine, Plan, ShardingSpec, WeftError, ops, propag
 from weft.interop.stablehlo import read
 from weft.plan.machines import H200_NODE
 from weft.report import Subject, report_data
-from weft.report.data import MOST_PLANS, front_of
-from weft.report.measured import run_data
-from weft.report.planned import Detail, plan_data
+from weft.report.data import MOST_PLANS, front_of, run_data
+from weft.report.plan_data import Detail, plan_data
 
 ALL = Detail()
 PROGRAMS = trials(75)
@@ -40,7 +39,7 @@ def check_moves(plan):
     assert sum(move["bytes"] for move in data["moves"]) == sum(plan.received)
     assert data["figures"]["bytes"] == sum(plan.received)
     for move in data["moves"]:
-        steps = data["ways"][move["way"]]["steps"]
+        steps = data["routes"][move["route"]]["steps"]
         assert move["bytes"] == move["times"] * sum(sum(step["received"]) for step in steps)
         for step in steps:
             by_device = dict.fromkeys(step["devices"], 0)
@@ -161,7 +160,7 @@ def test_a_large_mesh_says_what_cells_receive_and_not_who_sends_it():
     plan = Plan.of(propagate(trace(lambda x: x * 2, (256, 256), shardings={"x": rows})))
     columns = ShardingSpec.parse('<@m, [{}, {"x"}]>', mesh)
     data = data_of(Plan(plan.graph, mesh, plan.specs, (columns,), plan.placed))
-    steps = [step for way in data["ways"] for step in way["steps"]]
+    steps = [step for route in data["routes"] for step in route["steps"]]
     assert steps
     assert all("pairs" not in step and len(step["received"]) == 128 for step in steps)
 
@@ -171,15 +170,11 @@ def test_a_run():
     data = run_data(record)
     assert data["bytes"]["predicted"] == data["bytes"]["measured"] == record.total.received
     assert data["seconds"]["measured"] == record.seconds
-    spans = [span for lane in data["lanes"] for span in lane["spans"]]
-    assert sum(span[4] for span in spans) == len(record.tasks) + len(record.again)
-    assert len([s for lane in run_data(record, 4)["lanes"] for s in lane["spans"]]) <= 4 + len(
-        data["lanes"]
-    )
+    assert sum(row["tasks"] for row in data["by_worker"]) == len(record.tasks)
 
 
 def test_nothing_and_too_much_are_refused():
-    with pytest.raises(WeftError, match="a report about nothing"):
+    with pytest.raises(WeftError, match="a report needs a subject"):
         report_data(Subject())
     plan = planned(1)
     with pytest.raises(WeftError, match=f"65 plans do not fit one page; at most {MOST_PLANS}"):

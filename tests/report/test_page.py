@@ -16,11 +16,9 @@ from tests.runtime.cluster.metrics import recorded
 
 from weft import Machine, WeftError, ckks, ops, store, trace
 from weft.report import Subject, render, write
-from weft.report.bundle import as_function, asset, bundle
-from weft.report.ciphertexts import ckks_data
 from weft.report.data import front_of
-from weft.report.page import LARGEST, embedded, page_of
-from weft.report.storage import store_data
+from weft.report.page import MOST_BYTES, as_function, asset, bundle, embedded, page_of
+from weft.report.target_data import ckks_data, store_data
 
 
 def data_in(page):
@@ -38,7 +36,7 @@ def written(tmp_path, *args, **more):
 
 def test_a_page_is_one_file_and_asks_for_nothing(tmp_path):
     page = written(tmp_path, planned(1), run=recorded(Machine(flops={"float32": 1e9})))
-    assert len(page.encode()) < LARGEST
+    assert len(page.encode()) < MOST_BYTES
     assert not re.search(r"(src|href)=(?!\"data:,)", page)
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", page)
     urls = set(re.findall(r"https?://[^\"' ]+", page))
@@ -70,14 +68,14 @@ def test_many_data_are_deflated_and_are_the_same(tmp_path):
     )
 
 
-def test_what_does_not_fit_is_told_more_coarsely(monkeypatch):
+def test_details_are_left_out_until_the_page_fits(monkeypatch):
     subject = Subject(front_of([planned(2)]))
     whole = len(render(subject).encode())
-    monkeypatch.setattr("weft.report.page.LARGEST", whole - 1)
+    monkeypatch.setattr("weft.report.page.MOST_BYTES", whole - 1)
     page = render(subject)
-    assert data_in(page)["left_out"] == "who sends what to whom is left out"
-    monkeypatch.setattr("weft.report.page.LARGEST", 1000)
-    with pytest.raises(WeftError, match=r"of 1 plans has \d+ B, and 1000 B are the most"):
+    assert data_in(page)["left_out"] == "messages between devices are left out"
+    monkeypatch.setattr("weft.report.page.MOST_BYTES", 1000)
+    with pytest.raises(WeftError, match=r"of 1 plans has \d+ B; at most 1000 B fit"):
         render(subject)
 
 
@@ -97,7 +95,7 @@ print(write(sys.argv[1], Plan.of(propagate(graph))).stat().st_size)
 
 
 def test_a_plan_and_a_front_are_one_too_many(tmp_path):
-    with pytest.raises(WeftError, match="about a plan or about a front"):
+    with pytest.raises(WeftError, match="either a plan or a front"):
         write(tmp_path / "a.html", planned(1), front=[planned(1)])
 
 
@@ -106,15 +104,13 @@ def test_modules_become_one_script():
     assert script.index("const module_dom ") < script.index("const module_graph ")
     assert script.count("const module_dom ") == 1
     assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
-    with pytest.raises(
-        WeftError, match=r"a\.js imports or exports in a way that is not known here"
-    ):
+    with pytest.raises(WeftError, match=r"a\.js has an unsupported import or export"):
         as_function("a", 'import x from "./x.js";')
 
 
 def test_modules_that_import_each_other_are_refused(monkeypatch):
     texts = {"a.js": 'import { b } from "./b.js";', "b.js": 'import { a } from "./a.js";'}
-    monkeypatch.setattr("weft.report.bundle.asset", texts.__getitem__)
+    monkeypatch.setattr("weft.report.page.asset", texts.__getitem__)
     with pytest.raises(WeftError, match="modules import each other: a -> b -> a"):
         bundle("a")
 
@@ -186,7 +182,7 @@ def test_a_ciphertext_plan_is_what_the_command_says_of_it(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"slots": -1}', "slots: expected a number of things, 0 or more"),
+        ('{"slots": -1}', "slots: expected a count, 0 or more"),
         ('{"slots": 8, "depth": 1, "layers": [{"level": "x"}]}', r"layers\[0\]"),
     ],
 )

@@ -1,25 +1,23 @@
-"""`weft calibrate`: this host as a machine, measured in a few seconds, or a run on a grid."""
+"""`weft calibrate`: estimate a machine by measuring this host, or from the record of a run."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weft.cli.files import check_file, print_json
-from weft.cli.runs import calibrate_run
+from weft.cli.files import check_file, print_json, read_run
 from weft.draw import say
 from weft.errors import WeftError
-from weft.plan import Machine
+from weft.plan import Link, Machine
 from weft.plan.machines import host_name, memory
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from weft.cli.measure import Effort
+    from weft.runtime.cluster.metrics.calibration import Calibration
 
 MOST_CELLS = 1024
 EXAMPLES = """\
@@ -35,34 +33,37 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "calibrate",
-        help="measure this host, and write it down as a machine",
-        description="Measure what a cell of this host gets while all of them are busy: operations "
-        "by dtype, memory bandwidth, and what two workers of one process send to each other. "
-        "Or take it from the record of a run on a grid.",
+        help="measure this host as a machine, or estimate one from a run",
+        description="Measure what a cell of this host reaches while all cells are busy: operations "
+        "per second by dtype, memory bandwidth, and transfers between two workers of a process. "
+        "Or estimate a machine from the record of a run on a cluster.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--from", dest="source", type=Path, help="a run.json: measure nothing, take it from there"
+        "--from",
+        dest="source",
+        type=Path,
+        help="estimate the machine from this run.json instead of measuring",
     )
     parser.add_argument("-o", "--output", type=Path, help="write the machine to this TOML file")
     parser.add_argument(
-        "--cells", type=int, help="how many cells share this host (one for each core)"
+        "--cells", type=int, help="number of cells that share this host (default: one per core)"
     )
-    parser.add_argument("--quick", action="store_true", help="in a second, less exactly")
+    parser.add_argument("--quick", action="store_true", help="take a second, with less precision")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure, print, and write where that is asked for."""
+    """Measure or estimate a machine, print it, and write it if requested."""
     check_file(args.output)
     if args.source is not None:
-        calibrate_run(args)
+        _calibrate_from_run(args)
         return
     cells = os.cpu_count() or 1 if args.cells is None else args.cells
     if not 1 <= cells <= MOST_CELLS:
-        raise WeftError(f"{cells} cells cannot share this host: from 1 to {MOST_CELLS} can")
+        raise WeftError(f"--cells {cells}: expected 1 to {MOST_CELLS}")
     machine, alone = measure(cells, quick=args.quick)
     if args.json:
         print_json({**machine.to_data(), "one_thread_memory_bandwidth": alone})
@@ -74,16 +75,21 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measure(cells: int, quick: bool = False) -> tuple[Machine, float]:
-    """This host as so many cells see it, and the memory bandwidth of one thread alone."""
-    tools = _tools()
-    effort: Effort = tools.QUICK if quick else tools.FULL
+    """Return this host as a machine of `cells`, and the memory bandwidth of a single thread."""
+    try:
+        from weft.cli import measure as tools
+    except ImportError as error:
+        raise WeftError(
+            f"this host cannot be measured: {error}", hint="pip install 'weft[run]'"
+        ) from None
+    effort = tools.QUICK if quick else tools.FULL
     flops = {}
     for dtype in tools.DTYPES:
-        _tell(f"multiplying {dtype}")
+        _log(f"multiplying {dtype}")
         flops[dtype] = tools.flops(dtype, cells, effort)
-    _tell("copying memory")
+    _log("copying memory")
     alone, shared = tools.copying(1, effort), tools.copying(cells, effort)
-    _tell("exchanging boxes")
+    _log("exchanging boxes")
     latency, bandwidth = tools.exchange(effort)
     machine = Machine(
         latency=latency,
@@ -98,11 +104,11 @@ def measure(cells: int, quick: bool = False) -> tuple[Machine, float]:
 
 
 def table(machine: Machine, alone: float) -> str:
-    """What was measured, a line each."""
+    """Return the measured figures, one per line."""
     rows = [(f"{dtype}", f"{rate / 1e9:.3g} Gflop/s") for dtype, rate in machine.flops.items()]
     rows += [
         ("memory", f"{machine.memory_bandwidth / 1e9:.3g} GB/s"),
-        ("memory, one thread alone", f"{alone / 1e9:.3g} GB/s"),
+        ("memory, a single thread", f"{alone / 1e9:.3g} GB/s"),
         ("capacity", f"{machine.capacity / 1e9:.3g} GB"),
         ("latency between cells", f"{machine.latency * 1e6:.3g} us"),
         ("bandwidth, all cells together", f"{machine.bandwidth / 1e9:.3g} GB/s"),
@@ -112,14 +118,44 @@ def table(machine: Machine, alone: float) -> str:
     return "\n".join([f"{machine.name}; for each:", *lines])
 
 
-def _tell(what: str) -> None:
+def _log(what: str) -> None:
     print(f"{what} …", file=sys.stderr, flush=True)
 
 
-def _tools() -> Any:
-    try:
-        return import_module("weft.cli.measure")
-    except ImportError as error:
-        raise WeftError(
-            f"this host cannot be measured: {error}", hint="pip install 'weft[run]'"
-        ) from None
+def _calibrate_from_run(args: argparse.Namespace) -> None:
+    if args.cells is not None or args.quick:
+        raise WeftError("--cells and --quick measure this host; --from does not")
+    record = read_run(args.source)
+    from weft.runtime.cluster.metrics.calibration import calibrate
+
+    calibration = calibrate(record)
+    if args.json:
+        print_json({**calibration.machine.to_data(), "tasks": dict(calibration.tasks)})
+    else:
+        say(calibration_table(calibration), sys.stdout)
+    if args.output is not None:
+        calibration.machine.save(args.output)
+        say(f"wrote {args.output}", sys.stderr if args.json else sys.stdout)
+
+
+def calibration_table(calibration: Calibration) -> str:
+    """Return the estimated figures, one per line, with the number of tasks behind each."""
+    machine, tasks = calibration.machine, calibration.tasks
+    rows = [
+        (one, f"{machine.flops[one] / 1e9:.3g} Gflop/s") for one in machine.flops if one in tasks
+    ]
+    rows.append(("memory", f"{machine.memory_bandwidth / 1e9:.3g} GB/s"))
+    for name in tasks:
+        if name.startswith("links"):
+            axis = name.partition(".")[2]
+            rows.append((name, _link_text(machine.link(axis) if axis else machine.rest)))
+    if "storage" in tasks:
+        rows.append(("storage", _link_text(machine.storage)))
+    wide, high = (max(len(row[place]) for row in rows) for place in (0, 1))
+    lines = [f"{name:{wide}}  {value:{high}}  {tasks[name]} tasks" for name, value in rows]
+    timed = ", ".join(machine.operations.get("grid", {})) or "none"
+    return "\n".join([f"{machine.name}; for each:", *lines, f"operators with times: {timed}"])
+
+
+def _link_text(link: Link) -> str:
+    return f"{link.latency * 1e6:.3g} us, {link.bandwidth / 1e9:.3g} GB/s"

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.models import MODELS
+from weft.cli.graphs import MODELS
 from weft.cli.parser import examples_of, sentence
 from weft.cli.run import amount
 from weft.errors import WeftError

@@ -18,9 +18,8 @@ from weft.ckks.network import Network
 from weft.ckks.parameters import BITS, RINGS, STANDARD, Parameters
 from weft.ckks.planner import Plan, plan
 from weft.ckks.table import ciphertext_bytes, mesh, seconds
-from weft.cli.arrays import read_weights
-from weft.cli.files import print_json
-from weft.cli.models import read_model
+from weft.cli.files import print_json, read_weights
+from weft.cli.graphs import read_model
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang import Graph

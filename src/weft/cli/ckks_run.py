@@ -21,10 +21,9 @@ from weft.ckks.planner import Placed, Plan
 from weft.ckks.seal import Seal
 from weft.ckks.simulator import Simulator
 from weft.ckks.table import seconds
-from weft.cli.arrays import read_inputs, read_weights, write_arrays
 from weft.cli.ckks_plan import MIB, disclosure, keys, parameters, planned
-from weft.cli.files import check_file, print_json
-from weft.cli.models import read_model
+from weft.cli.files import check_file, print_json, read_inputs, read_weights, write_arrays
+from weft.cli.graphs import read_model
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang import Graph

@@ -1,106 +1,59 @@
-"""`weft completion`: what shells need to complete commands, options and files, from the parser."""
+"""`weft completion`: completion scripts for shells, generated from the parser by shtab."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from weft.cli import commands, shells
+from weft.cli.parser import command_modules, parser_with, walk
 from weft.draw import say
+from weft.extra import needed
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 EXAMPLES = """\
 examples:
   weft completion bash > ~/.local/share/bash-completion/completions/weft
   weft completion zsh > ~/.zfunc/_weft          (with `fpath+=~/.zfunc` before compinit)
   weft completion fish > ~/.config/fish/completions/weft.fish
-  source <(weft completion bash)                (for this terminal alone)
+  source <(weft completion bash)                (for this terminal only)
 """
 
 
-class Argument(NamedTuple):
-    """An option or a positional argument, as a shell sees it."""
-
-    names: tuple[str, ...]
-    """`-o`, `--output`; none for a positional argument."""
-    title: str
-    help: str
-    values: int | None
-    """How many values stand behind it: 0, 1, or None for any number."""
-    words: tuple[str, ...]
-    """What may stand there."""
-    takes_files: bool
-    """Whether a file may."""
-
-
-class Level(NamedTuple):
-    """A command: what may stand behind it."""
-
-    path: tuple[str, ...]
-    below: dict[str, str]
-    """Its subcommands, and what the help says of each."""
-    options: tuple[Argument, ...]
-    positionals: tuple[Argument, ...]
-
-
-def add_to(below: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
-    parser = below.add_parser(
+    parser = commands.add_parser(
         "completion",
-        help="print the script that makes a shell complete weft: bash, zsh, fish",
-        description="Print the script by which a shell completes commands, options and files.",
+        help="print the completion script of a shell: bash, zsh, fish, tcsh, powershell",
+        description="Print a script that makes a shell complete commands, options and files.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("shell", choices=tuple(shells.SHELLS), help="which shell")
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the script."""
-    found = levels(commands.parser_with(commands.names()))
-    say(shells.SHELLS[args.shell](found).rstrip(), sys.stdout)
+    shtab = needed("shtab", "cli")
+    parser = parser_with(command_modules())
+    for _, one in walk(parser):
+        for action in one._actions:
+            _set_completion(action, shtab)
+    say(shtab.complete(parser, args.shell).rstrip(), sys.stdout)
 
 
-def levels(parser: argparse.ArgumentParser) -> list[Level]:
-    """Every command of a parser, from the outermost on."""
-    return [_level(path, one) for path, one in commands.walk(parser)]
-
-
-def _level(path: tuple[str, ...], parser: argparse.ArgumentParser) -> Level:
-    found = list(_arguments(parser))
-    return Level(
-        path,
-        commands.told(parser),
-        tuple(one for one in found if one.names),
-        tuple(one for one in found if not one.names),
-    )
-
-
-def _arguments(parser: argparse.ArgumentParser) -> Iterator[Argument]:
-    for action in parser._actions:
-        if not isinstance(action, argparse._SubParsersAction):
-            yield _argument(action)
-
-
-def _may_be_file(action: argparse.Action) -> bool:
-    """Whether a file may stand there: where no number must."""
-    return action.type not in (int, float)
-
-
-def _argument(action: argparse.Action) -> Argument:
-    many = {None: 1, 0: 0, "?": 1}.get(action.nargs)
-    words = tuple(map(str, action.choices or vars(action).get("suggested", ())))
-    title = action.metavar if isinstance(action.metavar, str) else action.dest
-    return Argument(
-        tuple(action.option_strings),
-        title,
-        action.help or "",
-        many,
-        words,
-        many != 0 and not action.choices and vars(action).get("files", _may_be_file(action)),
-    )
+def _set_completion(action: argparse.Action, shtab: Any) -> None:
+    """Tell shtab what to offer for an argument: suggested words, files, or both."""
+    if action.choices or action.nargs == 0:
+        return
+    words = vars(action).get("suggested", ())
+    files = vars(action).get("files", action.type not in (int, float))
+    if words:
+        command = f"printf '%s\\n' {' '.join(words)}"
+        vars(action)["complete"] = shtab.cmd(f"{command}; ls -dp -- *" if files else command)
+    elif files:
+        vars(action)["complete"] = shtab.FILE

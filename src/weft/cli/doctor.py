@@ -1,4 +1,4 @@
-"""`weft doctor`: what is installed, what this machine has, and what is wrong."""
+"""`weft doctor`: installed extras, the resources of this machine, and problems."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import weft
 from weft.cli import host
-from weft.cli.extras import PACKAGE, Extra, extras, installed
 from weft.cli.files import print_json
 from weft.cli.host import amount
 from weft.draw import say
@@ -21,12 +22,15 @@ from weft.values import counted
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+    from packaging.requirements import Requirement
+
+PACKAGE = "weft"
 EXAMPLES = """\
 examples:
   weft doctor
   weft doctor --json
 """
-GIVES = {
+PURPOSES = {
     "run": "tensors that compute on shards, plans that run in one process",
     "torch": "plans on the ranks of torch.distributed, DTensor placements",
     "jax": "JAX functions in, as StableHLO; NamedShardings out",
@@ -44,9 +48,10 @@ GIVES = {
     "test": "what `make test` needs",
     "bench": "what `make bench` compares with",
     "dev": "what `make hooks` needs",
+    "cli": "completion scripts for shells; version checks of `weft doctor`",
 }
-"""What each extra is for; which there are, the package's metadata says."""
-FOR_MAKERS = ("demo", "test", "bench", "dev")
+"""The purpose of each extra."""
+FOR_DEVELOPERS = ("demo", "test", "bench", "dev")
 CODECS = {
     "zstd": "zstandard",
     "gzip": None,
@@ -55,14 +60,84 @@ CODECS = {
     "lz4": "numcodecs",
     "crc32c": "google-crc32c",
 }
-"""The codecs of the store and the package that each needs; None for Python itself."""
+"""The codecs of the store and the package that each needs; None for the standard library."""
 CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}
-LEAST = 1 << 30
-"""So many bytes should be free."""
+LEAST_FREE = 1 << 30
+"""Bytes of memory or disk below which a problem is reported."""
+
+
+class Need(NamedTuple):
+    """A package that an extra needs, and its installed version."""
+
+    name: str
+    wanted: str
+    """The versions that are needed, as in `>=2.0,<3`; empty for any."""
+    version: str | None
+    """The installed version, or None."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether a suitable version is installed."""
+        if self.version is None:
+            return False
+        from packaging.specifiers import SpecifierSet
+
+        return SpecifierSet(self.wanted).contains(self.version, prereleases=True)
+
+
+class Extra(NamedTuple):
+    """An extra, and the packages that it needs."""
+
+    name: str
+    needs: tuple[Need, ...]
+
+    @property
+    def missing(self) -> tuple[Need, ...]:
+        """The packages that are not installed in a suitable version."""
+        return tuple(need for need in self.needs if not need.is_met)
+
+
+@cache
+def extras() -> dict[str, Extra]:
+    """Return the extras by name; empty if Weft is not installed as a package, or packaging not."""
+    try:
+        from packaging.requirements import Requirement
+
+        names = metadata.metadata(PACKAGE).get_all("Provides-Extra") or []
+    except (ImportError, metadata.PackageNotFoundError):
+        return {}
+    requirements = [Requirement(line) for line in metadata.requires(PACKAGE) or []]
+    return {name: Extra(name, tuple(_needs(name, requirements).values())) for name in sorted(names)}
+
+
+def _needs(extra: str, requirements: list[Requirement]) -> dict[str, Need]:
+    """Return the packages of an extra and of the extras that it includes, by name."""
+    needs: dict[str, Need] = {}
+    for one in requirements:
+        if one.marker is None or not one.marker.evaluate({"extra": extra}):
+            continue
+        if one.name == PACKAGE:
+            for other in sorted(one.extras):
+                needs |= _needs(other, requirements)
+        else:
+            needs[one.name] = Need(one.name, str(one.specifier), installed(one.name))
+    return needs
+
+
+def installed(package: str) -> str | None:
+    """Return the installed version of a package, without importing it.
+
+    >>> installed("no-such-package") is None
+    True
+    """
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 class Health(NamedTuple):
-    """All that was found."""
+    """The state of this machine."""
 
     extras: dict[str, Extra]
     gpus: list[host.Gpu]
@@ -74,17 +149,22 @@ class Health(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, a line each."""
-        return [*_package(self), *_versions(self), *_gpu_faults(self), *_room(self)]
+        """The problems, one line each."""
+        return [
+            *_package_problems(self),
+            *_version_problems(self),
+            *_gpu_problems(self),
+            *_resource_problems(self),
+        ]
 
 
 def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "doctor",
-        help="what is installed, what this machine has, what is wrong",
-        description="Say which extras, GPUs, engines and codecs are there, what each that is "
-        "missing would give, and what is wrong. Nothing leaves this machine.",
+        help="print what is installed, what this machine has, and problems",
+        description="Print which extras, GPUs, engines and codecs are there, what the missing ones "
+        "are for, and problems. Nothing leaves this machine.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -93,16 +173,16 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Look, and print what was found."""
-    found = look()
+    """Print the state of this machine."""
+    health = inspect_machine()
     if args.json:
-        print_json(describe(found))
+        print_json(describe(health))
     else:
-        say("\n".join(report(found)), sys.stdout)
+        say("\n".join(report(health)), sys.stdout)
 
 
-def look() -> Health:
-    """What there is."""
+def inspect_machine() -> Health:
+    """Return the state of this machine."""
     return Health(
         extras(),
         host.gpus(),
@@ -114,93 +194,97 @@ def look() -> Health:
     )
 
 
-# -- what is wrong --------------------------------------------------------------------------------
+# -- problems -------------------------------------------------------------------------------------
 
 
-def _package(found: Health) -> Iterator[str]:
+def _package_problems(health: Health) -> Iterator[str]:
     there = installed(PACKAGE)
     if there is None:
-        yield "Weft is not installed as a package, so extras are not known: pip install ."
+        yield "Weft is not installed as a package, so its extras are unknown: pip install ."
     elif there != weft.__version__:
-        yield f"Weft {weft.__version__} runs, and {there} is installed: install it again"
+        yield f"Weft {weft.__version__} is running, but {there} is installed: install it again"
+    elif installed("packaging") is None:
+        yield "extras cannot be checked without packaging: pip install 'weft[cli]'"
 
 
-def _versions(found: Health) -> Iterator[str]:
-    """Packages in versions that will not do, each once."""
+def _version_problems(health: Health) -> Iterator[str]:
+    """Yield each package that is installed in an unsuitable version."""
     seen = set[str]()
-    for extra in found.extras.values():
+    for extra in health.extras.values():
         for need in extra.missing:
             if need.version is not None and need.name not in seen:
                 seen.add(need.name)
                 yield (
-                    f"{need.name} {need.version} is installed, and {need.wanted} is wanted: "
+                    f"{need.name} {need.version} is installed, but {need.wanted} is needed: "
                     f"{_install(extra)}"
                 )
 
 
-def _gpu_faults(found: Health) -> Iterator[str]:
+def _gpu_problems(health: Health) -> Iterator[str]:
     cupy = [cuda for cuda, package in CUPY.items() if installed(package)]
     if len(cupy) > 1:
-        yield "two versions of CuPy are installed, which harm each other: pip uninstall one"
-    if cupy and not found.gpus:
-        yield "CuPy is installed, and there is no GPU that a driver knows"
+        yield "two builds of CuPy are installed and conflict: pip uninstall one"
+    if cupy and not health.gpus:
+        yield "CuPy is installed, but the driver reports no GPU"
     for cuda in cupy:
-        newest = min((gpu.cuda or cuda for gpu in found.gpus), default=cuda)
+        newest = min((gpu.cuda or cuda for gpu in health.gpus), default=cuda)
         if newest < cuda:
             yield (
-                f"CuPy is for CUDA {cuda}, and the driver runs CUDA {newest}: "
+                f"CuPy is built for CUDA {cuda}, but the driver has CUDA {newest}: "
                 f"pip install 'weft[cuda{newest}]'"
             )
     torch = installed("torch") or ""
-    if found.gpus and torch.endswith("+cpu"):
+    if health.gpus and torch.endswith("+cpu"):
         yield f"torch {torch} does not use the GPU: install a build for CUDA"
 
 
-def _room(found: Health) -> Iterator[str]:
-    if found.memory.usable < LEAST:
-        yield f"{amount(found.memory.usable)} of memory is free: stop something"
-    for name, place in found.places.items():
+def _resource_problems(health: Health) -> Iterator[str]:
+    if health.memory.usable < LEAST_FREE:
+        yield f"{amount(health.memory.usable)} of memory is free: stop other programs"
+    for name, place in health.places.items():
         if name != "shared memory" and not place.writable:
-            yield f"nothing can be written to {place.path}"
-        elif name != "shared memory" and place.free is not None and place.free < LEAST:
-            yield f"{place.path} has {amount(place.free)} free: make room"
-    shared = found.places.get("shared memory")
-    if installed("ray") and shared and shared.free is not None and shared.free < LEAST:
-        yield f"{shared.path} has {amount(shared.free)} free, where Ray keeps its blocks"
-    for engine, cluster in found.clusters.items():
+            yield f"{place.path} is not writable"
+        elif name != "shared memory" and place.free is not None and place.free < LEAST_FREE:
+            yield f"{place.path} has {amount(place.free)} free: delete something"
+    shared = health.places.get("shared memory")
+    if installed("ray") and shared and shared.free is not None and shared.free < LEAST_FREE:
+        yield f"{shared.path}, where Ray stores objects, has {amount(shared.free)} free"
+    for engine, cluster in health.clusters.items():
         if cluster is not None and cluster.answers is False:
-            yield f"a {engine} cluster was at {cluster.address} and does not answer"
+            yield f"the {engine} cluster at {cluster.address} does not answer"
 
 
 # -- the report -----------------------------------------------------------------------------------
 
 
-def report(found: Health) -> Iterator[str]:
-    """The lines that are printed: + is there, - is not, ! is wrong."""
+def report(health: Health) -> Iterator[str]:
+    """Yield the lines to print: `+` is there, `-` is not, `!` is a problem."""
     yield f"Weft {weft.__version__}, Python {platform.python_version()}, {_system()}"
     yield f"  at {_home()}, by {sys.executable}"
     yield from ("", "extras:")
-    yield from _extra_lines(found)
+    yield from _extra_lines(health)
     yield from ("", "this machine:")
-    rows = [*_machine_rows(found)]
+    rows = [*_machine_rows(health)]
     wide = max(len(name) for _, name, _ in rows)
     yield from (f"  {mark} {name:{wide}}  {text}" for mark, name, text in rows)
-    problems = found.problems
+    problems = health.problems
     yield ""
     yield counted(len(problems), "problem") + ":" if problems else "no problems"
     yield from (f"  ! {problem}" for problem in problems)
 
 
-def _extra_lines(found: Health) -> Iterator[str]:
-    wide = max(map(len, found.extras), default=0)
-    order = sorted(found.extras.values(), key=lambda one: (one.name in FOR_MAKERS, *_rank(one)))
+def _extra_lines(health: Health) -> Iterator[str]:
+    wide = max(map(len, health.extras), default=0)
+    order = sorted(
+        health.extras.values(), key=lambda one: (one.name in FOR_DEVELOPERS, *_rank(one))
+    )
     for extra in order:
         mark = "-" if extra.missing else "+"
         yield f"  {mark} {extra.name:{wide}}  {_extra_text(extra)}"
 
 
 def _rank(extra: Extra) -> tuple[int, str]:
-    names = list(GIVES)
+    names = list(PURPOSES)
     return (names.index(extra.name) if extra.name in names else len(names), extra.name)
 
 
@@ -208,9 +292,9 @@ def _extra_text(extra: Extra) -> str:
     if not extra.missing:
         there = [f"{need.name} {need.version}" for need in extra.needs]
         return _few(there)
-    gives = GIVES.get(extra.name, _few([need.name for need in extra.needs]))
+    gives = PURPOSES.get(extra.name, _few([need.name for need in extra.needs]))
     lacking = _few([need.name for need in extra.missing])
-    return f"{gives}; lacks {lacking}: {_install(extra)}"
+    return f"{gives}; missing {lacking}: {_install(extra)}"
 
 
 def _few(names: list[str], most: int = 4) -> str:
@@ -222,21 +306,21 @@ def _install(extra: Extra) -> str:
     return f"pip install 'weft[{extra.name}]'"
 
 
-def _machine_rows(found: Health) -> Iterator[tuple[str, str, str]]:
-    cores, ram = found.processors, found.memory
+def _machine_rows(health: Health) -> Iterator[tuple[str, str, str]]:
+    cores, ram = health.processors, health.memory
     usable = f"{cores.usable:g}" + (f" of {cores.total:g}" if cores.usable < cores.total else "")
     yield "+", "processors", usable
     yield "+", "memory", f"{amount(ram.total)}, {amount(ram.usable)} free"
-    for gpu in found.gpus:
+    for gpu in health.gpus:
         cuda = f", CUDA {gpu.cuda}" if gpu.cuda else ""
         driver = f", driver {gpu.driver}{cuda}" if gpu.driver else ""
         yield "+", "GPU", f"{gpu.name}, {amount(gpu.memory)}{driver}"
-    if not found.gpus:
-        yield "-", "GPU", "none that a driver of NVIDIA knows"
-    for name, place in found.places.items():
+    if not health.gpus:
+        yield "-", "GPU", "no NVIDIA driver reports one"
+    for name, place in health.places.items():
         free = f"{place.path}, {amount(place.free)} free"
         yield ("+", name, free) if place.writable else ("!", name, f"{free}, not writable")
-    for engine, there in engines(found).items():
+    for engine, there in engines(health).items():
         yield "+" if there["there"] else "-", f"engine {engine}", _engine_text(there)
     known = codecs()
     yield "+", "codecs", ", ".join(name for name, there in known.items() if there)
@@ -244,9 +328,9 @@ def _machine_rows(found: Health) -> Iterator[tuple[str, str, str]]:
     if lacking:
         yield "-", "codecs", f"{lacking}: pip install 'weft[store]'"
     seal = installed("tenseal")
-    yield ("+", "SEAL", f"by TenSEAL {seal}") if seal else ("-", "SEAL", "pip install 'weft[ckks]'")
-    where = found.browser
-    yield ("+", "browser", where) if where else ("-", "browser", "none, to look at reports with")
+    yield ("+", "SEAL", f"in TenSEAL {seal}") if seal else ("-", "SEAL", "pip install 'weft[ckks]'")
+    where = health.browser
+    yield ("+", "browser", where) if where else ("-", "browser", "none found to open reports")
 
 
 def _engine_text(there: dict[str, Any]) -> str:
@@ -256,24 +340,24 @@ def _engine_text(there: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def engines(found: Health) -> dict[str, dict[str, Any]]:
-    """What runs plans on workers, and whether it is there."""
+def engines(health: Health) -> dict[str, dict[str, Any]]:
+    """Return the engines that run plans on workers, and whether each is installed."""
     needed = {"threads": "numpy", "ray": "ray", "dask": "distributed"}
     extra = {"threads": "run", "ray": "ray", "dask": "dask"}
-    said: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for name, package in needed.items():
-        version, cluster = installed(package), found.clusters.get(name)
-        said[name] = {
+        version, cluster = installed(package), health.clusters.get(name)
+        result[name] = {
             "there": version is not None,
             "version": None if name == "threads" else version,
             "install": f"pip install 'weft[{extra[name]}]'",
             "cluster": None if cluster is None else cluster._asdict(),
         }
-    return said
+    return result
 
 
 def codecs() -> dict[str, bool]:
-    """The codecs of the store, and whether each can be used."""
+    """Return the codecs of the store, and whether each can be used."""
     return {
         name: package is None or installed(package) is not None for name, package in CODECS.items()
     }
@@ -287,31 +371,31 @@ def _home() -> str:
     return str(Path(weft.__file__).parent)
 
 
-def describe(found: Health) -> dict[str, Any]:
-    """What was found, as plain data."""
+def describe(health: Health) -> dict[str, Any]:
+    """Return the state as plain data."""
     return {
         "weft": weft.__version__,
         "python": platform.python_version(),
         "system": _system(),
         "package": _home(),
         "executable": sys.executable,
-        "extras": {name: _extra_data(extra) for name, extra in found.extras.items()},
-        "processors": found.processors._asdict(),
-        "memory": {"total": _finite(found.memory.total), "usable": _finite(found.memory.usable)},
-        "gpus": [{**gpu._asdict(), "cuda": gpu.cuda} for gpu in found.gpus],
-        "places": {name: place._asdict() for name, place in found.places.items()},
-        "engines": engines(found),
+        "extras": {name: _extra_data(extra) for name, extra in health.extras.items()},
+        "processors": health.processors._asdict(),
+        "memory": {"total": _finite(health.memory.total), "usable": _finite(health.memory.usable)},
+        "gpus": [{**gpu._asdict(), "cuda": gpu.cuda} for gpu in health.gpus],
+        "places": {name: place._asdict() for name, place in health.places.items()},
+        "engines": engines(health),
         "codecs": codecs(),
         "seal": installed("tenseal"),
-        "browser": found.browser,
-        "problems": found.problems,
+        "browser": health.browser,
+        "problems": health.problems,
     }
 
 
 def _extra_data(extra: Extra) -> dict[str, Any]:
     return {
         "there": not extra.missing,
-        "gives": GIVES.get(extra.name),
+        "gives": PURPOSES.get(extra.name),
         "install": _install(extra),
         "packages": {
             need.name: {"wanted": need.wanted, "version": need.version} for need in extra.needs

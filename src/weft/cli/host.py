@@ -1,4 +1,4 @@
-"""What this machine has, asked of the system alone: nothing is imported, nothing leaves it."""
+"""The resources of this machine, from the system alone: no network, no heavy imports."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from weft.plan.machines import memory
 
-PATIENCE = 1.2
-"""Seconds in which `nvidia-smi` must answer."""
+TIMEOUT = 1.2
+"""Seconds that `nvidia-smi` may take."""
 BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
     *("microsoft-edge", "firefox"),
@@ -27,27 +27,27 @@ _QUERY = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader
 
 
 class Gpu(NamedTuple):
-    """A GPU, as its driver names it."""
+    """A GPU, as its driver reports it."""
 
     name: str
     memory: int | None = None
-    """Bytes, where the driver says."""
+    """Bytes, if the driver reports them."""
     driver: str | None = None
 
     @property
     def cuda(self) -> int | None:
-        """The newest CUDA that the driver runs, 12 or 13."""
+        """The newest major version of CUDA that the driver supports, 12 or 13."""
         major = int(re.match(r"\d*", self.driver or "")[0] or 0)  # type: ignore[index]
         return 13 if major >= 580 else 12 if major >= 525 else None
 
 
 def gpus(system: Path = Path("/proc/driver/nvidia/gpus")) -> list[Gpu]:
-    """The GPUs: by `nvidia-smi` where it is, else by what the driver tells the system."""
+    """Return the GPUs that `nvidia-smi` reports or, without it, the driver's files."""
     tool = shutil.which("nvidia-smi")
     if tool is not None:
         try:
             ran = subprocess.run(
-                [tool, *_QUERY], capture_output=True, text=True, timeout=PATIENCE, check=True
+                [tool, *_QUERY], capture_output=True, text=True, timeout=TIMEOUT, check=True
             )
             return read_gpus(ran.stdout)
         except (OSError, subprocess.SubprocessError):
@@ -57,7 +57,7 @@ def gpus(system: Path = Path("/proc/driver/nvidia/gpus")) -> list[Gpu]:
 
 
 def read_gpus(text: str) -> list[Gpu]:
-    """What `nvidia-smi` printed.
+    """Parse the output of `nvidia-smi`.
 
     >>> read_gpus("NVIDIA H200, 143771, 580.65.06")
     [Gpu(name='NVIDIA H200', memory=150754820096, driver='580.65.06')]
@@ -79,14 +79,14 @@ def _model(file: Path) -> str | None:
 
 
 class Share(NamedTuple):
-    """How much of something there is, and how much of it can be had."""
+    """The total amount of a resource, and how much of it is usable."""
 
     total: float
     usable: float
 
 
 def processors() -> Share:
-    """Those of the host, and those that this process may use."""
+    """Return the processors of the host, and those that this process may use."""
     total = os.cpu_count() or 1
     affinity = getattr(os, "sched_getaffinity", None)
     usable: float = len(affinity(0)) if affinity is not None else total
@@ -97,7 +97,7 @@ def processors() -> Share:
 
 
 def ram() -> Share:
-    """The bytes of memory, and those that are free."""
+    """Return the bytes of memory, and those that are free."""
     total = memory()
     limit = _first_line(Path("/sys/fs/cgroup/memory.max")) or ""
     taken = _first_line(Path("/sys/fs/cgroup/memory.current")) or ""
@@ -125,7 +125,7 @@ def _first_line(file: Path) -> str | None:
 
 
 class Place(NamedTuple):
-    """A folder that files come to."""
+    """A folder for files."""
 
     path: str
     free: int | None
@@ -133,7 +133,7 @@ class Place(NamedTuple):
 
 
 def places() -> dict[str, Place]:
-    """The folder that we are in, the one for what passes, and shared memory where there is any."""
+    """Return the current folder, the temporary one, and shared memory if there is any."""
     found = {"here": str(Path.cwd()), "temporary": tempfile.gettempdir()}
     if Path("/dev/shm").is_dir():
         found["shared memory"] = "/dev/shm"
@@ -148,7 +148,7 @@ def _place(path: str) -> Place:
 
 
 def browser() -> str | None:
-    """A browser for reports: its command, or the system's own."""
+    """Return a browser for reports: its command, or the system's default."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None and sys.platform in ("darwin", "win32"):
         return type(webbrowser.get()).__name__
@@ -156,24 +156,24 @@ def browser() -> str | None:
 
 
 class Cluster(NamedTuple):
-    """A cluster that would be found: where, who says so, and whether it answers."""
+    """The cluster that an engine would connect to: its address, where that is from, its state."""
 
     address: str
     source: str
     answers: bool | None
-    """None where it is not asked: it may lie on another machine."""
+    """None if it was not asked: it may be on another machine."""
 
 
-RAY_NOTE = Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+RAY_FILE = Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster"
 VARIABLES = {"ray": ("RAY_ADDRESS",), "dask": ("DASK_SCHEDULER_ADDRESS",)}
 
 
-def cluster(engine: str, environment: Mapping[str, str], note: Path = RAY_NOTE) -> Cluster | None:
-    """The cluster that an engine would find; the note that Ray leaves is of this machine."""
+def cluster(engine: str, environment: Mapping[str, str], file: Path = RAY_FILE) -> Cluster | None:
+    """Return the cluster an engine would connect to: from a variable, or from Ray's own file."""
     for name in VARIABLES[engine]:
         if environment.get(name):
             return Cluster(environment[name], name, None)
-    address = _first_line(note) if engine == "ray" else None
+    address = _first_line(file) if engine == "ray" else None
     return Cluster(address, "started here", _answers(address)) if address else None
 
 
@@ -189,7 +189,7 @@ def _answers(address: str) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Whether an address is one of this machine: nothing else is called."""
+    """Return whether an address belongs to this machine: no other is contacted."""
     try:
         with socket.socket() as probe:
             probe.bind((host, 0))
@@ -199,7 +199,7 @@ def _is_here(host: str) -> bool:
 
 
 def amount(size: float | None) -> str:
-    """Bytes as people say them.
+    """Return bytes with a unit.
 
     >>> amount(150754820096), amount(64 << 20), amount(None)
     ('151 GB', '67.1 MB', 'unknown')

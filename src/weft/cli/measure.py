@@ -1,4 +1,4 @@
-"""Measures this host: what a cell of it gets while all of them are busy."""
+"""Measure what a cell of this host reaches while all cells are busy."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from weft.runtime import Tensor
 
 DTYPES = ("float32", "float64", "float16", "complex64", "int8", "int32", "int64")
 THREADED = ("float32", "float64", "complex64")
-"""What NumPy hands to a library that uses all cores by itself."""
+"""Data types for which NumPy calls a library that uses all cores."""
 
 MOST_CALLS = 25
 PLAIN_SIZE = 160
-"""Of the matrices that NumPy multiplies by itself, some hundred times slower."""
+"""The size of matrices that NumPy multiplies without such a library, about 100 times slower."""
 
 
 class Effort(NamedTuple):
-    """How long to measure."""
+    """How long to measure, and on how much data."""
 
     seconds: float
-    """For one figure."""
+    """Seconds for each figure."""
     copied: int
-    """The bytes of all cells."""
+    """Bytes to copy, over all cells."""
     size: int
-    """Of matrices: large, since threads that wait for each other on a busy host cost the same."""
+    """The size of matrices: large, so that synchronising threads on a busy host matters little."""
 
 
 FULL, QUICK = Effort(0.15, 1 << 27, 1024), Effort(0.02, 1 << 26, 512)
 
 
 def flops(dtype: str, cells: int, effort: Effort) -> float:
-    """The operations in a second of a cell, from products of matrices."""
+    """Return the operations per second of a cell, from products of matrices."""
     threaded = dtype in THREADED
     size = effort.size if threaded else PLAIN_SIZE
     matrix = _ones(dtype, size, size)
@@ -49,7 +49,7 @@ def flops(dtype: str, cells: int, effort: Effort) -> float:
 
 
 def copying(cells: int, effort: Effort) -> float:
-    """The bytes in a second that a cell reads and writes while all of them copy arrays."""
+    """Return the bytes per second that a cell reads and writes while all cells copy arrays."""
     size = effort.copied // 8 // cells
     pairs = [(_ones("float64", size), _ones("float64", size)) for _ in range(cells)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -62,9 +62,9 @@ def _side_by_side(pool: ThreadPoolExecutor, pairs: list[Any]) -> None:
 
 
 def exchange(effort: Effort) -> tuple[float, float]:
-    """The seconds to start, and the bytes in a second, of what two workers send to each other.
+    """Return the latency and the bandwidth of transfers between two workers.
 
-    Both gather the halves of an array through the exchange; all that comes is counted.
+    Both gather the halves of an array; the bandwidth counts all received bytes.
     """
     mesh = DeviceMesh("host", (2,), ("worker",))
     halves, whole = (ShardingSpec.parse(f"<@host, [{{{a}}}]>", mesh) for a in ('"worker"', ""))
@@ -83,7 +83,7 @@ def _ones(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
 
 
 def _times(function: Callable[[], object], budget: float) -> list[float]:
-    """What calls take, at least three and at most so many seconds; the first does not count."""
+    """Return the times of at least three calls within a budget in seconds, after a first call."""
     function()
     taken: list[float] = []
     while len(taken) < MOST_CALLS and (len(taken) < 3 or sum(taken) < budget):

@@ -1,66 +1,97 @@
-"""`Parser`: argparse whose refusals are one line and a hint, with the word that was meant."""
+"""The parser of the `weft` command: its commands, and errors of one line with a hint.
+
+`GROUPS` lists the commands and the modules that add them, by a function `add_to`. Only the module
+of the command on the command line is imported.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from itertools import takewhile
 from typing import Any, NoReturn
 
+import weft
 from weft.draw import say
 
 REFUSED = 2
-"""The exit code for input that was refused; the one that argparse uses too."""
-DEBUG = "show the traceback where something is refused or fails"
+"""The exit code for invalid input; argparse uses the same."""
+GROUPS = {
+    "look at it": {"show": "show", "diff": "plan", "report": "report"},
+    "plan a program": {"propagate": "plan", "plan": "plan", "search": "search"},
+    "run it": {"run": "run", "calibrate": "calibrate"},
+    "arrays in storage, on ciphertexts, on chips": {
+        "store": "store",
+        "ckks": "ckks",
+        "ttmesh": "ttmesh",
+    },
+    "this machine": {"doctor": "doctor", "completion": "completion"},
+}
+"""The commands by purpose, each with the module of this package that adds it."""
+BEGIN = """\
+to begin with:
+  weft doctor
+  weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>'
+
+weft COMMAND --help describes a command, with examples."""
+
+
+# -- argparse, with our messages ------------------------------------------------------------------
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of the command line; every command has `--debug`, and no option is abbreviated."""
+    """A command-line parser; every command has `--debug`, and options cannot be abbreviated."""
 
-    def __init__(self, **said: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **said})
-        self.register("type", int, _whole)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+        self.register("type", int, _integer)
         self.register("type", float, _number)
-        self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=DEBUG)
+        self.add_argument(
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show the traceback of an error",
+        )
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse; what nobody knows is refused here, by the command that was given it."""
+        """Parse; the command that was given unknown arguments refuses them."""
         words = sys.argv[1:] if args is None else list(args)
         self._check_options(words)
-        found, rest = super().parse_known_args(words, namespace)
+        parsed, rest = super().parse_known_args(words, namespace)
         if rest:
-            told = "there is no option" if rest[0].startswith("-") else "there is no place for"
-            self.refuse(f"{told} {' '.join(rest)}")
-        return found, rest
+            kind = "option" if rest[0].startswith("-") else "argument"
+            self.refuse(f"unknown {kind} {' '.join(rest)}")
+        return parsed, rest
 
     def _check_options(self, words: Sequence[str]) -> None:
-        """Refuse a misspelt option before argparse misses what it stands for."""
+        """Refuse a misspelt option before argparse reports the arguments missing without it."""
         mine: Iterable[str] = takewhile(lambda word: word != "--", words)
-        if self._subparsers is not None:  # what stands behind a command is its own
+        if self._subparsers is not None:  # what follows a command belongs to the command
             mine = takewhile(lambda word: word.startswith("-"), mine)
         for word in mine:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in self._option_string_actions:
-                self.refuse(f"there is no option {name}", meant(name, self._option_string_actions))
+                self.refuse(f"unknown option {name}", meant(name, self._option_string_actions))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse what is none of the choices."""
+        """Refuse a value that is not one of the choices."""
         if action.choices is None or value in action.choices:
             return
-        words = [str(word) for word in action.choices]
-        told = f"there are {', '.join(words)}"
+        choices = [str(choice) for choice in action.choices]
+        hint = meant(str(value), choices) or f"choose from {', '.join(choices)}"
         if isinstance(action, argparse._SubParsersAction):
-            self.refuse(f"there is no command {value}", meant(str(value), words) or told)
+            self.refuse(f"unknown command {value}", hint)
         name = "/".join(action.option_strings) or action.metavar or action.dest
-        self.refuse(f"{name}: there is no {value!r}", meant(str(value), words) or told)
+        self.refuse(f"{name}: invalid choice {value!r}", hint)
 
     def error(self, message: str) -> NoReturn:
-        """Refuse what argparse does not understand, in our words where it is common."""
+        """Refuse what argparse does not understand."""
         missing = re.fullmatch("the following arguments are required: (.*)", message)
         if missing:
             verb = "are" if "," in missing[1] else "is"
@@ -68,24 +99,24 @@ class Parser(argparse.ArgumentParser):
         self.refuse(message.removeprefix("argument "))
 
     def _example(self) -> str | None:
-        """The first example of the help, to be copied."""
-        found = re.search(r"^examples:\n +(.*)$", self.epilog or "", re.MULTILINE)
-        return f"for example: {found[1]}" if found else None
+        """Return the first example of the help."""
+        example = re.search(r"^examples:\n +(.*)$", self.epilog or "", re.MULTILINE)
+        return f"for example: {example[1]}" if example else None
 
     def refuse(self, message: str, hint: str | None = None) -> NoReturn:
-        """Say in one line what is refused, and a way on; then leave."""
+        """Print the error in one line, and a hint; then exit."""
         say(f"{self.prog}: {message}", sys.stderr)
-        say(f"hint: {hint or f'{self.prog} --help says what there is'}", sys.stderr)
+        say(f"hint: {hint or f'see {self.prog} --help'}", sys.stderr)
         sys.exit(REFUSED)
 
 
 def suggest(action: argparse.Action, *words: str, files: bool = True) -> None:
-    """Words that shells offer for an argument, beside files or alone; it may be others too."""
+    """Set the words that shells offer for an argument, besides files or instead of them."""
     vars(action).update(suggested=words, files=files)
 
 
 def examples_of(text: str, command: str) -> str:
-    r"""Those lines of examples that show one command.
+    r"""Return the lines of examples that show one command.
 
     >>> examples_of("examples:\n  weft a b\n  weft a c\n", "weft a c")
     'examples:\n  weft a c\n'
@@ -95,24 +126,24 @@ def examples_of(text: str, command: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital letter first."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:
-    """What a misspelt word may mean.
+    """Return a hint about what a misspelt word may mean.
 
     >>> meant("serach", ["show", "search"]), meant("--mash", ["--mesh"]), meant("q", ["show"])
     ('did you mean search?', 'did you mean --mesh?', None)
     """
     words = list(known)
     begun = [one for one in words if len(word.strip("-")) > 1 and one.startswith(word)]
-    found = begun or get_close_matches(word, words, 1)
-    return f"did you mean {found[0]}?" if found else None
+    similar = begun or get_close_matches(word, words, 1)
+    return f"did you mean {similar[0]}?" if similar else None
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
-    """Sizes from a word: one, or several with `x` or commas between them.
+    """Parse sizes separated by `x` or commas.
 
     >>> sizes_of("16"), sizes_of("-1,64,64"), sizes_of("16x64x64")
     ((16,), (-1, 64, 64), (16, 64, 64))
@@ -120,19 +151,88 @@ def sizes_of(text: str) -> tuple[int, ...]:
     try:
         return tuple(map(int, re.split("[,x]", text)))
     except ValueError:
-        told = f"{text!r} is no size, as 64 and 64,64 are"
-        raise argparse.ArgumentTypeError(told) from None
+        message = f"invalid size {text!r}: expected `64` or `64,64`"
+        raise argparse.ArgumentTypeError(message) from None
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"invalid integer {text!r}") from None
 
 
 def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"invalid number {text!r}") from None
+
+
+# -- the commands ---------------------------------------------------------------------------------
+
+
+def command_modules() -> dict[str, str]:
+    """Return the module of each command."""
+    return {name: module for group in GROUPS.values() for name, module in group.items()}
+
+
+class RootParser(Parser):
+    """The parser of `weft` itself, whose help is an overview of the commands."""
+
+    def format_help(self) -> str:
+        """Return one line for each command, in groups."""
+        lines, helps = [f"Weft {weft.__version__}. {self.description}", ""], subcommand_helps(self)
+        width = max(map(len, helps), default=0)
+        for title, group in GROUPS.items():
+            rows = [f"  {name:{width}}  {helps[name]}" for name in group if name in helps]
+            lines += [f"{title}:", *rows, ""] if rows else []
+        return "\n".join([*lines, BEGIN, ""])
+
+
+def parser_of(words: Sequence[str] = ()) -> RootParser:
+    """Return the parser for a command line: with its command only, or with all of them."""
+    first = next((word for word in words if not word.startswith("-")), None)
+    names = list(command_modules())
+    return parser_with([first] if first in names else names)
+
+
+def parser_with(commands: Iterable[str]) -> RootParser:
+    """Return the parser with these commands."""
+    parser = RootParser(prog="weft", description="Sharded arrays: a shard is a box of integers.")
+    parser.add_argument("--version", action="version", version=f"weft {weft.__version__}")
+    parser.set_defaults(run=lambda _: parser.print_help(), debug=False)
+    below = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for module in dict.fromkeys(command_modules()[name] for name in commands):
+        import_module(f"weft.cli.{module}").add_to(below)
+    for path, one in walk(parser):
+        one.set_defaults(prog=" ".join(path))
+        if one is not parser and subcommands(one):
+            one.set_defaults(run=lambda _, one=one: one.print_help())
+    return parser
+
+
+def _below(parser: argparse.ArgumentParser) -> list[argparse._SubParsersAction[Any]]:
+    return [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers directly below one, by name."""
+    return {name: one for action in _below(parser) for name, one in action.choices.items()}
+
+
+def subcommand_helps(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return the help text of each subcommand."""
+    return {
+        one.dest: one.help or "" for action in _below(parser) for one in action._choices_actions
+    }
+
+
+def walk(
+    parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    """Yield every parser with the words that lead to it, this one first."""
+    here = path or (parser.prog,)
+    yield here, parser
+    for name, one in subcommands(parser).items():
+        yield from walk(one, (*here, name))

@@ -1,4 +1,4 @@
-"""`weft plan`: a graph, propagated and planned; its table and what it takes."""
+"""`weft propagate`, `weft plan` and `weft diff`: shardings, plans, and what differs between two."""
 
 from __future__ import annotations
 
@@ -8,20 +8,36 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import check_file, print_json
-from weft.cli.graphs import add_graph_to, add_strategy_to, read_graph
-from weft.cli.parser import suggest
-from weft.cli.stored import add_storage_to, describe_storage, read_storage
+from weft.cli.files import check_file, print_json, read_plan
+from weft.cli.graphs import (
+    add_graph_to,
+    add_machine_to,
+    add_storage_to,
+    add_strategy_to,
+    check_value,
+    describe_storage,
+    read_graph,
+    read_machine,
+    read_storage,
+)
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import MOST
 from weft.plan import Cost, Plan, estimate, propagate
-from weft.plan.machines import PRESETS, find_machine
+from weft.plan.plan_diff import diff_plans
+from weft.plan.propagation.propagate import Propagation
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-EXAMPLES = """\
+PROPAGATE_EXAMPLES = """\
+examples:
+  weft propagate graph.json
+  weft propagate graph.json --explain w
+  weft propagate graph.json --mesh '@m = <["x"=4]>' --shard x='<@m, [{"x"}, {}]>'
+  weft propagate graph.json --strategy cost --machine h200 --json
+"""
+PLAN_EXAMPLES = """\
 examples:
   weft plan graph.json
   weft plan graph.json --machine h200 -o plan.json
@@ -30,16 +46,137 @@ examples:
   weft plan graph.json --machine machine.toml --json
   weft plan graph.json --storage x=64,512/512,512 y=auto
 """
-MACHINE = f"a machine's TOML file, or one of {', '.join([*PRESETS, 'host'])}"
+DIFF_EXAMPLES = """\
+examples:
+  weft diff one.json two.json
+  weft diff one.json two.json --machine h200 --json
+"""
 
 
 def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
+    """Add the subcommands."""
+    _add_propagate_to(commands)
+    _add_plan_to(commands)
+    _add_diff_to(commands)
+
+
+# -- propagate ------------------------------------------------------------------------------------
+
+
+def _add_propagate_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "propagate",
+        help="propagate shardings from a few values to all, and explain them",
+        description="Propagate the shardings given for a few values of a program to all of them, "
+        "and print the result.",
+        epilog=PROPAGATE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_graph_to(parser)
+    parser.add_argument(
+        "--explain",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="explain the sharding of this value; may be repeated",
+    )
+    add_strategy_to(parser)
+    add_machine_to(parser, "the machine for --strategy cost")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run_propagate)
+
+
+def _run_propagate(args: argparse.Namespace) -> None:
+    machine, graph = read_machine(args), read_graph(args)
+    for name in args.explain:
+        check_value(name, graph)
+    propagation = propagate(graph, args.strategy, machine)
+    if args.json:
+        print_json(describe_propagation(propagation, args.explain))
+    elif args.explain:
+        reasons = ["\n".join(explain(propagation, name)) for name in args.explain]
+        say("\n\n".join(reasons), sys.stdout)
+    else:
+        say(propagation_table(propagation), sys.stdout)
+
+
+def propagation_table(propagation: Propagation) -> str:
+    """Return a line for each value: its shape, its sharding, and where that comes from."""
+    values, graph = propagation.graph.all_values, propagation.graph
+    rows = [
+        (str(values[name]), str(spec), _origin(propagation, name))
+        for name, spec in propagation.specs.items()
+    ]
+    rows += [
+        (f"output {n}: {graph.outputs[n]}", str(propagation.output_specs[n]), "as given")
+        for n in graph.output_shardings
+    ]
+    wide = [max((len(row[place]) for row in rows), default=0) for place in (0, 1)]
+    lines = [f"{one:{wide[0]}}  {two:{wide[1]}}  {more}".rstrip() for one, two, more in rows]
+    if propagation.settled is not None:
+        lines.append(str(propagation.settled))
+    if not graph.meshes:
+        lines.append("the graph has no mesh, so nothing is cut: --mesh adds one")
+    return "\n".join(["; ".join(map(str, propagation.meshes)), *lines])
+
+
+def _origin(propagation: Propagation, name: str) -> str:
+    """Return whether the sharding of a value was given, and its partial axes."""
+    words = ["as given"] if name in propagation.graph.shardings else []
+    parts = propagation.partials.get(name, {})
+    words += [f'partial over "{axis}" by {monoid}' for axis, monoid in parts.items()]
+    return ", ".join(words)
+
+
+def explain(propagation: Propagation, name: str) -> list[str]:
+    """Return the reasons for the sharding of a value, dimension by dimension."""
+    spec = propagation.specs[name]
+    lines = [f"{propagation.graph.all_values[name]}  {spec}"]
+    for dim in range(spec.ndim):
+        lines += [f"  {line}" for line in propagation.explain(name, dim)]
+    return lines
+
+
+def describe_propagation(propagation: Propagation, explained: list[str]) -> dict[str, Any]:
+    """Return a propagation as plain data."""
+    values = propagation.graph.all_values
+    return {
+        "meshes": list(map(str, propagation.meshes)),
+        "values": {
+            name: {
+                "dtype": values[name].dtype,
+                "shape": list(values[name].shape),
+                "sharding": str(spec),
+                "written": name in propagation.graph.shardings,
+                "partial": {str(a): m for a, m in propagation.partials.get(name, {}).items()},
+            }
+            for name, spec in propagation.specs.items()
+        },
+        "outputs": list(map(str, propagation.output_specs)),
+        "placements": [
+            {
+                "operator": application.operator,
+                "results": list(application.results),
+                "cuts": {dim: list(map(str, axes)) for dim, axes in placed.items() if axes},
+            }
+            for application, placed in zip(propagation.graph.applications, propagation.placements)
+        ],
+        "explained": {
+            name: [propagation.explain(name, dim) for dim in range(propagation.specs[name].ndim)]
+            for name in explained
+        },
+    }
+
+
+# -- plan -----------------------------------------------------------------------------------------
+
+
+def _add_plan_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "plan",
-        help="plan a graph: where it computes, what moves, what it takes",
-        description="Propagate the shardings of a graph, plan it, and print what it takes.",
-        epilog=EXAMPLES,
+        help="plan a graph: placements, transfers, bytes, memory, seconds",
+        description="Propagate the shardings of a graph, plan it, and print the plan and its cost.",
+        epilog=PLAN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_graph_to(parser)
@@ -48,25 +185,20 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     add_storage_to(parser)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this JSON file")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=_run_plan)
 
 
-def add_machine_to(parser: argparse.ArgumentParser, told: str = "what it runs on") -> None:
-    """Add the machine: a preset or a file."""
-    suggest(parser.add_argument("--machine", help=f"{told}: {MACHINE}"), *PRESETS, "host")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Plan the graph, print it, and write it where that is asked for."""
+def _run_plan(args: argparse.Namespace) -> None:
     check_file(args.output)
-    machine = find_machine(args.machine) if args.machine else None
-    found = propagate(read_graph(args), args.strategy, machine)
-    if found.mesh.size > MOST:
-        raise WeftError(f"{found.mesh} has {found.mesh.size} cells; at most {MOST} are planned")
-    plan = Plan.of(found, machine)
+    machine = read_machine(args)
+    propagation = propagate(read_graph(args), args.strategy, machine)
+    mesh = propagation.mesh
+    if mesh.size > MOST:
+        raise WeftError(f"{mesh} has {mesh.size} cells; at most {MOST} are planned")
+    plan = Plan.of(propagation, machine)
     cost = estimate(plan, storage=read_storage(args.storage, plan.graph))
     if args.json:
-        print_json(describe(plan, cost))
+        print_json(describe_plan(plan, cost))
     else:
         say(f"{plan}\n\n{cost}", sys.stdout)
     if args.output is not None:
@@ -74,8 +206,8 @@ def run(args: argparse.Namespace) -> None:
         say(f"wrote {args.output}", sys.stderr if args.json else sys.stdout)
 
 
-def describe(plan: Plan, cost: Cost) -> dict[str, Any]:
-    """A plan and what it takes, as plain data."""
+def describe_plan(plan: Plan, cost: Cost) -> dict[str, Any]:
+    """Return a plan and its cost as plain data."""
     return {
         "mesh": str(plan.mesh),
         "machine": cost.machine.name,
@@ -104,3 +236,30 @@ def describe(plan: Plan, cost: Cost) -> dict[str, Any]:
         "communicate": cost.communicate,
         "seconds": cost.seconds,
     }
+
+
+# -- diff -----------------------------------------------------------------------------------------
+
+
+def _add_diff_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "diff",
+        help="compare two plans",
+        description="Compare two plans: the shardings of values, the placements of applications, "
+        "and the bytes, memory and seconds of each.",
+        epilog=DIFF_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("one", type=Path, help="a plan's JSON, as `weft plan -o` writes it")
+    parser.add_argument("two", type=Path, help="another plan's JSON")
+    add_machine_to(parser, "the machine to price both on")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run_diff)
+
+
+def _run_diff(args: argparse.Namespace) -> None:
+    difference = diff_plans(read_plan(args.one), read_plan(args.two), read_machine(args))
+    if args.json:
+        print_json(difference.data())
+    else:
+        say(str(difference), sys.stdout)

@@ -1,4 +1,4 @@
-"""`weft search`: the plans worth choosing from, as a table, a plot and files."""
+"""`weft search`: the Pareto front of plans, as a table, a plot and files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import check_file, check_folder, print_json
-from weft.cli.graphs import MESH, read_mesh
-from weft.cli.models import MODELS, read_model
+from weft.cli.graphs import (
+    MESH,
+    MODELS,
+    add_machine_to,
+    add_storage_to,
+    describe_storage,
+    read_machine,
+    read_mesh,
+    read_model,
+    read_storage,
+)
 from weft.cli.parser import suggest
-from weft.cli.plan import add_machine_to
-from weft.cli.stored import add_storage_to, describe_storage, read_storage
 from weft.draw import say, to_svg
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.layout import DeviceMesh
 from weft.plan import ParetoFront, SearchInterrupted, search
-from weft.plan.machines import find_machine
 from weft.plan.searching.front import OBJECTIVES
 from weft.plan.searching.search import ENGINES
 
@@ -39,28 +45,30 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "search",
-        help="search the plans of a graph: the fastest, the smallest, and what is between",
+        help="search the plans of a graph: the fastest, the smallest, and those between",
         description="Search placements, rewrites and fusion of a graph on a mesh and a machine. "
         "Interrupted by Ctrl-C, it prints and writes the best front so far and exits with 130.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("graph", help=MODELS)
-    parser.add_argument("mesh", nargs="?", help=f"{MESH} (that of the graph)")
-    parser.add_argument("--mesh", dest="named_mesh", metavar="MESH", help="the same, by name")
+    parser.add_argument("mesh", nargs="?", help=f"{MESH} (default: the mesh of the graph)")
+    parser.add_argument("--mesh", dest="named_mesh", metavar="MESH", help="the mesh, as an option")
     add_machine_to(parser)
     objectives = parser.add_argument(
         "--objectives",
         nargs="+",
         default=list(OBJECTIVES),
         metavar="NAME",
-        help=f"what is to be small: {', '.join(OBJECTIVES)} (all of them)",
+        help=f"what to minimise: {', '.join(OBJECTIVES)} (default: all of them)",
     )
     suggest(objectives, *OBJECTIVES, files=False)
-    parser.add_argument("--budget", type=int, default=3000, help="plans looked at, at most (3000)")
-    parser.add_argument("--seed", type=int, default=0, help="the same one finds the same front (0)")
-    told = f"how it is searched: {', '.join(ENGINES)} (auto)"
-    suggest(parser.add_argument("--engine", default="auto", help=told), *ENGINES, files=False)
+    parser.add_argument(
+        "--budget", type=int, default=3000, help="maximum number of plans to evaluate (3000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random search (0)")
+    engines = f"search algorithm: {', '.join(ENGINES)} (auto)"
+    suggest(parser.add_argument("--engine", default="auto", help=engines), *ENGINES, files=False)
     add_storage_to(parser)
     parser.add_argument("-o", "--output", type=Path, help="write every plan into this folder")
     parser.add_argument("--plot", type=Path, help="write the plot to this SVG file")
@@ -69,7 +77,7 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Search, print the front, and write what is asked for."""
+    """Search, print the front, and write the requested files."""
     check_folder(args.output)
     check_file(args.plot)
     if args.output is not None and args.output.is_file():
@@ -81,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
         front = search(
             graph,
             _mesh(args, graph),
-            find_machine(args.machine) if args.machine else None,
+            read_machine(args),
             args.objectives,
             args.budget,
             args.seed,
@@ -98,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _write(args: argparse.Namespace, front: ParetoFront) -> None:
-    """Print the front, and write the files that are asked for."""
+    """Print the front, and write the requested files."""
     if args.json:
         print_json(describe(front))
     else:
@@ -117,19 +125,19 @@ def _write(args: argparse.Namespace, front: ParetoFront) -> None:
 
 
 def _mesh(args: argparse.Namespace, graph: Graph) -> DeviceMesh:
-    """The mesh that is given, by place or by name, or the only one of the graph."""
+    """Return the mesh of the arguments, or the only mesh of the graph."""
     given = [text for text in (args.mesh, args.named_mesh) if text is not None]
     if len(given) == 2:
-        raise WeftError(f"there are two meshes: {args.mesh} and {args.named_mesh}", hint="give one")
+        raise WeftError(f"two meshes are given: {args.mesh} and {args.named_mesh}", hint="give one")
     meshes = given or list(graph.meshes)
     if len(meshes) != 1:
-        told = "there is no mesh" if not meshes else f"the graph has {len(meshes)} meshes"
-        raise WeftError(told, hint=f"--mesh is {MESH}")
+        message = "there is no mesh" if not meshes else f"the graph has {len(meshes)} meshes"
+        raise WeftError(message, hint=f"--mesh is {MESH}")
     return read_mesh(meshes[0])
 
 
 def describe(front: ParetoFront) -> dict[str, Any]:
-    """A front as plain data."""
+    """Return a front as plain data."""
     return {
         "objectives": list(front.objectives),
         "points": [list(point) for point in front.points],

@@ -1,4 +1,4 @@
-"""`weft show`: a mesh, an array sharded on it, a graph, a plan or a run, as a picture."""
+"""`weft show`: pictures of meshes, sharded arrays, graphs and plans; tables and traces of runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.cli.diff import read_plan
-from weft.cli.files import check_file, kind_of, print_json
-from weft.cli.graphs import MESH, read_mesh
-from weft.cli.models import read_model
-from weft.cli.plan import describe
-from weft.cli.runs import show_run
+from weft.cli.files import check_file, kind_of, print_json, read_plan, read_run
+from weft.cli.graphs import MESH, SHARDING, read_mesh, read_model, read_sharding
+from weft.cli.plan import describe_plan
 from weft.draw import Drawing, draw, say, show, to_svg, to_text
 from weft.errors import WeftError
 from weft.lang.field import MOST, parse_json, read_text
@@ -26,6 +23,8 @@ from weft.plan import estimate
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+    from weft.runtime.cluster import RunRecord
+
 Data: TypeAlias = dict[str, Any] | Callable[[], dict[str, Any]]
 
 EXAMPLES = """\
@@ -35,7 +34,7 @@ examples:
   weft show '@m = <["dp"=2, "tp"=4]>' '<@m, [{"dp"}, {"tp"}]>' -o sharding.svg
   weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>' --json
   weft show plan.json
-  weft show run.json -o timeline.svg
+  weft show run.json --trace trace.json
 """
 
 
@@ -43,62 +42,120 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "show",
-        help="draw a mesh, an array sharded on it, a graph, a plan or a run",
-        description="Draw a mesh, an array sharded on it, or what a file holds: a graph, a plan, "
-        "a run on a grid; in the terminal or to a file.",
+        help="draw a mesh, a sharded array, a graph or a plan; print a run",
+        description="Draw a mesh, an array sharded on it, or the graph or plan of a file, in the "
+        "terminal or to a file; print the table of a run, or export it as a Chrome trace.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("mesh", help=f"{MESH}; or the JSON of a graph, a plan or a run")
     parser.add_argument(
-        "shape", nargs="?", help="the shape of an array: 8x16; without it, the blocks are drawn"
+        "shape", nargs="?", help="the shape of an array: 8x16; without it, blocks are drawn"
     )
-    parser.add_argument("sharding", nargs="?", help="""a sharding: '<@m, [{"x"}, {"y"}]>'""")
+    parser.add_argument("sharding", nargs="?", help=SHARDING)
     parser.add_argument("-o", "--output", type=Path, help="write to this .svg or .txt file")
     parser.add_argument("--svg", action="store_true", help="print SVG")
-    parser.add_argument("--json", action="store_true", help="print what is shown as JSON")
+    parser.add_argument(
+        "--trace", type=Path, help="write a run as Chrome trace JSON, for ui.perfetto.dev"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Draw what the arguments describe."""
     check_file(args.output)
-    if args.output is not None and args.output.suffix not in _RENDER:
+    check_file(args.trace)
+    if args.output is not None and args.output.suffix not in _WRITERS:
         raise WeftError(
-            f"cannot write {args.output}: its name ends in neither .svg nor .txt",
+            f"cannot write {args.output}: its name must end in .svg or .txt",
             hint=f"-o {args.output.with_suffix('.svg')}",
         )
     if args.svg and args.json:
         raise WeftError("--svg and --json cannot both be printed", hint="--json -o picture.svg")
-    if args.mesh.endswith(".json") or Path(args.mesh).is_file():
-        _show_file(_alone(args))
+    is_file = args.mesh.endswith(".json") or Path(args.mesh).is_file()
+    if is_file and args.shape is not None:
+        raise WeftError(
+            f"{args.mesh} is a file: it takes no shape or sharding {args.shape}",
+            hint=f"weft show {args.mesh}",
+        )
+    if is_file:
+        _show_file(args)
     else:
+        _refuse_trace(args)
         _show_mesh(args)
 
 
 def _show_file(args: argparse.Namespace) -> None:
     path = Path(args.mesh)
     text = read_text(path)
-    match kind_of(text):
+    kind = kind_of(text)
+    if kind != "run":
+        _refuse_trace(args)
+    match kind:
         case "graph":
             graph = read_model(args.mesh)
-            _give(args, draw(graph), json.loads(to_json(graph)))
+            _render(args, draw(graph), json.loads(to_json(graph)))
         case "plan":
             plan = read_plan(path)
-            _give(args, draw(plan), lambda: describe(plan, estimate(plan)))
+            _render(args, draw(plan), lambda: describe_plan(plan, estimate(plan)))
         case "run":
-            show_run(args)
+            _show_run(args, read_run(path))
         case _:
             parse_json(text, str(path))
             raise WeftError(
-                f"{path} is no graph, no plan and no run",
-                hint="one has a field that says so, with its version: weft, weft_plan or weft_run",
+                f"{path} is not a graph, a plan or a run",
+                hint="these have a field with their version: weft, weft_plan or weft_run",
             )
+
+
+def _refuse_trace(args: argparse.Namespace) -> None:
+    if args.trace is not None:
+        raise WeftError(f"--trace {args.trace}: only runs have traces", hint="weft show run.json")
+
+
+def _show_run(args: argparse.Namespace, record: RunRecord) -> None:
+    """Print or write the table of a run, or its data, and write its trace."""
+    if args.svg or (args.output is not None and args.output.suffix == ".svg"):
+        raise WeftError(
+            "a run has no picture", hint=f"weft show {args.mesh} --trace trace.json, for Perfetto"
+        )
+    log = sys.stderr if args.json else sys.stdout
+    if args.json:
+        print_json(describe_run(record))
+    elif args.output is None and args.trace is None:
+        say(str(record), sys.stdout)
+    if args.output is not None:
+        args.output.write_text(f"{record}\n", encoding="utf-8")
+        say(f"wrote {args.output}", log)
+    if args.trace is not None:
+        args.trace.write_text(record.to_trace(), encoding="utf-8")
+        say(f"wrote {args.trace}", log)
+
+
+def describe_run(record: RunRecord) -> dict[str, Any]:
+    """Return the totals of a run as plain data."""
+    totals = {"by_operator": record.by_operator, "by_worker": record.by_worker}
+    return {
+        "engine": record.engine,
+        "workers": record.workers,
+        "mesh": str(record.mesh),
+        "seconds": record.seconds,
+        "busy": record.busy,
+        "overhead": record.overhead,
+        "predicted": record.predicted,
+        "bound": record.bound,
+        "exact": record.is_exact,
+        "again": len(record.again),
+        "missing": record.missing,
+        "total": record.total._asdict(),
+        **{key: {name: one._asdict() for name, one in by.items()} for key, by in totals.items()},
+    }
 
 
 def _show_mesh(args: argparse.Namespace) -> None:
     if not args.mesh.lstrip().startswith("@"):
-        raise WeftError(f"{args.mesh!r} is neither a mesh nor a file", hint=MESH)
+        raise WeftError(f"{args.mesh!r} is not a mesh, and there is no such file", hint=MESH)
     mesh, shape, sharding = read_mesh(args.mesh), args.shape, args.sharding
     if sharding is None and shape is not None and "<" in shape:
         shape, sharding = None, shape
@@ -108,19 +165,19 @@ def _show_mesh(args: argparse.Namespace) -> None:
             hint=f"add one: '<{write_symbol(mesh.name)}, [...]>'",
         )
     if sharding is None:
-        _give(args, draw(mesh), lambda: _mesh_data(mesh))
+        _render(args, draw(mesh), lambda: _mesh_data(mesh))
         return
-    spec = ShardingSpec.parse(sharding, mesh)
+    spec = read_sharding(sharding, mesh)
     sizes = None if shape is None else read_shape(shape)
     drawing = draw(spec) if sizes is None else draw(spec, sizes)
-    _give(args, drawing, lambda: _sharding_data(spec, sizes))
+    _render(args, drawing, lambda: _sharding_data(spec, sizes))
 
 
-_RENDER = {".svg": to_svg, ".txt": to_text}
+_WRITERS = {".svg": to_svg, ".txt": to_text}
 
 
-def _give(args: argparse.Namespace, drawing: Drawing, data: Data) -> None:
-    """Print or write it, in the form that is asked for."""
+def _render(args: argparse.Namespace, drawing: Drawing, data: Data) -> None:
+    """Print or write a drawing, in the requested form."""
     if args.json:
         print_json(data() if callable(data) else data)
     elif args.svg:
@@ -128,7 +185,7 @@ def _give(args: argparse.Namespace, drawing: Drawing, data: Data) -> None:
     elif args.output is None:
         show(drawing)
     if args.output is not None:
-        text = _RENDER[args.output.suffix](drawing)
+        text = _WRITERS[args.output.suffix](drawing)
         args.output.write_text(text + "\n", encoding="utf-8")
         say(f"wrote {args.output}", sys.stderr if args.json or args.svg else sys.stdout)
 
@@ -142,7 +199,7 @@ def _mesh_data(mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def _sharding_data(spec: ShardingSpec, shape: tuple[int, ...] | None) -> dict[str, Any]:
-    """How an array lies: the box of every cell, in the order of the cells."""
+    """Return the box of every cell, in the order of the cells."""
     data = {**_mesh_data(spec.mesh), "sharding": str(spec)}
     if shape is None:
         return data
@@ -157,18 +214,8 @@ def _sharding_data(spec: ShardingSpec, shape: tuple[int, ...] | None) -> dict[st
     }
 
 
-def _alone(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments of a file, which has neither shape nor sharding."""
-    if args.shape is not None:
-        raise WeftError(
-            f"{args.mesh} is a file: it has no shape or sharding {args.shape}",
-            hint=f"weft show {args.mesh}",
-        )
-    return args
-
-
 def read_shape(text: str) -> tuple[int, ...]:
-    """Read a shape: sizes with `x` or commas between them, brackets or not; `[]` is a scalar.
+    """Parse a shape: sizes separated by `x` or commas, in brackets or not; `[]` is a scalar.
 
     >>> read_shape("8x16"), read_shape("[8, 16]"), read_shape("[]")
     ((8, 16), (8, 16), ())

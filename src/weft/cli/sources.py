@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any
 
-from weft.cli.foreign import open_npy, reading
+from weft.cli.files import open_npy, reading_foreign
 from weft.errors import WeftError
 from weft.extra import needed
 
@@ -169,14 +169,14 @@ def _tiff(path: Path) -> Source:
 
 
 def _series(file: Path) -> tuple[tuple[int, ...], str, str]:
-    with _tiff_file(file) as tiff, reading(file, "TIFF file of numbers"):
+    with _tiff_file(file) as tiff, reading_foreign(file, "TIFF file of numbers"):
         series = tiff.series[0]
         return tuple(series.shape), series.dtype.name, series.axes
 
 
 def _tiff_file(file: Path) -> Any:
     tifffile = needed("tifffile", "store")
-    with reading(file, "TIFF file"):
+    with reading_foreign(file, "TIFF file"):
         return tifffile.TiffFile(file)
 
 

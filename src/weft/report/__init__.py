@@ -1,4 +1,4 @@
-"""The report: plans, runs, ciphertext plans and stores on one page, made for looking."""
+"""The report: plans, runs, ciphertext plans and stores on one HTML page."""
 
 from weft.report.data import Subject, report_data
 from weft.report.page import render, write

@@ -1,8 +1,9 @@
-"""`Reasons`: why a value is cut as it is, as far as its plan can tell.
+"""`Reasons`: why a value is sharded as it is.
 
-A plan's file has what was written on its graph, and not how it was planned. So propagation runs
-once more; where it says what the plan says, its reasons are those of the plan. Elsewhere, as in a
-plan that was searched, the placements tell: what makes or uses a value has its index dimension cut.
+A plan has the shardings given for its graph, but not how it was planned. So propagation runs again;
+where it agrees with the plan, its reasons apply. Elsewhere, as in a plan that was searched, the
+placements give the reason: the application that computes or uses the value has an index dimension
+cut.
 """
 
 from __future__ import annotations
@@ -15,43 +16,43 @@ from weft.plan import Plan, Propagation, propagate
 
 
 class Reasons:
-    """Reasons by value, dimension and axis: one step back each, so that a reader can go on."""
+    """Reasons by value, dimension and axis; each goes one step back, to another value."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.found = _followed(plan)
+        self.propagation = _propagated(plan)
         self.makers: dict[str, tuple[Plan, int, int]] = {}
         self.users: dict[str, tuple[Plan, int, int]] = {}
-        self._look(plan)
+        self._collect(plan)
 
-    def _look(self, plan: Plan) -> None:
+    def _collect(self, plan: Plan) -> None:
         for number, application in enumerate(plan.graph.applications):
             for inner in plan.regions.get(number, ()):
-                self._look(inner)
+                self._collect(inner)
             for place, name in enumerate(application.operands):
                 self.users.setdefault(name, (plan, number, place))
             for place, name in enumerate(application.results):
                 self.makers[name] = plan, number, place
 
     def of(self, name: str, spec: ShardingSpec) -> list[dict[str, Any]]:
-        """Why each axis cuts the dimension that it cuts."""
+        """Return why each axis cuts the dimension that it cuts."""
         return [
             {"dim": dim, "axis": axis, **self._why(name, spec, dim, axis)}
-            for dim, said in enumerate(spec.dim_specs)
-            for axis in dict.fromkeys(map(_name, said.axes))
+            for dim, cut in enumerate(spec.dim_specs)
+            for axis in dict.fromkeys(map(_name, cut.axes))
         ]
 
     def _why(self, name: str, spec: ShardingSpec, dim: int, axis: str) -> dict[str, Any]:
-        if self.found is not None and self._agrees(name, spec, dim):
-            reason = self.found.reason(name, dim, axis)
+        if self.propagation is not None and self._agrees(name, spec, dim):
+            reason = self.propagation.reason(name, dim, axis)
             if reason is not None:
                 through = reason.application
-                made = [] if through is None else list(through.results)
+                results = [] if through is None else list(through.results)
                 operator = "" if through is None else through.operator
                 return {
                     "kind": "through",
                     "operator": operator,
-                    "results": made,
+                    "results": results,
                     "value": reason.value,
                     "from": reason.dim,
                 }
@@ -61,12 +62,12 @@ class Reasons:
         return self._placed(name, dim, axis)
 
     def _agrees(self, name: str, spec: ShardingSpec, dim: int) -> bool:
-        assert self.found is not None
-        other = self.found.specs.get(name)
+        assert self.propagation is not None
+        other = self.propagation.specs.get(name)
         return other is not None and other.dim_specs[dim].axes == spec.dim_specs[dim].axes
 
     def _placed(self, name: str, dim: int, axis: str) -> dict[str, Any]:
-        """The index dimension that lies there, of what makes the value, or else of what uses it."""
+        """Return the index dimension that an axis cuts where the value is computed or used."""
         for kind, known in (("made", self.makers), ("used", self.users)):
             if name in known:
                 plan, number, place = known[name]
@@ -88,8 +89,8 @@ class Reasons:
         return {"kind": "chosen"}
 
 
-def _followed(plan: Plan) -> Propagation | None:
-    """The propagation of what is written on the graph, if anything is."""
+def _propagated(plan: Plan) -> Propagation | None:
+    """Return the propagation of the shardings given for the graph, if there are any."""
     if not (plan.graph.shardings or plan.graph.output_shardings):
         return None
     try:

@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from weft import DeviceMesh, Plan, ZRange, propagate, trace
 from weft.runtime.cluster import Embedding
-from weft.runtime.cluster.metrics.measure import Meter
-from weft.runtime.cluster.metrics.record import RunRecord
-from weft.runtime.cluster.metrics.task_record import TaskRecord
+from weft.runtime.cluster.metrics.meter import Meter
+from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord
 
 MESH = DeviceMesh("m", (2, 2), ("x", "y"))
 

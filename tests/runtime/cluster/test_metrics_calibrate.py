@@ -187,8 +187,8 @@ def test_the_machine_of_a_measured_run_is_saved_and_loaded(tmp_path):
     [
         (made_up(), "none"),
         (made_up(task(0, flops=0, dtype="")), "none"),
-        (made_up(task(0), task(1)), "2 on float32"),
-        (made_up(task(0), task(1), task(2, dtype="int8")), "2 on float32, 1 on int8"),
+        (made_up(task(0), task(1)), "2 in float32"),
+        (made_up(task(0), task(1), task(2, dtype="int8")), "2 in float32, 1 in int8"),
         (made_up(*(task(n, seconds=0.0, cpu=0.0) for n in range(9))), "none"),
     ],
 )
@@ -196,9 +196,6 @@ def test_a_record_that_says_too_little(record, told):
     with pytest.raises(WeftError) as caught:
         calibrate(record)
     assert str(caught.value) == (
-        "the run says too little of a machine: of the tasks that computed there are "
-        f"{told}, and 3 on one dtype are the least"
+        f"too few tasks to estimate a machine: {told}; 3 in one dtype are needed"
     )
-    assert caught.value.__notes__ == [
-        "hint: record a longer run, or one that is cut into more tasks"
-    ]
+    assert caught.value.__notes__ == ["hint: record a longer run, or one with more tasks"]

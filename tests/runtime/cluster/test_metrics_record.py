@@ -129,16 +129,16 @@ def test_a_task_that_ran_twice_is_counted_once_and_kept():
         assert record.tasks[0].worker == "weft-1_0"
         assert [(one.number, one.worker) for one in record.again] == [(0, first.worker)]
         assert record.total.received == sum(planned().received)
-        assert "1 attempt had to be made again" in str(record)
+        assert "1 attempt had to be repeated" in str(record)
     record = RunRecord.of(embedding, reports[1:], **said)
     assert record.missing == 1
-    assert str(record).endswith("1 task had run before, or did not come to report")
+    assert str(record).endswith("1 task had run before or sent no report")
 
 
 def test_bytes_that_were_not_predicted_are_seen():
     record = made_up(task(0, received={1: 30, 2: 12}, moved=40))
     assert not record.is_exact
-    assert "received 42 B, where 40 B were predicted" in str(record)
+    assert "received 42 B, 40 B predicted" in str(record)
 
 
 def test_the_table():
@@ -160,9 +160,9 @@ def test_the_table():
         "host:1             2      2 s   1.5 s                       200 kB     99 B  5 MB",
         "host:2             1      1 s     1 s     500 ms      64 B",
         "received 64 B, as predicted",
-        "predicted 250 ms, a processor for each cell",
-        "peak 5 MB of a worker, at most 4 MB as predicted",
-        "some peaks are those of the whole life of a process: no task had more",
+        "predicted 250 ms with a processor for each cell",
+        "peak 5 MB of a worker, predicted at most 4 MB",
+        "some peaks are of the process since it started: upper bounds for the task",
     ]
 
 
@@ -204,6 +204,52 @@ def test_json_gives_an_equal_record():
         assert RunRecord.from_json(record.to_json(indent=None)) == record
 
 
+def slices(record):
+    """The complete events of a trace."""
+    return [one for one in json.loads(record.to_trace())["traceEvents"] if one["ph"] == "X"]
+
+
+def test_a_trace_has_a_process_for_each_worker_and_an_event_for_each_task():
+    record = made_up(
+        task(0, operator="input", kind="read", read=512),
+        task(1, received={1: 64}, moved=64, worker="host:2"),
+        task(2, begin=1005.0, seconds=5.0, worker="host:2", sent=7, written=3),
+        again=(task(2, worker="gone:9"),),
+    )
+    data = json.loads(record.to_trace())
+    assert data["otherData"]["headline"] == record.headline
+    names = {e["pid"]: e["args"]["name"] for e in data["traceEvents"] if e["ph"] == "M"}
+    assert names == {0: "host:1", 1: "host:2", 2: "gone:9"}
+    found = {(e["args"]["number"], names[e["pid"]]): e for e in slices(record)}
+    assert {key: (e["name"], e["ts"], e["dur"]) for key, e in found.items()} == {
+        (0, "host:1"): ("input", 1000e6, 1e6),
+        (1, "host:2"): ("matmul", 1001e6, 1e6),
+        (2, "host:2"): ("matmul", 1005e6, 5e6),
+        (2, "gone:9"): ("matmul", 1002e6, 1e6),
+    }
+    assert [e["args"]["repeated"] for e in found.values()].count(True) == 1
+    assert found[1, "host:2"]["args"]["received"] == 64
+    assert found[0, "host:1"]["args"]["box"] == "[0:8, 0:4]"
+
+
+def test_time_spent_moving_data_lies_inside_the_event_of_its_task():
+    (whole, *parts) = slices(made_up(task(0, receiving=0.1, reading=0.2, writing=0.3)))
+    assert [one["name"] for one in parts] == ["receiving", "reading", "writing"]
+    assert [one["ts"] - whole["ts"] for one in parts] == pytest.approx([0, 1e5, 7e5])
+    assert [one["dur"] for one in parts] == pytest.approx([1e5, 2e5, 3e5])
+
+
+def test_concurrent_tasks_of_a_worker_get_threads_of_their_own():
+    tasks = [task(n, begin=1000.0 + n / 2, seconds=1.0) for n in range(8)]
+    assert [one["tid"] for one in slices(made_up(*tasks))] == [0, 1] * 4
+    assert len(slices(recorded())) >= len(recorded().tasks)
+    assert slices(made_up()) == []
+
+
+def test_a_notebook_shows_the_table():
+    assert made_up(task(0, operator="<b>"))._repr_html_().count("&lt;b&gt;") == 1
+
+
 def changed(path, value):
     data = json.loads(made_up(task(0, received={1: 4}), task(1), machine=Machine()).to_json())
     *way, last = path
@@ -234,21 +280,21 @@ def changed(path, value):
         (changed(["predicted"], -1), "predicted: expected seconds, 0 or more, got -1"),
         (changed(["missing"], 0.5), f"missing: expected an integer from 0 to {1 << 62}, got 0.5"),
         (changed(["machine", "latency"], -1), "machine.latency: expected seconds, 0 or more"),
-        (changed(["machine", "name"], "a\tb"), "machine: the name of a machine is a printable"),
+        (changed(["machine", "name"], "a\tb"), "machine.name: expected printable text, got"),
         (changed(["tasks"], {}), "tasks: expected a list of at most 1000000, got {}"),
         (changed(["again"], 1), "again: expected a list of at most 1000000, got 1"),
-        (changed(["tasks", 1, "number"], 0), "tasks[1].number: task 0 is behind task 0"),
+        (changed(["tasks", 1, "number"], 0), "tasks[1].number: task 0 is listed after task 0"),
         (changed(["tasks", 1, "number"], -1), "tasks[1].number: expected an integer from 0 to 1"),
         (changed(["tasks", 0, "size"], 0), "tasks[0].size: there is no such field"),
         (changed(["tasks", 0, "worker"], 7), "tasks[0].worker: expected a text, got 7"),
         (changed(["tasks", 0, "box"], None), "tasks[0].box: expected a list of [start, stop]"),
-        (changed(["tasks", 0, "box"], [[2, 1]]), "tasks[0].box[0]: expected [start, stop], the st"),
-        (changed(["tasks", 0, "box"], [[0, True]]), "tasks[0].box[0]: expected [start, stop], the"),
-        (changed(["tasks", 0, "box"], [4]), "tasks[0].box[0]: expected [start, stop], the stop"),
+        (changed(["tasks", 0, "box"], [[2, 1]]), "tasks[0].box[0]: expected [start, stop] with"),
+        (changed(["tasks", 0, "box"], [[0, True]]), "tasks[0].box[0]: expected [start, stop] with"),
+        (changed(["tasks", 0, "box"], [4]), "tasks[0].box[0]: expected [start, stop] with"),
         (changed(["tasks", 0, "seconds"], None), "tasks[0].seconds: expected seconds, 0 or more"),
         (changed(["tasks", 0, "cpu"], -1), "tasks[0].cpu: expected seconds, 0 or more, got -1"),
         (changed(["tasks", 0, "flops"], 0.5), "tasks[0].flops: expected an integer from 0 to"),
-        (changed(["tasks", 0, "dtype"], "float3"), "tasks[0].dtype: there is no such dtype"),
+        (changed(["tasks", 0, "dtype"], "float3"), "tasks[0].dtype: unknown dtype"),
         (changed(["tasks", 0, "is_bound"], 1), "tasks[0].is_bound: expected true or false, got 1"),
         (changed(["tasks", 0, "received"], [1]), "tasks[0].received: expected an object of at m"),
         (changed(["tasks", 0, "received", "x"], 1), "tasks[0].received.x: expected the number of"),

@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.runtime.cluster.metrics import made_up, recorded, task
 
-from weft.runtime.cluster.metrics.recording import deliver, is_recorded, recording
+from weft.runtime.cluster.metrics.record import deliver, is_recorded, recording
 from weft.runtime.cluster.metrics.telemetry import emit
 
 try:
@@ -120,8 +120,7 @@ def quiet(code, *before):
 ONCE = """
 import sys
 from weft import DeviceMesh
-from weft.runtime.cluster.metrics.record import RunRecord
-from weft.runtime.cluster.metrics.recording import is_recorded
+from weft.runtime.cluster.metrics.record import RunRecord, is_recorded
 from weft.runtime.cluster.metrics.telemetry import emit
 emit(RunRecord("threads", 1, DeviceMesh("m", (1,), ("x",)), 0.0, 1.0, ()))
 """

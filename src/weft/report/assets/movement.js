@@ -6,7 +6,7 @@ import { cellName, drawMesh } from "./mesh.js";
 import { device, meshSize } from "./space.js";
 
 export function drawMove(plan, move) {
-  const { steps } = plan.ways[move.way];
+  const { steps } = plan.routes[move.route];
   const view = h("div", { class: "step-view" });
   const buttons = steps.map((step, n) => h("button", { type: "button", class: "step", "aria-pressed": "false", onclick: () => show(n) },
     h("b", {}, step.kind.replaceAll("_", " ")), step.axes && h("span", { class: "axis" }, ` ${step.axes.replaceAll('"', "")}`),

@@ -62,7 +62,7 @@ function together(rows) {
 }
 
 function moveName(plan, move) {
-  const { steps } = plan.ways[plan.moves[move].way];
+  const { steps } = plan.routes[plan.moves[move].route];
   return steps.map((step) => step.kind.replaceAll("_", " ")).join(", ") || "move";
 }
 

@@ -1,18 +1,15 @@
-// A run: what was predicted beside what was measured, and who did what when.
+// A run: predictions beside measurements.
 
 import { clip, h, svg } from "./dom.js";
 import { bytes, exactBytes, seconds } from "./format.js";
-import { Timeline } from "./timeline.js";
 
 export function drawRun(run) {
-  const timeline = new Timeline(run);
   return h("div", { class: "view run" },
     h("p", { class: "lead" }, run.headline),
     h("div", { class: "pairs" },
       pair("Bytes received", run.bytes.predicted, run.bytes.measured, exactBytes, run.bytes.is_exact ? "exactly as predicted" : "not as predicted", run.bytes.is_exact),
       pair("Time", run.seconds.predicted, run.seconds.measured, seconds, run.machine ? `predicted with a processor for each cell, ${clip(run.machine, 40)}` : "the plan had no machine"),
       pair("Memory", run.peak.predicted, run.peak.measured, bytes, "predicted: arrays of a worker at most; measured: a whole process")),
-    timeline.element,
     h("div", { class: "tables" }, table("By operator", run.by_operator), table("By worker", run.by_worker)),
     h("ul", { class: "remarks" }, run.remarks.map((text) => h("li", {}, text))));
 }

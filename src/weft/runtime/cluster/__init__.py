@@ -7,9 +7,8 @@ from weft.runtime.cluster.engines.local import Threads
 from weft.runtime.cluster.engines.ray import Ray
 from weft.runtime.cluster.engines.where import engine_of
 from weft.runtime.cluster.execute import Progress, run_on
-from weft.runtime.cluster.metrics.record import RunRecord
-from weft.runtime.cluster.metrics.recording import recording
-from weft.runtime.cluster.metrics.report import Report
+from weft.runtime.cluster.metrics.meter import Report
+from weft.runtime.cluster.metrics.record import RunRecord, recording
 from weft.runtime.cluster.perform import Program, TaskError
 from weft.runtime.cluster.places import Output, check_places
 from weft.runtime.cluster.weaving.embedding import Embedding

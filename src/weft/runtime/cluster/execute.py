@@ -17,9 +17,8 @@ from weft.runtime.arrays import Array
 from weft.runtime.cluster.engines.engine import Engine, Handle, Session
 from weft.runtime.cluster.engines.limits import OWN_MEMORY
 from weft.runtime.cluster.engines.local import Threads
-from weft.runtime.cluster.metrics.record import RunRecord
-from weft.runtime.cluster.metrics.recording import deliver, is_recorded
-from weft.runtime.cluster.metrics.report import Report
+from weft.runtime.cluster.metrics.meter import Report
+from weft.runtime.cluster.metrics.record import RunRecord, deliver, is_recorded
 from weft.runtime.cluster.perform import Blocks, Program
 from weft.runtime.cluster.places import Places
 from weft.runtime.cluster.resume import remaining

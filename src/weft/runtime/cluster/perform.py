@@ -18,8 +18,7 @@ from weft.lang.kernels.monoids import combine
 from weft.plan import Plan
 from weft.runtime.arrays import Array, masked
 from weft.runtime.blocks import run_block
-from weft.runtime.cluster.metrics.measure import Meter
-from weft.runtime.cluster.metrics.report import Report
+from weft.runtime.cluster.metrics.meter import Meter, Report
 from weft.runtime.cluster.weaving.memory import let_go, uses
 from weft.runtime.cluster.weaving.source import Fold, Hide, Join, Leaf, Local, Part, Read, Source
 from weft.runtime.cluster.weaving.task import Stage, Task

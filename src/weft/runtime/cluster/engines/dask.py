@@ -22,7 +22,7 @@ from weft.extra import needed
 from weft.runtime.arrays import Array
 from weft.runtime.cluster.engines.engine import gone, lost
 from weft.runtime.cluster.engines.limits import ONE_THREAD, check_memory, check_workers, setting
-from weft.runtime.cluster.metrics.report import Report
+from weft.runtime.cluster.metrics.meter import Report
 from weft.runtime.cluster.perform import Blocks, Came, Given, Program, perform
 from weft.runtime.cluster.weaving.source import Leaf
 from weft.runtime.cluster.weaving.task import Made, Task

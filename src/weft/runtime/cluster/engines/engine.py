@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 
 from weft.errors import WeftError
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.metrics.report import Report
+from weft.runtime.cluster.metrics.meter import Report
 from weft.runtime.cluster.perform import Blocks, Program, TaskError
 from weft.runtime.cluster.weaving.task import Task
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from weft.runtime.arrays import Array
 from weft.runtime.cluster.engines.limits import check_memory, check_workers
-from weft.runtime.cluster.metrics.report import Report
+from weft.runtime.cluster.metrics.meter import Report
 from weft.runtime.cluster.perform import Blocks, Came, Given, Program, perform
 from weft.runtime.cluster.weaving.task import Task
 

@@ -26,7 +26,7 @@ from weft.runtime.cluster.engines.limits import check_memory, check_workers, lim
 from weft.runtime.cluster.engines.ray_calls import Brought, Call, Entry, Handle, is_light, is_small
 from weft.runtime.cluster.engines.ray_cluster import start_ray
 from weft.runtime.cluster.engines.ray_pulse import LOOK, Pulse, check_reached
-from weft.runtime.cluster.metrics.report import Report
+from weft.runtime.cluster.metrics.meter import Report
 from weft.runtime.cluster.perform import Blocks, Came, Given, Program, perform
 from weft.runtime.cluster.weaving.task import Task
 

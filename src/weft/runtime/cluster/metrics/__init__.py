@@ -1,1 +1,1 @@
-"""What tasks took: measured, recorded, drawn, and told to others."""
+"""Measurements of cluster runs: meters, records, calibration and export."""

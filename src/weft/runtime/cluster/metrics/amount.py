@@ -1,4 +1,4 @@
-"""`Amount`: how much a task has to do by its plan, and the seconds that a machine gives it."""
+"""`Amount`: the work of a task by its plan, and its predicted seconds on a machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from weft.runtime.cluster.weaving.task import Task
 
 KIND = "grid"
-"""The table of `Machine.operations` that runs on a grid fill: a row for each operator."""
+"""The table of `Machine.operations` measured on clusters, with a row for each operator."""
 
 
 class Amount(NamedTuple):
-    """How much there is to compute.
+    """Operations, and the bytes of their operands and results.
 
     >>> Amount(6, "float32", 40) + Amount(2, "float64", 8)
     Amount(flops=8, dtype='float64', touched=48)
@@ -29,9 +29,9 @@ class Amount(NamedTuple):
 
     flops: int = 0
     dtype: str = ""
-    """The widest of the operands; none where nothing is computed."""
+    """The widest of the operands; empty if nothing is computed."""
     touched: int = 0
-    """The bytes of operands and results."""
+    """Bytes of operands and results."""
 
     def __add__(self, other: object) -> Amount:
         if not isinstance(other, Amount):
@@ -41,7 +41,7 @@ class Amount(NamedTuple):
 
 
 def amount_of(plan: Plan, task: Task) -> Amount:
-    """How much a task of a plan has to do."""
+    """Return the work of a task."""
     return sum((_amount(plan, stage.application, stage.box) for stage in task.stages), Amount())
 
 
@@ -68,10 +68,10 @@ def seconds_by(
     moved: Mapping[int, int],
     cell: int,
 ) -> float:
-    """The seconds of a task on a machine: what comes from other cells, then what is computed.
+    """Return the predicted seconds of a task: receiving from other cells, then computing.
 
-    Where an operator was measured in tasks (`Machine.operations`), that is what computing takes;
-    otherwise the slower of computing and of going through memory.
+    Computing takes the measured time of the operator (`Machine.operations`) or, without one, the
+    larger of the times for arithmetic and for memory traffic.
 
     >>> amount, machine = Amount(2_000, "float32", 64), Machine(flops={"float32": 1e6})
     >>> seconds_by(machine, DeviceMesh("m", (2,), ("x",)), "matmul", amount, {1: 1_000_000}, 0)
@@ -88,9 +88,9 @@ def seconds_by(
 
 
 def seconds_in(row: tuple[float, ...], flops: int) -> float:
-    """What a row of seconds, by powers of two of the operations, says of so many of them.
+    """Interpolate the seconds for `flops` operations in a row of seconds for 1, 2, 4, … operations.
 
-    Between two powers it lies on a line; beyond the last it grows with the operations.
+    Beyond the last entry, seconds grow in proportion to the operations.
 
     >>> row = (1.0, 1.0, 2.0, 4.0)
     >>> seconds_in(row, 2), seconds_in(row, 3), seconds_in(row, 16)

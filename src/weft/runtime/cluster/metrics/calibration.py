@@ -1,9 +1,9 @@
-"""`calibrate`: a machine as a run found it: what its tasks computed, got and stored in which time.
+"""`calibrate`: estimate a machine from the measurements of a run.
 
-Rates are by the seconds of processors, for a worker that was kept waiting is no slower machine. A
-rate is the best that an operator reaches with its middle task, since operators that wait for memory
-say nothing of products. Links are lines through what tasks waited for: seconds to start, and bytes
-in a second. Operators have rows of the seconds that their tasks took by the clock.
+Rates use CPU time, since a worker that waits is not a slower machine. A rate is the best over all
+operators of the median over an operator's large tasks: operators bound by memory say nothing about
+arithmetic. Links are lines fitted to bytes and waiting time: latency and bandwidth. Rows of seconds
+for each operator use wall-clock time.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from weft.layout import DeviceMesh
 from weft.plan import Link, Machine
 from weft.plan.resharding.counts import ranks_by_device
 from weft.runtime.cluster.metrics.amount import KIND
-from weft.runtime.cluster.metrics.record import RunRecord
-from weft.runtime.cluster.metrics.task_record import TaskRecord
+from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord
 from weft.values import counted
 
 FEWEST = 3
-"""The fewest tasks that say something."""
+"""The fewest tasks from which a figure is estimated."""
 FAR = 3.0
-"""What is off a line by so many times the median is left out."""
+"""Samples whose error exceeds this multiple of the median error are dropped as outliers."""
 
 
 class Calibration(NamedTuple):
-    """A machine, and of how many tasks each of its figures is made."""
+    """A machine, and the number of tasks behind each of its figures."""
 
     machine: Machine
     tasks: Mapping[str, int]
@@ -36,10 +35,10 @@ class Calibration(NamedTuple):
 
 
 def calibrate(record: RunRecord) -> Calibration:
-    """The machine of a run: what was measured, and the rest as in the machine of its plan.
+    """Estimate the machine of a run; figures without measurements come from the plan's machine.
 
-    Seconds of every operator, by powers of two of its operations, are the row of that name in
-    the table `grid` of `Machine.operations`.
+    The seconds of each operator, for 1, 2, 4, … operations, are the row of its name in the table
+    `grid` of `Machine.operations`.
 
     >>> from weft import ZRange
     >>> def task(n, flops):
@@ -79,23 +78,22 @@ def calibrate(record: RunRecord) -> Calibration:
 
 
 def _seconds(task: TaskRecord) -> float:
-    """What computing took: the time of its processor, or of the clock where that had several."""
+    """Return the seconds of computing: CPU time, or wall-clock time if several threads computed."""
     return min(task.cpu, task.computing) if task.cpu else task.computing
 
 
 def _by_dtype(tasks: Iterable[TaskRecord]) -> dict[str, list[TaskRecord]]:
-    """The tasks that compute on a dtype, of those of which there are enough."""
-    found: dict[str, list[TaskRecord]] = {}
+    """Return the tasks by the dtype they compute in, for dtypes with enough tasks."""
+    groups: dict[str, list[TaskRecord]] = {}
     for task in tasks:
         if task.dtype:
-            found.setdefault(task.dtype, []).append(task)
-    enough = {dtype: some for dtype, some in found.items() if len(some) >= FEWEST}
+            groups.setdefault(task.dtype, []).append(task)
+    enough = {dtype: some for dtype, some in groups.items() if len(some) >= FEWEST}
     if not enough:
-        counts = ", ".join(f"{len(some)} on {dtype}" for dtype, some in found.items()) or "none"
+        counts = ", ".join(f"{len(some)} in {dtype}" for dtype, some in groups.items()) or "none"
         raise WeftError(
-            f"the run says too little of a machine: of the tasks that computed there are {counts}, "
-            f"and {FEWEST} on one dtype are the least",
-            hint="record a longer run, or one that is cut into more tasks",
+            f"too few tasks to estimate a machine: {counts}; {FEWEST} in one dtype are needed",
+            hint="record a longer run, or one with more tasks",
         )
     return enough
 
@@ -105,9 +103,9 @@ def _rate(tasks: Sequence[TaskRecord]) -> float:
 
 
 def _best(tasks: Iterable[TaskRecord], amount: Callable[[TaskRecord], int]) -> float:
-    """The best rate of an operator: of each, that of its middle task; the small ones do not count.
+    """Return the best rate of any operator: the median over its large tasks.
 
-    What a task takes to begin with is most of a small one.
+    Small tasks are dominated by their start-up time.
     """
     rates = []
     for some in _by_operator(tasks).values():
@@ -118,14 +116,14 @@ def _best(tasks: Iterable[TaskRecord], amount: Callable[[TaskRecord], int]) -> f
 
 
 def _by_operator(tasks: Iterable[TaskRecord]) -> dict[str, list[TaskRecord]]:
-    found: dict[str, list[TaskRecord]] = {}
+    groups: dict[str, list[TaskRecord]] = {}
     for task in tasks:
-        found.setdefault(task.operator, []).append(task)
-    return found
+        groups.setdefault(task.operator, []).append(task)
+    return groups
 
 
 def _rows(tasks: Iterable[TaskRecord]) -> dict[str, list[float]]:
-    """For each operator that ran often enough, seconds by powers of two of its operations."""
+    """Return the seconds for 1, 2, 4, … operations of each operator with enough tasks."""
     return {
         operator: row_of(_points(some))
         for operator, some in _by_operator(tasks).items()
@@ -134,17 +132,17 @@ def _rows(tasks: Iterable[TaskRecord]) -> dict[str, list[float]]:
 
 
 def _points(tasks: Iterable[TaskRecord]) -> list[tuple[int, float]]:
-    """The median seconds by operations."""
-    found: dict[int, list[float]] = {}
+    """Return the median seconds for each number of operations."""
+    groups: dict[int, list[float]] = {}
     for task in tasks:
-        found.setdefault(task.flops, []).append(task.computing)
-    return [(flops, median(found[flops])) for flops in sorted(found)]
+        groups.setdefault(task.flops, []).append(task.computing)
+    return [(flops, median(groups[flops])) for flops in sorted(groups)]
 
 
 def row_of(points: Sequence[tuple[int, float]]) -> list[float]:
-    """Seconds at every power of two up to the one beyond the last of some points.
+    """Interpolate seconds at every power of two, up to the first beyond the last point.
 
-    Between points lie lines; outside, seconds grow with the operations.
+    Outside the points, seconds grow in proportion to the operations.
 
     >>> row_of([(4, 8.0)])
     [2.0, 4.0, 8.0, 16.0]
@@ -166,7 +164,7 @@ def _between(points: Sequence[tuple[int, float]], size: int) -> float:
 
 
 class Line(NamedTuple):
-    """Seconds to start and bytes in a second, of so many tasks."""
+    """Latency in seconds, bandwidth in bytes per second, and the number of tasks behind them."""
 
     latency: float
     bandwidth: float
@@ -174,7 +172,7 @@ class Line(NamedTuple):
 
 
 def _links(record: RunRecord) -> dict[str, Line]:
-    """The link of all that came from other cells, and of each of several axes by itself."""
+    """Return a line for all data from other cells (key ""), and one for each of several axes."""
     samples: dict[str, list[tuple[int, float]]] = {"": []}
     for task in record.tasks:
         if task.arrived and task.receiving:
@@ -187,7 +185,7 @@ def _links(record: RunRecord) -> dict[str, Line]:
 
 
 def _axes(mesh: DeviceMesh, task: TaskRecord) -> list[str]:
-    """The axis along which everything came, if it is one of several."""
+    """Return the axis along which all data of a task arrived, if the mesh has several axes."""
     ranks = ranks_by_device(mesh)
     known = [cell for cell in task.received if cell in ranks]
     if len(mesh.axis_names) < 2 or task.cell not in ranks or len(known) < len(task.received):
@@ -203,7 +201,7 @@ def _axes(mesh: DeviceMesh, task: TaskRecord) -> list[str]:
 
 
 def _stored(tasks: Iterable[TaskRecord]) -> Iterable[tuple[int, float]]:
-    """What tasks read and wrote, each with its seconds."""
+    """Yield the bytes and seconds of each read and write."""
     for task in tasks:
         if task.read and task.reading:
             yield task.read, task.reading
@@ -212,7 +210,7 @@ def _stored(tasks: Iterable[TaskRecord]) -> Iterable[tuple[int, float]]:
 
 
 def _line(samples: Sequence[tuple[int, float]]) -> Line | None:
-    """The line through bytes and seconds, those far off it left out; None of too few."""
+    """Fit a line to bytes and seconds without outliers; None if there are too few samples."""
     if len(samples) < FEWEST:
         return None
     line = fitted(samples)
@@ -223,9 +221,9 @@ def _line(samples: Sequence[tuple[int, float]]) -> Line | None:
 
 
 def fitted(samples: Sequence[tuple[int, float]]) -> Line:
-    """The line with the least squares of relative errors, so that small ones count as well.
+    """Fit a line by least squares of relative errors, so that small samples count as well.
 
-    Where sizes do not tell a beginning from the rest, bytes in a second say it all.
+    If the sizes are too alike to separate latency from bandwidth, the latency is 0.
 
     >>> fitted([(1000, 3e-6), (2000, 4e-6), (4000, 6e-6)])
     Line(latency=2e-06, bandwidth=1000000000.0, tasks=3)
@@ -243,5 +241,5 @@ def fitted(samples: Sequence[tuple[int, float]]) -> Line:
 
 
 def _rounded(number: float) -> float:
-    """The number to six digits, more than anybody measures."""
+    """Round to six digits, more than any measurement has."""
     return float(f"{number:.6g}")

@@ -1,8 +1,8 @@
-"""What a run took as OpenTelemetry spans and metrics, for whoever collects them.
+"""Export run records as OpenTelemetry spans and metrics.
 
-Only the API is used: without it, or where a program has configured no provider, nothing is done.
-A run is a span, in the one that is current, and so is each of its tasks, with the times that its
-worker measured.
+Only the OpenTelemetry API is used: without it, or without a configured provider, nothing happens.
+A run is a span below the current one; each task is a span below it, with the times that its worker
+measured.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from weft.runtime.cluster.metrics.record import RunRecord
-    from weft.runtime.cluster.metrics.task_record import TaskRecord, Total
+    from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord, Total
 
 SCOPE = "weft.runtime.cluster"
 _BYTES = ("received", "sent", "read", "written")
@@ -24,9 +23,9 @@ Attributes = Mapping[str, str | int | float]
 
 
 def is_wanted() -> bool:
-    """Whether a program has configured a provider of spans or of metrics.
+    """Return whether the program has configured a provider of spans or metrics.
 
-    One that has did load the API: to load it only to ask would take longer than many a run.
+    A program that has must have imported the API; importing it only to ask would be slow.
 
     >>> is_wanted() in (True, False)
     True
@@ -39,7 +38,7 @@ def is_wanted() -> bool:
 
 
 def emit(record: RunRecord, tracers: Any = None, meters: Any = None) -> None:
-    """Hand a record to the providers of spans and of metrics: those given, or those configured."""
+    """Send a record to the given providers of spans and metrics, or to the configured ones."""
     if not (tracers or meters or is_wanted()):
         return
     trace, metrics = _api()
@@ -54,9 +53,9 @@ def _api() -> tuple[Any, Any]:
 
 
 def _is_proxy(provider: Any) -> bool:
-    """Whether no provider was configured: what the API gives for metrics then has no public name.
+    """Return whether no provider is configured; the API's placeholder classes are private.
 
-    What would be made with it would be made twice once there is one.
+    Instruments created on a placeholder would be created again once there is a provider.
     """
     return type(provider).__name__ in ("ProxyTracerProvider", "_ProxyMeterProvider")
 
@@ -81,7 +80,7 @@ def _emit_spans(record: RunRecord, trace: Any, provider: Any) -> None:
 
 def _of_run(record: RunRecord) -> Attributes:
     total = record.total
-    said: dict[str, str | int | float | None] = {
+    attributes: dict[str, str | int | float | None] = {
         "weft.engine": record.engine,
         "weft.workers": record.workers,
         "weft.mesh": str(record.mesh),
@@ -93,7 +92,7 @@ def _of_run(record: RunRecord) -> Attributes:
         "weft.predicted.seconds": record.predicted,
         "weft.predicted.peak": record.bound,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in attributes.items() if value is not None}
 
 
 def _of_task(task: TaskRecord) -> dict[str, str | int | float | bool]:
@@ -120,7 +119,7 @@ def _sizes(total: Total) -> dict[str, int]:
 
 
 class _Instruments(NamedTuple):
-    """What counts, made once for a provider."""
+    """Counters and histograms, created once for each provider."""
 
     tasks: Any
     sizes: Mapping[str, Any]
@@ -147,20 +146,20 @@ def _instruments(provider: Any) -> _Instruments:
     )
 
 
-def _emit_metrics(record: RunRecord, found: _Instruments) -> None:
+def _emit_metrics(record: RunRecord, instruments: _Instruments) -> None:
     engine = {"weft.engine": record.engine}
-    found.runs.record(record.seconds, engine)
+    instruments.runs.record(record.seconds, engine)
     for task in record.tasks:
-        found.seconds.record(task.seconds, {"weft.operator": task.operator, **engine})
+        instruments.seconds.record(task.seconds, {"weft.operator": task.operator, **engine})
     for operator, total in record.by_operator.items():
-        said = {"weft.operator": operator, **engine}
-        found.tasks.add(total.tasks, said)
-        found.cpu.add(total.cpu, said)
-        for name, counter in found.sizes.items():
-            counter.add(getattr(total, name), said)
+        attributes = {"weft.operator": operator, **engine}
+        instruments.tasks.add(total.tasks, attributes)
+        instruments.cpu.add(total.cpu, attributes)
+        for name, counter in instruments.sizes.items():
+            counter.add(getattr(total, name), attributes)
     for worker, total in record.by_worker.items():
         if total.peak:
-            found.peak.record(total.peak, {"weft.worker": worker, **engine})
+            instruments.peak.record(total.peak, {"weft.worker": worker, **engine})
 
 
 def _ns(seconds: float) -> int:

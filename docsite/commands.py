@@ -1,6 +1,8 @@
-"""The page of all commands, made from the parser: `python -m weft.cli.reference docs/cli.md`.
+"""The reference of all commands, generated from the parser.
 
-What stands before the mark in the page is kept; what stands behind it is made.
+`python -m docsite.commands docs/cli.md` writes it.
+
+The text before the mark is kept; the text after it is generated.
 """
 
 from __future__ import annotations
@@ -10,23 +12,30 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from weft.cli.commands import GROUPS, names, parser_with, subcommands, told, walk
-from weft.cli.parser import sentence
+from weft.cli.parser import (
+    GROUPS,
+    command_modules,
+    parser_with,
+    sentence,
+    subcommand_helps,
+    subcommands,
+    walk,
+)
 
-MARK = "<!-- Made by `python -m weft.cli.reference docs/cli.md` from the parser: do not edit. -->\n"
+MARK = "<!-- Made by `python -m docsite.commands docs/cli.md` from the parser: do not edit. -->\n"
 COMMON = ("--help", "--debug")
-"""Options that every command has, said once."""
+"""Options that every command has, described once."""
 
 
 def page(text: str) -> str:
-    """A page with what stands behind its mark made anew."""
+    """Return the page with the text after its mark generated again."""
     made = "\n".join(reference()).rstrip()
     return f"{text.partition(MARK)[0]}{MARK}\n{made}\n"
 
 
 def reference() -> Iterator[str]:
-    """The lines of all commands, group by group."""
-    root = parser_with(names())
+    """Yield the lines of all commands, group by group."""
+    root = parser_with(command_modules())
     parsers = {path: parser for path, parser in walk(root) if len(path) > 1}
     for title, group in GROUPS.items():
         yield f"## {sentence(title)}"
@@ -41,19 +50,19 @@ def _command(path: tuple[str, ...], parser: argparse.ArgumentParser) -> Iterator
     yield f"{'#' * (1 + len(path))} `{' '.join(path)}`"
     yield from ("", parser.description or "", "")
     if subcommands(parser):
-        yield from (f"- `{name}`: {text}" for name, text in told(parser).items())
+        yield from (f"- `{name}`: {text}" for name, text in subcommand_helps(parser).items())
         return
-    yield from ("| argument | what it is |", "| --- | --- |")
+    yield from ("| argument | meaning |", "| --- | --- |")
     for action in parser._actions:
         if not any(name in COMMON for name in action.option_strings):
-            yield f"| {_spelt(action)} | {_cell(action.help or '')} |"
+            yield f"| {_spelling(action)} | {_cell(action.help or '')} |"
     lines = (parser.epilog or "").splitlines()[1:]
     if lines:
         yield from ("", "```console", *(line.strip() for line in lines), "```")
 
 
-def _spelt(action: argparse.Action) -> str:
-    """How an argument is written: `-o OUTPUT`, `--storage NAME=CHUNK ...`, `graph`."""
+def _spelling(action: argparse.Action) -> str:
+    """Return how an argument is written: `-o OUTPUT`, `--storage NAME=CHUNK ...`, `graph`."""
     value = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     if action.choices is not None:
         value = "|".join(map(str, action.choices))
@@ -64,7 +73,7 @@ def _spelt(action: argparse.Action) -> str:
         return _cell(f"`{shown}`")
     names = ", ".join(f"`{name}`" for name in action.option_strings[:-1])
     last = f"`{action.option_strings[-1]}{behind}`"
-    need = " (needed)" if action.required else ""
+    need = " (required)" if action.required else ""
     return _cell(f"{names}, {last}{need}" if names else f"{last}{need}")
 
 
@@ -73,7 +82,7 @@ def _cell(text: str) -> str:
 
 
 def main(argv: list[str]) -> None:
-    """Make the pages anew."""
+    """Generate the pages again."""
     for name in argv:
         path = Path(name)
         path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,42 +1,43 @@
-"""docs/cli.md says what the parser says."""
+"""docs/cli.md is generated from the parser."""
 
 import shlex
 from pathlib import Path
 
 import pytest
+from docsite import commands
 
-from weft.cli import commands, reference
+from weft.cli import parser
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 
 
-def test_the_page_is_what_the_parser_says():
+def test_the_page_is_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
-    assert reference.MARK in text
-    assert reference.page(text) == text, "run: python -m weft.cli.reference docs/cli.md"
+    assert commands.MARK in text
+    assert commands.page(text) == text, "run: python -m docsite.commands docs/cli.md"
 
 
 def test_every_option_is_on_the_page():
     text = PAGE.read_text(encoding="utf-8")
-    for path, parser in commands.walk(commands.parser_with(commands.names())):
+    for path, one in parser.walk(parser.parser_with(parser.command_modules())):
         assert path == ("weft",) or f"`{' '.join(path)}`\n" in text
-        for name in parser._option_string_actions:
+        for name in one._option_string_actions:
             assert name in text or name in ("-h", "--help", "--version")
 
 
-def test_the_page_is_made_by_hand_too(tmp_path):
+def test_the_text_before_the_mark_is_kept(tmp_path):
     page = tmp_path / "cli.md"
-    page.write_text(f"Before.\n{reference.MARK}What was.", encoding="utf-8")
-    reference.main([str(page)])
+    page.write_text(f"Before.\n{commands.MARK}What was.", encoding="utf-8")
+    commands.main([str(page)])
     made = page.read_text(encoding="utf-8")
-    assert made.startswith(f"Before.\n{reference.MARK}\n## Look at it\n\n### `weft show`\n")
+    assert made.startswith(f"Before.\n{commands.MARK}\n## Look at it\n\n### `weft show`\n")
     assert "What was." not in made
 
 
 def examples():
-    root = commands.parser_with(commands.names())
-    for _, parser in commands.walk(root):
-        for line in (parser.epilog or "").splitlines()[1:]:
+    root = parser.parser_with(parser.command_modules())
+    for _, one in parser.walk(root):
+        for line in (one.epilog or "").splitlines()[1:]:
             yield line.partition("   ")[0].strip() if "   (" in line else line.strip()
 
 
@@ -46,5 +47,5 @@ def test_examples_are_understood(line):
     words = shlex.split(line.replace("source <(", "").rstrip(")").rpartition("| ")[2])
     if ">" in words:
         words = words[: words.index(">")]
-    args = commands.parser_of(words[1:]).parse_args(words[1:])
+    args = parser.parser_of(words[1:]).parse_args(words[1:])
     assert args.command == words[1]

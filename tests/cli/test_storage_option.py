@@ -55,10 +55,10 @@ def test_a_search_with_storage(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "--storage x: there is no chunk"),
-        ("x=", "--storage x=: there is no chunk"),
+        ("x", "--storage x: no chunk is given"),
+        ("x=", "--storage x=: no chunk is given"),
         ("y=4", "--storage y=4: there is no y"),
-        ("x=a,b", "--storage x=a,b: 'a,b' is no size, as 64 and 64,64 are"),
+        ("x=a,b", "--storage x=a,b: invalid size 'a,b': expected `64` or `64,64`"),
         ("x=4", "a chunk has 1 dimension where 2 are expected"),
         ("x=auto", "x is an input: how it is stored is not to be chosen"),
     ],

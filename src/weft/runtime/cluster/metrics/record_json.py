@@ -1,4 +1,4 @@
-r"""Records of runs as JSON: versioned, checked field by field when it is read.
+r"""Run records as versioned JSON, checked field by field when read, and as Chrome traces.
 
     {"weft_run": 1,
      "engine": "ray", "workers": 2, "mesh": "@m = <[\"x\"=2]>",
@@ -9,14 +9,14 @@ r"""Records of runs as JSON: versioned, checked field by field when it is read.
                 "begin": 1794770712.2, "seconds": 0.1, "cpu": 0.1, "received": {"1": 64}, …}],
      "again": []}
 
-A box is the start and the stop of each dimension; `received` are bytes by cell. Of a task, what is
-nothing is left out. An error names the path of the field that is wrong: `tasks[3].box[0]`.
+A box is the start and the stop of each dimension; `received` is bytes by cell. Empty fields of a
+task are left out. An error names the path of the wrong field: `tasks[3].box[0]`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -26,17 +26,16 @@ from weft.lang.dtype import DTYPES
 from weft.lang.field import LARGEST, MOST, Field, parse_json
 from weft.plan import Machine
 from weft.plan.plan_file import read_mesh
-from weft.runtime.cluster.metrics.task_record import TaskRecord
 from weft.space import ZRange
 from weft.values import FrozenMap
 
 if TYPE_CHECKING:
-    from weft.runtime.cluster.metrics.record import RunRecord
+    from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord
 
 VERSION = 1
 FIELDS = "weft_run engine workers mesh begin seconds bound predicted machine missing tasks again"
 MOST_BYTES = 1 << 62
-"""The most bytes or operations of anything."""
+"""Limit on any number of bytes or operations."""
 
 _TEXTS = ("kind", "operator", "worker")
 _COUNTS = ("cell", "sent", "read", "written", "peak", "moved", "flops", "touched")
@@ -44,7 +43,7 @@ _SECONDS = ("begin", "seconds", "cpu", "receiving", "reading", "writing")
 
 
 def write_record(record: RunRecord, indent: int | None = 1) -> str:
-    """The record as text."""
+    """Return the record as JSON."""
     return json.dumps(
         {
             "weft_run": VERSION,
@@ -65,20 +64,20 @@ def write_record(record: RunRecord, indent: int | None = 1) -> str:
 
 
 def _task_data(task: TaskRecord) -> dict[str, Any]:
-    """The fields of a task, as far as they say something."""
+    """Return the fields of a task that are not empty."""
     data = task._asdict()
     data["box"] = [list(sides) for sides in zip(task.box.start, task.box.stop)]
     data["received"] = {str(cell): size for cell, size in task.received.items()}
     kept = ("number", "box", "cell", "begin", "seconds")
-    return {key: value for key, value in data.items() if key in kept or _says(value)}
+    return {key: value for key, value in data.items() if key in kept or not _is_empty(value)}
 
 
-def _says(value: object) -> bool:
-    return value is not None and (isinstance(value, float) or bool(value))
+def _is_empty(value: object) -> bool:
+    return value is None or not (isinstance(value, float) or value)
 
 
 def read_record(text: str) -> dict[str, Any]:
-    """What a text says of a run: the arguments of `RunRecord`."""
+    """Return the arguments of `RunRecord` that a text describes."""
     root = parse_json(text, "the run")
     root.fields(FIELDS)
     if root.at("weft_run").value != VERSION:
@@ -94,27 +93,29 @@ def read_record(text: str) -> dict[str, Any]:
         "seconds": _seconds(root.at("seconds")),
         "tasks": tuple(tasks),
         "again": tuple(root.at("again").items(_task)),
-        "missing": _or_nothing(root.at("missing"), _count) or 0,
-        "bound": _or_nothing(root.at("bound"), _count),
-        "predicted": _or_nothing(root.at("predicted"), _seconds),
-        "machine": _or_nothing(machine, _machine),
+        "missing": _optional(root.at("missing"), _count) or 0,
+        "bound": _optional(root.at("bound"), _count),
+        "predicted": _optional(root.at("predicted"), _seconds),
+        "machine": _optional(machine, _machine),
     }
 
 
 def _check_numbers(field: Field, tasks: list[TaskRecord]) -> None:
-    """Refuse a task that is there twice: what ran again is listed apart."""
+    """Refuse a task that is listed twice: repeated attempts have a list of their own."""
     for place, (one, two) in enumerate(pairwise(tasks), start=1):
         if two.number <= one.number:
             path = f"{field.path}[{place}].number"
-            raise WeftError(f"{path}: task {two.number} is behind task {one.number}")
+            raise WeftError(f"{path}: task {two.number} is listed after task {one.number}")
 
 
 def _task(field: Field) -> TaskRecord:
+    from weft.runtime.cluster.metrics.record import TaskRecord
+
     field.fields(" ".join(TaskRecord._fields))
-    said: dict[str, Any] = {key: _text(field.at(key)) for key in _TEXTS}
-    said |= {key: _or_nothing(field.at(key), _count) or 0 for key in _COUNTS}
-    said |= {key: _or_nothing(field.at(key), _seconds) or 0.0 for key in _SECONDS}
-    said |= {key: _seconds(field.at(key)) for key in ("begin", "seconds")}
+    numbers: dict[str, Any] = {key: _text(field.at(key)) for key in _TEXTS}
+    numbers |= {key: _optional(field.at(key), _count) or 0 for key in _COUNTS}
+    numbers |= {key: _optional(field.at(key), _seconds) or 0.0 for key in _SECONDS}
+    numbers |= {key: _seconds(field.at(key)) for key in ("begin", "seconds")}
     return TaskRecord(
         number=_count(field.at("number"), most=MOST),
         values=_text(field.at("values")),
@@ -122,17 +123,17 @@ def _task(field: Field) -> TaskRecord:
         received=_received(field.at("received")),
         dtype=_dtype(field.at("dtype")),
         is_bound=field.at("is_bound").flag(),
-        predicted=_or_nothing(field.at("predicted"), _seconds),
-        **said,
+        predicted=_optional(field.at("predicted"), _seconds),
+        **numbers,
     )
 
 
-def _or_nothing(field: Field, read: Any) -> Any:
+def _optional(field: Field, read: Any) -> Any:
     return None if field.value is None else read(field)
 
 
 def _text(field: Field) -> str:
-    """A text that may be empty, or left out."""
+    """Return a text that may be empty or missing."""
     return "" if field.value in (None, "") else field.text()
 
 
@@ -163,7 +164,7 @@ def _box(field: Field) -> ZRange:
 def _side(field: Field) -> tuple[int, int]:
     sides = field.value if isinstance(field.value, list) else []
     if list(map(type, sides)) != [int, int] or not -LARGEST <= sides[0] <= sides[1] <= LARGEST:
-        field.fail("[start, stop], the stop not before the start")
+        field.fail("[start, stop] with start <= stop")
     return sides[0], sides[1]
 
 
@@ -180,5 +181,50 @@ def _cell(field: Field, key: str) -> int:
 def _dtype(field: Field) -> str:
     dtype = _text(field)
     if dtype and dtype not in DTYPES:
-        raise WeftError(f"{field.path}: there is no such dtype", hint=" ".join(DTYPES))
+        raise WeftError(f"{field.path}: unknown dtype", hint=" ".join(DTYPES))
     return dtype
+
+
+# -- Chrome traces --------------------------------------------------------------------------------
+
+
+def write_trace(record: RunRecord) -> str:
+    """Return a run as Chrome trace JSON: a process per worker, a thread per concurrent task."""
+    attempts = [(task, False) for task in record.tasks] + [(task, True) for task in record.again]
+    workers = list(dict.fromkeys([*record.by_worker, *(task.worker for task in record.again)]))
+    busy_until: dict[str, list[float]] = {name: [] for name in workers}
+    number = {name: n for n, name in enumerate(workers)}
+    events = [
+        {"ph": "M", "name": "process_name", "pid": n, "args": {"name": name or "?"}}
+        for name, n in number.items()
+    ]
+    for task, is_repeated in sorted(attempts, key=lambda attempt: attempt[0].begin):
+        ends = busy_until[task.worker]
+        thread = next((n for n, end in enumerate(ends) if end <= task.begin), len(ends))
+        ends[thread : thread + 1] = [task.end]
+        events += _task_events(task, is_repeated, number[task.worker], thread)
+    headline = {"headline": record.headline, "mesh": str(record.mesh)}
+    return json.dumps({"traceEvents": events, "otherData": headline})
+
+
+def _task_events(
+    task: TaskRecord, is_repeated: bool, worker: int, thread: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the event of a task, and those of the time it received, read and wrote inside it."""
+
+    def event(name: str, category: str, begin: float, seconds: float) -> dict[str, Any]:
+        times = {"ts": begin * 1e6, "dur": seconds * 1e6}
+        return {"ph": "X", "name": name, "cat": category, "pid": worker, "tid": thread, **times}
+
+    kept = ("number", "cell", "values", "cpu", "sent", "read", "written", "peak", "flops")
+    args = {key: getattr(task, key) for key in kept} | {"box": str(task.box)}
+    args |= {"received": task.arrived, "predicted": task.predicted, "repeated": is_repeated}
+    yield {**event(task.operator, task.kind, task.begin, task.seconds), "args": args}
+    starts = {
+        "receiving": task.begin,
+        "reading": task.begin + task.receiving,
+        "writing": task.end - task.writing,
+    }
+    for part, begin in starts.items():
+        if getattr(task, part):
+            yield event(part, part, begin, getattr(task, part))

@@ -1,49 +1,58 @@
-"""`plan_data`: a plan as what the page draws: figures, nodes, edges, values, and what moves."""
+"""`plan_data`: the data that the page shows of a plan: figures, nodes, edges, values, transfers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
 from weft.lang.dtype import itemsize
 from weft.layout import DimSpec, ShardingSpec
-from weft.plan import Cost, Plan
+from weft.layout.shardy_text import write_axis
+from weft.plan import Cost, Machine, Plan, Reshard, Step, Transfer
 from weft.plan.course import Event
+from weft.plan.delivery import Delivery
 from weft.plan.estimate import priced
+from weft.plan.fetch import Fetch
+from weft.plan.resharding.choose import seconds_on
+from weft.plan.resharding.media import seconds_of_messages
 from weft.plan.searching.front import said
-from weft.report.flat import Flat, Node, flatten
+from weft.report.plan_graph import Node, PlanGraph, plan_graph
 from weft.report.reasons import Reasons
-from weft.report.ways import MOST_CELLS, Ways
 from weft.values import Point
 
+MOST_CELLS = 64
+"""The most devices for which messages between pairs are listed."""
+MOST_BOXES = 3
+"""The most boxes listed for a pair of devices."""
 MOST_SHOWN = 4096
-"""The most cells whose bytes and memory are listed one by one."""
+"""The most cells whose bytes and memory are listed."""
 
 
 class Detail(NamedTuple):
-    """How much is said of what moves and why, where a page would be too large."""
+    """How much is listed about transfers and their reasons, so that the page stays small."""
 
     most_cells: int = MOST_CELLS
     has_reasons: bool = True
+    remark: str = ""
 
 
 def plan_data(cost: Cost, detail: Detail = Detail()) -> dict[str, Any]:  # noqa: B008 - frozen
-    """A plan and its price."""
-    return _Plan(cost, detail).data()
+    """Return the data of a plan and its cost."""
+    return _PlanWriter(cost, detail).data()
 
 
-class _Plan:
-    """Writes one plan."""
+class _PlanWriter:
+    """Collects the data of one plan."""
 
     def __init__(self, cost: Cost, detail: Detail) -> None:
         self.cost, self.plan, self.detail = cost, cost.plan, detail
-        self.flat: Flat = flatten(self.plan)
+        self.graph: PlanGraph = plan_graph(self.plan)
         self.layouts: dict[tuple[str, Point], int] = {}
         self.layout_rows: list[dict[str, Any]] = []
         self.specs = dict(_specs(self.plan))
         self.names = {name: n for n, name in enumerate(self.specs)}
-        self.ways = Ways(cost.machine, detail.most_cells)
+        self.routes = Routes(cost.machine, detail.most_cells)
         self.moves: list[dict[str, Any]] = []
         self.taken: dict[tuple[int, int | None], tuple[float, int]] = {}
         self.coming: dict[tuple[int, int | None, str], list[int]] = {}
@@ -52,7 +61,7 @@ class _Plan:
             self._event(event)
 
     def data(self) -> dict[str, Any]:
-        plan, flat, reasons = self.plan, self.flat, self._reasons()
+        plan, graph, reasons = self.plan, self.graph, self._reasons()
         values = plan.graph.all_values.values()
         return {
             "label": said(plan),
@@ -60,14 +69,16 @@ class _Plan:
             "machine": self.cost.machine.name or None,
             "figures": self._figures(),
             "assumed": list(plan.assumed),
-            "reasons": "placements" if reasons is None or reasons.found is None else "propagation",
-            "groups": [group._asdict() for group in flat.groups],
+            "reasons": "placements"
+            if reasons is None or reasons.propagation is None
+            else "propagation",
+            "groups": [group._asdict() for group in graph.groups],
             "itemsizes": {value.dtype: itemsize(value.dtype) for value in values},
             "values": [self._value(name, reasons) for name in self.specs],
-            "nodes": list(map(self._node, flat.nodes)),
-            "edges": list(map(self._edge, range(len(flat.edges)))),
+            "nodes": list(map(self._node, graph.nodes)),
+            "edges": list(map(self._edge, range(len(graph.edges)))),
             "moves": self.moves,
-            "ways": self.ways.rows,
+            "routes": self.routes.rows,
             "layouts": self.layout_rows,
         }
 
@@ -87,7 +98,7 @@ class _Plan:
             "peak": max(cost.peak, default=0),
             "capacity": cost.machine.capacity if isfinite(cost.machine.capacity) else None,
             "fits": cost.fits,
-            "operators": sum(node.kind == "operator" for node in self.flat.nodes),
+            "operators": sum(node.kind == "operator" for node in self.graph.nodes),
         }
         if self.plan.mesh.size <= MOST_SHOWN:
             cells = {"peaks": list(cost.peak), "received": list(cost.received_by_cell)}
@@ -107,7 +118,7 @@ class _Plan:
         self.moves.append(
             {
                 "value": self.names[event.value],
-                "way": self.ways.number(event.way),
+                "route": self.routes.number(event.way),
                 "times": event.times,
                 "inside": event.inside.rstrip(": "),
                 "bytes": sum(event.received),
@@ -116,7 +127,7 @@ class _Plan:
         )
 
     def _layout(self, spec: ShardingSpec, shape: Point) -> int:
-        """The number of a sharding of a shape; boxes of cells follow from its digits."""
+        """Return the number of a sharding of a shape; the boxes of cells follow from its digits."""
         key = str(spec), shape
         if key not in self.layouts:
             self.layouts[key] = len(self.layout_rows)
@@ -155,7 +166,7 @@ class _Plan:
         return data | (self._operator(node) if node.kind == "operator" else {})
 
     def _operator(self, node: Node) -> dict[str, Any]:
-        """What an application computes, and where."""
+        """Return what an application computes, and where."""
         assert node.number is not None
         application, placed = (
             node.plan.graph.applications[node.number],
@@ -174,19 +185,23 @@ class _Plan:
             "seconds": seconds,
             "flops": flops,
             **({"settles": settles} if settles else {}),
-            **({"attributes": _told(application.attributes)} if application.attributes else {}),
+            **(
+                {"attributes": _attributes_text(application.attributes)}
+                if application.attributes
+                else {}
+            ),
         }
 
     def _edge(self, number: int) -> list[Any]:
-        """From, to, the value, and what moves on the way."""
-        start, end, value = self.flat.edges[number]
-        node = self.flat.nodes[end]
+        """Return the ends of an edge, its value, and its transfers."""
+        start, end, value = self.graph.edges[number]
+        node = self.graph.nodes[end]
         moves = [move for move in self._along(node, value) if move not in self.drawn]
-        self.drawn.update(moves)  # what enters a region twice moves once
+        self.drawn.update(moves)  # a value that enters a region twice is transferred once
         return [start, end, self.names[value], *([moves] if moves else [])]
 
     def _along(self, node: Node, value: str) -> list[int]:
-        """What moves on the way of a value to a node."""
+        """Return the transfers of a value on its way to a node."""
         if node.kind == "output":
             return self._returned(node)
         assert node.number is not None
@@ -198,7 +213,7 @@ class _Plan:
         return [*moves, *(move for found in returned for move in found)]
 
     def _returned(self, node: Node) -> list[int]:
-        """What moves for one output; of a value that is returned twice, to the place it is for."""
+        """Return the transfers for one output; a value may be returned several times."""
         name, plan = node.values[0], node.plan
         moving = [n for n, way in enumerate(plan.returns) if any(way.received)]
         same = [n for n in moving if plan.graph.outputs[n] == name]
@@ -208,7 +223,7 @@ class _Plan:
 
 
 def _specs(plan: Plan) -> Iterator[tuple[str, ShardingSpec]]:
-    """How every value lies, those of regions too."""
+    """Yield the sharding of every value, including those of regions."""
     yield from plan.specs.items()
     for plans in plan.regions.values():
         for inner in plans:
@@ -216,7 +231,7 @@ def _specs(plan: Plan) -> Iterator[tuple[str, ShardingSpec]]:
 
 
 def mesh_data(plan: Plan) -> dict[str, Any]:
-    """The mesh: its text, its axes, and its devices where they are in another order."""
+    """Return the text, the axes, and the devices of a mesh if they are permuted."""
     mesh = plan.mesh
     return {
         "text": str(mesh),
@@ -225,6 +240,79 @@ def mesh_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _told(attributes: Mapping[str, Any]) -> str:
+def _attributes_text(attributes: Mapping[str, Any]) -> str:
     text = ", ".join(f"{key}={value}" for key, value in attributes.items())
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+# -- routes ---------------------------------------------------------------------------------------
+
+
+class Routes:
+    """A table of routes, each listed once: its steps, and the messages between devices."""
+
+    def __init__(self, machine: Machine, most_cells: int = MOST_CELLS) -> None:
+        self.machine, self.most_cells = machine, most_cells
+        self.rows: list[dict[str, Any]] = []
+        self.known: dict[Hashable, int] = {}
+
+    def number(self, route: Delivery | Reshard) -> int:
+        """Return the number of a route in the table."""
+        reshard, fetch = (
+            (route.reshard, route.fetch) if isinstance(route, Delivery) else (route, None)
+        )
+        key = _key(reshard), fetch and (fetch.src, fetch.shape, fetch.needs)
+        if key not in self.known:
+            self.known[key] = len(self.rows)
+            steps = [self._step(step) for step in reshard.steps] if reshard else []
+            if fetch is not None:
+                steps.append(self._fetch(fetch, route.itemsize))
+            self.rows.append({"steps": steps})
+        return self.known[key]
+
+    def _step(self, step: Step) -> dict[str, Any]:
+        return {
+            "kind": step.kind,
+            "axes": ", ".join(map(write_axis, step.axes)),
+            "before": str(step.before),
+            "after": str(step.after),
+            "seconds": seconds_on(step, self.machine),
+            "devices": list(step.devices),
+            "received": list(step.received),
+            **self._pairs(step.transfers, len(step.devices), step.itemsize),
+        }
+
+    def _fetch(self, fetch: Fetch, itemsize: int) -> dict[str, Any]:
+        mesh = fetch.src.mesh
+        devices = list(mesh.device_ids or range(mesh.size))
+        moved = (move for move in fetch.transfers if move.sender != move.receiver)
+        return {
+            "kind": "fetch",
+            "axes": "",
+            "before": str(fetch.src),
+            "after": "the needed boxes",
+            "seconds": seconds_of_messages(fetch.messages, itemsize, mesh, self.machine),
+            "devices": devices,
+            "received": [count * itemsize for count in fetch.received],
+            **self._pairs(lambda: moved, len(devices), itemsize),
+        }
+
+    def _pairs(self, transfers: Any, devices: int, itemsize: int) -> dict[str, Any]:
+        """Return the bytes and boxes for each pair of devices; nothing if there are too many."""
+        if devices > self.most_cells:
+            return {}
+        return {"pairs": list(_paired(transfers(), itemsize))}
+
+
+def _key(reshard: Reshard | None) -> Hashable:
+    return reshard and (str(reshard.src), str(reshard.dst), reshard.shape, reshard.itemsize)
+
+
+def _paired(transfers: Iterable[Transfer], itemsize: int) -> Iterator[list[Any]]:
+    pairs: dict[tuple[int, int], list[Transfer]] = {}
+    for move in transfers:
+        pairs.setdefault((move.sender, move.receiver), []).append(move)
+    for (sender, receiver), moves in pairs.items():
+        boxes = [str(move.box) for move in moves[:MOST_BOXES]]
+        more = ["…"] * (len(moves) > MOST_BOXES)
+        yield [sender, receiver, sum(m.box.size for m in moves) * itemsize, [*boxes, *more]]

@@ -8,8 +8,8 @@ from weft.ckks.inputs import LISTED, Range
 from weft.ckks.network import Network
 from weft.lang import ops, trace
 from weft.lang.fusion import fuse
-from weft.lang.rewrites import rewrites_of
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
+from weft.lang.rewrite import rewrites_of
 from weft.plan.searching.meshed import on_mesh
 
 torch = pytest.importorskip("torch")

@@ -174,7 +174,7 @@ def test_a_back_end_without_a_key_for_products_is_refused_before_anything_runs()
 
 
 def test_a_table_of_tensors_with_dimensions_of_size_one():
-    planned = plan(trace(lambda x: ops.mean(x, (2, 3), keep=True), (1, 2, 8, 8)), 64)
+    planned = plan(trace(lambda x: ops.mean(x, (2, 3), keepdims=True), (1, 2, 8, 8)), 64)
     assert "mean_dim" in str(planned)
 
 

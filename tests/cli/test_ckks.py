@@ -12,7 +12,7 @@ from examples.resnet import resnet20
 from weft import Machine, ckks, ops, trace
 from weft.ckks.calibrate import ROWS, OperationTimes
 from weft.cli import main
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 
 RELU = ckks.fit("relu", 2, -4, 4)
 TOY = ["--ring", "256", "--security", "none"]
@@ -252,7 +252,7 @@ def test_seconds_where_they_were_measured(capsys, folder, machine):
 def test_a_model_may_be_a_function(capsys, folder, name, monkeypatch):
     (folder / "model.py").write_text(
         "from pathlib import Path\n"
-        "from weft.lang.serial import from_json\n"
+        "from weft.lang.graph_json import from_json\n"
         "GRAPH = from_json(Path('graph.json').read_text())\n"
         "def made():\n    return GRAPH\n"
         "def wrong():\n    return 3\n"

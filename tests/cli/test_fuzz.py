@@ -14,7 +14,7 @@ from tests.mutations import mutate_bytes, mutate_json
 
 from weft import Plan, propagate, trace
 from weft.cli import main
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 
 REFUSED = 2
 

@@ -16,7 +16,7 @@ from weft import trace
 from weft.cli import doctor, main, parser
 from weft.cli.main import EXTRAS, explain_error
 from weft.errors import WeftError
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 
 MESH = '@m = <["x"=2]>'
 

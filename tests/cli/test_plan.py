@@ -8,7 +8,7 @@ import pytest
 
 from weft import Machine, Plan, estimate, propagate, trace
 from weft.cli import main
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 from weft.plan.machines import H200_NODE, this_host
 from weft.plan.plan_diff import diff_plans
 
@@ -214,5 +214,5 @@ def test_plans_that_are_refused(capsys, graph, tmp_path):
     refused(
         capsys,
         ["plan", str(one)],
-        f"weft plan: {one} is a plan, not a graph\nhint: weft.lang.serial",
+        f"weft plan: {one} is a plan, not a graph\nhint: weft.lang.graph_json",
     )

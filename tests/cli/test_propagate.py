@@ -7,7 +7,7 @@ import pytest
 
 from weft import ops, propagate, trace
 from weft.cli import main
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 
 MESH = '@m = <["dp"=2, "tp"=4]>'
 

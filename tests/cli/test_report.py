@@ -83,7 +83,7 @@ def test_plans_are_priced_on_a_machine(capsys, tmp_path, plan):
 def test_ciphertexts_and_a_store(capsys, tmp_path):
     model = tmp_path / "model.json"
     layer = trace(lambda v, w: ops.convolve(v, w, padding=(1, 1)), (1, 4, 8, 8), (8, 4, 3, 3))
-    from weft.lang.serial import to_json
+    from weft.lang.graph_json import to_json
 
     model.write_text(to_json(layer), encoding="utf-8")
     assert main(["ckks", "plan", str(model), "--encrypted", "v", "--slots", "4096", "--json"]) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from weft import DeviceMesh, Plan, ops, search, trace
 from weft.cli import main
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 from weft.plan import SearchInterrupted
 from weft.plan.machines import H200_NODE
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft import Machine, Plan, estimate, propagate, search, trace
 from weft.cli import main
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 from weft.layout import DeviceMesh
 from weft.plan import Chunking, Storage
 

@@ -24,7 +24,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from weft.ckks.activations import fit, square
 from weft.errors import WeftError
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 
 
 def made_by(graph, operator):

@@ -12,7 +12,7 @@ from tests.interop.exported import Of, compare
 from torch import nn
 
 from weft import DeviceMesh, ShardingSpec, WeftError, from_torch, propagate, search
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 
 SEEDS = range(6)
 

@@ -17,7 +17,7 @@ from weft import WeftError
 from weft.interop import stablehlo
 from weft.interop.stablehlo import read
 from weft.lang import OPERATORS, Operator, factor_rule
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
 

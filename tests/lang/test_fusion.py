@@ -9,7 +9,7 @@ from tests.trials import trials
 
 from weft import DeviceMesh, Plan, WeftError, ops, propagate, run, trace
 from weft.lang.fusion import fusable, fuse
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 from weft.runtime import validate
 
 PROGRAMS = trials(150)

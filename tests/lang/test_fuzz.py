@@ -11,7 +11,7 @@ from tests.runtime.test_validate import WITH_KERNELS
 from weft import Graph, ops, propagate, trace
 from weft.lang import Application, Value
 from weft.lang.fusion import fuse
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 from weft.values import FrozenMap
 
 

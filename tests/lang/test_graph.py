@@ -7,7 +7,7 @@ import pytest
 from weft import WeftError
 from weft.draw import draw, to_text
 from weft.lang import Application, Graph, Library, Operator, Value
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 
 OPERATORS = Library()
 for operator in (

@@ -7,7 +7,7 @@ import pytest
 from weft import Graph, WeftError
 from weft.draw import draw, to_text
 from weft.lang import Application, Value
-from weft.lang.serial import NESTED, from_json, to_json
+from weft.lang.graph_json import NESTED, from_json, to_json
 
 
 def value(name, *shape, dtype="float32"):

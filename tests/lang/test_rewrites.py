@@ -10,8 +10,7 @@ from tests.trials import trials
 
 from weft import Plan, WeftError, ops, propagate, run, trace
 from weft.lang.arithmetic import apply
-from weft.lang.rewrite import Rewrite
-from weft.lang.rewrites import REWRITES, rewrites_of
+from weft.lang.rewrite import REWRITES, Rewrite, rewrites_of
 
 TRIALS = trials(12)
 """Applications of each rewrite: 12 in `make test`, 625 in `make fuzz`."""

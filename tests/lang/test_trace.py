@@ -19,8 +19,8 @@ from weft import (
 )
 from weft.lang import Library, Value
 from weft.lang.arithmetic import apply
+from weft.lang.graph_json import from_json, to_json
 from weft.lang.operator import OPERATORS
-from weft.lang.serial import from_json, to_json
 
 MESH = DeviceMesh("m", (2, 4), ("dp", "tp"))
 
@@ -92,7 +92,13 @@ def test_operators_of_python():
 
 def test_reductions_and_reshapes():
     def function(x):
-        return x.sum(), x.mean(-1), x.max((0, 1), keep=True), x.reshape(6, -1), x.transpose(1, 0, 2)
+        return (
+            x.sum(),
+            x.mean(-1),
+            x.max((0, 1), keepdims=True),
+            x.reshape(6, -1),
+            x.transpose(1, 0, 2),
+        )
 
     graph = trace(function, (2, 3, 4))
     shapes = [graph.values[name].shape for name in graph.outputs]
@@ -139,17 +145,17 @@ def test_errors():
     broken(lambda x: x if x else -x, "x has no numbers yet: a traced function cannot branch on")
     broken(lambda x: 3, "a traced function returns tensors, got a int")
     broken(lambda x: x @ "w", "matmul cannot be applied to a str")
-    broken(lambda x: x[9], "there is no element 9 in a dimension of size 4")
+    broken(lambda x: x[9], "index 9 is out of bounds for a dimension of size 4")
     broken(lambda x: x[1, 2, 3], "an array of rank 2 cannot be indexed by")
-    broken(lambda x: x["a"], "an index is a number, a slice, ... or None, got 'a'")
-    broken(lambda x: x.sum(2), "there is no dimension 2 in an array of rank 2")
+    broken(lambda x: x["a"], "expected an index, a slice, ... or None, got 'a'")
+    broken(lambda x: x.sum(2), "axis 2 is out of bounds for an array of rank 2")
     broken(lambda x: x.reshape(3, -1), r"\[4, 5\] cannot be reshaped to \[3, -1\]")
-    broken(lambda x: x.transpose(0, 0), r"\(0, 0\) is not an order of the 2 dimensions")
+    broken(lambda x: x.transpose(0, 0), r"axes \(0, 0\) are not an order of the 2 dimensions")
     broken(lambda x: x & x, "float32 is not one of the dtypes that this operator takes: bool, int")
     broken(lambda x: x.astype("float31"), "'float31' is not a dtype that Weft knows")
     broken(lambda x: x.astype("uint8") + 256, "256 does not fit uint8, which holds 0 to 255")
     broken(lambda x: x.astype("float8_e5m2") + x, "float8_e5m2 and float32 have no common dtype")
-    broken(lambda x: ops.broadcast_to(x, (4,)), r"\[4, 5\] cannot be repeated to \[4\]")
+    broken(lambda x: ops.broadcast_to(x, (4,)), r"\[4, 5\] cannot be broadcast to \[4\]")
     broken(lambda x: ops.einsum("ij", x), "the equation 'ij' has no '->'")
     broken(
         lambda x, y: x + y,
@@ -334,3 +340,39 @@ def test_meshes_and_shardings_are_texts_or_objects():
     parts = texts.inputs, texts.applications, texts.outputs
     assert Graph(*parts, shardings=dict.fromkeys(texts.shardings, spec)) == texts
     assert Graph(*parts, [mesh], texts.shardings) == texts
+
+
+def test_functions_take_the_arguments_of_numpy():
+    def function(x):
+        return {
+            "total": ops.sum(x, axis=0, keepdims=True),
+            "typed": ops.sum(x, 1, "float64"),
+            "running": ops.cumsum(x),
+            "wide": ops.expand_dims(x, axis=(0, -1)),
+            "narrow": ops.squeeze(ops.expand_dims(x, axis=1), axis=1),
+            "order": ops.permute_dims(x, (1, 0)),
+            "both": ops.concat([x, x], axis=-1),
+            "stacked": ops.stack([x, x, x], axis=1),
+            "flipped": ops.flip(x, axis=0),
+            "limited": ops.clip(x, 0, max=1),
+            "method": x.any(axis=1, keepdims=True),
+        }
+
+    graph = trace(function, (4, 5))
+    shapes = {name: graph.values[name].shape for name in graph.outputs}
+    assert shapes == {
+        "total": (1, 5),
+        "typed": (4,),
+        "running": (20,),
+        "wide": (1, 4, 5, 1),
+        "narrow": (4, 5),
+        "order": (5, 4),
+        "both": (4, 10),
+        "stacked": (4, 3, 5),
+        "flipped": (4, 5),
+        "limited": (4, 5),
+        "method": (4, 1),
+    }
+    assert graph.values["typed"].dtype == "float64"
+    broken(lambda x: ops.squeeze(x, 0), r"axis 0 of \[4, 5\] has size 4, expected 1")
+    broken(lambda x: ops.expand_dims(x, (0, 0)), r"axis \(0, 0\) names a new dimension twice")

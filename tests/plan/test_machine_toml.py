@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import DeviceMesh, Machine, ShardingSpec, WeftError, plan_reshard
-from weft.lang.serial import DTYPES
+from weft.lang.graph_json import DTYPES
 from weft.plan.machines import CHIPS_2X4, CLUSTER, H200_NODE, find_machine, memory, this_host
 
 NAMES = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1).filter(

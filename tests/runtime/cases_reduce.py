@@ -22,7 +22,10 @@ def reduce(rng):
 def along(rng, dtype):
     shape = shape_of(rng)
     keep = bool(rng.random() < 0.5)
-    return [numbers(rng, shape, dtype)], {"dimensions": some_dims(rng, len(shape)), "keep": keep}
+    return [numbers(rng, shape, dtype)], {
+        "dimensions": some_dims(rng, len(shape)),
+        "keepdims": keep,
+    }
 
 
 @case("sum_dim", "prod_dim", "max_dim", "min_dim")

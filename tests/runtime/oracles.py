@@ -207,7 +207,7 @@ def reduce(at, *operands):
 
 
 def _along(function):
-    return lambda at, x: function(x, axis=at["dimensions"], keepdims=at.get("keep", False))
+    return lambda at, x: function(x, axis=at["dimensions"], keepdims=at.get("keepdims", False))
 
 
 for _name in ("sum", "prod", "max", "min", "all", "any", "mean"):

@@ -178,7 +178,7 @@ class Maker:
         return Step(
             name,
             [a],
-            lambda x: getattr(x, name)(dims, keep=keep),
+            lambda x: getattr(x, name)(dims, keepdims=keep),
             lambda x: numpy(x, axis=dims, keepdims=keep),
         )
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from weft import DeviceMesh, DimSpec, ShardingSpec, SubAxis
-from weft.lang.kernels.monoids import identity
+from weft.lang.monoid import identity
 from weft.runtime.tensor import Tensor
 
 

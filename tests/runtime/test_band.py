@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import correlate1d
 
 from weft import Tensor, ops
-from weft.lang.kernels.band import slide_along
+from weft.lang.operators.convolution import slide_along
 
 
 @given(

@@ -158,7 +158,7 @@ def test_a_dimension_that_no_array_has_is_refused():
     said = {"value": 1, "dtype": "float32", "result_shape": (8,)}
     made = [
         Application("constant", (), ("c",), said),
-        Application("sum_dim", ("c",), ("total",), {"dimensions": (0,), "keep": False}),
+        Application("sum_dim", ("c",), ("total",), {"dimensions": (0,), "keepdims": False}),
     ]
     with pytest.raises(WeftError, match="constant and sum_dim cannot be fused: no array has"):
         fuse(Graph([], made, ["total"]), "c")

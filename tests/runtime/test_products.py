@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from weft import DeviceMesh, Graph, Plan, WeftError, communication, ops, propagate, run, trace
-from weft.lang.block import Block
-from weft.lang.fusion import fuse
-from weft.lang.halves import halve
+from weft.lang.fusion import fuse, halve
+from weft.lang.kernel import Block
 from weft.runtime.tensor import Tensor
 
 LINE = DeviceMesh("m", (2,), ("x",))
@@ -42,7 +41,7 @@ def operators(plan):
 @pytest.mark.parametrize("monoid", ["sum", "max", "min", "mean"])
 def test_any_reduction_is_fused(monoid, dims, keep):
     def reduced(x, w):
-        return getattr(ops.prod_of(x, w), monoid)(dims, keep=keep)
+        return getattr(ops.prod_of(x, w), monoid)(dims, keepdims=keep)
 
     x, w = numbers((6, 5), (5, 4))
     for cut in ('[{}, {"x"}]', '[{"x"}, {}]', "[{}, {}]"):

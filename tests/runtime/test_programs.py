@@ -7,7 +7,7 @@ from tests.runtime.test_eager import agree
 from tests.trials import trials
 
 from weft import Plan, communication, propagate, run, trace
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 
 PROGRAMS = trials(1000)
 """Of each kind: 1,000 in `make test`, 25,000 in `make fuzz`."""

@@ -16,7 +16,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import WeftError
-from weft.lang.kernels import pointwise
+from weft.lang.operators import pointwise
 
 Function: TypeAlias = Callable[[NDArray[np.float64]], Any]
 """A function of all elements of an array."""

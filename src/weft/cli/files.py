@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KINDS = {"weft": "graph", "weft_plan": "plan", "weft_run": "run"}
 """The kinds of our files, by the field with their version."""
 WRITERS = {
-    "graph": "weft.lang.serial.to_json writes one, and `weft plan` plans it",
+    "graph": "weft.lang.graph_json.to_json writes one, and `weft plan` plans it",
     "plan": "`weft plan graph.json -o plan.json` writes one",
     "run": "`weft run plan.json` writes one",
 }

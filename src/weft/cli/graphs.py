@@ -21,7 +21,7 @@ from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.lang.field import read_text
 from weft.lang.graph import located
-from weft.lang.serial import from_json, to_json
+from weft.lang.graph_json import from_json, to_json
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan import Chunking, Machine, Storage
 from weft.plan.machines import PRESETS, find_machine

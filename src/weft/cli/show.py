@@ -15,7 +15,7 @@ from weft.cli.plan import describe_plan
 from weft.draw import Drawing, draw, say, show, to_svg, to_text
 from weft.errors import WeftError
 from weft.lang.field import MOST, parse_json, read_text
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.layout.shardy_text import Scanner, write_symbol
 from weft.plan import estimate

@@ -1,8 +1,8 @@
 """The language: index notation, operators, graphs."""
 
-from weft.lang import library, ops
-from weft.lang.block import Block
+from weft.lang import operators, ops
 from weft.lang.graph import Application, Graph, Value
+from weft.lang.kernel import Block
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Library, Operator
 from weft.lang.rule import FactorRule, factor_rule
@@ -24,7 +24,7 @@ __all__ = [
     "Tracer",
     "Value",
     "factor_rule",
-    "library",
+    "operators",
     "ops",
     "trace",
 ]

@@ -1,4 +1,4 @@
-"""What an array of a program can do: NumPy's operators, each an application of the library."""
+"""NumPy's operators, methods and indexing for arrays of programs: each applies an operator."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from weft.errors import WeftError
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, kind, result_type
 from weft.values import Point, as_point
 
-Dims: TypeAlias = int | Sequence[int] | None
+AxisLike: TypeAlias = int | Sequence[int] | None
 Index: TypeAlias = int | slice | EllipsisType | None
 
 
 def apply_all(name: str, /, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
-    """Apply an operator of the library and return all its results.
+    """Apply an operator and return all its results.
 
-    Operands are converted as the operator's dtypes want it: see `weft.lang.dtype`.
+    Operands are converted as the operator needs: see `weft.lang.dtype`.
     """
     for operand in operands:
         applies = getattr(operand, "__weft_apply__", None)
         if applies is not None:
-            found: tuple[Any, ...] = applies(name, operands, attributes)
-            return found
+            results: tuple[Any, ...] = applies(name, operands, attributes)
+            return results
     kinds = ", ".join(type(operand).__name__ for operand in operands) or "nothing"
     raise WeftError(
         f"{name} is applied to {kinds}, none of them a tensor of Weft",
@@ -34,26 +34,38 @@ def apply_all(name: str, /, *operands: Any, **attributes: Any) -> tuple[Any, ...
 
 
 def apply(name: str, /, *operands: Any, **attributes: Any) -> Any:
-    """Apply an operator that makes one result."""
+    """Apply an operator that has one result."""
     return apply_all(name, *operands, **attributes)[0]
 
 
-def as_dims(dims: Dims, rank: int) -> Point:
-    """Dimensions counted from either end, all of them for None, each once and in order.
+def normalize_axis(axis: AxisLike, ndim: int) -> Point:
+    """Return axes counted from the front, each once and in order; None means all of them.
 
-    >>> as_dims(-1, 3), as_dims(None, 2), as_dims((2, 0), 3)
+    >>> normalize_axis(-1, 3), normalize_axis(None, 2), normalize_axis((2, 0), 3)
     ((2,), (0, 1), (0, 2))
     """
-    given = range(rank) if dims is None else (dims,) if isinstance(dims, int) else dims
-    found = as_point(given, "dims")
-    for dim in found:
-        if not -rank <= dim < rank:
-            raise WeftError(f"there is no dimension {dim} in an array of rank {rank}")
-    return tuple(sorted({dim % rank for dim in found}))
+    given = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = as_point(given, "axis")
+    for each in axes:
+        if not -ndim <= each < ndim:
+            raise WeftError(f"axis {each} is out of bounds for an array of rank {ndim}")
+    return tuple(sorted({each % ndim for each in axes}))
+
+
+def _binary(name: str) -> tuple[Any, Any]:
+    """Return the two methods of a binary operator, for either operand."""
+    return (
+        lambda self, other: apply(name, self, other),
+        lambda self, other: apply(name, other, self),
+    )
+
+
+def _comparison(direction: str) -> Any:
+    return lambda self, other: apply("compare", self, other, comparison_direction=direction)
 
 
 class Arithmetic(ABC):
-    """NumPy's operators on whatever operators can be applied to."""
+    """NumPy's operators and methods, each an application of an operator."""
 
     __slots__ = ()
     __array_priority__ = 1000
@@ -62,65 +74,36 @@ class Arithmetic(ABC):
     @property
     @abstractmethod
     def shape(self) -> Point:
-        """The sizes of its dimensions."""
+        """The sizes of the dimensions."""
 
     @property
     def ndim(self) -> int:
-        """The number of its dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def T(self) -> Any:  # noqa: N802 - NumPy's name
-        """The dimensions in reverse."""
+        """The array with its dimensions reversed."""
         return self.transpose()
 
-    def __add__(self, other: Any) -> Any:
-        return apply("add", self, other)
+    __add__, __radd__ = _binary("add")
+    __sub__, __rsub__ = _binary("subtract")
+    __mul__, __rmul__ = _binary("multiply")
+    __truediv__, __rtruediv__ = _binary("divide")
+    __floordiv__, __rfloordiv__ = _binary("floor_divide")
+    __mod__, __rmod__ = _binary("mod")
+    __pow__, __rpow__ = _binary("power")
+    __matmul__, __rmatmul__ = _binary("matmul")
+    __and__, __rand__ = _binary("and")
+    __or__, __ror__ = _binary("or")
+    __xor__, __rxor__ = _binary("xor")
+    __lshift__, __rlshift__ = _binary("shift_left")
 
-    def __radd__(self, other: Any) -> Any:
-        return apply("add", other, self)
+    def __rshift__(self, other: Any) -> Any:
+        return shift_right(self, other)
 
-    def __sub__(self, other: Any) -> Any:
-        return apply("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return apply("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return apply("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return apply("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return apply("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return apply("divide", other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return apply("power", self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return apply("power", other, self)
-
-    def __matmul__(self, other: Any) -> Any:
-        return apply("matmul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return apply("matmul", other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return apply("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return apply("floor_divide", other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return apply("mod", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return apply("mod", other, self)
+    def __rrshift__(self, other: Any) -> Any:
+        return shift_right(other, self)
 
     def __neg__(self) -> Any:
         return apply("negate", self)
@@ -131,94 +114,58 @@ class Arithmetic(ABC):
     def __abs__(self) -> Any:
         return apply("abs", self)
 
-    def __and__(self, other: Any) -> Any:
-        return apply("and", self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        return apply("and", other, self)
-
-    def __or__(self, other: Any) -> Any:
-        return apply("or", self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        return apply("or", other, self)
-
-    def __xor__(self, other: Any) -> Any:
-        return apply("xor", self, other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return apply("xor", other, self)
-
-    def __lshift__(self, other: Any) -> Any:
-        return apply("shift_left", self, other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return apply("shift_left", other, self)
-
-    def __rshift__(self, other: Any) -> Any:
-        return shift_right(self, other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return shift_right(other, self)
-
     def __invert__(self) -> Any:
         return apply("not", self)
 
-    def __eq__(self, other: object) -> Any:
-        return apply("compare", self, other, comparison_direction="EQ")
-
-    def __ne__(self, other: object) -> Any:
-        return apply("compare", self, other, comparison_direction="NE")
+    __eq__, __ne__ = _comparison("EQ"), _comparison("NE")
+    __lt__, __le__ = _comparison("LT"), _comparison("LE")
+    __gt__, __ge__ = _comparison("GT"), _comparison("GE")
 
     __hash__ = object.__hash__
-    """A tensor is a key by what it is, not by its numbers, so that it may be remembered."""
+    """An array is hashed by identity, not by its numbers."""
 
-    def __lt__(self, other: Any) -> Any:
-        return apply("compare", self, other, comparison_direction="LT")
+    def sum(self, axis: AxisLike = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the sum along axes; of integers it has 64 bits, unless a dtype is given."""
+        return reduce_along("sum_dim", self, axis, keepdims, dtype)
 
-    def __le__(self, other: Any) -> Any:
-        return apply("compare", self, other, comparison_direction="LE")
+    def prod(self, axis: AxisLike = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the product along axes; of integers it has 64 bits, unless a dtype is given."""
+        return reduce_along("prod_dim", self, axis, keepdims, dtype)
 
-    def __gt__(self, other: Any) -> Any:
-        return apply("compare", self, other, comparison_direction="GT")
+    def mean(self, axis: AxisLike = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the mean along axes; of integers it is float64, unless a dtype is given."""
+        return reduce_along("mean_dim", self, axis, keepdims, dtype)
 
-    def __ge__(self, other: Any) -> Any:
-        return apply("compare", self, other, comparison_direction="GE")
+    def max(self, axis: AxisLike = None, *, keepdims: bool = False) -> Any:
+        """Return the largest elements along axes."""
+        return reduce_along("max_dim", self, axis, keepdims)
 
-    def sum(self, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
-        """The sum along dimensions; of integers it has 64 bits, unless a dtype is given."""
-        return reduce_along("sum_dim", self, dims, keep, dtype)
+    def min(self, axis: AxisLike = None, *, keepdims: bool = False) -> Any:
+        """Return the smallest elements along axes."""
+        return reduce_along("min_dim", self, axis, keepdims)
 
-    def prod(self, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
-        """The product along dimensions; of integers it has 64 bits, unless a dtype is given."""
-        return reduce_along("prod_dim", self, dims, keep, dtype)
+    def all(self, axis: AxisLike = None, *, keepdims: bool = False) -> Any:
+        """Return whether all elements along axes are true."""
+        return reduce_along("all_dim", self, axis, keepdims)
 
-    def mean(self, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
-        """The mean along dimensions; of integers it is float64, unless a dtype is given."""
-        return reduce_along("mean_dim", self, dims, keep, dtype)
-
-    def max(self, dims: Dims = None, keep: bool = False) -> Any:
-        """The largest along dimensions."""
-        return reduce_along("max_dim", self, dims, keep)
-
-    def min(self, dims: Dims = None, keep: bool = False) -> Any:
-        """The smallest along dimensions."""
-        return reduce_along("min_dim", self, dims, keep)
+    def any(self, axis: AxisLike = None, *, keepdims: bool = False) -> Any:
+        """Return whether any element along axes is true."""
+        return reduce_along("any_dim", self, axis, keepdims)
 
     def reshape(self, *shape: int | Sequence[int]) -> Any:
-        """The same elements in another shape; one size may be -1."""
+        """Return the same elements in another shape; one size may be -1."""
         return apply("reshape", self, result_shape=filled_shape(self.shape, shape))
 
-    def transpose(self, *order: int | Sequence[int]) -> Any:
-        """The dimensions in another order, reversed if none is given."""
-        given = order[0] if len(order) == 1 and not isinstance(order[0], int) else order
-        dims = as_point(given or range(self.ndim)[::-1], "order")  # type: ignore[arg-type]
-        if sorted(d % max(1, self.ndim) for d in dims) != list(range(self.ndim)):
-            raise WeftError(f"{dims} is not an order of the {self.ndim} dimensions")
-        return apply("transpose", self, permutation=tuple(d % self.ndim for d in dims))
+    def transpose(self, *axes: int | Sequence[int] | None) -> Any:
+        """Return the dimensions in another order, reversed by default."""
+        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        order = as_point(given or range(self.ndim)[::-1], "axes")  # type: ignore[arg-type]
+        if sorted(axis % max(1, self.ndim) for axis in order) != list(range(self.ndim)):
+            raise WeftError(f"axes {order} are not an order of the {self.ndim} dimensions")
+        return apply("transpose", self, permutation=tuple(axis % self.ndim for axis in order))
 
     def astype(self, dtype: Any) -> Any:
-        """The same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
+        """Return the same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
         return apply("convert", self, dtype=as_dtype(dtype))
 
     def __len__(self) -> int:
@@ -227,28 +174,35 @@ class Arithmetic(ABC):
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        # Without this Python would count up until an index is refused.
+        # Without it Python would index upwards until an error.
         return (self[number] for number in range(len(self)))
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         return take_slices(self, index if isinstance(index, tuple) else (index,))
 
 
-def reduce_along(name: str, x: Any, dims: Dims, keep: bool, dtype: Any = None) -> Any:
-    """Reduce along dimensions, all of them unless given."""
-    wanted = None if dtype is None else as_dtype(dtype)
-    return apply(name, x, dimensions=as_dims(dims, len(x.shape)), keep=keep, dtype=wanted)
+def reduce_along(
+    name: str, x: Any, axis: AxisLike, keepdims: bool = False, dtype: Any = None
+) -> Any:
+    """Apply a reduction along axes, all of them by default."""
+    return apply(
+        name,
+        x,
+        dimensions=normalize_axis(axis, len(x.shape)),
+        keepdims=keepdims,
+        dtype=None if dtype is None else as_dtype(dtype),
+    )
 
 
 def shift_right(x: Any, by: Any) -> Any:
-    """Return the bits moved down; those of negative integers are filled up with ones."""
+    """Shift bits down; those of negative integers are filled with ones."""
     dtypes = [operand if is_scalar(operand) else dtype_name(operand.dtype) for operand in (x, by)]
     signed = kind(result_type(*dtypes)) == "int"
     return apply("shift_right_arithmetic" if signed else "shift_right_logical", x, by)
 
 
 def filled_shape(shape: Point, wanted: Sequence[int | Sequence[int]]) -> Point:
-    """The shape that is wanted, with a size of -1 worked out.
+    """Return the new shape, with a size of -1 replaced.
 
     >>> filled_shape((8, 6), (4, -1)), filled_shape((8, 6), [(48,)])
     ((4, 12), (48,))
@@ -265,16 +219,16 @@ def filled_shape(shape: Point, wanted: Sequence[int | Sequence[int]]) -> Point:
 
 
 def take_slices(x: Any, index: tuple[Index, ...]) -> Any:
-    """A basic index of an array: numbers, slices, `...` and new dimensions."""
-    rank, sizes, made = len(x.shape), iter(x.shape), list[int]()
+    """Apply a basic index: numbers, slices, `...` and None for new dimensions."""
+    rank, sizes, shape = len(x.shape), iter(x.shape), list[int]()
     cuts: list[tuple[int, int, int]] = []
     for part in _spelled_out(index, rank):
         if part is None:
-            made.append(1)
+            shape.append(1)
             continue
         first, stop, step, count = _bounds(part, next(sizes))
         cuts.append((first, stop, step))
-        made += [] if isinstance(part, int) else [count]
+        shape += [] if isinstance(part, int) else [count]
     if cuts != [(0, n, 1) for n in x.shape]:
         starts, stops, steps = zip(*cuts)
         steps = tuple(map(abs, steps))
@@ -282,11 +236,11 @@ def take_slices(x: Any, index: tuple[Index, ...]) -> Any:
     flipped = tuple(dim for dim, cut in enumerate(cuts) if cut[2] < 0)
     if flipped:
         x = apply("reverse", x, dimensions=flipped)
-    return x if tuple(made) == tuple(x.shape) else apply("reshape", x, result_shape=tuple(made))
+    return x if tuple(shape) == tuple(x.shape) else apply("reshape", x, result_shape=tuple(shape))
 
 
 def _spelled_out(index: tuple[Index, ...], rank: int) -> list[Index]:
-    """The index with a part for every dimension."""
+    """Return the index with an entry for every dimension."""
     used = sum(part is not None and part is not ... for part in index)
     if used > rank or sum(part is ... for part in index) > 1:
         raise WeftError(f"an array of rank {rank} cannot be indexed by {list(index)}")
@@ -296,15 +250,15 @@ def _spelled_out(index: tuple[Index, ...], rank: int) -> list[Index]:
 
 
 def _bounds(part: Any, size: int) -> tuple[int, int, int, int]:
-    """The first element, one past the last, the step, and how many there are."""
+    """Return the first element, one past the last, the step, and the count."""
     if isinstance(part, int):
         if not -size <= part < size:
-            raise WeftError(f"there is no element {part} in a dimension of size {size}")
+            raise WeftError(f"index {part} is out of bounds for a dimension of size {size}")
         return part % size, part % size + 1, 1, 1
     if not isinstance(part, slice):
-        raise WeftError(f"an index is a number, a slice, ... or None, got {part!r}")
-    places = range(*part.indices(size))
-    if not places:
+        raise WeftError(f"expected an index, a slice, ... or None, got {part!r}")
+    indices = range(*part.indices(size))
+    if not indices:
         return 0, 0, 1, 0
-    ends = sorted((places[0], places[-1]))
-    return ends[0], ends[1] + 1, places.step, len(places)
+    ends = sorted((indices[0], indices[-1]))
+    return ends[0], ends[1] + 1, indices.step, len(indices)

@@ -39,6 +39,53 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _CLAUSE = re.compile(r"\s([A-Za-z_]\w*)\s*:(?!\d)")
 
 
+_KINDS: dict[Kind, str] = {
+    "int": """
+        dimension k feature_index blocks all_gather_dim scatter_dimension split_dimension
+        concat_dimension split_count index_vector_dim iota_dimension feature_group_count
+        batch_group_count input_batch_dimension input_feature_dimension
+        kernel_input_feature_dimension kernel_output_feature_dimension output_batch_dimension
+        output_feature_dimension exponent_bits mantissa_bits group_id
+    """,
+    "float": "epsilon eps scale low high error",
+    "bool": """
+        keepdims lower left_side unit_diagonal reverse exclusive causal exact is_state
+        count_include_pad enters is_stable
+    """,
+    "str": """
+        equation fft_type comparison_direction compare_type monoid region name dtype rng_algorithm
+    """,
+    "ints": """
+        dimensions fft_length result_shape result_shapes permutation slice_sizes
+        broadcast_dimensions start_indices limit_indices strides edge_padding_low
+        edge_padding_high interior_padding window_dimensions window_strides base_dilations
+        window_dilations padding lhs_dilation rhs_dilation window
+        lhs_batching_dimensions rhs_batching_dimensions lhs_contracting_dimensions
+        rhs_contracting_dimensions input_spatial_dimensions kernel_spatial_dimensions
+        output_spatial_dimensions collapsed_slice_dims operand_batching_dims
+        start_indices_batching_dims start_index_map offset_dims update_window_dims
+        inserted_window_dims input_batching_dims scatter_indices_batching_dims
+        scattered_dims_to_operand_dims scatter_dims_to_operand_dims
+    """,
+    "any": """
+        value coefficients result_dtypes in_shardings out_shardings manual_axes allowed_direction
+        transpose_a window_reversal
+    """,
+}
+"""The attributes of the operators that Weft ships, by kind."""
+
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+
+
+def attributes_named(names: str = "") -> Mapping[str, Kind]:
+    """Return attributes of Weft's operators with their kinds, by name; `dtype` is always one.
+
+    >>> dict(attributes_named("lower k"))
+    {'lower': 'bool', 'k': 'int', 'dtype': 'str'}
+    """
+    return FrozenMap((name, _KIND_OF[name]) for name in f"{names} dtype".split())
+
+
 @lru_cache(maxsize=4096)
 def names_of(line: str) -> tuple[frozenset[str], frozenset[str]]:
     """The names of the index dimensions in a line of notation, and those of numbers.

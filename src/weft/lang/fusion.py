@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from weft.draw import clip
 from weft.errors import WeftError
-from weft.lang.block import Attributes, Block, Kernel
 from weft.lang.graph import Application, Graph, Value
-from weft.lang.halves import halve
-from weft.lang.kernels.contract import sum_of_products
+from weft.lang.kernel import Attributes, Block, Kernel
+from weft.lang.monoid import combine
 from weft.lang.notation import CUSTOM, Notation, Row
 from weft.lang.operator import Library, Operator
+from weft.lang.operators.contract import sum_of_products
 from weft.lang.region import EDGES
 from weft.lang.signature import Signature
 from weft.space import ZRange
@@ -167,8 +168,8 @@ class _Pair(NamedTuple):
 def part_of(attributes: Attributes, part: int) -> FrozenMap[str, Any]:
     """What the producer, 1, or the consumer, 2, said of itself.
 
-    >>> part_of({"first": 1, "1.dtype": "int8", "2.keep": True}, 2)
-    {'keep': True}
+    >>> part_of({"first": 1, "1.dtype": "int8", "2.keepdims": True}, 2)
+    {'keepdims': True}
     """
     start = f"{part}."
     return FrozenMap(
@@ -418,3 +419,80 @@ def with_fused(operators: Library, names: Iterable[str]) -> Library:
             if front not in library:
                 library[front] = fused_operator(front, library)
     return library
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Two blocks that are one together: their results are concatenated, or combined."""
+
+    whole: Block
+    parts: tuple[Block, Block]
+    monoid: str
+    """The monoid that combines the results; empty where they are concatenated."""
+    axes: tuple[int, ...]
+    """The axis along which each result is concatenated."""
+
+    def run(self, kernel: Kernel, operands: Sequence[Any]) -> Any:
+        """Run a kernel on both halves, and join the results."""
+        results = []
+        for part in self.parts:
+            boxes = zip(operands, part.operands, self.whole.operands)
+            inputs = [x[_within(box, have)] for x, box, have in boxes]
+            result = kernel(part, *inputs)
+            results.append(tuple(result) if isinstance(result, tuple | list) else (result,))
+        joined = [self._join(n, pair) for n, pair in enumerate(zip(*results))]
+        return joined[0] if len(joined) == 1 else tuple(joined)
+
+    def _join(self, number: int, pair: Sequence[Any]) -> Any:
+        xp = self.whole.xp
+        if self.monoid:
+            return combine(xp, self.monoid, pair)
+        return xp.concat(pair, axis=self.axes[number])
+
+
+def _within(box: ZRange, have: ZRange) -> tuple[slice, ...]:
+    return box.slices(box.start if box.is_empty else have.start)
+
+
+def halve(block: Block) -> Halves | None:
+    """Cut a block in two along the longest dimension that can be cut; None if there is none.
+
+    Kernels use it that would need too much memory for all of a box.
+
+    >>> from weft.lang import OPERATORS
+    >>> line = OPERATORS["matmul"].sign([(8, 16), (16, 4)])
+    >>> halves = halve(Block(None, line, {}, line.space))
+    >>> print(*(part.box for part in halves.parts), halves.monoid)
+    [0:8, 0:4, 0:8] [0:8, 0:4, 8:16] sum
+    """
+    for name in sorted(block.signature.sizes, key=lambda name: -len(block.span(name))):
+        if len(block.span(name)) < 2:
+            return None
+        if name in block.signature.fixed:
+            continue
+        monoid, axes = block.signature.notation.reduced.get(name, ""), _axes(block, name)
+        may_add = monoid and name in block.signature.reduced and not block.signature.notation.once
+        if may_add or (not monoid and axes is not None):
+            return Halves(block, _cut_at_middle(block, name), monoid, axes or ())
+    return None
+
+
+def _axes(block: Block, name: str) -> tuple[int, ...] | None:
+    """Return the axis of an index dimension in each result; None unless it is one plain axis."""
+    result = []
+    for rows in block.signature.notation.results:
+        axes = [axis for axis, row in enumerate(rows) if name in row.dims]
+        if len(axes) != 1 or rows[axes[0]].plain is None:
+            return None
+        result.append(axes[0])
+    return tuple(result)
+
+
+def _cut_at_middle(block: Block, name: str) -> tuple[Block, Block]:
+    dim = list(block.signature.sizes).index(name)
+    low, high = block.box.start[dim], block.box.stop[dim]
+    start, stop = list(block.box.start), list(block.box.stop)
+    stop[dim] = start[dim] = (low + high) // 2
+    boxes = ZRange(block.box.start, stop), ZRange(start, block.box.stop)
+    first, second = (Block(block.xp, block.signature, block.attributes, box) for box in boxes)
+    return first, second

@@ -16,12 +16,13 @@ monoid that is said; `custom` is none, and cannot be cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from weft.errors import WeftError
 from weft.layout.shardy_text import Scanner
-from weft.values import MONOIDS, FrozenMap, freeze
+from weft.values import MONOIDS, FrozenMap, Point, freeze
 
 CUSTOM = "custom"
 """How a dimension is reduced by what is no monoid: it is seen whole, so that nothing is partial."""
@@ -152,6 +153,81 @@ class Notation:
             by.setdefault(monoid, []).append(name)
         clauses = [f"{monoid}: {' '.join(names)}" for monoid, names in by.items()]
         return "  ".join([f"{', '.join(operands)} -> {', '.join(results)}", *clauses])
+
+
+def plain(*names: str) -> tuple[Row, ...]:
+    """Return one plain row for each index dimension.
+
+    >>> print(*plain("b", "m"))
+    b m
+    """
+    return tuple(Row(((name, 1),)) for name in names)
+
+
+def whole(name: str, source: str = "") -> Row:
+    """Return the row of a dimension that is not cut; `source` names the one it replaces.
+
+    >>> print(whole("k"), whole("r", "k"))
+    [k] [r<k]
+    """
+    return Row(((name, 1),), whole=True, source=source)
+
+
+def numbered(prefix: str, count: int) -> tuple[Row, ...]:
+    """Return plain rows with numbered names.
+
+    >>> print(*numbered("i", 3))
+    i0 i1 i2
+    """
+    return plain(*(f"{prefix}{number}" for number in range(count)))
+
+
+def digits(pairs: Iterable[tuple[str, int]]) -> Row:
+    """Return the row of a dimension in mixed radix, from its digits, major to minor.
+
+    >>> print(digits([("i", 4), ("j", 3)]))
+    3*i+j
+    """
+    terms: list[tuple[str, int]] = []
+    weight = 1
+    for name, size in reversed(list(pairs)):
+        terms.insert(0, (name, weight))
+        weight *= size
+    return Row(tuple(terms))
+
+
+def aligned(prefix: str, shapes: Sequence[Point]) -> tuple[list[list[Row]], tuple[Row, ...]]:
+    """Return the rows of arrays that are broadcast to one shape, and those of the result.
+
+    >>> rows, result = aligned("i", [(8, 4), (1, 4), (4,)])
+    >>> print(*(" ".join(map(str, row)) for row in rows), " ".join(map(str, result)), sep=", ")
+    i0 i1, 1 i1, i1, i0 i1
+    """
+    rank = max(map(len, shapes))
+    single = [
+        all(shape[dim - rank] == 1 for shape in shapes if dim >= rank - len(shape))
+        for dim in range(rank)
+    ]
+    dims = numbered(prefix, rank)
+    rows = [
+        [
+            Row() if size == 1 and not single[dim] else dims[dim]
+            for dim, size in enumerate(shape, rank - len(shape))
+        ]
+        for shape in shapes
+    ]
+    return rows, dims
+
+
+def axis_of(dim: int, shape: Point) -> int:
+    """Return a dimension counted from the front; it must exist.
+
+    >>> axis_of(-1, (8, 4))
+    1
+    """
+    if not -len(shape) <= dim < len(shape):
+        raise WeftError(f"{list(shape)} has no dimension {dim}")
+    return dim % len(shape)
 
 
 class _Reader:

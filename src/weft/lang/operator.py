@@ -19,10 +19,9 @@ from weft.lang.attributes import (
     declared,
     names_of,
 )
-from weft.lang.block import Attributes, Kernel
 from weft.lang.dtype import Conversion, Dtypes, like_first, separate
 from weft.lang.field import short_repr
-from weft.lang.kernels.dtypes import Accumulates, accumulating
+from weft.lang.kernel import Accumulates, Attributes, Block, Kernel, accumulating
 from weft.lang.signature import Signature
 from weft.space import ZRange
 from weft.values import FrozenMap, Point, freeze
@@ -35,6 +34,9 @@ Flops: TypeAlias = Callable[[Signature, Attributes], float]
 
 Count: TypeAlias = Callable[[Signature, ZRange, Attributes], int]
 """How many operations a box of an application takes."""
+
+Workspace: TypeAlias = Callable[[Block], int]
+"""Returns the elements that a kernel needs for a box, beside operands and results."""
 
 Passes: TypeAlias = Literal["", "forward", "backward", "both"]
 
@@ -91,9 +93,10 @@ class Operator:
     attributes: Declared = ()
     """The attributes that an application may have, with their kinds: `{"factor": float}`, or only
     their names; None for any. Those that stand for numbers in a line of text need not be said."""
-    workspace: float | None = None
-    """How many bytes the kernel takes beside its operands and results, for each byte of the largest
-    of them; one where nothing is said. Runs in bounded memory rely on it."""
+    workspace: float | Workspace = 1.0
+    """The memory that the kernel needs beside its operands and results, at most: a multiple of the
+    largest of them, or a function of the box that returns a number of elements. Runs in bounded
+    memory rely on it; those of Weft's operators were measured."""
 
     def __post_init__(self) -> None:
         freeze(self, attributes=declared(self.name, self.notation, self.attributes))
@@ -201,6 +204,23 @@ class Operator:
             return self.count(signature, box, attributes or {})
         each = self.flops(signature, attributes or {}) if callable(self.flops) else self.flops
         return round(each * prod(box.shape))
+
+    def workspace_bytes(self, block: Block, itemsize: int) -> int:
+        """Return the bytes that the kernel needs for a box, beside operands and results.
+
+        >>> relu = Operator("relu", "m n -> m n")
+        >>> line = relu.sign([(8, 4)])
+        >>> relu.workspace_bytes(Block(None, line, {}, line.space), 4)
+        128
+        """
+        sizes = [box.size for box in (*block.operands, *block.results)]
+        if callable(self.workspace):
+            elements: float = self.workspace(block)
+        else:
+            elements = self.workspace * max(sizes, default=0)
+        # Elements of less than 4 bytes have indices and float32 sums beside them that are not.
+        widened = 4 * sum(sizes) if self.accumulates and itemsize < 4 else 0
+        return round(elements * max(4, itemsize)) + widened
 
 
 class Library(dict[str, Operator]):

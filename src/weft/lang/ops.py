@@ -1,7 +1,7 @@
-"""The operators of the library as functions of tensors: `weft.ops`.
+"""`weft.ops`: the operators as functions, with NumPy's names and arguments.
 
-Those that need no more than their operands go by their names in the library, so that an operator
-that a user adds is a function here at once.
+An operator that needs only its operands is a function under its own name, so that an operator that
+a user adds is a function here at once.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from functools import partial
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.arithmetic import Dims, apply, apply_all, as_dims, reduce_along, shift_right
+from weft.lang.arithmetic import (
+    AxisLike,
+    apply,
+    apply_all,
+    normalize_axis,
+    reduce_along,
+    shift_right,
+)
 from weft.lang.dtype import as_dtype, is_scalar
 from weft.lang.operator import OPERATORS
 from weft.values import Point, as_shape
 
-_SHORT = {
+_NUMPY_NAMES = {
     "bitwise_and": "and",
     "bitwise_invert": "not",
     "bitwise_left_shift": "shift_left",
     "bitwise_or": "or",
     "bitwise_xor": "xor",
-    "concat": "concatenate",
     "cos": "cosine",
     "exp": "exponential",
     "expm1": "exponential_minus_one",
@@ -53,15 +59,15 @@ _LOGICAL = {"logical_and": "and", "logical_not": "not", "logical_or": "or", "log
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """The function that applies an operator of the library."""
+    """Return the function that applies an operator."""
     if name in _COMPARED:
         return partial(_apply, "compare", comparison_direction=_COMPARED[name])
     if name in _LOGICAL:
         return partial(_apply_to_flags, _LOGICAL[name])
-    found = _SHORT.get(name, name)
-    if name.startswith("__") or found not in OPERATORS:
+    operator = _NUMPY_NAMES.get(name, name)
+    if name.startswith("__") or operator not in OPERATORS:
         raise AttributeError(f"there is no operator {name} in weft.ops")
-    return partial(_apply, found)
+    return partial(_apply, operator)
 
 
 def _apply(name: str, /, *operands: Any, **attributes: Any) -> Any:
@@ -74,102 +80,160 @@ def _apply_to_flags(name: str, /, *operands: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any) -> Any:
-    """The same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
+    """Return the same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
     return apply("convert", x, dtype=as_dtype(dtype))
 
 
 def isnan(x: Any) -> Any:
-    """Whether elements are not a number."""
+    """Return whether elements are NaN."""
     return apply("compare", x, x, comparison_direction="NE")
 
 
 def bitwise_right_shift(x: Any, by: Any) -> Any:
-    """The bits moved down; those of negative integers are filled up with ones."""
+    """Shift bits down; those of negative integers are filled with ones."""
     return shift_right(x, by)
 
 
 def einsum(equation: str, *operands: Any) -> Any:
-    """A sum of products: `einsum("ij,jk->ik", a, b)`, or with names `"b m k, k n -> b m n"`."""
+    """Return a sum of products: `"ij,jk->ik"`, or with names `"b m k, k n -> b m n"`."""
     return apply("einsum", *operands, equation=equation)
 
 
-def _along(name: str) -> Callable[..., Any]:
-    def function(x: Any, dims: Dims = None, keep: bool = False) -> Any:
-        return reduce_along(f"{name}_dim", x, dims, keep)
+def _reduction(name: str) -> Callable[..., Any]:
+    def function(x: Any, axis: AxisLike = None, *, keepdims: bool = False) -> Any:
+        return reduce_along(f"{name}_dim", x, axis, keepdims)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The {name} along dimensions, all of them unless given."
+    function.__doc__ = f"Return the {name} along axes, all of them by default."
     return function
 
 
-def _summed(name: str) -> Callable[..., Any]:
-    def function(x: Any, dims: Dims = None, keep: bool = False, dtype: Any = None) -> Any:
-        return reduce_along(f"{name}_dim", x, dims, keep, dtype)
+def _sum(name: str) -> Callable[..., Any]:
+    def function(
+        x: Any, axis: AxisLike = None, dtype: Any = None, *, keepdims: bool = False
+    ) -> Any:
+        return reduce_along(f"{name}_dim", x, axis, keepdims, dtype)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""The {name} along dimensions, all of them unless given.
+    function.__doc__ = f"""Return the {name} along axes, all of them by default.
 
     Sums and products of integers have 64 bits, and means are float64, unless a dtype is given.
     """
     return function
 
 
-sum, mean, prod = _summed("sum"), _summed("mean"), _summed("prod")  # noqa: A001
-max, min = _along("max"), _along("min")  # noqa: A001
-all, any, logsumexp = _along("all"), _along("any"), _along("logsumexp")  # noqa: A001
+sum, mean, prod = _sum("sum"), _sum("mean"), _sum("prod")  # noqa: A001
+max, min = _reduction("max"), _reduction("min")  # noqa: A001
+all, any, logsumexp = _reduction("all"), _reduction("any"), _reduction("logsumexp")  # noqa: A001
 
 
-def reshape(x: Any, shape: Sequence[int]) -> Any:
-    """The same elements in another shape; one size may be -1."""
-    return x.reshape(tuple(shape))
+def reshape(x: Any, shape: int | Sequence[int]) -> Any:
+    """Return the same elements in another shape; one size may be -1."""
+    return x.reshape((shape,) if isinstance(shape, int) else tuple(shape))
 
 
-def transpose(x: Any, order: Sequence[int] = ()) -> Any:
-    """The dimensions in another order, reversed if none is given."""
-    return x.transpose(*order)
+def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
+    """Return the dimensions in another order, reversed by default."""
+    return x.transpose(*(axes or ()))
 
 
-def concatenate(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Tensors side by side along a dimension."""
-    (along,) = as_dims(dim, len(tensors[0].shape))
-    return apply("concatenate", *tensors, dimension=along)
+permute_dims = transpose
+
+
+def expand_dims(x: Any, axis: int | Sequence[int] = 0) -> Any:
+    """Return the array with new dimensions of size 1 at the given axes of the result.
+
+    >>> from weft import trace
+    >>> print(trace(lambda x: expand_dims(x, (0, -1)), (8, 6)).values["reshape"])
+    reshape: float32[1, 8, 6, 1]
+    """
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    rank = len(x.shape) + len(given)
+    new, sizes = normalize_axis(given, rank), iter(x.shape)
+    if len(new) < len(given):
+        raise WeftError(f"axis {given} names a new dimension twice")
+    return x.reshape(tuple(1 if n in new else next(sizes) for n in range(rank)))
+
+
+def squeeze(x: Any, axis: AxisLike = None) -> Any:
+    """Return the array without its dimensions of size 1, or without the given ones."""
+    shape = tuple(x.shape)
+    axes = [n for n, size in enumerate(shape) if size == 1]
+    gone = axes if axis is None else normalize_axis(axis, len(shape))
+    for each in gone:
+        if shape[each] != 1:
+            raise WeftError(f"axis {each} of {list(shape)} has size {shape[each]}, expected 1")
+    return x.reshape(tuple(size for n, size in enumerate(shape) if n not in gone))
+
+
+def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    """Return arrays side by side along an axis."""
+    return apply("concatenate", *arrays, dimension=_one_axis(arrays[0], axis))
+
+
+concat = concatenate
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    """Return arrays of one shape along a new axis."""
+    return concatenate([expand_dims(x, axis) for x in arrays], axis)
+
+
+def flip(x: Any, axis: AxisLike = None) -> Any:
+    """Return the array reversed along axes, all of them by default."""
+    return apply("reverse", x, dimensions=normalize_axis(axis, len(x.shape)))
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+    """Return the array limited to a range; either end may be None."""
+    x = x if min is None else apply("maximum", x, min)
+    return x if max is None else apply("minimum", x, max)
 
 
 def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
-    """A tensor repeated to a shape, as NumPy does."""
+    """Return the array broadcast to a shape."""
     wanted, rank = as_shape(shape), len(x.shape)
     tail = wanted[len(wanted) - rank :]
     if len(wanted) < rank or builtins.any(n not in (1, m) for n, m in zip(x.shape, tail)):
-        raise WeftError(f"{list(x.shape)} cannot be repeated to {list(wanted)}")
-    places = tuple(range(len(wanted) - rank, len(wanted)))
-    return apply("broadcast_in_dim", x, broadcast_dimensions=places, result_shape=wanted)
+        raise WeftError(f"{list(x.shape)} cannot be broadcast to {list(wanted)}")
+    dims = tuple(range(len(wanted) - rank, len(wanted)))
+    return apply("broadcast_in_dim", x, broadcast_dimensions=dims, result_shape=wanted)
 
 
-def softmax(x: Any, dim: int = -1) -> Any:
-    """Exponentials that sum to one along a dimension, which is seen whole."""
-    return apply("softmax", x, dimension=as_dims(dim, len(x.shape))[0])
+def _one_axis(x: Any, axis: int) -> int:
+    return normalize_axis(axis, len(x.shape))[0]
 
 
-def log_softmax(x: Any, dim: int = -1) -> Any:
-    """The logarithm of the softmax."""
-    return apply("log_softmax", x, dimension=as_dims(dim, len(x.shape))[0])
+def softmax(x: Any, axis: int = -1) -> Any:
+    """Return exponentials that sum to one along an axis, which is not cut."""
+    return apply("softmax", x, dimension=_one_axis(x, axis))
 
 
-def cumsum(x: Any, dim: int = -1, reverse: bool = False, dtype: Any = None) -> Any:
-    """Running sums along a dimension; of integers they have 64 bits, unless a dtype is given."""
-    along, wanted = as_dims(dim, len(x.shape))[0], None if dtype is None else as_dtype(dtype)
-    return apply("cumsum", x, dimension=along, reverse=reverse, dtype=wanted)
+def log_softmax(x: Any, axis: int = -1) -> Any:
+    """Return the logarithm of the softmax."""
+    return apply("log_softmax", x, dimension=_one_axis(x, axis))
 
 
-def sort(x: Any, dim: int = -1) -> Any:
-    """The elements in order along a dimension."""
-    return apply("sort", x, dimension=as_dims(dim, len(x.shape))[0])
+def cumsum(x: Any, axis: int | None = None, dtype: Any = None, *, reverse: bool = False) -> Any:
+    """Return running sums along an axis, of the flattened array without one, as NumPy does.
+
+    Those of integers have 64 bits, unless a dtype is given. `reverse` begins at the end.
+    """
+    if axis is None:
+        x, axis = x if len(x.shape) == 1 else x.reshape(-1), 0
+    wanted = None if dtype is None else as_dtype(dtype)
+    return apply("cumsum", x, dimension=_one_axis(x, axis), reverse=reverse, dtype=wanted)
+
+
+def sort(x: Any, axis: int = -1) -> Any:
+    """Return the elements in ascending order along an axis."""
+    return apply("sort", x, dimension=_one_axis(x, axis))
 
 
 def topk(x: Any, k: int) -> tuple[Any, Any]:
-    """The largest elements along the last dimension, and their places."""
-    values, places = apply_all("topk", x, k=k)
-    return values, places
+    """Return the largest `k` elements along the last axis, and their indices."""
+    values, indices = apply_all("topk", x, k=k)
+    return values, indices
 
 
 def convolve(
@@ -181,7 +245,7 @@ def convolve(
     groups: int = 1,
     bias: Any = None,
 ) -> Any:
-    """A convolution of [batch, channels, …] by [features, channels, …], any number of dimensions.
+    """Return the convolution of [batch, channels, …] by [features, channels, …], of any rank.
 
     Padding is one number for each dimension, or a pair of low and high. A bias is one number for
     each feature.
@@ -212,15 +276,15 @@ def convolve(
     )
 
 
-def correlate(x: Any, weights: Any, dim: int = -1) -> Any:
-    """Weighted sums of neighbours along a dimension: a blur, a difference; zero beyond the ends.
+def correlate(x: Any, weights: Any, axis: int = -1) -> Any:
+    """Return weighted sums of neighbours along an axis: a blur, a difference; zero beyond the ends.
 
     >>> from weft import trace
     >>> [a.operator for a in trace(lambda x, w: correlate(x, w, 0), (8, 6), (3,)).applications]
     ['reshape', 'reshape', 'convolution', 'reshape']
     """
     shape, (size,) = tuple(x.shape), weights.shape
-    axis = range(len(shape))[dim]
+    axis = _one_axis(x, axis)
     window = [size if n == axis else 1 for n in range(len(shape))]
     before = (size - 1) // 2
     padding = [(before, size - 1 - before) if n == axis else (0, 0) for n in range(len(shape))]
@@ -233,17 +297,17 @@ def polynomial(
     coefficients: Sequence[float],
     low: float | None = None,
     high: float | None = None,
-    **said: Any,
+    **attributes: Any,
 ) -> Any:
-    """A polynomial of each element: coefficients of its powers, the constant first.
+    """Return a polynomial of each element: coefficients of its powers, the constant first.
 
-    With `low` and `high` they are those of Chebyshev's polynomials of that range. What else is
-    said, such as a `name`, goes with it.
+    With `low` and `high` they are those of the Chebyshev polynomials on that range. Further
+    attributes, such as a `name`, are passed on.
     """
     given = tuple(map(float, coefficients))
-    return apply("polynomial", x, coefficients=given, low=low, high=high, **said)
+    return apply("polynomial", x, coefficients=given, low=low, high=high, **attributes)
 
 
 def gelu(x: Any, exact: bool = False) -> Any:
-    """The Gaussian error linear unit, by its usual approximation, or as it is."""
+    """Return the Gaussian error linear unit, by its usual approximation, or exactly."""
     return apply("gelu", x, exact=True) if exact else apply("gelu", x)

@@ -431,7 +431,7 @@ def trace(
     matmul: float32[8, 4] = matmul(x, w)
     constant: float32[] = constant(, value=1.0, dtype=float32, result_shape=())
     add: float32[8, 4] = add(matmul, constant)
-    sum_dim: float32[8] = sum_dim(add, dimensions=(1,), keep=False)
+    sum_dim: float32[8] = sum_dim(add, dimensions=(1,), keepdims=False)
     return sum_dim
     >>> trace(lambda x: {"mean": x.mean(0), "most": x.max(0)}, (8, 16)).outputs
     ('mean', 'most')

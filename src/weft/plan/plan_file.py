@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weft.errors import WeftError
 from weft.lang import Graph, Row, Signature
 from weft.lang.field import MOST, Field, parse_json
+from weft.lang.graph_json import read_graph, to_json
 from weft.lang.operator import OPERATORS, Library
-from weft.lang.serial import read_graph, to_json
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.shardy_text import as_axes
 from weft.plan.machine import Machine

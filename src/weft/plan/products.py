@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft.lang import Application
 from weft.lang.fusion import ARROW, with_applications
-from weft.lang.kernels.blocks import MOST, too_many_products
+from weft.lang.operators.contract import LARGEST_PRODUCT, too_many_products
 from weft.plan.fuse import fuse_plan
 from weft.plan.memory import sizes_of
 from weft.plan.placed import Placed
@@ -55,7 +55,7 @@ def _in_full(plan: Plan) -> Iterator[tuple[str, int]]:
             (name,) = application.results
             (spec,), shape = plan.placed[number].results, plan.graph.values[name].shape
             size = max(sizes_of(spec, shape, plan.itemsize(name)))
-            if size > MOST:
+            if size > LARGEST_PRODUCT:
                 yield name, size
         for inner in plan.regions.get(number, ()):
             yield from _in_full(inner)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from weft.lang import Application, Graph
-from weft.lang.block import Attributes
 from weft.lang.fusion import ARROW, FIRST, part_of
+from weft.lang.kernel import Attributes
 from weft.lang.region import arguments
 from weft.values import FrozenMap
 

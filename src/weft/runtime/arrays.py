@@ -6,7 +6,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from weft.lang.kernels.monoids import identity
+from weft.lang.monoid import identity
 
 Array = Any
 """An array of any library."""

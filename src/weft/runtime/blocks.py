@@ -7,8 +7,8 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.lang import Operator
-from weft.lang.block import Block
 from weft.lang.dtype import dtype_name
+from weft.lang.kernel import Block
 from weft.runtime.arrays import Array, masked
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import OPERATORS, Block, Operator, Signature
-from weft.lang.block import Attributes
 from weft.lang.dtype import dtype_name
+from weft.lang.kernel import Attributes
 from weft.layout import ShardingSpec
 from weft.plan import plan_reshard
 from weft.plan.infer import place_operands

@@ -7,7 +7,7 @@ from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
 
-from weft.lang.kernels.monoids import combine
+from weft.lang.monoid import combine
 from weft.plan import Step
 from weft.runtime.arrays import Array, masked, paste
 from weft.runtime.hops import Delivery, Hop, Slices, hidden_devices, hop_deliveries

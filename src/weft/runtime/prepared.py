@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.lang import Block, Operator
-from weft.lang.block import Attributes
+from weft.lang.kernel import Attributes
 from weft.layout import ShardingSpec
 from weft.plan.delivery import Delivery, deliver
 from weft.plan.placed import Placed

@@ -13,7 +13,7 @@ from array_api_compat import is_jax_array
 from weft.errors import LayoutError, WeftError
 from weft.lang.arithmetic import Arithmetic
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
-from weft.lang.kernels.dtypes import native
+from weft.lang.kernel import native
 from weft.lang.operator import OPERATORS, Operator
 from weft.lang.trace import Symbol, Tracer
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec

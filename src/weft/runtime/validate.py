@@ -13,8 +13,8 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.lang import Operator, Signature
-from weft.lang.block import Attributes, Block
-from weft.lang.kernels.monoids import combination
+from weft.lang.kernel import Attributes, Block
+from weft.lang.monoid import combination
 from weft.runtime.arrays import Array, masked
 from weft.runtime.blocks import mask_once, run_block, take
 from weft.space import ZRange

@@ -36,7 +36,7 @@ def program(seed, count):
             elif kind == 3:
                 made = ops.relu(one)
             elif kind == 4:
-                made = one * one.sum(rng.randrange(2), keep=True)
+                made = one * one.sum(rng.randrange(2), keepdims=True)
             else:
                 made = ops.transpose(one, (1, 0))
             values.append(made)

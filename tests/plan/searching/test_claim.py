@@ -62,7 +62,7 @@ def small(seed):
             elif kind <= 4:
                 made = ops.relu(one)
             elif kind == 5:
-                made = one.sum(rng.randrange(2), keep=True) + one
+                made = one.sum(rng.randrange(2), keepdims=True) + one
             elif kind == 6:
                 made = ops.softmax(one)
             else:

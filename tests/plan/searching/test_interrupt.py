@@ -17,7 +17,7 @@ from tests.trials import trials
 
 import weft
 from weft import Machine, WeftError, ops, search, trace
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
 from weft.plan import SearchInterrupted
 from weft.plan.searching.pareto import dominates
 

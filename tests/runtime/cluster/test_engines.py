@@ -209,7 +209,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(name):
     def program(x):
         y = x
         for _ in range(40):
-            y = (y @ x).max(0, keep=True) - x
+            y = (y @ x).max(0, keepdims=True) - x
         return y
 
     plan = cut(program, x, x='<@m, [{"x"}, {}]>')

@@ -84,7 +84,7 @@ def test_blocks_in_memory_are_made_again(engine, seed):
     def program(x):
         y = x
         for _ in range(40):
-            y = (y @ x).max(0, keep=True) - x
+            y = (y @ x).max(0, keepdims=True) - x
         return y, y.sum(0)
 
     plan = cut(program, x, size=4, x='<@m, [{"x"}, {}]>')

@@ -107,11 +107,11 @@ def attention(
 
 
 def _safe_softmax(to: To, scores: Symbol) -> Any:
-    top = scores.max(-1, keep=True)
+    top = scores.max(-1, keepdims=True)
     is_seen = top > -inf
     top = to.choose(is_seen, top, 0.0)
     each = apply("exponential", scores - top)
-    total = each.sum(-1, keep=True)
+    total = each.sum(-1, keepdims=True)
     return each / to.choose(is_seen, total, 1.0)
 
 
@@ -264,4 +264,4 @@ def adaptive_avg_pool(to: To, x: Symbol, sizes: Sequence[int]) -> Any:
 def _mean(x: Symbol, dim: int, k: int, n: int, m: int) -> Any:
     """The mean of the k-th of m windows over n elements, which may overlap by one."""
     part = slice(k * n // m, -(-(k + 1) * n // m))
-    return x[(*[slice(None)] * dim, part, ...)].mean(dim, keep=True)
+    return x[(*[slice(None)] * dim, part, ...)].mean(dim, keepdims=True)

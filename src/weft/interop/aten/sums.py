@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.interop.aten.table import TABLE, Said, To, refuse, says
 from weft.lang import Symbol, ops
-from weft.lang.arithmetic import apply, as_dims
+from weft.lang.arithmetic import apply, normalize_axis
 
 
 @says("mm", "bmm", "matmul")
@@ -87,13 +87,13 @@ TABLE["max.dim"], TABLE["min.dim"] = _extreme("max"), _extreme("min")
 @says("var")
 def var(to: To, x: Symbol, dims: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Any:
     """The mean square of what is left without the mean; with a correction it is larger."""
-    across = as_dims(dims or None, x.ndim)
+    across = normalize_axis(dims or None, x.ndim)
     count = prod(x.shape[dim] for dim in across)
-    apart = x - x.mean(across, keep=True)
+    apart = x - x.mean(across, keepdims=True)
     less = count - (1 if correction is None else correction)
     if less <= 0:
         raise refuse(f"the variance of {count} elements with a correction of {correction}")
-    return apply("square", apart).sum(across, keep=keepdim) / float(less)
+    return apply("square", apart).sum(across, keepdims=keepdim) / float(less)
 
 
 def _soft(name: str) -> Said:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.fusion import ARROW, fusable, fuse
-from weft.lang.rewrite import Match, Rewrite
-from weft.lang.rewrites import rewrites_in
+from weft.lang.rewrite import Match, Rewrite, rewrites_in
 
 MOST = 12
 """The most variants of one graph that are looked at."""

@@ -12,9 +12,9 @@ import array_api_compat.numpy as xp
 
 from weft.errors import WeftError
 from weft.lang import Block, Operator, Signature
-from weft.lang.block import Attributes
 from weft.lang.dtype import dtype_name
-from weft.lang.kernels.monoids import combine
+from weft.lang.kernel import Attributes
+from weft.lang.monoid import combine
 from weft.plan import Plan
 from weft.runtime.arrays import Array, masked
 from weft.runtime.blocks import run_block

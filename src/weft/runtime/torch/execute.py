@@ -14,8 +14,8 @@ import torch
 from weft.errors import LayoutError
 from weft.lang import Value
 from weft.lang.dtype import dtype_name
-from weft.lang.kernels.dtypes import native
-from weft.lang.serial import to_json
+from weft.lang.graph_json import to_json
+from weft.lang.kernel import native
 from weft.plan import Plan, Propagation
 from weft.runtime.execute import as_plan, check_array, check_inputs
 from weft.runtime.torch.ranks import Ranks

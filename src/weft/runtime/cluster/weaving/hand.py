@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from weft.lang import Block
-from weft.lang.kernels.workspace import workspace
 from weft.runtime.cluster.weaving.bobbin import Bobbin, Have, Held, taken
 from weft.runtime.cluster.weaving.seams import Targets
 from weft.runtime.cluster.weaving.shelf import Shelf
@@ -67,7 +66,7 @@ class Hand(NamedTuple):
         plan, application = self.bobbin.plan, self.bobbin.plan.graph.applications[number]
         operator = plan.graph.operators.find(application.operator)
         names = (*application.operands, *application.results)
-        return workspace(operator, block, max(map(plan.itemsize, names), default=1))
+        return operator.workspace_bytes(block, max(map(plan.itemsize, names), default=1))
 
     def _is_part(self, number: int, box: ZRange) -> bool:
         """Whether a box of a cell is not all that it reduces."""

@@ -1,4 +1,4 @@
-"""What monoids do to arrays: what they leave as it is, how they combine, how they reduce."""
+"""Monoids on arrays: the identity, how two parts combine, how an array is reduced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.lang.dtype import bounds, dtype_name, kind
-from weft.lang.kernels.dtypes import is_low_precision, native
+from weft.lang.kernel import is_low_precision, native
 
 Array = Any
 Axes = tuple[int, ...]
@@ -16,7 +16,7 @@ Axes = tuple[int, ...]
 
 @lru_cache(maxsize=256)
 def identity(xp: Any, monoid: str, dtype: Any) -> Any:
-    """What a monoid leaves as it is, for a dtype.
+    """Return the identity of a monoid for a dtype.
 
     >>> import numpy
     >>> identity(numpy, "max", numpy.dtype("int8")), identity(numpy, "sum", numpy.dtype("int8"))
@@ -32,7 +32,7 @@ def identity(xp: Any, monoid: str, dtype: Any) -> Any:
         return -float("inf")
     if monoid in ("max", "min"):
         return _extreme(xp, dtype, lowest=monoid == "max")
-    raise WeftError(f"there is nothing that '{monoid}' leaves as it is")
+    raise WeftError(f"'{monoid}' has no identity")
 
 
 def _all_ones(xp: Any, dtype: Any) -> Any:
@@ -42,7 +42,7 @@ def _all_ones(xp: Any, dtype: Any) -> Any:
 
 
 def _extreme(xp: Any, dtype: Any, lowest: bool) -> Any:
-    """The least or the greatest number of a dtype."""
+    """Return the least or the greatest number of a dtype."""
     if dtype == xp.bool:
         return not lowest
     if kind(dtype_name(dtype)) in ("int", "uint"):
@@ -52,7 +52,7 @@ def _extreme(xp: Any, dtype: Any, lowest: bool) -> Any:
 
 @lru_cache(maxsize=256)
 def combination(xp: Any, monoid: str, dtype: Any) -> Callable[[Array, Array], Array]:
-    """What combines two parts.
+    """Return the function that combines two parts.
 
     >>> import numpy
     >>> combination(numpy, "max", numpy.dtype("int8"))(numpy.int8(3), numpy.int8(5))
@@ -70,14 +70,14 @@ def combination(xp: Any, monoid: str, dtype: Any) -> Callable[[Array, Array], Ar
     }
     if monoid not in names:
         raise WeftError(f"parts of '{monoid}' cannot be combined")
-    found: Callable[[Array, Array], Array] = getattr(xp, names[monoid])
-    return found
+    function: Callable[[Array, Array], Array] = getattr(xp, names[monoid])
+    return function
 
 
 def reduction(xp: Any, monoid: str, dtype: Any) -> Callable[[Any, Axes], Any]:
-    """Return what reduces an array along axes by a monoid, in a dtype.
+    """Return the function that reduces an array along axes by a monoid.
 
-    Sums and products are made in that dtype of arrays of any other.
+    Sums and products are computed in `dtype`, whatever the dtype of the array.
 
     >>> import numpy
     >>> int(reduction(numpy, "max", numpy.dtype("int8"))(numpy.asarray([3, 5]), (0,)))
@@ -90,39 +90,39 @@ def reduction(xp: Any, monoid: str, dtype: Any) -> Callable[[Any, Axes], Any]:
             return lambda x, axes: along(x, axis=axes, dtype=dtype)
         case "max" | "min" if not logical:
             along = getattr(xp, monoid)
-            return lambda x, axes: _of_any(xp, along, x, axes, identity(xp, monoid, dtype))
+            return lambda x, axes: _reduce_any(xp, along, x, axes, identity(xp, monoid, dtype))
         case "and" | "min" | "prod" if logical:
             return lambda x, axes: xp.all(x, axis=axes)
         case "or" | "max" | "sum" if logical:
             return lambda x, axes: xp.any(x, axis=axes)
         case "and" | "or":
-            both, nothing = getattr(xp, f"bitwise_{monoid}"), identity(xp, monoid, dtype)
-            return lambda x, axes: _bitwise(xp, both, x, axes, nothing)
+            both, empty = getattr(xp, f"bitwise_{monoid}"), identity(xp, monoid, dtype)
+            return lambda x, axes: _bitwise(xp, both, x, axes, empty)
         case "logsumexp":
             return lambda x, axes: logsumexp(xp, x, axes)
     raise WeftError(f"there is no reduction by '{monoid}'")
 
 
-def _of_any(xp: Any, along: Callable[..., Any], x: Any, axes: Axes, nothing: Any) -> Any:
-    """A reduction that has a value for no element, too."""
+def _reduce_any(xp: Any, along: Callable[..., Any], x: Any, axes: Axes, empty: Any) -> Any:
+    """Reduce along axes; no elements give the identity."""
     if all(x.shape[axis] for axis in axes):
         return along(x, axis=axes)
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
-    return xp.full(kept, nothing, dtype=x.dtype)
+    return xp.full(kept, empty, dtype=x.dtype)
 
 
-def _bitwise(xp: Any, both: Callable[[Any, Any], Any], x: Any, axes: Axes, nothing: int) -> Any:
+def _bitwise(xp: Any, both: Callable[[Any, Any], Any], x: Any, axes: Axes, empty: int) -> Any:
     for axis in sorted(axes, reverse=True):
         head = (slice(None),) * axis
-        total = xp.full((*x.shape[:axis], *x.shape[axis + 1 :]), nothing, dtype=x.dtype)
-        for place in range(x.shape[axis]):
-            total = both(total, x[(*head, place, ...)])
+        total = xp.full((*x.shape[:axis], *x.shape[axis + 1 :]), empty, dtype=x.dtype)
+        for n in range(x.shape[axis]):
+            total = both(total, x[(*head, n, ...)])
         x = total
     return x
 
 
 def combine(xp: Any, monoid: str, parts: Sequence[Array]) -> Array:
-    """Return parts combined, in their order; floats of less than 32 bits are rounded once.
+    """Combine parts in their order; low-precision floats are rounded once.
 
     >>> import numpy
     >>> int(combine(numpy, "sum", [numpy.asarray(1, "float16")] * 5000))
@@ -137,7 +137,7 @@ def combine(xp: Any, monoid: str, parts: Sequence[Array]) -> Array:
 
 
 def logsumexp(xp: Any, x: Any, axes: Axes) -> Any:
-    """The logarithm of a sum of exponentials, from the largest, so that none overflows."""
+    """Return the logarithm of a sum of exponentials, shifted by the largest to avoid overflow."""
     if not all(x.shape[axis] for axis in axes):
         kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
         return xp.full(kept, -float("inf"), dtype=x.dtype)

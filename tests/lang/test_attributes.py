@@ -22,9 +22,9 @@ def sign(name, *shapes, **attributes):
         ("log_softmax", [(8,)], {"dimension": -2}, "[8] has no dimension -2"),
         ("cumsum", [()], {"dimension": 0}, "[] has no dimension 0"),
         ("sort", [(8, 4)], {"dimension": 5}, "[8, 4] has no dimension 5"),
-        ("topk", [(8, 4)], {"k": 5}, "k=5 is not in 0 to the size of the last dimension of [4]"),
-        ("topk", [(8, 4)], {"k": -1}, "k=-1 is not in 0 to the size of the last dimension of [4]"),
-        ("topk", [()], {"k": 1}, "k=1 is not in 0 to the size of the last dimension of []"),
+        ("topk", [(8, 4)], {"k": 5}, "expected k from 0 to the last size of [8, 4], got 5"),
+        ("topk", [(8, 4)], {"k": -1}, "expected k from 0 to the last size of [8, 4], got -1"),
+        ("topk", [()], {"k": 1}, "expected k from 0 to the last size of [], got 1"),
         (
             "polynomial",
             [(8,)],

@@ -20,7 +20,11 @@ from weft.values import Point, as_point, as_shape, freeze
 
 @dataclass(frozen=True, slots=True)
 class BlockClass:
-    """Consecutive blocks of one dimension that have the same extent."""
+    """Consecutive blocks of one dimension that have the same extent.
+
+    >>> BlockGrid.cut((9,), (4,)).classes(0)[0]
+    BlockClass(first=0, count=3, extent=3)
+    """
 
     first: int
     """The number of the first of them."""

@@ -201,7 +201,7 @@ def sign_topk(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """
     (shape,), count = shapes, attributes["k"]
     if not shape or not 0 <= count <= shape[-1]:
-        raise WeftError(f"k={count} is not in 0 to the size of the last dimension of {list(shape)}")
+        raise WeftError(f"expected k from 0 to the last size of {list(shape)}, got {count}")
     kept = numbered("i", len(shape) - 1)
     result = (*kept, whole("t"))
     return Signature(Notation([(*kept, whole("k"))], [result, result]), shapes, {"t": count})

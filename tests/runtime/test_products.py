@@ -109,7 +109,7 @@ def test_products_that_are_not_many_may_be_returned():
     assert np.array_equal(y.numpy(), in_full(x, w))
 
 
-SAID = r"prod_of would hold 17179869184 B of products on a cell, and at most 1073741824 B"
+SAID = r"prod_of would hold 17179869184 B of products on a cell; at most 1073741824 B"
 
 
 def test_products_that_are_too_many_are_refused():

@@ -43,7 +43,7 @@ def _along(name: str) -> Said:
         given = None if dims is None or dims == [] else dims
         keep = said.get("keepdim", keep)
         more = {"dtype": to.dtype} if name in ("sum", "mean", "prod") else {}
-        found: Symbol = getattr(ops, name)(to.cast(x), given, keep, **more)
+        found: Symbol = getattr(ops, name)(to.cast(x), given, keepdims=keep, **more)
         return found
 
     return said
@@ -66,7 +66,7 @@ def _truth(name: str) -> Said:
         flags = x
         if x.dtype != "bool":
             flags = apply("compare", x, to.cast(0, x.dtype), comparison_direction="NE")
-        return getattr(ops, name)(flags, dims, keep)
+        return getattr(ops, name)(flags, dims, keepdims=keep)
 
     return said
 
@@ -76,7 +76,7 @@ TABLE["any"] = _truth("any")
 
 def _extreme(name: str) -> Said:
     def said(to: To, x: Symbol, dim: int, keep: bool = False, **_: Any) -> Any:
-        return getattr(ops, name)(x, dim, keep), None
+        return getattr(ops, name)(x, dim, keepdims=keep), None
 
     return said
 
@@ -113,10 +113,10 @@ def norm(
     """The length of vectors: by squares, by sizes, or by the largest."""
     x = to.cast(x)
     if order == 2:
-        return apply("sqrt", ops.sum(apply("square", x), dims, keep))
+        return apply("sqrt", ops.sum(apply("square", x), dims, keepdims=keep))
     if order not in (1, inf):
         raise refuse(f"a norm of order {order:g}", "take 1, 2 or inf")
-    return (ops.sum if order == 1 else ops.max)(abs(x), dims, keep)
+    return (ops.sum if order == 1 else ops.max)(abs(x), dims, keepdims=keep)
 
 
 @says("cumsum")

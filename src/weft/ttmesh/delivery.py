@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from weft.errors import WeftError
-from weft.space import ZRange
 from weft.ttmesh.buffer import MeshBuffer
-from weft.ttmesh.distribution import shard_array
+from weft.ttmesh.distribution import distribute, gather, shard_array
 from weft.ttmesh.formats import Array
 from weft.ttmesh.lowering import Lowering
-from weft.ttmesh.mapper import ShardedDim
+from weft.ttmesh.mapper import boxes_at
 from weft.values import Point
 
 
@@ -36,12 +35,17 @@ def deliver(array: Array, lowering: Lowering, by: str | None = None) -> MeshBuff
         )
     if by not in (None, "writes", "copies"):
         raise WeftError(f"an array is delivered by 'writes' or by 'copies', not by {by!r}")
+    padded = array
+    if lowering.padded_shape != lowering.shape:
+        padded = np.zeros(lowering.padded_shape, array.dtype)
+        for inside, group in _groups(lowering):
+            padded[group] = array[inside]
     stage = lowering.stage.config
     buffer = MeshBuffer(lowering.mapper.mesh, stage.global_buffer_shape.width * item_size)
     if (by or lowering.choice) == "copies":
-        buffer.write(stage, _stage_rows(array, lowering))
+        buffer.write(stage, _stage_rows(padded, lowering))
         return buffer
-    flat = _pad(array, lowering).reshape(-1)
+    flat = np.ascontiguousarray(padded).reshape(-1)
     for write in lowering.writes:
         end = write.source + write.config.global_buffer_shape.size
         buffer.write(write.config, flat[write.source : end], write.offset * item_size)
@@ -50,11 +54,15 @@ def deliver(array: Array, lowering: Lowering, by: str | None = None) -> MeshBuff
 
 def collect(buffer: MeshBuffer, lowering: Lowering, dtype: Any) -> Array:
     """Return the array, read from the chips that hold the first copy of each part."""
-    array = np.zeros(lowering.shape, dtype)
-    dims = lowering.mapper.sharded_dims(lowering.shape)
-    for coord, shard in shards(buffer, lowering, dtype, lowering.stage.coordinates()):
-        for box, place in _boxes(dims, lowering.dims, coord):
-            array[box] = shard[place]
+    coords = list(lowering.stage.coordinates())
+    found = [shard for _, shard in shards(buffer, lowering, dtype, coords)]
+    boxes = [boxes_at(lowering.dims, coord) for coord in coords]
+    padded = gather(found, boxes, lowering.padded_shape)
+    if lowering.padded_shape == lowering.shape:
+        return padded
+    array = np.empty(lowering.shape, dtype)
+    for inside, group in _groups(lowering):
+        array[inside] = padded[group]
     return array
 
 
@@ -65,11 +73,9 @@ def shards(
     cells, item_size = lowering.mapper.cells, _item_size(lowering)
     dims = lowering.mapper.sharded_dims(lowering.shape)
     for coord in cells.cells() if coords is None else coords:
-        shape = _local_shape(lowering, coord)
+        shape = lowering.local_shape(coord)
         data = buffer.device_bytes(cells.device(coord), 0, prod(shape) * item_size)
-        sides = product(*(each.spans(each.block(coord)) for each in dims))
-        boxes = tuple(ZRange([a for a, _ in side], [b for _, b in side]) for side in sides)
-        yield coord, shard_array(data.view(dtype).reshape(shape), boxes)
+        yield coord, shard_array(data.view(dtype).reshape(shape), boxes_at(dims, coord))
 
 
 def _item_size(lowering: Lowering) -> int:
@@ -81,61 +87,23 @@ def _item_size(lowering: Lowering) -> int:
     return lowering.element.size
 
 
-def _local_shape(lowering: Lowering, coord: Point) -> Point:
-    return tuple(sum(each.extents(each.block(coord))) for each in lowering.dims)
-
-
-def _stage_rows(array: Array, lowering: Lowering) -> Array:
+def _stage_rows(padded: Array, lowering: Lowering) -> Array:
     """Return the shards one after another, each in a row."""
     extent = lowering.stage.config.global_buffer_shape
-    rows = np.zeros((extent.height, extent.width), array.dtype)
-    dims = lowering.mapper.sharded_dims(lowering.shape)
-    for row, coord in zip(rows, lowering.stage.coordinates()):
-        shape = _local_shape(lowering, coord)
-        shard = row[: prod(shape)].reshape(shape)
-        for box, place in _boxes(dims, lowering.dims, coord):
-            shard[place] = array[box]
+    rows = np.zeros((extent.height, extent.width), padded.dtype)
+    coords = list(lowering.stage.coordinates())
+    shapes = map(lowering.local_shape, coords)
+    out = [row[: prod(shape)].reshape(shape) for row, shape in zip(rows, shapes)]
+    distribute(padded, (boxes_at(lowering.dims, coord) for coord in coords), out=out)
     return rows
 
 
-def _pad(array: Array, lowering: Lowering) -> Array:
-    """Return the array with zeros at the end of each group that does not fill its blocks."""
-    if lowering.padded_shape == lowering.shape:
-        return np.ascontiguousarray(array)
-    whole = np.zeros(lowering.padded_shape, array.dtype)
+def _groups(lowering: Lowering) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Return where each group lies in the tensor, and in the padded tensor."""
+    sides = []
     dims = lowering.mapper.sharded_dims(lowering.shape)
-    sides = (_align(_edges(one), padded.groups) for one, padded in zip(dims, lowering.dims))
-    for box, place in _products(sides):
-        whole[place] = array[box]
-    return whole
-
-
-def _boxes(
-    dims: Iterable[ShardedDim], padded: Iterable[ShardedDim], coord: Point
-) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Return where in the tensor and where on the chip each box lies, without padding."""
-    return _products(
-        _align(each.spans(each.block(coord)), full.extents(full.block(coord)))
-        for each, full in zip(dims, padded)
-    )
-
-
-def _edges(each: ShardedDim) -> list[tuple[int, int]]:
-    """Return where the groups of a dimension begin and end."""
-    ends = list(accumulate(each.groups))
-    return list(zip([0, *ends], ends))
-
-
-def _align(spans: Iterable[tuple[int, int]], extents: Point) -> list[tuple[slice, slice]]:
-    """Return each span with its place; places begin after the full extents of those before."""
-    starts = accumulate(extents, initial=0)
-    return [
-        (slice(low, high), slice(at, at + high - low)) for (low, high), at in zip(spans, starts)
-    ]
-
-
-def _products(
-    sides: Iterable[list[tuple[slice, slice]]],
-) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    for sizes, padded in ((each.groups, full.groups) for each, full in zip(dims, lowering.dims)):
+        starts = zip(accumulate(sizes, initial=0), accumulate(padded, initial=0))
+        sides.append([(slice(a, a + n), slice(b, b + n)) for (a, b), n in zip(starts, sizes)])
     for pairs in product(*sides):
-        yield tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
+        yield tuple(inside for inside, _ in pairs), tuple(group for _, group in pairs)

@@ -23,12 +23,11 @@ Boxes: TypeAlias = ZRange | Sequence[ZRange]
 """The boxes of one device: one, several that lie side by side, in order, or none."""
 
 BLOCK = 512 << 10
-"""Bytes copied at a time: source and target fit a core's second-level cache."""
-ELEMENT = 1000
-"""Contiguous runs of up to so many bytes are copied as one element each.
-
-NumPy releases the interpreter's lock only for more than 500 elements; a block has that many.
-"""
+"""Bytes copied at a time."""
+ELEMENT = 8 << 10
+"""Contiguous runs of up to so many bytes are copied as one element each."""
+ELEMENTS = 512
+"""The fewest elements in a block: NumPy releases the interpreter's lock only for more than 500."""
 ALONE = 1 << 20
 """Below so many bytes a second thread costs more than it saves."""
 
@@ -188,6 +187,8 @@ def shard_layout(boxes: Boxes, shape: Point) -> ShardLayout:
         return ShardLayout((), (0,) * len(shape), ())
     for box in given:
         _check_inside(box, shape)
+    if len(given) == 1:
+        return ShardLayout(given, given[0].shape, (ZRange.of(given[0].shape),))
     spans = [
         list(dict.fromkeys((box.start[d], box.stop[d]) for box in given)) for d in range(len(shape))
     ]
@@ -229,7 +230,8 @@ def copy_all(pairs: Iterable[CopyPair], threads: int = 2) -> None:
 
 
 def _copy_jobs(pair: CopyPair) -> Iterator[Callable[[], None]]:
-    for index in blocks_within(pair.target.shape, pair.target.itemsize, BLOCK):
+    limit = max(BLOCK, ELEMENTS * pair.target.itemsize)
+    for index in blocks_within(pair.target.shape, pair.target.itemsize, limit):
         yield partial(np.copyto, pair.target[index], pair.source[index])
 
 

@@ -143,6 +143,10 @@ class Lowering(Drawn):
         """The faster of writes from the tensor, and a copy first with one write."""
         return self.cost.choice
 
+    def local_shape(self, coord: Point) -> Point:
+        """Return the shape of the shard, with padding, at a coordinate of the distribution."""
+        return tuple(sum(each.extents(each.block(coord))) for each in self.dims)
+
     def drawing(self) -> Drawing:
         """Draw the boxes of the tensor, each with the chips that hold it."""
         holders: dict[ZRange, list[str]] = {}

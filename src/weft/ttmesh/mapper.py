@@ -233,20 +233,23 @@ class Mapper:
         dimension running fastest. A chip outside the distribution holds none.
         """
         cells, dims = self.cells, self.sharded_dims(shape)
-        spans = [[each.spans(block) for block in range(each.count)] for each in dims]
-        boxes: dict[int, tuple[ZRange, ...]] = {}
-        for rank, coord in enumerate(cells.cells()):
-            own = [of_dim[each.block(coord)] for of_dim, each in zip(spans, dims)]
-            boxes[cells.device(rank)] = tuple(
-                ZRange([low for low, _ in sides], [high for _, high in sides])
-                for sides in product(*own)
-            )
+        if all(len(each.groups) == 1 for each in dims):
+            held: list[tuple[ZRange, ...]] = [(box,) for box in self.spec(len(dims)).regions(shape)]
+        else:
+            held = [boxes_at(dims, coord) for coord in cells.cells()]
+        boxes = dict(zip(map(cells.device, range(cells.size)), held))
         return [boxes.get(self.mesh.device(rank), ()) for rank in range(self.mesh.size)]
 
     def local_shape(self, shape: Sequence[int], coord: Sequence[int]) -> Point:
         """Return the shape of the shard of the chip at a coordinate of the distribution."""
         at = self.cells.coord(tuple(coord))
         return tuple(sum(each.extents(each.block(at))) for each in self.sharded_dims(shape))
+
+
+def boxes_at(dims: Iterable[ShardedDim], coord: Point) -> tuple[ZRange, ...]:
+    """Return the boxes of a tensor that the chip at a coordinate of the distribution holds."""
+    sides = product(*(each.spans(each.block(coord)) for each in dims))
+    return tuple(ZRange([low for low, _ in side], [high for _, high in side]) for side in sides)
 
 
 def _normal_order(placements: Sequence[Placement], order: Point) -> Point:

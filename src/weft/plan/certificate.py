@@ -198,7 +198,7 @@ class _Writer:
         for n, (name, source) in enumerate(zip(application.results, made)):
             shape = plan.graph.values[name].shape
             state = self._kept(source, f"{name} as made", self.table.of(placed.results[n], shape))
-            state = self._moved(state, f"{name} resharded", plan.settlings[number][n])
+            state = self._moved(state, f"{name} resharded", plan.result_reshards[number][n])
             self._kept(state, name, self.table.of(plan.specs[name], shape))
 
     def _add(self, kind: str, name: str, layout: int, **fields: Any) -> str:

@@ -138,7 +138,7 @@ class _Walk:
         graph = self.plan.graph
         for number, application in enumerate(graph.applications):
             none = yield from self.made(number)
-            for name, way in zip(application.results, self.plan.settlings[number]):
+            for name, way in zip(application.results, self.plan.result_reshards[number]):
                 if name not in none:
                     yield from self._moves(number, name, way)
         for name, way in zip(graph.outputs, self.plan.returns):

@@ -191,7 +191,7 @@ class _Fuser:
         placed = place(plan.mesh, line, cuts)
         if self.where is not None:
             return placed if placed.results == two.results else None
-        delivery, way = plan.deliveries[pair.second][at], plan.settlings[pair.first][0]
+        delivery, way = plan.deliveries[pair.second][at], plan.result_reshards[pair.first][0]
         if way.steps or delivery.reshard or delivery.fetch:
             return None
         if any(delivery.slices) or any(delivery.hidden):

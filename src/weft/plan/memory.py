@@ -131,7 +131,7 @@ class _Walk:
                 yield from self._branches(number)
             case _:
                 yield from self._kernel(number)
-        for name, way in zip(application.results, self.plan.settlings[number]):
+        for name, way in zip(application.results, self.plan.result_reshards[number]):
             if name not in none:
                 yield from self._keep(f"{name} settled", way)
         self.end([name for name in self.lives.ends[number] if name not in none])

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 from weft.errors import LayoutError
-from weft.lang import Block, Row, Signature
+from weft.lang import Row, Signature
 from weft.lang.field import MOST
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
-from weft.space import ZRange
+from weft.program.layout_rule import Cells, Layout, join_parts, same_boxes
+from weft.space import BlockGrid, Projection, ZRange
 from weft.values import FrozenMap, Point
 
 Placement = Mapping[str, Sequence[Axis]]
 """For an index dimension the axes that cut it, major to minor."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Placed:
-    """Which box of an index space each cell computes, what it needs for it, and what it makes.
+    """An application whose index space is sharded, and how its operands and results then lie.
 
     >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     >>> line = Signature.of("m k, k n -> m n  sum: k", [(8, 16), (16, 32)])
@@ -32,16 +33,37 @@ class Placed:
     mesh: DeviceMesh
     signature: Signature
     placement: Mapping[str, tuple[Axis, ...]]
-    boxes: tuple[ZRange, ...] = field(compare=False)
-    """The box of the index space of each cell, in rank order."""
-    needs: tuple[tuple[ZRange, ...], ...] = field(compare=False)
-    """For each operand the box that each cell needs."""
+    index: ShardingSpec = field(compare=False)
+    """The sharding of the index space."""
     operands: tuple[ShardingSpec | None, ...] = field(compare=False)
-    """The sharding under which the cells hold what they need; None where no sharding says it, as
-    with halos."""
+    """The sharding under which cells have what they need; None where there is none, as with
+    halos."""
     partials: tuple[Mapping[Axis, str], ...]
     """For each operand the axes over which it is partial, or counts once."""
     results: tuple[ShardingSpec, ...]
+
+    @cached_property
+    def boxes(self) -> tuple[ZRange, ...]:
+        """The box of the index space that each cell computes, in rank order."""
+        return tuple(self.index.regions(self.signature.sizes.values()))
+
+    @cached_property
+    def needs(self) -> tuple[tuple[ZRange, ...], ...]:
+        """For each operand the box that each cell needs, in rank order."""
+        return tuple(
+            tuple(
+                self.needed(number).boxes()
+                if spec is None
+                else spec.regions(self.signature.operand_shapes[number])
+            )
+            for number, spec in enumerate(self.operands)
+        )
+
+    def needed(self, number: int) -> Layout:
+        """Return which box of an operand each cell needs, as the image of its index box."""
+        index = layout_of(self.index, self.signature.sizes.values())
+        shape, image = self.signature.operand_shapes[number], self.signature.operands[number]
+        return Layout(index.cells, shape, index.grid, index.cuts, (), image)
 
     @property
     def leaders(self) -> tuple[int, ...]:
@@ -56,6 +78,18 @@ class Placed:
             first.setdefault((box, *(digit.of(cell) for digit in digits)), rank)
             for rank, (box, cell) in enumerate(zip(self.boxes, self.mesh.cells()))
         )
+
+
+def layout_of(spec: ShardingSpec, shape: Iterable[int]) -> Layout:
+    """Return the layout that a sharding gives an array of that shape."""
+    sizes = tuple(shape)
+    return Layout(
+        Cells(spec.mesh.shape, spec.mesh.device_ids),
+        sizes,
+        BlockGrid.cut(sizes, spec.grid),
+        tuple([tuple([digit for digit in cut if digit.radix > 1]) for cut in spec.digits]),
+        join_parts(spec.parts),
+    )
 
 
 def place(
@@ -74,33 +108,23 @@ def place(
         raise LayoutError(f"{mesh} has {mesh.size} cells; at most {MOST} are planned")
     _check(mesh, signature, placement, cuts, kept)
     index = _spec(mesh, tuple(cuts[name] for name in names), ())
-    boxes = tuple(index.regions(signature.sizes.values()))
     if len(signature.notation.results) > 1:
-        _check_copies(signature, boxes)
+        _check_copies(signature, index)
     line = signature.notation
     reduced = {axis: line.reduced[name] for name in signature.reduced for axis in cuts[name]}
     partials = _partials(line.once, len(line.operands), reduced, kept)
     made = reduced | {axis: monoid for axis, (monoid, _) in kept.items()}
-    lie = _Lie(mesh, signature, cuts, boxes)
-    operands = [lie.operand(number, parts) for number, parts in enumerate(partials)]
+    arrays = _Arrays(mesh, signature, cuts, index)
+    operands = [arrays.operand(number, parts) for number, parts in enumerate(partials)]
     results = []
     for number in range(len(line.results)):
-        spec = lie.result(number, made)
+        spec = arrays.result(number, made)
         if spec is None:
             raise LayoutError(
                 f"result {number} does not lie in blocks of one size where {_text(cuts)}"
             )
         results.append(spec)
-    return Placed(
-        mesh,
-        signature,
-        cuts,
-        boxes,
-        tuple(needs for _, needs in operands),
-        tuple(spec for spec, _ in operands),
-        partials,
-        tuple(results),
-    )
+    return Placed(mesh, signature, cuts, index, tuple(operands), partials, tuple(results))
 
 
 @lru_cache(maxsize=4096)
@@ -154,15 +178,19 @@ def _check(
         raise LayoutError(f"parts by {' and '.join(sorted(monoids))} at once in {signature}")
 
 
-def _check_copies(signature: Signature, boxes: Sequence[ZRange]) -> None:
+def _check_copies(signature: Signature, index: ShardingSpec) -> None:
     """Refuse a cell without any index of a dimension that a result depends on and does not have.
 
     Every cell has a copy of such a result, and this one would have nothing to make it of.
     """
     line, names = signature.notation, list(signature.sizes)
     reading = [{name for row in rows for name in row.dims} for rows in line.operands]
-    empty = {names[d] for box in set(boxes) for d, size in enumerate(box.shape) if not size}
-    empty = {name for name in empty - set(line.reduced) if signature.sizes[name]}
+    grid = BlockGrid.cut(signature.sizes.values(), index.grid)
+    empty = {
+        name
+        for dim, name in enumerate(names)
+        if signature.sizes[name] and any(not each.extent for each in grid.classes(dim))
+    } - set(line.reduced)
     for number, rows in enumerate(line.results):
         own = {name for row in rows for name in row.dims}
         seen = set(own)
@@ -214,46 +242,45 @@ def kept_of(placed: Placed) -> dict[Axis, tuple[str, tuple[int, ...]]]:
     return found
 
 
-class _Lie:
-    """How arrays lie when an index space is cut."""
+class _Arrays:
+    """The shardings of operands and results that follow from cutting an index space."""
 
     def __init__(
         self,
         mesh: DeviceMesh,
         signature: Signature,
         cuts: Mapping[str, tuple[Axis, ...]],
-        boxes: Sequence[ZRange],
+        index: ShardingSpec,
     ) -> None:
-        self.mesh, self.signature, self.cuts, self.boxes = mesh, signature, cuts, boxes
-        self.blocks: dict[ZRange, Block] = {}
+        self.mesh, self.signature, self.cuts = mesh, signature, cuts
+        self.index = index
 
-    def operand(
-        self, number: int, partial: Mapping[Axis, str]
-    ) -> tuple[ShardingSpec | None, tuple[ZRange, ...]]:
-        """The sharding of an operand, if there is one, and the boxes that the cells need."""
-        rows = self.signature.notation.operands[number]
-        shape = self.signature.operand_shapes[number]
-        spec, is_plain = self._spec(rows, shape, partial)
-        if spec is not None and is_plain:
-            return spec, tuple(spec.regions(shape))
-        needs = tuple(self._block(box).operands[number] for box in self.boxes)
-        same = spec is not None and list(needs) == spec.regions(shape)
-        return spec if same else None, needs
+    def operand(self, number: int, partial: Mapping[Axis, str]) -> ShardingSpec | None:
+        """Return the sharding under which cells have what they need, if there is one."""
+        line = self.signature
+        return self._found(
+            line.notation.operands[number],
+            line.operand_shapes[number],
+            line.operands[number],
+            partial,
+        )
 
     def result(self, number: int, partial: Mapping[Axis, str]) -> ShardingSpec | None:
-        """The sharding of a result, if there is one."""
-        rows = self.signature.notation.results[number]
-        shape = self.signature.result_shapes[number]
+        """Return the sharding of a result, if there is one."""
+        line = self.signature
+        return self._found(
+            line.notation.results[number], line.result_shapes[number], line.results[number], partial
+        )
+
+    def _found(
+        self, rows: Sequence[Row], shape: Point, image: Projection, partial: Mapping[Axis, str]
+    ) -> ShardingSpec | None:
         spec, is_plain = self._spec(rows, shape, partial)
         if spec is None or is_plain:
             return spec
-        makes = [self._block(box).results[number] for box in self.boxes]
-        return spec if makes == spec.regions(shape) else None
-
-    def _block(self, box: ZRange) -> Block:
-        if box not in self.blocks:
-            self.blocks[box] = Block(None, self.signature, {}, box)
-        return self.blocks[box]
+        blocks = layout_of(self.index, self.signature.sizes.values())
+        boxes = Layout(blocks.cells, shape, blocks.grid, blocks.cuts, (), image)
+        return spec if same_boxes(boxes, layout_of(spec, shape)) else None
 
     def _spec(
         self, rows: Sequence[Row], shape: Point, partial: Mapping[Axis, str]

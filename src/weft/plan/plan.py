@@ -119,7 +119,7 @@ class Plan(Drawn):
                 yield place
 
     @cached_property
-    def settlings(self) -> tuple[tuple[Reshard, ...], ...]:
+    def result_reshards(self) -> tuple[tuple[Reshard, ...], ...]:
         """For every application how its results come to lie as they are kept."""
         return tuple(
             tuple(

@@ -92,7 +92,7 @@ class _Walk:
     def _settle(self, number: int, made: list[Shards | None]) -> None:
         """Keep what an application made as it is to lie."""
         application, graph = self.plan.graph.applications[number], self.plan.graph
-        specs, ways = self.plan.placed[number].results, self.plan.settlings[number]
+        specs, ways = self.plan.placed[number].results, self.plan.result_reshards[number]
         for name, spec, way in zip(application.results, specs, ways):
             shards = made.pop(0)
             if shards is not None:

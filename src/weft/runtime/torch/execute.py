@@ -109,12 +109,12 @@ def _lines(plan: Plan) -> Iterator[str]:
     """All of a plan that a rank goes by."""
     yield to_json(plan.graph)
     yield f"{plan.mesh!r} {plan.machine!r}"
-    for placed, deliveries, settlings in zip(plan.placed, plan.deliveries, plan.settlings):
+    for placed, deliveries, result_reshards in zip(plan.placed, plan.deliveries, plan.result_reshards):
         yield str(dict(placed.placement))
         for delivery in deliveries:
             yield repr(delivery.reshard)
             yield str(delivery.fetch.needs) if delivery.fetch else ""
-        yield from map(repr, settlings)
+        yield from map(repr, result_reshards)
     yield from map(repr, plan.returns)
     for inner in (inner for plans in plan.regions.values() for inner in plans):
         yield from _lines(inner)

@@ -124,7 +124,7 @@ class _Spinner:
         way = self.plan.deliveries[number][place]
         value = self.plan.graph.applications[number].operands[place]
         made = self.plan.graph.applications[maker].results.index(value)
-        if way.reshard is not None or self.plan.settlings[maker][made].steps:
+        if way.reshard is not None or self.plan.result_reshards[maker][made].steps:
             return False
         if way.fetch is None:
             return True

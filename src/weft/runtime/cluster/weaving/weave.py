@@ -113,7 +113,7 @@ class Loom:
     def _settle(self, number: int, made: Mapping[str, Mapping[int, Sequence[Have]]]) -> None:
         """Keep the results of an application as the plan says, or put them into storage."""
         application, placed = self.plan.graph.applications[number], self.plan.placed[number]
-        ways = zip(application.results, placed.results, self.plan.settlings[number])
+        ways = zip(application.results, placed.results, self.plan.result_reshards[number])
         for name, spec, way in ways:
             if name not in made:
                 continue

@@ -1,0 +1,446 @@
+"""Lower a plan to a program: the one place where a plan becomes instructions.
+
+- A value has allocations of its own from when it is made to its last use. What is brought to an
+  application lies beside it until the application has run.
+- A reshard is a chain of transfers; each result is freed when the next one is there, the source
+  when the last one is. Where a cell ends up with a view, it is copied, so that nothing else stays.
+- A loop owns what its body changes; what the body returns as it came, and what regions take from
+  outside, stays with whoever has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from weft.errors import WeftError
+from weft.lang import Graph
+from weft.lang.definition import define
+from weft.lang.region import arguments
+from weft.layout import Axis, ShardingSpec
+from weft.plan.fetch import landing
+from weft.plan.liveness import handed, invariant, lives
+from weft.plan.placed import Placed, kept_of, layout_of
+from weft.plan.resharding.reshard import Reshard, plan_reshard
+from weft.plan.resharding.step import Step
+from weft.plan.trips import Known, find_branch, find_loop, follow, inside
+from weft.program.instructions import (
+    Apply,
+    Body,
+    Branch,
+    Buffer,
+    Combine,
+    Copy,
+    Free,
+    GraphDefinition,
+    Instruction,
+    Loop,
+    Mask,
+    Program,
+    Slice,
+    Transfer,
+)
+from weft.program.layout_rule import Cells, Layout, join_parts, lies_inside, same_boxes
+from weft.values import Point
+
+if TYPE_CHECKING:
+    from weft.plan.plan import Plan
+
+
+def lower(plan: Plan) -> Program:
+    """Return the program of a plan."""
+    lowering = _Lowering(plan)
+    owned = [value.name for value in plan.graph.inputs]
+    lowering.bodies.append(None)
+    lowering.graphs.append(plan.graph)
+    lowering.bodies[0] = _BodyLowering(lowering, plan, define(plan.graph), owned, {}).body()
+    bodies = tuple(body for body in lowering.bodies if body is not None)
+    return Program(
+        lowering.cells, tuple(lowering.buffers), bodies, tuple(lowering.graphs), plan.mesh
+    )
+
+
+class _Lowering:
+    """What the bodies of one program share."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.mesh, self.machine = plan.mesh, plan.machine
+        self.cells = Cells(plan.mesh.shape, plan.mesh.device_ids)
+        self.buffers: list[Buffer] = []
+        self.bodies: list[Body | None] = []
+        self.graphs: list[Graph] = []
+        self.layouts: dict[object, Layout] = {}
+
+    def layout(self, spec: ShardingSpec, shape: Point) -> Layout:
+        """Return the layout of a sharding, made once."""
+        key = spec, shape
+        if key not in self.layouts:
+            if spec.mesh != self.mesh:
+                raise WeftError(f"{spec} lies on {spec.mesh}, and the plan runs on {self.mesh}")
+            self.layouts[key] = layout_of(spec, shape)
+        return self.layouts[key]
+
+    def index(self, placed: Placed) -> Layout:
+        """Return the boxes of an application's index space."""
+        return self.layout(placed.index, tuple(placed.signature.sizes.values()))
+
+    def operand(self, placed: Placed, place: int, parts: Mapping[Axis, str]) -> Layout:
+        """Return the boxes of an operand that the cells need, with the parts that they have."""
+        shape, spec = placed.signature.operand_shapes[place], placed.operands[place]
+        digits = join_parts((self.mesh.digit(axis), monoid) for axis, monoid in parts.items())
+        if spec is not None:
+            return self.layout(spec, shape).with_parts(digits)
+        key = (placed.index, placed.signature, place, digits)
+        if key not in self.layouts:
+            index, image = self.index(placed), placed.signature.operands[place]
+            self.layouts[key] = Layout(self.cells, shape, index.grid, index.cuts, digits, image)
+        return self.layouts[key]
+
+
+class _BodyLowering:
+    """Lowers one graph, or a region of one, with the plan that it has."""
+
+    def __init__(
+        self,
+        lowering: _Lowering,
+        plan: Plan,
+        definition: GraphDefinition,
+        owned: Collection[str],
+        known: Known,
+    ) -> None:
+        if plan.mesh != lowering.mesh:
+            raise WeftError(f"a region runs on {plan.mesh}, and the plan on {lowering.mesh}")
+        self.shared, self.plan, self.graph = lowering, plan, plan.graph
+        self.definition, self.given = definition, known
+        self.owned = set(owned)
+        self.borrowed = {value.name for value in plan.graph.inputs} - self.owned
+        self.lives = lives(plan.graph)
+        self.code: list[Instruction] = []
+        self.held: dict[str, int] = {}
+        """The buffer of every value that is there."""
+
+    def body(
+        self, unchanged: Collection[int] = (), reshards: Sequence[Reshard] | None = None
+    ) -> Body:
+        """Return the body; outputs that are `unchanged` are returned as they came.
+
+        `reshards` follow the graph's own reshards of its outputs: those of a branch.
+        """
+        plan, graph = self.plan, self.graph
+        given = tuple(
+            self._buffer(value.name, self._layout(value.name, plan.specs[value.name]))
+            for value in graph.inputs
+        )
+        self.held.update(zip([value.name for value in graph.inputs], given))
+        owned = {n for n, value in enumerate(graph.inputs) if value.name in self.owned}
+        self._end(self.lives.unused)
+        for number in range(len(graph.applications)):
+            self._application(number)
+        results, later = [], [n for n in range(len(graph.outputs)) if n not in unchanged]
+        for place, name in enumerate(graph.outputs):
+            if place in unchanged:
+                results.append(self.held[name])
+                continue
+            later.remove(place)
+            is_last = name not in self.borrowed and all(graph.outputs[n] != name for n in later)
+            made = self._keep(self.held[name], plan.returns[place], is_last, None)
+            results.append(made if reshards is None else self._keep(made, reshards[place], True, None))
+        return Body(self.definition, given, tuple(self.code), tuple(results), frozenset(owned))
+
+    # Buffers.
+
+    def _layout(self, name: str, spec: ShardingSpec) -> Layout:
+        return self.shared.layout(spec, self.graph.values[name].shape)
+
+    def _buffer(self, name: str, layout: Layout) -> int:
+        value = self.graph.values[name]
+        self.shared.buffers.append(
+            Buffer(name, value.dtype, self.plan.itemsize(name), layout)
+        )
+        return len(self.shared.buffers) - 1
+
+    def _like(self, buffer: int, layout: Layout) -> int:
+        """Return a new buffer of the same value in another layout."""
+        old = self.shared.buffers[buffer]
+        self.shared.buffers.append(Buffer(old.value, old.dtype, old.itemsize, layout))
+        return len(self.shared.buffers) - 1
+
+    def _free(self, buffers: Iterable[int]) -> None:
+        found = tuple(buffers)
+        if found:
+            self.code.append(Free(found))
+
+    def _end(self, names: Iterable[str]) -> None:
+        self._free(self.held.pop(n) for n in names if n not in self.borrowed and n in self.held)
+
+    # Movement.
+
+    def _step(self, source: int, step: Step, number: int | None) -> int:
+        """Emit one step of a reshard."""
+        before = self.shared.buffers[source].layout
+        after = self.shared.layout(step.after, before.shape)
+        result = self._like(source, after)
+        parts = step.parts
+        if step.kind == "mask":
+            monoids = {monoid for _, monoid in parts.masked}
+            if len(monoids) != 1:
+                raise WeftError(f"a mask by {' and '.join(sorted(monoids))} at once")
+            digits = tuple(d._replace(stride=1) for d, _ in parts.masked if d.radix > 1)
+            self.code.append(Mask(source, result, digits, monoids.pop()))
+        elif step.kind == "slice" and lies_inside(after, before):
+            self.code.append(Slice(source, result))
+        else:
+            self.code.append(transfer_of(step, source, result, number))
+        return result
+
+    def _chain(self, source: int, steps: Iterable[Step], number: int | None) -> int:
+        """Emit steps one after another; each result is freed when the next one is there."""
+        at = source
+        for step in steps:
+            result = self._step(at, step, number)
+            if at != source:
+                self._free([at])
+            at = result
+        return at
+
+    def _keep(self, source: int, reshard: Reshard, is_last: bool, number: int | None) -> int:
+        """Emit a reshard after which every cell has an allocation of its own.
+
+        Where this `is_last` use of the source, it is freed.
+        """
+        if is_last and not reshard.steps:
+            return source
+        at = self._chain(source, reshard.steps, number)
+        result = self._like(at, self.shared.buffers[at].layout)
+        ends = [buffer for buffer in (at, source) if buffer != source or is_last]
+        self.code.append(Copy(at, result, tuple(dict.fromkeys(ends))))
+        return result
+
+    # Applications.
+
+    def _application(self, number: int) -> None:
+        application, plan = self.graph.applications[number], self.plan
+        placed, line = plan.placed[number], self.graph.signatures[number]
+        if placed.mesh != plan.mesh:
+            raise WeftError(
+                f"{application.operator} is placed on {placed.mesh}, and runs on {plan.mesh}"
+            )
+        if placed.signature != line:
+            raise WeftError(
+                f"{application.operator} is placed as {placed.signature}, and the graph has {line}"
+            )
+        ends = self.lives.ends[number]
+        if not application.results:
+            self._end(ends)
+            return
+        made: list[int | None]
+        match application.operator, bool(application.regions):
+            case "while", True:
+                made = self._loop(number)
+            case ("case" | "if"), True:
+                made = list(self._branch(number))
+            case _:
+                made = list(self._apply(number))
+        for name, buffer, reshard in zip(
+            application.results, made, plan.result_reshards[number]
+        ):
+            if buffer is not None:
+                self.held[name] = self._keep(buffer, reshard, True, number)
+        self._end(ends)
+
+    def _apply(self, number: int) -> Point:
+        application, placed = self.graph.applications[number], self.plan.placed[number]
+        brought: dict[object, int] = {}
+        operands, temporary = [], []
+        for place, name in enumerate(application.operands):
+            key = name, self.shared.operand(placed, place, placed.partials[place])
+            if key not in brought:
+                brought[key] = self._bring(number, place)
+                if brought[key] != self.held[name]:
+                    temporary.append(brought[key])
+            operands.append(brought[key])
+        results = tuple(
+            self._buffer(name, self._layout(name, spec))
+            for name, spec in zip(application.results, placed.results)
+        )
+        digit = self.shared.mesh.digit
+        factors = tuple(
+            ((digit(axis)._replace(stride=1),), monoid, tuple(sorted(group)))
+            for axis, (monoid, group) in kept_of(placed).items()
+            if digit(axis).radix > 1
+        )
+        index = self.shared.index(placed)
+        self.code.append(Apply(number, tuple(operands), results, index, factors))
+        self._free(temporary)
+        return results
+
+    def _bring(self, number: int, place: int) -> int:
+        """Emit how an operand comes to an application; return the buffer that it reads."""
+        plan, shared = self.plan, self.shared
+        application, placed = self.graph.applications[number], plan.placed[number]
+        name = application.operands[place]
+        source, src = self.held[name], plan.specs[name]
+        at = source
+        held = landing(src, placed, place)
+        if held != src:
+            shape = placed.signature.operand_shapes[place]
+            steps = plan_reshard(src, held, shape, plan.itemsize(name), plan.machine).steps
+            at = self._chain(source, steps, number)
+        have = shared.buffers[at].layout
+        if placed.operands[place] is None:
+            need = shared.operand(placed, place, held.partial)
+            if not same_boxes(need, have):
+                result = self._like(at, need)
+                if lies_inside(need, have):
+                    self.code.append(Slice(at, result))
+                else:
+                    self.code.append(Transfer(at, result, kind="fetch", application=number))
+                at = self._drop(source, at, result)
+        want = shared.operand(placed, place, placed.partials[place])
+        digits = [part for part in want.parts if part not in shared.buffers[at].layout.parts]
+        if digits:
+            result = self._like(at, want)
+            by = {monoid for _, monoid in digits}
+            if len(by) != 1:
+                raise WeftError(f"a mask by {' and '.join(sorted(by))} at once")
+            self.code.append(Mask(at, result, tuple(digit for digit, _ in digits), by.pop()))
+            at = self._drop(source, at, result)
+        return at
+
+    def _drop(self, source: int, before: int, after: int) -> int:
+        """Free what lies between the source and the last result."""
+        if before != source:
+            self._free([before])
+        return after
+
+    # Loops and branches.
+
+    @cached_property
+    def _known(self) -> Known:
+        """The numbers that the program is sure of."""
+        return follow(self.graph, self.given)
+
+    def _region(
+        self,
+        number: int,
+        place: int,
+        owned: Collection[str],
+        known: Known,
+        unchanged: Collection[int] = (),
+        reshards: Sequence[Reshard] | None = None,
+    ) -> tuple[int, Point]:
+        """Lower a region; return its body and the buffers that it takes from outside."""
+        shared = self.shared
+        inner, definition = self.plan.regions[number][place], self.definition.applications[number]
+        at = len(shared.bodies)
+        shared.bodies.append(None)
+        shared.graphs.append(inner.graph)
+        region = definition.regions[place]
+        shared.bodies[at] = _BodyLowering(shared, inner, region, owned, known).body(
+            unchanged, reshards
+        )
+        outside = set(self.graph.applications[number].operands)
+        names = [value.name for value in inner.graph.inputs if value.name in outside]
+        return at, tuple(self.held[name] for name in names)
+
+    def _loop(self, number: int) -> list[int | None]:
+        plan, application = self.plan, self.graph.applications[number]
+        condition, body = plan.regions[number]
+        ends, reshards = self.lives.ends[number], plan.loop_reshards[number]
+        unchanged = invariant(application, body.graph, body.returns)
+        taken = handed(application, ends, self.borrowed)
+        carried, borrowed = [], set[int]()
+        for n, name in enumerate(application.operands[: len(application.results)]):
+            source = self.held.pop(name) if n in taken else self.held[name]
+            if n in unchanged and n not in taken and not reshards.entry[n].steps:
+                borrowed.add(n)
+                carried.append(source)
+            else:
+                carried.append(self._keep(source, reshards.entry[n], n in taken, number))
+        known = self._known
+        loop = find_loop(application, known)
+        first = self._region(
+            number, 0, (), inside(application, condition.graph, known, loop.fixed)
+        )
+        names = [value.name for value in arguments(application, body.graph)]
+        second = self._region(
+            number,
+            1,
+            [name for n, name in enumerate(names) if n not in unchanged],
+            inside(application, body.graph, known, loop.fixed),
+            unchanged,
+        )
+        results = tuple(
+            self._buffer(result, self.shared.buffers[buffer].layout)
+            for result, buffer in zip(application.results, carried)
+        )
+        self.code.append(
+            Loop(
+                number,
+                first[0],
+                second[0],
+                tuple(carried),
+                (first[1], second[1]),
+                results,
+                frozenset(range(len(carried))) - borrowed,
+                loop.trips,
+            )
+        )
+        made: list[int | None] = []
+        for n, (name, result) in enumerate(zip(application.results, results)):
+            if n not in borrowed:
+                made.append(self._keep(result, reshards.exit[n], True, number))
+            elif name in ends:
+                self._free([result])
+                made.append(None)
+            else:
+                made.append(self._keep(result, reshards.exit[n], False, number))
+                self._free([result])
+        return made
+
+    def _branch(self, number: int) -> Point:
+        plan, application = self.plan, self.graph.applications[number]
+        known = self._known
+        bodies, captured = [], []
+        for place, inner in enumerate(plan.regions[number]):
+            reshards = plan.branch_reshards[number][place]
+            facts = inside(application, inner.graph, known)
+            body, outside = self._region(number, place, (), facts, (), reshards)
+            bodies.append(body)
+            captured.append(outside)
+        results = tuple(
+            self._buffer(name, self._layout(name, spec))
+            for name, spec in zip(application.results, plan.placed[number].results)
+        )
+        selector = self.held[application.operands[0]]
+        taken = find_branch(application, known)
+        self.code.append(
+            Branch(number, selector, tuple(bodies), tuple(captured), results, taken)
+        )
+        return results
+
+
+def transfer_of(step: Step, source: int, result: int, application: int | None) -> Transfer:
+    """Return a step of a reshard as a transfer between two buffers."""
+    combine = tuple(
+        Combine(run.monoid, tuple(d._replace(stride=1) for d in run.digits))
+        for run in step.parts.reduced
+    )
+    balance = None
+    if step.kind in ("exchange", "collective_permute"):
+        links = [step.machine.link(axis) for axis in step.before.mesh.axis_names]
+        balance = tuple((1 / link.bandwidth, link.latency) for link in links)
+    kept = None
+    if step.before.mesh != step.after.mesh:
+        kept = tuple((kept.here, kept.there) for kept in step.parts.kept)
+    return Transfer(
+        source,
+        result,
+        combine,
+        kept,
+        step.kind,
+        balance,
+        step.kind == "collective_permute",
+        application,
+    )

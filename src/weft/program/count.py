@@ -1,0 +1,407 @@
+"""Count what a program does: bytes that each cell receives, and memory that each cell holds.
+
+Cells in the same situation are counted once: a fold over the instructions looks at one cell of each
+class, and values are expanded to all cells on request.
+
+A cell holds a buffer from the instruction that makes it until it is freed. A slice is a view, and
+so is the result of a transfer on a cell that receives nothing: views cost nothing, but the
+allocation that they lie in stays as long as one of them does. A loop's body and every branch are
+counted once; of several branches the one that needs most counts, cell by cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from weft.program.instructions import (
+    Apply,
+    Body,
+    Branch,
+    Buffer,
+    Copy,
+    Free,
+    Instruction,
+    Loop,
+    Mask,
+    Program,
+    Slice,
+    Transfer,
+)
+from weft.program.layout_rule import CellClasses, Layout
+from weft.values import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """An instruction that a run executes, and how often."""
+
+    body: int
+    place: int
+    instruction: Instruction
+    times: int
+    inside: str
+    """The loops and branches around it, as a text."""
+    root: int | None
+    """The application of the main body in which it happens; None for an output."""
+
+
+class Counts:
+    """What a program moves and holds, cell by cell."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def classes(self) -> CellClasses:
+        """The cells in groups that receive, compute and hold the same."""
+        classes = CellClasses(self.program.cells)
+        buffers = self.program.buffers
+        seen: set[object] = set()
+        for layout in {buffer.layout for buffer in buffers}:
+            for dim in range(len(layout.shape)):
+                classes.refine_spans(layout.rule(dim))
+        for instruction in self.program.walk():
+            match instruction:
+                case Transfer():
+                    pair = buffers[instruction.source].layout, buffers[instruction.result].layout
+                    if pair not in seen:
+                        seen.add(pair)
+                        for dim in range(len(pair[0].shape)):
+                            classes.refine_spans(pair[1].rule(dim), pair[0].rule(dim))
+                case Mask():
+                    for digit in instruction.digits:
+                        classes.refine_digit(digit)
+                case Apply() if instruction.index not in seen:
+                    seen.add(instruction.index)
+                    for dim in range(len(instruction.index.shape)):
+                        classes.refine_spans(instruction.index.rule(dim))
+        return classes
+
+    # Bytes that move.
+
+    def received(self, transfer: Transfer) -> list[int]:
+        """Return the bytes that a cell of each class receives in a transfer."""
+        source, result = (self.program.buffers[n] for n in (transfer.source, transfer.result))
+        key = (source.layout, result.layout, transfer.combine, source.itemsize)
+        if key not in self._received:
+            count = prod([digit.radix for run in transfer.combine for digit in run.digits])
+            self._received[key] = [
+                received_elements(source.layout, result.layout, count, coordinate)
+                * source.itemsize
+                for coordinate in self.classes.representatives
+            ]
+        return self._received[key]
+
+    @cached_property
+    def _received(self) -> dict[object, list[int]]:
+        return {}
+
+    def total(self, transfer: Transfer) -> int:
+        """Return the bytes that all cells receive in a transfer."""
+        return sum(map(int.__mul__, self.received(transfer), self.classes.counts))
+
+    @cached_property
+    def received_by_cell(self) -> Point:
+        """The bytes that each cell receives in all, in rank order."""
+        totals = [0] * len(self.classes.representatives)
+        for each in self.executed:
+            if isinstance(each.instruction, Transfer):
+                more = self.received(each.instruction)
+                totals = [total + each.times * n for total, n in zip(totals, more)]
+        return self.classes.expand(totals)
+
+    @property
+    def executed(self) -> tuple[Executed, ...]:
+        """The instructions that a run executes, in order, and how often."""
+        return self._run[0]
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the program does not say of its loops and branches; empty if bytes are exact."""
+        return self._run[1]
+
+    @cached_property
+    def _run(self) -> tuple[tuple[Executed, ...], tuple[str, ...]]:
+        run = _Run(self)
+        found = tuple(run.body(0, 1, "", None))
+        return found, tuple(dict.fromkeys(run.assumed))
+
+    # Memory.
+
+    @cached_property
+    def peak(self) -> Point:
+        """The most bytes that each cell holds, in rank order."""
+        found = [
+            _Memory(self.program, coordinate).peak_of_main()
+            for coordinate in self.classes.representatives
+        ]
+        return self.classes.expand(found)
+
+    def moments(self, coordinate: Sequence[int]) -> Iterator[Moment]:
+        """Return what the cell at a coordinate holds after each instruction that adds to it."""
+        memory = _Memory(self.program, coordinate)
+        memory.peak_of_main()
+        return iter(memory.moments)
+
+
+def received_elements(
+    before: Layout, after: Layout, count: int, coordinate: Sequence[int]
+) -> int:
+    """Return the elements that a cell receives where `count` parts of each are combined."""
+    wanted = held = 1
+    for dim in range(len(after.shape)):
+        old, new = before.rule(dim), after.rule(dim)
+        first, end = old.spans[old.number(coordinate)]
+        low, high = new.spans[new.number(coordinate)]
+        wanted *= high - low
+        held *= max(0, min(high, end) - max(low, first))
+    return wanted * count - held
+
+
+class _Run:
+    """The instructions that are executed, through loops and branches."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts, self.program = counts, counts.program
+        self.assumed: list[str] = []
+
+    def body(
+        self, number: int, times: int, inside: str, root: int | None
+    ) -> Iterator[Executed]:
+        for place, instruction in enumerate(self.program.bodies[number].instructions):
+            at = root if number else application_of(instruction)
+            yield Executed(number, place, instruction, times, inside, at)
+            match instruction:
+                case Loop():
+                    yield from self._loop(instruction, number, times, inside, at)
+                case Branch():
+                    yield from self._branch(instruction, number, times, inside, at)
+
+    def _loop(
+        self, loop: Loop, number: int, times: int, inside: str, root: int | None
+    ) -> Iterator[Executed]:
+        trips = loop.trip_count
+        if trips is None:
+            first = self.program.buffers[loop.results[0]].value
+            self.assumed.append(f"while {first}: how often it runs is not known, once is counted")
+        runs, tests = (1, "?") if trips is None else (trips, str(trips + 1))
+        text = f"{inside}condition ×{tests}: "
+        yield from self.body(loop.condition, times * (runs + 1), text, root)
+        if runs:
+            text = f"{inside}while ×{'?' if trips is None else trips}: "
+            yield from self.body(loop.body, times * runs, text, root)
+
+    def _branch(
+        self, branch: Branch, number: int, times: int, inside: str, root: int | None
+    ) -> Iterator[Executed]:
+        definition = self.program.bodies[number].graph.applications[branch.definition]
+        found = []
+        for place, body in enumerate(branch.bodies):
+            text = f"{inside}{definition.operator} branch {place}: "
+            if branch.taken is None or branch.taken == place:
+                found.append(list(self.body(body, times, text, root)))
+        moved = [self._moved(each) for each in found]
+        if len({tuple(m) for m in moved}) > 1:
+            totals = [sum(map(int.__mul__, m, self.counts.classes.counts)) for m in moved]
+            self.assumed.append(
+                f"{definition.operator} {definition.results[0]}: branches move "
+                f"{', '.join(map(str, totals))} B, the most is counted"
+            )
+        weights = [(sum(map(int.__mul__, m, self.counts.classes.counts))) for m in moved]
+        work = [self._work(each) for each in found]
+        best = max(range(len(found)), key=lambda n: (weights[n], work[n]))
+        yield from found[best]
+
+    def _moved(self, executed: Sequence[Executed]) -> list[int]:
+        totals = [0] * len(self.counts.classes.representatives)
+        for each in executed:
+            if isinstance(each.instruction, Transfer):
+                more = self.counts.received(each.instruction)
+                totals = [total + each.times * n for total, n in zip(totals, more)]
+        return totals
+
+    def _work(self, executed: Sequence[Executed]) -> int:
+        """Return how many index points are computed, to tell branches apart that move the same."""
+        return sum(
+            each.times * prod(each.instruction.index.shape)
+            for each in executed
+            if isinstance(each.instruction, Apply)
+        )
+
+
+def application_of(instruction: Instruction) -> int | None:
+    """Return the number of the application for which an instruction is executed, if there is."""
+    match instruction:
+        case Apply() | Loop() | Branch():
+            return instruction.definition
+        case Transfer():
+            return instruction.application
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a cell holds when an instruction has made something."""
+
+    body: int
+    place: int
+    held: int
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The allocations of one cell."""
+
+    program: Program
+    coordinate: Sequence[int]
+    place: dict[int, int] = field(default_factory=dict)
+    """The allocation of every buffer."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    uses: dict[int, int] = field(default_factory=dict)
+    known: dict[Layout, int] = field(default_factory=dict)
+    now: int = 0
+    peak: int = 0
+    moments: list[Moment] = field(default_factory=list)
+    made: int = 0
+
+    def peak_of_main(self) -> int:
+        for buffer in self.program.main.arguments:
+            self._allocate(buffer)
+        self._note(0, -1)
+        self._body(0)
+        return self.peak
+
+    def _nbytes(self, number: int) -> int:
+        buffer = self.program.buffers[number]
+        layout = buffer.layout
+        if layout not in self.known:
+            size = 1
+            for dim in range(len(layout.shape)):
+                rule = layout.rule(dim)
+                low, high = rule.spans[rule.number(self.coordinate)]
+                size *= high - low
+            self.known[layout] = size
+        return self.known[layout] * buffer.itemsize
+
+    def _note(self, body: int, place: int) -> None:
+        self.peak = max(self.peak, self.now)
+        self.moments.append(Moment(body, place, self.now))
+
+    def _allocate(self, buffer: int) -> None:
+        self.made += 1
+        size = self._nbytes(buffer)
+        self.place[buffer], self.sizes[self.made], self.uses[self.made] = self.made, size, 1
+        self.now += size
+
+    def _alias(self, buffer: int, source: int) -> None:
+        at = self.place[source]
+        self.place[buffer] = at
+        self.uses[at] += 1
+
+    def _free(self, buffer: int) -> None:
+        at = self.place.pop(buffer)
+        self.uses[at] -= 1
+        if not self.uses[at]:
+            self.now -= self.sizes.pop(at)
+            del self.uses[at]
+
+    def _body(self, number: int) -> None:
+        for place, instruction in enumerate(self.program.bodies[number].instructions):
+            self._instruction(instruction)
+            if not isinstance(instruction, Free | Slice):
+                self._note(number, place)
+            if isinstance(instruction, Copy):
+                for buffer in instruction.frees:
+                    self._free(buffer)
+
+    def _instruction(self, instruction: Instruction) -> None:
+        buffers = self.program.buffers
+        match instruction:
+            case Transfer():
+                count = prod([d.radix for run in instruction.combine for d in run.digits])
+                source, result = buffers[instruction.source], buffers[instruction.result]
+                got = received_elements(source.layout, result.layout, count, self.coordinate)
+                if got:
+                    self._allocate(instruction.result)
+                else:
+                    self._alias(instruction.result, instruction.source)
+            case Slice():
+                self._alias(instruction.result, instruction.source)
+            case Mask():
+                if any(digit.of(self.coordinate) for digit in instruction.digits):
+                    self._allocate(instruction.result)
+                else:
+                    self._alias(instruction.result, instruction.source)
+            case Copy():
+                at = self.place[instruction.source]
+                ending = {instruction.source, *instruction.frees}
+                others = self.uses[at] - sum(self.place.get(b) == at for b in ending)
+                gone = instruction.source in instruction.frees
+                if gone and not others and self.sizes[at] == self._nbytes(instruction.result):
+                    self._alias(instruction.result, instruction.source)
+                else:
+                    self._allocate(instruction.result)
+            case Apply():
+                for buffer in instruction.results:
+                    self._allocate(buffer)
+            case Free():
+                for buffer in instruction.buffers:
+                    self._free(buffer)
+            case Loop():
+                self._loop(instruction)
+            case Branch():
+                self._branch(instruction)
+
+    def _call(self, body: Body, number: int, given: Sequence[tuple[int, int]]) -> None:
+        """Run a body on buffers of the caller; those that it owns end with it."""
+        for argument, buffer in given:
+            if argument in body.owned:
+                self.place[body.arguments[argument]] = self.place.pop(buffer)
+            else:
+                self._alias(body.arguments[argument], buffer)
+        self._body(number)
+
+    def _return(self, body: Body, results: Sequence[int]) -> None:
+        """Let what a body returns be buffers of the caller, and end what it borrowed."""
+        for buffer, result in zip(body.results, results):
+            self._alias(result, buffer)
+        for buffer in dict.fromkeys(body.results):
+            if buffer not in body.arguments:
+                self._free(buffer)
+        for argument, buffer in enumerate(body.arguments):
+            if argument not in body.owned:
+                self._free(buffer)
+            elif buffer in self.place:
+                self._free(buffer)
+
+    def _bind(self, body: Body, given: Sequence[int], captured: Sequence[int]) -> list[tuple[int, int]]:
+        """Return which argument of a body is which buffer of the caller."""
+        inputs = body.graph.inputs
+        names = {self.program.buffers[buffer].value for buffer in captured}
+        own = [n for n, name in enumerate(inputs) if name not in names]
+        theirs = [n for n, name in enumerate(inputs) if name in names]
+        return [*zip(own, given), *zip(theirs, captured)]
+
+    def _loop(self, loop: Loop) -> None:
+        condition, body = self.program.bodies[loop.condition], self.program.bodies[loop.body]
+        self._call(condition, loop.condition, self._bind(condition, loop.carried, loop.captured[0]))
+        (going,) = condition.results
+        self._return(condition, ())
+        given = self._bind(body, loop.carried, loop.captured[1])
+        self._call(body, loop.body, given)
+        self._return(body, loop.results)
+        for n in loop.donated:
+            if loop.carried[n] in self.place:
+                self._free(loop.carried[n])
+
+    def _branch(self, branch: Branch) -> None:
+        before = (dict(self.place), dict(self.sizes), dict(self.uses), self.now)
+        for number, captured in zip(branch.bodies, branch.captured):
+            self.place, self.sizes, self.uses = (dict(each) for each in before[:3])
+            self.now = before[3]
+            body = self.program.bodies[number]
+            self._call(body, number, self._bind(body, (), captured))
+            self._return(body, branch.results)

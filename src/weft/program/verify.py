@@ -1,0 +1,544 @@
+"""Prove that a program computes a graph.
+
+The verifier follows every buffer: the value of the graph that it holds, and its layout. It accepts
+a program only if the outputs are those of the graph, computed by the graph's applications from the
+graph's operands in their order, every point once in every part. It reads definitions that
+`weft.lang` writes and the instructions, and trusts nothing else: kinds of collectives, balances
+and trip counts are hints. Kernels, and the executors' code, are outside the proof.
+
+Nothing is enumerated by cell. What must hold for every cell is a condition on digits, or it holds
+exactly when it holds in every dimension, and along one dimension a box depends on a few mesh axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from weft.errors import WeftError
+from weft.program.instructions import (
+    Apply,
+    Body,
+    Branch,
+    Copy,
+    Definition,
+    Free,
+    GraphDefinition,
+    IndexSpace,
+    Instruction,
+    Loop,
+    Mask,
+    Program,
+    Slice,
+    Transfer,
+)
+from weft.program.layout_rule import (
+    Layout,
+    are_apart,
+    covers,
+    join_parts,
+    lies_inside,
+    same_boxes,
+    span_pairs,
+)
+from weft.space import Digit, Projection, ZRange
+from weft.values import Point
+
+
+class VerificationError(WeftError):
+    """A program that does not compute its graph: which instruction, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedProof:
+    """What was proved of one application."""
+
+    operator: str
+    boxes: int
+    """The number of different boxes that its index space is cut into."""
+    parts: int
+    """The number of parts that its results are left in by cutting reduced dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a verified program was shown to do."""
+
+    instructions: int
+    applications: tuple[AppliedProof, ...]
+    """Those of the main body that run a kernel, in program order."""
+
+
+def verify(program: Program, graph: GraphDefinition | None = None) -> Proof:
+    """Prove that a program computes its graph, or the one given; raise VerificationError if not."""
+    try:
+        return _Verifier(program).verify(graph or program.main.graph)
+    except VerificationError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise VerificationError(f"the program is malformed: {error!r}") from None
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise VerificationError(otherwise)
+
+
+class _Verifier:
+    def __init__(self, program: Program) -> None:
+        self.program, self.buffers = program, program.buffers
+        self.count = 0
+        self.applied: list[AppliedProof] = []
+        self.active: list[int] = []
+        self.proved: dict[object, object] = {}
+
+    def verify(self, graph: GraphDefinition) -> Proof:
+        for buffer in self.buffers:
+            self._expect_well_formed(buffer.layout)
+        main = self.program.main
+        for buffer in main.arguments:
+            layout = self.buffers[buffer].layout
+            _expect(covers(layout), f"input {self.buffers[buffer].value} is not held in full")
+        self._body(0, graph)
+        return Proof(self.count, tuple(self.applied))
+
+    def _expect_well_formed(self, layout: Layout) -> None:
+        if id(layout) in self.proved:
+            return
+        self.proved[id(layout)] = layout
+        _expect(layout.cells == self.program.cells, "a layout lies on other cells")
+        grid, ndim = layout.grid, len(layout.shape)
+        _expect(len(layout.cuts) == grid.ndim, f"{len(layout.cuts)} cuts of rank {grid.ndim}")
+        for dim, cut in enumerate(layout.cuts):
+            number = prod([digit.radix for digit in cut])
+            _expect(number == grid.counts[dim], f"dimension {dim} of a grid has no such block")
+            stride = 1
+            for digit in reversed(cut):
+                _expect(digit.stride == stride, f"dimension {dim} is not numbered block by block")
+                stride *= digit.radix
+        if layout.image is None:
+            _expect(grid.shape == layout.shape, "a grid cuts another shape")
+        else:
+            fits = (layout.image.ndim, layout.image.index_ndim) == (ndim, grid.ndim)
+            _expect(fits, "a projection maps another space")
+        digits = [digit for digit, _ in layout.parts]
+        _expect(layout.parts == join_parts(layout.parts), "parts are not in mesh order")
+        _expect(are_apart(layout.cells.shape, digits), "digits of parts overlap")
+
+    def _body(self, number: int, graph: GraphDefinition) -> Body:
+        """Follow the instructions of a body; what it is given and returns is the caller's."""
+        _expect(0 <= number < len(self.program.bodies), f"there is no body {number}")
+        _expect(number not in self.active, f"body {number} calls itself")
+        self.active.append(number)
+        body = self.program.bodies[number]
+        values = [self.buffers[buffer].value for buffer in body.arguments]
+        _expect(values == list(graph.inputs), f"arguments {values} where {list(graph.inputs)} are")
+        for buffer in body.arguments:
+            shape = self.buffers[buffer].layout.shape
+            value = self.buffers[buffer].value
+            _expect(shape == graph.shapes[value], f"{value} has the shape {list(shape)}")
+        live = set(body.arguments)
+        _expect(len(live) == len(body.arguments), "a buffer is two arguments")
+        owned = {body.arguments[n] for n in body.owned}
+        for place, instruction in enumerate(body.instructions):
+            self.count += 1
+            try:
+                self._instruction(instruction, live, owned, graph, number == 0)
+            except VerificationError as error:
+                what = f"instruction {place} of body {number}, {self._text(instruction)}"
+                raise VerificationError(f"{what}: {error}") from None
+        _expect(len(body.results) == len(graph.outputs), f"{len(body.results)} outputs")
+        for name, buffer in zip(graph.outputs, body.results):
+            self._expect_live(buffer, live)
+            value = self.buffers[buffer].value
+            _expect(value == name, f"output {name} is {value}")
+            _expect(covers(self.buffers[buffer].layout), f"output {name} is not held in full")
+        self.active.pop()
+        return body
+
+    def _text(self, instruction: Instruction) -> str:
+        kind = type(instruction).__name__
+        match instruction:
+            case Transfer() | Slice() | Mask() | Copy():
+                return f"{kind} of {self.buffers[instruction.source].value}"
+            case Apply() | Loop() | Branch():
+                names = [self.buffers[buffer].value for buffer in instruction.results]
+                return f"{kind} making {', '.join(names)}"
+            case Free():
+                return kind
+
+    # Buffers.
+
+    def _expect_live(self, buffer: int, live: set[int]) -> None:
+        _expect(buffer in live, f"buffer {buffer} is not there")
+
+    def _define(self, buffer: int, live: set[int]) -> None:
+        _expect(0 <= buffer < len(self.buffers), f"there is no buffer {buffer}")
+        _expect(buffer not in live, f"buffer {buffer} is already there")
+        live.add(buffer)
+
+    def _free(self, buffers: Iterable[int], live: set[int], owned: set[int], body: Body) -> None:
+        for buffer in buffers:
+            self._expect_live(buffer, live)
+            theirs = buffer in body.arguments and buffer not in owned
+            _expect(not theirs, f"buffer {buffer} belongs to the caller")
+            live.discard(buffer)
+
+    def _instruction(
+        self,
+        instruction: Instruction,
+        live: set[int],
+        owned: set[int],
+        graph: GraphDefinition,
+        is_main: bool,
+    ) -> None:
+        body = self.program.bodies[self.active[-1]]
+        match instruction:
+            case Transfer() | Slice() | Mask() | Copy():
+                self._expect_live(instruction.source, live)
+                self._define(instruction.result, live)
+                self._derived(instruction)
+                if isinstance(instruction, Copy):
+                    self._free(instruction.frees, live, owned, body)
+            case Apply():
+                for buffer in instruction.operands:
+                    self._expect_live(buffer, live)
+                for buffer in instruction.results:
+                    self._define(buffer, live)
+                self._apply(instruction, graph, is_main)
+            case Free():
+                self._free(instruction.buffers, live, owned, body)
+            case Loop():
+                for buffer in (*instruction.carried, *(b for c in instruction.captured for b in c)):
+                    self._expect_live(buffer, live)
+                self._loop(instruction, graph)
+                donated = [instruction.carried[n] for n in instruction.donated]
+                _expect(len(set(donated)) == len(donated), "a buffer is donated twice")
+                taken = set(donated) & {b for c in instruction.captured for b in c}
+                _expect(not taken, "a donated buffer is captured, too")
+                self._free(donated, live, owned, body)
+                for buffer in instruction.results:
+                    self._define(buffer, live)
+            case Branch():
+                captured = [buffer for each in instruction.captured for buffer in each]
+                for buffer in (instruction.selector, *captured):
+                    self._expect_live(buffer, live)
+                self._branch(instruction, graph)
+                for buffer in instruction.results:
+                    self._define(buffer, live)
+
+    # One value in another layout.
+
+    def _derived(self, instruction: Transfer | Slice | Mask | Copy) -> None:
+        old, new = self.buffers[instruction.source], self.buffers[instruction.result]
+        _expect(old.value == new.value, f"{old.value} becomes {new.value}")
+        _expect((old.dtype, old.itemsize) == (new.dtype, new.itemsize), "the dtype changes")
+        before, after = old.layout, new.layout
+        _expect(before.shape == after.shape, "the shape changes")
+        match instruction:
+            case Copy():
+                _expect(self._same(before, after), f"{before} becomes {after}")
+            case Slice():
+                _expect(before.parts == after.parts, "a slice changes parts")
+                _expect(lies_inside(after, before), f"{after} does not lie inside {before}")
+            case Mask():
+                self._mask(instruction, before, after)
+            case Transfer():
+                self._transfer(instruction, before, after)
+
+    def _same(self, one: Layout, two: Layout) -> bool:
+        return one == two or (one.parts == two.parts and same_boxes(one, two))
+
+    def _mask(self, mask: Mask, before: Layout, after: Layout) -> None:
+        """Copies become parts: cells that differ in the digits alone have the same values."""
+        _expect(same_boxes(before, after), "what is masked moves")
+        new = [(digit, mask.monoid) for digit in mask.digits]
+        _expect(bool(new), "a mask without digits")
+        used = [*box_digits(before), *(digit for digit, _ in before.parts), *mask.digits]
+        apart = are_apart(before.cells.shape, used)
+        _expect(apart, "only copies become parts, and cells along the digits are not copies")
+        monoids = {monoid for _, monoid in (*before.parts, *new)}
+        _expect(len(monoids) == 1, f"parts by {_and(monoids)} at once")
+        _expect(join_parts((*before.parts, *new)) == after.parts, f"parts are {after}")
+
+    def _transfer(self, transfer: Transfer, before: Layout, after: Layout) -> None:
+        """Every cell can get its box, and every old part is in exactly one new one."""
+        _expect(covers(before), "the source is not held in full")
+        gone = [(digit, run.monoid) for run in transfer.combine for digit in run.digits]
+        digits = [digit for digit, _ in (*gone, *after.parts)]
+        _expect(are_apart(before.cells.shape, digits), "parts are combined twice, or stay as well")
+        _expect(
+            join_parts((*gone, *after.parts)) == join_parts(before.parts),
+            f"parts by {_parts(before)} are combined by {_and(m for _, m in gone)} "
+            f"into parts by {_parts(after)}",
+        )
+        order = _order(before)
+        for digit, monoid in gone:
+            for kept, other in after.parts:
+                inside = order(digit) > order(kept) or monoid == other
+                _expect(inside, f"{monoid} is combined before {other}, which lies inside it")
+        runs = [(order(run.digits[0]), run.monoid) for run in transfer.combine if run.digits]
+        if len({monoid for _, monoid in runs}) > 1:
+            _expect(runs == sorted(runs), "parts by several monoids are combined in another order")
+            spans = [(order(run.digits[0]), order(run.digits[-1])) for run in transfer.combine]
+            nested = all(a[1] < b[0] for a, b in zip(spans, spans[1:]))
+            _expect(nested, "runs of parts by several monoids overlap")
+
+    # Applications.
+
+    def _defined(self, number: int, graph: GraphDefinition) -> Definition:
+        _expect(0 <= number < len(graph.applications), f"the graph has no application {number}")
+        return graph.applications[number]
+
+    def _expect_values(self, buffers: Sequence[int], names: Sequence[str], what: str) -> None:
+        found = [self.buffers[buffer].value for buffer in buffers]
+        _expect(len(found) == len(names), f"{len(found)} {what}s where {len(names)} are expected")
+        for place, (value, name) in enumerate(zip(found, names)):
+            _expect(value == name, f"{what} {place} is {value} where the graph has {name}")
+
+    def _apply(self, apply: Apply, graph: GraphDefinition, is_main: bool) -> None:
+        found = self._defined(apply.definition, graph)
+        _expect(not found.regions, f"{found.operator} runs graphs of its own; none is proved")
+        self._expect_values(apply.operands, found.operands, "operand")
+        self._expect_values(apply.results, found.results, "result")
+        operands = tuple(self.buffers[buffer].layout for buffer in apply.operands)
+        results = tuple(self.buffers[buffer].layout for buffer in apply.results)
+        key = (id(found.space), apply.index, apply.factors, operands, results)
+        if key not in self.proved:
+            self._expect_well_formed(apply.index)
+            _Application(found.space, apply.index, operands, results, apply.factors).check()
+            self.proved[key] = found.space  # kept, so that its id stays its own
+        if is_main:
+            boxes = prod([len({s for s in apply.index.spans(d)}) for d in range(len(found.space.sizes))])
+            reduced = [d for dim, _ in found.space.reduced for d in apply.index.cuts[dim]]
+            parts = prod([digit.radix for digit in reduced])
+            self.applied.append(AppliedProof(found.operator, boxes, parts))
+
+    # Loops and branches.
+
+    def _called(
+        self,
+        number: int,
+        region: GraphDefinition,
+        outside: Sequence[str],
+        given: Sequence[int],
+        captured: Sequence[int],
+    ) -> Body:
+        """Verify a body that is called with buffers of the caller."""
+        body = self._body(number, region)
+        own = [n for n, name in enumerate(region.inputs) if name not in outside]
+        theirs = [n for n, name in enumerate(region.inputs) if name in outside]
+        _expect(len(own) == len(given), f"a body has {len(own)} arguments, {len(given)} are given")
+        _expect(len(theirs) == len(captured), f"{len(captured)} values are captured")
+        for place, buffer in (*zip(own, given), *zip(theirs, captured)):
+            want, have = self.buffers[body.arguments[place]], self.buffers[buffer]
+            what = region.inputs[place]
+            same = self._same(have.layout, want.layout) and have.dtype == want.dtype
+            _expect(same, f"{what} is given as {have.layout} and assumed as {want.layout}")
+        for place, buffer in zip(theirs, captured):
+            value, name = self.buffers[buffer].value, region.inputs[place]
+            _expect(value == name, f"{value} is captured as {name}")
+        return body
+
+    def _loop(self, loop: Loop, graph: GraphDefinition) -> None:
+        """The carried values enter and leave every iteration as condition and body assume."""
+        found = self._defined(loop.definition, graph)
+        _expect(found.operator == "while", f"{found.operator} is not a loop")
+        _expect(len(found.regions) == 2, "a loop has a condition and a body")
+        names = found.operands
+        self._expect_values(loop.carried, names[: len(found.results)], "carried value")
+        self._expect_values(loop.results, found.results, "result")
+        going = self._called(
+            loop.condition, found.regions[0], names, loop.carried, loop.captured[0]
+        )
+        (test,) = going.results
+        _expect(self.buffers[test].layout.is_whole, "cells may disagree on whether to go on")
+        _expect(not going.owned, "a condition takes no buffer over")
+        body = self._called(loop.body, found.regions[1], names, loop.carried, loop.captured[1])
+        for place, (enters, leaves) in enumerate(zip(loop.carried, body.results)):
+            one, two = self.buffers[leaves].layout, self.buffers[enters].layout
+            _expect(
+                self._same(one, two), f"value {place} is carried as {two} and returned as {one}"
+            )
+        own = [n for n, name in enumerate(found.regions[1].inputs) if name not in names]
+        for place, argument in enumerate(own):
+            if argument in body.owned:
+                _expect(place in loop.donated, f"the body frees value {place} of the caller")
+            else:
+                stays = body.results[place] == body.arguments[argument]
+                _expect(stays, f"value {place} changes, and its buffer is not the body's")
+        for buffer, result in zip(loop.carried, loop.results):
+            one, two = self.buffers[buffer].layout, self.buffers[result].layout
+            _expect(self._same(one, two), f"{one} becomes {two}")
+
+    def _branch(self, branch: Branch, graph: GraphDefinition) -> None:
+        """All cells take the same branch, and every branch returns the same layouts."""
+        found = self._defined(branch.definition, graph)
+        _expect(found.operator in ("case", "if"), f"{found.operator} does not choose")
+        _expect(len(branch.bodies) == len(found.regions) > 0, f"{len(branch.bodies)} branches")
+        self._expect_values([branch.selector], found.operands[:1], "selector")
+        whole = self.buffers[branch.selector].layout.is_whole
+        _expect(whole, "cells may disagree on the branch")
+        self._expect_values(branch.results, found.results, "result")
+        _expect(len(branch.captured) == len(branch.bodies), "captured values without a branch")
+        for number, (at, region, captured) in enumerate(
+            zip(branch.bodies, found.regions, branch.captured)
+        ):
+            body = self._called(at, region, found.operands, (), captured)
+            _expect(not body.owned, "a branch takes no buffer over")
+            for place, (leaves, result) in enumerate(zip(body.results, branch.results)):
+                one, two = self.buffers[leaves].layout, self.buffers[result].layout
+                what = f"result {place} of branch {number}"
+                _expect(self._same(one, two), f"{what} is {one}, not {two}")
+
+
+class _Application:
+    """One application on all cells.
+
+    Every part of the results is a term: what the operator makes of one part of the operands in one
+    block of the reduced dimensions. The monoid of the parts makes the results of all terms.
+    """
+
+    def __init__(
+        self,
+        space: IndexSpace,
+        index: Layout,
+        operands: Sequence[Layout],
+        results: Sequence[Layout],
+        factors: Sequence[tuple[tuple[Digit, ...], str, Point]],
+    ) -> None:
+        self.space, self.index = space, index
+        self.operands, self.results, self.factors = operands, results, factors
+        _expect(index.shape == space.sizes, f"the index space is {list(space.sizes)}")
+        _expect(index.image is None and not index.parts, "an index space is cut into blocks")
+        self.reduced = [digit for dim, _ in space.reduced for digit in index.cuts[dim]]
+
+    def check(self) -> None:
+        for dim in self.space.whole:
+            spans = self.index.spans(dim)
+            _expect(len(spans) < 2, f"index dimension {dim} is cut and must be seen whole")
+        monoid = self._monoid()
+        used = [digit for digits, _, _ in self.factors for digit in digits]
+        digits = [digit for cut in self.index.cuts for digit in cut]
+        apart = are_apart(self.index.cells.shape, [*digits, *used])
+        _expect(apart, "the index space is not covered once for every part of the operands")
+        _expect(len(self.operands) == len(self.space.reads), "operands without a projection")
+        for number, layout in enumerate(self.operands):
+            self._check_operand(number, layout, monoid)
+        _expect(len(self.results) == len(self.space.makes), "results without a projection")
+        parts = join_parts((digit, monoid) for digit in (*self.reduced, *used))
+        for number, layout in enumerate(self.results):
+            projection, shape = self.space.makes[number]
+            _expect(shape == layout.shape, f"result {number} has the shape {list(layout.shape)}")
+            _expect(
+                layout.parts == parts,
+                f"result {number} is left in parts by {_parts(layout)}, not by {_text(parts)}",
+            )
+            self._check_boxes("result", number, projection, layout)
+            _expect(covers(layout), f"result {number} is not held in full")
+            self._check_dense(number, projection)
+            self._check_made_of_something(number, projection)
+
+    def _monoid(self) -> str:
+        """The one monoid of all parts: of operands that stay partial, and of what is reduced."""
+        monoids = {monoid for dim, monoid in self.space.reduced if self.index.cuts[dim]}
+        for digits, monoid, group in self.factors:
+            _expect(bool(digits), "a factor without digits")
+            monoids.add(monoid)
+            _expect(
+                (monoid, tuple(sorted(group))) in self.space.distributes,
+                f"the operator does not distribute over {monoid} in operands {list(group)}",
+            )
+        _expect(len(monoids) < 2, f"parts by {_and(monoids)} at once")
+        return next(iter(monoids), "")
+
+    def _image(self, projection: Projection, shape: Point) -> Layout:
+        index = self.index
+        return Layout(index.cells, shape, index.grid, index.cuts, (), projection)
+
+    def _check_boxes(self, what: str, number: int, projection: Projection, layout: Layout) -> None:
+        """Every cell has the box that its kernel is given, or makes, and nothing else."""
+        image = self._image(projection, layout.shape)
+        if same_boxes(image, layout):
+            return
+        for dim in range(len(layout.shape)):
+            for need, have in span_pairs(layout.cells, image.rule(dim), layout.rule(dim)):
+                _expect(
+                    need == have,
+                    f"a cell has {list(have)} of dimension {dim} of {what} {number} where its "
+                    f"index box has {list(need)}",
+                )
+
+    def _check_operand(self, number: int, layout: Layout, monoid: str) -> None:
+        projection, shape = self.space.reads[number]
+        _expect(shape == layout.shape, f"operand {number} has the shape {list(layout.shape)}")
+        self._check_boxes("operand", number, projection, layout)
+        mine = [d for digits, _, group in self.factors if number in group for d in digits]
+        once = self.reduced if number in self.space.once else []
+        parts = join_parts((digit, monoid) for digit in (*mine, *once))
+        _expect(
+            layout.parts == parts,
+            f"operand {number} is partial by {_parts(layout)} where {_text(parts)} is expected",
+        )
+
+    def _check_dense(self, number: int, projection: Projection) -> None:
+        """The boxes that cells make have no holes."""
+        extents = [
+            sorted({high - low for low, high in self.index.spans(dim)})
+            for dim in range(len(self.space.sizes))
+        ]
+        moving = [dim for dim, each in enumerate(extents) if max(each, default=0) > 1]
+        for dim in moving:
+            rows = sum(row[dim] != 0 for row in projection.matrix)
+            _expect(rows < 2, f"index dimension {dim} moves result {number} along a diagonal")
+        for n, row in enumerate(projection.matrix):
+            dims = [dim for dim in moving if row[dim]]
+            one = Projection(
+                [[row[dim] for dim in dims]],
+                shape=(projection.shape[n],),
+                index_ndim=len(dims),
+            )
+            for chosen in product(*(extents[dim] for dim in dims)):
+                dense = one.is_dense(ZRange.of(chosen))
+                _expect(dense, f"blocks of {list(chosen)} leave holes in result {number}")
+
+    def _check_made_of_something(self, number: int, projection: Projection) -> None:
+        """A cell that makes a box has something of every dimension that the result depends on."""
+        own = _dims_of(projection)
+        reading = [_dims_of(each) for each, _ in self.space.reads]
+        seen = set(own)
+        while more := [dims for dims in reading if dims & seen and not dims <= seen]:
+            seen = seen.union(*more)
+        for dim in sorted(seen - own - {dim for dim, _ in self.space.reduced}):
+            some = self.space.sizes[dim] == 0 or (0, 0) not in self.index.spans(dim)
+            _expect(some, f"a cell makes result {number} of nothing of index dimension {dim}")
+
+
+def box_digits(layout: Layout) -> list[Digit]:
+    """Return the digits on which the boxes of a layout depend."""
+    found = (digit for dim in range(len(layout.shape)) for digit in layout.rule(dim).digits)
+    return list(dict.fromkeys(digit._replace(stride=1) for digit in found))
+
+
+def _dims_of(projection: Projection) -> set[int]:
+    """Return the index dimensions that a projection looks at."""
+    return {dim for row in projection.matrix for dim, step in enumerate(row) if step}
+
+
+def _order(layout: Layout):  # type: ignore[no-untyped-def]
+    """Return what gives the place of a digit among the digits of a layout's parts."""
+    return lambda digit: (digit.dim, -digit.divisor)
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(sorted(set(names))) or "nothing"
+
+
+def _text(parts: Sequence[tuple[Digit, str]]) -> str:
+    return ", ".join(f"{monoid} of {digit.radix}" for digit, monoid in parts) or "nothing"
+
+
+def _parts(layout: Layout) -> str:
+    return _text(layout.parts)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
+import weft.runtime.walk
 from tests.runtime.tensors import pieces, random_spec
 
 import weft.plan.placed
-import weft.runtime.walk
 from weft import DeviceMesh, DimSpec, Plan, ShardingSpec, Tensor, WeftError, run
 from weft.lang import OPERATORS, Application, Graph, Value
 from weft.lang.region import arguments, taken
@@ -934,7 +934,7 @@ class Mutator:
 
     def settling(self, plan):
         number = self.application(plan)
-        settlings = [list(each) for each in plan.settlings]
+        settlings = [list(each) for each in plan.result_reshards]
         changed = self.changed_reshard(settlings[number][0])
         if changed is None:
             return None

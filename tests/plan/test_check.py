@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.plan.test_trips import constant
-
 import weft.plan.check
+from tests.plan.test_trips import constant
+from weft.plan.check import CertificateError, check
+
 import weft.plan.placed
 from weft import DeviceMesh, Plan, ShardingSpec, WeftError, ops, propagate, run, trace
 from weft.lang import Application, Graph, Library, Operator, Value
 from weft.lang.definition import define
-from weft.plan.check import CertificateError, check
 from weft.plan.placed import place
 from weft.values import FrozenMap
 

@@ -66,8 +66,8 @@ def hops(plan):
             yield from delivery.reshard.steps if delivery.reshard else ()
             if delivery.fetch:
                 yield delivery.fetch
-    for settlings in (*plan.settlings, plan.returns):
-        for reshard in settlings:
+    for result_reshards in (*plan.result_reshards, plan.returns):
+        for reshard in result_reshards:
             yield from reshard.steps
 
 

@@ -9,7 +9,7 @@ from tests.runtime.test_validate import WITH_KERNELS
 from tests.trials import trials
 
 from weft.lang.arithmetic import apply_all
-from weft.runtime.ledger import communication
+from weft.runtime.communication_log import communication
 from weft.runtime.tensor import Tensor
 
 TRIALS = trials(25)

@@ -31,7 +31,11 @@ def define(graph: Graph) -> GraphDefinition:
     return GraphDefinition(
         tuple(value.name for value in graph.inputs),
         {name: value.shape for name, value in graph.values.items()},
-        tuple(map(_definition, [graph] * len(graph.applications), graph.applications, graph.signatures)),
+        tuple(
+            map(
+                _definition, [graph] * len(graph.applications), graph.applications, graph.signatures
+            )
+        ),
         tuple(graph.outputs),
     )
 

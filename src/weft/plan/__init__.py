@@ -5,7 +5,6 @@ from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Link, Machine
 from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import Propagation
-from weft.plan.resharding.moves import Transfer
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
 from weft.plan.searching.front import ParetoFront
@@ -27,7 +26,6 @@ __all__ = [
     "Step",
     "Storage",
     "Strategy",
-    "Transfer",
     "choose_storage",
     "estimate",
     "plan_reshard",

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.layout import Axis, ShardingSpec
-from weft.plan.fetch import Fetch, holds, landing
+from weft.plan.fetch import Fetch, landing
 from weft.plan.machine import Machine
-from weft.plan.placed import Placed
+from weft.plan.placed import Placed, layout_of
 from weft.plan.resharding.reshard import Reshard, plan_reshard
+from weft.program.layout_rule import lies_inside
 from weft.space import ZRange
 from weft.values import Point
 
@@ -68,7 +69,8 @@ def deliver(
     if placed.operands[number] is not None:
         return Delivery(moved, None, (None,) * placed.mesh.size, hidden, itemsize)
     boxes: Sequence[ZRange] = held.regions(shape)
-    fetch = None if holds(boxes, needs) else Fetch(held, shape, needs)
+    need = placed.needed(number)
+    fetch = None if lies_inside(need, layout_of(held, shape)) else Fetch(held, shape, need)
     return Delivery(moved, fetch, _slices(needs if fetch else boxes, needs), hidden, itemsize)
 
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from itertools import product
+from math import inf, prod
 
-from weft.lang import Application, Graph
+from weft.lang import Graph
 from weft.lang.dtype import itemsize
-from weft.layout import DeviceMesh
 from weft.plan.chunking import Chunking
-from weft.plan.course import Event, flops_of, total
-from weft.plan.delivery import Delivery
+from weft.plan.lower import sharding_of
 from weft.plan.machine import Machine
-from weft.plan.memory import sizes_of
-from weft.plan.placed import Placed
+from weft.plan.placed import Placed, layout_of
 from weft.plan.plan import Plan
-from weft.plan.resharding.choose import seconds_on
+from weft.plan.resharding.choose import seconds_between
+from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.resharding.media import seconds_of_messages
-from weft.plan.resharding.moves import Transfer
-from weft.plan.resharding.reshard import Reshard, check_machine
+from weft.plan.resharding.reshard import check_machine
 from weft.plan.storage import Storage
 from weft.plan.stored import loads, moving, settled_storage, stored, writes
+from weft.program import Apply, CellClasses, Executed, Layout, Program, Route, Transfer, messages
+from weft.space import ZRange
 from weft.values import FrozenMap, Point
+
+MOST_BOXES = 4096
+"""Boxes for which the operations of a fused operator are counted one by one."""
 
 KINDS = ("compute", "communicate")
 
@@ -106,7 +109,13 @@ class Cost:
     @property
     def received_by_cell(self) -> Point:
         """The bytes that each device receives; none of what it reads from storage."""
-        return total(moving(self.plan, self.storage), self.plan.mesh.size)
+        count = self.plan.program.count
+        totals = [0] * len(count.classes.representatives)
+        for each in moving(self.plan, self.storage):
+            if isinstance(each.instruction, Transfer):
+                more = count.received(each.instruction)
+                totals = [total + each.times * size for total, size in zip(totals, more)]
+        return count.classes.expand(totals)
 
     @property
     def loaded(self) -> int:
@@ -132,7 +141,7 @@ class Cost:
     @cached_property
     def by_axis(self) -> dict[str, int]:
         """The bytes that cross each axis of the mesh; what crosses two is counted in both."""
-        return _by_axis(self.plan.mesh, moving(self.plan, self.storage))
+        return _by_axis(self.plan.program, moving(self.plan, self.storage))
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -187,7 +196,7 @@ def estimate(
     known = settled_storage(plan, storage or {})
     items = (
         *_loads(plan, known, chosen),
-        *priced(moving(plan, known), chosen),
+        *priced(plan.program, moving(plan, known), chosen),
         *_stores(plan, known, chosen),
     )
     return Cost(plan, chosen, items, known)
@@ -213,100 +222,134 @@ def _stores(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Ite
                 yield Item(name, "write", seconds, stored=made.nbytes, needed=made.needed)
 
 
-def priced(events: Iterable[Event], machine: Machine) -> Iterator[Item]:
-    """What events take, each in all the times that it happens."""
-    for event in events:
-        for item in _once(event, machine):
+def priced(program: Program, executed: Iterable[Executed], machine: Machine) -> Iterator[Item]:
+    """Return what instructions take, each in all the times that it is executed."""
+    for each in executed:
+        item = _item(program, each, machine)
+        if item is not None:
             yield Item(
                 item.name,
-                f"{event.inside}{item.what}",
-                event.times * item.seconds,
-                event.times * item.flops,
-                event.times * item.read,
-                event.times * item.received,
+                f"{each.inside}{item.what}",
+                each.times * item.seconds,
+                each.times * item.flops,
+                each.times * item.read,
+                each.times * item.received,
             )
 
 
-def _once(event: Event, machine: Machine) -> Iterator[Item]:
-    match event.way:
-        case None:
-            yield _computed(event, machine)
-        case Delivery():
-            yield from _delivered(event.name, event.value, event.way, machine)
-        case Reshard():
-            yield from _resharded(event.name, event.value, event.way, machine)
+def _item(program: Program, each: Executed, machine: Machine) -> Item | None:
+    """Return what an instruction takes once; None for one that takes no time."""
+    body, graph = program.bodies[each.body], program.graphs[each.body]
+    match each.instruction:
+        case Apply() as apply:
+            application = graph.applications[apply.definition]
+            operands = [program.buffers[buffer].layout for buffer in apply.operands]
+            results = [program.buffers[buffer].layout for buffer in apply.results]
+            seconds, flops, read = roofline(
+                graph, apply.definition, apply.index, operands, results, machine
+            )
+            return Item(", ".join(application.results), application.operator, seconds, flops, read)
+        case Transfer() as transfer if received := program.count.total(transfer):
+            value = program.buffers[transfer.source].value
+            at = body.application_at(each.place)
+            name = value if at is None else ", ".join(graph.applications[at].results)
+            seconds = seconds_of_transfer(program, transfer, machine)
+            return Item(name, f"{transfer.kind} of {value}", seconds, received=received)
+    return None
 
 
-def _delivered(name: str, operand: str, delivery: Delivery, machine: Machine) -> Iterator[Item]:
-    if delivery.reshard is not None:
-        yield from _resharded(name, operand, delivery.reshard, machine)
-    if delivery.fetch is not None:
-        fetch, width = delivery.fetch, delivery.itemsize
-        seconds = seconds_of_messages(fetch.messages, width, fetch.src.mesh, machine)
-        received = sum(fetch.received) * width
-        yield Item(name, f"fetch of {operand}", seconds, received=received)
+def seconds_of_transfer(program: Program, transfer: Transfer, machine: Machine) -> float:
+    """Return what a transfer takes on a machine: an estimate."""
+    source, result = program.buffers[transfer.source], program.buffers[transfer.result]
+    mesh, width = program.mesh, source.itemsize
+    before, after = (sharding_of(mesh, buffer.layout) for buffer in (source, result))
+    if before is None or after is None:
+        route = Route.of(transfer, source.layout, result.layout)
+        moved = [
+            (m.sender, m.receiver, m.box.size) for m in messages(route) if m.sender != m.receiver
+        ]
+        return seconds_of_messages(moved, width, mesh, machine)
+    return seconds_between(transfer.kind, before, after, source.layout.shape, width, machine)
 
 
-def _resharded(name: str, value: str, reshard: Reshard, machine: Machine) -> Iterator[Item]:
-    for step in reshard.steps:
-        received = sum(step.received)
-        if received:
-            seconds = seconds_on(step, machine)
-            yield Item(name, f"{step.kind} of {value}", seconds, received=received)
-
-
-def _computed(event: Event, machine: Machine) -> Item:
-    plan, number = event.plan, event.number
-    assert number is not None
-    application, placed = plan.graph.applications[number], plan.placed[number]
-    seconds, flops, read = compute(plan.graph, application, placed, machine)
-    return Item(event.name, application.operator, seconds, flops, read)
-
-
-def compute(
-    graph: Graph, application: Application, placed: Placed, machine: Machine
+def placed_compute(
+    graph: Graph, number: int, placed: Placed, machine: Machine
 ) -> tuple[float, int, int]:
-    """The roofline: the slower of computing and of reading and writing, on the busiest cell.
+    """Return the roofline of an application that is placed, before there is a program."""
+    line = placed.signature
+    operands = [
+        placed.needed(n) if spec is None else layout_of(spec, shape)
+        for n, (spec, shape) in enumerate(zip(placed.operands, line.operand_shapes))
+    ]
+    results = list(map(layout_of, placed.results, line.result_shapes))
+    index = layout_of(placed.index, line.sizes.values())
+    return roofline(graph, number, index, operands, results, machine)
+
+
+def roofline(
+    graph: Graph,
+    number: int,
+    index: Layout,
+    operands: Sequence[Layout],
+    results: Sequence[Layout],
+    machine: Machine,
+) -> tuple[float, int, int]:
+    """Return the slower of computing and of memory traffic, on the busiest cell.
 
     Given are the seconds, the operations of that cell, and the bytes that all cells read.
     """
-    values, flops = graph.values, flops_of(graph, application, placed)
-    reads = [0] * placed.mesh.size
-    for operand, needs in zip(application.operands, placed.needs):
-        size = itemsize(values[operand].dtype)
-        reads = [total + box.size * size for total, box in zip(reads, needs)]
-    writes = [0] * placed.mesh.size
-    for result, spec in zip(application.results, placed.results):
-        held = sizes_of(spec, values[result].shape, itemsize(values[result].dtype))
-        writes = [total + more for total, more in zip(writes, held)]
+    application, values = graph.applications[number], graph.values
+    flops = flops_of(graph, number, index)
+    classes = CellClasses(index.cells)
+    for layout in (*operands, *results):
+        for dim in range(len(layout.shape)):
+            classes.refine_spans(layout.rule(dim))
+
+    def sizes(names: Sequence[str], layouts: Sequence[Layout]) -> list[int]:
+        totals = [0] * len(classes.representatives)
+        for name, layout in zip(names, layouts):
+            width = itemsize(values[name].dtype)
+            held = [layout.box(at).size * width for at in classes.representatives]
+            totals = [total + more for total, more in zip(totals, held)]
+        return totals
+
+    reads, writes = sizes(application.operands, operands), sizes(application.results, results)
     dtypes = [values[name].dtype for name in application.operands or application.results]
     rate = min(map(machine.rate, dtypes), default=inf)
     touched = max(map(sum, zip(reads, writes)), default=0)
-    return max(flops / rate, touched / machine.memory_bandwidth), flops, sum(reads)
+    read = sum(map(int.__mul__, reads, classes.counts))
+    return max(flops / rate, touched / machine.memory_bandwidth), flops, read
 
 
-def _by_axis(mesh: DeviceMesh, events: Iterable[Event]) -> dict[str, int]:
-    totals = dict.fromkeys(mesh.axis_names, 0)
-    for move, width in _transfers(events):
-        for axis in _crossed(mesh, move):
-            totals[axis] += move.box.size * width
-    return totals
+def flops_of(graph: Graph, number: int, index: Layout) -> int:
+    """Return the operations of the cell that has most to compute for an application."""
+    application, signature = graph.applications[number], graph.signatures[number]
+    operator, attributes = graph.operators.find(application.operator), application.attributes
+    spans = [sorted(index.spans(dim)) for dim in range(len(index.shape))]
+    if operator.count is None or prod(map(len, spans)) > MOST_BOXES:
+        extents = [sorted({high - low for low, high in each}) for each in spans]
+        spans = [[(0, extent) for extent in each] for each in extents]
+    boxes = (
+        ZRange([low for low, _ in each], [high for _, high in each]) for each in product(*spans)
+    )
+    return max(operator.count_flops(signature, box, attributes) for box in boxes)
 
 
-def _transfers(events: Iterable[Event]) -> Iterator[tuple[Transfer, int]]:
-    """What goes from cell to cell, and the bytes of an element, in all the times together."""
-    for event in events:
-        if event.way is None:
+def _by_axis(program: Program, executed: Iterable[Executed]) -> dict[str, int]:
+    names = program.mesh.axis_names
+    totals, ranks = dict.fromkeys(names, 0), ranks_by_device(program.mesh)
+    for each in executed:
+        if not isinstance(each.instruction, Transfer):
             continue
-        way, width = event.way, event.times * event.way.itemsize
-        reshard = way.reshard if isinstance(way, Delivery) else way
-        for step in reshard.steps if reshard else ():
-            yield from ((transfer, width) for transfer in step.transfers())
-        if isinstance(way, Delivery) and way.fetch is not None:
-            yield from ((transfer, width) for transfer in way.fetch.transfers)
-
-
-def _crossed(mesh: DeviceMesh, move: Transfer) -> list[str]:
-    devices = list(mesh.device_ids or range(mesh.size))
-    one, two = (mesh.coord(devices.index(device)) for device in (move.sender, move.receiver))
-    return [axis for axis, a, b in zip(mesh.axis_names, one, two) if a != b]
+        transfer = each.instruction
+        source, result = program.buffers[transfer.source], program.buffers[transfer.result]
+        width = each.times * source.itemsize
+        for message in messages(Route.of(transfer, source.layout, result.layout)):
+            if message.sender != message.receiver:
+                one, two = (
+                    program.cells.coordinate(ranks[device])
+                    for device in (message.sender, message.receiver)
+                )
+                for name, a, b in zip(names, one, two):
+                    totals[name] += message.box.size * width if a != b else 0
+    return totals

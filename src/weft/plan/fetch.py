@@ -1,115 +1,70 @@
-"""Fetching boxes: what cells need of an array and do not hold, where no sharding says it.
+"""Fetching boxes: what cells need of an array and do not have, where no sharding says it.
 
 A convolution's cell needs a halo of its neighbours; a slice needs what lies elsewhere. Each cell
-takes what is missing from the nearest that hold it, and nothing else moves.
+takes what is missing from the nearest that have it, and nothing else moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
-from math import prod
-from operator import le
 
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
-from weft.plan.placed import Placed
-from weft.plan.resharding.media import Message
-from weft.plan.resharding.moves import Transfer
+from weft.plan.placed import Placed, layout_of
 from weft.plan.resharding.reshard import plan_reshard
-from weft.space import ZRange
+from weft.program import CellClasses, Layout, Message, Route, messages
+from weft.program.count import received_elements
 from weft.values import Point
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Fetch:
-    """Who sends what to whom, so that every cell of a mesh has the box that it needs.
+    """Every cell of a mesh gets the box that it needs.
 
     >>> from weft import DeviceMesh
+    >>> from weft.lang import Signature
+    >>> from weft.plan.placed import place
     >>> mesh = DeviceMesh("m", (2,), ("x",))
-    >>> fetch = Fetch(ShardingSpec.parse('<@m, [{"x"}]>', mesh), (8,), (ZRange((0,), (5,)),) * 2)
+    >>> conv = Signature.of("y+u, u -> y  sum: u", [(10,), (3,)], {"y": 8})
+    >>> need = place(mesh, conv, {"y": ["x"]}).needed(0)
+    >>> fetch = Fetch(ShardingSpec.parse('<@m, [{"x"}]>', mesh), (10,), need)
     >>> print(*fetch.transfers, sep=", ")
-    0 -> 0 [0:4], 1 -> 0 [4:5], 0 -> 1 [0:4], 1 -> 1 [4:5]
+    0 -> 0 [0:5], 1 -> 0 [5:6], 0 -> 1 [4:5], 1 -> 1 [5:10]
     """
 
     src: ShardingSpec
     shape: Point
-    needs: tuple[ZRange, ...]
-    """The box that each cell needs, in rank order."""
-
-    @cached_property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """The pieces of every cell's box, its own included, cell by cell."""
-        src, devices, found = self.src, self._devices, []
-        for rank, need in enumerate(self.needs):
-            for pieces in product(*self._overlaps(need)):
-                block = tuple(number for number, _ in pieces)
-                box = src.box(self.shape, block) & need
-                found.append(Transfer(devices[_nearest(src, block, rank)], devices[rank], box))
-        return tuple(found)
-
-    @cached_property
-    def messages(self) -> tuple[Message, ...]:
-        """Who sends how many elements to whom."""
-        src, devices, found = self.src, self._devices, []
-        for rank, need in enumerate(self.needs):
-            for pieces in product(*self._overlaps(need)):
-                sender = _nearest(src, tuple(block for block, _ in pieces), rank)
-                if sender != rank:
-                    size = prod(length for _, length in pieces)
-                    found.append(Message(devices[sender], devices[rank], size))
-        return tuple(found)
-
-    @cached_property
-    def received(self) -> tuple[int, ...]:
-        """The elements that each cell receives, in rank order."""
-        counts = dict.fromkeys(self._devices, 0)
-        for _, receiver, size in self.messages:
-            counts[receiver] += size
-        return tuple(counts.values())
+    need: Layout
+    """The box that each cell needs."""
 
     @property
-    def _devices(self) -> Sequence[int]:
-        return self.src.mesh.device_ids or range(self.src.mesh.size)
-
-    def _overlaps(self, need: ZRange) -> Iterator[list[tuple[int, int]]]:
-        """For every dimension the blocks that a box touches, and how much of it lies in each."""
-        if need.is_empty:
-            yield []
-            return
-        for span in zip(need.start, need.stop, self._extents):
-            if span not in self._known:
-                low, high, extent = span
-                self._known[span] = [
-                    (k, min(high, (k + 1) * extent) - max(low, k * extent))
-                    for k in range(low // extent, (high - 1) // extent + 1)
-                ]
-            yield self._known[span]
+    def route(self) -> Route:
+        """All that decides who sends what to whom."""
+        source = layout_of(self.src, self.shape)
+        return Route(source, self.need.with_parts(source.parts))
 
     @cached_property
-    def _extents(self) -> Point:
-        return self.src.shard_shape(self.shape)
+    def transfers(self) -> tuple[Message, ...]:
+        """The pieces of every cell's box, its own included, cell by cell."""
+        return tuple(messages(self.route))
+
+    @property
+    def elements(self) -> list[tuple[int, int, int]]:
+        """Who sends how many elements to whom."""
+        return [
+            (m.sender, m.receiver, m.box.size) for m in self.transfers if m.sender != m.receiver
+        ]
 
     @cached_property
-    def _known(self) -> dict[tuple[int, ...], list[tuple[int, int]]]:
-        """The overlaps of spans: cells have many in common."""
-        return {}
-
-
-@lru_cache(maxsize=1 << 16)
-def _nearest(src: ShardingSpec, block: Point, rank: int) -> int:
-    """The holder of a block, and of the same part of it, that shares most coordinates."""
-    mesh, at = src.mesh, src.mesh.coord(rank)
-    if block == src.block(rank):
-        return rank
-    parts = [mesh.digit(axis) for axis in src.partial]
-
-    def part(cell: Point) -> list[int]:
-        return [d.of(cell) for d in parts]
-
-    holders = [cell for cell in src.holders(block) if part(cell) == part(at)]
-    return mesh.rank(min(holders, key=lambda c: (sum(x != y for x, y in zip(c, at)), c)))
+    def received(self) -> Point:
+        """The elements that each cell receives, in rank order."""
+        route = self.route
+        classes = CellClasses(route.before.cells)
+        for dim in range(len(self.shape)):
+            classes.refine_spans(route.after.rule(dim), route.before.rule(dim))
+        return classes.expand(
+            [received_elements(route.before, route.after, 1, at) for at in classes.representatives]
+        )
 
 
 def moved_bytes(src: ShardingSpec, placed: Placed, number: int, itemsize: int) -> int:
@@ -117,7 +72,7 @@ def moved_bytes(src: ShardingSpec, placed: Placed, number: int, itemsize: int) -
     shape, held = placed.signature.operand_shapes[number], landing(src, placed, number)
     moved = 0 if held == src else sum(plan_reshard(src, held, shape, itemsize).received)
     if placed.operands[number] is None:
-        moved += itemsize * sum(Fetch(held, shape, placed.needs[number]).received)
+        moved += itemsize * sum(Fetch(held, shape, placed.needed(number)).received)
     return moved
 
 
@@ -143,15 +98,3 @@ def _landing(
 ) -> ShardingSpec:
     """A sharding, made once."""
     return ShardingSpec(mesh, dims, (), parts)
-
-
-def holds(boxes: Sequence[ZRange], needs: Sequence[ZRange]) -> bool:
-    """Whether every cell has what it needs; an empty box needs room of its shape.
-
-    >>> holds([ZRange((0,), (4,))], [ZRange((1,), (3,))])
-    True
-    """
-    return all(
-        all(map(le, need.shape, box.shape)) if need.is_empty else need in box
-        for box, need in zip(boxes, needs)
-    )

@@ -19,8 +19,10 @@ from weft.lang.fusion import ARROW, join, own_names, pays, restrict, with_applic
 from weft.lang.operator import Library
 from weft.lang.region import arguments
 from weft.plan.liveness import invariant, lives
-from weft.plan.memory import Use, profile, sizes_of
+from weft.plan.lower import lower
+from weft.plan.memory import sizes_of
 from weft.plan.placed import Placed, place
+from weft.program import Program
 from weft.space import ZRange
 from weft.values import FrozenMap
 
@@ -51,6 +53,15 @@ def fuse_plan(plan: Plan, where: Where | None = None) -> Plan:
     return _Fuser(plan, [value.name for value in plan.graph.inputs], where).plan()
 
 
+class Use(NamedTuple):
+    """What a cell of each class holds around one application."""
+
+    before: Sequence[int]
+    brought: Sequence[int]
+    """How much more while its operands are brought."""
+    most: Sequence[int]
+
+
 class _Pair(NamedTuple):
     """A producer and a consumer by their numbers, and the value between them."""
 
@@ -78,24 +89,23 @@ class _Fuser:
 
     @cached_property
     def profile(self) -> list[Use]:
-        """What some cells hold around every application, as fused so far."""
-        return [Use(*map(self._of_cells, use)) for use in self._all]
+        """What a cell of each class holds around every application, as fused so far."""
+        count = self._program.count
+        cells = [count.around(at) for at in count.classes.representatives]
+        return [
+            Use([a.before for a in each], [a.brought for a in each], [a.most for a in each])
+            for each in zip(*cells)
+        ]
 
     @cached_property
-    def _all(self) -> list[Use]:
-        return list(profile(self.given, self.own))
+    def _program(self) -> Program:
+        return lower(self.given, self.own)
 
     @cached_property
     def cells(self) -> list[int]:
-        """Of the cells that hold the same all the time, the first of each kind."""
-        values = self.given.graph.values.values()
-        rows = [self._everywhere(value.name) for value in values]
-        rows += [tuple(counts) for use in self._all for counts in use]
-        kinds = dict.fromkeys(rows)
-        firsts: dict[tuple[int, ...], int] = {}
-        for cell, column in enumerate(zip(*kinds)):
-            firsts.setdefault(column, cell)
-        return list(firsts.values())
+        """The first cell of each class of cells that hold the same all the time."""
+        found = self._program.count.classes.representatives
+        return list(map(self._program.cells.rank, found))
 
     def _of_cells(self, counts: Sequence[int]) -> list[int]:
         return [counts[cell] for cell in self.cells]

@@ -11,47 +11,49 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.definition import define
 from weft.lang.region import arguments
-from weft.layout import Axis, ShardingSpec
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.shardy_text import write_axis
 from weft.plan.fetch import landing
 from weft.plan.liveness import handed, invariant, lives
+from weft.plan.machine import Machine
 from weft.plan.placed import Placed, kept_of, layout_of
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
-from weft.plan.trips import Known, find_branch, find_loop, follow, inside
+from weft.plan.trip_count import Known, analyze_loop, known_inside, known_values, taken_branch
 from weft.program.instructions import (
     Apply,
     Body,
     Branch,
     Buffer,
-    Combine,
     Copy,
     Free,
     GraphDefinition,
     Instruction,
     Loop,
     Mask,
-    Program,
     Slice,
     Transfer,
 )
 from weft.program.layout_rule import Cells, Layout, join_parts, lies_inside, same_boxes
+from weft.program.program import Program
+from weft.space import Digit
 from weft.values import Point
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
 
 
-def lower(plan: Plan) -> Program:
-    """Return the program of a plan."""
+def lower(plan: Plan, owned: Collection[str] | None = None) -> Program:
+    """Return the program of a plan; of its inputs all are its own, or those that are `owned`."""
     lowering = _Lowering(plan)
-    owned = [value.name for value in plan.graph.inputs]
+    owned = [value.name for value in plan.graph.inputs] if owned is None else owned
     lowering.bodies.append(None)
     lowering.graphs.append(plan.graph)
     lowering.bodies[0] = _BodyLowering(lowering, plan, define(plan.graph), owned, {}).body()
@@ -117,6 +119,7 @@ class _BodyLowering:
         self.borrowed = {value.name for value in plan.graph.inputs} - self.owned
         self.lives = lives(plan.graph)
         self.code: list[Instruction] = []
+        self.made: list[int] = []
         self.held: dict[str, int] = {}
         """The buffer of every value that is there."""
 
@@ -135,8 +138,11 @@ class _BodyLowering:
         self.held.update(zip([value.name for value in graph.inputs], given))
         owned = {n for n, value in enumerate(graph.inputs) if value.name in self.owned}
         self._end(self.lives.unused)
+        starts: list[int] = []
         for number in range(len(graph.applications)):
+            starts.append(len(self.code))
             self._application(number)
+        starts.append(len(self.code))
         results, later = [], [n for n in range(len(graph.outputs)) if n not in unchanged]
         for place, name in enumerate(graph.outputs):
             if place in unchanged:
@@ -144,9 +150,19 @@ class _BodyLowering:
                 continue
             later.remove(place)
             is_last = name not in self.borrowed and all(graph.outputs[n] != name for n in later)
-            made = self._keep(self.held[name], plan.returns[place], is_last, None)
-            results.append(made if reshards is None else self._keep(made, reshards[place], True, None))
-        return Body(self.definition, given, tuple(self.code), tuple(results), frozenset(owned))
+            made = self._keep(self.held[name], plan.returns[place], is_last)
+            if reshards is not None:
+                made = self._keep(made, reshards[place], True)
+            results.append(made)
+        return Body(
+            self.definition,
+            given,
+            tuple(self.code),
+            tuple(results),
+            frozenset(owned),
+            tuple(starts),
+            tuple(self.made),
+        )
 
     # Buffers.
 
@@ -155,9 +171,7 @@ class _BodyLowering:
 
     def _buffer(self, name: str, layout: Layout) -> int:
         value = self.graph.values[name]
-        self.shared.buffers.append(
-            Buffer(name, value.dtype, self.plan.itemsize(name), layout)
-        )
+        self.shared.buffers.append(Buffer(name, value.dtype, self.plan.itemsize(name), layout))
         return len(self.shared.buffers) - 1
 
     def _like(self, buffer: int, layout: Layout) -> int:
@@ -176,42 +190,31 @@ class _BodyLowering:
 
     # Movement.
 
-    def _step(self, source: int, step: Step, number: int | None) -> int:
+    def _step(self, source: int, step: Step) -> int:
         """Emit one step of a reshard."""
         before = self.shared.buffers[source].layout
-        after = self.shared.layout(step.after, before.shape)
-        result = self._like(source, after)
-        parts = step.parts
-        if step.kind == "mask":
-            monoids = {monoid for _, monoid in parts.masked}
-            if len(monoids) != 1:
-                raise WeftError(f"a mask by {' and '.join(sorted(monoids))} at once")
-            digits = tuple(d._replace(stride=1) for d, _ in parts.masked if d.radix > 1)
-            self.code.append(Mask(source, result, digits, monoids.pop()))
-        elif step.kind == "slice" and lies_inside(after, before):
-            self.code.append(Slice(source, result))
-        else:
-            self.code.append(transfer_of(step, source, result, number))
+        result = self._like(source, self.shared.layout(step.after, before.shape))
+        self.code.append(_instruction(step, source, result, before))
         return result
 
-    def _chain(self, source: int, steps: Iterable[Step], number: int | None) -> int:
+    def _chain(self, source: int, steps: Iterable[Step]) -> int:
         """Emit steps one after another; each result is freed when the next one is there."""
         at = source
         for step in steps:
-            result = self._step(at, step, number)
+            result = self._step(at, step)
             if at != source:
                 self._free([at])
             at = result
         return at
 
-    def _keep(self, source: int, reshard: Reshard, is_last: bool, number: int | None) -> int:
+    def _keep(self, source: int, reshard: Reshard, is_last: bool) -> int:
         """Emit a reshard after which every cell has an allocation of its own.
 
         Where this `is_last` use of the source, it is freed.
         """
         if is_last and not reshard.steps:
             return source
-        at = self._chain(source, reshard.steps, number)
+        at = self._chain(source, reshard.steps)
         result = self._like(at, self.shared.buffers[at].layout)
         ends = [buffer for buffer in (at, source) if buffer != source or is_last]
         self.code.append(Copy(at, result, tuple(dict.fromkeys(ends))))
@@ -232,21 +235,21 @@ class _BodyLowering:
             )
         ends = self.lives.ends[number]
         if not application.results:
+            self.made.append(len(self.code))
             self._end(ends)
             return
         made: list[int | None]
         match application.operator, bool(application.regions):
             case "while", True:
                 made = self._loop(number)
-            case ("case" | "if"), True:
+            case (("case" | "if"), True):
                 made = list(self._branch(number))
             case _:
                 made = list(self._apply(number))
-        for name, buffer, reshard in zip(
-            application.results, made, plan.result_reshards[number]
-        ):
+        self.made.append(len(self.code))
+        for name, buffer, reshard in zip(application.results, made, plan.result_reshards[number]):
             if buffer is not None:
-                self.held[name] = self._keep(buffer, reshard, True, number)
+                self.held[name] = self._keep(buffer, reshard, True)
         self._end(ends)
 
     def _apply(self, number: int) -> Point:
@@ -286,7 +289,7 @@ class _BodyLowering:
         if held != src:
             shape = placed.signature.operand_shapes[place]
             steps = plan_reshard(src, held, shape, plan.itemsize(name), plan.machine).steps
-            at = self._chain(source, steps, number)
+            at = self._chain(source, steps)
         have = shared.buffers[at].layout
         if placed.operands[place] is None:
             need = shared.operand(placed, place, held.partial)
@@ -295,16 +298,13 @@ class _BodyLowering:
                 if lies_inside(need, have):
                     self.code.append(Slice(at, result))
                 else:
-                    self.code.append(Transfer(at, result, kind="fetch", application=number))
+                    self.code.append(Transfer(at, result, kind="fetch"))
                 at = self._drop(source, at, result)
         want = shared.operand(placed, place, placed.partials[place])
         digits = [part for part in want.parts if part not in shared.buffers[at].layout.parts]
         if digits:
             result = self._like(at, want)
-            by = {monoid for _, monoid in digits}
-            if len(by) != 1:
-                raise WeftError(f"a mask by {' and '.join(sorted(by))} at once")
-            self.code.append(Mask(at, result, tuple(digit for digit, _ in digits), by.pop()))
+            self.code.append(_mask(at, result, digits))
             at = self._drop(source, at, result)
         return at
 
@@ -319,7 +319,7 @@ class _BodyLowering:
     @cached_property
     def _known(self) -> Known:
         """The numbers that the program is sure of."""
-        return follow(self.graph, self.given)
+        return known_values(self.graph, self.given)
 
     def _region(
         self,
@@ -357,18 +357,16 @@ class _BodyLowering:
                 borrowed.add(n)
                 carried.append(source)
             else:
-                carried.append(self._keep(source, reshards.entry[n], n in taken, number))
+                carried.append(self._keep(source, reshards.entry[n], n in taken))
         known = self._known
-        loop = find_loop(application, known)
-        first = self._region(
-            number, 0, (), inside(application, condition.graph, known, loop.fixed)
-        )
+        loop = analyze_loop(application, known)
+        first = self._region(number, 0, (), known_inside(application, condition.graph, known, loop.fixed))
         names = [value.name for value in arguments(application, body.graph)]
         second = self._region(
             number,
             1,
             [name for n, name in enumerate(names) if n not in unchanged],
-            inside(application, body.graph, known, loop.fixed),
+            known_inside(application, body.graph, known, loop.fixed),
             unchanged,
         )
         results = tuple(
@@ -390,12 +388,12 @@ class _BodyLowering:
         made: list[int | None] = []
         for n, (name, result) in enumerate(zip(application.results, results)):
             if n not in borrowed:
-                made.append(self._keep(result, reshards.exit[n], True, number))
+                made.append(self._keep(result, reshards.exit[n], True))
             elif name in ends:
                 self._free([result])
                 made.append(None)
             else:
-                made.append(self._keep(result, reshards.exit[n], False, number))
+                made.append(self._keep(result, reshards.exit[n], False))
                 self._free([result])
         return made
 
@@ -405,7 +403,7 @@ class _BodyLowering:
         bodies, captured = [], []
         for place, inner in enumerate(plan.regions[number]):
             reshards = plan.branch_reshards[number][place]
-            facts = inside(application, inner.graph, known)
+            facts = known_inside(application, inner.graph, known)
             body, outside = self._region(number, place, (), facts, (), reshards)
             bodies.append(body)
             captured.append(outside)
@@ -414,33 +412,79 @@ class _BodyLowering:
             for name, spec in zip(application.results, plan.placed[number].results)
         )
         selector = self.held[application.operands[0]]
-        taken = find_branch(application, known)
-        self.code.append(
-            Branch(number, selector, tuple(bodies), tuple(captured), results, taken)
-        )
+        taken = taken_branch(application, known)
+        self.code.append(Branch(number, selector, tuple(bodies), tuple(captured), results, taken))
         return results
 
 
-def transfer_of(step: Step, source: int, result: int, application: int | None) -> Transfer:
+def _instruction(step: Step, source: int, result: int, before: Layout) -> Instruction:
+    """Return a step of a reshard as an instruction."""
+    if step.kind == "mask":
+        return _mask(source, result, step.parts.masked)
+    is_local = step.kind == "slice" and step.before.mesh == step.after.mesh
+    if is_local and lies_inside(layout_of(step.after, before.shape), before):
+        return Slice(source, result)
+    return transfer_of(step, source, result)
+
+
+def _mask(source: int, result: int, parts: Iterable[tuple[Digit, str]]) -> Mask:
+    found = [(digit._replace(stride=1), monoid) for digit, monoid in parts if digit.radix > 1]
+    monoids = {monoid for _, monoid in found}
+    if len(monoids) != 1:
+        raise WeftError(f"a mask by {' and '.join(sorted(monoids)) or 'nothing'} at once")
+    return Mask(source, result, tuple(digit for digit, _ in found), monoids.pop())
+
+
+def transfer_of(step: Step, source: int, result: int) -> Transfer:
     """Return a step of a reshard as a transfer between two buffers."""
-    combine = tuple(
-        Combine(run.monoid, tuple(d._replace(stride=1) for d in run.digits))
-        for run in step.parts.reduced
-    )
-    balance = None
-    if step.kind in ("exchange", "collective_permute"):
-        links = [step.machine.link(axis) for axis in step.before.mesh.axis_names]
-        balance = tuple((1 / link.bandwidth, link.latency) for link in links)
-    kept = None
-    if step.before.mesh != step.after.mesh:
-        kept = tuple((kept.here, kept.there) for kept in step.parts.kept)
+    route = step.route
     return Transfer(
-        source,
-        result,
-        combine,
-        kept,
-        step.kind,
-        balance,
-        step.kind == "collective_permute",
-        application,
+        source, result, route.combine, route.kept, step.kind, route.balance, route.one_to_one
     )
+
+
+@lru_cache(maxsize=1 << 14)
+def sharding_of(mesh: DeviceMesh, layout: Layout) -> ShardingSpec | None:
+    """Return the sharding that gives a layout on a mesh; None where there is none, as of halos."""
+    if layout.image is not None:
+        return None
+    dims = [DimSpec(map(mesh.axis, cut)) for cut in layout.cuts]
+    parts = [(mesh.axis(digit), monoid) for digit, monoid in layout.parts]
+    return ShardingSpec(mesh, dims, (), parts)
+
+
+@lru_cache(maxsize=4096)
+def reshard_program(reshard: Reshard) -> Program:
+    """Return a program that takes one array from one sharding to another, and does not free it."""
+    src, shape = reshard.src, reshard.shape
+    buffers = [Buffer("", "", reshard.itemsize, layout_of(src, shape))]
+    code: list[Instruction] = []
+    for step in reshard.steps:
+        source, result = len(buffers) - 1, len(buffers)
+        buffers.append(Buffer("", "", reshard.itemsize, layout_of(step.after, shape)))
+        code.append(_instruction(step, source, result, buffers[source].layout))
+        if source:
+            code.append(Free((source,)))
+    graph = GraphDefinition(("",), {"": shape}, (), ("",))
+    body = Body(graph, (0,), tuple(code), (len(buffers) - 1,), frozenset([0]), (0,))
+    return Program(buffers[0].layout.cells, tuple(buffers), (body,))
+
+
+def transfer_axes(program: Program, transfer: Transfer) -> str:
+    """Return the mesh axes that a transfer is about, as text."""
+    mesh = program.mesh
+    before, after = (
+        sharding_of(mesh, program.buffers[n].layout) for n in (transfer.source, transfer.result)
+    )
+    if before is None or after is None:
+        return ""
+    step = Step(
+        transfer.kind,  # type: ignore[arg-type]
+        before,
+        after,
+        program.buffers[transfer.source].layout.shape,
+        1,
+        Machine(),
+        0.0,
+    )
+    return ", ".join(map(write_axis, step.axes))

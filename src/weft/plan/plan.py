@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
@@ -16,20 +16,21 @@ from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments, read_as_kept
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
-from weft.plan.certificate import certify
-from weft.plan.check import check
-from weft.plan.course import RUN_INSIDE, Course, Event, course_of, total
 from weft.plan.delivery import Delivery, deliver
 from weft.plan.fuse import fuse_plan
+from weft.plan.lower import lower
 from weft.plan.machine import Machine
-from weft.plan.memory import peak
 from weft.plan.placed import Placed, fit
 from weft.plan.plan_file import read_plan, write_plan
 from weft.plan.plan_picture import draw_plan
 from weft.plan.products import without_products
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
+from weft.program import Apply, Executed, Free, Mask, Program, Proof, Slice, Transfer
 from weft.values import FrozenMap, Point
+
+RUN_INSIDE = frozenset(["while", "case", "if"])
+"""The operators that run their regions in place, so that nothing is brought to them."""
 
 
 class LoopReshards(NamedTuple):
@@ -55,8 +56,8 @@ class Plan(Drawn):
     >>> print(plan)
     matmul  matmul m: {"dp"}, k: {"tp"}           <@m, [{"dp"}, {}], unreduced={"tp"}>
     matmul  reduce_scatter, all_gather of matmul  6144 B
-    >>> plan.verify()["applications"][0]["cover"]
-    {'boxes': 8, 'parts': 4}
+    >>> plan.verify().applications[0]
+    AppliedProof(operator='matmul', boxes=8, parts=4)
     """
 
     graph: Graph
@@ -177,36 +178,46 @@ class Plan(Drawn):
         return itemsize(self.graph.values[name].dtype)
 
     @cached_property
-    def course(self) -> Course:
-        """All that happens while it runs, in regions too, and how often."""
-        return course_of(self)
+    def program(self) -> Program:
+        """The plan lowered to instructions: what is verified, counted, priced and executed."""
+        return lower(self)
 
     @property
     def received(self) -> Point:
         """The bytes that each device receives in all."""
-        return total(self.course.events, self.mesh.size)
+        return self.program.count.received_by_cell
 
     @property
     def assumed(self) -> tuple[str, ...]:
         """What the program does not say of its loops and branches; empty if bytes are exact."""
-        return self.course.assumed
+        return self.program.count.assumed
 
     @property
     def peak(self) -> Point:
         """The most bytes that each cell holds while it runs."""
-        return peak(self)
+        return self.program.count.peak
 
-    def verify(self, graph: Graph | None = None) -> dict[str, Any]:
-        """Prove that the plan computes its graph, or another graph; return the proof as data.
+    def made_by(self, number: int) -> list[Executed]:
+        """Return what is executed until an application has made its results, loops included.
 
-        The certificate lists what a run does; the graph's definition, which `lang` writes, says
-        what is to be computed. `weft.plan.check` compares the two, and knows nothing else of Weft.
-        What it cannot prove raises `CertificateError`. Kernels, the executors' code and what
-        carries arrays between cells are outside the proof.
+        How its results come to lie as they are kept does not belong to it.
         """
-        certificate = {**certify(self), "graph": define(graph or self.graph)}
-        check(certificate)
-        return certificate
+        made = self.program.main.made[number]
+        return [
+            each
+            for each in self.program.count.executed
+            if each.root == number and (each.body or each.place < made)
+        ]
+
+    def verify(self, graph: Graph | None = None) -> Proof:
+        """Prove that the plan's program computes its graph, or another graph.
+
+        The program is what executors run; the graph's definition, which `weft.lang` writes, says
+        what is to be computed. `weft.program.verify` compares the two, and knows nothing else of
+        Weft. What it cannot prove raises `VerificationError`. Kernels, the executors' code and
+        what carries arrays between cells are outside the proof.
+        """
+        return self.program.verify(None if graph is None else define(graph))
 
     def drawing(self) -> Drawing:
         """The applications, how every value lies, and what moves."""
@@ -222,37 +233,99 @@ class Plan(Drawn):
         return cls(*read_plan(text, cls, operators))
 
     def __str__(self) -> str:
-        found: dict[int | None, list[Event]] = {}
-        for event in self.course.events:
-            found.setdefault(event.root, []).append(event)
-        rows = [row for n in range(len(self.placed)) for row in self._rows(n, found.get(n, []))]
-        rows += map(_moved, found.get(None, ()))
+        moves: dict[int | None, list[Movement]] = {}
+        for movement in movements(self.program):
+            moves.setdefault(movement.root, []).append(movement)
+        rows = [row for n in range(len(self.placed)) for row in self._rows(n, moves.get(n, []))]
+        rows += [movement.row for movement in moves.get(None, ())]
         wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
         lines = [f"{a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows]
         return "\n".join([*lines, *(f"assumed: {text}" for text in self.assumed)])
 
-    def _rows(self, number: int, events: list[Event]) -> Iterator[tuple[str, str, str]]:
-        """What moves to an application, what it computes, and what moves inside and from it."""
+    def _rows(self, number: int, moves: list[Movement]) -> Iterator[tuple[str, str, str]]:
+        """Return what moves to an application, what it computes, what moves in and from it."""
         application, placed = self.graph.applications[number], self.placed[number]
-        at = next((n for n, event in enumerate(events) if event.way is None), 0)
-        yield from map(_moved, events[:at])
+        yield from (movement.row for movement in moves if movement.is_before)
         cut = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
         what = f"{application.operator} {', '.join(cut)}".rstrip()
         yield ", ".join(application.results), what, ", ".join(map(str, placed.results))
-        yield from (_moved(event) for event in events[at:] if event.way is not None)
+        yield from (movement.row for movement in moves if not movement.is_before)
 
 
-def _moved(event: Event) -> tuple[str, str, str]:
-    """A row for what moves."""
-    kinds = ", ".join(_kinds(event.way))
-    what = kinds if event.root is None else f"{event.inside}{kinds} of {event.value}"
-    return event.name, what, f"{sum(event.received)} B"
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """A value that goes from one layout to another, in one transfer or in several."""
+
+    name: str
+    """What the application makes for which it moves, or the output."""
+    value: str
+    steps: tuple[Executed, ...]
+    """The transfers, one after another."""
+    received: int
+    """The bytes that all cells receive, in all the times together."""
+    is_before: bool
+    """Whether an application of the main body computes after it."""
+
+    @property
+    def root(self) -> int | None:
+        """The application of the main body in which it moves; None for an output."""
+        return self.steps[0].root
+
+    @property
+    def inside(self) -> str:
+        """The loops and branches around it, as a text."""
+        return self.steps[0].inside
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        """The movement as a row of a table."""
+        kinds = ", ".join(each.instruction.kind for each in self.steps)  # type: ignore[union-attr]
+        what = kinds if self.root is None else f"{self.inside}{kinds} of {self.value}"
+        return self.name, what, f"{self.received} B"
 
 
-def _kinds(way: Delivery | Reshard | None) -> Iterator[str]:
-    reshard, fetch = (way.reshard, way.fetch) if isinstance(way, Delivery) else (way, None)
-    yield from (step.kind for step in reshard.steps) if reshard else ()
-    yield from ["fetch"] * (fetch is not None)
+def movements(program: Program) -> Iterator[Movement]:
+    """Return the values that move when a program runs, in order."""
+    count, chain = program.count, list[Executed]()
+    for at, each in enumerate(count.executed):
+        if not isinstance(each.instruction, Transfer) or not count.total(each.instruction):
+            continue
+        chain.append(each)
+        following = _next_transfer(count.executed, at)
+        if following is None:
+            yield _movement(program, tuple(chain))
+            chain = []
+
+
+def _next_transfer(executed: Sequence[Executed], at: int) -> Executed | None:
+    """Return the transfer that takes what another has made further, if there is one."""
+    last = executed[at].instruction
+    assert isinstance(last, Transfer)
+    for each in executed[at + 1 :]:
+        if isinstance(each.instruction, Transfer | Mask | Slice):
+            if each.instruction.source == last.result:
+                return each if isinstance(each.instruction, Transfer) else None
+            return None
+        if not isinstance(each.instruction, Free):
+            return None
+    return None
+
+
+def _movement(program: Program, steps: tuple[Executed, ...]) -> Movement:
+    first = steps[0]
+    assert isinstance(first.instruction, Transfer)
+    body, graph = program.bodies[first.body], program.graphs[first.body]
+    value = program.buffers[first.instruction.source].value
+    number = body.application_at(first.place)
+    name = value if number is None else ", ".join(graph.applications[number].results)
+    code = body.instructions[first.place : body.starts[number + 1]] if number is not None else ()
+    is_before = first.body == 0 and any(isinstance(each, Apply) for each in code)
+    total = sum(
+        each.times * program.count.total(each.instruction)
+        for each in steps
+        if isinstance(each.instruction, Transfer)
+    )
+    return Movement(name, value, steps, total, is_before)
 
 
 class _Maker:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weft.draw import Drawing, Item, Label, Line, Rect, clip
 from weft.layout import DimSpec, ShardingSpec
 from weft.layout.shardy_text import write_symbol
+from weft.program import Transfer
 from weft.values import counted
 
 if TYPE_CHECKING:
@@ -106,5 +107,10 @@ def _short(spec: ShardingSpec) -> str:
 
 def _moved(plan: Plan, number: int) -> str:
     """The bytes that all cells receive for an application: before it, in its regions, after it."""
-    total = sum(sum(event.received) for event in plan.course.events if event.root == number)
+    count = plan.program.count
+    total = sum(
+        each.times * count.total(each.instruction)
+        for each in count.executed
+        if each.root == number and isinstance(each.instruction, Transfer)
+    )
     return f"{total} B move" if total else ""

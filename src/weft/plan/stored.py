@@ -21,10 +21,9 @@ from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import ShardingSpec
 from weft.plan.chunking import Chunking, choose_storage
-from weft.plan.course import Event
-from weft.plan.delivery import Delivery
 from weft.plan.machine import Link
 from weft.plan.storage import Storage
+from weft.program import Executed, Program, Transfer
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
 
@@ -203,13 +202,18 @@ def settled_storage(
     )
 
 
-def moving(plan: Plan, storage: Mapping[str, Storage]) -> tuple[Event, ...]:
-    """What happens while a plan runs, without what is read from storage instead of moved."""
+def moving(plan: Plan, storage: Mapping[str, Storage]) -> tuple[Executed, ...]:
+    """Return what a plan executes, without transfers of what is read from storage instead."""
     inputs = {value.name for value in plan.graph.inputs} & set(storage)
-    return tuple(event for event in plan.course.events if not _is_read(event, plan, inputs))
+    program = plan.program
+    return tuple(each for each in program.count.executed if not _is_read(program, each, inputs))
 
 
-def _is_read(event: Event, plan: Plan, inputs: set[str]) -> bool:
-    if event.plan is not plan or event.number is None or event.value not in inputs:
+def _is_read(program: Program, each: Executed, inputs: set[str]) -> bool:
+    if each.body or not isinstance(each.instruction, Transfer):
         return False
-    return isinstance(event.way, Delivery) and not plan.graph.applications[event.number].regions
+    number = program.main.application_at(each.place)
+    value = program.buffers[each.instruction.source].value
+    if number is None or value not in inputs:
+        return False
+    return not program.graphs[0].applications[number].regions

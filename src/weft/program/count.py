@@ -11,27 +11,30 @@ counted once; of several branches the one that needs most counts, cell by cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from math import prod
+from typing import TYPE_CHECKING
 
 from weft.program.instructions import (
     Apply,
     Body,
     Branch,
-    Buffer,
     Copy,
     Free,
     Instruction,
     Loop,
     Mask,
-    Program,
     Slice,
     Transfer,
 )
 from weft.program.layout_rule import CellClasses, Layout
 from weft.values import Point
+
+if TYPE_CHECKING:
+    from weft.program.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,7 @@ class Counts:
         if key not in self._received:
             count = prod([digit.radix for run in transfer.combine for digit in run.digits])
             self._received[key] = [
-                received_elements(source.layout, result.layout, count, coordinate)
-                * source.itemsize
+                received_elements(source.layout, result.layout, count, coordinate) * source.itemsize
                 for coordinate in self.classes.representatives
             ]
         return self._received[key]
@@ -140,16 +142,50 @@ class Counts:
         ]
         return self.classes.expand(found)
 
-    def moments(self, coordinate: Sequence[int]) -> Iterator[Moment]:
+    def moments(self, coordinate: Sequence[int]) -> list[Moment]:
         """Return what the cell at a coordinate holds after each instruction that adds to it."""
         memory = _Memory(self.program, coordinate)
         memory.peak_of_main()
-        return iter(memory.moments)
+        return memory.moments
+
+    def busiest(self) -> tuple[int, str]:
+        """Return the cell that holds most, and what it is doing then."""
+        cell = max(range(self.program.cells.size), key=self.peak.__getitem__)
+        moments = self.moments(self.program.cells.coordinate(cell))
+        return cell, self._text(max(moments, key=lambda moment: moment.held))
+
+    def _text(self, moment: Moment) -> str:
+        if moment.place < 0:
+            return "inputs"
+        body, buffers = self.program.bodies[moment.body], self.program.buffers
+        instruction, number = body.instructions[moment.place], body.application_at(moment.place)
+        made = "" if number is None else ", ".join(body.graph.applications[number].results)
+        match instruction:
+            case Transfer() | Mask() | Copy() if number is None:
+                return f"output {buffers[instruction.source].value}"
+            case Transfer() | Mask() | Copy():
+                value = buffers[instruction.source].value
+                return f"{value} for {made}" if value != made else f"{value} resharded"
+        return made
+
+    def around(self, coordinate: Sequence[int]) -> list[Around]:
+        """Return what a cell holds around every application of the main body."""
+        memory = _Memory(self.program, coordinate)
+        memory.begin()
+        main, found = self.program.main, []
+        memory.run(0, 0, main.starts[0])
+        for start, end in pairwise(main.starts):
+            memory.peak = before = memory.now
+            code = main.instructions[start:end]
+            kernel = next((n for n, each in enumerate(code) if isinstance(each, Apply)), 0)
+            memory.run(0, start, start + kernel)
+            brought = memory.peak - before
+            memory.run(0, start + kernel, end)
+            found.append(Around(before, brought, memory.peak))
+        return found
 
 
-def received_elements(
-    before: Layout, after: Layout, count: int, coordinate: Sequence[int]
-) -> int:
+def received_elements(before: Layout, after: Layout, count: int, coordinate: Sequence[int]) -> int:
     """Return the elements that a cell receives where `count` parts of each are combined."""
     wanted = held = 1
     for dim in range(len(after.shape)):
@@ -168,11 +204,9 @@ class _Run:
         self.counts, self.program = counts, counts.program
         self.assumed: list[str] = []
 
-    def body(
-        self, number: int, times: int, inside: str, root: int | None
-    ) -> Iterator[Executed]:
+    def body(self, number: int, times: int, inside: str, root: int | None) -> Iterator[Executed]:
         for place, instruction in enumerate(self.program.bodies[number].instructions):
-            at = root if number else application_of(instruction)
+            at = root if number else self.program.main.application_at(place)
             yield Executed(number, place, instruction, times, inside, at)
             match instruction:
                 case Loop():
@@ -232,16 +266,6 @@ class _Run:
         )
 
 
-def application_of(instruction: Instruction) -> int | None:
-    """Return the number of the application for which an instruction is executed, if there is."""
-    match instruction:
-        case Apply() | Loop() | Branch():
-            return instruction.definition
-        case Transfer():
-            return instruction.application
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """What a cell holds when an instruction has made something."""
@@ -249,6 +273,17 @@ class Moment:
     body: int
     place: int
     held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a cell holds around one application."""
+
+    before: int
+    brought: int
+    """How much more while its operands are brought."""
+    most: int
+    """All that it holds when it holds most."""
 
 
 @dataclass(slots=True)
@@ -267,10 +302,16 @@ class _Memory:
     moments: list[Moment] = field(default_factory=list)
     made: int = 0
 
-    def peak_of_main(self) -> int:
-        for buffer in self.program.main.arguments:
-            self._allocate(buffer)
+    def begin(self) -> None:
+        """Hold the inputs that are the program's own."""
+        main = self.program.main
+        for number, buffer in enumerate(main.arguments):
+            self._allocate(buffer, is_counted=number in main.owned)
         self._note(0, -1)
+
+    def peak_of_main(self) -> int:
+        """Return the most that is held while the program runs."""
+        self.begin()
         self._body(0)
         return self.peak
 
@@ -290,9 +331,9 @@ class _Memory:
         self.peak = max(self.peak, self.now)
         self.moments.append(Moment(body, place, self.now))
 
-    def _allocate(self, buffer: int) -> None:
+    def _allocate(self, buffer: int, is_counted: bool = True) -> None:
         self.made += 1
-        size = self._nbytes(buffer)
+        size = self._nbytes(buffer) if is_counted else 0
         self.place[buffer], self.sizes[self.made], self.uses[self.made] = self.made, size, 1
         self.now += size
 
@@ -309,7 +350,13 @@ class _Memory:
             del self.uses[at]
 
     def _body(self, number: int) -> None:
-        for place, instruction in enumerate(self.program.bodies[number].instructions):
+        self.run(number, 0, len(self.program.bodies[number].instructions))
+
+    def run(self, number: int, start: int, end: int) -> None:
+        """Execute the instructions of a body from one place to another."""
+        code = self.program.bodies[number].instructions
+        for place in range(start, end):
+            instruction = code[place]
             self._instruction(instruction)
             if not isinstance(instruction, Free | Slice):
                 self._note(number, place)
@@ -318,32 +365,14 @@ class _Memory:
                     self._free(buffer)
 
     def _instruction(self, instruction: Instruction) -> None:
-        buffers = self.program.buffers
         match instruction:
-            case Transfer():
-                count = prod([d.radix for run in instruction.combine for d in run.digits])
-                source, result = buffers[instruction.source], buffers[instruction.result]
-                got = received_elements(source.layout, result.layout, count, self.coordinate)
-                if got:
-                    self._allocate(instruction.result)
-                else:
-                    self._alias(instruction.result, instruction.source)
-            case Slice():
-                self._alias(instruction.result, instruction.source)
-            case Mask():
-                if any(digit.of(self.coordinate) for digit in instruction.digits):
+            case Transfer() | Slice() | Mask():
+                if self._is_fresh(instruction):
                     self._allocate(instruction.result)
                 else:
                     self._alias(instruction.result, instruction.source)
             case Copy():
-                at = self.place[instruction.source]
-                ending = {instruction.source, *instruction.frees}
-                others = self.uses[at] - sum(self.place.get(b) == at for b in ending)
-                gone = instruction.source in instruction.frees
-                if gone and not others and self.sizes[at] == self._nbytes(instruction.result):
-                    self._alias(instruction.result, instruction.source)
-                else:
-                    self._allocate(instruction.result)
+                self._copy(instruction)
             case Apply():
                 for buffer in instruction.results:
                     self._allocate(buffer)
@@ -354,6 +383,29 @@ class _Memory:
                 self._loop(instruction)
             case Branch():
                 self._branch(instruction)
+
+    def _is_fresh(self, instruction: Transfer | Slice | Mask) -> bool:
+        """Whether the cell makes an array, and not a view of what it has."""
+        match instruction:
+            case Transfer():
+                count = prod([d.radix for run in instruction.combine for d in run.digits])
+                before, after = (
+                    self.program.buffers[n].layout for n in (instruction.source, instruction.result)
+                )
+                return received_elements(before, after, count, self.coordinate) > 0
+            case Mask():
+                return any(digit.of(self.coordinate) for digit in instruction.digits)
+        return False
+
+    def _copy(self, copy: Copy) -> None:
+        at = self.place[copy.source]
+        ending = {copy.source, *copy.frees}
+        others = self.uses[at] - sum(self.place.get(buffer) == at for buffer in ending)
+        fills = self.sizes[at] == self._nbytes(copy.result)
+        if copy.source in copy.frees and not others and fills:
+            self._alias(copy.result, copy.source)
+        else:
+            self._allocate(copy.result)
 
     def _call(self, body: Body, number: int, given: Sequence[tuple[int, int]]) -> None:
         """Run a body on buffers of the caller; those that it owns end with it."""
@@ -372,23 +424,18 @@ class _Memory:
             if buffer not in body.arguments:
                 self._free(buffer)
         for argument, buffer in enumerate(body.arguments):
-            if argument not in body.owned:
-                self._free(buffer)
-            elif buffer in self.place:
+            if argument not in body.owned or buffer in self.place:
                 self._free(buffer)
 
-    def _bind(self, body: Body, given: Sequence[int], captured: Sequence[int]) -> list[tuple[int, int]]:
+    def _bind(
+        self, body: Body, given: Sequence[int], captured: Sequence[int]
+    ) -> list[tuple[int, int]]:
         """Return which argument of a body is which buffer of the caller."""
-        inputs = body.graph.inputs
-        names = {self.program.buffers[buffer].value for buffer in captured}
-        own = [n for n, name in enumerate(inputs) if name not in names]
-        theirs = [n for n, name in enumerate(inputs) if name in names]
-        return [*zip(own, given), *zip(theirs, captured)]
+        return list(enumerate(bind(self.program, body, given, captured)))
 
     def _loop(self, loop: Loop) -> None:
         condition, body = self.program.bodies[loop.condition], self.program.bodies[loop.body]
         self._call(condition, loop.condition, self._bind(condition, loop.carried, loop.captured[0]))
-        (going,) = condition.results
         self._return(condition, ())
         given = self._bind(body, loop.carried, loop.captured[1])
         self._call(body, loop.body, given)
@@ -405,3 +452,13 @@ class _Memory:
             body = self.program.bodies[number]
             self._call(body, number, self._bind(body, (), captured))
             self._return(body, branch.results)
+
+
+def bind(program: Program, body: Body, given: Sequence[int], captured: Sequence[int]) -> list[int]:
+    """Return the buffers of the caller that a body takes, argument by argument.
+
+    Arguments that have the name of a captured value are captured; the others are given, in order.
+    """
+    names = {program.buffers[buffer].value for buffer in captured}
+    own, theirs = iter(given), iter(captured)
+    return [next(theirs if name in names else own) for name in body.graph.inputs]

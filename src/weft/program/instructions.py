@@ -7,12 +7,12 @@ said by its definitions, which `weft.lang` writes from the graph, and never by t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
-from weft.program.layout_rule import Cells, Layout
+from weft.program.layout_rule import Layout
 from weft.space import Digit, Projection
 from weft.values import Point
 
@@ -103,8 +103,6 @@ class Transfer:
     """Seconds for a byte and to start a message along each mesh axis, to choose senders by."""
     one_to_one: bool = False
     """Whether a cell should send to one receiver only, if it can."""
-    application: int | None = None
-    """The number of the application for which it happens; None for an output of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,46 +205,12 @@ class Body:
     """One buffer for each output of the graph."""
     owned: frozenset[int]
     """The arguments that end inside; the others are the caller's."""
+    starts: Point = ()
+    """Where the instructions of each application begin, and where those of the outputs do."""
+    made: Point = ()
+    """Where each application has made its results; what follows reshards them."""
 
-
-@dataclass(frozen=True, eq=False)
-class Program:
-    """A plan lowered to instructions: what is verified, counted, priced, drawn and executed."""
-
-    cells: Cells
-    buffers: tuple[Buffer, ...]
-    bodies: tuple[Body, ...]
-    """The first is where a run begins; the others are called by loops and branches."""
-    graphs: tuple[Any, ...] = ()
-    """For each body the graph it was lowered from, in which kernels and costs are found. Nothing
-    that is proved relies on it."""
-    mesh: Any = None
-    """The mesh, for the names of its axes in texts."""
-
-    @property
-    def main(self) -> Body:
-        """The body where a run begins."""
-        return self.bodies[0]
-
-    @cached_property
-    def count(self) -> Any:
-        """Bytes and memory of each cell: see `weft.program.count`."""
-        from weft.program.count import Counts
-
-        return Counts(self)
-
-    def verify(self, graph: GraphDefinition | None = None) -> int:
-        """Prove that the program computes its graph, or another; return how many steps it took."""
-        from weft.program.verify import verify
-
-        return verify(self, graph)
-
-    def walk(self) -> Iterator[Instruction]:
-        """Return the instructions of all bodies."""
-        for body in self.bodies:
-            yield from body.instructions
-
-    def __str__(self) -> str:
-        from weft.program.text import program_text
-
-        return program_text(self)
+    def application_at(self, place: int) -> int | None:
+        """Return the application to which an instruction belongs; None for the outputs."""
+        number = bisect_right(self.starts, place) - 1
+        return number if 0 <= number < len(self.starts) - 1 else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import TypeAlias
 
@@ -112,9 +112,7 @@ class Layout:
     def is_whole(self) -> bool:
         """Whether every cell has all of the array, and nothing is partial."""
         return not self.parts and not any(
-            span != (0, n)
-            for dim, n in enumerate(self.shape)
-            for span in self.spans(dim)
+            span != (0, n) for dim, n in enumerate(self.shape) for span in self.spans(dim)
         )
 
     def block(self, coordinate: Sequence[int]) -> Point:
@@ -234,9 +232,7 @@ def _block_rule(grid: BlockGrid, dim: int, cut: Digits) -> Rule:
 
 
 @lru_cache(maxsize=1 << 14)
-def _image_rule(
-    steps: Point, offset: int, width: int, size: int, rules: tuple[Rule, ...]
-) -> Rule:
+def _image_rule(steps: Point, offset: int, width: int, size: int, rules: tuple[Rule, ...]) -> Rule:
     """The spans of an affine row: `offset + steps · index`, `width` wide, inside the array."""
     digits: list[Digit] = []
     weight = 1
@@ -282,9 +278,7 @@ def same_boxes(one: Layout, two: Layout) -> bool:
         return False
     if all(a == b for pairs in _pairs_by_dim(one, two) for a, b in pairs):
         return True
-    return all(
-        a == b or (a.is_empty and a.shape == b.shape) for a, b in _box_pairs(one, two)
-    )
+    return all(a == b or (a.is_empty and a.shape == b.shape) for a, b in _box_pairs(one, two))
 
 
 def lies_inside(inner: Layout, outer: Layout) -> bool:
@@ -363,7 +357,7 @@ def are_apart(shape: Point, digits: Sequence[Digit]) -> bool:
             by_axis.setdefault(digit.dim, []).append((digit.divisor, digit.divisor * digit.radix))
     for spans in by_axis.values():
         spans.sort()
-        for (_, high), (low, _) in zip(spans, spans[1:]):
+        for (_, high), (low, _) in pairwise(spans):
             if low % high:
                 return False
     return True
@@ -396,7 +390,7 @@ class CellClasses:
     def refine_spans(self, one: Rule, two: Rule | None = None) -> None:
         """Tell cells apart by the extent of a span, and by how much of it they have elsewhere."""
         if two is None or two is one:
-            if len(set([b - a for a, b in one.spans])) > 1:
+            if len({b - a for a, b in one.spans}) > 1:
                 self.refine(one.axes, one, lambda: self._extents(one))
             return
         if len(set(one.spans)) < 2 and len(set(two.spans)) < 2:

@@ -90,9 +90,7 @@ def messages(route: Route) -> list[Message]:
     before, after = route.before, route.after
     weights = _row_major(before.cells.shape)
     kept = [(weights[here.dim] * here.divisor, there) for here, there in route.stays]
-    numbers = list(
-        product(*(range(prod([d.radix for d in run.digits])) for run in route.combine))
-    )
+    numbers = list(product(*(range(prod([d.radix for d in run.digits])) for run in route.combine)))
     offsets = [_part_offset(route.combine, number, weights) for number in numbers]
     ranks = _ranks(before.cells)
     wishes: dict[int, list[_Wish]] = {}
@@ -104,7 +102,9 @@ def messages(route: Route) -> list[Message]:
         device = after.cells.device(after.cells.rank(coordinate))
         own = sum([weight * digit.of(coordinate) for weight, digit in kept])
         rank = ranks.get(device, -1)
-        for piece in product(*(side.pieces(*ends) for side, *ends in zip(sides, box.start, box.stop))):
+        for piece in product(
+            *(side.pieces(*ends) for side, *ends in zip(sides, box.start, box.stop))
+        ):
             start, stop, adds = zip(*piece) if piece else ((), (), ())
             base = sum(adds) + own
             wish = _Wish(device, rank, ZRange(start, stop), base)
@@ -136,9 +136,7 @@ class _Side:
 
     def __init__(self, layout: Layout, dim: int, weights: Point) -> None:
         self.grid, self.dim = layout.grid, dim
-        self.digits = [
-            (digit, weights[digit.dim] * digit.divisor) for digit in layout.cuts[dim]
-        ]
+        self.digits = [(digit, weights[digit.dim] * digit.divisor) for digit in layout.cuts[dim]]
         self.known: dict[tuple[int, int], list[_Piece]] = {}
 
     def pieces(self, low: int, high: int) -> list[_Piece]:
@@ -201,9 +199,7 @@ class _Senders:
         if not self.one_to_one:
             pace = self._distance(near, rank)[0]
             holders = [holder for holder in holders if self._distance(holder, rank)[0] <= pace]
-        return min(
-            holders, key=lambda holder: (loads.get(holder, 0), self._distance(holder, rank))
-        )
+        return min(holders, key=lambda holder: (loads.get(holder, 0), self._distance(holder, rank)))
 
     def _distance(self, one: int, two: int) -> tuple[tuple[float, float], int]:
         """Return the slowest axis between two cells, and how many axes they differ in."""

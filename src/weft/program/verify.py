@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import prod
+from typing import TYPE_CHECKING
 
 from weft.errors import WeftError
 from weft.program.instructions import (
@@ -30,7 +31,6 @@ from weft.program.instructions import (
     Instruction,
     Loop,
     Mask,
-    Program,
     Slice,
     Transfer,
 )
@@ -45,6 +45,9 @@ from weft.program.layout_rule import (
 )
 from weft.space import Digit, Projection, ZRange
 from weft.values import Point
+
+if TYPE_CHECKING:
+    from weft.program.program import Program
 
 
 class VerificationError(WeftError):
@@ -97,10 +100,8 @@ class _Verifier:
     def verify(self, graph: GraphDefinition) -> Proof:
         for buffer in self.buffers:
             self._expect_well_formed(buffer.layout)
-        main = self.program.main
-        for buffer in main.arguments:
-            layout = self.buffers[buffer].layout
-            _expect(covers(layout), f"input {self.buffers[buffer].value} is not held in full")
+        for given in map(self.buffers.__getitem__, self.program.main.arguments):
+            _expect(covers(given.layout), f"input {given.value} is not held in full")
         self._body(0, graph)
         return Proof(self.count, tuple(self.applied))
 
@@ -274,16 +275,15 @@ class _Verifier:
             f"parts by {_parts(before)} are combined by {_and(m for _, m in gone)} "
             f"into parts by {_parts(after)}",
         )
-        order = _order(before)
         for digit, monoid in gone:
             for kept, other in after.parts:
-                inside = order(digit) > order(kept) or monoid == other
+                inside = _place(digit) > _place(kept) or monoid == other
                 _expect(inside, f"{monoid} is combined before {other}, which lies inside it")
-        runs = [(order(run.digits[0]), run.monoid) for run in transfer.combine if run.digits]
+        runs = [(_place(run.digits[0]), run.monoid) for run in transfer.combine if run.digits]
         if len({monoid for _, monoid in runs}) > 1:
             _expect(runs == sorted(runs), "parts by several monoids are combined in another order")
-            spans = [(order(run.digits[0]), order(run.digits[-1])) for run in transfer.combine]
-            nested = all(a[1] < b[0] for a, b in zip(spans, spans[1:]))
+            spans = [(_place(run.digits[0]), _place(run.digits[-1])) for run in transfer.combine]
+            nested = all(a[1] < b[0] for a, b in pairwise(spans))
             _expect(nested, "runs of parts by several monoids overlap")
 
     # Applications.
@@ -311,7 +311,8 @@ class _Verifier:
             _Application(found.space, apply.index, operands, results, apply.factors).check()
             self.proved[key] = found.space  # kept, so that its id stays its own
         if is_main:
-            boxes = prod([len({s for s in apply.index.spans(d)}) for d in range(len(found.space.sizes))])
+            dims = range(len(found.space.sizes))
+            boxes = prod([len(apply.index.spans(dim) - {(0, 0)}) for dim in dims])
             reduced = [d for dim, _ in found.space.reduced for d in apply.index.cuts[dim]]
             parts = prod([digit.radix for digit in reduced])
             self.applied.append(AppliedProof(found.operator, boxes, parts))
@@ -527,9 +528,9 @@ def _dims_of(projection: Projection) -> set[int]:
     return {dim for row in projection.matrix for dim, step in enumerate(row) if step}
 
 
-def _order(layout: Layout):  # type: ignore[no-untyped-def]
-    """Return what gives the place of a digit among the digits of a layout's parts."""
-    return lambda digit: (digit.dim, -digit.divisor)
+def _place(digit: Digit) -> tuple[int, int]:
+    """Return the place of a digit in mesh order."""
+    return digit.dim, -digit.divisor
 
 
 def _and(names: Iterable[str]) -> str:

@@ -8,15 +8,12 @@ from typing import Any, NamedTuple
 
 from weft.lang.dtype import itemsize
 from weft.layout import DimSpec, ShardingSpec
-from weft.layout.shardy_text import write_axis
-from weft.plan import Cost, Machine, Plan, Reshard, Step, Transfer
-from weft.plan.course import Event
-from weft.plan.delivery import Delivery
-from weft.plan.estimate import priced
-from weft.plan.fetch import Fetch
-from weft.plan.resharding.choose import seconds_on
-from weft.plan.resharding.media import seconds_of_messages
+from weft.plan import Cost, Machine, Plan
+from weft.plan.estimate import priced, seconds_of_transfer
+from weft.plan.lower import sharding_of, transfer_axes
+from weft.plan.plan import Movement, movements
 from weft.plan.searching.front import said
+from weft.program import Apply, Executed, Message, Program, Route, Transfer, messages
 from weft.report.plan_graph import Node, PlanGraph, plan_graph
 from weft.report.reasons import Reasons
 from weft.values import Point
@@ -52,13 +49,17 @@ class _PlanWriter:
         self.layout_rows: list[dict[str, Any]] = []
         self.specs = dict(_specs(self.plan))
         self.names = {name: n for n, name in enumerate(self.specs)}
-        self.routes = Routes(cost.machine, detail.most_cells)
+        self.routes = Routes(cost.plan.program, cost.machine, detail.most_cells)
         self.moves: list[dict[str, Any]] = []
         self.taken: dict[tuple[int, int | None], tuple[float, int]] = {}
         self.coming: dict[tuple[int, int | None, str], list[int]] = {}
         self.drawn: set[int] = set()
-        for event in self.plan.course.events:
-            self._event(event)
+        program = self.plan.program
+        for each in program.count.executed:
+            if isinstance(each.instruction, Apply):
+                self._computed(each)
+        for movement in movements(program):
+            self._moved(movement)
 
     def data(self) -> dict[str, Any]:
         plan, graph, reasons = self.plan, self.graph, self._reasons()
@@ -105,24 +106,28 @@ class _PlanWriter:
             figures |= cells
         return figures
 
-    def _event(self, event: Event) -> None:
-        items = list(priced([event], self.cost.machine))
-        seconds = sum(item.seconds for item in items)
-        if event.way is None:
-            place = id(event.plan), event.number
-            before = self.taken.get(place, (0.0, 0))
-            self.taken[place] = before[0] + seconds, before[1] + sum(i.flops for i in items)
-            return
-        key = id(event.plan), event.number, event.value
+    def _computed(self, each: Executed) -> None:
+        program = self.plan.program
+        assert isinstance(each.instruction, Apply)
+        place = id(program.graphs[each.body]), each.instruction.definition
+        (item,) = priced(program, [each], self.cost.machine)
+        before = self.taken.get(place, (0.0, 0))
+        self.taken[place] = before[0] + item.seconds, before[1] + item.flops
+
+    def _moved(self, movement: Movement) -> None:
+        program, first = self.plan.program, movement.steps[0]
+        number = program.bodies[first.body].application_at(first.place)
+        key = id(program.graphs[first.body]), number, movement.value
+        items = priced(program, movement.steps, self.cost.machine)
         self.coming.setdefault(key, []).append(len(self.moves))
         self.moves.append(
             {
-                "value": self.names[event.value],
-                "route": self.routes.number(event.way),
-                "times": event.times,
-                "inside": event.inside.rstrip(": "),
-                "bytes": sum(event.received),
-                "seconds": seconds,
+                "value": self.names[movement.value],
+                "route": self.routes.number(movement),
+                "times": first.times,
+                "inside": movement.inside.rstrip(": "),
+                "bytes": movement.received,
+                "seconds": sum(item.seconds for item in items),
             }
         )
 
@@ -172,7 +177,7 @@ class _PlanWriter:
             node.plan.graph.applications[node.number],
             node.plan.placed[node.number],
         )
-        place = id(node.plan), node.number
+        place = id(node.plan.graph), node.number
         seconds, flops = self.taken.get(place, (0.0, 0))
         sizes = placed.signature.sizes
         index = ShardingSpec(placed.mesh, [DimSpec(placed.placement[dim]) for dim in sizes])
@@ -206,10 +211,10 @@ class _PlanWriter:
             return self._returned(node)
         assert node.number is not None
         inner = node.plan.regions.get(node.number, ())
-        moves = self.coming.get((id(node.plan), node.number, value), [])
+        moves = self.coming.get((id(node.plan.graph), node.number, value), [])
         if node.kind == "argument":  # a loop's values are brought once, for both of its regions
             return moves if node.values[0] in inner[-1].graph.values else []
-        returned = (self.coming.get((id(plan), None, value), ()) for plan in inner)
+        returned = (self.coming.get((id(plan.graph), None, value), ()) for plan in inner)
         return [*moves, *(move for found in returned for move in found)]
 
     def _returned(self, node: Node) -> list[int]:
@@ -219,7 +224,7 @@ class _PlanWriter:
         same = [n for n in moving if plan.graph.outputs[n] == name]
         if node.number not in same:
             return []
-        return [self.coming[id(plan), None, name][same.index(node.number)]]
+        return [self.coming[id(plan.graph), None, name][same.index(node.number)]]
 
 
 def _specs(plan: Plan) -> Iterator[tuple[str, ShardingSpec]]:
@@ -251,68 +256,59 @@ def _attributes_text(attributes: Mapping[str, Any]) -> str:
 class Routes:
     """A table of routes, each listed once: its steps, and the messages between devices."""
 
-    def __init__(self, machine: Machine, most_cells: int = MOST_CELLS) -> None:
-        self.machine, self.most_cells = machine, most_cells
+    def __init__(self, program: Program, machine: Machine, most_cells: int = MOST_CELLS) -> None:
+        self.program, self.machine, self.most_cells = program, machine, most_cells
         self.rows: list[dict[str, Any]] = []
         self.known: dict[Hashable, int] = {}
 
-    def number(self, route: Delivery | Reshard) -> int:
-        """Return the number of a route in the table."""
-        reshard, fetch = (
-            (route.reshard, route.fetch) if isinstance(route, Delivery) else (route, None)
-        )
-        key = _key(reshard), fetch and (fetch.src, fetch.shape, fetch.needs)
+    def number(self, movement: Movement) -> int:
+        """Return the number of a movement's route in the table."""
+        transfers = [
+            each.instruction for each in movement.steps if isinstance(each.instruction, Transfer)
+        ]
+        key = tuple((self._route(transfer), self._width(transfer)) for transfer in transfers)
         if key not in self.known:
             self.known[key] = len(self.rows)
-            steps = [self._step(step) for step in reshard.steps] if reshard else []
-            if fetch is not None:
-                steps.append(self._fetch(fetch, route.itemsize))
-            self.rows.append({"steps": steps})
+            self.rows.append({"steps": list(map(self._step, transfers))})
         return self.known[key]
 
-    def _step(self, step: Step) -> dict[str, Any]:
+    def _width(self, transfer: Transfer) -> int:
+        return self.program.buffers[transfer.source].itemsize
+
+    def _route(self, transfer: Transfer) -> Route:
+        before, after = (self.program.buffers[n].layout for n in (transfer.source, transfer.result))
+        return Route.of(transfer, before, after)
+
+    def _step(self, transfer: Transfer) -> dict[str, Any]:
+        program, route = self.program, self._route(transfer)
+        before, after = (
+            sharding_of(program.mesh, layout) for layout in (route.before, route.after)
+        )
+        count = program.count
         return {
-            "kind": step.kind,
-            "axes": ", ".join(map(write_axis, step.axes)),
-            "before": str(step.before),
-            "after": str(step.after),
-            "seconds": seconds_on(step, self.machine),
-            "devices": list(step.devices),
-            "received": list(step.received),
-            **self._pairs(step.transfers, len(step.devices), step.itemsize),
+            "kind": transfer.kind,
+            "axes": transfer_axes(program, transfer),
+            "before": str(before),
+            "after": str(after or "the needed boxes"),
+            "seconds": seconds_of_transfer(program, transfer, self.machine),
+            "devices": list(map(program.cells.device, range(program.cells.size))),
+            "received": list(count.classes.expand(count.received(transfer))),
+            **self._pairs(route, self._width(transfer)),
         }
 
-    def _fetch(self, fetch: Fetch, itemsize: int) -> dict[str, Any]:
-        mesh = fetch.src.mesh
-        devices = list(mesh.device_ids or range(mesh.size))
-        moved = (move for move in fetch.transfers if move.sender != move.receiver)
-        return {
-            "kind": "fetch",
-            "axes": "",
-            "before": str(fetch.src),
-            "after": "the needed boxes",
-            "seconds": seconds_of_messages(fetch.messages, itemsize, mesh, self.machine),
-            "devices": devices,
-            "received": [count * itemsize for count in fetch.received],
-            **self._pairs(lambda: moved, len(devices), itemsize),
-        }
-
-    def _pairs(self, transfers: Any, devices: int, itemsize: int) -> dict[str, Any]:
+    def _pairs(self, route: Route, itemsize: int) -> dict[str, Any]:
         """Return the bytes and boxes for each pair of devices; nothing if there are too many."""
-        if devices > self.most_cells:
+        if self.program.cells.size > self.most_cells:
             return {}
-        return {"pairs": list(_paired(transfers(), itemsize))}
+        moved = [m for m in messages(route) if m.sender != m.receiver]
+        return {"pairs": list(_paired(moved, itemsize))}
 
 
-def _key(reshard: Reshard | None) -> Hashable:
-    return reshard and (str(reshard.src), str(reshard.dst), reshard.shape, reshard.itemsize)
-
-
-def _paired(transfers: Iterable[Transfer], itemsize: int) -> Iterator[list[Any]]:
-    pairs: dict[tuple[int, int], list[Transfer]] = {}
-    for move in transfers:
-        pairs.setdefault((move.sender, move.receiver), []).append(move)
-    for (sender, receiver), moves in pairs.items():
-        boxes = [str(move.box) for move in moves[:MOST_BOXES]]
-        more = ["…"] * (len(moves) > MOST_BOXES)
-        yield [sender, receiver, sum(m.box.size for m in moves) * itemsize, [*boxes, *more]]
+def _paired(moved: Iterable[Message], itemsize: int) -> Iterator[list[Any]]:
+    pairs: dict[tuple[int, int], list[Message]] = {}
+    for message in moved:
+        pairs.setdefault((message.sender, message.receiver), []).append(message)
+    for (sender, receiver), some in pairs.items():
+        boxes = [str(message.box) for message in some[:MOST_BOXES]]
+        more = ["…"] * (len(some) > MOST_BOXES)
+        yield [sender, receiver, sum(m.box.size for m in some) * itemsize, [*boxes, *more]]

@@ -14,8 +14,8 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
+from weft.runtime.communication_log import Communication, CommunicationError, communication
 from weft.runtime.execute import run
-from weft.runtime.ledger import Communication, CommunicationError, communication
 from weft.runtime.tensor import Tensor
 from weft.runtime.validate import Validation, validate
 

@@ -13,27 +13,28 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
-from weft.lang import OPERATORS, Block, Operator, Signature
+from weft.lang import OPERATORS, Application, Block, Graph, Operator, Signature, Value
 from weft.lang.dtype import dtype_name
 from weft.lang.kernel import Attributes
-from weft.layout import ShardingSpec
-from weft.plan import plan_reshard
+from weft.layout import DimSpec, ShardingSpec
+from weft.plan import Plan
 from weft.plan.infer import place_operands
+from weft.plan.lower import lower
 from weft.plan.placed import Placed
+from weft.program import Apply, Program
 from weft.runtime.arrays import Array
 from weft.runtime.blocks import check_dtypes, run_block
-from weft.runtime.cells import ALL, Cause, Shards
 from weft.runtime.history import (
     Entry,
+    History,
     Origin,
-    Program,
     closed,
     input_of,
     program_of,
     propagated,
     results_of,
 )
-from weft.runtime.prepared import Prepared, deliver_all, prepare
+from weft.runtime.local import Shards, execute, kernel_of
 from weft.runtime.threads import LARGE
 from weft.values import FrozenMap, Point
 
@@ -63,20 +64,11 @@ def kind_of(shape: Point, spec: ShardingSpec | None, dtype: Any, xp: Any) -> Kin
     return Kind(shape, spec, dtype, xp)
 
 
-class Move(NamedTuple):
-    """A result that an application leaves in one sharding and that is wanted in another."""
-
-    result: int
-    src: ShardingSpec
-    dst: ShardingSpec
-    cause: Cause
-
-
 @dataclass(slots=True)
 class Ready:
     """An operator and the kinds of its operands, with all worked out."""
 
-    kernel: Prepared | Whole | Direct
+    kernel: Compiled | Whole | Direct
     xp: Any
     specs: Sequence[ShardingSpec | None]
     shapes: Sequence[Point]
@@ -84,8 +76,6 @@ class Ready:
     dtypes: Sequence[str]
     """The dtypes of the results; one stands for all."""
     kinds: dict[Any, list[Kind]] = field(default_factory=dict)
-    moves: Sequence[Move] = ()
-    """The results that do not lie where propagation wants them yet; often none."""
     axes: frozenset[str] = frozenset()
     """The axes that cut the index space."""
     competes: bool = False
@@ -94,10 +84,6 @@ class Ready:
     def run(self, operands: Sequence[Shards]) -> list[tuple[Kind, Shards]]:
         """The results: their kinds and their shards."""
         results: list[Shards] = list(self.kernel.run(self.xp, operands))
-        for number, src, dst, cause in self.moves:
-            shards, shape = results[number], self.shapes[number]
-            steps = plan_reshard(src, dst, shape, int(shards[0].dtype.itemsize)).steps
-            results[number] = ALL.move(self.xp, shards, steps, cause)
         key = tuple([shards[0].dtype for shards in results])
         kinds = self.kinds.get(key)
         if kinds is None:
@@ -133,6 +119,24 @@ class Whole:
         pairs = zip(operands, self.slices)
         arrays = [shards[0] if part is None else shards[0][part] for shards, part in pairs]
         return [[array] for array in run_block(self.operator, self.block, arrays)]
+
+
+@dataclass(slots=True)
+class Compiled:
+    """An application as a program of its own."""
+
+    program: Program
+
+    def run(self, xp: Any, operands: Sequence[Shards]) -> list[Shards]:
+        """The shards of every result."""
+        size, main = self.program.cells.size, self.program.main
+        each = {
+            self.program.buffers[buffer].value: place for place, buffer in enumerate(main.arguments)
+        }
+        given: list[Shards] = [()] * len(main.arguments)
+        for name, shards in zip(self.program.graphs[0].applications[0].operands, operands):
+            given[each[name]] = shards if len(shards) == size else [shards[0]] * size
+        return execute(self.program, xp, given, counts_memory=False)
 
 
 @dataclass(slots=True)
@@ -194,7 +198,7 @@ def run_operator(
         places = list(map(id, shards))
         alike = tuple(map(places.index, places))
         key += (alike,)
-    program: Program = ()
+    program: History = ()
     numbers: Point = ()
     origins = [operand.origin for operand in operands]
     axes = _axes(origins)
@@ -294,7 +298,7 @@ def _prepare(
     kinds: Sequence[Kind],
     names: Sequence[str],
     alike: Point,
-    history: tuple[Program, Point],
+    history: tuple[History, Point],
 ) -> Ready:
     operator, xp = OPERATORS.find(name), kinds[0].xp
     line = operator.sign([kind.shape for kind in kinds], attributes)
@@ -323,19 +327,42 @@ def _prepare(
     placed = place_operands(
         operator, line, mesh, found.placement, specs, itemsizes, alike, given, dtypes
     )
-    called = [f"operand {n}, {f'{name}: ' * bool(name)}{k}" for n, (name, k) in enumerate(pairs)]
-    prepared = prepare(operator, frozen, placed, deliver_all(placed, specs, itemsizes), called)
-    results, moves = list(placed.results), list[Move]()
-    for n, (src, dst) in enumerate(zip(placed.results, found.results)):
-        if src.dim_specs != dst.dim_specs:
-            results[n] = dst
-            cause = Cause(name, f"its result {list(line.result_shapes[n])} {src}")
-            moves.append(Move(n, src, dst, cause))
+    results = [
+        src if src.dim_specs == dst.dim_specs else dst
+        for src, dst in zip(placed.results, found.results)
+    ]
+    compiled = _compile(operator, frozen, placed, results, pairs, alike)
     used = [axis for axes in placed.placement.values() for axis in axes]
     cut = frozenset(axis for axis in used if isinstance(axis, str))
-    moved = len(cut) < len(used) or bool(moves) or not _stays(placed, specs)
-    shapes = line.result_shapes
-    return Ready(prepared, xp, results, shapes, name, dtypes, moves=moves, axes=cut, competes=moved)
+    stay = results == list(placed.results) and _stays(placed, specs)
+    shapes, moved = line.result_shapes, len(cut) < len(used) or not stay
+    return Ready(compiled, xp, results, shapes, name, dtypes, axes=cut, competes=moved)
+
+
+def _compile(
+    operator: Operator,
+    attributes: Attributes,
+    placed: Placed,
+    results: Sequence[ShardingSpec],
+    operands: Sequence[tuple[str, Kind]],
+    alike: Point,
+) -> Compiled:
+    """Lower one application, on operands that others keep, to a program."""
+    mesh, specs = placed.mesh, dict[str, ShardingSpec]()
+    values, names = list[Value](), list[str]()
+    for number, (name, kind) in enumerate(operands):
+        if alike and alike[number] != number:
+            names.append(names[alike[number]])
+            continue
+        names.append(f"operand {number}{f', {name}' * bool(name)}")
+        values.append(Value(names[-1], kind.shape, dtype_name(kind.dtype)))
+        specs[names[-1]] = kind.spec or ShardingSpec(mesh, [DimSpec()] * len(kind.shape))
+    made = [f"its result {number}" for number in range(len(results))]
+    application = Application(operator.name, tuple(names), tuple(made), attributes)
+    graph = Graph(values, [application], made)
+    specs |= dict(zip(made, results))
+    plan = Plan(graph, mesh, FrozenMap(specs.items()), tuple(results), (placed,))
+    return Compiled(lower(plan, owned=()))
 
 
 def _stays(placed: Placed, specs: Sequence[ShardingSpec | None]) -> bool:
@@ -353,16 +380,14 @@ def _stays(placed: Placed, specs: Sequence[ShardingSpec | None]) -> bool:
 
 def _direct(ready: Ready) -> Ready:
     """The same without what this application does not need."""
-    prepared = ready.kernel
-    if not isinstance(prepared, Prepared) or len(ready.shapes) > 1 or ready.moves:
+    compiled = ready.kernel
+    if not isinstance(compiled, Compiled) or len(ready.shapes) > 1:
         return ready
-    moving = any(
-        d.reshard or d.fetch or any(d.slices) or any(d.hidden) for d in prepared.deliveries
-    )
-    if moving or max(box.size for box in prepared.placed.boxes) >= LARGE:
+    main = compiled.program.main
+    (apply, *rest) = main.instructions
+    if rest or not isinstance(apply, Apply) or not set(apply.operands) <= set(main.arguments):
         return ready
-    leaders = prepared.leaders
-    alone = leaders == tuple(range(len(leaders)))
-    blocks = prepared.blocks_for(ready.xp)
-    ready.kernel = Direct(prepared.operator.kernel, blocks, None if alone else leaders)
+    kernel = kernel_of(compiled.program, 0, apply, ready.xp)
+    if kernel.work < LARGE:
+        ready.kernel = Direct(kernel.operator.kernel, kernel.blocks, kernel.leaders)
     return ready

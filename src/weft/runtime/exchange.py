@@ -1,4 +1,4 @@
-"""What a device reads in a step, put together; and steps by plain copies in one process."""
+"""Put together what a device has after a transfer; transfers by plain copies in one process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from weft.lang.monoid import combine
-from weft.plan import Step
-from weft.runtime.arrays import Array, masked, paste
-from weft.runtime.hops import Delivery, Hop, Slices, hidden_devices, hop_deliveries
+from weft.program.messages import Assembly, Route, Slices, assemblies
+from weft.runtime.arrays import Array, paste
 from weft.runtime.threads import each
 from weft.values import Point
 
@@ -40,34 +39,36 @@ class Counts(NamedTuple):
                 mine[device] = mine.get(device, 0) + size
 
 
-def copy(xp: Any, held: Held, hop: Hop, cause: object = None) -> tuple[Held, Counts]:
-    """The arrays after a step, all devices in this process, and what moved."""
-    monoids = hop.monoids if isinstance(hop, Step) else ()
+def copy(
+    xp: Any, held: Held, route: Route, kind: str = "", cause: object = None
+) -> tuple[Held, Counts]:
+    """Return the arrays after a transfer, all devices in this process, and what moved."""
+    monoids = [run.monoid for run in route.combine]
     dtype = next(iter(held.values())).dtype
-    plan = hop_deliveries(hop)
+    plan = assemblies(route)
 
-    def receive(delivery: Delivery) -> tuple[Array, Counts]:
+    def receive(assembly: Assembly) -> tuple[Array, Counts]:
         counts = Counts({}, {})
 
         def read(sender: int, where: Slices) -> Array:
             array = held[sender][where]
-            counts.add(sender, delivery.device, array.nbytes)
+            counts.add(sender, assembly.device, array.nbytes)
             return array
 
-        return assemble(xp, delivery, monoids, dtype, read), counts
+        return assemble(xp, assembly, monoids, dtype, read), counts
 
     total, made = Counts({}, {}), dict[int, Array]()
-    work = max((prod(delivery.shape) for delivery in plan), default=0)
-    for delivery, (array, counts) in zip(plan, each(receive, plan, work)):
-        made[delivery.device] = array
+    work = max((prod(assembly.shape) for assembly in plan), default=0)
+    for assembly, (array, counts) in zip(plan, each(receive, plan, work)):
+        made[assembly.device] = array
         total.join(counts)
     return made, total
 
 
-def assemble(xp: Any, delivery: Delivery, monoids: Sequence[str], dtype: Any, read: Read) -> Array:
-    """What one device is to hold, put together from what it reads."""
-    shape = delivery.shape
-    parts = [(into, _combined(xp, piece, monoids, read)) for into, piece in delivery.pieces]
+def assemble(xp: Any, assembly: Assembly, monoids: Sequence[str], dtype: Any, read: Read) -> Array:
+    """Return what one device has, put together from what it reads."""
+    shape = assembly.shape
+    parts = [(into, _combined(xp, piece, monoids, read)) for into, piece in assembly.pieces]
     if len(parts) == 1 and tuple(parts[0][1].shape) == shape:
         return parts[0][1]
     whole = xp.empty(shape, dtype=dtype)
@@ -88,12 +89,3 @@ def _combined(
         _combined(xp, [(p[1:], s, w) for p, s, w in group], monoids[1:], read) for group in groups
     ]
     return combine(xp, monoids[0], below)
-
-
-def mask(xp: Any, held: Held, step: Step) -> Held:
-    """The values on the first cells along the axes, nothing on the others."""
-    hidden = hidden_devices(step)
-    return {
-        device: masked(xp, array, hidden[device]) if device in hidden else array
-        for device, array in held.items()
-    }

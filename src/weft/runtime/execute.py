@@ -14,9 +14,8 @@ from weft.errors import WeftError
 from weft.lang import Graph, Value
 from weft.plan import Plan, Propagation
 from weft.runtime.arrays import namespace
-from weft.runtime.cells import ALL
+from weft.runtime.local import Shards, execute
 from weft.runtime.tensor import Tensor, tensor_of
-from weft.runtime.walk import Values, walk
 
 
 def run(
@@ -63,12 +62,10 @@ def run(
             hint='run(..., on="ray"), or on="threads" with nothing to install',
         )
     check_inputs(plan.graph, inputs)
-    given: Values = {
-        value.name: _placed(plan, value, inputs[value.name]) for value in plan.graph.inputs
-    }
-    xp = _namespace([shards[0] for shards in given.values()])
-    borrowed = [shard for shards in given.values() for shard in shards]
-    made = walk(plan, xp, given, ALL)
+    given: list[Shards] = [_placed(plan, value, inputs[value.name]) for value in plan.graph.inputs]
+    xp = _namespace([shards[0] for shards in given])
+    borrowed = [shard for shards in given for shard in shards]
+    made = execute(plan.program, xp, given)
     results = []
     for name, shards, spec in zip(plan.graph.outputs, made, plan.outputs):
         own = [_apart_from(borrowed, xp, shard) for shard in shards]

@@ -79,7 +79,7 @@ class Entry(NamedTuple):
     annotation: ShardingSpec | None
 
 
-Program: TypeAlias = tuple[Entry, ...]
+History: TypeAlias = tuple[Entry, ...]
 
 
 class Found(NamedTuple):
@@ -137,7 +137,7 @@ def constrained(origin: Origin, annotation: ShardingSpec) -> Origin:
     return Origin(origin.shape, origin.dtype, annotation, step, axes=axes)
 
 
-def program_of(origins: Sequence[Origin]) -> tuple[Program, tuple[int, ...]] | None:
+def program_of(origins: Sequence[Origin]) -> tuple[History, tuple[int, ...]] | None:
     """The program that leads to some tensors, and their numbers in it; None if it is too long.
 
     Entries stand in the order in which they were made, as in a traced program. Programs that
@@ -171,7 +171,7 @@ def program_of(origins: Sequence[Origin]) -> tuple[Program, tuple[int, ...]] | N
     return tuple(entries), tuple([numbers[origin.serial] + origin.place for origin in origins])
 
 
-def propagated(program: Program, mesh: DeviceMesh) -> Found:
+def propagated(program: History, mesh: DeviceMesh) -> Found:
     """What propagation, by users' priorities, says of the last application of a program."""
     inputs, applications = list[Value](), list[Application]()
     values = list[Value]()

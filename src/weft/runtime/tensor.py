@@ -19,9 +19,9 @@ from weft.lang.trace import Symbol, Tracer
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import plan_reshard
 from weft.runtime.arrays import Array, namespace, paste
-from weft.runtime.cells import ALL, Cause, Shards
 from weft.runtime.eager import Kind, Operand, kind_of, run_operator, sharding_of
 from weft.runtime.history import Origin, closed, constrained
+from weft.runtime.local import Cause, Shards, move
 from weft.values import Point, as_shape
 
 Dims = Iterable[DimSpec]
@@ -181,7 +181,7 @@ class Tensor(Arithmetic):
             (array,) = self._shards
             return [array[box.slices()] for box in spec.regions(self.shape)]
         plan = plan_reshard(self.spec, spec, self.shape, self.kind.itemsize)
-        return list(ALL.move(self.kind.xp, self._shards, plan.steps, Cause("with_sharding", self)))
+        return list(move(self.kind.xp, self._shards, plan, Cause("with_sharding", self)))
 
     def trace(self, name: str = "input") -> Symbol:
         """Begin a traced program whose input this tensor is, sharded as it is annotated."""

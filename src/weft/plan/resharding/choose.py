@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -60,13 +61,27 @@ def choose_steps(src: ShardingSpec, dst: ShardingSpec, job: Job) -> tuple[Step, 
 
 
 def seconds_on(step: Step, machine: Machine) -> float:
-    """What a step takes on another machine than the one it was chosen for."""
+    """Return what a step takes on another machine than the one it was chosen for."""
     if step.kind in ("slice", "mask") or machine == step.machine:
         return step.seconds
-    before, after = step.before, step.after
+    return seconds_between(step.kind, step.before, step.after, step.shape, step.itemsize, machine)
+
+
+@lru_cache(maxsize=1 << 14)
+def seconds_between(
+    kind: str,
+    before: ShardingSpec,
+    after: ShardingSpec,
+    shape: Point,
+    itemsize: int,
+    machine: Machine,
+) -> float:
+    """Return what one transfer between two shardings takes on a machine."""
+    if kind in ("slice", "mask"):
+        return 0.0
     frame = find_frame(before, after)
     link = single_link(machine, (before.mesh, after.mesh), frame is not None)
-    found = _look(before, after, frame, link, Job(step.shape, step.itemsize, machine))
+    found = _look(before, after, frame, link, Job(shape, itemsize, machine))
     return found.seconds if found else 0.0
 
 

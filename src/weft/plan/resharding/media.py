@@ -66,7 +66,7 @@ def _slowness(item: tuple[tuple[Link, str], set[int]]) -> tuple[float, float, bo
 
 
 def seconds_of_messages(
-    messages: Iterable[Message], itemsize: int, mesh: DeviceMesh, machine: Machine
+    messages: Iterable[tuple[int, int, int]], itemsize: int, mesh: DeviceMesh, machine: Machine
 ) -> float:
     """What messages between the devices of a mesh take: as long as the busiest device needs.
 

@@ -10,11 +10,12 @@ from math import prod
 from weft.layout import Axis, ShardingSpec
 from weft.layout.shardy_text import write_axis
 from weft.plan.machine import Machine
+from weft.plan.placed import layout_of
 from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held
 from weft.plan.resharding.frame import digit_of, find_frame, row_major, worths_between
-from weft.plan.resharding.moves import Transfer, moves
 from weft.plan.resharding.parts import Parts, parts_between
 from weft.plan.resharding.pattern import Kind, find_change
+from weft.program import Combine, Message, Route, messages
 from weft.space import Digit, weigh
 from weft.values import Point
 
@@ -50,7 +51,7 @@ class Step:
 
     @property
     def monoids(self) -> tuple[str, ...]:
-        """What combines the parts, for each place of `Transfer.part`; the last first."""
+        """What combines the parts, for each place of `Message.part`; the last first."""
         return tuple(run.monoid for run in self.parts.reduced)
 
     @property
@@ -97,31 +98,36 @@ class Step:
         pairs = zip(self.devices, self.received)
         return tuple(by_device[device] if got else None for device, got in pairs)
 
-    def moves(self) -> Iterator[Transfer]:
-        """Every piece of every cell's box after the step, made as it is asked for.
+    @property
+    def route(self) -> Route:
+        """All that decides who sends what to whom."""
+        combine = tuple(
+            Combine(run.monoid, tuple(d._replace(stride=1) for d in run.digits))
+            for run in self.parts.reduced
+        )
+        kept = balance = None
+        if self.before.mesh != self.after.mesh:
+            kept = tuple((each.here, each.there) for each in self.parts.kept)
+        if self.kind in ("exchange", "collective_permute"):
+            links = [self.machine.link(axis) for axis in self.before.mesh.axis_names]
+            balance = tuple((1 / link.bandwidth, link.latency) for link in links)
+        before, after = (layout_of(spec, self.shape) for spec in (self.before, self.after))
+        return Route(before, after, combine, kept, balance, self.kind == "collective_permute")
+
+    def moves(self) -> Iterator[Message]:
+        """Every piece of every cell's box after the step.
 
         A piece whose sender is its receiver is there already. The boxes of a cell tile what it
         holds after the step, once for every part that is combined; the parts of one box come
         one after another: those along the last run of `monoids` are combined first.
         """
-        if self.kind == "mask":
-            return _masked(self)
-        apart = self.kind in ("exchange", "collective_permute")
-        return moves(
-            self.before,
-            self.after,
-            self.shape,
-            self.parts,
-            self.machine,
-            even_out=apart,
-            one_to_one=self.kind == "collective_permute",
-        )
+        return _masked(self) if self.kind == "mask" else iter(messages(self.route))
 
-    def transfers(self) -> Iterator[Transfer]:
+    def transfers(self) -> Iterator[Message]:
         """The pieces that go from one device to another."""
         return (move for move in self.moves() if move.sender != move.receiver)
 
-    def kept(self) -> Iterator[Transfer]:
+    def kept(self) -> Iterator[Message]:
         """The pieces that cells have already."""
         return (move for move in self.moves() if move.sender == move.receiver)
 
@@ -137,12 +143,12 @@ def union(src: ShardingSpec, dst: ShardingSpec) -> Point:
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def _masked(step: Step) -> Iterator[Transfer]:
+def _masked(step: Step) -> Iterator[Message]:
     """Every cell keeps its box; which of them keep the values is said by the parts."""
     for cell in step.after.mesh.cells():
         device, box = step.after.mesh.device(cell), step.after.region(step.shape, cell)
         if box:
-            yield Transfer(device, device, box)
+            yield Message(device, device, box)
 
 
 def _axes(step: Step) -> tuple[Axis, ...]:

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.course import made_by
-from weft.plan.estimate import compute, priced
+from weft.plan.estimate import placed_compute, priced
 from weft.plan.liveness import lives
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed
@@ -319,14 +318,14 @@ class Builder:
             return (self._within(number),)
         return tuple(
             self.stored.read(number, way)._replace(
-                compute=compute(self.graph, application, way, self.machine)[0]
+                compute=placed_compute(self.graph, number, way, self.machine)[0]
             )
             for way in placed
         )
 
     def _within(self, number: int) -> Price:
         """What an application takes that is placed as propagation says, with all in its regions."""
-        items = list(priced(made_by(self.base, number), self.machine))
+        items = list(priced(self.base.program, self.base.made_by(number), self.machine))
         return Price(
             sum(item.seconds for item in items if not item.received),
             sum(item.seconds for item in items if item.received),

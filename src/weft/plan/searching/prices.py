@@ -209,7 +209,7 @@ class Prices:
         if delivery.fetch is not None:
             fetch, width = delivery.fetch, delivery.itemsize
             machine = self.machine or PLAIN
-            seconds += seconds_of_messages(fetch.messages, width, fetch.src.mesh, machine)
+            seconds += seconds_of_messages(fetch.elements, width, fetch.src.mesh, machine)
             received += sum(fetch.received) * width
         if not self.has_room:
             return self.nothing._replace(seconds=seconds, received=received)

@@ -17,7 +17,7 @@ from weft.lang import Graph
 from weft.layout import DeviceMesh
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Machine
-from weft.plan.memory import moments, sizes_of
+from weft.plan.memory import sizes_of
 from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import ShardyStrategy, propagate_like_shardy
 from weft.plan.searching.ahead import Goal
@@ -394,8 +394,7 @@ class _Search:
         """The error if nothing fits: what is proved, which array is too large, and by how much."""
         cost = min(costs, key=lambda cost: max(cost.peak))
         plan, peak, capacity = cost.plan, max(cost.peak), self.machine.capacity
-        held = next(moment for moment in moments(plan) if max(moment.cells) == peak)
-        cell = held.cells.index(peak)
+        cell, doing = plan.program.count.busiest()
         sizes = {
             name: sizes_of(spec, plan.graph.values[name].shape, plan.itemsize(name))[cell]
             for name, spec in plan.specs.items()
@@ -412,7 +411,7 @@ class _Search:
             claim = "no plan was found that fits"
             note = f"not proved: {'; '.join(self.reasons)}"
         error = WeftError(
-            f"{claim}: cell {cell} holds {peak} B while {held.what} runs, "
+            f"{claim}: cell {cell} holds {peak} B while {doing} runs, "
             f"{peak - capacity:.0f} B more than its {capacity:.0f} B; the largest array is "
             f"{plan.graph.values[largest]}, of which it holds {sizes[largest]} B as "
             f"{plan.specs[largest]}",

@@ -25,8 +25,8 @@ from weft.runtime.cluster.resume import remaining
 from weft.runtime.cluster.weaving.embedding import Embedding
 from weft.runtime.cluster.weaving.source import Leaf
 from weft.runtime.cluster.weaving.task import Task
+from weft.runtime.communication_log import Movement, active
 from weft.runtime.execute import check_array, check_inputs
-from weft.runtime.ledger import Movement, active
 from weft.runtime.tensor import Tensor
 
 WATCHED = 16

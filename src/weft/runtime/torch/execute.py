@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,10 +17,11 @@ from weft.lang.dtype import dtype_name
 from weft.lang.graph_json import to_json
 from weft.lang.kernel import native
 from weft.plan import Plan, Propagation
+from weft.program import Program
 from weft.runtime.execute import as_plan, check_array, check_inputs
+from weft.runtime.local import execute
 from weft.runtime.torch.ranks import Ranks
 from weft.runtime.torch.shard import Shard, working_on
-from weft.runtime.walk import Values, walk
 
 
 def run(
@@ -46,11 +47,11 @@ def run(
     device = _device(ranks, inputs)
     with working_on(device):
         taken = {v.name: _taken(plan, v, inputs[v.name], ranks, device) for v in plan.graph.inputs}
-        ranks.agree(_digest(plan, taken), device, ", ".join(taken) or "nothing")
-        given: Values = {}
-        for name, spec in [(name, plan.specs[name]) for name in taken]:
-            given[name] = [taken.pop(name).with_sharding(spec).array]
-        made = walk(plan, xp, given, ranks.cells)
+        ranks.agree(_digest(plan.program, taken), device, ", ".join(taken) or "nothing")
+        given = []
+        for name in list(taken):
+            given.append([taken.pop(name).with_sharding(plan.specs[name]).array])
+        made = execute(plan.program, xp, given, ranks.here)
     return tuple(
         Shard(array, spec, plan.graph.values[name].shape, name, group)
         for name, (array,), spec in zip(plan.graph.outputs, made, plan.outputs)
@@ -79,8 +80,7 @@ def _taken(plan: Plan, value: Value, given: Any, ranks: Ranks, device: torch.dev
             f"a whole array is not partial: input {value} is {spec}",
             hint="give each rank its part as a Shard",
         )
-    (cell,) = ranks.cells.ranks(plan.mesh)
-    part = whole[spec.region(value.shape, cell).slices()]
+    part = whole[spec.region(value.shape, ranks.cell(plan.mesh)).slices()]
     if not isinstance(part, torch.Tensor):
         part = _as_torch(np.ascontiguousarray(part).reshape(part.shape))
     return Shard(part.to(device), spec, value.shape, value.name, ranks.group)
@@ -94,27 +94,12 @@ def _as_torch(array: Any) -> torch.Tensor:
     return torch.tensor(array.view(f"uint{8 * array.dtype.itemsize}")).view(dtype)
 
 
-def _digest(plan: Plan, inputs: Mapping[str, Shard]) -> int:
-    """A number that tells plans apart, with the way that their inputs lie."""
-    if plan not in _KNOWN:
-        _KNOWN[plan] = "\n".join(_lines(plan))
-    text = "\n".join([_KNOWN[plan], *map(str, inputs.values())])
+def _digest(program: Program, inputs: Mapping[str, Shard]) -> int:
+    """Return a number that tells programs apart, and how their inputs lie."""
+    if program not in _KNOWN:
+        _KNOWN[program] = "\n".join([*map(to_json, program.graphs), str(program)])
+    text = "\n".join([_KNOWN[program], *map(str, inputs.values())])
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big", signed=True)
 
 
-_KNOWN: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
-
-
-def _lines(plan: Plan) -> Iterator[str]:
-    """All of a plan that a rank goes by."""
-    yield to_json(plan.graph)
-    yield f"{plan.mesh!r} {plan.machine!r}"
-    for placed, deliveries, result_reshards in zip(plan.placed, plan.deliveries, plan.result_reshards):
-        yield str(dict(placed.placement))
-        for delivery in deliveries:
-            yield repr(delivery.reshard)
-            yield str(delivery.fetch.needs) if delivery.fetch else ""
-        yield from map(repr, result_reshards)
-    yield from map(repr, plan.returns)
-    for inner in (inner for plans in plan.regions.values() for inner in plans):
-        yield from _lines(inner)
+_KNOWN: WeakKeyDictionary[Program, str] = WeakKeyDictionary()

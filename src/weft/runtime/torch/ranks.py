@@ -15,10 +15,9 @@ import torch.distributed as dist
 
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
-from weft.plan import Step
-from weft.runtime.cells import Cause, Cells, name_of
+from weft.program import Route
 from weft.runtime.exchange import Counts, Held
-from weft.runtime.hops import Hop
+from weft.runtime.local import Cause, Here
 from weft.runtime.torch import transport
 from weft.runtime.torch.schedule import Schedule, schedule
 from weft.values import Point
@@ -65,9 +64,13 @@ class Ranks:
         return cls(group, rank, size, dict(each.split(":", 1) for each in config.split(",")))
 
     @property
-    def cells(self) -> Cells:
+    def here(self) -> Here:
         """The one cell that is here."""
-        return Cells(self.rank, self._carry)
+        return Here(self.rank, self._carry)
+
+    def cell(self, mesh: DeviceMesh) -> int:
+        """Return the rank of this device among the cells of a mesh."""
+        return self.rank if mesh.device_ids is None else mesh.device_ids.index(self.rank)
 
     @property
     def device(self) -> torch.device:
@@ -103,10 +106,12 @@ class Ranks:
                 hint="make the plan from the same graph and the same shardings on every rank",
             )
 
-    def _carry(self, xp: Any, held: Held, hop: Hop, cause: Cause) -> tuple[Held, Counts]:
-        mine, plan = held[self.rank], schedule(hop, self.rank)
-        monoids = hop.monoids if isinstance(hop, Step) else ()
-        with self._blaming(name_of(hop), cause):
+    def _carry(
+        self, xp: Any, held: Held, route: Route, kind: str, cause: Cause
+    ) -> tuple[Held, Counts]:
+        mine, plan = held[self.rank], schedule(route, kind, self.rank)
+        monoids = [run.monoid for run in route.combine]
+        with self._blaming(kind, cause):
             way = self._way(plan, monoids, mine)
             made, sent, received = way(xp, mine, plan, monoids, self._at(way, plan, mine.device))
         counts = Counts({}, {})

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from weft.plan import Step
-from weft.runtime.hops import Delivery, Hop, Slices, boxes_before, hop_deliveries
+from weft.program import Route
+from weft.program.messages import Assembly, Slices, assemblies
 from weft.values import Point
 
 
@@ -18,7 +18,7 @@ class Schedule(NamedTuple):
     """For each other device the parts of what is held here that go to it."""
     receives: dict[int, list[Slices]]
     """For each other device the parts of what it holds that come here."""
-    delivery: Delivery
+    assembly: Assembly
     """What is put together here."""
     collective: str
     """The collective that does it, in all groups at once; nothing if messages do."""
@@ -29,7 +29,7 @@ class Schedule(NamedTuple):
     @property
     def group(self) -> Point:
         """The devices that do the collective together with this one."""
-        return next(group for group in self.groups if self.delivery.device in group)
+        return next(group for group in self.groups if self.assembly.device in group)
 
     @property
     def is_even(self) -> bool:
@@ -38,12 +38,12 @@ class Schedule(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def schedule(hop: Hop, device: int) -> Schedule:
-    """What a device does in a step."""
+def schedule(route: Route, kind: str, device: int) -> Schedule:
+    """Return what a device does in a transfer."""
     sends: dict[int, list[Slices]] = {}
     receives: dict[int, list[Slices]] = {}
     elements: dict[int, tuple[int, int]] = {}
-    for sender, receiver, where in _messages(hop):
+    for sender, receiver, where in _messages(route):
         size = volume(where)
         sent, received = elements.get(sender, (0, 0))
         elements[sender] = sent + size, received
@@ -53,9 +53,9 @@ def schedule(hop: Hop, device: int) -> Schedule:
             sends.setdefault(receiver, []).append(where)
         if receiver == device:
             receives.setdefault(sender, []).append(where)
-    delivery = next(each for each in hop_deliveries(hop) if each.device == device)
-    collective, groups = _pattern(hop)
-    return Schedule(sends, receives, delivery, collective, groups, elements)
+    assembly = next(each for each in assemblies(route) if each.device == device)
+    collective, groups = _pattern(route, kind)
+    return Schedule(sends, receives, assembly, collective, groups, elements)
 
 
 def volume(where: Slices) -> int:
@@ -70,9 +70,9 @@ def volume(where: Slices) -> int:
     return size
 
 
-def _messages(hop: Hop) -> Iterator[tuple[int, int, Slices]]:
+def _messages(route: Route) -> Iterator[tuple[int, int, Slices]]:
     """Who sends to whom which part of what it holds, in an order that all ranks share."""
-    for receiver, _, pieces in hop_deliveries(hop):
+    for receiver, _, pieces in assemblies(route):
         for piece in pieces:
             for _, sender, where in piece.parts:
                 if sender != receiver:
@@ -80,39 +80,40 @@ def _messages(hop: Hop) -> Iterator[tuple[int, int, Slices]]:
 
 
 @lru_cache(maxsize=4096)
-def _pattern(hop: Hop) -> tuple[str, tuple[Point, ...]]:
+def _pattern(route: Route, kind: str) -> tuple[str, tuple[Point, ...]]:
     """The collective that a step is, and the groups that do it; nothing where messages do.
 
     A step is one if the devices fall into groups of one size in which all talk with all.
     """
-    if not isinstance(hop, Step) or hop.kind not in _COLLECTIVES:
+    if kind not in _COLLECTIVES:
         return "", ()
-    talks = _talks(hop)
+    talks = _talks(route)
     groups = dict.fromkeys(tuple(sorted(others)) for others in talks.values())
     regular = all(talks[device] == talks[group[0]] for group in groups for device in group)
     if not regular or len({len(group) for group in groups}) > 1:
         return "", ()
-    if hop.kind in ("all_gather", "all_reduce") and not _is_gather(hop, talks):
+    if kind in ("all_gather", "all_reduce") and not _is_gather(route, talks):
         return "", ()
-    return hop.kind, tuple(sorted(groups))
+    return kind, tuple(sorted(groups))
 
 
 _COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
 
 
-def _talks(hop: Hop) -> dict[int, frozenset[int]]:
+def _talks(route: Route) -> dict[int, frozenset[int]]:
     """For each device those that it sends to or receives from, and itself."""
-    found = {device: {device} for device in boxes_before(hop)}
-    for sender, receiver, _ in _messages(hop):
+    cells = route.before.cells
+    found = {cells.device(rank): {cells.device(rank)} for rank in range(cells.size)}
+    for sender, receiver, _ in _messages(route):
         found[sender].add(receiver)
         found.setdefault(receiver, {receiver}).add(sender)
     return {device: frozenset(others) for device, others in found.items()}
 
 
-def _is_gather(hop: Step, talks: dict[int, frozenset[int]]) -> bool:
+def _is_gather(route: Route, talks: dict[int, frozenset[int]]) -> bool:
     """Whether all hold as much, and send all of it, once, to all whom they talk with."""
-    shapes = {box.shape for box in boxes_before(hop).values()}
+    shapes = {box.shape for box in route.before.boxes()}
     whole = tuple(slice(0, n) for n in next(iter(shapes)))
-    sent = list(_messages(hop))
+    sent = list(_messages(route))
     pairs = sum(len(others) - 1 for others in talks.values())
     return len(shapes) == 1 and len(sent) == pairs and all(where == whole for *_, where in sent)

@@ -14,7 +14,7 @@ from weft.errors import LayoutError
 from weft.lang.dtype import dtype_name
 from weft.layout import DimSpec, ShardingSpec
 from weft.plan import plan_reshard
-from weft.runtime.cells import Cause
+from weft.runtime.local import Cause, move
 from weft.runtime.torch.ranks import Ranks
 from weft.space import ZRange
 from weft.values import Point, as_shape
@@ -59,8 +59,7 @@ class Shard:
     @property
     def box(self) -> ZRange:
         """The box of the array that lies here."""
-        (cell,) = Ranks.of(self.group).cells.ranks(self.spec.mesh)
-        return self.spec.region(self.shape, cell)
+        return self.spec.region(self.shape, Ranks.of(self.group).cell(self.spec.mesh))
 
     @property
     def dtype(self) -> str:
@@ -82,7 +81,7 @@ class Shard:
         plan = plan_reshard(self.spec, spec, self.shape, self.array.itemsize)
         cause = Cause(operator, self)
         with working_on(self.array.device):
-            (array,) = ranks.cells.move(xp, [self.array], plan.steps, cause)
+            (array,) = move(xp, [self.array], plan, cause, ranks.here)
         return Shard(array, spec, self.shape, self.name, self.group)
 
     def __str__(self) -> str:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from weft.program.messages import Piece, Slices
 from weft.runtime.exchange import assemble
-from weft.runtime.hops import Piece, Slices
 from weft.runtime.torch.schedule import Schedule, volume
 
 _SUMMED = "float32 float64 int8 uint8 int32 int64"
@@ -99,15 +99,15 @@ def by_reduce_scatter(
     xp: Any, mine: torch.Tensor, plan: Schedule, monoids: Sequence[str], at: Rank
 ) -> Carried:
     """The sum over a group, each rank its piece of it."""
-    own = [where for into, parts in plan.delivery.pieces for _, s, where in parts if s == at.device]
+    own = [where for into, parts in plan.assembly.pieces for _, s, where in parts if s == at.device]
     packed = torch.cat(
         [_pack(mine, own if peer == at.device else plan.sends[peer]) for peer in at.peers]
     )
     out = mine.new_empty(sum(map(volume, own)))
     dist.reduce_scatter_single(out, packed, group=at.group)
     boxes = _unpack(out, own)
-    pieces = [Piece(into, (((), at.device, ()),)) for into, _ in plan.delivery.pieces]
-    alone = plan.delivery._replace(pieces=tuple(pieces))
+    pieces = [Piece(into, (((), at.device, ()),)) for into, _ in plan.assembly.pieces]
+    alone = plan.assembly._replace(pieces=tuple(pieces))
     made = assemble(xp, alone, (), mine.dtype, lambda _, where: next(boxes))
     return Carried(made, packed.nbytes - out.nbytes, out.nbytes * (len(at.peers) - 1))
 
@@ -127,7 +127,7 @@ def _put_together(
     def read(sender: int, where: Slices) -> torch.Tensor:
         return mine[where] if sender == at.device else next(boxes[sender])
 
-    made = assemble(xp, plan.delivery, monoids, mine.dtype, read)
+    made = assemble(xp, plan.assembly, monoids, mine.dtype, read)
     sent, received = (sum(b.nbytes for b in some) for some in (outgoing, incoming.values()))
     return Carried(made, sent, received)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from weft.runtime.hops import Slices
+from weft.program.messages import Slices
 from weft.space import ZRange
 from weft.values import Point
 

@@ -129,7 +129,7 @@ class _Spinner:
         if way.fetch is None:
             return True
         held = self.plan.placed[maker].results[made].regions(self.plan.graph.values[value].shape)
-        most = sum(prod(box.shape) for box in way.fetch.needs)
+        most = sum(box.size for box in way.fetch.need.boxes())
         return self.grows[maker] and most <= MOST * sum(prod(box.shape) for box in held)
 
     def _can_grow(self, number: int, operands: Sequence[str]) -> bool:

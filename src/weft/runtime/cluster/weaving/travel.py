@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from weft.plan import Step
+from weft.plan.delivery import Delivery
+from weft.plan.fetch import Fetch
+from weft.program.messages import Piece, Slices, assemblies
 from weft.runtime.cluster.weaving.bobbin import Bobbin, Cause, Have, Held
 from weft.runtime.cluster.weaving.source import Fold, Hide, Join, Source, narrowed, shape_of
-from weft.runtime.hops import Hop, Piece, Slices, boxes_after, hidden_devices, hop_deliveries
 from weft.space import ZRange
 from weft.values import Point
+
+Hop = Step | Fetch
 
 FAN = 8
 """So many parts are combined at once; more of them in a tree."""
@@ -21,7 +25,7 @@ def travel(bobbin: Bobbin, held: Held, hops: Iterable[Hop], cause: Cause) -> Hel
     """What the cells have after some steps."""
     for hop in hops:
         if isinstance(hop, Step) and hop.kind == "mask":
-            held = _masked(held, hidden_devices(hop))
+            held = _masked(held, _hidden_devices(hop))
         else:
             held = _hop(bobbin, held, hop, cause)
     return held
@@ -35,11 +39,14 @@ def _hop(bobbin: Bobbin, held: Held, hop: Hop, cause: Cause) -> Held:
         else bobbin.block("keep", cell, cause, have)
         for cell, have in held.items()
     }
-    boxes, sent = boxes_after(hop), dict[object, Source]()
+    route, sent = hop.route, dict[object, Source]()
+    cells = route.after.cells
+    boxes = {cells.device(rank): box for rank, box in enumerate(route.after.boxes())}
+    monoids = [run.monoid for run in route.combine]
     dtype, made = bobbin.plan.graph.values[cause.value].dtype, dict[int, Have]()
-    for delivery in hop_deliveries(hop):
+    for delivery in assemblies(route):
         cell, reading = delivery.device, _Reading(bobbin, held, delivery.device, cause, sent)
-        pieces = tuple((p.into, reading.piece(p, _monoids(hop))) for p in delivery.pieces)
+        pieces = tuple((p.into, reading.piece(p, monoids)) for p in delivery.pieces)
         is_whole = len(pieces) == 1 and shape_of(pieces[0][0]) == delivery.shape
         source = pieces[0][1] if is_whole else Join(delivery.shape, dtype, pieces)
         made[cell] = Have(source, boxes[cell])
@@ -98,8 +105,23 @@ def combined(
     return Fold(monoids[0], tuple(below)) if len(below) > 1 else below[0]
 
 
-def _monoids(hop: Hop) -> Sequence[str]:
-    return hop.monoids if isinstance(hop, Step) else ()
+def hops_of(delivery: Delivery) -> Iterator[Hop]:
+    """Return the steps by which an operand comes, one after another."""
+    if delivery.reshard is not None:
+        yield from delivery.reshard.steps
+    if delivery.fetch is not None:
+        yield delivery.fetch
+
+
+def _hidden_devices(step: Step) -> dict[int, str]:
+    """Return the devices on which a mask hides what they have, and from which monoid."""
+    mesh = step.after.mesh
+    return {
+        mesh.device(cell): monoid
+        for cell in mesh.cells()
+        for digit, monoid in step.parts.masked
+        if digit.of(cell)
+    }
 
 
 def _masked(held: Held, hidden: Mapping[int, str]) -> Held:

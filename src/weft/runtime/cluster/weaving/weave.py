@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from weft.layout import DeviceMesh
 from weft.plan.delivery import Delivery
 from weft.plan.resharding.reshard import Reshard
 from weft.runtime.cluster.weaving.bobbin import Bobbin, Cause, Have, Held
@@ -14,8 +15,7 @@ from weft.runtime.cluster.weaving.shelf import Shelf
 from weft.runtime.cluster.weaving.source import Leaf, Read, Source, narrowed
 from weft.runtime.cluster.weaving.strands import Strand
 from weft.runtime.cluster.weaving.task import Made, Task
-from weft.runtime.cluster.weaving.travel import combined, travel
-from weft.runtime.hops import by_device, hops_of
+from weft.runtime.cluster.weaving.travel import combined, hops_of, travel
 from weft.space import ZRange
 
 Cuts = Sequence[tuple[Seam, Cut]]
@@ -58,7 +58,7 @@ class Loom:
 
     def _input(self, name: str) -> Held:
         value, mesh = self.plan.graph.values[name], self.plan.mesh
-        boxes = by_device(mesh, self.plan.specs[name].regions(value.shape))
+        boxes = _by_device(mesh, self.plan.specs[name].regions(value.shape))
         cause = Cause("input", name)
         return {
             cell: self.bobbin.block("read", cell, cause, Have(Leaf(name, box), box))
@@ -118,7 +118,7 @@ class Loom:
             if name not in made:
                 continue
             cause = Cause(application.operator, name)
-            boxes = by_device(self.plan.mesh, spec.regions(self.plan.graph.values[name].shape))
+            boxes = _by_device(self.plan.mesh, spec.regions(self.plan.graph.values[name].shape))
             monoid = next(iter(placed.signature.notation.reduced.values()), "sum")
             held = {
                 cell: self._whole(cell, cause, boxes[cell], parts, monoid)
@@ -231,6 +231,10 @@ class Loom:
             if not is_written or name not in self.shelf.last:
                 blocks.append(made)
         return tuple(blocks), tuple(writes)
+
+
+def _by_device(mesh: DeviceMesh, items: Sequence[ZRange]) -> dict[int, ZRange]:
+    return dict(zip(mesh.device_ids or range(mesh.size), items))
 
 
 def lengths(cuts: Cuts) -> Lengths:

@@ -360,13 +360,15 @@ class _BodyLowering:
                 carried.append(self._keep(source, reshards.entry[n], n in taken))
         known = self._known
         loop = analyze_loop(application, known)
-        first = self._region(number, 0, (), known_inside(application, condition.graph, known, loop.fixed))
+        first = self._region(
+            number, 0, (), known_inside(application, condition.graph, known, loop.constants)
+        )
         names = [value.name for value in arguments(application, body.graph)]
         second = self._region(
             number,
             1,
             [name for n, name in enumerate(names) if n not in unchanged],
-            known_inside(application, body.graph, known, loop.fixed),
+            known_inside(application, body.graph, known, loop.constants),
             unchanged,
         )
         results = tuple(
@@ -382,7 +384,7 @@ class _BodyLowering:
                 (first[1], second[1]),
                 results,
                 frozenset(range(len(carried))) - borrowed,
-                loop.trips,
+                loop.trip_count,
             )
         )
         made: list[int | None] = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.layout.sharding import join_digits
+from weft.plan.placed import layout_of
+from weft.program import CellClasses
 from weft.space import Digit, weigh
 from weft.values import Point
 
@@ -50,6 +53,31 @@ def wanted_and_held(
     if ranks is not None:
         held = [0 if rank < 0 else h for rank, h in zip(ranks, held)]
     return wanted, held
+
+
+def wanted_and_held_by_class(
+    before: ShardingSpec, after: ShardingSpec, shape: Point
+) -> list[tuple[int, int, int]]:
+    """Return how many elements cells want, how many they have, and how many such cells there are.
+
+    >>> mesh = DeviceMesh("m", (2, 2), ("x", "y"))
+    >>> rows = ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh)
+    >>> wanted_and_held_by_class(rows, ShardingSpec.parse('<@m, [{"y"}, {}]>', mesh), (4, 3))
+    [(6, 6, 2), (6, 0, 2)]
+    """
+    mesh, other = before.mesh, after.mesh
+    if (mesh.shape, mesh.device_ids) != (other.shape, other.device_ids):
+        tally = Counter(zip(*wanted_and_held(before, after, shape)))
+        return [(want, have, count) for (want, have), count in tally.items()]
+    one, two = layout_of(before, shape), layout_of(after, shape)
+    classes = CellClasses(one.cells)
+    for dim in range(len(shape)):
+        classes.refine_spans(two.rule(dim), one.rule(dim))
+    found = []
+    for at, count in zip(classes.representatives, classes.counts):
+        want = two.box(at)
+        found.append((want.size, (want & one.box(at)).size, count))
+    return found
 
 
 def ranks_in(before: DeviceMesh, after: DeviceMesh) -> list[int] | None:

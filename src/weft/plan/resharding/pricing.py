@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.machine import Link, Machine
-from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held
+from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held_by_class
 from weft.plan.resharding.media import media_of
 from weft.plan.resharding.parts import Parts
 from weft.space import Digit, ZRange
@@ -50,9 +50,12 @@ def busiest(
 
     `count` parts of each element are combined.
     """
-    wanted, held = wanted_and_held(before, after, shape)
-    received = [want * count - have for want, have in zip(wanted, held)]
-    return max(received), sum(received) / max(1, senders(before, shape))
+    received = [
+        (want * count - have, cells)
+        for want, have, cells in wanted_and_held_by_class(before, after, shape)
+    ]
+    total = sum(size * cells for size, cells in received)
+    return max(size for size, _ in received), total / max(1, senders(before, shape))
 
 
 def senders(spec: ShardingSpec, shape: Point) -> int:

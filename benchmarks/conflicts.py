@@ -16,7 +16,7 @@ from benchmarks.exhaustive import fewest_bytes
 from benchmarks.rivals import bytes_of_greed, bytes_of_shardy
 from benchmarks.row import Row
 from weft.plan import Plan, propagate
-from weft.plan.searching.build import pose
+from weft.plan.searching.build import build_problem
 
 PROGRAMS = 1000
 SHARDY, GREEDY = "Shardy's shardings", "each operator as is cheapest for itself"
@@ -48,7 +48,7 @@ def measure(seed: int) -> Moved:
     graph = read(text)
     found = propagate(graph, strategy="cost")
     return Moved(
-        fewest_bytes(pose(graph, found.mesh, None, thorough=True)),
+        fewest_bytes(build_problem(graph, found.mesh, None, thorough=True)),
         sum(Plan.of(found).received),
         bytes_of_shardy(graph, text),
         bytes_of_greed(graph),

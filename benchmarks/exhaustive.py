@@ -39,9 +39,9 @@ class _Value:
         self.touching = sorted({*self.readers, *([] if self.maker is None else [self.maker])})
         self.choices = [_placements(problem, number) for number in self.touching]
         self.bounds: dict[tuple[int, ...], float] = {}
-        decision = problem.decisions[problem.kept[name].decision]
-        self.stays = isinstance(decision.what, int)
-        self.specs = list(dict.fromkeys(problem.kept[name].specs))
+        decision = problem.decisions[problem.values[name].decision]
+        self.stays = isinstance(decision.subject, int)
+        self.specs = list(dict.fromkeys(problem.values[name].specs))
 
     def least(self, chosen: Sequence[int]) -> float:
         """What it costs at least, with the applications of lower numbers placed."""
@@ -93,7 +93,9 @@ class _Value:
         """For every way of lying what the outputs cost that someone wrote."""
         places = [n for n, name in enumerate(self.problem.graph.outputs) if name == self.name]
         wanted = [
-            set(self.problem.returned[place]) for place in places if place in self.problem.wanted
+            set(self.problem.return_specs[place])
+            for place in places
+            if place in self.problem.return_memory
         ]
         return [
             sum(min(self._moved(spec, way) for way in ways) for ways in wanted)
@@ -121,8 +123,8 @@ class _Value:
 
 
 def _placements(problem: Problem, number: int) -> list[Placed]:
-    (decision,) = (d for d in problem.decisions if d.what == number)
-    return [choice for choice in decision.choices if isinstance(choice, Placed)]
+    (decision,) = (d for d in problem.decisions if d.subject == number)
+    return [choice for choice in decision.options if isinstance(choice, Placed)]
 
 
 class _Enumeration:

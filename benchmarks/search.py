@@ -18,15 +18,13 @@ from weft import DeviceMesh, Machine, ops, search, trace
 from weft.interop.stablehlo import read
 from weft.lang import Graph
 from weft.plan.machines import H200_NODE
-from weft.plan.searching.ahead import ALL
-from weft.plan.searching.build import pose
-from weft.plan.searching.evaluate import Evaluator
-from weft.plan.searching.evolve import evolve
-from weft.plan.searching.integer import solve
-from weft.plan.searching.layers import share
-from weft.plan.searching.model import Model, Weights
-from weft.plan.searching.pareto import Point, volume
-from weft.plan.searching.scout import Scout
+from weft.plan.searching.branch_and_bound import ALL
+from weft.plan.searching.build import build_problem
+from weft.plan.searching.evolution import BatchEvaluator, evolutionary_search
+from weft.plan.searching.integer_program import solve_integer_program
+from weft.plan.searching.local_search import LocalSearch
+from weft.plan.searching.pareto import Costs, hypervolume
+from weft.plan.searching.problem import DecisionClasses, Weights, equivalence_classes
 
 MESHES = {
     "2x4": DeviceMesh("m", (2, 4), ("a", "b")),
@@ -78,15 +76,15 @@ def small_fronts() -> Iterator[Row]:
 def block(budget: int) -> Iterator[Row]:
     """The front of a transformer block against random plans, as many as the search looked at."""
     shapes = [(8, 512, 512), *[(512, 8, 64)] * 3, (8, 64, 512), (512, 2048), (2048, 512)]
-    problem = pose(trace(transformer_block, *shapes), MESHES["2x4"], MACHINE)
-    model, rng = Model(problem, range(len(problem.decisions))), Random(0)
+    problem = build_problem(trace(transformer_block, *shapes), MESHES["2x4"], MACHINE)
+    model, rng = DecisionClasses(problem), Random(0)
     begin = time.perf_counter()
-    scout = Scout(model, ALL, rng)
-    scout.look()
-    for plans in evolve(model, ALL, scout.found, scout.sums, budget, rng):
+    local = LocalSearch(model, ALL, rng)
+    local.explore()
+    for plans in evolutionary_search(model, ALL, local.solutions, local.models, budget, rng):
         found = plans
     taken = time.perf_counter() - begin
-    evaluate = Evaluator(model)
+    evaluate = BatchEvaluator(model)
     ours = evaluate(found).tolist()
     chance = [[rng.randrange(count) for count in model.sizes] for _ in range(budget)]
     theirs = evaluate(chance).tolist()
@@ -103,10 +101,10 @@ def block(budget: int) -> Iterator[Row]:
     )
 
 
-def share_of(points: Sequence[Point], worst: Sequence[float]) -> float:
+def share_of(points: Sequence[Costs], worst: Sequence[float]) -> float:
     """The volume that points leave behind them, as a part of the whole."""
     ones = [1.0] * len(worst)
-    return volume([[x / w if w else 0.0 for x, w in zip(p, worst)] for p in points], ones)
+    return hypervolume([[x / w if w else 0.0 for x, w in zip(p, worst)] for p in points], ones)
 
 
 def train_step(name: str, graph: Graph, mesh: DeviceMesh) -> Iterator[Row]:
@@ -116,11 +114,11 @@ def train_step(name: str, graph: Graph, mesh: DeviceMesh) -> Iterator[Row]:
     taken = time.perf_counter() - begin
     assert front.costs[0].fits
     yield Row(f"search/train-step-{name}-fastest", taken, "s", len(graph.applications))
-    problem = pose(graph, mesh, H200_NODE)
-    model = Model(problem, share(problem))
-    scout = Scout(model, ALL, Random(0))
-    priced = model.priced(Weights())
-    ours = priced.total(scout.fastest())
-    optimum = solve(priced, seconds=300)
+    problem = build_problem(graph, mesh, H200_NODE)
+    model = DecisionClasses(problem, equivalence_classes(problem))
+    local = LocalSearch(model, ALL, Random(0))
+    priced = model.weighted(Weights())
+    ours = priced.total(local.minimize())
+    optimum = solve_integer_program(priced, seconds=300)
     label = f"search/train-step-{name}-seconds"
     yield Row.against(label, ours * 1e3, "HiGHS' optimum", optimum.total * 1e3, "ms", 1)

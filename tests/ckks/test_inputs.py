@@ -10,7 +10,7 @@ from weft.lang import ops, trace
 from weft.lang.fusion import fuse
 from weft.lang.graph_json import from_json, to_json
 from weft.lang.rewrite import rewrites_of
-from weft.plan.searching.meshed import on_mesh
+from weft.plan.searching.build import on_mesh
 
 torch = pytest.importorskip("torch")
 

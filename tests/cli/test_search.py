@@ -78,7 +78,7 @@ def test_one_objective(capsys, graph):
     [
         (["--objectives", "speed"], "there is no objective 'speed'"),
         (["--engine", "magic"], "there is no engine 'magic'"),
-        (["--budget", "0"], "a search with a budget of 0 plans looks at nothing"),
+        (["--budget", "0"], "a search with a budget of 0 plans tries nothing"),
         (["--machine", "nothing.toml"], "nothing.toml"),
         (["-o", "no/such/folder"], "no/such"),
     ],

@@ -13,10 +13,10 @@ from tests.trials import trials
 from weft import Graph, Machine, Plan, WeftError, communication, ops, propagate, run, trace
 from weft.interop.stablehlo import read
 from weft.lang import Application, Value
-from weft.plan import settle
 from weft.plan.propagation.shardings import Meshes
 
 build = import_module("weft.plan.searching.build")
+strategy = import_module("weft.plan.searching.cost_strategy")
 
 PROGRAMS = trials(40)
 """Programs beside Shardy and beside all plans: 40 in `make test`, 5,000 in `make fuzz`."""
@@ -214,11 +214,11 @@ def test_wide_and_large_graphs_are_no_worse(monkeypatch):
     graphs = [read(Program(seed).text) for seed in range(20)]
     best = [moved(graph) for graph in graphs]
     usual = [min(moved(graph, rule) for rule in RULES) for graph in graphs]
-    monkeypatch.setattr(settle, "WIDTH", 0)
+    monkeypatch.setattr(strategy, "MAX_PARTIAL_PLANS", 0)
     wide = [moved(graph) for graph in graphs]
     assert all(a <= b <= c for a, b, c in zip(best, wide, usual))
     monkeypatch.setattr(build, "LARGE", 0)
-    monkeypatch.setattr(settle, "LARGE", 0)
+    monkeypatch.setattr(strategy, "LARGE", 0)
     large = [moved(graph) for graph in graphs]
     assert all(a <= b <= c for a, b, c in zip(best, large, usual))
     assert sum(large) < sum(usual)
@@ -242,7 +242,7 @@ def test_too_many_placements_are_bounded_and_the_result_says_so():
     axes = ", ".join(f'"{name}"=2' for name in "abcdefghij")
     graph = attention(f"@m = <[{axes}]>", **CUT)
     mesh = propagate(graph).mesh
-    assert build.Builder(graph, mesh, None, True).work() > settle.WORK
+    assert build.ProblemBuilder(graph, mesh, None, True).work() > strategy.MAX_WORK
     found = propagate(graph, "cost")
     assert sum(Plan.of(found).received) <= min(moved(graph, rule) for rule in RULES)
     assert "operands that stay partial were not tried" in found.settled.reasons
@@ -255,10 +255,10 @@ def test_fewer_choices_move_no_more_than_a_rule(monkeypatch):
     assert best.settled.reasons == ()
     usual = min(moved(graph, rule) for rule in RULES)
     for work in (50_000, 2_000, 0):
-        monkeypatch.setattr(settle, "WORK", work)
+        monkeypatch.setattr(strategy, "MAX_WORK", work)
         found = propagate(graph, "cost")
         assert best.settled.received <= sum(Plan.of(found).received) <= usual
-    monkeypatch.setattr(settle, "TRIES", 0)
+    monkeypatch.setattr(strategy, "MAX_TRIES", 0)
     assert "descent looks at some plans, not at all" in propagate(graph, "cost").settled.reasons
 
 

@@ -12,7 +12,7 @@ from tests.plan.test_storage import stored_boxes
 from weft import DeviceMesh, Machine, Plan, WeftError, ZRange, estimate, ops, propagate, trace
 from weft.lang import Application, Graph, Value
 from weft.plan import Chunking, Storage
-from weft.plan.searching.build import pose
+from weft.plan.searching.build import build_problem
 from weft.plan.stored import joined, reads, writes
 
 LINE = DeviceMesh("m", (4,), ("x",))
@@ -65,10 +65,12 @@ def test_what_several_need_is_read_once():
 
 def test_rows_far_apart_are_read_apart():
     mesh = DeviceMesh("m", (4, 4), ("x", "y"))
-    problem = pose(trace(lambda x: ops.einsum("i k, j k -> i j", x, x), (64, 4)), mesh, Machine())
+    problem = build_problem(
+        trace(lambda x: ops.einsum("i k, j k -> i j", x, x), (64, 4)), mesh, Machine()
+    )
     cuts = {"i": ("x",), "j": ("y",), "k": ()}
     found = [
-        next((n for n, c in enumerate(d.choices) if getattr(c, "placement", None) == cuts), 0)
+        next((n for n, c in enumerate(d.options) if getattr(c, "placement", None) == cuts), 0)
         for d in problem.decisions
     ]
     plan, stored = problem.plan(found), Storage((64, 4), (4, 4), itemsize=4)
@@ -103,8 +105,8 @@ def _boxes_at(storage):
 @given(st.integers(0, 10**6))
 def test_random_plans_read_and_write_what_counting_says(seed):
     rng = Random(seed)
-    problem = pose(program(seed, 1 + seed % 4), GRID, machine(rng))
-    plan = problem.plan([rng.randrange(len(d.choices)) for d in problem.decisions])
+    problem = build_problem(program(seed, 1 + seed % 4), GRID, machine(rng))
+    plan = problem.plan([rng.randrange(len(d.options)) for d in problem.decisions])
     names = [value.name for value in plan.graph.inputs] + list(plan.graph.outputs)
     storage = {name: random_storage(rng, plan, name) for name in names if rng.random() < 0.7}
     cost = estimate(plan, storage=storage)

@@ -25,7 +25,7 @@ from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import read_text
 from weft.plan import Plan
-from weft.plan.searching.progress import gauge
+from weft.plan.searching.progress import percent_bar
 from weft.runtime import cluster
 from weft.runtime.cluster import Job, Output, Progress, RunDirectory, RunRecord
 
@@ -372,7 +372,7 @@ class ProgressBar:
         if self.quiet or (now - self.last < 0.1 and progress.done < progress.total):
             return
         self.last = now
-        text = gauge(progress.done / max(1, progress.total))
+        text = percent_bar(progress.done / max(1, progress.total))
         text += f"  {progress.done} of {progress.total} tasks"
         if progress.done > self.first:  # tasks of an earlier run say nothing about speed
             each = (now - self.begin) / (progress.done - self.first)

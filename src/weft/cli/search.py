@@ -26,7 +26,7 @@ from weft.errors import WeftError
 from weft.lang import Graph
 from weft.layout import DeviceMesh
 from weft.plan import ParetoFront, SearchInterrupted, search
-from weft.plan.searching.front import OBJECTIVES
+from weft.plan.searching.pareto import OBJECTIVES
 from weft.plan.searching.search import ENGINES
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
-from weft.plan.searching.front import ParetoFront
-from weft.plan.searching.interrupted import SearchInterrupted
+from weft.plan.searching.cost_strategy import Strategy, propagate
+from weft.plan.searching.pareto import ParetoFront
+from weft.plan.searching.progress import SearchInterrupted
 from weft.plan.searching.search import search
-from weft.plan.settle import Strategy, propagate
 from weft.plan.storage import Storage
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import weft
 from weft.errors import WeftError
 from weft.plan import Cost, Machine, ParetoFront, Plan, estimate
-from weft.plan.searching.front import OBJECTIVES, UNITS
+from weft.plan.searching.pareto import OBJECTIVES, UNITS
 from weft.report.plan_data import Detail, plan_data
 from weft.report.target_data import ckks_data, store_data
 

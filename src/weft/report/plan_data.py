@@ -12,7 +12,7 @@ from weft.plan import Cost, Machine, Plan
 from weft.plan.estimate import priced, seconds_of_transfer
 from weft.plan.lower import sharding_of, transfer_axes
 from weft.plan.plan import Movement, movements
-from weft.plan.searching.front import said
+from weft.plan.searching.pareto import cuts_summary
 from weft.program import Apply, Executed, Message, Program, Route, Transfer, messages
 from weft.report.plan_graph import Node, PlanGraph, plan_graph
 from weft.report.reasons import Reasons
@@ -65,7 +65,7 @@ class _PlanWriter:
         plan, graph, reasons = self.plan, self.graph, self._reasons()
         values = plan.graph.all_values.values()
         return {
-            "label": said(plan),
+            "label": cuts_summary(plan),
             "mesh": mesh_data(plan),
             "machine": self.cost.machine.name or None,
             "figures": self._figures(),

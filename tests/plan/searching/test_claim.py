@@ -30,9 +30,8 @@ from weft.layout import DimSpec, ShardingSpec
 from weft.plan import Storage
 from weft.plan.machines import H200_NODE
 from weft.plan.placed import place
-from weft.plan.searching.build import Builder
-from weft.plan.searching.claim import least_peak, unproved
-from weft.plan.searching.meshed import on_mesh
+from weft.plan.searching.branch_and_bound import peak_lower_bound
+from weft.plan.searching.build import ProblemBuilder, omitted_options, on_mesh
 from weft.plan.searching.variants import enumerate_variants
 from weft.values import FrozenMap
 
@@ -255,7 +254,7 @@ def test_no_plan_fits_is_said_of_a_loop_only_where_no_plan_can():
     first, notes = refusal(graph, EIGHT, Machine(capacity=peak))
     assert first.startswith("no plan was found that fits: cell 0 holds ")
     assert "not proved: bodies of loops and branches" in notes
-    least = least_peak(graph, EIGHT)
+    least = peak_lower_bound(graph, EIGHT)
     assert least == 2 * 256 * 256 * 4 // 8
     first, notes = refusal(graph, EIGHT, Machine(capacity=least - 1))
     assert first.startswith("no plan fits: cell 0 holds ")
@@ -265,7 +264,7 @@ def test_no_plan_fits_is_said_of_a_loop_only_where_no_plan_can():
 def test_nothing_fits_in_the_search_space_where_all_of_it_was_searched():
     graph = trace(lambda x, w: x @ w, (4, 4), (4, 4))
     smallest = min(max(cost.peak) for cost in search(graph, LINE, Machine()).costs)
-    assert least_peak(graph, LINE) < smallest
+    assert peak_lower_bound(graph, LINE) < smallest
     first, notes = refusal(graph, LINE, Machine(capacity=smallest - 1))
     assert first.startswith("no plan of the search space fits: cell ")
     assert "searched: the placements of 1 graph: as written" in notes
@@ -274,12 +273,12 @@ def test_nothing_fits_in_the_search_space_where_all_of_it_was_searched():
     assert "descent looks at some plans, not at all" in notes
 
 
-def test_the_integer_programme_claims_nothing_of_capacity():
+def test_the_integer_program_claims_nothing_of_capacity():
     graph = trace(lambda x, w: x @ w, (64, 64), (64, 64))
     rates = Machine(flops={"float32": 1e9})
     fastest = search(graph, LINE, rates, ["time"], engine="integer")
     assert not fastest.is_exact
-    assert "the integer programme knows neither capacity nor fusion" in fastest.reasons
+    assert "the integer program ignores capacity and fusion" in fastest.reasons
     tight = Machine(flops={"float32": 1e9}, capacity=max(fastest[0].peak) - 1)
     try:
         search(graph, LINE, tight, ["time"], engine="integer")
@@ -290,7 +289,7 @@ def test_the_integer_programme_claims_nothing_of_capacity():
 def test_no_plan_holds_less_than_the_bound():
     for seed in range(PROGRAMS // 4):
         graph, mesh, rates = small(seed)
-        bound = least_peak(on_mesh(graph, mesh), mesh)
+        bound = peak_lower_bound(on_mesh(graph, mesh), mesh)
         front = search(graph, mesh, rates, ["peak_memory"], 64, rewrite=False)
         assert min(max(cost.peak) for cost in front.costs) >= bound
         for strategy in ("user_priority", "basic"):
@@ -346,7 +345,7 @@ def test_engines_that_prove_nothing_say_so(engine, reason):
 
 
 def test_a_wide_graph_says_why_it_was_not_searched_exactly(monkeypatch):
-    monkeypatch.setattr(import_module("weft.plan.searching.search"), "WIDTH", 1)
+    monkeypatch.setattr(import_module("weft.plan.searching.search"), "MAX_PARTIAL_PLANS", 1)
     front = search(trace(lambda x, w: x @ w, (8, 8), (8, 8)), GRID, budget=64)
     assert not front.is_exact
     assert "the exact engine would keep more than 1 partial plans (as written)" in front.reasons
@@ -354,9 +353,11 @@ def test_a_wide_graph_says_why_it_was_not_searched_exactly(monkeypatch):
 
 def test_cuts_that_were_not_looked_at_are_a_reason():
     graph = trace(lambda x, y: x + y, (8, 8, 8), (8, 8, 8))
-    problem = Builder(graph, GRID, machine(Random(0)), False, has_room=False, most=4).problem()
-    assert unproved(problem, 4) == [
-        "small dimensions stayed whole, for there are too many ways to cut: x, y, add"
+    problem = ProblemBuilder(
+        graph, GRID, machine(Random(0)), False, with_memory=False, max_cuts=4
+    ).problem()
+    assert omitted_options(problem, 4) == [
+        "small dimensions were not cut, as there are too many ways: x, y, add"
     ]
 
 

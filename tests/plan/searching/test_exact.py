@@ -7,6 +7,7 @@ from random import Random
 import jax
 import jax.numpy as jnp
 import pytest
+from benchmarks.conflict_programs import Program
 from tests.interop.test_run import (
     CASES,
     arrays,
@@ -24,18 +25,18 @@ from tests.trials import trials
 
 from weft import Machine, estimate
 from weft.interop.stablehlo import read
-from weft.plan.searching.ahead import Goal
-from weft.plan.searching.build import pose
-from weft.plan.searching.exact import TooWideError, sweep
-from weft.plan.searching.model import Model
-from weft.plan.searching.pareto import best
-from weft.plan.searching.scout import Scout
+from weft.plan.searching.branch_and_bound import Goal, TooWideError, exact_front
+from weft.plan.searching.build import ProblemBuilder, build_problem
+from weft.plan.searching.cost_strategy import cheapest, lexicographic
+from weft.plan.searching.local_search import LocalSearch
+from weft.plan.searching.pareto import pareto_front
+from weft.plan.searching.problem import DecisionClasses
 
 PROGRAMS = trials(60)
 
 
 def point(problem, found):
-    price = problem.price(found)
+    price = problem.cost(found)
     return problem.seconds(price), problem.peak(found), price.received
 
 
@@ -48,18 +49,18 @@ def same(one, two):
 
 
 def brute_force(problem, goal):
-    every = product(*(range(len(decision.choices)) for decision in problem.decisions))
+    every = product(*(range(len(decision.options)) for decision in problem.decisions))
     wanted = [n for n, is_wanted in enumerate((goal.time, goal.memory, goal.received)) if is_wanted]
     points = (point(problem, found) for found in every)
     rounded = ((float(f"{p[0]:.12g}"), *p[1:]) for p in points)
-    return [tuple(p) for p, _ in best(([p[n] for n in wanted], None) for p in rounded)]
+    return [tuple(p) for p, _ in pareto_front(([p[n] for n in wanted], None) for p in rounded)]
 
 
 def swept(problem, goal, known=()):
     wanted = [n for n, is_wanted in enumerate((goal.time, goal.memory, goal.received)) if is_wanted]
-    points = [point(problem, found) for found in sweep(problem, goal, known)]
+    points = [point(problem, found) for found in exact_front(problem, goal, known)]
     rounded = ((float(f"{p[0]:.12g}"), *p[1:]) for p in points)
-    return [tuple(p) for p, _ in best(([p[n] for n in wanted], None) for p in rounded)]
+    return [tuple(p) for p, _ in pareto_front(([p[n] for n in wanted], None) for p in rounded)]
 
 
 @pytest.mark.parametrize(
@@ -69,15 +70,19 @@ def test_the_front_is_that_of_all_plans(goal):
     compared = 0
     for seed in range(PROGRAMS):
         rng = Random(seed)
-        problem = pose(program(seed, 1 + seed % 4), rng.choice([LINE, LINE, GRID]), machine(rng))
-        if prod(len(decision.choices) for decision in problem.decisions) > 4000:
+        problem = build_problem(
+            program(seed, 1 + seed % 4), rng.choice([LINE, LINE, GRID]), machine(rng)
+        )
+        if prod(len(decision.options) for decision in problem.decisions) > 4000:
             continue
         compared += 1
         wanted = brute_force(problem, goal)
         assert same(swept(problem, goal), wanted), f"seed {seed}"
-        scout = Scout(Model(problem, range(len(problem.decisions))), goal, rng)
-        scout.look()
-        assert same(swept(problem, goal, scout.found), wanted), f"seed {seed}, with what is known"
+        local = LocalSearch(DecisionClasses(problem), goal, rng)
+        local.explore()
+        assert same(swept(problem, goal, local.solutions), wanted), (
+            f"seed {seed}, with what is known"
+        )
     assert compared >= PROGRAMS // 4
 
 
@@ -85,10 +90,10 @@ def test_prices_and_room_are_those_of_the_plan():
     for seed in range(PROGRAMS):
         _, graph, _ = planned(seed)
         rng = Random(seed)
-        (mesh,) = {spec.mesh for spec in pose_base(graph).specs.values()}
-        problem = pose(graph, mesh, machine(rng))
+        (mesh,) = {spec.mesh for spec in base_plan(graph).specs.values()}
+        problem = build_problem(graph, mesh, machine(rng))
         for found in (problem.start, *(some_choices(problem, rng) for _ in range(2))):
-            plan, price = problem.plan(found), problem.price(found)
+            plan, price = problem.plan(found), problem.cost(found)
             plan.verify()
             cost = estimate(plan)
             assert cost.received == price.received, f"seed {seed}\n{plan}"
@@ -104,9 +109,9 @@ def test_prices_hold_all_that_happens_in_regions(function, axes):
     graph = sharded(read(jax.jit(function).lower(*given).as_text()), *axes)
     for seed in range(3):
         rng = Random(seed)
-        problem = pose(graph, GRID, machine(rng))
+        problem = build_problem(graph, GRID, machine(rng))
         for found in (problem.start, some_choices(problem, rng)):
-            plan, price = problem.plan(found), problem.price(found)
+            plan, price = problem.plan(found), problem.cost(found)
             cost = estimate(plan)
             assert cost.received == price.received, f"seed {seed}\n{plan}"
             assert cost.compute == pytest.approx(price.compute, rel=1e-9)
@@ -120,30 +125,61 @@ def test_loops_that_look_alike_from_outside_have_prices_of_their_own():
 
     shapes = [jax.ShapeDtypeStruct((4, 4), "float32")] * 2
     graph = sharded(read(jax.jit(twice).lower(*shapes).as_text()), "{}", '{"x"}')
-    problem = pose(graph, GRID, machine(Random(0)))
-    price, cost = problem.price(problem.start), estimate(problem.plan(problem.start))
+    problem = build_problem(graph, GRID, machine(Random(0)))
+    price, cost = problem.cost(problem.start), estimate(problem.plan(problem.start))
     assert (price.received, price.compute) == (cost.received, pytest.approx(cost.compute))
 
 
-def pose_base(graph):
+def base_plan(graph):
     from weft import Plan, propagate
 
     return Plan.of(propagate(graph))
 
 
 def some_choices(problem, rng):
-    return [rng.randrange(len(decision.choices)) for decision in problem.decisions]
+    return [rng.randrange(len(decision.options)) for decision in problem.decisions]
 
 
 def test_what_propagation_does_is_among_the_plans():
     for seed in range(PROGRAMS):
         _, graph, _ = planned(seed)
-        problem = pose(graph, pose_base(graph).mesh, Machine())
-        received = problem.price(problem.start).received
+        problem = build_problem(graph, base_plan(graph).mesh, Machine())
+        received = problem.cost(problem.start).received
         assert received <= sum(problem.base.received), f"seed {seed}"
 
 
 def test_too_wide_is_said():
-    problem = pose(program(3, 4), GRID, Machine())
+    problem = build_problem(program(3, 4), GRID, Machine())
     with pytest.raises(TooWideError):
-        sweep(problem, limit=3)
+        exact_front(problem, limit=3)
+
+
+def test_the_cheapest_plan_is_the_least_in_lexicographic_order():
+    """Bytes, then time, then work: no assignment has a smaller packed cost."""
+    compared = 0
+    for seed in range(PROGRAMS):
+        rng = Random(seed)
+        mesh = rng.choice([LINE, GRID])
+        builder = ProblemBuilder(program(seed, 1 + seed % 4), mesh, machine(rng), with_memory=False)
+        problem = builder.problem()
+        if prod(len(decision.options) for decision in problem.decisions) > 10_000:
+            continue
+        compared += 1
+        packed = lexicographic(problem)
+        every = product(*(range(len(decision.options)) for decision in problem.decisions))
+        chosen, reasons = cheapest(problem)
+        assert not reasons
+        assert packed.cost(chosen).received == min(packed.cost(one).received for one in every)
+    assert compared >= PROGRAMS // 4
+
+
+@pytest.mark.parametrize("seed", [19, 41, 43])
+def test_ties_are_broken_by_exact_integers(seed):
+    """Packed costs have more digits than a float: no single change makes the plan cheaper."""
+    graph = read(Program(seed).text)
+    problem = ProblemBuilder(graph, base_plan(graph).mesh, None, True, with_memory=False).problem()
+    packed, (chosen, _) = lexicographic(problem), cheapest(problem)
+    for number, decision in enumerate(problem.decisions):
+        for option in range(len(decision.options)):
+            other = [*chosen[:number], option, *chosen[number + 1 :]]
+            assert packed.cost(other).received >= packed.cost(chosen).received

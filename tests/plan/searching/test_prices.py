@@ -9,16 +9,20 @@ from tests.trials import trials
 
 from weft import DeviceMesh, Machine, ShardingSpec, plan_reshard, trace
 from weft.plan.machines import H200_NODE
-from weft.plan.searching.build import pose
-from weft.plan.searching.choices import agreeing, cuttings, placements, shardings
-from weft.plan.searching.descend import descend
-from weft.plan.searching.evaluate import Evaluator
-from weft.plan.searching.integer import solve
-from weft.plan.searching.layers import share
-from weft.plan.searching.model import Model, Weights
-from weft.plan.searching.pareto import best, dominates, volume
-from weft.plan.searching.prices import Prices
-from weft.plan.searching.symmetry import Symmetry
+from weft.plan.searching.build import build_problem
+from weft.plan.searching.choices import (
+    Symmetry,
+    compatible_shardings,
+    enumerate_cuts,
+    placements,
+    shardings,
+)
+from weft.plan.searching.evolution import BatchEvaluator
+from weft.plan.searching.integer_program import solve_integer_program
+from weft.plan.searching.local_search import block_descent
+from weft.plan.searching.pareto import dominates, hypervolume, pareto_front
+from weft.plan.searching.prices import MovePrices
+from weft.plan.searching.problem import DecisionClasses, Weights, equivalence_classes
 
 PAIRS = trials(3000)
 
@@ -31,7 +35,7 @@ def test_a_pattern_costs_what_each_reshard_of_it_does(shape, kinds, rates):
     rng, mesh = Random(0), DeviceMesh("m", shape, tuple(kinds))
     if rates.links:
         kinds = {axis: number for number, axis in enumerate(kinds)}
-    prices, exact = Prices(rates, mesh, kinds), Prices(rates, mesh)
+    prices, exact = MovePrices(rates, mesh, kinds), MovePrices(rates, mesh)
     for _ in range(PAIRS):
         size = tuple(rng.choice([1, 3, 8, 16, 64]) for _ in range(rng.randint(1, 4)))
         src, dst = (rng.choice(shardings(mesh, size)) for _ in range(2))
@@ -52,8 +56,8 @@ def test_a_pattern_costs_what_each_reshard_of_it_does(shape, kinds, rates):
 def test_reshards_of_one_form_cost_the_same(rates):
     """Without room, one reshard is priced for all that differ by names of axes and dimensions."""
     rng, mesh = Random(1), DeviceMesh("m", (2, 2, 3), ("x", "y", "z"))
-    prices = Prices(rates, mesh, {"x": 0, "y": 0, "z": 1}, has_room=False)
-    exact = Prices(rates, mesh, has_room=False)
+    prices = MovePrices(rates, mesh, {"x": 0, "y": 0, "z": 1}, with_memory=False)
+    exact = MovePrices(rates, mesh, with_memory=False)
     for _ in range(PAIRS // 2):
         size = tuple(rng.choice([1, 3, 5, 6, 12, 36]) for _ in range(rng.randint(1, 3)))
         src, dst = (rng.choice(shardings(mesh, size)) for _ in range(2))
@@ -72,23 +76,23 @@ def test_reshards_of_one_form_cost_the_same(rates):
 def test_many_plans_at_once_are_priced_as_each():
     for seed in range(20):
         rng = Random(seed)
-        problem = pose(program(seed, 1 + seed % 5), GRID, machine(rng))
-        model = Model(problem, range(len(problem.decisions)))
+        problem = build_problem(program(seed, 1 + seed % 5), GRID, machine(rng))
+        model = DecisionClasses(problem)
         plans = [[rng.randrange(count) for count in model.sizes] for _ in range(8)]
-        for plan, costs in zip(plans, Evaluator(model)(plans)):
-            price = problem.price(plan)
+        for plan, costs in zip(plans, BatchEvaluator(model)(plans)):
+            price = problem.cost(plan)
             wanted = [problem.seconds(price), problem.peak(plan), price.received]
             assert np.allclose(costs, wanted, rtol=1e-9, atol=0), f"seed {seed}"
 
 
-def test_descent_never_makes_worse_and_the_programme_is_no_worse():
+def test_descent_never_makes_worse_and_the_integer_program_is_no_worse():
     for seed in range(20):
         rng = Random(seed)
-        problem = pose(program(seed, 5), GRID, machine(rng))
-        priced = Model(problem, range(len(problem.decisions))).priced(Weights(1.0, 1e-9))
-        start = [rng.randrange(len(row)) for row in priced.alone]
-        found = descend(priced, start, rng)
-        optimum = solve(priced)
+        problem = build_problem(program(seed, 5), GRID, machine(rng))
+        priced = DecisionClasses(problem).weighted(Weights(1.0, 1e-9))
+        start = [rng.randrange(len(row)) for row in priced.unary]
+        found = block_descent(priced, start, rng)
+        optimum = solve_integer_program(priced)
         assert priced.total(found) <= priced.total(start)
         assert optimum.total <= priced.total(found) * (1 + 1e-9)
         assert optimum.bound <= optimum.total * (1 + 1e-6)
@@ -103,7 +107,9 @@ def test_layers_that_are_alike_are_taken_as_one():
 
         return trace(layers, (8, 8), *[(8, 8)] * count)
 
-    few, many = (share(pose(chain(count), GRID, Machine())) for count in (20, 60))
+    few, many = (
+        equivalence_classes(build_problem(chain(count), GRID, Machine())) for count in (20, 60)
+    )
     assert max(few) == max(many)
     assert len(many) > len(few)
 
@@ -113,28 +119,28 @@ def test_twins_are_left_out_of_large_graphs():
     symmetry = Symmetry(graph, GRID, Machine())
     assert symmetry.classes == (("x", "y"),)
     all_of_them = placements(GRID, graph.signatures[0])
-    one_of_each = placements(GRID, graph.signatures[0], symmetry.of_application(0))
+    one_of_each = placements(GRID, graph.signatures[0], symmetry.order_of_application(0))
     assert len(one_of_each) < len(all_of_them)
     assert Symmetry(graph, GRID, Machine({"x": (0.0, 1e6)})).classes == ()
 
 
 def test_ways_to_cut():
-    assert len(list(cuttings(GRID, {"m": 8}))) == 4
-    assert list(cuttings(GRID, {"m": 1})) == [{}]
+    assert len(list(enumerate_cuts(GRID, {"m": 8}))) == 4
+    assert list(enumerate_cuts(GRID, {"m": 1})) == [{}]
     huge = DeviceMesh("m", (2,) * 6, tuple("abcdef"))
-    assert len(list(cuttings(huge, dict.fromkeys("ijkl", 64)))) <= 512
+    assert len(list(enumerate_cuts(huge, dict.fromkeys("ijkl", 64)))) <= 512
 
 
 def test_what_is_written_is_agreed_with():
     written = ShardingSpec.parse('<@m, [{}, {?}], replicated={"y"}>', GRID)
-    found = agreeing(written, shardings(GRID, (8, 8)), GRID)
+    found = compatible_shardings(written, shardings(GRID, (8, 8)), GRID)
     assert list(map(str, found)) == ["<@m, [{}, {}]>", '<@m, [{}, {"x"}]>']
 
 
 def test_points_that_are_best():
     rng = np.random.default_rng(0)
     points = rng.integers(0, 10, (200, 3)).tolist()
-    front = [p for p, _ in best((p, None) for p in points)]
+    front = [p for p, _ in pareto_front((p, None) for p in points)]
     for point in points:
         assert any(dominates(other, point) for other in front)
     for number, point in enumerate(front):
@@ -149,4 +155,4 @@ def test_volume_is_what_counting_cells_gives():
         covered = np.zeros(len(cells), bool)
         for point in points:
             covered |= (cells >= point).all(1)
-        assert volume(points, (6, 6, 6)) == covered.sum()
+        assert hypervolume(points, (6, 6, 6)) == covered.sum()

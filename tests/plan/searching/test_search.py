@@ -117,7 +117,7 @@ def test_evolution_comes_near_the_exact_front():
     assert len(found) >= 0.8 * len(exact)
 
 
-def test_the_integer_programme_agrees_on_one_objective():
+def test_the_integer_program_agrees_on_one_objective():
     for seed in range(12):
         graph, rates = program(seed, 4), machine(Random(seed))
         for objective in ("time", "bytes"):
@@ -162,10 +162,10 @@ def test_what_does_not_fit_is_said():
     [
         ({"objectives": ["speed"]}, "there is no objective 'speed'"),
         ({"objectives": []}, "a search needs an objective"),
-        ({"engine": "integer"}, "the integer programme has one objective"),
+        ({"engine": "integer"}, "the integer program has one objective"),
         ({"engine": "fast"}, "there is no engine 'fast'"),
         ({"budget": -1}, "budget"),
-        ({"budget": 0}, "a search with a budget of 0 plans looks at nothing"),
+        ({"budget": 0}, "a search with a budget of 0 plans tries nothing"),
         ({"engine": "integer", "objectives": ["peak_memory"]}, "has one objective: time, or bytes"),
     ],
 )
@@ -176,7 +176,7 @@ def test_what_cannot_be_is_refused(arguments, message):
 
 def test_what_is_no_graph_or_mesh_is_refused():
     for arguments in ((1, GRID), (program(0, 1), "m")):
-        with pytest.raises(WeftError, match="a Graph and a DeviceMesh are searched, got"):
+        with pytest.raises(WeftError, match="search expects a Graph and a DeviceMesh, got"):
             search(*arguments)
 
 
@@ -222,7 +222,7 @@ def test_the_best_plans_of_a_front():
     assert estimate(front.best("bytes"), SLOW).received == min(c.received for c in front.costs)
     assert front.balanced in front.plans
     assert front[0] is front.plans[0]
-    with pytest.raises(WeftError, match="the front knows nothing of 'speed'"):
+    with pytest.raises(WeftError, match="the front has no objective 'speed'"):
         front.best("speed")
 
 

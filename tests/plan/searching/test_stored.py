@@ -9,8 +9,8 @@ from tests.plan.searching.small import GRID, LINE, machine, program
 from weft import DeviceMesh, Machine, WeftError, estimate, ops, search, trace
 from weft.plan import Chunking, Storage
 from weft.plan.machine import Link
-from weft.plan.searching.build import pose
-from weft.plan.searching.stored import Stored
+from weft.plan.searching.build import build_problem
+from weft.plan.searching.prices import StoragePrices
 from weft.plan.stored import writes
 
 
@@ -48,12 +48,12 @@ def test_a_price_is_what_the_estimate_says():
     compared = 0
     for seed in range(60):
         rng, graph, rates, storage = posed(seed, GRID)
-        if Stored(graph, rates, storage).is_shared:
+        if StoragePrices(graph, rates, storage).is_shared:
             continue
-        problem = pose(graph, GRID, rates, storage=storage)
+        problem = build_problem(graph, GRID, rates, storage=storage)
         for _ in range(5):
-            found = [rng.randrange(len(d.choices)) for d in problem.decisions]
-            price, cost = problem.price(found), estimate(problem.plan(found), rates, storage)
+            found = [rng.randrange(len(d.options)) for d in problem.decisions]
+            price, cost = problem.cost(found), estimate(problem.plan(found), rates, storage)
             assert price.received == cost.moved, f"seed {seed}"
             assert problem.seconds(price) == pytest.approx(cost.seconds), f"seed {seed}"
             assert problem.peak(found) == max(cost.peak), f"seed {seed}"
@@ -65,8 +65,10 @@ def test_operands_that_are_one_input_are_told_from_two():
     """Applications that are alike but for this read another number of bytes."""
     same, other = Storage((8, 8), (8, 8), itemsize=4), Storage((8, 8), (8, 8), itemsize=4)
     graph = trace(lambda x, y, z: (x + x, y + z), (8, 8), (8, 8), (8, 8))
-    problem = pose(graph, LINE, Machine(), storage={"x": same, "y": other, "z": other})
-    prices = {d.what: d.prices[0].received for d in problem.decisions if isinstance(d.what, int)}
+    problem = build_problem(graph, LINE, Machine(), storage={"x": same, "y": other, "z": other})
+    prices = {
+        d.subject: d.costs[0].received for d in problem.decisions if isinstance(d.subject, int)
+    }
     assert prices == {0: 2 * 256, 1: 4 * 256}
 
 
@@ -76,8 +78,8 @@ def test_the_front_has_the_best_of_all_plans():
         _, graph, rates, storage = posed(seed, LINE, 2)
         if not storage:
             continue
-        problem = pose(graph, LINE, rates, storage=storage)
-        every = list(product(*(range(len(d.choices)) for d in problem.decisions)))
+        problem = build_problem(graph, LINE, rates, storage=storage)
+        every = list(product(*(range(len(d.options)) for d in problem.decisions)))
         if len(every) > 3000:
             continue
         costs = [estimate(problem.plan(found), rates, storage) for found in every]

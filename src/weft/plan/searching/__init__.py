@@ -1,8 +1,7 @@
-"""Search: the plans worth choosing from."""
+"""Search: from a graph, a mesh and a machine to the Pareto front of plans."""
 
-from weft.plan.searching.front import ParetoFront
-from weft.plan.searching.interrupted import SearchInterrupted
-from weft.plan.searching.progress import Progress
+from weft.plan.searching.pareto import ParetoFront
+from weft.plan.searching.progress import SearchInterrupted, SearchProgress
 from weft.plan.searching.search import search
 
-__all__ = ["ParetoFront", "Progress", "SearchInterrupted", "search"]
+__all__ = ["ParetoFront", "SearchInterrupted", "SearchProgress", "search"]

@@ -1,12 +1,13 @@
-"""`pose`: from a graph, a mesh and a machine to the decisions and what they cost."""
+"""Build the `Problem` of a search: the options of every decision, and their costs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
+from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, ShardingSpec
@@ -18,59 +19,94 @@ from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import propagate_like_shardy
 from weft.plan.propagation.shardings import Meshes
 from weft.plan.resharding.reshard import check_machine
-from weft.plan.searching.choices import MOST, Breadth, agreeing, placements, shardings, whole
-from weft.plan.searching.meshed import on_mesh
-from weft.plan.searching.partials import Partials
-from weft.plan.searching.prices import Move, Prices
-from weft.plan.searching.problem import (
-    Choice,
-    Decision,
-    Kept,
-    Link,
-    Made,
-    Moment,
-    Price,
-    Problem,
-    Return,
-    Table,
+from weft.plan.searching.choices import (
+    MAX_CUTS,
+    Breadth,
+    PartialGroup,
+    Symmetry,
+    compatible_shardings,
+    omits_cuts,
+    placements,
+    shardings,
+    without_partial,
 )
-from weft.plan.searching.stored import Stored, Wanted
-from weft.plan.searching.symmetry import Symmetry
+from weft.plan.searching.prices import (
+    MoveCost,
+    MovePrices,
+    OptionCost,
+    StorageOptions,
+    StoragePrices,
+)
+from weft.plan.searching.problem import (
+    ApplicationStep,
+    Decision,
+    Option,
+    PairCost,
+    Problem,
+    ResultOptions,
+    ReturnMemory,
+    Table,
+    ValueOptions,
+)
 from weft.values import FrozenMap, Point
 
 T = TypeVar("T")
 
 LARGE = 200
-"""With more applications than this, twins are left out, and reshards are priced by pattern."""
+"""With more applications, symmetric options are left out, and reshards are priced by form."""
+
+MAX_NAMES = 4
+"""The most names that are listed in a reason."""
 
 
-def pose(
+def on_mesh(graph: Graph, mesh: DeviceMesh) -> Graph:
+    """Return the graph with a mesh as the only one that has axes."""
+    meshes = list(map(DeviceMesh.parse, graph.meshes))
+    for other in meshes:
+        if other.shape and other != mesh:
+            raise WeftError(f"the graph is annotated on {other}, and the search is for {mesh}")
+    if mesh in meshes:
+        return graph
+    return Graph(
+        graph.inputs,
+        graph.applications,
+        graph.outputs,
+        [*graph.meshes, str(mesh)],
+        graph.shardings,
+        graph.output_shardings,
+        graph.operators,
+        {name: value.dtype for name, value in graph.values.items()},
+        graph.parameters,
+    )
+
+
+def build_problem(
     graph: Graph,
     mesh: DeviceMesh,
     machine: Machine | None,
     thorough: bool = False,
-    storage: Wanted | None = None,
-    has_room: bool = True,
+    storage: StorageOptions | None = None,
+    with_memory: bool = True,
 ) -> Problem:
-    """The decisions for a graph on a mesh, each with its choices and prices.
+    """Return the decisions for a graph on a mesh, each with its options and costs.
 
-    Without a machine arrays go the ways that move the fewest bytes. A thorough problem of a graph
-    that is not large has more to choose from: operands that stay partial, what open dimensions of
-    outputs may become and, for two axes, any order of them. With `has_room=False`, and in a
-    thorough problem, memory on the way is not counted.
+    Without a machine, arrays are resharded with the fewest bytes. A thorough problem of a graph
+    that is not large has more options: operands that stay partial, what open dimensions of outputs
+    may become and, for two axes, any order of them. Without `with_memory`, and in a thorough
+    problem, the memory of moves is not counted.
 
     >>> from weft import trace
     >>> mesh = DeviceMesh("m", (2,), ("x",))
     >>> graph = trace(lambda x, w: x @ w, (8, 4), (4, 2))
-    >>> [len(d.choices) for d in pose(graph, mesh, Machine()).decisions]
+    >>> [len(d.options) for d in build_problem(graph, mesh, Machine()).decisions]
     [3, 3, 4, 3]
     """
     check_machine(machine or Machine(), [mesh])
-    return Builder(graph, mesh, machine, thorough, storage or {}, has_room).problem()
+    return ProblemBuilder(graph, mesh, machine, thorough, storage, with_memory).problem()
 
 
-class Builder:
-    """Makes the decisions for a graph on a mesh."""
+class ProblemBuilder:
+    """Builds the decisions of a graph in program order; equal options and tables are shared."""
 
     def __init__(
         self,
@@ -78,152 +114,152 @@ class Builder:
         mesh: DeviceMesh,
         machine: Machine | None,
         thorough: bool = False,
-        storage: Wanted | None = None,
-        has_room: bool = True,
-        most: int = MOST,
+        storage: StorageOptions | None = None,
+        with_memory: bool = True,
+        max_cuts: int = MAX_CUTS,
     ) -> None:
-        graph, storage = on_mesh(graph, mesh), storage or {}
+        graph = on_mesh(graph, mesh)
         self.graph, self.mesh, self.machine = graph, mesh, machine or Machine()
-        self.usual = Breadth(most=most)
+        self.max_cuts = max_cuts
         self.base = Plan.of(propagate_like_shardy(graph), machine)
-        self.stored = Stored(graph, self.machine, storage)
+        self.storage = StoragePrices(graph, self.machine, storage or {})
         self.meshes = Meshes(graph)
         self.symmetry = Symmetry(graph, mesh, self.machine)
         self.is_large = len(graph.applications) > LARGE
         self.thorough = thorough and not self.is_large
         self.decisions: list[Decision] = []
-        self.links: list[Link] = []
-        self.kept: dict[str, Kept] = {}
+        self.pairs: list[PairCost] = []
+        self.values: dict[str, ValueOptions] = {}
         self.tables: dict[object, Table] = {}
-        self.ways: dict[object, tuple[Placed, ...]] = {}
+        self.placed: dict[object, tuple[Placed, ...]] = {}
         self.sizes: dict[object, tuple[Point, ...]] = {}
-        self.computed: dict[object, tuple[Price, ...]] = {}
-        self.lists: dict[object, Any] = {}
-        has_room = has_room and not self.thorough
-        kinds = self.symmetry.kinds if self.is_large or not has_room else None
-        self.prices = Prices(machine, mesh, kinds, has_room)
+        self.compute_costs: dict[object, tuple[OptionCost, ...]] = {}
+        self.interned: dict[object, Any] = {}
+        with_memory = with_memory and not self.thorough
+        kinds = self.symmetry.kinds if self.is_large or not with_memory else None
+        self.prices = MovePrices(machine, mesh, kinds, with_memory)
 
     def work(self) -> int:
-        """Return an upper bound on the pairs of choices to price, and the boxes to make.
+        """Return an upper bound on the pairs of options to price, and the boxes to compute.
 
         Applications of one signature are priced together, and counted once; arrays in uneven blocks
         count more, as each of their reshards is priced by itself.
         """
         graph, axes = self.graph, sum(size > 1 for size in self.mesh.shape)
+        cells = self.mesh.size
+
+        def ways(dims: int, more: int) -> int:
+            while dims and (dims + 1) ** axes > self.max_cuts:
+                dims -= 1
+            count: int = (dims + 1 + more) ** axes
+            return count
+
         seen: set[object] = set()
         total = 0
         for number, (app, line) in enumerate(zip(graph.applications, graph.signatures)):
             if app.regions or not app.results:
                 continue
-            keeps = len(self.partials.keeps(number)) if self.thorough else 0
+            groups = len(self.partial_groups(number)) if self.thorough else 0
             dims = sum(size > 1 and name not in line.fixed for name, size in line.sizes.items())
-            placed = self._ways(dims, axes, keeps)
+            placed = ways(dims, groups)
             for slot, name in enumerate((*app.operands, *app.results)):
                 value = graph.values[name]
-                lies = number if name in graph.shardings else self._stays(name)
-                key = (line, keeps, slot, lies)
+                sharding = number if name in graph.shardings else self._stays(name)
+                key = (line, groups, slot, sharding)
                 if key not in seen:
                     seen.add(key)
-                    parts = bool(self.thorough and self.partials.monoids[name])
-                    cells = self.mesh.size
+                    parts = bool(self.thorough and self.monoids[name])
                     uneven = any(size % cells and cells % size for size in value.shape if size)
-                    total += placed * self._ways(len(value.shape), axes, parts) * (1 + 3 * uneven)
-            total += placed * self.mesh.size
+                    total += placed * ways(len(value.shape), parts) * (1 + 3 * uneven)
+            total += placed * cells
         return total
 
-    def _ways(self, dims: int, axes: int, more: int) -> int:
-        """Return at most how many ways there are to give axes to dimensions, or to keep parts."""
-        while dims and (dims + 1) ** axes > self.usual.most:
-            dims -= 1
-        ways: int = (dims + 1 + more) ** axes
-        return ways
-
     def problem(self) -> Problem:
-        """Return the decisions, each with its choices and prices."""
+        """Return the decisions, each with its options and costs."""
         graph, ends = self.graph, lives(self.graph).ends
         for value in graph.inputs:
-            self._keep(value.name, self._specs(value.name, None))
-        moments = [self._moment(number, ends[number]) for number in range(len(graph.applications))]
-        returned = {
+            self._add_value(value.name, self._specs(value.name, None))
+        steps = [self._add_step(number, ends[number]) for number in range(len(graph.applications))]
+        return_specs = {
             place: tuple(
-                self._return(place, spec) for spec in self.kept[graph.outputs[place]].specs
+                self._return_spec(place, spec) for spec in self.values[graph.outputs[place]].specs
             )
             for place in graph.output_shardings
         }
-        wanted = {place: self._returned(place, specs) for place, specs in returned.items()}
+        memory = {place: self._return_memory(place, s) for place, s in return_specs.items()}
         return Problem(
             graph,
             self.mesh,
             self.machine,
             self.base,
             tuple(self.decisions),
-            tuple(self.links),
-            FrozenMap(self.kept.items()),
-            tuple(moments),
-            FrozenMap(wanted.items()),
-            FrozenMap(returned.items()),
+            tuple(self.pairs),
+            FrozenMap(self.values.items()),
+            tuple(steps),
+            FrozenMap(memory.items()),
+            FrozenMap(return_specs.items()),
             lives(graph).unused,
         )
 
-    # -- what there is to choose from
+    # -- options
 
     def _placements(self, number: int) -> tuple[Placed, ...]:
         application, base = self.graph.applications[number], self.base.placed[number]
         if application.regions or not application.results:
-            return self._same((base,))
-        alike = self.symmetry.of_application(number) if self.is_large else None
-        keeps = self.partials.keeps(number) if self.thorough else ()
-        key = (self.graph.signatures[number], alike, self._breadth, keeps, base)
-        if key not in self.ways:
-            self.ways[key] = self._same(_with(placements(self.mesh, *key[:-1]), [base]))
-        return self.ways[key]
+            return self._intern((base,))
+        order = self.symmetry.order_of_application(number) if self.is_large else None
+        groups = self.partial_groups(number) if self.thorough else ()
+        key = (self.graph.signatures[number], order, self._breadth, groups, base)
+        if key not in self.placed:
+            self.placed[key] = self._intern(_with(placements(self.mesh, *key[:-1]), base))
+        return self.placed[key]
 
     def _specs(
-        self, name: str, made: Sequence[Placed] | None, place: int = 0
+        self, name: str, placed: Sequence[Placed] | None, place: int = 0
     ) -> tuple[ShardingSpec, ...]:
-        """The ways in which a value may be kept: an input anyhow, a result as somebody has it."""
+        """Return the shardings of a value: all for an input, for a result those that are used."""
         base, shape = self.base.specs[name], self.graph.values[name].shape
-        if name in self._at_regions:
-            return self._same((base,))
-        alike = self.symmetry.of_value(name) if self.is_large else None
-        every = shardings(self.mesh, shape, alike, self._breadth)
-        written = self.graph.shardings.get(name)
-        if written is not None:
-            said = self.meshes.parse(self.graph.values[name], written)
-            return self._same(_with(agreeing(said, every, self.mesh), [base]))
-        if made is None:
-            return self._same(_with(every, [base]))
-        results = [placed.results[place] for placed in made]
-        seen = dict.fromkeys([base, *map(whole, results)])
+        if name in self._fixed:
+            return self._intern((base,))
+        order = self.symmetry.order_of_value(name) if self.is_large else None
+        every = shardings(self.mesh, shape, order, self._breadth)
+        text = self.graph.shardings.get(name)
+        if text is not None:
+            written = self.meshes.parse(self.graph.values[name], text)
+            return self._intern(_with(compatible_shardings(written, every, self.mesh), base))
+        if placed is None:
+            return self._intern(_with(every, base))
+        results = [one.results[place] for one in placed]
+        specs = dict.fromkeys([base, *map(without_partial, results)])
         if self.thorough and name not in self.graph.outputs:
-            seen |= dict.fromkeys(results)
-        for number, slot in self.readers[name]:
-            for placed in self._placements(number):
-                wanted = placed.operands[slot]
-                if wanted is not None:
-                    seen.setdefault(whole(wanted))
+            specs |= dict.fromkeys(results)
+        for number, slot in self._readers[name]:
+            for reader in self._placements(number):
+                operand = reader.operands[slot]
+                if operand is not None:
+                    specs.setdefault(without_partial(operand))
         if not self.is_large:
-            seen |= dict.fromkeys(every)
-        return self._same(tuple(seen))
+            specs |= dict.fromkeys(every)
+        return self._intern(tuple(specs))
 
-    def _same(self, found: tuple[T, ...]) -> tuple[T, ...]:
-        """Equal lists of choices are one, so that they can be told by identity."""
-        same: tuple[T, ...] = self.lists.setdefault(found, found)
-        return same
+    def _intern(self, options: tuple[T, ...]) -> tuple[T, ...]:
+        """Return the first tuple that equals this one, so that tuples compare by identity."""
+        first: tuple[T, ...] = self.interned.setdefault(options, options)
+        return first
 
     @cached_property
-    def readers(self) -> dict[str, list[tuple[int, int]]]:
+    def _readers(self) -> dict[str, list[tuple[int, int]]]:
         """For every value the applications that read it, and as which operand."""
-        found: dict[str, list[tuple[int, int]]] = {name: [] for name in self.graph.values}
+        readers: dict[str, list[tuple[int, int]]] = {name: [] for name in self.graph.values}
         for number, application in enumerate(self.graph.applications):
             if application.results:
                 for slot, name in enumerate(application.operands):
-                    found[name].append((number, slot))
-        return found
+                    readers[name].append((number, slot))
+        return readers
 
     @cached_property
-    def _at_regions(self) -> set[str]:
-        """The values that regions see, or that lie alike: they lie as propagation says."""
+    def _fixed(self) -> set[str]:
+        """The values that keep the sharding of propagation: those of regions and groups."""
         return {
             name
             for application in self.graph.applications
@@ -233,24 +269,21 @@ class Builder:
 
     @cached_property
     def _breadth(self) -> Breadth:
-        """Cells stay idle on purpose only where somebody wrote it."""
+        """The options that are enumerated; cells are left idle only if an annotation does so."""
+        usual, graph = Breadth(max_cuts=self.max_cuts), self.graph
         if not self.thorough or sum(size > 1 for size in self.mesh.shape) > 2:
-            return self.usual
-        graph = self.graph
-        said = [
-            *((name, text) for name, text in graph.shardings.items()),
+            return usual
+        written = [
+            *graph.shardings.items(),
             *((graph.outputs[place], text) for place, text in graph.output_shardings.items()),
         ]
-        specs = [
-            (self.meshes.parse(graph.values[n], text), graph.values[n].shape) for n, text in said
-        ]
-        idle = any(k > n for spec, shape in specs for k, n in zip(spec.grid, shape))
-        return self.usual._replace(orders=True, idle=idle)
-
-    @cached_property
-    def partials(self) -> Partials:
-        """Which values may be left partial."""
-        return Partials(self.graph, self.base, self._at_regions)
+        values = [(graph.values[name], text) for name, text in written]
+        idle = any(
+            count > size
+            for value, text in values
+            for count, size in zip(self.meshes.parse(value, text).grid, value.shape)
+        )
+        return usual._replace(any_order=True, idle_cells=idle)
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -260,181 +293,237 @@ class Builder:
         return uses
 
     def _stays(self, name: str) -> bool:
-        """Whether a result stays as it is made, for the one that reads it."""
-        kept = {*self.graph.outputs, *self.graph.shardings, *self._at_regions}
-        if self.thorough and self.partials.monoids[name]:
-            return False  # on the way it may be best to finish it first
+        """Whether a result keeps the sharding in which it is computed."""
+        kept = {*self.graph.outputs, *self.graph.shardings, *self._fixed}
+        if self.thorough and self.monoids[name]:
+            return False  # it may be best to combine its parts first
         return self._uses[name] <= 1 and name not in kept
 
-    # -- decisions and what lies between them
+    # -- partial values
+
+    @cached_property
+    def monoids(self) -> Mapping[str, frozenset[str]]:
+        """For every value the monoids by which it may be partial.
+
+        Annotated values, outputs and values of fixed sharding are partial only as in the base plan.
+        """
+        base, monoids = self.base.specs, dict[str, frozenset[str]]()
+        fixed = {*self._fixed, *self.graph.shardings, *self.graph.outputs}
+        for value in self.graph.inputs:
+            monoids[value.name] = frozenset(base[value.name].partial.values())
+        for number, application in enumerate(self.graph.applications):
+            signature = self.graph.signatures[number]
+            possible = {
+                signature.notation.reduced[name]
+                for name in signature.reduced
+                if name not in signature.fixed and signature.sizes[name] > 1
+            }
+            possible |= {monoid for monoid, _ in self._partial_groups(number, monoids)}
+            for name in application.results:
+                written = frozenset(base[name].partial.values())
+                monoids[name] = written if name in fixed else frozenset(possible)
+        return monoids
+
+    def partial_groups(self, number: int) -> tuple[PartialGroup, ...]:
+        """Return the groups of operands of an application that may be partial together."""
+        return self._partial_groups(number, self.monoids)
+
+    def _partial_groups(
+        self, number: int, monoids: Mapping[str, frozenset[str]]
+    ) -> tuple[PartialGroup, ...]:
+        graph, application = self.graph, self.graph.applications[number]
+        if application.regions or not application.results:
+            return ()
+        operator = graph.operators.find(application.operator)
+        dtypes = [graph.values[name].dtype for name in application.operands]
+        result_dtypes = [graph.values[name].dtype for name in application.results]
+        found: dict[PartialGroup, None] = {}
+        for slot, name in enumerate(application.operands):
+            for monoid in sorted(monoids[name]):
+                for group in operator.groups(
+                    monoid, graph.signatures[number], dtypes, result_dtypes
+                ):
+                    every = range(len(application.operands)) if group is ... else group
+                    if slot in every:
+                        found[monoid, tuple(every)] = None
+        return tuple(found)
+
+    # -- decisions and the costs between them
 
     def _decide(
-        self, what: str | int, choices: tuple[Choice, ...], prices: Iterable[Price], kind: object
+        self,
+        subject: str | int,
+        options: tuple[Option, ...],
+        costs: Iterable[OptionCost],
+        kind: object,
     ) -> int:
-        self.decisions.append(Decision(what, choices, tuple(prices), (kind, id(choices))))
+        self.decisions.append(Decision(subject, options, tuple(costs), (kind, id(options))))
         return len(self.decisions) - 1
 
-    def _keep(self, name: str, specs: tuple[ShardingSpec, ...]) -> int:
-        returned = [self._stored(name, spec) for spec in specs]
+    def _add_value(self, name: str, specs: tuple[ShardingSpec, ...]) -> int:
+        """Add the decision for the sharding of a value."""
+        costs = [self._storage_cost(name, spec) for spec in specs]
         for place in self.graph.output_shardings:
             if self.graph.outputs[place] == name:
-                moves = [self._move(name, spec, self._return(place, spec)) for spec in specs]
-                returned = [
-                    Price(0.0, old.communicate + m.seconds, old.received + m.received)
-                    for old, m in zip(returned, moves)
+                moves = [self._move(name, spec, self._return_spec(place, spec)) for spec in specs]
+                costs = [
+                    OptionCost(0.0, old.communicate + m.seconds, old.received + m.received)
+                    for old, m in zip(costs, moves)
                 ]
         value = self.graph.values[name]
-        kind = (value.shape, value.dtype, tuple(returned))
-        decision = self._decide(name, specs, returned, kind)
-        self.kept[name] = Kept(decision, specs, self._sizes(name, specs))
+        decision = self._decide(name, specs, costs, (value.shape, value.dtype, tuple(costs)))
+        self.values[name] = ValueOptions(decision, specs, self._sizes(name, specs))
         return decision
 
-    def _moment(self, number: int, ends: Sequence[str]) -> Moment:
+    def _add_step(self, number: int, ends: Sequence[str]) -> ApplicationStep:
+        """Add the decision for the placement of an application, and those of its results."""
         application, placed = self.graph.applications[number], self._placements(number)
         kind = self._kind(number)
         key = (kind, id(placed))
-        prices = self.computed.get(key) or self.computed.setdefault(
-            key, self._computed(number, placed)
+        if key not in self.compute_costs:
+            self.compute_costs[key] = self._compute_costs(number, placed)
+        decision = self._decide(number, placed, self.compute_costs[key], kind)
+        deliveries = (
+            tuple(self._deliveries(number, decision, placed)) if application.results else ()
         )
-        decision = self._decide(number, placed, prices, kind)
-        brought = tuple(self._brought(number, decision, placed)) if application.results else ()
-        made = tuple(
-            self._made(name, place, decision, placed)
+        results = tuple(
+            self._add_result(name, place, decision, placed)
             for place, name in enumerate(application.results)
         )
-        return Moment(decision, brought, made, tuple(ends))
+        return ApplicationStep(decision, deliveries, results, tuple(ends))
 
     def _kind(self, number: int) -> object:
         application = self.graph.applications[number]
         dtypes = [self.graph.values[n].dtype for n in (*application.operands, *application.results)]
-        said = repr(sorted(application.attributes.items())) if application.attributes else ""
-        inside = self._within(number) if application.regions else None
-        line, stored = self.graph.signatures[number], self.stored.kind(number)
-        return (application.operator, line, tuple(dtypes), said, inside, stored)
+        attributes = repr(sorted(application.attributes.items())) if application.attributes else ""
+        inside = self._region_cost(number) if application.regions else None
+        line, storage = self.graph.signatures[number], self.storage.kind(number)
+        return (application.operator, line, tuple(dtypes), attributes, inside, storage)
 
-    def _computed(self, number: int, placed: Sequence[Placed]) -> tuple[Price, ...]:
+    def _compute_costs(self, number: int, placed: Sequence[Placed]) -> tuple[OptionCost, ...]:
         application = self.graph.applications[number]
         if application.regions or not application.results:
-            return (self._within(number),)
+            return (self._region_cost(number),)
         return tuple(
-            self.stored.read(number, way)._replace(
-                compute=placed_compute(self.graph, number, way, self.machine)[0]
+            self.storage.read(number, one)._replace(
+                compute=placed_compute(self.graph, number, one, self.machine)[0]
             )
-            for way in placed
+            for one in placed
         )
 
-    def _within(self, number: int) -> Price:
-        """What an application takes that is placed as propagation says, with all in its regions."""
+    def _region_cost(self, number: int) -> OptionCost:
+        """Return the cost of an application in the base plan, with all in its regions."""
         items = list(priced(self.base.program, self.base.made_by(number), self.machine))
-        return Price(
+        return OptionCost(
             sum(item.seconds for item in items if not item.received),
             sum(item.seconds for item in items if item.received),
             sum(item.received for item in items),
         )
 
-    def _brought(self, number: int, decision: int, placed: tuple[Placed, ...]) -> Iterator[Link]:
+    def _deliveries(
+        self, number: int, decision: int, placed: tuple[Placed, ...]
+    ) -> Iterator[PairCost]:
         application = self.graph.applications[number]
         for slot, name in enumerate(application.operands if not application.regions else ()):
             earlier = tuple(n for n in range(slot) if application.operands[n] == name)
-            kept, width = self.kept[name], itemsize(self.graph.values[name].dtype)
-            stored = name in self.stored.inputs
-            key = (id(kept.specs), id(placed), slot, earlier, width, stored)
-            table = self._table(
-                key, partial(self._bring, kept.specs, placed, slot, earlier, width, stored)
-            )
-            yield self._link(kept.decision, decision, table)
+            value, width = self.values[name], itemsize(self.graph.values[name].dtype)
+            is_stored = name in self.storage.inputs
+            key = (id(value.specs), id(placed), slot, earlier, width, is_stored)
+            if key not in self.tables:
+                self.tables[key] = self._delivery_table(
+                    value.specs, placed, slot, earlier, width, is_stored
+                )
+            yield self._pair(value.decision, decision, self.tables[key])
 
-    def _bring(
+    def _delivery_table(
         self,
         specs: Sequence[ShardingSpec],
         placed: Sequence[Placed],
         slot: int,
         earlier: Sequence[int],
         width: int,
-        stored: bool,
+        is_stored: bool,
     ) -> Table:
-        """What every way of lying costs for every placement; equal rows and columns found once.
+        """Return the cost of an operand from every sharding to every placement.
 
-        What is stored is read where it is needed, and does not move; its room is as it lies.
+        Equal rows and columns are computed once. A stored input is read where it is needed and does
+        not move; its memory is that of its sharding.
         """
         kinds: dict[object, int] = {}
         columns = []
-        for way in placed:
-            kind = [(way.operands[n] or way.needs[n], way.partials[n]) for n in (slot, *earlier)]
+        for one in placed:
+            kind = [(one.operands[n] or one.needs[n], one.partials[n]) for n in (slot, *earlier)]
             columns.append(kinds.setdefault(tuple(kind), len(kinds)))
         firsts = [placed[columns.index(number)] for number in range(len(kinds))]
-        rows: dict[ShardingSpec, list[Move]] = {}
+        rows: dict[ShardingSpec, list[MoveCost]] = {}
         for spec in specs:
             if spec not in rows:
-                found = [self.prices.bring(way, slot, spec, width, earlier) for way in firsts]
-                if stored:
-                    found = [move._replace(seconds=0.0, received=0) for move in found]
-                rows[spec] = [found[column] for column in columns]
+                moves = [self.prices.deliver(one, slot, spec, width, earlier) for one in firsts]
+                if is_stored:
+                    moves = [move._replace(seconds=0.0, received=0) for move in moves]
+                rows[spec] = [moves[column] for column in columns]
         return [rows[spec] for spec in specs]
 
-    def _made(self, name: str, place: int, decision: int, placed: tuple[Placed, ...]) -> Made:
-        specs = self._same(tuple(way.results[place] for way in placed))
+    def _add_result(
+        self, name: str, place: int, decision: int, placed: tuple[Placed, ...]
+    ) -> ResultOptions:
+        specs = self._intern(tuple(one.results[place] for one in placed))
         sizes = self._sizes(name, specs)
         if self._stays(name):
-            self.kept[name] = Kept(decision, specs, sizes)
-            return Made(name, sizes, None)
-        keeper = self._keep(name, self._specs(name, placed, place))
-        wanted, value = self.kept[name].specs, self.graph.values[name]
+            self.values[name] = ValueOptions(decision, specs, sizes)
+            return ResultOptions(name, sizes, None)
+        keeper = self._add_value(name, self._specs(name, placed, place))
+        wanted, value = self.values[name].specs, self.graph.values[name]
         key = (id(specs), id(wanted), value.shape, value.dtype)
-        table = self._table(key, lambda: self._settle(name, specs, wanted))
-        return Made(name, sizes, self._link(decision, keeper, table))
+        if key not in self.tables:
+            array = value.shape, itemsize(value.dtype)
+            rows = {one: self.prices.reshards(one, wanted, *array) for one in dict.fromkeys(specs)}
+            self.tables[key] = [rows[one] for one in specs]
+        return ResultOptions(name, sizes, self._pair(decision, keeper, self.tables[key]))
 
-    def _settle(
-        self, name: str, specs: Sequence[ShardingSpec], wanted: Sequence[ShardingSpec]
-    ) -> Table:
-        """What it takes from every way a value is made to every way it is kept."""
-        value = self.graph.values[name]
-        array = value.shape, itemsize(value.dtype)
-        rows = {made: self.prices.reshards(made, wanted, *array) for made in dict.fromkeys(specs)}
-        return [rows[made] for made in specs]
+    def _pair(self, first: int, second: int, table: Table) -> PairCost:
+        self.pairs.append(PairCost(first, second, table))
+        return self.pairs[-1]
 
-    def _link(self, first: int, second: int, table: Table) -> Link:
-        self.links.append(Link(first, second, table))
-        return self.links[-1]
-
-    def _move(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Move:
+    def _move(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> MoveCost:
         value = self.graph.values[name]
         return self.prices.reshard(src, dst, value.shape, itemsize(value.dtype))
 
-    def _return(self, place: int, spec: ShardingSpec) -> ShardingSpec:
-        """How an output that someone wrote is returned from where it lies: the nearest way."""
+    # -- outputs and memory
+
+    def _return_spec(self, place: int, spec: ShardingSpec) -> ShardingSpec:
+        """Return the sharding of an annotated output when it is returned: the nearest to `spec`."""
         name = self.graph.outputs[place]
 
-        def price(wanted: ShardingSpec) -> tuple[int, float]:
+        def cost(wanted: ShardingSpec) -> tuple[int, float]:
             move = self._move(name, spec, wanted)
             return move.received, move.seconds
 
-        return min(self._returns(place), key=price)
-
-    def _stored(self, name: str, spec: ShardingSpec) -> Price:
-        """What storage takes for a value that lies so: an output is written as it is returned."""
-        if name not in self.stored.outputs:
-            return self.stored.lying(name, spec)
-        place = self.graph.outputs.index(name)
-        is_wanted = place in self.graph.output_shardings
-        return self.stored.written(name, self._return(place, spec) if is_wanted else spec)
-
-    def _returns(self, place: int) -> tuple[ShardingSpec, ...]:
-        """The ways in which an output that someone wrote may be returned."""
-        wanted, value = self.base.outputs[place], self.graph.values[self.graph.outputs[place]]
+        wanted, value = self.base.outputs[place], self.graph.values[name]
         if not self.thorough:
-            return (wanted,)
-        said = self.meshes.parse(value, self.graph.output_shardings[place])
+            return wanted
+        written = self.meshes.parse(value, self.graph.output_shardings[place])
         every = shardings(self.mesh, value.shape, None, self._breadth)
-        return _with(agreeing(said, every, self.mesh), [wanted])
+        return min(_with(compatible_shardings(written, every, self.mesh), wanted), key=cost)
 
-    def _returned(self, place: int, returned: Sequence[ShardingSpec]) -> tuple[Return, ...]:
+    def _storage_cost(self, name: str, spec: ShardingSpec) -> OptionCost:
+        """Return the cost of storage for a value; an output is written as it is returned."""
+        if name not in self.storage.outputs:
+            return self.storage.read_whole(name, spec)
+        place = self.graph.outputs.index(name)
+        is_annotated = place in self.graph.output_shardings
+        return self.storage.write(name, self._return_spec(place, spec) if is_annotated else spec)
+
+    def _return_memory(
+        self, place: int, returned: Sequence[ShardingSpec]
+    ) -> tuple[ReturnMemory, ...]:
         name = self.graph.outputs[place]
-        value = self.graph.values[name]
-        array = value.shape, itemsize(value.dtype)
+        array = self.graph.values[name].shape, itemsize(self.graph.values[name].dtype)
         return tuple(
-            Return(*self.prices.settled(spec, wanted, *array), self.prices.held(wanted, *array))
-            for spec, wanted in zip(self.kept[name].specs, returned)
+            ReturnMemory(
+                *self.prices.return_peaks(spec, wanted, *array), self.prices.size(wanted, *array)
+            )
+            for spec, wanted in zip(self.values[name].specs, returned)
         )
 
     def _sizes(self, name: str, specs: tuple[ShardingSpec, ...]) -> tuple[Point, ...]:
@@ -442,15 +531,54 @@ class Builder:
         key = (id(specs), value.shape, value.dtype)
         if key not in self.sizes:
             width = itemsize(value.dtype)
-            self.sizes[key] = tuple(self.prices.held(spec, value.shape, width) for spec in specs)
+            self.sizes[key] = tuple(self.prices.size(spec, value.shape, width) for spec in specs)
         return self.sizes[key]
 
-    def _table(self, key: object, make: Callable[[], Table]) -> Table:
-        """A table that is made once for all that are alike."""
-        if key not in self.tables:
-            self.tables[key] = make()
-        return self.tables[key]
+
+def _with(options: tuple[T, ...], more: T) -> tuple[T, ...]:
+    return options if more in options else (*options, more)
 
 
-def _with(found: tuple[T, ...], more: Iterable[T]) -> tuple[T, ...]:
-    return found + tuple(one for one in more if one not in found)
+def omitted_options(problem: Problem, max_cuts: int = MAX_CUTS) -> list[str]:
+    """Return why the options of a problem are not its whole search space, as docs/search.md has it.
+
+    `max_cuts` is the most ways to cut an index space that were enumerated.
+
+    >>> from weft import Machine, trace
+    >>> graph = trace(lambda x, y: x + y, (8, 8), (8, 8))
+    >>> omitted_options(build_problem(graph, DeviceMesh("m", (2,), ("x",)), Machine()))
+    []
+    """
+    graph, reasons = problem.graph, []
+    bodies = [app.results[0] for app in graph.applications if app.regions and app.results]
+    if bodies:
+        reasons.append(
+            "bodies of loops and branches, and the values that they read and return, were placed "
+            f"by propagation and not searched: {_listed(bodies)}"
+        )
+    groups = [app.operands[0] for app in graph.applications if app.operator == "sharding_group"]
+    if groups:
+        reasons.append(f"values in sharding groups were placed by propagation: {_listed(groups)}")
+    if len(graph.applications) > LARGE:
+        reasons.append(
+            f"the graph has more than {LARGE} applications: equal layers are decided together, and "
+            "placements that differ by interchangeable axes or leave many cells idle are left out"
+        )
+    sizes = {
+        v.name: {str(n): size for n, size in enumerate(v.shape)} for v in graph.values.values()
+    }
+    uncut = [name for name in sizes if omits_cuts(problem.mesh, sizes[name], max_cuts)]
+    for app, line in zip(graph.applications, graph.signatures):
+        free = {name: size for name, size in line.sizes.items() if name not in line.fixed}
+        if app.results and not app.regions and omits_cuts(problem.mesh, free, max_cuts):
+            uncut.append(app.results[0])
+    if uncut:
+        names = _listed(dict.fromkeys(uncut))
+        reasons.append(f"small dimensions were not cut, as there are too many ways: {names}")
+    return reasons
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - MAX_NAMES} more" if len(every) > MAX_NAMES else ""
+    return ", ".join(every[:MAX_NAMES]) + more

@@ -1,17 +1,38 @@
-"""Points none of which is better in everything than another."""
+"""Pareto fronts: dominance, hypervolume, and `ParetoFront`, the plans that a search returns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from operator import le
 from typing import TypeVar
 
+from weft.draw import Drawing, Drawn, Item, Label, Line, Rect
+from weft.errors import WeftError
+from weft.plan.estimate import Cost
+from weft.plan.plan import Plan
+from weft.values import counted, scaled
+
 T = TypeVar("T")
-Point = Sequence[float]
+Costs = Sequence[float]
+
+OBJECTIVES: Mapping[str, Callable[[Cost], float]] = {
+    "time": lambda cost: cost.seconds,
+    "peak_memory": lambda cost: max(cost.peak, default=0),
+    "bytes": lambda cost: cost.moved,
+}
+"""The objectives of a plan: seconds on the machine, the bytes of the fullest cell, and the bytes
+that all cells receive, from each other and from storage, and that they write to it."""
+
+UNITS = {"time": "s", "peak_memory": "B", "bytes": "B"}
+
+MAX_NAMES = 4
+"""The most graphs that are named in a printed front."""
 
 
-def dominates(one: Point, other: Point) -> bool:
-    """Whether a point is no worse than another in anything.
+def dominates(one: Costs, other: Costs) -> bool:
+    """Whether a point is no worse than another in every coordinate.
 
     >>> dominates((1, 2), (1, 3)), dominates((1, 2), (0, 3)), dominates((1, 2), (1, 2))
     (True, False, True)
@@ -19,39 +40,204 @@ def dominates(one: Point, other: Point) -> bool:
     return all(map(le, one, other))
 
 
-def best(points: Iterable[tuple[Point, T]]) -> list[tuple[Point, T]]:
-    """The points that no other dominates, each once, in order.
+def pareto_front(points: Iterable[tuple[Costs, T]]) -> list[tuple[Costs, T]]:
+    """Return the points that no other dominates, each once, in order.
 
-    >>> best([((2, 1), "a"), ((1, 2), "b"), ((2, 2), "c"), ((1, 2), "d")])
+    >>> pareto_front([((2, 1), "a"), ((1, 2), "b"), ((2, 2), "c"), ((1, 2), "d")])
     [((1, 2), 'b'), ((2, 1), 'a')]
     """
-    found: list[tuple[Point, T]] = []
-    for point, what in sorted(points, key=lambda pair: tuple(pair[0])):
-        if not any(dominates(other, point) for other, _ in found):
-            found.append((point, what))
-    return found
+    front: list[tuple[Costs, T]] = []
+    for point, item in sorted(points, key=lambda pair: tuple(pair[0])):
+        if not any(dominates(other, point) for other, _ in front):
+            front.append((point, item))
+    return front
 
 
-def volume(points: Iterable[Point], worst: Point) -> float:
-    """What a front leaves behind it: the volume of what is no better than some point of it.
+def hypervolume(points: Iterable[Costs], worst: Costs) -> float:
+    """Return the volume of the points that a front dominates, up to a worst point.
 
-    >>> volume([(1, 2), (2, 1)], (3, 3))
+    The volume is summed over slices along the first coordinate, each computed recursively.
+
+    >>> hypervolume([(1, 2), (2, 1)], (3, 3))
     3.0
     """
-    inside = [tuple(point) for point in points if all(a < b for a, b in zip(point, worst))]
-    return _volume(sorted(set(inside)), tuple(worst))
-
-
-def _volume(points: Sequence[tuple[float, ...]], worst: tuple[float, ...]) -> float:
-    """By slices along the first coordinate; points stand in order."""
-    if not points:
-        return 0.0
-    if len(worst) == 1:
-        return float(worst[0] - points[0][0])
+    inside = sorted({tuple(point) for point in points if all(a < b for a, b in zip(point, worst))})
+    if not inside or len(worst) == 1:
+        return float(worst[0] - inside[0][0]) if inside else 0.0
     total = 0.0
-    for number, point in enumerate(points):
-        end = points[number + 1][0] if number + 1 < len(points) else worst[0]
+    for number, point in enumerate(inside):
+        end = inside[number + 1][0] if number + 1 < len(inside) else worst[0]
         if end > point[0]:
-            rest = best((other[1:], None) for other in points[: number + 1])
-            total += (end - point[0]) * _volume([tuple(p) for p, _ in rest], worst[1:])
+            rest = [other[1:] for other in inside[: number + 1]]
+            total += (end - point[0]) * hypervolume(rest, worst[1:])
     return total
+
+
+@dataclass(frozen=True)
+class ParetoFront(Drawn, Sequence[Plan]):
+    """Plans for one graph, from the fastest on; none is better than another in every objective.
+
+    It is a sequence of plans. Printed it is a table, drawn it is a plot.
+
+    >>> from weft import DeviceMesh, Machine, search, trace
+    >>> graph = trace(lambda x, w: x @ w, (8, 16), (16, 32))
+    >>> mesh = DeviceMesh("m", (4,), ("x",))
+    >>> front = search(graph, mesh, Machine(flops={"float32": 1e9}))
+    >>> print(front)
+    plan     time  peak_memory  bytes  cut
+       0  2.05 µs       1280 B    0 B  x: n
+    1 plan, exact over the placements of 1 graph: as written
+    """
+
+    objectives: tuple[str, ...]
+    costs: tuple[Cost, ...]
+    is_complete: bool = True
+    """Whether the search ran to its end and was not interrupted."""
+    proved: tuple[str, ...] = ()
+    """The graphs, each named by how it was rewritten, over whose placements the front is exact:
+    it lacks no point of any of their plans. Empty if nothing is proved."""
+    reasons: tuple[str, ...] = ()
+    """Why the front is not proved over the whole search space; empty if it is."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the front is proved over the whole search space, as docs/search.md states it."""
+        return bool(self.proved) and not self.reasons
+
+    @property
+    def claim(self) -> str:
+        """The claim in a few words: what the front is exact over, or that it was found."""
+        if self.proved:
+            return f"exact over {placements_of(self.proved)}"
+        return "found" if self.is_complete else "found before the search was interrupted"
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans, in the order of the table."""
+        return tuple(cost.plan for cost in self.costs)
+
+    @cached_property
+    def points(self) -> tuple[tuple[float, ...], ...]:
+        """For every plan its value of each objective."""
+        return tuple(
+            tuple(OBJECTIVES[name](cost) for name in self.objectives) for cost in self.costs
+        )
+
+    def best(self, objective: str) -> Plan:
+        """Return the best plan by one objective; the first of several."""
+        if objective not in self.objectives:
+            known = ", ".join(self.objectives)
+            raise WeftError(f"the front has no objective {objective!r}", hint=f"it has {known}")
+        at = self.objectives.index(objective)
+        return self.plans[min(range(len(self)), key=lambda n: self.points[n][at])]
+
+    @property
+    def balanced(self) -> Plan:
+        """The plan with the least sum of objectives, each scaled from 0 (best) to 1 (worst)."""
+        ranges = [(min(column), max(column)) for column in zip(*self.points)]
+        sums = [
+            sum((x - low) / (high - low) for x, (low, high) in zip(p, ranges) if high > low)
+            for p in self.points
+        ]
+        return self.plans[sums.index(min(sums))]
+
+    def __len__(self) -> int:
+        return len(self.costs)
+
+    def __getitem__(self, place: int) -> Plan:  # type: ignore[override]
+        return self.plans[place]
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def drawing(self) -> Drawing:
+        """Return a plot: the first objective across, the second up."""
+        return _plot(self.objectives, self.points)
+
+    def __str__(self) -> str:
+        rows = [["plan", *self.objectives, "cut"]]
+        for number, (point, plan) in enumerate(zip(self.points, self.plans)):
+            cells = [scaled(x, UNITS[name]) for x, name in zip(point, self.objectives)]
+            rows.append([str(number), *cells, cuts_summary(plan)])
+        wide = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = [
+            "  ".join(c.rjust(w) for c, w in zip(row[:-1], wide)) + f"  {row[-1]}" for row in rows
+        ]
+        beyond = "not proved beyond that" if self.proved else "not proved exact"
+        lines.append(f"{counted(len(self), 'plan')}, {self.claim}")
+        return "\n".join([*lines, *(f"{beyond}: {reason}" for reason in self.reasons)])
+
+
+def placements_of(graphs: Sequence[str]) -> str:
+    """Return the graphs whose placements were enumerated, as text.
+
+    >>> placements_of(["as written", "fused"])
+    'the placements of 2 graphs: as written, fused'
+    """
+    named = graphs if len(graphs) <= MAX_NAMES else [*graphs[: MAX_NAMES - 1], "..."]
+    return f"the placements of {counted(len(graphs), 'graph')}: {', '.join(named)}"
+
+
+def cuts_summary(plan: Plan) -> str:
+    """Return for each mesh axis the index dimensions that it cuts where most is computed."""
+    weights: dict[str, dict[str, float]] = {axis: {} for axis in plan.mesh.axis_names}
+    for application, placed in zip(plan.graph.applications, plan.placed):
+        operator = plan.graph.operators.find(application.operator)
+        space, attributes = placed.signature.space, application.attributes
+        flops = operator.count_flops(placed.signature, space, attributes)
+        for dim, axes in placed.placement.items():
+            for axis in axes:
+                dims = weights[axis if isinstance(axis, str) else axis.name]
+                dims[dim] = dims.get(dim, 0.0) + flops
+    parts = []
+    for name, dims in weights.items():
+        top = sorted(dims, key=lambda dim: (-dims[dim], dim))[:3]
+        parts.append(f"{name}: {' '.join(top) or '-'}")
+    return ", ".join(parts)
+
+
+# -- the plot
+
+COLUMNS, ROWS, LEFT = 56, 16, 12
+"""The size of the plot, and the column of its vertical axis."""
+
+MAX_POINTS = 60
+"""The most points that are drawn."""
+
+
+def _plot(objectives: Sequence[str], points: Sequence[Costs]) -> Drawing:
+    """Plot the points with their numbers; those of one tone are equal in the last objective."""
+    if not points:
+        return Drawing((), "an empty front")
+    has_second = len(objectives) > 1
+    across, up = [p[0] for p in points], [p[1] if has_second else 0.0 for p in points]
+    items: list[Item] = [
+        Line(LEFT, 0, LEFT, ROWS + 1),
+        Line(LEFT, ROWS + 1, LEFT + COLUMNS + 2, ROWS + 1),
+    ]
+    taken = set[tuple[int, int]]()
+    tones = sorted({p[-1] for p in points})
+    for number, point in enumerate(points[:MAX_POINTS]):
+        x = LEFT + 2 + _place(across, across[number], COLUMNS)
+        y = ROWS - 1 - _place(up, up[number], ROWS)
+        if len(str(number)) == 1 or not taken & {(x, y), (x + 1, y)}:
+            items.append(Rect(x, y, 2, 1, "", tones.index(point[-1])))
+            items.append(Label(x + 1, y, str(number)))
+        taken |= {(x, y), (x + 1, y)}
+    unit, unit_up = UNITS[objectives[0]], UNITS[objectives[1]] if has_second else ""
+    items += [
+        Label(LEFT - 1, 1, scaled(max(up), unit_up), "end"),
+        Label(LEFT - 1, ROWS - 1, scaled(min(up), unit_up), "end"),
+        Label(LEFT, ROWS + 2, scaled(min(across), unit)),
+        Label(LEFT + COLUMNS + 2, ROWS + 2, scaled(max(across), unit), "end"),
+    ]
+    title = f"{len(points)} plans: {objectives[0]} across"
+    title += f", {objectives[1]} up" if has_second else ""
+    notes = [f"one tone, the same {objectives[2]}"] if len(objectives) > 2 else []
+    return Drawing(tuple(items), title, tuple(notes))
+
+
+def _place(numbers: Sequence[float], number: float, length: int) -> int:
+    """Return where a number lies on an axis of some length, from the least to the largest."""
+    low, high = min(numbers), max(numbers)
+    return round((number - low) / (high - low) * (length - 2)) if high > low else length // 2

@@ -1,48 +1,71 @@
-"""What every choice costs beside every other: seconds, bytes and room, each found once."""
+"""The costs of options and of moves between them, each computed once.
+
+A reshard is priced from its plan. Where memory is not counted, or the graph is large, one reshard
+is priced for all that differ only by the names of interchangeable axes and of dimensions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from weft.errors import LayoutError
+from weft.lang import Graph
+from weft.lang.dtype import itemsize
 from weft.layout import Axis, DeviceMesh, ShardingSpec
+from weft.plan.chunking import Chunking, choose
 from weft.plan.delivery import Delivery, deliver, masks
-from weft.plan.fetch import landing
+from weft.plan.fetch import landing, moved_bytes
 from weft.plan.machine import Machine
 from weft.plan.memory import along, brought, settled, sizes_of
 from weft.plan.placed import Placed
+from weft.plan.plan import Plan
 from weft.plan.resharding.choose import PLAIN
 from weft.plan.resharding.media import seconds_of_messages
 from weft.plan.resharding.pricing import single_link
 from weft.plan.resharding.reshard import Reshard, plan_reshard
-from weft.values import Point
+from weft.plan.searching.choices import shardings
+from weft.plan.storage import Storage
+from weft.plan.stored import Traffic, blocks, check_storage, lies, loaded, readers, stored
+from weft.values import FrozenMap, Point
 
 IMPOSSIBLE = 1 << 60
-"""The bytes of what cannot be done: more than any plan moves."""
+"""The bytes of a reshard that cannot be done: more than any plan moves."""
+
+StorageOptions = Mapping[str, Storage | Chunking]
+"""How inputs and outputs are stored, or the constraints for outputs whose chunks are chosen."""
 
 
-class Move(NamedTuple):
-    """What it takes to bring an array somewhere."""
+class OptionCost(NamedTuple):
+    """The cost of one option by itself."""
+
+    compute: float = 0.0
+    communicate: float = 0.0
+    received: int = 0
+
+
+class MoveCost(NamedTuple):
+    """The cost of a reshard or of the delivery of an operand."""
 
     seconds: float
     received: int
     """The bytes that all cells receive."""
-    most: Point
-    """The most bytes that cells hold for it on the way, beyond what they held."""
-    beside: Point
+    peak: Point
+    """The most bytes that cells hold for it meanwhile, beyond what they held."""
+    added: Point
     """The bytes that cells hold for it in the end, beyond what they held."""
-    settled: Point
-    """The most bytes that cells hold until it lies there in arrays of its own."""
+    reshard_peak: Point
+    """The most bytes that cells hold until it is in arrays of its own."""
 
 
-class Prices:
-    """Prices on one machine, remembered; without one, of the ways that move the fewest bytes.
+class MovePrices:
+    """The costs of moves on one machine; without one, of the moves with the fewest bytes.
 
-    Room is counted on every cell; with the kinds of axes, for large graphs, on one that is as full
-    as the fullest, and reshards are priced by their pattern. Room on the way costs most of the
-    time to find, and is left out where nobody asks for it.
+    Memory is counted on every cell; with the kinds of axes, on the fullest cell only, and reshards
+    are priced by form. Memory takes most of the time to compute, and is left out without
+    `with_memory`.
     """
 
     def __init__(
@@ -50,201 +73,162 @@ class Prices:
         machine: Machine | None,
         mesh: DeviceMesh,
         kinds: Mapping[Axis, int] | None = None,
-        has_room: bool = True,
+        with_memory: bool = True,
     ) -> None:
-        self.machine, self.kinds, self.has_room = machine, kinds, has_room
+        self.machine, self.kinds, self.with_memory = machine, kinds, with_memory
         self._link = single_link(machine or PLAIN, [mesh], is_framed=True)
         self.none = (0,) * (mesh.size if kinds is None else 1)
-        self.nothing = Move(0.0, 0, self.none, self.none, self.none)
-        self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, Move]]] = {}
-        self._patterns: dict[object, tuple[Move, int]] = {}
-        self._forms = _Forms(mesh, kinds or {})
-        self._held: dict[object, Point] = {}
-        self._fetched: dict[object, Move] = {}
+        self.free = MoveCost(0.0, 0, self.none, self.none, self.none)
+        self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, MoveCost]]] = {}
+        self._forms = _ReshardForms(mesh, kinds or {})
+        self._by_form: dict[object, tuple[MoveCost, int]] = {}
+        self._sizes: dict[object, Point] = {}
+        self._fetches: dict[object, MoveCost] = {}
 
-    def held(self, spec: ShardingSpec, shape: Point, itemsize: int) -> Point:
-        """The bytes of an array on the cells that are counted."""
+    def size(self, spec: ShardingSpec, shape: Point, itemsize: int) -> Point:
+        """Return the bytes of an array on the cells that are counted."""
         key = (spec, shape, itemsize)
-        if key not in self._held:
-            self._held[key] = self._at(sizes_of(spec, shape, itemsize))
-        return self._held[key]
+        if key not in self._sizes:
+            self._sizes[key] = self._counted(sizes_of(spec, shape, itemsize))
+        return self._sizes[key]
 
-    def reshard(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
-        """What a reshard takes."""
-        if src == dst:
-            return self.nothing
-        known = self._moves.setdefault((shape, itemsize), {}).setdefault(src, {})
-        found = known.get(dst)
-        if found is None:
-            found = known[dst] = self._reshard(src, dst, shape, itemsize)
-        return found
+    def reshard(
+        self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int
+    ) -> MoveCost:
+        """Return the cost of a reshard."""
+        return self.reshards(src, (dst,), shape, itemsize)[0]
 
     def reshards(
-        self, src: ShardingSpec, every: Iterable[ShardingSpec], shape: Point, itemsize: int
-    ) -> list[Move]:
-        """What reshards from one sharding to every one of others take."""
-        known = self._moves.setdefault((shape, itemsize), {}).setdefault(src, {src: self.nothing})
-        found = []
-        for dst in every:
-            move = known.get(dst)
-            if move is None:
-                move = known[dst] = self._reshard(src, dst, shape, itemsize)
-            found.append(move)
-        return found
+        self, src: ShardingSpec, targets: Iterable[ShardingSpec], shape: Point, itemsize: int
+    ) -> list[MoveCost]:
+        """Return the costs of the reshards from one sharding to each of others."""
+        known = self._moves.setdefault((shape, itemsize), {}).setdefault(src, {src: self.free})
+        costs = []
+        for dst in targets:
+            cost = known.get(dst)
+            if cost is None:
+                cost = known[dst] = self._reshard(src, dst, shape, itemsize)
+            costs.append(cost)
+        return costs
 
-    def _reshard(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
-        if self.kinds is None:
-            return self._found(src, dst, shape, itemsize)
-        if not self.has_room:
-            return self._isomorphic(src, dst, shape, itemsize)
-        if dst.partial:
-            return self._found(src, dst, shape, itemsize)
-        has_routes = self._link is None or bool(src.partial)
-        pattern = _pattern(src, dst, shape, self.kinds, self._least_room(src))
-        if pattern is None:
-            return self._found(src, dst, shape, itemsize)
-        size = prod(shape) * itemsize
-        key = (*pattern, size) if has_routes else pattern
-        if key not in self._patterns:
-            self._patterns[key] = self._found(src, dst, shape, itemsize), size
-        return self._scaled(*self._patterns[key], size)
-
-    def _isomorphic(
+    def _reshard(
         self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int
-    ) -> Move:
-        """The price of any one of the reshards that are alike but for names of axes and dimensions.
+    ) -> MoveCost:
+        """Return the cost of a reshard, or of one that has the same form.
 
-        Seconds and bytes are counted over all cells, and renaming axes of one size and one link
-        permutes the cells. Where the order of axes or dimensions may decide which way is taken,
-        each reshard has its own price: of uneven blocks, and of parts that no dimension takes
-        evenly or that move over links that differ.
+        Renaming axes of one size and one link permutes the cells, which changes no sum and no
+        maximum over them. Where every block is full and all links are alike, the cost of a reshard
+        without partial sums is also proportional to the size of the array. Where the order of axes
+        or dimensions may decide which route is taken, each reshard is planned: those of uneven
+        blocks, and of partial sums that no dimension divides or that move over different links.
         """
-        if self._link is None and src.partial:
-            return self._found(src, dst, shape, itemsize)
-        form = self._forms.of(src, dst, shape, prod(map(src.mesh.axis_size, src.partial)))
+        if self.kinds is None or (self.with_memory and dst.partial):
+            return self._plan(src, dst, shape, itemsize)
+        is_scalable = self.with_memory and self._link is not None
+        form = None
+        if self._link is not None or not src.partial:
+            form = self._forms.of(src, dst, shape, is_scalable)
         if form is None:
-            return self._found(src, dst, shape, itemsize)
-        key = (form, prod(shape), itemsize)
-        if key not in self._patterns:
-            self._patterns[key] = self._found(src, dst, shape, itemsize), 0
-        return self._patterns[key][0]
+            return self._plan(src, dst, shape, itemsize)
+        size = prod(shape) * itemsize
+        key = form if is_scalable and not src.partial else (form, size, itemsize)
+        if key not in self._by_form:
+            self._by_form[key] = self._plan(src, dst, shape, itemsize), size
+        return self._scaled(*self._by_form[key], size)
 
-    def _least_room(self, src: ShardingSpec) -> int:
-        """How far a dimension must go on to be cut evenly, for partial sums to be scattered."""
-        if self._link is None:
-            return src.mesh.size + 1  # any room may matter
-        return prod(map(src.mesh.axis_size, src.partial))
-
-    def _found(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> Move:
-        try:
-            plan = plan_reshard(src, dst, shape, itemsize, self.machine)
-        except LayoutError:  # what is cut cannot become parts
-            return self.nothing._replace(received=IMPOSSIBLE)
-        seconds, received = _taken(plan)
-        if not self.has_room:
-            return self.nothing._replace(seconds=seconds, received=received)
-        made = [step.made for step in plan.steps]
-        most, beside = map(self._at, along(made, src.mesh.size))
-        return Move(seconds, received, most, beside, self._at(settled(plan, made=made)))
-
-    def _scaled(self, move: Move, of: int, size: int) -> Move:
-        """The same move of an array of another size: one step, through one kind of link."""
+    def _scaled(self, cost: MoveCost, of: int, size: int) -> MoveCost:
+        """Return the cost of the same move of an array of another size, through one link."""
         if of == size or self._link is None:
-            return move
-        seconds, received, *rooms = move
+            return cost
+        seconds, received, *memory = cost
         if received:
             latency = self._link.latency
             seconds = latency + (seconds - latency) * size / of
-        most, beside, kept = (tuple(room * size // of for room in each) for each in rooms)
-        return Move(seconds, received * size // of, most, beside, kept)
+        peaks = (tuple(n * size // of for n in each) for each in memory)
+        return MoveCost(seconds, received * size // of, *peaks)
 
-    def bring(
+    def _plan(self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int) -> MoveCost:
+        try:
+            plan = plan_reshard(src, dst, shape, itemsize, self.machine)
+        except LayoutError:  # blocks cannot become partial sums
+            return self.free._replace(received=IMPOSSIBLE)
+        seconds, received = _seconds_and_bytes(plan)
+        if not self.with_memory:
+            return self.free._replace(seconds=seconds, received=received)
+        made = [step.made for step in plan.steps]
+        peak, added = map(self._counted, along(made, src.mesh.size))
+        return MoveCost(seconds, received, peak, added, self._counted(settled(plan, made=made)))
+
+    def deliver(
         self,
         placed: Placed,
         number: int,
         src: ShardingSpec,
         itemsize: int,
         earlier: Sequence[int] = (),
-    ) -> Move:
-        """What it takes to bring an operand; nothing if it came for an earlier operand already."""
+    ) -> MoveCost:
+        """Return the cost to deliver an operand; nothing if an earlier operand is the same."""
         held = placed.operands[number]
+        shape = placed.signature.operand_shapes[number]
         if held is not None and not placed.partials[number]:
-            for other in earlier:
-                if not placed.partials[other] and placed.operands[other] == held:
-                    return self.nothing
-            return self.reshard(src, held, placed.signature.operand_shapes[number], itemsize)
-        if not self.has_room and all(placed.operands[n] is not None for n in (number, *earlier)):
-            return self._landed(placed, number, src, itemsize, earlier)
+            same = (not placed.partials[n] and placed.operands[n] == held for n in earlier)
+            return self.free if any(same) else self.reshard(src, held, shape, itemsize)
+        if not self.with_memory and all(placed.operands[n] is not None for n in (number, *earlier)):
+            target = landing(src, placed, number)
+            hidden = masks(placed, number, target)
+            same = (
+                landing(src, placed, n) == target and masks(placed, n, target) == hidden
+                for n in earlier
+            )
+            return self.free if any(same) else self.reshard(src, target, shape, itemsize)
         if held is None and not earlier:
-            key = (src, placed.partials[number], itemsize, *_spans(placed, number, src))
-            if key not in self._fetched:
+            key = (src, placed.partials[number], itemsize, *_needs(placed, number, src))
+            if key not in self._fetches:
                 delivery = deliver(placed, number, src, itemsize, self.machine)
-                self._fetched[key] = self._delivered(placed, number, delivery)
-            return self._fetched[key]
+                self._fetches[key] = self._delivery(placed, number, delivery)
+            return self._fetches[key]
         delivery = deliver(placed, number, src, itemsize, self.machine)
-        for other in earlier:
-            if deliver(placed, other, src, itemsize, self.machine) == delivery:
-                return self.nothing
-        return self._delivered(placed, number, delivery)
+        same = (deliver(placed, n, src, itemsize, self.machine) == delivery for n in earlier)
+        return self.free if any(same) else self._delivery(placed, number, delivery)
 
-    def _landed(
-        self,
-        placed: Placed,
-        number: int,
-        src: ShardingSpec,
-        itemsize: int,
-        earlier: Sequence[int],
-    ) -> Move:
-        """The price of a delivery without its room, where a sharding says what cells need."""
-        held = landing(src, placed, number)
-        for other in earlier:
-            if landing(src, placed, other) == held and masks(placed, other, held) == masks(
-                placed, number, held
-            ):
-                return self.nothing
-        return self.reshard(src, held, placed.signature.operand_shapes[number], itemsize)
-
-    def _delivered(self, placed: Placed, number: int, delivery: Delivery) -> Move:
-        seconds, received = _taken(delivery.reshard) if delivery.reshard else (0.0, 0)
+    def _delivery(self, placed: Placed, number: int, delivery: Delivery) -> MoveCost:
+        seconds, received = _seconds_and_bytes(delivery.reshard) if delivery.reshard else (0.0, 0)
         if delivery.fetch is not None:
             fetch, width = delivery.fetch, delivery.itemsize
             machine = self.machine or PLAIN
             seconds += seconds_of_messages(fetch.elements, width, fetch.src.mesh, machine)
             received += sum(fetch.received) * width
-        if not self.has_room:
-            return self.nothing._replace(seconds=seconds, received=received)
-        most, beside = map(self._at, brought(delivery, placed, number))
-        return Move(seconds, received, most, beside, self.none)
+        if not self.with_memory:
+            return self.free._replace(seconds=seconds, received=received)
+        peak, added = map(self._counted, brought(delivery, placed, number))
+        return MoveCost(seconds, received, peak, added, self.none)
 
-    def settled(
+    def return_peaks(
         self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int
     ) -> tuple[Point, Point]:
-        """The room on a way, if the source is gone then, and if it stays."""
+        """Return the peak memory of a reshard whose source is freed, and of one that keeps it."""
         if self.reshard(src, dst, shape, itemsize).received == IMPOSSIBLE:
             return self.none, self.none
-        way = plan_reshard(src, dst, shape, itemsize, self.machine)
-        return self._at(settled(way)), self._at(settled(way, gone=False))
+        plan = plan_reshard(src, dst, shape, itemsize, self.machine)
+        return self._counted(settled(plan)), self._counted(settled(plan, gone=False))
 
-    def _at(self, counts: Sequence[int]) -> Point:
+    def _counted(self, counts: Sequence[int]) -> Point:
         return tuple(counts) if self.kinds is None else (max(counts, default=0),)
 
 
-def _spans(placed: Placed, number: int, src: ShardingSpec) -> Iterator[object]:
-    """What cells need along every dimension; of one that nobody has cut it is all the same where.
+def _needs(placed: Placed, number: int, src: ShardingSpec) -> Iterator[object]:
+    """Yield the shape of an operand, and what cells need of it along each dimension.
 
-    An array of other sizes is another array.
+    Of a dimension that the source does not cut, only the length of what they need matters.
     """
-    needs = placed.needs[number]
     yield placed.signature.operand_shapes[number]
-    for dim, blocks in enumerate(src.grid):
-        if blocks > 1:
-            yield tuple((need.start[dim], need.stop[dim]) for need in needs)
-        else:
-            yield tuple(need.stop[dim] - need.start[dim] for need in needs)
+    for dim, count in enumerate(src.grid):
+        spans = ((need.start[dim], need.stop[dim]) for need in placed.needs[number])
+        yield tuple(spans) if count > 1 else tuple(stop - start for start, stop in spans)
 
 
-def _taken(plan: Reshard) -> tuple[float, int]:
-    """The seconds and the bytes of the steps that move anything."""
+def _seconds_and_bytes(plan: Reshard) -> tuple[float, int]:
+    """Return the seconds and the bytes of the steps that move anything."""
     seconds, received = 0.0, 0
     for step in plan.steps:
         count = sum(step.received)
@@ -254,59 +238,12 @@ def _taken(plan: Reshard) -> tuple[float, int]:
     return seconds, received
 
 
-def _pattern(
-    src: ShardingSpec, dst: ShardingSpec, shape: Point, kinds: Mapping[Axis, int], least: int
-) -> tuple[object, ...] | None:
-    """What a reshard is but for the order and the sizes of dimensions; None if blocks are uneven.
-
-    Where every block is full, a cell's bytes follow from the bytes of the array and from which axes
-    leave and enter a dimension: the same for any shape. Where no dimension has the least room to
-    be cut further evenly, the room of each decides which ways there are. Axes of one kind are
-    named in the order in which they come.
-    """
-    dims, spare = [], set[int]()
-    for size, before, after, one, two in zip(
-        shape, src.dim_specs, dst.dim_specs, src.grid, dst.grid
-    ):
-        blocks = one if before.axes == after.axes else one * two
-        if size % blocks or not size:
-            return None
-        room = gcd(size // blocks, src.mesh.size)
-        if before.axes or after.axes:
-            dims.append((before.axes, after.axes, room))
-        spare.add(room)
-    if max(spare, default=0) >= least:
-        dims, spare = [(held, wanted, 0) for held, wanted, _ in dims], set()
-    ways: dict[Axis, list[int]] = {axis: [-1, -1, -2, -2] for axis in src.partial}
-    for held, wanted, room in dims:
-        for at, axis in enumerate(held):
-            ways.setdefault(axis, [-3, -3, -2, -2])[:2] = room, at
-        for at, axis in enumerate(wanted):
-            ways.setdefault(axis, [-3, -3, -2, -2])[2:] = room, at
-    dims.sort(key=lambda dim: (dim[2], [ways[a] for a in dim[0]], [ways[a] for a in dim[1]]))
-    names: dict[Axis, tuple[int, int]] = {}
-
-    def name(axes: Iterable[Axis]) -> tuple[object, ...]:
-        found: list[object] = []
-        for axis in axes:
-            if axis not in kinds:
-                found.append(axis)
-                continue
-            if axis not in names:
-                names[axis] = kinds[axis], len(names)
-            found.append(names[axis])
-        return tuple(found)
-
-    moved = tuple((name(held), name(wanted), room) for held, wanted, room in dims)
-    return moved, frozenset(spare), name(src.partial), *src.partial.values()
+AxisUse: TypeAlias = tuple[int, int] | tuple[str, str] | None
+"""The use of an axis by a sharding: its dimension and position, or the monoid of its parts."""
 
 
-Place: TypeAlias = tuple[int, int] | tuple[str, str] | None
-"""Where an axis stands in a sharding: its dimension and place there, or the monoid of its parts."""
-
-
-class _Forms:
-    """The forms of reshards on one mesh.
+class _ReshardForms:
+    """The canonical forms of reshards on one mesh.
 
     Two reshards in even blocks, of arrays with as many elements, have one form only if a renaming
     of axes of one kind, and of dimensions, turns one into the other.
@@ -315,20 +252,26 @@ class _Forms:
     def __init__(self, mesh: DeviceMesh, kinds: Mapping[Axis, int]) -> None:
         self.axes = [(axis, kind) for axis, kind in kinds.items() if mesh.axis_size(axis) > 1]
         self.cells = mesh.size
-        self.places: dict[ShardingSpec, list[Place] | None] = {}
+        self._cache: dict[ShardingSpec, list[AxisUse] | None] = {}
 
     def of(
-        self, src: ShardingSpec, dst: ShardingSpec, shape: Point, least: int
+        self, src: ShardingSpec, dst: ShardingSpec, shape: Point, for_any_size: bool = False
     ) -> tuple[object, ...] | None:
-        """The form; None for parts of axes, uneven blocks, and parts that no dimension takes."""
-        before, after = self._places(src), self._places(dst)
+        """Return the form; None for sub-axes, uneven blocks and parts that no dimension divides.
+
+        The form `for_any_size` does not tell arrays of different sizes apart.
+        """
+        before, after = self._uses(src), self._uses(dst)
         if before is None or after is None:
             return None
-        rooms = self._rooms(src, dst, shape)
-        if rooms is None or (src.partial and max(rooms, default=0) < least):
+        factors = self._spare_factors(src, dst, shape)
+        parts = prod(map(src.mesh.axis_size, src.partial))
+        if factors is None or (src.partial and max(factors, default=0) < parts):
             return None
+        if for_any_size:
+            factors = [0] * len(factors)
         entries = [
-            (kind, _code(one, rooms), _code(two, rooms), one, two)
+            (kind, _code(one, factors), _code(two, factors), one, two)
             for (_, kind), one, two in zip(self.axes, before, after)
             if one is not None or two is not None
         ]
@@ -336,39 +279,143 @@ class _Forms:
         names: dict[int, int] = {}
         form: list[object] = [entry[:3] for entry in entries]
         for entry in entries:
-            for place in entry[3:]:
-                if place is not None and isinstance(place[0], int):
-                    form.append(names.setdefault(place[0], len(names)))
-        return (*form, *sorted(set(rooms)))
+            for use in entry[3:]:
+                if use is not None and isinstance(use[0], int):
+                    form.append(names.setdefault(use[0], len(names)))
+        return (*form, *sorted(set(factors)))
 
-    def _rooms(self, src: ShardingSpec, dst: ShardingSpec, shape: Point) -> list[int] | None:
-        """How often each dimension can be cut further evenly; None for uneven blocks."""
-        rooms = []
+    def _spare_factors(
+        self, src: ShardingSpec, dst: ShardingSpec, shape: Point
+    ) -> list[int] | None:
+        """Return how far each dimension can be cut further evenly; None for uneven blocks."""
+        factors = []
         for size, held, wanted, one, two in zip(
             shape, src.dim_specs, dst.dim_specs, src.grid, dst.grid
         ):
             blocks = one if held.axes == wanted.axes else one * two
             if size % blocks or not size:
                 return None
-            rooms.append(gcd(size // blocks, self.cells))
-        return rooms
+            factors.append(gcd(size // blocks, self.cells))
+        return factors
 
-    def _places(self, spec: ShardingSpec) -> list[Place] | None:
-        """For every axis where it stands; None where an axis is split."""
-        if spec not in self.places:
-            found: dict[Axis, Place] = {}
+    def _uses(self, spec: ShardingSpec) -> list[AxisUse] | None:
+        """Return the use of every axis; None if a sub-axis is used."""
+        if spec not in self._cache:
+            uses: dict[Axis, AxisUse] = {}
             for dim, by in enumerate(spec.dim_specs):
-                found |= {axis: (dim, at) for at, axis in enumerate(by.axes)}
-            found |= {axis: ("parts", monoid) for axis, monoid in spec.partial.items()}
+                uses |= {axis: (dim, at) for at, axis in enumerate(by.axes)}
+            uses |= {axis: ("parts", monoid) for axis, monoid in spec.partial.items()}
             known = {axis for axis, _ in self.axes}
-            is_split = any(axis not in known for axis in found)
-            self.places[spec] = None if is_split else [found.get(axis) for axis, _ in self.axes]
-        return self.places[spec]
+            is_split = any(axis not in known for axis in uses)
+            self._cache[spec] = None if is_split else [uses.get(axis) for axis, _ in self.axes]
+        return self._cache[spec]
 
 
-def _code(place: Place, rooms: Sequence[int]) -> tuple[object, ...]:
-    """Where an axis stands, whichever dimension it is; codes can be sorted."""
-    if place is None:
+def _code(use: AxisUse, factors: Sequence[int]) -> tuple[object, ...]:
+    """Return the use of an axis without the name of its dimension; codes can be sorted."""
+    if use is None:
         return ("", 0, 0)
-    dim, at = place
-    return (f"parts by {at}", 0, 0) if isinstance(dim, str) else ("cut", rooms[dim], at)
+    dim, at = use
+    return (f"parts by {at}", 0, 0) if isinstance(dim, str) else ("cut", factors[dim], at)
+
+
+class StoragePrices:
+    """The costs of reading stored inputs and writing stored outputs.
+
+    A placement determines what its application reads of a stored input, and the sharding of an
+    output what cells write. Where several applications read an input, each is charged an equal
+    part: what they read together is not a sum over them, and `estimate` has the last word.
+    """
+
+    def __init__(self, graph: Graph, machine: Machine, storage: StorageOptions) -> None:
+        check_storage(graph, storage)
+        self.graph, self.machine = graph, machine
+        inputs = {value.name for value in graph.inputs}
+        self.inputs = {n: s for n, s in storage.items() if n in inputs and isinstance(s, Storage)}
+        self.outputs = {n: s for n, s in storage.items() if n not in inputs}
+        self.readers = {
+            name: max(1, len({n for n, _ in readers(graph, name)}) + lies(graph, name))
+            for name in self.inputs
+        }
+        """How many applications read each stored input."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several applications read one input, so that costs do not add up."""
+        return any(count > 1 for count in self.readers.values())
+
+    def kind(self, number: int) -> object:
+        """Return what distinguishes applications that are equal but for storage."""
+        operands = self._operands(number)
+        return tuple(
+            (self.inputs[name], self.readers[name], operands.index(name))
+            if name in self.inputs
+            else None
+            for name in operands
+        )
+
+    def read(self, number: int, placed: Placed) -> OptionCost:
+        """Return the cost of what a placed application reads."""
+        seconds, nbytes, operands = 0.0, 0, self._operands(number)
+        for name in dict.fromkeys(operands):
+            if name in self.inputs:
+                needs = [boxes for n, boxes in zip(operands, placed.needs) if n == name]
+                read = self._loaded(name, loaded(self.inputs[name], list(zip(*needs))))
+                seconds, nbytes = seconds + read.communicate, nbytes + read.received
+        return OptionCost(0.0, seconds, nbytes)
+
+    def read_whole(self, name: str, spec: ShardingSpec) -> OptionCost:
+        """Return the cost to read an input in a sharding, if something uses it in its sharding."""
+        if name not in self.inputs or not lies(self.graph, name):
+            return OptionCost()
+        boxes = [(box,) for box in spec.regions(self.graph.values[name].shape)]
+        return self._loaded(name, loaded(self.inputs[name], boxes))
+
+    def write(self, name: str, spec: ShardingSpec) -> OptionCost:
+        """Return the cost to write an output that is returned in a sharding."""
+        value, storage = self.graph.values[name], self.outputs[name]
+        if isinstance(storage, Chunking):
+            storage = choose(spec, value.shape, itemsize(value.dtype), storage)
+        return self._cost(storage, stored(storage, blocks(spec, value.shape, name)))
+
+    def _operands(self, number: int) -> tuple[str, ...]:
+        application = self.graph.applications[number]
+        return () if application.regions or not application.results else application.operands
+
+    def _loaded(self, name: str, traffic: Traffic) -> OptionCost:
+        count, cost = self.readers[name], self._cost(self.inputs[name], traffic)
+        return OptionCost(0.0, cost.communicate / count, cost.received // count)
+
+    def _cost(self, storage: Storage, traffic: Traffic) -> OptionCost:
+        return OptionCost(0.0, traffic.seconds(storage, self.machine.storage), traffic.nbytes)
+
+
+def place_stored_inputs(plan: Plan, storage: StorageOptions) -> Plan:
+    """Return the plan with stored inputs sharded as they are read, if no cell then holds more.
+
+    The cost does not depend on it; a caller that has them in memory after all moves the least.
+    """
+    graph, better = plan.graph, dict(plan.specs)
+    for name in storage:
+        is_free = name not in graph.shardings and not lies(graph, name)
+        if is_free and any(value.name == name for value in graph.inputs) and readers(graph, name):
+            better[name] = _nearest_sharding(plan, name)
+    if better == plan.specs:
+        return plan
+    moved = replace(plan, specs=FrozenMap(better.items()))
+    return moved if max(moved.peak) <= max(plan.peak) else plan
+
+
+def _nearest_sharding(plan: Plan, name: str) -> ShardingSpec:
+    """Return the sharding of an input from which the fewest bytes move to its readers.
+
+    Of several it is the one of which the cells hold the least.
+    """
+    shape, width = plan.graph.values[name].shape, plan.itemsize(name)
+
+    def cost(spec: ShardingSpec) -> tuple[int, int]:
+        places = readers(plan.graph, name)
+        moved = (moved_bytes(spec, plan.placed[n], slot, width) for n, slot in places)
+        return sum(moved), max(sizes_of(spec, shape, width))
+
+    return min((plan.specs[name], *shardings(plan.mesh, shape)), key=cost)

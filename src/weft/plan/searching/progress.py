@@ -1,72 +1,100 @@
-"""How far a search is, and a line on a terminal that says so."""
+"""The progress of a search, a progress bar for terminals, and the interrupt of a search."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TextIO
 
-from weft.plan.searching.front_picture import scaled
-from weft.values import counted
+from weft.plan.searching.pareto import ParetoFront
+from weft.values import counted, scaled
 
-WIDE = 20
+WIDTH = 20
 """Columns of the bar."""
 
 
-def gauge(part: float) -> str:
-    """A part of a whole, as a bar and in percent.
+def percent_bar(fraction: float) -> str:
+    """Return a fraction as a bar and in percent.
 
-    >>> gauge(0.5)
+    >>> percent_bar(0.5)
     '━━━━━━━━━━──────────  50%'
     """
-    done = round(part * WIDE)
-    return "━" * done + "─" * (WIDE - done) + f" {part:4.0%}"
+    done = round(fraction * WIDTH)
+    return "━" * done + "─" * (WIDTH - done) + f" {fraction:4.0%}"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a search is: what it does, which part of it is done, and the best points so far."""
+class SearchProgress:
+    """The stage of a search, the fraction that is done, and the best points so far."""
 
     stage: str
     part: float
     points: tuple[tuple[float, ...], ...]
-    """Seconds, bytes of the fullest cell, and bytes received of the plans that are best so far."""
+    """Seconds, bytes of the fullest cell, and bytes received, of the best plans so far."""
 
     def __str__(self) -> str:
-        return f"{gauge(self.part)}  {self.stage}{self._front()}"
-
-    def _front(self) -> str:
+        text = f"{percent_bar(self.part)}  {self.stage}"
         if not self.points:
-            return ""
+            return text
         seconds, peak, received = map(min, zip(*self.points))
-        front = counted(len(self.points), "plan")
         return (
-            f"  {front}: from {scaled(seconds, 's')}, {scaled(peak, 'B')} a cell, "
-            f"{scaled(received, 'B')} moved"
+            f"{text}  {counted(len(self.points), 'plan')}: from {scaled(seconds, 's')}, "
+            f"{scaled(peak, 'B')} a cell, {scaled(received, 'B')} moved"
         )
 
 
-class Bar:
-    """One line that is written over and over, and gone in the end.
+class ProgressBar:
+    """A line on a terminal that each report overwrites; `close` clears it.
 
     >>> import io
     >>> stream = io.StringIO()
-    >>> Bar(stream)(Progress("breeding", 0.5, ((0.001, 4096, 0),)))
+    >>> ProgressBar(stream)(SearchProgress("fused", 0.5, ((0.001, 4096, 0),)))
     >>> stream.getvalue().strip()
-    '━━━━━━━━━━──────────  50%  breeding  1 plan: from 1 ms, 4096 B a cell, 0 B moved'
+    '━━━━━━━━━━──────────  50%  fused  1 plan: from 1 ms, 4096 B a cell, 0 B moved'
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream, self.wide = stream or sys.stderr, 0
+        self.stream, self.width = stream or sys.stderr, 0
 
-    def __call__(self, progress: Progress) -> None:
-        """Write the line anew."""
+    def __call__(self, progress: SearchProgress) -> None:
+        """Overwrite the line."""
         line = str(progress)
-        self.stream.write(f"\r{line:{self.wide}}")
+        self.stream.write(f"\r{line:{self.width}}")
         self.stream.flush()
-        self.wide = max(self.wide, len(line))
+        self.width = max(self.width, len(line))
 
     def close(self) -> None:
-        """Leave the line empty."""
-        self.stream.write(f"\r{'':{self.wide}}\r")
+        """Clear the line."""
+        self.stream.write(f"\r{'':{self.width}}\r")
         self.stream.flush()
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """A search was interrupted: by Ctrl-C, or by a `KeyboardInterrupt` of a progress function.
+
+    It is a `KeyboardInterrupt`: a program that does not catch it ends as with any other.
+
+    >>> from weft import DeviceMesh, search, trace
+    >>> def stop(progress):
+    ...     raise KeyboardInterrupt
+    >>> try:
+    ...     search(trace(lambda x: x + x, (8,)), DeviceMesh("m", (2,), ("x",)), progress=stop)
+    ... except SearchInterrupted as error:
+    ...     len(error.front), error.front.is_complete
+    (1, False)
+    """
+
+    def __init__(self, front: Callable[[], ParetoFront | None] | None = None) -> None:
+        super().__init__("the search was interrupted")
+        self._make = front
+
+    @cached_property
+    def front(self) -> ParetoFront | None:
+        """The best front so far; if the search had no plan yet, the plan of propagation.
+
+        None if no plan so far fits the machine. The plans are built when this is first read, so
+        the interrupt itself is immediate; another interrupt meanwhile raises and loses nothing.
+        """
+        return None if self._make is None else self._make()

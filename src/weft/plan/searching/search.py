@@ -1,4 +1,8 @@
-"""`search`: from a graph, a mesh and a machine to the plans worth choosing from."""
+"""`search`: the Pareto front of the plans for a graph on a mesh.
+
+Every variant of the graph is searched. Local search finds good plans first; branch and bound then
+proves the front of a small graph, and evolutionary search improves that of a larger one.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +24,32 @@ from weft.plan.machine import Machine
 from weft.plan.memory import sizes_of
 from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import ShardyStrategy, propagate_like_shardy
-from weft.plan.searching.ahead import Goal
-from weft.plan.searching.build import LARGE, pose
-from weft.plan.searching.claim import least_peak, unproved
-from weft.plan.searching.descend import descend
-from weft.plan.searching.evolve import CROWD, evolve
-from weft.plan.searching.exact import TooWideError, sweep
-from weft.plan.searching.front import OBJECTIVES, ParetoFront, over
-from weft.plan.searching.integer import solve
-from weft.plan.searching.interrupted import SearchInterrupted
-from weft.plan.searching.layers import share
-from weft.plan.searching.meshed import on_mesh
-from weft.plan.searching.model import Model, Weights
-from weft.plan.searching.pareto import best, dominates
-from weft.plan.searching.problem import Found, Problem
-from weft.plan.searching.progress import Bar, Progress
-from weft.plan.searching.scout import Scout
-from weft.plan.searching.stored import Stored, Wanted, settle_inputs
+from weft.plan.searching.branch_and_bound import (
+    Goal,
+    TooWideError,
+    exact_front,
+    peak_lower_bound,
+)
+from weft.plan.searching.build import LARGE, build_problem, omitted_options, on_mesh
+from weft.plan.searching.evolution import POPULATION, evolutionary_search
+from weft.plan.searching.integer_program import solve_integer_program
+from weft.plan.searching.local_search import LocalSearch, block_descent
+from weft.plan.searching.pareto import (
+    OBJECTIVES,
+    ParetoFront,
+    dominates,
+    pareto_front,
+    placements_of,
+)
+from weft.plan.searching.prices import StorageOptions, StoragePrices, place_stored_inputs
+from weft.plan.searching.problem import (
+    Assignment,
+    DecisionClasses,
+    Problem,
+    Weights,
+    equivalence_classes,
+)
+from weft.plan.searching.progress import ProgressBar, SearchInterrupted, SearchProgress
 from weft.plan.searching.variants import REWRITES, enumerate_variants
 from weft.plan.stored import check_storage
 from weft.values import as_count
@@ -45,14 +58,14 @@ Engine: TypeAlias = Literal["auto", "exact", "evolve", "integer", "descend"]
 
 ENGINES: tuple[Engine, ...] = ("auto", "exact", "evolve", "integer", "descend")
 
-WIDTH = 20_000
-"""The most partial plans that the exact engine may keep before another takes over."""
+MAX_PARTIAL_PLANS = 20_000
+"""The most partial plans that branch and bound may keep before another engine takes over."""
 
-RULES: tuple[ShardyStrategy, ...] = ("op_priority", "aggressive", "basic")
-"""The rules of propagation whose plans are looked at beside those of `user_priority`."""
+OTHER_STRATEGIES: tuple[ShardyStrategy, ...] = ("op_priority", "aggressive", "basic")
+"""The strategies of propagation whose plans are candidates beside that of `user_priority`."""
 
-POINTS = 32
-"""The most plans of a front of a large graph."""
+MAX_PLANS = 32
+"""The most plans of the front of a large graph."""
 
 
 def search(
@@ -65,26 +78,26 @@ def search(
     *,
     engine: Engine = "auto",
     rewrite: bool = True,
-    storage: Wanted | None = None,
-    progress: Callable[[Progress], None] | bool | None = None,
+    storage: StorageOptions | None = None,
+    progress: Callable[[SearchProgress], None] | bool | None = None,
 ) -> ParetoFront:
-    """The plans for a graph on a mesh of which none is better than another in every objective.
+    """Return the plans for a graph on a mesh that no other plan dominates.
 
-    Placements, rewrites and fusion are chosen together. Shardings written on the graph are kept to.
-    A small graph is searched exactly; for a larger one `budget` says how many plans the stochastic
-    search may look at (extra `search`; without it descent has the last word). The same seed finds
-    the same front. Progress is shown on a terminal, or told to a function.
+    Placements, rewrites and fusion are chosen together. Shardings written on the graph are kept.
+    A small graph is searched exactly; for a larger one `budget` is the number of plans that the
+    evolutionary search may price (extra `search`; without it local search has the last word). The
+    same seed gives the same front. Progress is shown on a terminal, or passed to a function.
 
     `front.is_exact` is True only where the front is proved over the whole search space; otherwise
     `front.reasons` lists what was not tried. No plan of the front is worse in every objective than
-    the plan that propagation makes of the shardings written on the graph.
+    the plan that propagation derives from the shardings written on the graph.
 
     An interrupt (Ctrl-C, or a `KeyboardInterrupt` raised by `progress`) at any moment raises
     `SearchInterrupted`, a `KeyboardInterrupt` whose `front` is the best front so far.
 
-    `storage` says how inputs and outputs lie in storage: what is read of chunks and written then
-    counts as time and as bytes. For an output it may be a `Chunking`, from which chunks and shards
-    are chosen that every cell writes whole: `front.costs[n].storage` has them.
+    `storage` says how inputs and outputs are stored: reading and writing them then counts as time
+    and as bytes. For an output it may be a `Chunking`, from which chunks and shards are chosen so
+    that every cell writes whole shards: `front.costs[n].storage` has them.
 
     >>> from weft import Machine, trace
     >>> graph = trace(lambda x, w: x @ w, (64, 16), (16, 16))
@@ -96,24 +109,25 @@ def search(
     run: _Search | None = None
 
     def begin() -> _Search:
-        wanted = tuple(objectives), seed, engine, storage or {}
-        return _Search(graph, mesh, machine or Machine(), *wanted)
+        options = tuple(objectives), seed, engine, storage or {}
+        return _Search(graph, mesh, machine or Machine(), *options)
 
     def front_so_far() -> ParetoFront | None:
-        return (run or begin()).interrupted()
+        return (run or begin()).front_so_far()
 
     try:
         if not isinstance(graph, Graph) or not isinstance(mesh, DeviceMesh):
-            raise WeftError(f"a Graph and a DeviceMesh are searched, got {graph!r} and {mesh!r}")
+            raise WeftError(f"search expects a Graph and a DeviceMesh, got {graph!r} and {mesh!r}")
         if as_count(budget, "budget") < 1:
-            raise WeftError("a search with a budget of 0 plans looks at nothing")
+            raise WeftError("a search with a budget of 0 plans tries nothing")
         run = begin()
         check_storage(graph, run.storage)
-        bar = Bar() if progress is True or (progress is None and sys.stderr.isatty()) else None
+        show = progress is True or (progress is None and sys.stderr.isatty())
+        bar = ProgressBar() if show else None
         run.progress = bar or (progress if callable(progress) else None)
-        with _uncollected():
+        with _without_garbage_collection():
             try:
-                run.look(budget, rewrite)
+                run.search(budget, rewrite)
             finally:
                 if bar is not None:
                     bar.close()
@@ -123,7 +137,7 @@ def search(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Switch the cyclic garbage collector off: a search makes many objects and no cycles."""
     was_on = gc.isenabled()
     try:
@@ -134,6 +148,9 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+Candidate: TypeAlias = tuple[Problem, Assignment]
+
+
 @dataclass
 class _Search:
     graph: Graph
@@ -142,20 +159,19 @@ class _Search:
     objectives: tuple[str, ...]
     seed: int
     engine: Engine
-    storage: Wanted = field(default_factory=dict)
-    progress: Callable[[Progress], None] | None = None
-    found: list[tuple[Problem, list[int]]] = field(default_factory=list)
-    """The plans that are worth looking at, by the choices of their problems."""
-    starts: list[tuple[Problem, list[int]]] = field(default_factory=list)
+    storage: StorageOptions
+    progress: Callable[[SearchProgress], None] | None = None
+    candidates: list[Candidate] = field(default_factory=list)
+    bases: list[Candidate] = field(default_factory=list)
     """For every variant the plan of propagation."""
-    rules: list[Cost] = field(default_factory=list)
-    """The plans that propagation makes of what is written on the graph, by each of its rules."""
+    propagated: list[Cost] = field(default_factory=list)
+    """The plans of propagation for the annotated graph, by each strategy."""
     proved: list[str] = field(default_factory=list)
     """The variants over whose placements the front is proved."""
     reasons: list[str] = field(default_factory=list)
     """Why the front is not proved over the whole search space."""
     stage: tuple[str, float, float] = ("", 0.0, 1.0)
-    """The variant that is being searched, what was done before it, and its part of the whole."""
+    """The variant that is being searched, the fraction done before it, and its own fraction."""
     _points: dict[object, tuple[float, float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -168,230 +184,215 @@ class _Search:
         if self.engine not in ENGINES:
             raise WeftError(f"there is no engine {self.engine!r}", hint=", ".join(ENGINES))
         if self.engine == "integer" and self.objectives not in (("time",), ("bytes",)):
-            raise WeftError("the integer programme has one objective: time, or bytes")
+            raise WeftError("the integer program has one objective: time, or bytes")
         self.goal = Goal(*(name in self.objectives for name in ("time", "bytes", "peak_memory")))
+        self.weights = Weights(1.0, 0.0) if self.goal.time else Weights(0.0, 1.0)
 
-    def look(self, budget: int, rewrite: bool) -> None:
+    def search(self, budget: int, rewrite: bool) -> None:
         """Search every variant of the graph."""
-        self._say(0.0)
-        every, left_out = enumerate_variants(self.graph, self.mesh.size, rewrite)
-        self.reasons += left_out
-        for number, variant in enumerate(every):
-            self.stage = variant.name, number / len(every), 1 / len(every)
-            self._say(0.0)
-            problem = self._pose(variant.graph)
-            self.starts.append((problem, problem.start))
-            self._doubt(*unproved(problem), *self._unproved_storage(problem.graph))
-            self._search(variant.name, problem, budget // len(every))
-            self._say(1.0)
-        self._follow_rules()
-
-    def _pose(self, graph: Graph) -> Problem:
-        return pose(graph, self.mesh, self.machine, storage=self.storage)
+        self._report(0.0)
+        variants, omitted = enumerate_variants(self.graph, self.mesh.size, rewrite)
+        self.reasons += omitted
+        for number, variant in enumerate(variants):
+            self.stage = variant.name, number / len(variants), 1 / len(variants)
+            self._report(0.0)
+            problem = build_problem(variant.graph, self.mesh, self.machine, storage=self.storage)
+            self.bases.append((problem, problem.start))
+            self._doubt(*omitted_options(problem), *self._storage_reasons(problem.graph))
+            self._search_variant(variant.name, problem, budget // len(variants))
+            self._report(1.0)
+        self._add_propagated()
 
     def _doubt(self, *reasons: str) -> None:
-        """Note why the front is not proved."""
+        """Add reasons why the front is not proved."""
         self.reasons += [reason for reason in reasons if reason not in self.reasons]
 
-    def _unproved_storage(self, graph: Graph) -> list[str]:
-        """Why the prices of storage prove nothing."""
-        stored = Stored(graph, self.machine, self.storage)
+    def _storage_reasons(self, graph: Graph) -> list[str]:
+        """Return why the costs of storage do not allow a proof."""
+        stored = StoragePrices(graph, self.machine, self.storage)
         if stored.is_shared:
             return ["several applications read a stored input: what they read is no sum of prices"]
         if stored.inputs and (self.goal.memory or self.machine.capacity < inf):
             return ["stored inputs are placed where they are read only after the search"]
         return []
 
-    def _follow_rules(self) -> None:
-        """Look at what propagation makes of what is written on the graph."""
+    def _add_propagated(self) -> None:
+        """Add the plans of propagation for the annotated graph."""
         graph = on_mesh(self.graph, self.mesh)
-        is_written = bool(graph.shardings or graph.output_shardings)
-        if not is_written:
+        if not graph.shardings and not graph.output_shardings:
             return
-        usual = self.starts[0][0].base
-        self.rules = [self._priced(usual)]
-        for rule in RULES if len(graph.applications) <= LARGE else ():
+        usual = self.bases[0][0].base
+        self.propagated = [self._estimate(usual)]
+        for strategy in OTHER_STRATEGIES if len(graph.applications) <= LARGE else ():
             try:
-                plan = Plan.of(propagate_like_shardy(graph, rule), self.machine)
-            except WeftError:  # this rule leads to no plan
+                plan = Plan.of(propagate_like_shardy(graph, strategy), self.machine)
+            except WeftError:  # this strategy leads to no plan
                 continue
             if plan != usual:
-                self.rules += [self._priced(plan), self._cost(plan)]
+                self.propagated += [self._estimate(plan), self._estimate(plan.fused())]
 
-    def _search(self, name: str, problem: Problem, budget: int) -> None:
+    def _search_variant(self, name: str, problem: Problem, budget: int) -> None:
         is_large = len(problem.graph.applications) > LARGE
-        classes = share(problem) if is_large else range(len(problem.decisions))
-        model, rng = Model(problem, classes), Random(self.seed)
+        classes = DecisionClasses(problem, equivalence_classes(problem) if is_large else None)
+        rng = Random(self.seed)
         if self.engine == "integer":
-            optimum = solve(model.priced(self._weights()))
-            self._add(model, [optimum.chosen])
-            self._doubt("the integer programme knows neither capacity nor fusion")
+            optimum = solve_integer_program(classes.weighted(self.weights))
+            self._add(classes, [optimum.choices])
+            self._doubt("the integer program ignores capacity and fusion")
             if not optimum.is_optimal:
                 self._doubt(f"HiGHS stopped before it proved an optimum ({name})")
             return
-        scout = Scout(model, self.goal, rng)
-        known = self._scouted(scout)
-        if self.engine in ("auto", "exact") and not (is_large and self.engine == "auto"):
+        local = LocalSearch(classes, self.goal, rng)
+        known = self._local_search(local)
+        if self.engine == "exact" or (self.engine == "auto" and not is_large):
             try:
-                self._sweep(problem, known)
+                self._search_exactly(problem, known)
             except TooWideError:
                 if self.engine == "exact":
                     raise WeftError(
-                        "the graph is too wide for the exact engine", hint="take engine='auto'"
+                        "the graph is too wide for the exact engine", hint="use engine='auto'"
                     ) from None
-                self._doubt(f"the exact engine would keep more than {WIDTH} partial plans ({name})")
+                self._doubt(
+                    f"the exact engine would keep more than {MAX_PARTIAL_PLANS} partial plans "
+                    f"({name})"
+                )
             else:
                 self.proved.append(name)
                 return
         is_open = len(self.objectives) > 1 or not self._fits(problem, known)
-        can_breed = self.engine == "evolve" or find_spec("pymoo") is not None
-        by_evolution = is_open and self.engine != "descend" and can_breed
-        self._doubt(f"{'evolution' if by_evolution else 'descent'} looks at some plans, not at all")
-        if by_evolution:
-            self._evolve(model, scout, budget, rng)
+        can_evolve = self.engine == "evolve" or find_spec("pymoo") is not None
+        evolves = is_open and self.engine != "descend" and can_evolve
+        method = "evolution" if evolves else "descent"
+        self._doubt(f"{method} looks at some plans, not at all")
+        if evolves:
+            self._evolve(classes, local, budget, rng)
 
-    def _add(self, model: Model, plans: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Remember plans, each given as the choices of a model's classes."""
-        found = [model.found(chosen) for chosen in plans]
-        self.found += [(model.problem, one) for one in found]
-        return found
+    def _add(self, classes: DecisionClasses, solutions: Sequence[Sequence[int]]) -> list[list[int]]:
+        assignments = [classes.assignment(choices) for choices in solutions]
+        self.candidates += [(classes.problem, one) for one in assignments]
+        return assignments
 
-    def _weights(self) -> Weights:
-        return Weights(1.0, 0.0) if self.goal.time else Weights(0.0, 1.0)
-
-    def _scouted(self, scout: Scout) -> list[list[int]]:
-        """What descent finds: if one thing is to be small, and it fits, that is enough."""
+    def _local_search(self, local: LocalSearch) -> list[list[int]]:
+        """Return the plans of local search; for one objective the first that fit are enough."""
         if self.goal.memory or len(self.objectives) > 1:
-            scout.look()
-            return self._add(scout.model, scout.found)
-        scout.fastest()
-        found = self._add(scout.model, scout.found)
-        if self._fits(scout.problem, found):
-            return found
-        scout.smaller()
-        return found + self._add(scout.model, scout.found[len(found) :])
+            local.explore()
+            return self._add(local.classes, local.solutions)
+        local.minimize()
+        known = self._add(local.classes, local.solutions)
+        if self._fits(local.problem, known):
+            return known
+        local.reduce_memory()
+        return known + self._add(local.classes, local.solutions[len(known) :])
 
-    def _fits(self, problem: Problem, known: Sequence[Found]) -> bool:
-        return any(problem.peak(found) <= self.machine.capacity for found in known)
+    def _fits(self, problem: Problem, known: Sequence[Assignment]) -> bool:
+        return any(problem.peak(one) <= self.machine.capacity for one in known)
 
-    def _sweep(self, problem: Problem, known: Sequence[Found]) -> None:
-        """The exact front; memory is looked at only where it matters, or is short."""
-        limit = WIDTH if self.engine == "auto" else 100 * WIDTH
-        found = sweep(problem, self.goal, known, limit)
-        if any(problem.peak(one) > self.machine.capacity for one in found):
-            found = sweep(problem, self.goal._replace(memory=True), known, limit)
-        tidy = Model(problem, range(len(problem.decisions)))
-        scout = Scout(tidy, self.goal, Random(self.seed))
-        self.found += [(problem, one) for one in found if one in known]
-        self.found += [(problem, self._tidied(scout, one)) for one in found if one not in known]
+    def _search_exactly(self, problem: Problem, known: Sequence[Assignment]) -> None:
+        """Add the exact front; memory is counted only where it is an objective, or short."""
+        limit = MAX_PARTIAL_PLANS if self.engine == "auto" else 100 * MAX_PARTIAL_PLANS
+        front = exact_front(problem, self.goal, known, limit)
+        if any(problem.peak(one) > self.machine.capacity for one in front):
+            front = exact_front(problem, self.goal._replace(memory=True), known, limit)
+        local = LocalSearch(DecisionClasses(problem), self.goal, Random(self.seed))
+        self.candidates += [(problem, one) for one in front if one in known]
+        new = [one for one in front if one not in known]
+        model = local.model(self.weights) if new else None
+        for one in new:
+            # break ties for less memory and fewer bytes, unless anything gets worse
+            assert model is not None
+            again = block_descent(model, one, Random(self.seed), 1)
+            old_point, new_point = self._point(problem, one), self._point(problem, again)
+            slack = (new_point[0] * (1 - 1e-12), *new_point[1:])
+            self.candidates.append((problem, again if dominates(slack, old_point) else list(one)))
 
-    def _tidied(self, scout: Scout, found: Found) -> list[int]:
-        """A plan that is no worse in anything, with ties settled for less room and fewer bytes."""
-        priced = scout.tidy(self._weights())
-        again = descend(priced, found, Random(self.seed), 1)
-        old, new = (self._point(scout.problem, one) for one in (found, again))
-        slack = (new[0] * (1 - 1e-12), *new[1:])
-        return again if dominates(slack, old) else list(found)
+    def _evolve(
+        self, classes: DecisionClasses, local: LocalSearch, budget: int, rng: Random
+    ) -> None:
+        before = len(self.candidates)
+        generations = evolutionary_search(
+            classes, self.goal, local.solutions, local.models, budget, rng
+        )
+        for number, plans in enumerate(generations, 1):
+            new: list[Candidate] = [(classes.problem, classes.assignment(one)) for one in plans]
+            self.candidates = self.candidates[:before] + new  # at once, for interrupts
+            self._report(min(1.0, number * POPULATION / max(budget, 1)))
 
-    def _evolve(self, model: Model, scout: Scout, budget: int, rng: Random) -> None:
-        before = len(self.found)
-        looked = evolve(model, self.goal, scout.found, scout.sums, budget, rng)
-        for number, plans in enumerate(looked, 1):
-            bred = [(model.problem, model.found(chosen)) for chosen in plans]
-            self.found = self.found[:before] + bred  # at once: an interrupt finds all or none
-            self._say(min(1.0, number * CROWD / max(budget, 1)))
-
-    def _say(self, part: float) -> None:
-        """Tell how far the variant is that is being searched."""
+    def _report(self, fraction: float) -> None:
+        """Report the progress, from the fraction of this variant that is done."""
         if self.progress is not None:
             name, before, whole = self.stage
-            points = [self._point(*one) for one in (*self.found, *self.starts)]
-            front = tuple(tuple(point) for point, _ in best((p, None) for p in points))
-            self.progress(Progress(name, before + whole * part, front))
+            points = [self._point(*one) for one in (*self.candidates, *self.bases)]
+            front = tuple(tuple(point) for point, _ in pareto_front((p, None) for p in points))
+            self.progress(SearchProgress(name, before + whole * fraction, front))
 
     # -- the front
 
     def front(self) -> ParetoFront:
-        """The best of what was found, priced exactly; what does not fit the machine is refused."""
-        costs = [self._cost(problem.plan(found)) for problem, found in self._chosen()]
-        return self._front(costs + self.rules, is_complete=True)
+        """Return the best candidates with exact costs; raise an error if none fits the machine."""
+        costs = [self._estimate(problem.plan(one).fused()) for problem, one in self._best()]
+        return self._front(costs + self.propagated, is_complete=True)
 
-    def interrupted(self) -> ParetoFront | None:
-        """The best of what was found so far, or what propagation does; None if nothing fits."""
+    def front_so_far(self) -> ParetoFront | None:
+        """Return the best candidates so far, or the plan of propagation; None if none fits."""
         self._doubt("the search was interrupted")
-        if self.found or self.starts:
-            costs = [self._cost(problem.plan(found)) for problem, found in self._chosen()]
+        if self.candidates or self.bases:
+            plans = [problem.plan(one) for problem, one in self._best()]
         else:
             try:
-                costs = [
-                    self._cost(
-                        Plan.of(propagate_like_shardy(on_mesh(self.graph, self.mesh)), self.machine)
-                    )
-                ]
+                usual = propagate_like_shardy(on_mesh(self.graph, self.mesh))
+                plans = [Plan.of(usual, self.machine)]
             except WeftError:  # the search would have refused this graph on this mesh
                 return None
-        costs += self.rules
+        costs = [*(self._estimate(plan.fused()) for plan in plans), *self.propagated]
         return self._front(costs, is_complete=False) if any(c.fits for c in costs) else None
 
     def _front(self, costs: Sequence[Cost], is_complete: bool) -> ParetoFront:
         fitting = [cost for cost in costs if cost.fits]
         if not fitting:
-            raise self._too_small(costs)
+            raise self._does_not_fit(costs)
         fitting.sort(key=lambda cost: (max(cost.peak), cost.moved, cost.seconds))
-        found = best((self._values(cost), cost) for cost in fitting)
-        return ParetoFront(
-            self.objectives,
-            tuple(cost for _, cost in found),
-            is_complete,
-            self._proved(),
-            tuple(self.reasons),
-        )
+        points = ([OBJECTIVES[name](cost) for name in self.objectives] for cost in fitting)
+        best = tuple(cost for _, cost in pareto_front(zip(points, fitting)))
+        return ParetoFront(self.objectives, best, is_complete, self._proved(), tuple(self.reasons))
 
     def _proved(self) -> tuple[str, ...]:
-        """The variants over whose placements the front is proved.
+        """Return the variants over whose placements the front is proved.
 
-        Rewrites that were not tried leave a proof over the others as it is; any other reason, such
-        as a fusion that was not tried and may make a dominated plan better, leaves none.
+        Rewrites that were not tried do not affect the proof over the others; any other reason, such
+        as a fusion that was not tried and may improve a dominated plan, does.
         """
         is_proved = all(reason.startswith(REWRITES) for reason in self.reasons)
         return tuple(self.proved) if is_proved else ()
 
-    def _chosen(self) -> list[tuple[Problem, list[int]]]:
-        """The plans whose prices are best; of many in a large graph some that lie apart."""
+    def _best(self) -> list[Candidate]:
+        """Return the Pareto front of the candidates; of a large graph at most `MAX_PLANS`."""
         points = sorted(
-            ((self._point(*one), one) for one in (*self.found, *self.starts)),
+            ((self._point(*one), one) for one in (*self.candidates, *self.bases)),
             key=lambda pair: pair[0][1:],
         )
         fitting = [pair for pair in points if pair[0][1] <= self.machine.capacity]
         if not fitting:
             return [min(points, key=lambda pair: pair[0][1])[1]]
         order = [("time", "peak_memory", "bytes").index(name) for name in self.objectives]
-        front = best(([point[n] for n in order], one) for point, one in fitting)
-        if len(front) > POINTS and len(self.graph.applications) > LARGE:
-            self._doubt(f"of {len(front)} plans {POINTS} are shown")
-            step = (len(front) - 1) / (POINTS - 1)
-            front = [front[round(n * step)] for n in range(POINTS)]
+        front = pareto_front(([point[n] for n in order], one) for point, one in fitting)
+        if len(front) > MAX_PLANS and len(self.graph.applications) > LARGE:
+            self._doubt(f"of {len(front)} plans {MAX_PLANS} are shown")
+            step = (len(front) - 1) / (MAX_PLANS - 1)
+            front = [front[round(n * step)] for n in range(MAX_PLANS)]
         return [one for _, one in front]
 
-    def _cost(self, plan: Plan) -> Cost:
-        """The cost of a plan with all fused that is placed alike, which never makes it worse."""
-        return self._priced(plan.fused())
+    def _estimate(self, plan: Plan) -> Cost:
+        return estimate(place_stored_inputs(plan, self.storage), self.machine, self.storage)
 
-    def _priced(self, plan: Plan) -> Cost:
-        return estimate(settle_inputs(plan, self.storage), self.machine, self.storage)
-
-    def _values(self, cost: Cost) -> list[float]:
-        return [OBJECTIVES[name](cost) for name in self.objectives]
-
-    def _point(self, problem: Problem, found: Found) -> tuple[float, float, float]:
-        key = (id(problem), *found)
+    def _point(self, problem: Problem, assignment: Assignment) -> tuple[float, float, float]:
+        key = (id(problem), *assignment)
         if key not in self._points:
-            price = problem.price(found)
-            self._points[key] = problem.seconds(price), problem.peak(found), price.received
+            cost = problem.cost(assignment)
+            self._points[key] = problem.seconds(cost), problem.peak(assignment), cost.received
         return self._points[key]
 
-    def _too_small(self, costs: Sequence[Cost]) -> WeftError:
-        """The error if nothing fits: what is proved, which array is too large, and by how much."""
+    def _does_not_fit(self, costs: Sequence[Cost]) -> WeftError:
+        """Return the error that nothing fits: what is proved, the largest array, and the excess."""
         cost = min(costs, key=lambda cost: max(cost.peak))
         plan, peak, capacity = cost.plan, max(cost.peak), self.machine.capacity
         cell, doing = plan.program.count.busiest()
@@ -400,13 +401,13 @@ class _Search:
             for name, spec in plan.specs.items()
         }
         largest = max(sizes, key=lambda name: sizes[name])
-        least = least_peak(on_mesh(self.graph, self.mesh), self.mesh)
+        least = peak_lower_bound(on_mesh(self.graph, self.mesh), self.mesh)
         if least > capacity:
             claim = "no plan fits"
             note = f"every plan holds at least {least} B on some cell for its inputs or outputs"
         elif (proved := self._proved()) and not self.reasons:
             claim = "no plan of the search space fits"
-            note = f"searched: {over(proved)}"
+            note = f"searched: {placements_of(proved)}"
         else:
             claim = "no plan was found that fits"
             note = f"not proved: {'; '.join(self.reasons)}"

@@ -1,4 +1,4 @@
-"""Variants: the graphs that make the same values, by rewrites and by fusion."""
+"""Variants: graphs that compute the same values, by rewrites and by fusion."""
 
 from __future__ import annotations
 
@@ -10,32 +10,28 @@ from weft.lang import Graph
 from weft.lang.fusion import ARROW, fusable, fuse
 from weft.lang.rewrite import Match, Rewrite, rewrites_in
 
-MOST = 12
-"""The most variants of one graph that are looked at."""
+MAX_VARIANTS = 12
 
-LARGE = 200
-"""Graphs with more applications are taken as they are written."""
+MAX_APPLICATIONS = 200
+"""Graphs with more applications are searched only as written."""
 
-
-LITERAL = ("matmul as prod and sum_dim",)
-"""What is fused back into what it was before it runs."""
+EXCLUDED = ("matmul as prod and sum_dim",)
+"""Rewrites that fusion undoes before the program runs."""
 
 SMALL = 16
-"""Where parts can be cut no better than the whole, they may still need less room: they are looked
-at in graphs of so few applications."""
+"""Rewrites that allow no new cuts may still save memory: they are tried in graphs of at most so
+many applications."""
 
-
-FUSIONS = 4
-"""All graphs that fusion makes of a variant are searched if there are at most so many; of more, the
-variant itself and the one in which everything is fused."""
-
+MAX_FUSIONS = 4
+"""All fusions of a variant are searched if there are at most so many; of more, the variant itself
+and the one in which everything is fused."""
 
 REWRITES = "rewrites were not tried"
-"""How a reason begins that is about rewrites only."""
+"""The beginning of a reason that is about rewrites only."""
 
 
 class Variant(NamedTuple):
-    """A graph, and how it came from the one that was written."""
+    """A graph, named by how it was rewritten."""
 
     name: str
     graph: Graph
@@ -48,8 +44,8 @@ class Variants(NamedTuple):
     reasons: list[str]
 
 
-def variants(graph: Graph, blocks: int, most: int = MOST) -> list[Variant]:
-    """The graph as it is written, with each rewrite where it fits, and each of those fused.
+def variants(graph: Graph, blocks: int, most: int = MAX_VARIANTS) -> list[Variant]:
+    """Return the graph as written, with each rewrite where it matches, and each of those fused.
 
     >>> from weft import ops, trace
     >>> graph = trace(lambda x, w: ops.softmax(ops.relu(x @ w)), (8, 4), (4, 4))
@@ -57,11 +53,11 @@ def variants(graph: Graph, blocks: int, most: int = MOST) -> list[Variant]:
     ['as written', 'fused', 'softmax in stages', 'softmax in stages, fused']
     """
     found = [Variant("as written", graph)]
-    if len(graph.applications) > LARGE:
+    if len(graph.applications) > MAX_APPLICATIONS:
         return found
     for variant in found:
         for rewrite in rewrites_in(blocks):
-            if rewrite.name in variant.name or rewrite.name in LITERAL:
+            if rewrite.name in variant.name or rewrite.name in EXCLUDED:
                 continue
             for again in _rewritten(variant, rewrite):
                 if len(found) < (most + 1) // 2 and again.graph not in [v.graph for v in found]:
@@ -72,7 +68,7 @@ def variants(graph: Graph, blocks: int, most: int = MOST) -> list[Variant]:
 
 
 def enumerate_variants(graph: Graph, blocks: int, rewrite: bool) -> Variants:
-    """Return the graphs to search, and what of rewrites and fusion they leave out.
+    """Return the graphs to search, and the rewrites and fusions that they leave out.
 
     >>> from weft import ops, trace
     >>> graph = trace(lambda x, y: ops.softmax(x) + ops.softmax(y), (4, 8), (4, 8))
@@ -80,23 +76,25 @@ def enumerate_variants(graph: Graph, blocks: int, rewrite: bool) -> Variants:
     'fusions were tried all together or not at all'
     """
     every = variants(graph, blocks) if rewrite else [Variant("as written", graph)]
-    if len(graph.applications) > LARGE:
+    if len(graph.applications) > MAX_APPLICATIONS:
         what = "rewrites and fusions were" if rewrite else "fusions were"
-        return Variants(every, [f"{what} not tried: the graph has more than {LARGE} applications"])
+        return Variants(
+            every, [f"{what} not tried: the graph has more than {MAX_APPLICATIONS} applications"]
+        )
     return Variants(every, _left_out([variant.graph for variant in every], blocks, rewrite))
 
 
 def _left_out(graphs: Sequence[Graph], blocks: int, rewrite: bool) -> list[str]:
-    """Why the graphs are not all that rewrites and fusion can make of the first of them.
+    """Return why the graphs are not closed under rewrites and fusion.
 
-    They are all of them if every rewrite and every fusion of each leads to another of them.
+    They are closed if every rewrite and every fusion of each of them is another of them.
     """
     reasons = []
     if rewrite:
         missing = [
             one.name
             for one in rewrites_in(blocks)
-            if one.name not in LITERAL
+            if one.name not in EXCLUDED
             and any(again not in graphs for again in _rewritten_once(graphs, one))
         ]
         if missing:
@@ -109,39 +107,39 @@ def _left_out(graphs: Sequence[Graph], blocks: int, rewrite: bool) -> list[str]:
 
 
 def _rewritten_once(graphs: Iterable[Graph], rewrite: Rewrite) -> Iterator[Graph]:
-    """Every graph that comes of one rewrite at one place of a graph."""
+    """Yield the graphs that result from one rewrite at one place."""
     for graph in graphs:
         for match in rewrite.matches(graph):
             yield rewrite.apply(graph, match.root)
 
 
 def _rewritten(variant: Variant, rewrite: Rewrite) -> Iterator[Variant]:
-    """Every match rewritten; and if there are two or three, each alone."""
+    """Yield the variant with every match rewritten and, of two or three, with each alone."""
     matches = list(rewrite.matches(variant.graph))
     roots = [match.root for match in matches]
     if not roots:
         return
-    opens = any(_opens(variant.graph, match) for match in matches)
-    written = "" if variant.name == "as written" else f"{variant.name}, "
+    has_new_cuts = any(_allows_new_cuts(variant.graph, match) for match in matches)
+    prefix = "" if variant.name == "as written" else f"{variant.name}, "
     graph = variant.graph
     for root in roots:
         try:
             graph = rewrite.apply(graph, root)
-        except WeftError:  # an earlier one took a part of this
+        except WeftError:  # an earlier rewrite replaced a part of this match
             continue
-    if opens or len(graph.applications) <= SMALL:
-        yield Variant(written + rewrite.name, graph)
+    if has_new_cuts or len(graph.applications) <= SMALL:
+        yield Variant(prefix + rewrite.name, graph)
     if 1 < len(roots) <= 3:
         for root in roots:
             graph = rewrite.apply(variant.graph, root)
-            if opens or len(graph.applications) <= SMALL:
-                yield Variant(f"{written}{rewrite.name} ({root})", graph)
+            if has_new_cuts or len(graph.applications) <= SMALL:
+                yield Variant(f"{prefix}{rewrite.name} ({root})", graph)
 
 
-def _opens(graph: Graph, match: Match) -> bool:
-    """Whether there are ways to cut that were not there before.
+def _allows_new_cuts(graph: Graph, match: Match) -> bool:
+    """Whether a rewrite allows new cuts.
 
-    Several applications become one, or one that needs a dimension whole is taken apart.
+    It does where several applications become one, or one that needs a whole dimension is split.
     """
     if len(match.applications) > 1:
         return True
@@ -160,18 +158,18 @@ def _with_fused(variant: Variant) -> Iterator[Variant]:
 
 
 def _partly_fused(variant: Variant, known: Sequence[Variant]) -> list[Variant]:
-    """The other graphs that fusion makes of a variant, if there are few."""
+    """Return the other fusions of a variant, if there are few."""
     graphs, seen = [variant.graph], [one.graph for one in known]
     for graph in graphs:
         for name in fusable(graph):
             fused = fuse(graph, name)
             if fused not in graphs:
                 graphs.append(fused)
-            if len(graphs) > FUSIONS:
+            if len(graphs) > MAX_FUSIONS:
                 return []
-    written = "" if variant.name == "as written" else f"{variant.name}, "
+    prefix = "" if variant.name == "as written" else f"{variant.name}, "
     return [
-        Variant(f"{written}fused as {_fused_names(graph)}", graph)
+        Variant(f"{prefix}fused as {_fused_names(graph)}", graph)
         for graph in graphs
         if graph not in seen
     ]

@@ -14,12 +14,11 @@ from weft.draw import clip
 from weft.draw.drawing import escape
 from weft.layout import DeviceMesh
 from weft.plan import Machine, estimate
-from weft.plan.searching.front_picture import scaled
 from weft.runtime.cluster.metrics import record_json, telemetry
 from weft.runtime.cluster.metrics.amount import amount_of, seconds_by
 from weft.runtime.cluster.metrics.meter import Report
 from weft.space import ZRange
-from weft.values import FrozenMap, counted
+from weft.values import FrozenMap, counted, scaled
 
 if TYPE_CHECKING:
     from weft.runtime.cluster.weaving.embedding import Embedding

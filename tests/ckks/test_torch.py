@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from weft.interop.aten import To  # noqa: E402
+from weft.interop.aten import AtenNode  # noqa: E402
 from weft.interop.aten.layers import (  # noqa: E402
     adaptive_avg_pool,
     avg_pool,
@@ -58,7 +58,7 @@ def written(module, x):
     want = module(x)
     tracer = Tracer()
     symbol = tracer.input("x", tuple(x.shape), "float64")
-    to = To(tracer, (Value("made", tuple(want.shape), "float64"),), "")
+    to = AtenNode(tracer, (Value("made", tuple(want.shape), "float64"),), "")
     weights = [
         tracer.input(name, tuple(each.shape), "float64", parameter=True)
         for name, each in module.named_parameters()

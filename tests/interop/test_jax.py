@@ -111,23 +111,23 @@ def test_a_mesh_needs_its_devices():
     with pytest.raises(LayoutError, match=r"has device 7, and JAX has 4 devices") as refused:
         to_named_sharding(ShardingSpec.parse('<@m, [{"x"}]>', FOUR), jax.devices()[:4])
     assert refused.value.__notes__ == [
-        "hint: for tries on a CPU: XLA_FLAGS=--xla_force_host_platform_device_count=8"
+        "hint: to try it on a CPU: XLA_FLAGS=--xla_force_host_platform_device_count=8"
     ]
 
 
 def test_what_cannot_be_read():
-    with pytest.raises(LayoutError, match="a SingleDeviceSharding names no axes of a mesh"):
+    with pytest.raises(LayoutError, match="expected a NamedSharding, got SingleDeviceSharding"):
         from_named_sharding(SingleDeviceSharding(jax.devices()[0]))
     two = NamedSharding(AbstractMesh((2,), ("x",)), PartitionSpec("x", None))
-    with pytest.raises(LayoutError, match="speaks of 2 dimensions, and the array has 1"):
+    with pytest.raises(LayoutError, match="has 2 dimensions, and the array has 1"):
         from_named_sharding(two, ndim=1)
     odd = NamedSharding(Mesh(np.array(jax.devices()[:2]), (3,)), PartitionSpec())
-    with pytest.raises(LayoutError, match=r"axis 3 of .* is no name"):
+    with pytest.raises(LayoutError, match=r"axis 3 of .* is not a name"):
         from_named_sharding(odd)
 
 
 def test_without_jax_an_error_says_what_to_install():
     code = "import sys; sys.modules['jax'] = None; import weft.interop.jax"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    said = "JAX's shardings need jax, which is not installed: pip install 'weft[jax]'"
+    said = "JAX shardings need jax, which is not installed: pip install 'weft[jax]'"
     assert f"ModuleNotFoundError: {said}" in ran.stderr

@@ -199,7 +199,7 @@ def test_the_mesh_of_jax_has_the_axes_of_the_plan():
     with pytest.raises(LayoutError) as refused:
         to_jax(uneven('<@m, [{"x"}, {}]>'), mesh)
     assert str(refused.value) == (
-        "the plan is for @m = <[\"x\"=2, \"y\"=2]>, and the mesh of JAX has {'x': 2, 'z': 2}"
+        "the plan is for @m = <[\"x\"=2, \"y\"=2]>, and the JAX mesh has {'x': 2, 'z': 2}"
     )
     assert refused.value.__notes__ == ["hint: make a mesh with the same axes: jax.make_mesh"]
 
@@ -259,5 +259,5 @@ def test_without_jax_an_error_says_what_to_install():
         "import sys; sys.modules['jax'] = sys.modules['torch'] = None; import weft; weft.from_jax"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    said = "JAX's shardings need jax, which is not installed: pip install 'weft[jax]'"
+    said = "JAX shardings need jax, which is not installed: pip install 'weft[jax]'"
     assert f"ModuleNotFoundError: {said}" in ran.stderr

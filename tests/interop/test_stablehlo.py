@@ -650,7 +650,7 @@ def test_a_function_that_calls_itself_is_refused():
 
 def test_text_that_nests_too_deeply_never_comes_to_the_parser():
     for text in ("module { " * 50_000, "tensor<" * 50_000, nested(200)):
-        with pytest.raises(WeftError, match=r"^line \d+: brackets stand more than 100 deep$"):
+        with pytest.raises(WeftError, match=r"^line \d+: brackets are nested more than 100 deep$"):
             read(text)
     quoted = "[" * 500
     graph = read(

@@ -114,7 +114,7 @@ def test_uneven_strided_shards_are_refused():
         to_dtensor_placements(parse('<@m, [{"y", "x"}]>'), (7,))
     assert str(refused.value) == (
         'dimension 0 of size 7 is cut by {"y", "x"}, not in the order of the mesh, and '
-        "7 = 4 x 1 + 3: DTensor's strided shards are no boxes then"
+        "7 = 4 x 1 + 3: DTensor's strided shards are not boxes"
     )
 
 
@@ -153,12 +153,12 @@ def test_what_dtensor_cannot_say(text, message):
         ([Shard(2), Replicate()], 'axis "x" cuts dimension 2 of an array of rank 2'),
         (
             [Partial("avg"), Replicate()],
-            'axis "x" is Partial(avg), which is no monoid on the values alone',
+            'axis "x" is Partial(avg), which is not a monoid of the values alone',
         ),
         (
             [Replicate(), _MaskPartial("sum")],
             'axis "y" is _MaskPartial(reduce_op=sum, offset_shape=None, offset_dim=0), '
-            "which is no monoid on the values alone",
+            "which is not a monoid of the values alone",
         ),
         (["x", Replicate()], "the placement of axis \"x\" is 'x', which is unknown"),
         (

@@ -1,19 +1,19 @@
-"""`from_torch`: programs of `torch.export` into a `Graph`, by the table of ATen's operators."""
+"""`from_torch`: programs of `torch.export` as a `Graph`, by the table of ATen's operators."""
 
 from __future__ import annotations
 
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.interop.aten import TABLE, To
+from weft.interop.aten import TABLE, AtenNode
 from weft.interop.aten.layers import EVAL
 from weft.lang import Graph, Symbol, Tracer, Value
 from weft.lang.dtype import dtype_name
-from weft.layout import ShardingSpec
+from weft.layout import DeviceMesh, ShardingSpec
 
 try:
     import torch
@@ -29,28 +29,29 @@ MOST_ELEMENTS = 1 << 16
 """The largest constant that a graph keeps."""
 
 BLOCKS = ("linear", "matmul", "scaled_dot_product_attention", "silu", "stack")
-"""What is not taken apart: Weft has one operator for it, which is cut in more ways."""
+"""Operators that are not decomposed: Weft has one for each, which can be cut in more ways."""
 
 _IGNORED = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
-"""Checks of what is known here."""
+"""Checks of what is already known."""
 
-_PLACE = re.compile(r'File "([^"]*)", line (\d+), in \S+\n\s*(.*)')
+_LOCATION = re.compile(r'File "([^"]*)", line (\d+), in \S+\n\s*(.*)')
 
 
 def from_torch(
     program: Any,
     *args: Any,
     kwargs: Mapping[str, Any] | None = None,
-    shardings: Mapping[str, ShardingSpec] | None = None,
-    output_shardings: Mapping[int, ShardingSpec] | None = None,
+    meshes: Iterable[DeviceMesh | str] = (),
+    shardings: Mapping[str, ShardingSpec | str] | None = None,
+    output_shardings: Mapping[int, ShardingSpec | str] | None = None,
 ) -> Graph:
-    """A module, or what `torch.export` made of one, as a graph.
+    """Return a module, or a program of `torch.export`, as a graph.
 
-    A module is exported with the arguments given; tensors on the meta device will do. Parameters
-    and buffers are inputs of the graph by their names in `state_dict`, and its `parameters`;
-    arguments are inputs by the names that `forward` gives them. Shardings go by those names, and by
-    the numbers of outputs. An operator of ATen that the table does not have is refused, with its
-    line.
+    A module is exported with the arguments given, which may be on the meta device. Parameters and
+    buffers are inputs of the graph by their names in `state_dict`, and its `parameters`; arguments
+    are inputs by the names that `forward` gives them. Shardings go by those names, and by the
+    numbers of outputs; given as text, they name one of `meshes`. An ATen operator that is not in
+    the table is an error that names its line.
 
     >>> module = torch.nn.Sequential(torch.nn.Linear(16, 4), torch.nn.ReLU())
     >>> print(from_torch(module, torch.zeros(8, 16)))
@@ -67,42 +68,39 @@ def from_torch(
         raise WeftError(
             "an exported program has its arguments already", hint="give it to from_torch alone"
         )
-    with warnings.catch_warnings():  # torch 2.13 warns of what it does itself
+    with warnings.catch_warnings():  # torch 2.13 warns about its own code
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
         if not isinstance(program, ExportedProgram):
             program = torch.export.export(program, args, dict(kwargs or {}))
         program = program.run_decompositions(_decompositions())
-    said = [*(shardings or {}).values(), *(output_shardings or {}).values()]
-    return _Reader(program).graph(
-        meshes=tuple(dict.fromkeys(str(spec.mesh) for spec in said)),
-        shardings={name: str(spec) for name, spec in (shardings or {}).items()},
-        output_shardings={n: str(spec) for n, spec in (output_shardings or {}).items()},
+    return _ProgramReader(program).graph(
+        meshes=meshes, shardings=shardings or {}, output_shardings=output_shardings or {}
     )
 
 
 def _decompositions() -> Any:
-    """Torch's own, without those of operators that Weft has."""
+    """Return torch's decompositions, without those of operators that Weft has."""
     table = torch.export.default_decompositions()
     for name in BLOCKS:
         table.pop(getattr(torch.ops.aten, name).default, None)
     return table
 
 
-class _Made(NamedTuple):
+class _Results(NamedTuple):
     """The results of a node that has several."""
 
     results: tuple[Symbol | None, ...]
 
 
-class _Reader:
-    """Writes the nodes of a program down, one after the other."""
+class _ProgramReader:
+    """Records the nodes of a program, one after the other."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program, self.tracer = program, Tracer()
-        self.known: dict[Any, Symbol | _Made | None] = {}
+        self.known: dict[Any, Symbol | _Results | None] = {}
 
-    def graph(self, **said: Any) -> Graph:
-        """The graph of the whole program."""
+    def graph(self, **shardings: Any) -> Graph:
+        """Return the graph of the program."""
         self._check_outputs()
         placed = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
         for node in self.program.graph.nodes:
@@ -111,23 +109,23 @@ class _Reader:
             elif node.op == "call_function" and (node.users or not _is_ignored(node)):
                 self.known[node] = self._call(node)
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
-        return self.tracer.graph([self._returned(each) for each in output.args[0]], **said)
+        return self.tracer.graph([self._returned(each) for each in output.args[0]], **shardings)
 
     def _check_outputs(self) -> None:
         for spec in self.program.graph_signature.output_specs:
             if spec.kind is not OutputKind.USER_OUTPUT:
                 kind = spec.kind.name.lower().replace("_", " ")
                 raise WeftError(
-                    f"the program has a {kind}, {spec.target or spec.arg.name}, and a graph "
-                    "changes nothing",
+                    f"the program has a {kind}, {spec.target or spec.arg.name}: a graph "
+                    "cannot mutate its inputs",
                     hint=EVAL,
                 )
 
     def _input(self, node: Any, spec: Any) -> Symbol | None:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
-            return None  # a number or a flag, which the program has taken up
-        shape, dtype = _described(node, value)
+            return None  # a number or a flag, which is part of the program already
+        shape, dtype = _shape_and_dtype(node, value)
         if spec.kind is InputKind.CONSTANT_TENSOR:
             return self._constant(node, self.program.constants[spec.target])
         is_parameter = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
@@ -135,52 +133,54 @@ class _Reader:
         return self.tracer.input(name, shape, dtype, parameter=is_parameter)
 
     def _constant(self, node: Any, tensor: Any) -> Symbol:
-        """A tensor that the program has beside its parameters."""
+        """Return a tensor of the program that is not a parameter."""
         if tensor.numel() > MOST_ELEMENTS:
             raise WeftError(
                 f"{node.name} is a constant of {tensor.numel()} elements, and a graph keeps "
                 f"{MOST_ELEMENTS}",
                 hint="make it a buffer of the module: register_buffer",
             )
-        shape, dtype = _described(node, tensor)
+        shape, dtype = _shape_and_dtype(node, tensor)
         value = tuple(tensor.flatten().tolist()) if shape else tensor.item()
-        said = {"value": value, "dtype": dtype, "result_shape": shape}
+        attributes = {"value": value, "dtype": dtype, "result_shape": shape}
         self.tracer.prefix = f"{node.name}/"
-        return self.tracer.apply("constant", (), said)[0]
+        return self.tracer.apply("constant", (), attributes)[0]
 
-    def _call(self, node: Any) -> Symbol | _Made | None:
-        """What a node makes; operators that it needs on the way are named after it."""
+    def _call(self, node: Any) -> Symbol | _Results | None:
+        """Return the results of a node; the values between are named after it."""
         if node.target is operator.getitem:
             return self._part(*node.args)
         before, self.tracer.prefix = len(self.tracer.applications), f"{node.name}/"
         try:
-            made = _said(node)(self._to(node), *self._given(node.args), **self._given(node.kwargs))
+            result = _converter(node)(
+                self._node(node), *self._given(node.args), **self._given(node.kwargs)
+            )
         except WeftError as error:
-            raise _placed(error, node) from None
-        results = self._named(node.name, before, made if isinstance(made, tuple) else (made,))
+            raise _located(error, node) from None
+        results = self._named(node.name, before, result if isinstance(result, tuple) else (result,))
         self._check(node, results)
-        return _Made(results) if isinstance(made, tuple) else results[0]
+        return _Results(results) if isinstance(result, tuple) else results[0]
 
     def _part(self, source: Any, number: int) -> Symbol:
         made = self.known[source]
-        part = made.results[number] if isinstance(made, _Made) else None
+        part = made.results[number] if isinstance(made, _Results) else None
         if part is None:
             message = f"result {number} of {source.target} is used, and Weft does not compute it"
-            raise _placed(WeftError(message), source)
+            raise _located(WeftError(message), source)
         return part
 
-    def _to(self, node: Any) -> To:
+    def _node(self, node: Any) -> AtenNode:
         value = node.meta.get("val")
         values = value if isinstance(value, tuple | list) else (value,)
         results = tuple(
-            Value(node.name, *_described(node, v)) if isinstance(v, torch.Tensor) else None
+            Value(node.name, *_shape_and_dtype(node, v)) if isinstance(v, torch.Tensor) else None
             for v in values
         )
-        return To(self.tracer, results, _common(node))
+        return AtenNode(self.tracer, results, _common(node))
 
-    def _given(self, said: Any) -> Any:
-        """Arguments of a node with symbols for nodes, and plain numbers."""
-        return torch.fx.node.map_aggregate(said, self._plain)
+    def _given(self, arguments: Any) -> Any:
+        """Return the arguments of a node with symbols for nodes."""
+        return torch.fx.node.map_aggregate(arguments, self._plain)
 
     def _plain(self, x: Any) -> Any:
         if isinstance(x, torch.fx.Node):
@@ -190,7 +190,7 @@ class _Reader:
     def _named(
         self, name: str, before: int, made: tuple[Symbol | None, ...]
     ) -> tuple[Symbol | None, ...]:
-        """The results under the name of their node; what is given back as it came keeps its own."""
+        """Return the results under the name of their node; returned operands keep theirs."""
         applied = self.tracer.applications
         new = {result for one in applied[before:] for result in one.results}
         finals = [one.name for one in made if one is not None and one.name in new]
@@ -200,19 +200,19 @@ class _Reader:
         return tuple(_called(self.tracer, one, names) for one in made)
 
     def _check(self, node: Any, made: tuple[Symbol | None, ...]) -> None:
-        """Refuse what is not what torch makes: the table would be wrong."""
-        for wanted, found in zip(self._to(node).results, made):
-            if wanted is None or found is None:
+        """Raise for results that differ from torch's: the table would be wrong."""
+        for wanted, got in zip(self._node(node).results, made):
+            if wanted is None or got is None:
                 continue
-            if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-                message = f"{node.target} makes {wanted}, and Weft {found.value}"
-                raise _placed(WeftError(message), node)
+            if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
+                message = f"{node.target} returns {wanted}, and Weft {got.value}"
+                raise _located(WeftError(message), node)
 
     def _returned(self, node: Any) -> Symbol:
-        found = self.known.get(node) if isinstance(node, torch.fx.Node) else None
-        if isinstance(found, Symbol):
-            return found
-        raise WeftError(f"the program returns {node}, which is no tensor")
+        symbol = self.known.get(node) if isinstance(node, torch.fx.Node) else None
+        if isinstance(symbol, Symbol):
+            return symbol
+        raise WeftError(f"the program returns {node}, which is not a tensor")
 
 
 def _called(tracer: Tracer, symbol: Symbol | None, names: Mapping[str, str]) -> Symbol | None:
@@ -221,8 +221,8 @@ def _called(tracer: Tracer, symbol: Symbol | None, names: Mapping[str, str]) -> 
     return Symbol(tracer, symbol.value._replace(name=names[symbol.name]))
 
 
-def _said(node: Any) -> Any:
-    """The entry of the table for a node."""
+def _converter(node: Any) -> Any:
+    """Return the converter of a node."""
     packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
     for name in (f"{packet}.{overload}", packet):
         if name in TABLE and str(node.target).startswith("aten."):
@@ -234,30 +234,30 @@ def _said(node: Any) -> Any:
     )
 
 
-def _placed(error: WeftError, node: Any) -> WeftError:
-    """The error with the operator and the line of the program, as torch remembers them."""
+def _located(error: WeftError, node: Any) -> WeftError:
+    """Return the error with the operator and the line of the program that torch recorded."""
     message = str(error)
     if str(node.target) not in message:
         message = f"{node.target}: {message}"
-    found = _PLACE.findall(node.meta.get("stack_trace") or "")
-    place = " at {}, line {}: {}".format(*found[-1]) if found else f" at node {node.name}"
+    lines = _LOCATION.findall(node.meta.get("stack_trace") or "")
+    place = " at {}, line {}: {}".format(*lines[-1]) if lines else f" at node {node.name}"
     refusal = WeftError(f"{message}{place.rstrip()}")
     for note in getattr(error, "__notes__", ()):
         refusal.add_note(note)
     return refusal
 
 
-def _described(node: Any, tensor: Any) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(node: Any, tensor: Any) -> tuple[tuple[int, ...], str]:
     if not all(isinstance(n, int) for n in tensor.shape):
         raise WeftError(
-            f"{node.name} has the shape {list(tensor.shape)}, which is not known",
+            f"{node.name} has the shape {list(tensor.shape)}, which is not static",
             hint="export the program without dynamic_shapes",
         )
     return tuple(tensor.shape), dtype_name(tensor.dtype)
 
 
 def _common(node: Any) -> str:
-    """The dtype that torch brings the first two arguments to."""
+    """Return the dtype that torch converts the first two arguments to."""
     pair = list(_operands(node.args[:2]))
     return dtype_name(torch.result_type(*pair)) if len(pair) == 2 else ""
 

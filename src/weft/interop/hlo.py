@@ -34,49 +34,49 @@ class Collective(NamedTuple):
 
     kind: str
     size: int
-    """The bytes of what a device has in the end."""
+    """The bytes of the result on each device."""
     group: int
-    """How many devices take part together; of a permutation, how many receive."""
+    """The devices that take part together; of a permutation, those that receive."""
     received: int
-    """The bytes that all devices receive, by the algorithm that receives fewest.
+    """The bytes that all devices receive, by the cheapest algorithm.
 
     An all-reduce is a reduce-scatter and an all-gather.
     """
 
 
 def collectives(text: str, devices: int) -> list[Collective]:
-    """The collectives of a program, in the order of its text; each counts once.
+    """Return the collectives of a program, in the order of its text.
 
-    A loop's body is text as well: what it moves counts once, however often it runs.
+    Each counts once, also those in the body of a loop.
     """
     lines = enumerate(text.splitlines(), start=1)
     return [one for number, line in lines if (one := _read(number, line, devices)) is not None]
 
 
 def _read(number: int, line: str, devices: int) -> Collective | None:
-    """The collective of a line, if it is one: `%name = types kind(operands), attributes`."""
+    """Return the collective of a line, if any: `%name = types kind(operands), attributes`."""
     equals = line.find("= ")
     match = None if equals < 0 else _KIND_OF.search(line, equals + 3)
     if match is None:
         return None
-    made, rest = line[equals + 2 : match.start()], line[match.end() :]
+    types, rest = line[equals + 2 : match.start()], line[match.end() :]
     try:
-        return _collective(match, made, rest, devices)
+        return _collective(match, types, rest, devices)
     except WeftError:
         raise
     except (ArithmeticError, LookupError, ValueError) as error:
         reason = str(error) or type(error).__name__
-        raise WeftError(f"line {number}: no {match['kind']} that we can read: {reason}") from None
+        raise WeftError(f"line {number}: cannot read {match['kind']}: {reason}") from None
 
 
-def _collective(match: re.Match[str], made: str, line: str, devices: int) -> Collective:
+def _collective(match: re.Match[str], types: str, line: str, devices: int) -> Collective:
     kind = match["kind"]
-    sizes = list(_sizes(made))
-    if match["start"]:  # what goes in stands before what comes out, and numbers behind
+    sizes = list(_sizes(types))
+    if match["start"]:  # inputs come before outputs, and sizes after
         sizes = sizes[len(sizes) // 2 :]
     size = sum(sizes)
     if kind == "collective-permute":
-        pairs = re.findall(r"\{(\d+),(\d+)\}", _found("pairs", line))
+        pairs = re.findall(r"\{(\d+),(\d+)\}", _text_of("pairs", line))
         moving = sum(one != two for one, two in pairs)
         return Collective(kind, size, moving, moving * size)
     group = _group(line, devices)
@@ -84,7 +84,7 @@ def _collective(match: re.Match[str], made: str, line: str, devices: int) -> Col
 
 
 def _received(kind: str, size: int, group: int) -> int:
-    """The bytes that one device receives."""
+    """Return the bytes that one device receives."""
     if kind == "reduce-scatter":
         return (group - 1) * size
     return (2 if kind == "all-reduce" else 1) * (group - 1) * size // group
@@ -97,26 +97,26 @@ def _sizes(types: str) -> Iterator[int]:
 
 
 def _match(which: str, line: str) -> re.Match[str] | None:
-    """The attribute that says who takes part; each stands in a line once."""
+    """Return the attribute that lists the devices; a line has at most one."""
     start = line.find("source_target_pairs=" if which == "pairs" else "replica_groups=")
     return _GROUPS[which].match(line, start) if start >= 0 else None
 
 
-def _found(which: str, line: str) -> str:
-    found = _match(which, line)
-    return found[1] if found else ""
+def _text_of(which: str, line: str) -> str:
+    match = _match(which, line)
+    return match[1] if match else ""
 
 
 def _group(line: str, devices: int) -> int:
-    """How many devices are in a group; without groups it is all of them."""
+    """Return the number of devices in a group; all of them without groups."""
     mesh = _match("mesh", line)
     if mesh:
         axes = dict(re.findall(r"'([^']*)'=(\d+)", mesh[1]))
         return prod(int(axes[name]) for name in re.findall(r"'([^']*)'", mesh[2]))
-    if _found("iota", line):
-        return int(_found("iota", line))
-    if _found("listed", line):
-        return _found("listed", line).count(",") + 1
+    if _text_of("iota", line):
+        return int(_text_of("iota", line))
+    if _text_of("listed", line):
+        return _text_of("listed", line).count(",") + 1
     if "replica_groups={}" in line or "replica_groups" not in line:
         return devices
     raise WeftError(f"the groups of a collective are not understood: {line[:160]}")

@@ -1,7 +1,7 @@
 """JAX functions as graphs, and shardings as `jax.sharding.NamedSharding`, and back.
 
-What propagation may still add to a sharding is left out, but for a dimension that JAX leaves
-unconstrained: it is open.
+Open dimensions and priorities are dropped, except that a dimension that JAX leaves unconstrained is
+open.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ try:
     from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"JAX's shardings need {error.name}, which is not installed: pip install 'weft[jax]'",
+        f"JAX shardings need {error.name}, which is not installed: pip install 'weft[jax]'",
         name=error.name,
     ) from None
 
 
 _WORD = re.compile(r"[^\[\]'\".]+")
-"""A part of a name such as `params['layers'][0].kernel`."""
+"""A word of a name such as `params['layers'][0].kernel`."""
 
 
 class JaxShardings(NamedTuple):
-    """What a plan says of a function's arguments and of what it returns: a pytree of shardings."""
+    """The shardings of a function's arguments and results."""
 
     inputs: Mapping[str, Any]
     """By the names of the graph's inputs, in their order."""
@@ -43,10 +43,10 @@ class JaxShardings(NamedTuple):
 
 
 def from_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
-    """A JAX function, jitted or not, as a graph; what it is called with need not have numbers.
+    """Return a JAX function, jitted or not, as a graph; arguments may be shapes and dtypes only.
 
-    Inputs are named by the parameters of the function and the keys of pytrees. Shardings that JAX
-    was given come along. What no operator describes is opaque; `stablehlo.opaque` names it.
+    Inputs are named by the parameters of the function and the keys of pytrees. Shardings given to
+    JAX are kept. Operations that no operator describes are opaque; `stablehlo.opaque` lists them.
 
     >>> layer = lambda p, x: jax.numpy.tanh(x @ p["w"])
     >>> given = {"w": jax.ShapeDtypeStruct((16, 4), "float32")}
@@ -60,10 +60,10 @@ def from_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
 
 
 def to_jax(plan: Plan, mesh: Any = None) -> JaxShardings:
-    """The shardings of a plan's inputs and outputs, over a mesh of JAX or over that of the plan.
+    """Return the shardings of a plan's inputs and outputs, on a JAX mesh or on the plan's.
 
-    A mesh that is given has the axes of the plan's, by name and size; which devices they are is
-    its affair. `jax.tree.unflatten(jax.tree.structure(args), shardings.inputs.values())` is what
+    A given mesh must have the axes of the plan's, by name and size, on any devices.
+    `jax.tree.unflatten(jax.tree.structure(args), shardings.inputs.values())` is what
     `jax.jit` takes as `in_shardings` for a function that was read by `from_jax`.
 
     >>> from weft import propagate, trace
@@ -78,40 +78,40 @@ def to_jax(plan: Plan, mesh: Any = None) -> JaxShardings:
     if mesh is not None:
         _check_mesh(plan.mesh, mesh)
 
-    def said(what: str, name: str, spec: ShardingSpec) -> Any:
+    def sharding(what: str, name: str, spec: ShardingSpec) -> Any:
         with located(f"{what} {name}"):
             shape = plan.graph.values[name].shape
             if mesh is None:
                 return to_named_sharding(spec, shape=shape)
             return NamedSharding(mesh, _partition(spec, shape))
 
-    inputs = {v.name: said("input", v.name, plan.specs[v.name]) for v in plan.graph.inputs}
+    inputs = {v.name: sharding("input", v.name, plan.specs[v.name]) for v in plan.graph.inputs}
     returned = zip(plan.graph.outputs, plan.outputs)
-    return JaxShardings(inputs, tuple(said("output", name, spec) for name, spec in returned))
+    return JaxShardings(inputs, tuple(sharding("output", name, spec) for name, spec in returned))
 
 
 def to_named_sharding(
     spec: ShardingSpec, devices: Sequence[Any] | None = None, shape: Iterable[int] | None = None
 ) -> Any:
-    """The `NamedSharding` of a sharding; device k of the mesh is the k-th of the devices.
+    """Return the `NamedSharding` of a sharding; device k of the mesh is the k-th of the devices.
 
-    Sums over axes become JAX's `unreduced`, which wants these axes to be explicit. With the shape
-    of the array, one that JAX cannot cut is refused: its shards have one size.
+    Sums over axes become JAX's `unreduced`, which needs these axes to be explicit. With a shape, a
+    sharding with uneven shards is an error: JAX has none.
 
     >>> mesh = DeviceMesh("m", (1, 1), ("dp", "tp"))
     >>> spec = ShardingSpec.parse('<@m, [{"dp", "tp"}, {}]>', mesh)
     >>> to_named_sharding(spec).spec
     P(('dp', 'tp'), None)
     """
-    said = _partition(spec, shape)
+    partition = _partition(spec, shape)
     given = jax.devices() if devices is None else devices
-    return NamedSharding(_mesh(spec.mesh, given, said.unreduced), said)
+    return NamedSharding(_mesh(spec.mesh, given, partition.unreduced), partition)
 
 
 def from_named_sharding(sharding: Any, ndim: int | None = None, name: str = "mesh") -> ShardingSpec:
-    """The sharding that a `NamedSharding` describes, for an array of rank `ndim` if that is more.
+    """Return the sharding that a `NamedSharding` describes, for an array of rank `ndim`.
 
-    The mesh gets a name, which JAX does not give it. Its devices are known by their ids.
+    The mesh gets a name, because JAX's has none, and the ids of its devices.
 
     >>> from jax.sharding import AbstractMesh
     >>> sharding = NamedSharding(AbstractMesh((2, 4), ("x", "y")), PartitionSpec(None, ("y", "x")))
@@ -120,36 +120,36 @@ def from_named_sharding(sharding: Any, ndim: int | None = None, name: str = "mes
     """
     if not isinstance(sharding, NamedSharding):
         raise LayoutError(
-            f"a {type(sharding).__name__} names no axes of a mesh, got {sharding}",
-            hint="give a jax.sharding.NamedSharding",
+            f"expected a NamedSharding, got {sharding}",
+            hint="convert it to a jax.sharding.NamedSharding",
         )
-    said, parts = sharding.spec, sharding.spec.partitions
+    partition, parts = sharding.spec, sharding.spec.partitions
     rank = len(parts) if ndim is None else ndim
     if rank < len(parts):
-        raise LayoutError(f"{said} speaks of {len(parts)} dimensions, and the array has {rank}")
+        raise LayoutError(f"{partition} has {len(parts)} dimensions, and the array has {rank}")
     dims = [_dim_spec(part) for part in parts] + [DimSpec()] * (rank - len(parts))
-    partial = [(str(axis), "sum") for axis in said.unreduced]
-    return ShardingSpec(_device_mesh(sharding.mesh, name), dims, sorted(said.reduced), partial)
+    partial = [(str(axis), "sum") for axis in partition.unreduced]
+    return ShardingSpec(_device_mesh(sharding.mesh, name), dims, sorted(partition.reduced), partial)
 
 
 def _input_names(module: Any) -> list[str]:
-    """The names that JAX gives the arguments of `main`, with points between their parts."""
+    """Return JAX's names of the arguments of `main`, with dots between their words."""
     (main,) = (
         op for op in module.body.operations if op.operation.attributes["sym_name"].value == "main"
     )
     names: list[str] = []
     for number, argument in enumerate(main.regions[0].blocks[0].arguments):
-        said = str(argument.location).removeprefix("loc(").removesuffix(")")
-        found = ".".join(_WORD.findall(said)) if said.startswith('"') else ""
-        names.append(found if found and found not in names else f"{found or 'arg'}.{number}")
+        text = str(argument.location).removeprefix("loc(").removesuffix(")")
+        name = ".".join(_WORD.findall(text)) if text.startswith('"') else ""
+        names.append(name if name and name not in names else f"{name or 'arg'}.{number}")
     return names
 
 
 def _check_mesh(mine: DeviceMesh, theirs: Any) -> None:
-    wanted, found = dict(zip(mine.axis_names, mine.shape)), dict(theirs.shape)
-    if wanted != found:
+    wanted, given = dict(zip(mine.axis_names, mine.shape)), dict(theirs.shape)
+    if wanted != given:
         raise LayoutError(
-            f"the plan is for {mine}, and the mesh of JAX has {found or 'no axes'}",
+            f"the plan is for {mine}, and the JAX mesh has {given or 'no axes'}",
             hint="make a mesh with the same axes: jax.make_mesh",
         )
 
@@ -187,7 +187,7 @@ def _check_even(spec: ShardingSpec, shape: Point) -> None:
             raise LayoutError(
                 f"dimension {dim} of size {n} is cut by {cut}, and JAX has shards of one size: "
                 f"{n} = {count} x {n // count} + {n % count}",
-                hint=f"pad to {-(-n // count) * count}",
+                hint=f"pad to {spec.shard_shape(shape)[dim] * count}",
             )
 
 
@@ -197,7 +197,7 @@ def _mesh(mesh: DeviceMesh, devices: Sequence[Any], explicit: frozenset[str]) ->
     if most >= len(devices):
         raise LayoutError(
             f"{mesh} has device {most}, and JAX has {len(devices)} devices",
-            hint="for tries on a CPU: XLA_FLAGS=--xla_force_host_platform_device_count=8",
+            hint="to try it on a CPU: XLA_FLAGS=--xla_force_host_platform_device_count=8",
         )
     grid = np.empty(mesh.size, dtype=object)
     grid[:] = [devices[k] for k in ids]
@@ -208,7 +208,7 @@ def _mesh(mesh: DeviceMesh, devices: Sequence[Any], explicit: frozenset[str]) ->
 def _device_mesh(mesh: Any, name: str) -> DeviceMesh:
     for axis in mesh.axis_names:
         if not isinstance(axis, str):
-            raise LayoutError(f"axis {axis!r} of {mesh} is no name")
+            raise LayoutError(f"axis {axis!r} of {mesh} is not a name")
     shape = tuple(mesh.shape.values())
     ids = [device.id for device in mesh.devices.flat] if isinstance(mesh, Mesh) else None
     in_order = ids == list(range(len(ids or ())))

@@ -1,4 +1,4 @@
-"""A StableHLO module read through jaxlib: its meshes, its functions, their operations."""
+"""Parse StableHLO text with jaxlib into the records of `weft.interop.stablehlo`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir import ir
 
 from weft.errors import WeftError
-from weft.interop.attributes import Decoder, elements, mesh_text
-from weft.interop.completion import completed
-from weft.interop.records import Function, Module, Operation, Region
+from weft.interop.mlir_attributes import Decoder, complete_attributes, elements, mesh_text
+from weft.interop.stablehlo import Function, Module, Operation, Region
 from weft.lang import Value
 from weft.values import Point
 
 DEEPEST = 100
-"""How deep brackets may stand in brackets: MLIR's parser recurses, and text too deep crashes it."""
+"""The deepest nesting of brackets: MLIR's parser recurses, and would crash."""
 
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|//[^\n]*|->|[<({\[]|[>)}\]]', re.DOTALL)
-"""Strings, comments and arrows, in which nothing counts, and brackets."""
+"""Strings, comments and arrows, which are skipped, and brackets."""
 
 _PREFIXES = ("stablehlo", "chlo", "sdy", "mhlo")
-_PLACE = re.compile(r'"-":(\d+):(\d+)')
-"""A place in the text itself, not in the program that it was made of."""
+_LOCATION = re.compile(r'"-":(\d+):(\d+)')
+"""A location in the text itself, not in the program it was generated from."""
 
 _RESULT_SHARDINGS = ("sharding", "out_sharding", "out_shardings")
-"""The attributes of operations of `sdy` that say how their results lie."""
+"""The attributes of `sdy` operations that hold the shardings of their results."""
 
 _REGIONS = frozenset(["while", "case", "if", "manual_computation", "named_computation"])
 """The operations whose regions hold arrays; those of others, such as `reduce`, hold elements."""
@@ -41,10 +40,10 @@ def parse(text: str) -> Module:
     try:
         module = ir.Module.parse(text, context)
     except ir.MLIRError as error:
-        raise _refusal(error, text) from None
+        raise _parse_error(error, text) from None
     except (TypeError, ValueError) as error:
-        raise WeftError(f"this is no text of a module: {error}") from None
-    return _Reader(module).module()
+        raise WeftError(f"this is not the text of a module: {error}") from None
+    return _ModuleReader(module).module()
 
 
 def _check_depth(text: str) -> None:
@@ -56,25 +55,25 @@ def _check_depth(text: str) -> None:
             depth = max(0, depth - 1)
         if depth > DEEPEST:
             line = text.count("\n", 0, token.start()) + 1
-            raise WeftError(f"line {line}: brackets stand more than {DEEPEST} deep")
+            raise WeftError(f"line {line}: brackets are nested more than {DEEPEST} deep")
 
 
-def _refusal(error: Any, text: str) -> WeftError:
-    """MLIR's first complaint, with the line that it is about."""
+def _parse_error(error: Any, text: str) -> WeftError:
+    """Return MLIR's first diagnostic as an error, with its line."""
     if not error.error_diagnostics:
-        return WeftError(f"this is no text of a module: {error}")
-    found = error.error_diagnostics[0]
-    place = _PLACE.search(str(found.location))
-    if place is None:
-        return WeftError(f"{found.message}, at {found.location}")
-    line, column = map(int, place.groups())
-    refusal = WeftError(f"line {line}, column {column}: {found.message}")
+        return WeftError(f"this is not the text of a module: {error}")
+    first = error.error_diagnostics[0]
+    location = _LOCATION.search(str(first.location))
+    if location is None:
+        return WeftError(f"{first.message}, at {first.location}")
+    line, column = map(int, location.groups())
+    refusal = WeftError(f"line {line}, column {column}: {first.message}")
     for quoted in text.splitlines()[line - 1 : line]:
         refusal.add_note(quoted[:200])
     return refusal
 
 
-class _Reader:
+class _ModuleReader:
     def __init__(self, module: Any) -> None:
         operations = [op.operation for op in module.body.operations]
         self.decoder = Decoder()
@@ -99,7 +98,7 @@ class _Reader:
         return Module((*meshes, *self.decoder.mesh_texts()), functions, main)
 
     def _main(self) -> str:
-        """`main`, or else the first function that is not private, or else the first."""
+        """Return `main`, or else the first function that is not private, or else the first."""
         if not self.function_ops:
             raise WeftError("the module has no function with a body of one block")
         public = [
@@ -123,21 +122,21 @@ class _Reader:
         )
 
     def _interface(self, op: Any, which: str, count: int) -> tuple[str, ...]:
-        """The shardings of a function's arguments or results."""
+        """Return the shardings of a function's arguments or results."""
         if which not in op.attributes:
             return ("",) * count
         return tuple(
-            self.decoder.value(said["sdy.sharding"]) if "sdy.sharding" in said else ""
-            for said in op.attributes[which]
+            self.decoder.value(each["sdy.sharding"]) if "sdy.sharding" in each else ""
+            for each in op.attributes[which]
         )
 
     def _value(self, value: Any, state: Any) -> Value:
         return Value(value.get_name(state)[1:], *self.decoder.type(value.type))
 
     def _operation(self, op: Any, state: Any) -> Operation:
-        """Read an operation; one that is not as its dialect has it is refused with its place.
+        """Read an operation; an error names its location.
 
-        MLIR verifies the dialects that it knows, and takes anything for those that it does not.
+        MLIR verifies only the dialects that it knows.
         """
         try:
             return self._read(op, state)
@@ -145,7 +144,7 @@ class _Reader:
             raise
         except Exception as error:
             reason = str(error) or type(error).__name__
-            raise WeftError(f"{_place(op)}{op.name} cannot be read: {reason}") from error
+            raise WeftError(f"{_location(op)}{op.name} cannot be read: {reason}") from error
 
     def _read(self, op: Any, state: Any) -> Operation:
         dialect, _, name = op.name.partition(".")
@@ -168,7 +167,7 @@ class _Reader:
             shapes,
             self._captured(op, state) if len(op.regions) and not is_read else {},
             results,
-            completed(op, named, attributes, shapes, results),
+            complete_attributes(op, named, attributes, shapes, results),
             _result_shardings(dialect, attributes),
             callee if callee in self.function_ops else "",
             tuple(self._region(region, state) for region in op.regions) if is_read else (),
@@ -184,7 +183,7 @@ class _Reader:
         )
 
     def _captured(self, op: Any, state: Any) -> dict[str, Point]:
-        """What the regions use and do not make; a name inside never hides one outside."""
+        """Return the values that regions use and do not define; names are never shadowed."""
         inside, used = set[str](), dict[str, Any]()
         for block in _blocks(op):
             inside.update(_names(block.arguments, state))
@@ -199,7 +198,7 @@ class _Reader:
 
 
 def _callees(body: Iterable[Operation]) -> Iterator[str]:
-    """The functions that operations call, at any depth."""
+    """Yield the functions that operations call, at any depth."""
     for op in body:
         if op.callee:
             yield op.callee
@@ -207,10 +206,10 @@ def _callees(body: Iterable[Operation]) -> Iterator[str]:
             yield from _callees(region.body)
 
 
-def _place(op: Any) -> str:
-    """Where an operation stands in the text, as messages begin."""
-    place = _PLACE.search(str(op.location))
-    return f"line {place[1]}, column {place[2]}: " if place else ""
+def _location(op: Any) -> str:
+    """Return the location of an operation in the text, as the start of a message."""
+    location = _LOCATION.search(str(op.location))
+    return f"line {location[1]}, column {location[2]}: " if location else ""
 
 
 def _is_function(op: Any) -> bool:
@@ -222,7 +221,7 @@ def _names(values: Iterable[Any], state: Any) -> Iterator[str]:
 
 
 def _blocks(op: Any) -> Iterator[Any]:
-    """The blocks inside, at any depth."""
+    """Yield the blocks inside, at any depth."""
     for region in op.regions:
         for block in region.blocks:
             yield block
@@ -231,7 +230,8 @@ def _blocks(op: Any) -> Iterator[Any]:
 
 
 def _result_shardings(dialect: str, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    found = attributes.get("sdy.sharding", ())
+    shardings = attributes.get("sdy.sharding", ())
     if dialect == "sdy":
-        found = next((attributes[key] for key in _RESULT_SHARDINGS if key in attributes), found)
-    return (found,) if isinstance(found, str) else found
+        own = (attributes[key] for key in _RESULT_SHARDINGS if key in attributes)
+        shardings = next(own, shardings)
+    return (shardings,) if isinstance(shardings, str) else shardings

@@ -1,25 +1,56 @@
-"""StableHLO text into a `Graph`: whatever `jax.jit(f).lower(...).as_text()` prints.
+"""Read StableHLO text, such as `jax.jit(f).lower(...).as_text()`, into a `Graph`.
 
 Values keep the names of the text. Calls are inlined: the values of a function that `%1` calls are
-`1/arg0`, `1/cst`, `1/0`, and what it returns is `1`; arrays cross the border by an edge. Loops,
-choices and manual computations have regions, whose values are `3/body/0`, `4/branch1/0`, `5/0`.
-What no operator describes is opaque: each of its dimensions is seen whole, so that it is computed
-on replicated arrays and stops no one else.
+`1/arg0`, `1/cst`, `1/0`, and its result is `1`; arrays enter and leave by an edge. Loops, choices
+and manual computations have regions, whose values are `3/body/0`, `4/branch1/0`, `5/0`. An
+operation that no operator describes is opaque: none of its dimensions can be cut, so that it is
+computed on replicated arrays.
+
+`weft.interop.mlir` parses the text into the records of this module; `Builder` makes the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.interop.build import OPAQUE, Builder
-from weft.interop.records import Module
-from weft.lang import Graph
+from weft.lang import (
+    OPERATORS,
+    Application,
+    Graph,
+    Library,
+    Notation,
+    Operator,
+    Row,
+    Signature,
+    Value,
+)
+from weft.layout.shardy_text import read_mesh, read_sharding, write_symbol
+from weft.values import FrozenMap, Point
+
+OPAQUE = "opaque:"
+"""The prefix of the name of an operation that no operator describes."""
+
+DEEPEST = 150
+"""The deepest nesting of calls and regions."""
+MOST_INLINED = 80_000
+"""The most applications that inlining may add."""
+LONGEST_PATH = 4096
+"""The longest prefix of the names of values in calls and regions."""
+
+_NOTHING: FrozenMap[str, Any] = FrozenMap(())
+_ENTERING: FrozenMap[str, Any] = FrozenMap([("enters", True)])
+"""The attributes of an edge into a call; an edge out of it has none."""
+
+_LABELS = {"while": ("cond", "body"), "if": ("true", "false")}
+"""The names of an operation's regions in the names of their values."""
 
 
 def read(text: str, names: Sequence[str] = ()) -> Graph:
-    """Read the text of a module, with its meshes and shardings; inputs may get other names.
+    """Return the graph of a module's text, with its meshes and shardings; `names` renames inputs.
 
     >>> graph = read('''
     ...     sdy.mesh @m = <["x"=2]>
@@ -36,10 +67,9 @@ def read(text: str, names: Sequence[str] = ()) -> Graph:
 
 
 def opaque(graph: Graph) -> list[str]:
-    """The operations that no operator describes, each once, in the order of the program."""
+    """Return the operations that no operator describes, each once, in program order."""
     names = (application.operator for application, _ in graph.walk())
-    found = (name.removeprefix(OPAQUE) for name in names if name.startswith(OPAQUE))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(n.removeprefix(OPAQUE) for n in names if n.startswith(OPAQUE)))
 
 
 def _parse(text: str) -> Module:
@@ -51,3 +81,395 @@ def _parse(text: str) -> Module:
         message = f"reading StableHLO needs {error.name}, which is not installed"
         raise WeftError(message, hint="pip install weft[jax]") from None
     return module
+
+
+class Region(NamedTuple):
+    """A block inside an operation; values that it uses and does not define are captured."""
+
+    arguments: tuple[Value, ...]
+    body: tuple[Operation, ...]
+    returned: tuple[str, ...]
+
+
+class Operation(NamedTuple):
+    """One operation; values have the names that the printer gives them."""
+
+    name: str
+    operands: tuple[str, ...]
+    operand_shapes: tuple[Point, ...]
+    captured: Mapping[str, Point]
+    """The values that its regions capture, with shapes, if the regions are not read."""
+    results: tuple[Value, ...]
+    attributes: FrozenMap[str, Any]
+    shardings: tuple[str, ...]
+    """Those of the results, or none."""
+    callee: str
+    """The function that it calls, if any."""
+    regions: tuple[Region, ...] = ()
+    """The regions of loops, choices, manual and named computations."""
+
+
+class Function(NamedTuple):
+    """A function of one block; a sharding is empty where there is none."""
+
+    arguments: tuple[Value, ...]
+    argument_shardings: tuple[str, ...]
+    body: tuple[Operation, ...]
+    returned: tuple[str, ...]
+    returned_shardings: tuple[str, ...]
+
+
+class Module(NamedTuple):
+    """A module: `main` and the functions that it calls."""
+
+    meshes: tuple[str, ...]
+    functions: Mapping[str, Function]
+    main: str
+
+
+@dataclass(slots=True)
+class GraphParts:
+    """A graph under construction: its applications, and the dtypes and shardings of results."""
+
+    applications: list[Application] = field(default_factory=list)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    shardings: dict[str, str] = field(default_factory=dict)
+
+
+class Builder:
+    """Builds the graph of `main`: calls are inlined, regions become graphs."""
+
+    def __init__(self, module: Module, inputs: Sequence[str] = ()) -> None:
+        self.module = module
+        self.inputs = inputs
+        """The names of the inputs, if they differ from those in the text."""
+        self.library = Library(OPERATORS)
+        self.values: dict[str, Value] = {}
+        meshes = map(read_mesh, module.meshes)
+        self.maximal = {mesh.name for mesh in meshes if not mesh.axes and mesh.device_ids}
+        """The meshes that are a single device."""
+        self.calling: list[str] = []
+        self.known: dict[object, bool] = {}
+        self.count = 0
+        self.depth = 0
+        written = sum(_count(function.body) for function in module.functions.values())
+        self.left = written + MOST_INLINED
+        """The number of applications that may still be added."""
+
+    def graph(self) -> Graph:
+        """Return the graph of the module."""
+        main = self.module.functions[self.module.main]
+        parts = GraphParts()
+        own = dict(zip((value.name for value in main.arguments), self._named(main)))
+        arguments = [value._replace(name=own[value.name]) for value in main.arguments]
+        self.values.update((value.name, value) for value in arguments)
+        for value, sharding in zip(arguments, main.argument_shardings):
+            if sharding:
+                parts.shardings[value.name] = sharding
+        self.calling.append(self.module.main)
+        path = "main/" if _clash(main, own.values()) else ""
+        outputs = self._body(parts, main, own, path, [path + name for name in main.returned])
+        wanted = {n: s for n, s in enumerate(main.returned_shardings) if s}
+        return Graph(
+            arguments,
+            parts.applications,
+            outputs,
+            self.module.meshes,
+            parts.shardings,
+            wanted,
+            self.library,
+            parts.dtypes,
+        )
+
+    def _named(self, main: Function) -> Sequence[str]:
+        if self.inputs and len(self.inputs) != len(main.arguments):
+            raise WeftError(
+                f"{len(self.inputs)} names are given for {len(main.arguments)} inputs: "
+                f"{', '.join(self.inputs)}"
+            )
+        return self.inputs or [value.name for value in main.arguments]
+
+    def _body(
+        self,
+        parts: GraphParts,
+        code: Function | Region,
+        names: dict[str, str],
+        path: str,
+        targets: Sequence[str] = (),
+    ) -> list[str]:
+        """Add the operations; `names` maps arguments, and then all values, to their names here.
+
+        Returned values are named by `targets`, others by `path` and their own name.
+        """
+        if self.depth == DEEPEST:
+            raise WeftError(f"@{self.calling[-1]}: calls and regions are more than {DEEPEST} deep")
+        if len(path) > LONGEST_PATH:
+            raise WeftError(
+                f"@{self.calling[-1]}: the names of values inside would have more than "
+                f"{LONGEST_PATH} characters"
+            )
+        self.depth += 1
+        for local, target in zip(code.returned, targets):
+            names.setdefault(local, target)
+        for operation in code.body:
+            if operation.name == "named_computation" and operation.regions:
+                self._named_computation(parts, operation, names, path)
+            elif operation.callee:
+                self._call(parts, operation, names, path)
+            else:
+                self._apply(parts, operation, names, path)
+        self.depth -= 1
+        return [names[local] for local in code.returned]
+
+    def _call(
+        self, parts: GraphParts, operation: Operation, names: dict[str, str], path: str
+    ) -> None:
+        """Inline a call; a composite is replaced by its decomposition, without edges."""
+        if operation.callee in self.calling:
+            cycle = [*self.calling[self.calling.index(operation.callee) :], operation.callee]
+            raise WeftError(f"a function calls itself: {' -> '.join(f'@{name}' for name in cycle)}")
+        function = self.module.functions[operation.callee]
+        self.calling.append(operation.callee)
+        if operation.name == "composite":
+            self._inline(parts, operation, function, names, path, None)
+        else:
+            arguments = self._filled(function.argument_shardings, function.arguments)
+            results = self._filled(function.returned_shardings, operation.results)
+            boundary = arguments, operation.shardings or results
+            self._inline(parts, operation, function, names, path, boundary)
+        self.calling.pop()
+
+    def _named_computation(
+        self, parts: GraphParts, operation: Operation, names: dict[str, str], path: str
+    ) -> None:
+        """Inline a named computation, which may capture values."""
+        (body,) = operation.regions
+        arguments = operation.attributes.get("in_shardings", ("",) * len(body.arguments))
+        results = operation.shardings or ("",) * len(operation.results)
+        self._inline(parts, operation, body, names, path, (arguments, results), dict(names))
+
+    def _inline(
+        self,
+        parts: GraphParts,
+        operation: Operation,
+        code: Function | Region,
+        names: dict[str, str],
+        path: str,
+        boundary: tuple[Sequence[str], Sequence[str]] | None,
+        seen: dict[str, str] | None = None,
+    ) -> None:
+        """Add the body of a call; values enter and leave by edges, with the shardings there."""
+        inside = f"{path}{self._name(operation)}/"
+        inner = {} if seen is None else seen
+        free = ("",) * (len(code.arguments) + len(operation.results))
+        arguments, results = boundary or (free, free)
+        for value, local, sharding in zip(code.arguments, operation.operands, arguments):
+            crossed = value._replace(name=inside + value.name)
+            inner[value.name] = (
+                self._cross(parts, names[local], crossed, sharding, _ENTERING)
+                if boundary
+                else names[local]
+            )
+        made = [
+            value._replace(name=names.get(value.name, path + value.name))
+            for value in operation.results
+        ]
+        crossing = [bool(boundary and value.shape) for value in made]
+        targets = [
+            inside + local if crosses else result.name
+            for local, result, crosses in zip(code.returned, made, crossing)
+        ]
+        returned = self._body(parts, code, inner, inside, targets)
+        for given, name, result, sharding in zip(operation.results, returned, made, results):
+            names[given.name] = (
+                self._cross(parts, name, result, sharding, _NOTHING) if boundary else name
+            )
+
+    def _filled(self, shardings: Sequence[str], values: Sequence[Value]) -> Sequence[str]:
+        """Return the shardings of a call: where one is missing, it is open on the mesh of others.
+
+        A sharding on a single device is ignored.
+        """
+        meshes = (read_sharding(text).mesh for text in shardings if text)
+        mesh = next((name for name in meshes if name not in self.maximal), None)
+        if mesh is None:
+            return ("",) * len(shardings)
+        return [
+            text or f"<{write_symbol(mesh)}, [{', '.join(['{?}'] * len(value.shape))}]>"
+            for text, value in zip(shardings, values)
+        ]
+
+    def _cross(
+        self,
+        parts: GraphParts,
+        name: str,
+        value: Value,
+        sharding: str,
+        attributes: FrozenMap[str, Any],
+    ) -> str:
+        """Return the name of a value after an edge; scalars need none."""
+        if not value.shape:
+            return name
+        edge = Operation(
+            "data_flow_edge", (name,), (value.shape,), {}, (value,), attributes, (sharding,), ""
+        )
+        self._add(parts, edge, (name,), (value,))
+        return value.name
+
+    def _apply(
+        self, parts: GraphParts, operation: Operation, names: dict[str, str], path: str
+    ) -> None:
+        name = self._name(operation)
+        results = [
+            value._replace(name=names.setdefault(value.name, path + value.name))
+            for value in operation.results
+        ]
+        regions, taken = [], dict[str, None]()
+        for number, region in enumerate(operation.regions):
+            graph, outside = self._region(
+                region, names, f"{path}{name}/{_label(operation, number)}"
+            )
+            regions.append(graph)
+            taken.update(outside)
+        operands = [names[local] for local in (*operation.operands, *operation.captured)]
+        self._add(parts, operation, [*operands, *taken], results, tuple(regions))
+
+    def _region(
+        self, region: Region, names: Mapping[str, str], path: str
+    ) -> tuple[Graph, dict[str, None]]:
+        """Return the graph of a region, and the values that it captures."""
+        parts = GraphParts()
+        arguments = [value._replace(name=path + value.name) for value in region.arguments]
+        self.values.update((value.name, value) for value in arguments)
+        inner = {**names, **{v.name: path + v.name for v in region.arguments}}
+        outputs = self._body(parts, region, inner, path)
+        made = {value.name for value in arguments}
+        made.update(name for applied in parts.applications for name in applied.results)
+        used = [name for applied in parts.applications for name in applied.operands]
+        outside = dict.fromkeys(name for name in (*used, *outputs) if name not in made)
+        graph = Graph(
+            [*arguments, *(self.values[name] for name in outside)],
+            parts.applications,
+            outputs,
+            shardings=parts.shardings,
+            operators=self.library,
+            dtypes=parts.dtypes,
+            is_region=True,
+        )
+        return graph, outside
+
+    def _add(
+        self,
+        parts: GraphParts,
+        operation: Operation,
+        operands: Sequence[str],
+        results: Sequence[Value],
+        regions: tuple[Graph, ...] = (),
+    ) -> None:
+        """Add an application, opaque if no operator gives these results for these operands."""
+        self.left -= 1
+        if self.left < 0:
+            raise WeftError(
+                f"inlining the calls of @{self.module.main} makes more than {MOST_INLINED} "
+                f"operations beyond those of the text",
+            )
+        name, attributes = _operator_name(operation), operation.attributes
+        shapes = tuple(value.shape for value in results)
+        if not regions and not self._describes(name, operation, shapes):
+            name = OPAQUE + name
+            attributes = FrozenMap({**attributes, "result_shapes": shapes}.items())
+            if name not in self.library:
+                self.library.add(Operator(name, sign_opaque, attributes=None))
+        elif name in self.library:
+            attributes = FrozenMap(self.library[name].known(attributes).items())
+            attributes = self._with_dtype(self.library[name], operands, results, attributes)
+        made = tuple(value.name for value in results)
+        parts.applications.append(Application(name, tuple(operands), made, attributes, regions))
+        parts.dtypes.update((value.name, value.dtype) for value in results)
+        parts.shardings.update(
+            (value.name, s) for value, s in zip(results, operation.shardings) if s
+        )
+        self.values.update((value.name, value) for value in results)
+
+    def _with_dtype(
+        self,
+        operator: Operator,
+        operands: Sequence[str],
+        results: Sequence[Value],
+        attributes: FrozenMap[str, Any],
+    ) -> FrozenMap[str, Any]:
+        """Return the attributes with the dtype of the result, where the operator needs it.
+
+        A product of bfloat16 may be declared as float32, and one of int8 as int32.
+        """
+        if operator.kernel is None or len(results) != 1 or "dtype" in attributes:
+            return attributes
+        given, wanted = [self.values[name].dtype for name in operands], [results[0].dtype]
+        with_dtype = FrozenMap({**attributes, "dtype": results[0].dtype}.items())
+        try:
+            if list(operator.result_dtypes(given, attributes)) == wanted:
+                return attributes
+            operator.check(with_dtype)
+            made = list(operator.result_dtypes(given, with_dtype))
+        except WeftError:
+            return attributes  # it can be planned; running it raises an error
+        return with_dtype if made == wanted else attributes
+
+    def _describes(self, name: str, operation: Operation, shapes: tuple[Point, ...]) -> bool:
+        """Return whether an operator gives those shapes for those operands."""
+        if name not in OPERATORS or operation.captured:
+            return False
+        key = name, operation.operand_shapes, operation.attributes, shapes
+        if key not in self.known:
+            try:
+                given = OPERATORS[name].known(operation.attributes)
+                signature = OPERATORS[name].sign(operation.operand_shapes, given)
+                self.known[key] = signature.result_shapes == shapes
+            except WeftError:
+                self.known[key] = False
+        return self.known[key]
+
+    def _name(self, operation: Operation) -> str:
+        """Return the prefix of values inside: the first result, or else a number."""
+        if operation.results:
+            return operation.results[0].name.partition("#")[0]
+        self.count += 1
+        return f"{operation.callee or operation.name}.{self.count}"
+
+
+def _count(body: Iterable[Operation]) -> int:
+    """Count operations at any depth."""
+    return sum(1 + sum(_count(region.body) for region in op.regions) for op in body)
+
+
+def _clash(main: Function, names: Iterable[str]) -> bool:
+    """Return whether an input has the name of a result."""
+    made = {value.name for operation in main.body for value in operation.results}
+    return not made.isdisjoint(names)
+
+
+def _label(operation: Operation, number: int) -> str:
+    """Return the name of one region of several."""
+    if len(operation.regions) == 1:
+        return ""
+    labels = _LABELS.get(operation.name, ())
+    return f"{labels[number]}/" if number < len(labels) else f"branch{number}/"
+
+
+def _operator_name(operation: Operation) -> str:
+    """Return the name of the operator; that of a custom call includes its target."""
+    target = operation.attributes.get("call_target_name")
+    return f"custom_call @{target}" if operation.name == "custom_call" else operation.name
+
+
+def sign_opaque(shapes: Sequence[Point], attributes: Mapping[str, Any]) -> Signature:
+    """Sign operands and results of which no dimension may be cut."""
+    sizes: dict[str, int] = {}
+
+    def rows(shape: Point) -> list[Row]:
+        names = [f"d{len(sizes) + n}" for n in range(len(shape))]
+        sizes.update(zip(names, shape))
+        return [Row(((name, 1),), whole=True) for name in names]
+
+    operands, results = list(map(rows, shapes)), list(map(rows, attributes["result_shapes"]))
+    return Signature(Notation(operands, results), shapes, sizes)

@@ -1,7 +1,7 @@
-"""Shardings and plans as DTensor's placements, and back, where both can say the same.
+"""Shardings and plans as DTensor placements, and back, where both can express them.
 
-DTensor has one placement for each mesh dimension, and cuts by one after the other. What propagation
-may still add to a sharding (open dimensions, priorities) is no placement and is left out.
+DTensor has one placement for each mesh dimension, and cuts by one after the other. Open dimensions
+and priorities have no placement and are dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from weft.lang.graph import located
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.shardy_text import write_axis
 from weft.plan import Plan
+from weft.space import BlockGrid
 from weft.values import Point, as_shape
 
 try:
@@ -28,11 +29,11 @@ except ModuleNotFoundError as error:
     ) from None
 
 _REDUCTIONS = {"sum": "sum", "prod": "product", "max": "max", "min": "min"}
-"""What DTensor calls the monoids that it has."""
+"""DTensor's names of monoids."""
 
 
 class Placements(NamedTuple):
-    """What a plan says of a program's inputs and outputs: a placement for each axis of the mesh."""
+    """The placements of a plan's inputs and outputs: one for each axis of the mesh."""
 
     inputs: Mapping[str, tuple[Any, ...]]
     """By the names of the graph's inputs: parameters, buffers and arguments."""
@@ -40,9 +41,9 @@ class Placements(NamedTuple):
 
 
 def to_dtensor(plan: Plan) -> Placements:
-    """The placements of a plan's inputs and outputs, on a mesh of ranks of the plan's shape.
+    """Return the placements of a plan's inputs and outputs, on a mesh of ranks of its shape.
 
-    What DTensor cannot say is refused, with the name of the value.
+    A sharding that DTensor cannot express is an error that names the value.
 
     >>> from weft import propagate, trace
     >>> graph = trace(
@@ -56,36 +57,36 @@ def to_dtensor(plan: Plan) -> Placements:
     """
     values = plan.graph.values
 
-    def said(what: str, name: str, spec: ShardingSpec) -> tuple[Any, ...]:
+    def placements(what: str, name: str, spec: ShardingSpec) -> tuple[Any, ...]:
         with located(f"{what} {name}"):
             return to_dtensor_placements(spec, values[name].shape)
 
-    inputs = {v.name: said("input", v.name, plan.specs[v.name]) for v in plan.graph.inputs}
+    inputs = {v.name: placements("input", v.name, plan.specs[v.name]) for v in plan.graph.inputs}
     returned = zip(plan.graph.outputs, plan.outputs)
-    return Placements(inputs, tuple(said("output", name, spec) for name, spec in returned))
+    return Placements(inputs, tuple(placements("output", name, spec) for name, spec in returned))
 
 
 def to_dtensor_placements(
     spec: ShardingSpec, shape: Iterable[int] | None = None
 ) -> tuple[Any, ...]:
-    """The placements of a sharding, one for each axis of its mesh.
+    """Return the placements of a sharding, one for each axis of its mesh.
 
     Axes that cut a dimension in another order than the mesh's need DTensor's `_StridedShard`.
-    With the shape of the array it is checked that both put the same boxes on the same cells: they
-    do wherever shards are even, and not always where two axes cut one dimension unevenly.
+    With a shape, it is checked that both give the same boxes to the same cells: they do if shards
+    are even, and not always if two axes cut one dimension unevenly.
 
     >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     >>> to_dtensor_placements(ShardingSpec.parse('<@m, [{}, {"tp"}], unreduced={"dp"}>', mesh))
     (Partial(sum), Shard(dim=1))
     """
     mesh = spec.mesh
-    found: dict[Axis, Any] = {name: Replicate() for name in mesh.axis_names}
+    by_axis: dict[Axis, Any] = {name: Replicate() for name in mesh.axis_names}
     for dim, cut in enumerate(spec.dim_specs):
         for place, axis in enumerate(cut.axes):
             _check_whole(axis, f"cuts dimension {dim}")
             later = mesh.axis_names[mesh.axis_names.index(str(axis)) :]
             factor = prod(mesh.axis_size(major) for major in cut.axes[:place] if major in later)
-            found[axis] = Shard(dim) if factor == 1 else _StridedShard(dim, split_factor=factor)
+            by_axis[axis] = Shard(dim) if factor == 1 else _StridedShard(dim, split_factor=factor)
     _check_one_monoid(spec)
     for axis, monoid in spec.partial.items():
         _check_whole(axis, f"is unreduced by {monoid}")
@@ -94,21 +95,22 @@ def to_dtensor_placements(
                 f"axis {write_axis(axis)} is unreduced by {monoid}, and DTensor reduces by "
                 f"{', '.join(_REDUCTIONS)} only"
             )
-        found[axis] = Partial(_REDUCTIONS[monoid])
+        by_axis[axis] = Partial(_REDUCTIONS[monoid])
     if shape is not None:
         _check_blocks(spec, as_shape(shape, spec.ndim))
-    return tuple(found.values())
+    return tuple(by_axis.values())
 
 
 def from_dtensor_placements(
-    mesh: DeviceMesh, placements: Sequence[Any], ndim: int, shape: Iterable[int] | None = None
+    mesh: DeviceMesh | str, placements: Sequence[Any], ndim: int, shape: Iterable[int] | None = None
 ) -> ShardingSpec:
-    """The sharding of an array of that rank that placements on a mesh describe.
+    """Return the sharding of an array of that rank that placements on a mesh describe.
 
     >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     >>> print(from_dtensor_placements(mesh, [Partial("max"), Shard(-1)], ndim=2))
     <@m, [{}, {"tp"}], unreduced=max{"dp"}>
     """
+    mesh = DeviceMesh.parse(mesh)
     if len(placements) != len(mesh.shape):
         raise LayoutError(
             f"{len(placements)} placements are given for the {len(mesh.shape)} axes of {mesh}"
@@ -118,7 +120,7 @@ def from_dtensor_placements(
     for axis, placement in reversed(list(zip(mesh.axis_names, placements))):
         if isinstance(placement, Shard | _StridedShard):
             cut = cuts[_dim(axis, placement, ndim)]
-            cut.insert(_place(mesh, axis, placement, cut), axis)
+            cut.insert(_position(mesh, axis, placement, cut), axis)
         elif isinstance(placement, Partial):
             partial[axis] = _monoid(axis, placement)
         elif not isinstance(placement, Replicate):
@@ -137,8 +139,8 @@ def _dim(axis: str, placement: Any, ndim: int) -> int:
     return dim % ndim
 
 
-def _place(mesh: DeviceMesh, axis: str, placement: Any, later: list[str]) -> int:
-    """How many of the axes that come later in the mesh are major to this one."""
+def _position(mesh: DeviceMesh, axis: str, placement: Any, later: list[str]) -> int:
+    """Return the number of later axes of the mesh that are major to this one."""
     factor, before = int(getattr(placement, "split_factor", 1)), 1
     for place, name in enumerate([*later, ""]):
         if before == factor:
@@ -154,7 +156,7 @@ def _monoid(axis: str, placement: Any) -> str:
     for monoid, name in _REDUCTIONS.items():
         if placement.reduce_op == name and not isinstance(placement, _MaskPartial):
             return monoid
-    raise LayoutError(f'axis "{axis}" is {placement!r}, which is no monoid on the values alone')
+    raise LayoutError(f'axis "{axis}" is {placement!r}, which is not a monoid of the values alone')
 
 
 def _check_whole(axis: Axis, role: str) -> None:
@@ -175,16 +177,16 @@ def _check_one_monoid(spec: ShardingSpec) -> None:
 
 
 def _check_blocks(spec: ShardingSpec, shape: Point) -> None:
-    """Refuse a shape of which DTensor would put other boxes on the cells."""
-    names = spec.mesh.axis_names
+    """Raise for a shape of which DTensor would give the cells other boxes."""
+    names, padded = spec.mesh.axis_names, spec.shard_shape(shape)
     for dim, (n, count, cut) in enumerate(zip(shape, spec.grid, spec.dim_specs)):
         axes = [str(axis) for axis in cut.axes if spec.mesh.axis_size(axis) > 1]
         if n % count and axes != sorted(axes, key=names.index):
             raise LayoutError(
                 f"dimension {dim} of size {n} is cut by {cut}, not in the order of the mesh, and "
-                f"{n} = {count} x {n // count} + {n % count}: DTensor's strided shards are no "
-                "boxes then",
-                hint=f"pad to {-(-n // count) * count}, or cut in the order of the mesh",
+                f"{n} = {count} x {n // count} + {n % count}: DTensor's strided shards are not "
+                "boxes",
+                hint=f"pad to {padded[dim] * count}, or cut in the order of the mesh",
             )
         theirs = [(0, n)]
         for axis in axes:
@@ -195,12 +197,11 @@ def _check_blocks(spec: ShardingSpec, shape: Point) -> None:
                     f"block {k} of dimension {dim} of size {n}, cut by {cut}, is "
                     f"[{mine[0]}:{mine[1]}], and [{other[0]}:{other[1]}] in DTensor, which cuts by "
                     "one axis after the other",
-                    hint=f"pad to {-(-n // count) * count}, or cut by one axis",
+                    hint=f"pad to {padded[dim] * count}, or cut by one axis",
                 )
 
 
 def _chunks(low: int, high: int, count: int) -> list[tuple[int, int]]:
-    """A range in so many blocks of one size, as far as it reaches; torch.chunk makes the same."""
-    extent = -(-(high - low) // count)
-    edges = [min(low + k * extent, high) for k in range(count + 1)]
-    return list(pairwise(edges))
+    """Return a range in blocks, as `torch.chunk` cuts it."""
+    edges = BlockGrid.cut((high - low,), (count,)).edges_of(0)
+    return [(low + a, low + b) for a, b in pairwise(edges)]

@@ -6,47 +6,49 @@ from collections.abc import Sequence
 from math import inf, prod, sqrt
 from typing import Any
 
-from weft.interop.aten.table import To, refuse, says
+from weft.interop.aten import AtenNode, converts, unsupported
 from weft.lang import Symbol, ops
 from weft.lang.arithmetic import apply
 from weft.values import Point
 
-EVAL = "put the module into inference: module.eval()"
+EVAL = "switch the module to inference: module.eval()"
 
 
-@says("native_layer_norm")
+@converts("native_layer_norm")
 def layer_norm(
-    to: To,
+    node: AtenNode,
     x: Symbol,
     shape: Sequence[int],
     weight: Symbol | None = None,
     bias: Symbol | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    """The last dimensions with mean 0 and variance 1, then scaled and shifted."""
+    """Normalize the last dimensions, then scale and shift them."""
     kept, size = x.shape[: x.ndim - len(shape)], prod(shape)
     flat = [v if v is None else _reshaped(v, (size,)) for v in (weight, bias)]
     if bias is not None and weight is None:
-        flat[0] = to.constant(1.0, (size,))
+        flat[0] = node.constant(1.0, (size,))
     vectors = [v for v in flat if v is not None]
-    made = apply("layer_norm", _reshaped(x, (*kept, size)), *vectors, eps=float(eps))
-    return _reshaped(made, x.shape), None, None
+    result = apply("layer_norm", _reshaped(x, (*kept, size)), *vectors, eps=float(eps))
+    return _reshaped(result, x.shape), None, None
 
 
-@says("native_group_norm")
-def group_norm(to: To, x: Symbol, weight: Symbol | None, bias: Symbol | None, *said: Any) -> Any:
-    """Groups of channels, each with mean 0 and variance 1; then channels are scaled and shifted."""
-    groups, eps = said[-2:]
-    made = apply("layer_norm", x.reshape((x.shape[0], groups, -1)), eps=float(eps))
-    made = made.reshape(x.shape)
-    made = made if weight is None else made * _channels(weight, x)
-    made = made if bias is None else made + _channels(bias, x)
-    return made, None, None
+@converts("native_group_norm")
+def group_norm(
+    node: AtenNode, x: Symbol, weight: Symbol | None, bias: Symbol | None, *rest: Any
+) -> Any:
+    """Normalize groups of channels, then scale and shift each channel."""
+    groups, eps = rest[-2:]
+    result = apply("layer_norm", x.reshape((x.shape[0], groups, -1)), eps=float(eps))
+    result = result.reshape(x.shape)
+    result = result if weight is None else result * _channels(weight, x)
+    result = result if bias is None else result + _channels(bias, x)
+    return result, None, None
 
 
-@says("_native_batch_norm_legit_no_training")
+@converts("_native_batch_norm_legit_no_training")
 def batch_norm(
-    to: To,
+    node: AtenNode,
     x: Symbol,
     weight: Symbol | None,
     bias: Symbol | None,
@@ -55,18 +57,18 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """Channels less the mean and over the deviation that were learned."""
+    """Normalize channels by their learned mean and variance."""
     channels = (x.shape[1],)
-    scale = to.constant(1.0, channels) if weight is None else weight
-    shift = to.constant(0.0, channels) if bias is None else bias
-    made = apply(
+    scale = node.constant(1.0, channels) if weight is None else weight
+    shift = node.constant(0.0, channels) if bias is None else bias
+    result = apply(
         "batch_norm_inference", x, scale, shift, mean, variance, feature_index=1, epsilon=eps
     )
-    return made, None, None
+    return result, None, None
 
 
 def _channels(vector: Symbol, x: Symbol) -> Any:
-    """A number for each channel, to stand beside a tensor."""
+    """Return a vector of channels, shaped to broadcast with a tensor."""
     return vector.reshape((-1, *(1,) * (x.ndim - 2)))
 
 
@@ -74,9 +76,9 @@ def _reshaped(x: Symbol, shape: Sequence[int]) -> Any:
     return x if x.shape == tuple(shape) else x.reshape(tuple(shape))
 
 
-@says("scaled_dot_product_attention")
+@converts("scaled_dot_product_attention")
 def attention(
-    to: To,
+    node: AtenNode,
     q: Symbol,
     k: Symbol,
     v: Symbol,
@@ -87,36 +89,36 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """For each query the mean of the values, weighted by the softmax of its products with keys.
+    """Return attention, with a mask or causal.
 
-    A causal query sees the keys up to its own number, where Weft's counts from the last; the two
-    are one if there are as many queries as keys. With a mask the scores are written down.
+    A causal query sees the keys up to its own number; Weft aligns the last query with the last key,
+    which is the same for as many queries as keys. A mask needs the scores as an array.
     """
     if dropout:
-        raise refuse(f"attention that drops out {dropout:g}", EVAL)
+        raise unsupported(f"attention with a dropout of {dropout:g}", EVAL)
     q, k, v = _batched(q, k, v, enable_gqa)
     if causal and q.shape[-2] != k.shape[-2]:
-        mask, causal = _triangle(to, q.shape[-2], k.shape[-2]), False
+        mask, causal = _triangle(node, q.shape[-2], k.shape[-2]), False
     if mask is None:
         return apply("attention", q, k, v, causal=causal or None, scale=scale)
     if k.shape[:-2] != q.shape[:-2]:
         k, v = (_shared(x, q.shape[-3]) for x in (k, v))
-    scores = (q * (1 / sqrt(q.shape[-1]) if scale is None else float(scale))) @ _turned(k)
-    scores = to.choose(mask, scores, -inf) if mask.dtype == "bool" else scores + mask
-    return _safe_softmax(to, scores) @ v
+    scores = (q * (1 / sqrt(q.shape[-1]) if scale is None else float(scale))) @ _transposed(k)
+    scores = node.choose(mask, scores, -inf) if mask.dtype == "bool" else scores + mask
+    return _safe_softmax(node, scores) @ v
 
 
-def _safe_softmax(to: To, scores: Symbol) -> Any:
+def _safe_softmax(node: AtenNode, scores: Symbol) -> Any:
     top = scores.max(-1, keepdims=True)
     is_seen = top > -inf
-    top = to.choose(is_seen, top, 0.0)
+    top = node.choose(is_seen, top, 0.0)
     each = apply("exponential", scores - top)
     total = each.sum(-1, keepdims=True)
-    return each / to.choose(is_seen, total, 1.0)
+    return each / node.choose(is_seen, total, 1.0)
 
 
 def _batched(q: Symbol, k: Symbol, v: Symbol, shares: bool) -> tuple[Any, Any, Any]:
-    """Queries, keys and values of one batch; heads of keys stay as few as they are if they may."""
+    """Broadcast queries, keys and values to one batch; shared heads of keys are kept."""
     kept = 3 if shares else 2
     shapes = [x.shape[:-kept] for x in (q, k, v)]
     wide = max(map(len, shapes))
@@ -129,26 +131,26 @@ def _batched(q: Symbol, k: Symbol, v: Symbol, shares: bool) -> tuple[Any, Any, A
 
 
 def _shared(x: Symbol, heads: int) -> Any:
-    """Each head of keys as often as it serves a head of queries."""
-    *batch, few, places, features = x.shape
-    apart = x.reshape((*batch, few, 1, places, features))
-    wide = ops.broadcast_to(apart, (*batch, few, heads // few, places, features))
-    return wide.reshape((*batch, heads, places, features))
+    """Repeat each head of keys for the heads of queries that share it."""
+    *batch, few, positions, features = x.shape
+    apart = x.reshape((*batch, few, 1, positions, features))
+    wide = ops.broadcast_to(apart, (*batch, few, heads // few, positions, features))
+    return wide.reshape((*batch, heads, positions, features))
 
 
-def _turned(x: Symbol) -> Any:
+def _transposed(x: Symbol) -> Any:
     return x.transpose(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
 
 
-def _triangle(to: To, queries: int, keys: int) -> Any:
-    """Which keys each query sees: those up to its own number."""
-    q, k = to.numbers(queries, "int64"), to.numbers(keys, "int64")
+def _triangle(node: AtenNode, queries: int, keys: int) -> Any:
+    """Return which keys each query sees: those up to its own number."""
+    q, k = node.numbers(queries, "int64"), node.numbers(keys, "int64")
     return k.reshape(1, keys) <= q.reshape(queries, 1)
 
 
-@says("convolution")
+@converts("convolution")
 def convolution(
-    to: To,
+    node: AtenNode,
     x: Symbol,
     weight: Symbol,
     bias: Symbol | None,
@@ -159,25 +161,25 @@ def convolution(
     _: Sequence[int],
     groups: int,
 ) -> Any:
-    """A convolution of any number of dimensions, with a bias for each feature."""
+    """Convolve along any number of dimensions, with a bias for each feature."""
     if transposed:
-        raise refuse("a transposed convolution", "only plain ones are read so far")
+        raise unsupported("a transposed convolution")
     count, single = weight.ndim - 2, x.ndim < weight.ndim
     batch = x.reshape((1, *x.shape)) if single else x
     stride, padding, dilation = (_each(n, count) for n in (stride, padding, dilation))
-    made = ops.convolve(batch, weight, stride, padding, dilation, groups, bias)
-    return made.reshape(to.shape) if single else made
+    result = ops.convolve(batch, weight, stride, padding, dilation, groups, bias)
+    return result.reshape(node.shape) if single else result
 
 
-def _each(said: Any, count: int) -> Point:
-    """A number for every dimension, where one may stand for all."""
-    given = tuple(said) if isinstance(said, Sequence) else (said,)
+def _each(value: Any, count: int) -> Point:
+    """Return a number for every dimension; one may be given for all."""
+    given = tuple(value) if isinstance(value, Sequence) else (value,)
     return given * count if len(given) == 1 else given
 
 
-@says("max_pool2d_with_indices", "max_pool3d_with_indices")
+@converts("max_pool2d_with_indices", "max_pool3d_with_indices")
 def max_pool(
-    to: To,
+    node: AtenNode,
     x: Symbol,
     window: Sequence[int],
     stride: Sequence[int] = (),
@@ -185,17 +187,17 @@ def max_pool(
     dilation: Any = 1,
     ceil: bool = False,
 ) -> Any:
-    """The largest of each window; where it hangs over the end, of what is there."""
+    """Return the largest element of each window, ignoring padding."""
     count = len(window)
     sizes, lows, apart = (_each(n, count) for n in (window, padding, dilation))
     steps = _each(stride, count) or sizes
-    reach = [(n - 1) * d + 1 for n, d in zip(sizes, apart)]
-    edges = _edges(to, x, reach, steps, lows)
+    extents = [(n - 1) * d + 1 for n, d in zip(sizes, apart)]
+    edges = _edges(node, x, extents, steps, lows)
     if set(apart) == {1}:
-        made = apply("max_pool", x, window=sizes, strides=steps, padding=edges)
+        result = apply("max_pool", x, window=sizes, strides=steps, padding=edges)
     else:
         ones = (1,) * (x.ndim - count)
-        made = apply(
+        result = apply(
             "reduce_window",
             x,
             -inf,
@@ -205,24 +207,24 @@ def max_pool(
             padding=(*[0, 0] * len(ones), *edges),
             monoid="max",
         )
-    return made, None
+    return result, None
 
 
 def _edges(
-    to: To, x: Symbol, reach: Sequence[int], steps: Sequence[int], lows: Sequence[int]
+    node: AtenNode, x: Symbol, extents: Sequence[int], steps: Sequence[int], lows: Sequence[int]
 ) -> Point:
-    """The padding before and behind, so that there are as many windows as ATen makes."""
-    found: list[int] = []
-    for n, made, r, step, low in zip(
-        x.shape[-len(reach) :], to.shape[-len(reach) :], reach, steps, lows
+    """Return the padding before and after, for as many windows as ATen has."""
+    padding: list[int] = []
+    for n, count, r, step, low in zip(
+        x.shape[-len(extents) :], node.shape[-len(extents) :], extents, steps, lows
     ):
-        found += [low, max(0, (made - 1) * step + r - n - low)]
-    return tuple(found)
+        padding += [low, max(0, (count - 1) * step + r - n - low)]
+    return tuple(padding)
 
 
-@says("avg_pool2d", "avg_pool3d")
+@converts("avg_pool2d", "avg_pool3d")
 def avg_pool(
-    to: To,
+    node: AtenNode,
     x: Symbol,
     window: Sequence[int],
     stride: Sequence[int] = (),
@@ -231,37 +233,37 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """The mean of each window."""
+    """Return the mean of each window."""
     count = len(window)
     sizes, lows = _each(window, count), _each(padding, count)
     steps = _each(stride, count) or sizes
-    edges = _edges(to, x, sizes, steps, lows)
+    edges = _edges(node, x, sizes, steps, lows)
     hangs = any(high > low for low, high in zip(edges[::2], edges[1::2]))
     if hangs and any(lows) and (count_include_pad or divisor_override):
-        raise refuse(
-            "a mean of windows that hang over the padding (ceil_mode=True)",
+        raise unsupported(
+            "a mean of windows beyond the padding (ceil_mode=True)",
             "count_include_pad=False, or ceil_mode=False",
         )
     counts = (count_include_pad and not hangs) or divisor_override is not None
-    said = {"count_include_pad": False} if not counts else {}
-    made = apply("avg_pool", x, window=sizes, strides=steps, padding=edges, **said)
-    return made if divisor_override is None else made * (prod(sizes) / divisor_override)
+    options = {"count_include_pad": False} if not counts else {}
+    result = apply("avg_pool", x, window=sizes, strides=steps, padding=edges, **options)
+    return result if divisor_override is None else result * (prod(sizes) / divisor_override)
 
 
-@says("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def adaptive_avg_pool(to: To, x: Symbol, sizes: Sequence[int]) -> Any:
-    """The mean of windows that share the array: of one size, or each for itself."""
+@converts("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+def adaptive_avg_pool(node: AtenNode, x: Symbol, sizes: Sequence[int]) -> Any:
+    """Return the means of windows that divide the array."""
     count = len(sizes)
-    given, made = x.shape[-count:], to.shape[-count:]
-    if all(n % m == 0 for n, m in zip(given, made)):
-        window = tuple(n // m for n, m in zip(given, made))
+    old, new = x.shape[-count:], node.shape[-count:]
+    if all(n % m == 0 for n, m in zip(old, new)):
+        window = tuple(n // m for n, m in zip(old, new))
         return x if window == (1,) * count else apply("avg_pool", x, window=window)
-    for dim, (n, m) in enumerate(zip(given, made), x.ndim - count):
+    for dim, (n, m) in enumerate(zip(old, new), x.ndim - count):
         x = x if n == m else ops.concatenate([_mean(x, dim, k, n, m) for k in range(m)], dim)
     return x
 
 
 def _mean(x: Symbol, dim: int, k: int, n: int, m: int) -> Any:
-    """The mean of the k-th of m windows over n elements, which may overlap by one."""
+    """Return the mean of the k-th of m windows over n elements, which may overlap by one."""
     part = slice(k * n // m, -(-(k + 1) * n // m))
     return x[(*[slice(None)] * dim, part, ...)].mean(dim, keepdims=True)

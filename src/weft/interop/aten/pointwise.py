@@ -1,10 +1,10 @@
-"""ATen's operators that make each element from the elements in its place."""
+"""ATen's pointwise operators."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft.interop.aten.table import TABLE, Said, To, refuse, says
+from weft.interop.aten import TABLE, AtenNode, Converter, converts, unsupported
 from weft.lang import Symbol, ops
 from weft.lang.arithmetic import apply
 
@@ -20,41 +20,41 @@ _COMPARED = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "
 _LOGIC = {"and": "and", "or": "or", "xor": "xor"}
 
 
-def _same(name: str) -> Said:
-    def said(to: To, *operands: Any) -> Symbol:
-        found: Symbol = apply(name, *_tensors(to, operands, to.dtype))
-        return found
+def _same(name: str) -> Converter:
+    def convert(node: AtenNode, *operands: Any) -> Symbol:
+        result: Symbol = apply(name, *_tensors(node, operands, node.dtype))
+        return result
 
-    return said
-
-
-def _compared(direction: str) -> Said:
-    def said(to: To, x: Any, y: Any) -> Symbol:
-        pair = _tensors(to, (x, y), to.common)
-        found: Symbol = apply("compare", *pair, comparison_direction=direction)
-        return found
-
-    return said
+    return convert
 
 
-def _logical(name: str) -> Said:
-    def said(to: To, x: Any, y: Any) -> Symbol:
-        found: Symbol = apply(name, _is_set(to, x), _is_set(to, y))
-        return found
+def _compared(direction: str) -> Converter:
+    def convert(node: AtenNode, x: Any, y: Any) -> Symbol:
+        pair = _tensors(node, (x, y), node.common)
+        result: Symbol = apply("compare", *pair, comparison_direction=direction)
+        return result
 
-    return said
-
-
-def _tensors(to: To, operands: tuple[Any, ...], dtype: str) -> list[Any]:
-    return [to.cast(x, dtype) for x in operands]
+    return convert
 
 
-def _is_set(to: To, x: Symbol) -> Symbol:
-    """Whether elements are not zero."""
+def _logical(name: str) -> Converter:
+    def convert(node: AtenNode, x: Any, y: Any) -> Symbol:
+        result: Symbol = apply(name, _is_set(node, x), _is_set(node, y))
+        return result
+
+    return convert
+
+
+def _tensors(node: AtenNode, operands: tuple[Any, ...], dtype: str) -> list[Any]:
+    return [node.cast(x, dtype) for x in operands]
+
+
+def _is_set(node: AtenNode, x: Symbol) -> Symbol:
+    """Return whether elements are not zero."""
     if x.dtype == "bool":
         return x
-    found: Symbol = apply("compare", x, to.cast(0, x.dtype), comparison_direction="NE")
-    return found
+    result: Symbol = apply("compare", x, node.cast(0, x.dtype), comparison_direction="NE")
+    return result
 
 
 for _word in _SAME.split():
@@ -67,137 +67,139 @@ for _name, _other in _LOGIC.items():
     TABLE[f"logical_{_name}"] = _logical(_other)
 
 
-@says("add")
-def add(to: To, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """A sum; the second operand may be scaled."""
-    return to.cast(x) + _scaled(to, y, alpha)
+@converts("add")
+def add(node: AtenNode, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """Add; the second operand may be scaled."""
+    return node.cast(x) + _scaled(node, y, alpha)
 
 
-@says("sub")
-def sub(to: To, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """A difference; the second operand may be scaled."""
-    return to.cast(x) - _scaled(to, y, alpha)
+@converts("sub")
+def sub(node: AtenNode, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """Subtract; the second operand may be scaled."""
+    return node.cast(x) - _scaled(node, y, alpha)
 
 
-def _scaled(to: To, x: Any, by: Any) -> Any:
-    x = to.cast(x)
-    return x if by == 1 else x * to.cast(by)
+def _scaled(node: AtenNode, x: Any, by: Any) -> Any:
+    x = node.cast(x)
+    return x if by == 1 else x * node.cast(by)
 
 
-@says("div")
-def div(to: To, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
-    """A quotient; of integers it may be rounded towards zero or down."""
-    x, y = _symbol(to, x), _symbol(to, y)
-    (quotient,) = to.tracer.apply("divide", (x, y), {})
+@converts("div")
+def div(node: AtenNode, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    """Divide; integers may be rounded towards zero or down."""
+    x, y = _symbol(node, x), _symbol(node, y)
+    (quotient,) = node.tracer.apply("divide", (x, y), {})
     if rounding_mode is None:
         return quotient
-    if "float" in to.dtype:
-        raise refuse(f"a quotient of {to.dtype} that is rounded ({rounding_mode})")
-    return quotient - _apart(x, y).astype(to.dtype) if rounding_mode == "floor" else quotient
+    if "float" in node.dtype:
+        raise unsupported(f"a quotient of {node.dtype} with rounding_mode={rounding_mode!r}")
+    return (
+        quotient - _rounds_down(x, y).astype(node.dtype) if rounding_mode == "floor" else quotient
+    )
 
 
-@says("remainder")
-def remainder(to: To, x: Any, y: Any) -> Any:
-    """What is left of a division that rounds down: it has the sign of the divisor."""
-    x, y = _symbol(to, x), _symbol(to, y)
+@converts("remainder")
+def remainder(node: AtenNode, x: Any, y: Any) -> Any:
+    """Return the remainder of a division that rounds down: the sign of the divisor."""
+    x, y = _symbol(node, x), _symbol(node, y)
     rest = apply("remainder", x, y)
-    return to.choose(_apart(x, y), rest + y, rest)
+    return node.choose(_rounds_down(x, y), rest + y, rest)
 
 
-def _apart(x: Symbol, y: Symbol) -> Symbol:
-    """Where a division is not whole, and its operands are of different signs."""
+def _rounds_down(x: Symbol, y: Symbol) -> Symbol:
+    """Return where a division has a remainder, and its operands have different signs."""
     rest = apply("remainder", x, y)
     is_left = apply("compare", rest, 0, comparison_direction="NE")
-    found: Symbol = is_left & apply("xor", rest < 0, y < 0)
-    return found
+    result: Symbol = is_left & apply("xor", rest < 0, y < 0)
+    return result
 
 
-def _symbol(to: To, x: Any) -> Symbol:
-    return to.cast(x) if isinstance(x, Symbol) else to.constant(to.cast(x))
+def _symbol(node: AtenNode, x: Any) -> Symbol:
+    return node.cast(x) if isinstance(x, Symbol) else node.constant(node.cast(x))
 
 
-@says("reciprocal")
-def reciprocal(to: To, x: Symbol) -> Any:
-    """One over each element."""
-    return 1.0 / to.cast(x)
+@converts("reciprocal")
+def reciprocal(node: AtenNode, x: Symbol) -> Any:
+    """Return one over each element."""
+    return 1.0 / node.cast(x)
 
 
-@says("pow")
-def power(to: To, x: Any, y: Any) -> Any:
-    """A power; small whole ones are products."""
-    x = to.cast(x)
+@converts("pow")
+def power(node: AtenNode, x: Any, y: Any) -> Any:
+    """Return powers; squares and square roots have operators of their own."""
+    x = node.cast(x)
     if isinstance(y, int | float) and y == 2:
         return apply("square", x)
     if isinstance(y, int | float) and y == 0.5:
         return apply("sqrt", x)
-    return apply("power", x, to.cast(y))
+    return apply("power", x, node.cast(y))
 
 
-@says("logical_not")
-def logical_not(to: To, x: Symbol) -> Any:
-    """Whether elements are zero."""
-    return ~_is_set(to, x)
+@converts("logical_not")
+def logical_not(node: AtenNode, x: Symbol) -> Any:
+    """Return whether elements are zero."""
+    return ~_is_set(node, x)
 
 
-@says("bitwise_not")
-def bitwise_not(to: To, x: Symbol) -> Any:
-    """The other bits."""
+@converts("bitwise_not")
+def bitwise_not(node: AtenNode, x: Symbol) -> Any:
+    """Invert all bits."""
     return ~x
 
 
-@says("isnan")
-def isnan(to: To, x: Symbol) -> Any:
-    """Whether elements are no numbers: what is not equal to itself."""
+@converts("isnan")
+def isnan(node: AtenNode, x: Symbol) -> Any:
+    """Return whether elements are NaN, which does not equal itself."""
     return apply("compare", x, x, comparison_direction="NE")
 
 
-@says("isinf")
-def isinf(to: To, x: Symbol) -> Any:
-    """Whether elements are infinite."""
+@converts("isinf")
+def isinf(node: AtenNode, x: Symbol) -> Any:
+    """Return whether elements are infinite."""
     return apply("is_inf", x)
 
 
-@says("gelu")
-def gelu(to: To, x: Symbol, approximate: str = "none") -> Any:
-    """The Gaussian error linear unit, exact or with tanh."""
+@converts("gelu")
+def gelu(node: AtenNode, x: Symbol, approximate: str = "none") -> Any:
+    """Return the Gaussian error linear unit, exact or with tanh."""
     return ops.gelu(x, exact=approximate == "none")
 
 
-@says("where")
-def where(to: To, flag: Symbol, x: Any, y: Any) -> Any:
-    """One operand or the other."""
-    return to.choose(flag, to.cast(x), to.cast(y))
+@converts("where")
+def where(node: AtenNode, flag: Symbol, x: Any, y: Any) -> Any:
+    """Select one operand or the other."""
+    return node.choose(flag, node.cast(x), node.cast(y))
 
 
-@says("clamp", "hardtanh")
-def clamp(to: To, x: Any, low: Any = None, high: Any = None, **said: Any) -> Any:
-    """No less than one, and no more than another."""
-    low, high = said.get("min", low), said.get("max", high)
-    x = to.cast(x)
-    x = x if low is None else apply("maximum", x, to.cast(low))
-    return x if high is None else apply("minimum", x, to.cast(high))
+@converts("clamp", "hardtanh")
+def clamp(node: AtenNode, x: Any, low: Any = None, high: Any = None, **limits: Any) -> Any:
+    """Limit to a range; either end may be None."""
+    low, high = limits.get("min", low), limits.get("max", high)
+    x = node.cast(x)
+    x = x if low is None else apply("maximum", x, node.cast(low))
+    return x if high is None else apply("minimum", x, node.cast(high))
 
 
-@says("leaky_relu")
-def leaky_relu(to: To, x: Symbol, slope: float = 0.01) -> Any:
-    """What is negative scaled."""
-    return to.choose(x > 0.0, x, x * slope)
+@converts("leaky_relu")
+def leaky_relu(node: AtenNode, x: Symbol, slope: float = 0.01) -> Any:
+    """Scale negative elements."""
+    return node.choose(x > 0.0, x, x * slope)
 
 
-@says("elu")
-def elu(to: To, x: Symbol, alpha: float = 1, scale: float = 1, by: float = 1) -> Any:
-    """What is negative as an exponential less one."""
+@converts("elu")
+def elu(node: AtenNode, x: Symbol, alpha: float = 1, scale: float = 1, by: float = 1) -> Any:
+    """Replace negative elements by an exponential minus one."""
     low = apply("exponential_minus_one", apply("minimum", x, 0.0) * by) * alpha
-    return to.choose(x > 0.0, x, low) * scale
+    return node.choose(x > 0.0, x, low) * scale
 
 
-@says("_to_copy")
-def to_copy(to: To, x: Symbol, *_: Any, **said: Any) -> Any:
-    """The same numbers in another dtype."""
-    return to.cast(x)
+@converts("_to_copy")
+def to_copy(node: AtenNode, x: Symbol, *_: Any, **__: Any) -> Any:
+    """Convert to another dtype."""
+    return node.cast(x)
 
 
-@says("clone", "alias")
-def same(to: To, x: Symbol, **_: Any) -> Any:
-    """The operand as it is."""
+@converts("clone", "alias")
+def same(node: AtenNode, x: Symbol, **_: Any) -> Any:
+    """Return the operand."""
     return x

@@ -96,7 +96,7 @@ class Program:
         dim = int(self.rng.integers(0, len(shape)))
         keep = bool(self.rng.random() < 0.3)
         function = [ops.sum, ops.max][int(self.rng.integers(0, 2))]
-        return lambda x: function(x, dim, keep).astype(self.dtype), [source]
+        return lambda x: function(x, dim, keepdims=keep).astype(self.dtype), [source]
 
     def _matmul(self, source, shape, shapes):
         fits = [n for n, s in enumerate(shapes) if len(s) == 2 and len(shape) == 2]

@@ -170,8 +170,8 @@ class Layout:
         )
 
     def spans(self, dim: int) -> set[Span]:
-        """Return the different spans that cells have along a dimension."""
-        return set(self.rule(dim).spans)
+        """Return the different spans that cells have along a dimension; empty ones lie at 0."""
+        return {_at_zero(*span) for span in self.rule(dim).spans}
 
     def with_parts(self, parts: Iterable[tuple[Digit, str]]) -> Layout:
         """Return the same boxes with other parts."""
@@ -206,7 +206,6 @@ class Rule:
 
     digits: Digits
     spans: tuple[Span, ...]
-    """Empty spans all lie at 0, for it does not matter where."""
 
     def number(self, coordinate: Sequence[int]) -> int:
         """Return the number that a cell has."""
@@ -228,7 +227,7 @@ def _at_zero(low: int, high: int) -> Span:
 
 @lru_cache(maxsize=1 << 14)
 def _block_rule(grid: BlockGrid, dim: int, cut: Digits) -> Rule:
-    return Rule(cut, tuple([_at_zero(*grid.span(dim, k)) for k in range(grid.counts[dim])]))
+    return Rule(cut, tuple([grid.span(dim, k) for k in range(grid.counts[dim])]))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -264,12 +263,12 @@ def _numbers_along(cells: Cells, axes: Iterable[int], rule: Rule) -> list[int]:
 
 @lru_cache(maxsize=1 << 14)
 def span_pairs(cells: Cells, one: Rule, two: Rule) -> frozenset[tuple[Span, Span]]:
-    """Return the pairs of spans that some cell has by two rules."""
+    """Return the pairs of spans that some cell has by two rules; empty ones lie at 0."""
     if one is two:
-        return frozenset([(span, span) for span in one.spans])
+        return frozenset([(_at_zero(*span), _at_zero(*span)) for span in one.spans])
     axes = one.axes | two.axes
     numbers = zip(_numbers_along(cells, axes, one), _numbers_along(cells, axes, two))
-    return frozenset([(one.spans[a], two.spans[b]) for a, b in set(numbers)])
+    return frozenset([(_at_zero(*one.spans[a]), _at_zero(*two.spans[b])) for a, b in set(numbers)])
 
 
 def same_boxes(one: Layout, two: Layout) -> bool:

@@ -310,7 +310,9 @@ class _Executor:
             if isinstance(instruction, Transfer):
                 moving.append(instruction)
         received = sum(map(count.total, moving))
-        names = [str(self._cause(number, place, each.source).tensor) for each in moving]
+        made = {transfer.result for transfer in moving}
+        sources = [transfer.source for transfer in moving if transfer.source not in made]
+        names = [str(self._cause(number, place, source).tensor) for source in sources]
         text = " and ".join(dict.fromkeys(names))
         for ledger in self.ledgers:
             ledger.allow(received, cause.operator, text)

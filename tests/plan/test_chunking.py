@@ -150,7 +150,7 @@ def test_what_is_smaller_than_a_chunk_is_one():
         ),
         (
             lambda: choose_storage(planned((8, 8), "[{}, {}]"), "x"),
-            "there is no output 'x' whose storage could be chosen",
+            "there is no output 'x' to choose storage for",
         ),
         (
             lambda: choose_storage(

@@ -12,7 +12,7 @@ from weft import Machine, Plan, WeftError, communication, estimate, ops, propaga
 from weft.interop.stablehlo import read
 from weft.lang import Application, Graph, Value
 from weft.lang.fusion import fuse
-from weft.plan.fuse import LONGEST, fuse_plan
+from weft.plan.fuse import MAX_FUSED, fuse_plan
 
 PROGRAMS = trials(400)
 MACHINES = (
@@ -136,11 +136,11 @@ def test_what_would_compute_at_a_slower_rate_is_not_fused():
 
 def test_a_chain_ends_somewhere():
     def chain(x):
-        for _ in range(3 * LONGEST):
+        for _ in range(3 * MAX_FUSED):
             x = ops.tanh(x)
         return x
 
-    assert [name.count("tanh") for name in names(whole(chain, (8,)).fused())] == [LONGEST] * 3
+    assert [name.count("tanh") for name in names(whole(chain, (8,)).fused())] == [MAX_FUSED] * 3
 
 
 def test_what_keeps_two_apart_is_not_fused():

@@ -1,8 +1,8 @@
-"""`choose_storage`: the chunks and shards in which an output is stored best.
+"""`choose_storage`: choose the chunks and shards in which an output is stored.
 
 Every cell writes whole shards, and every shard is written by one cell: where the cells' boxes cut
-a dimension, shards divide the box. Of the chunks that may be, those are taken of which readers
-touch the fewest bytes; of the shards, those that are fewest.
+a dimension, shards divide the box. Of all chunks in the given range of sizes, those are chosen of
+which readers touch the fewest bytes; of all shards, the largest.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, init=False)
 class Chunking:
-    """What is wanted of chunks and shards that are to be chosen.
+    """The constraints on chunks and shards that are to be chosen.
 
-    `chunk_bytes` are the fewest and the most of a chunk; where no chunk has so many, the largest
-    below is taken. A shard has at most `shard_bytes`, and at most `shard_chunks`, but never less
-    than a chunk. `readers` are the boxes that will be read; without any, it is all planes of one
-    element's thickness across every dimension. `ratio` is that of `Storage`.
+    `chunk_bytes` are the fewest and the most bytes of a chunk; where no chunk has so many, the
+    largest below is taken. A shard has at most `shard_bytes`, and at most `shard_chunks`, but at
+    least one chunk. `readers` are the boxes that will be read; by default all planes across every
+    dimension, one element thick. `ratio` is that of `Storage`.
 
     >>> Chunking(chunk_bytes=(1 << 16, 1 << 18)).shard_chunks
     4096
@@ -70,7 +70,7 @@ class Chunking:
 
 
 def choose_storage(plan: Plan, name: str, chunking: Chunking | None = None) -> Storage:
-    """How an output is stored, so that every cell writes whole shards, and readers read least.
+    """Return the storage of an output, so that cells write whole shards and readers read least.
 
     >>> from weft import Plan, propagate, trace
     >>> graph = trace(
@@ -83,7 +83,7 @@ def choose_storage(plan: Plan, name: str, chunking: Chunking | None = None) -> S
     """
     if name not in plan.graph.outputs:
         raise WeftError(
-            f"there is no output {name!r} whose storage could be chosen",
+            f"there is no output {name!r} to choose storage for",
             hint=f"there are {', '.join(plan.graph.outputs)}",
         )
     spec = plan.outputs[plan.graph.outputs.index(name)]
@@ -91,7 +91,7 @@ def choose_storage(plan: Plan, name: str, chunking: Chunking | None = None) -> S
 
 
 def choose(spec: ShardingSpec, shape: Point, itemsize: int, chunking: Chunking) -> Storage:
-    """The storage of an array of which every cell writes its box."""
+    """Return the storage of an array of which every cell writes its box."""
     for box in chunking.readers:
         check_rank("a reader's box", box.start, len(shape))
     most = min(chunking.chunk_bytes[1], chunking.shard_bytes)
@@ -107,33 +107,33 @@ def choose(spec: ShardingSpec, shape: Point, itemsize: int, chunking: Chunking) 
 
 
 class _Reader(NamedTuple):
-    """A box that is read so often."""
+    """A box, and how often it is read."""
 
     box: ZRange
     times: int
 
 
 def planes(shape: Point) -> list[_Reader]:
-    """All planes across every dimension: one of each direction, which touches as much as any."""
-    whole = [
+    """Return one plane across every dimension, to be read as often as there are such planes."""
+    boxes = [
         ZRange((0,) * len(shape), (*shape[:dim], min(size, 1), *shape[dim + 1 :]))
         for dim, size in enumerate(shape)
     ]
-    return [_Reader(box, size) for box, size in zip(whole, shape)] or [_Reader(ZRange((), ()), 1)]
+    return [_Reader(box, size) for box, size in zip(boxes, shape)] or [_Reader(ZRange((), ()), 1)]
 
 
 class _Extent(NamedTuple):
-    """A length that chunks may have along one dimension."""
+    """A possible length of chunks along one dimension."""
 
     length: int
     touched: Point
     """The elements that each reader touches along it."""
     stored: int
-    """The elements that are stored along it, in whole chunks."""
+    """The elements that whole chunks store along it."""
 
 
 class _Chunks:
-    """The chunks that may be, and the best of them, found by branch and bound."""
+    """The possible chunks, and a search for the best by branch and bound."""
 
     def __init__(self, shape: Point, cuts: Point, readers: Sequence[ZRange]) -> None:
         inside = [_Reader(box & ZRange.of(shape), 1) for box in readers]
@@ -148,21 +148,21 @@ class _Chunks:
         ]
 
     def best(self, least: int, most: int) -> Point:
-        """The chunk of which readers touch least; then that which stores least, and the largest."""
+        """Return the chunk of which readers touch least; of several the one that stores least."""
         every = [[e.length for e in extents] for extents in self.extents]
         sizes = {1}
         for more in every:
             sizes = {a * b for a in sizes for b in more if a * b <= most}
         low = least if max(sizes) >= least else max(sizes)
-        self.found: tuple[tuple[int, ...], Point] | None = None
-        self.room = [prod(map(max, every[dim:])) for dim in range(len(every) + 1)]
-        self.ahead = self._ahead()
-        self._walk((), [r.times for r in self.readers], 1, 1, (low, most))
-        assert self.found is not None  # some size is in bounds
-        return self.found[1]
+        self.best_chunk: tuple[tuple[int, ...], Point] | None = None
+        self.largest = [prod(map(max, every[dim:])) for dim in range(len(every) + 1)]
+        self.lower_bounds = self._lower_bounds()
+        self._extend((), [r.times for r in self.readers], 1, 1, (low, most))
+        assert self.best_chunk is not None  # some size is in bounds
+        return self.best_chunk[1]
 
-    def _ahead(self) -> list[Point]:
-        """What readers touch at least along the dimensions from one on."""
+    def _lower_bounds(self) -> list[Point]:
+        """Return for each dimension the least that readers touch along it and those after it."""
         ones = (1,) * len(self.readers)
         leasts = [tuple(map(min, zip(*(e.touched for e in dim)))) for dim in self.extents]
         back = accumulate(
@@ -170,30 +170,30 @@ class _Chunks:
         )
         return list(back)[::-1]
 
-    def _walk(
+    def _extend(
         self, chunk: Point, touched: Sequence[int], stored: int, size: int, bounds: tuple[int, int]
     ) -> None:
         dim = len(chunk)
-        if size > bounds[1] or size * self.room[dim] < bounds[0]:
+        if size > bounds[1] or size * self.largest[dim] < bounds[0]:
             return
-        bound = sum(map(mul, touched, self.ahead[dim]))
-        if self.found is not None and bound > self.found[0][0]:
+        bound = sum(map(mul, touched, self.lower_bounds[dim]))
+        if self.best_chunk is not None and bound > self.best_chunk[0][0]:
             return
         if dim == len(self.extents):
             # of equals, the one that is long where the array is contiguous
             rank = (bound, stored, -size, *(-n for n in reversed(chunk)))
-            if self.found is None or rank < self.found[0]:
-                self.found = rank, chunk
+            if self.best_chunk is None or rank < self.best_chunk[0]:
+                self.best_chunk = rank, chunk
             return
         for length, read, more in self.extents[dim]:
             reads = list(map(mul, touched, read))
-            self._walk((*chunk, length), reads, stored * more, size * length, bounds)
+            self._extend((*chunk, length), reads, stored * more, size * length, bounds)
 
 
 def lengths(size: int, cut: int) -> list[int]:
-    """How long chunks may be along a dimension that is cut into boxes of a length, or not, if 0.
+    """Return the possible lengths of chunks in a dimension that is cut into boxes of `cut`, if any.
 
-    They divide the box; where there is none, they divide the dimension or are a power of two.
+    They divide the box; in an uncut dimension they divide its size or are a power of two.
 
     >>> lengths(100, 6), lengths(10, 0)
     ([1, 2, 3, 6], [1, 2, 4, 5, 8, 10])
@@ -205,30 +205,30 @@ def lengths(size: int, cut: int) -> list[int]:
 
 
 def divisors(number: int) -> Iterator[int]:
-    """What divides a number, small to large."""
+    """Yield the divisors of a number, small to large."""
     small = [n for n in range(1, isqrt(number) + 1) if not number % n]
     yield from sorted({*small, *(number // n for n in small)})
 
 
 def _shard(shape: Point, cuts: Point, chunk: Point, limit: int) -> Point:
-    """How many chunks a shard has along every dimension: so many that shards are fewest."""
+    """Return how many chunks a shard has along every dimension, so that there are fewest shards."""
     counts = [max(1, -(-size // n)) for size, n in zip(shape, chunk)]
     choices = [
         list(divisors(cut // n)) if cut else _parts(count)
         for cut, n, count in zip(cuts, chunk, counts)
     ]
-    ways: list[Point] = [()]
+    shards: list[Point] = [()]
     for some in choices:
-        ways = [(*way, n) for way in ways for n in some if prod(way) * n <= limit]
+        shards = [(*shard, n) for shard in shards for n in some if prod(shard) * n <= limit]
 
-    def rank(way: Point) -> tuple[int, ...]:
-        shards = prod(-(-count // n) for count, n in zip(counts, way))
-        return shards, prod(way), *(-n for n in reversed(way))
+    def rank(shard: Point) -> tuple[int, ...]:
+        number = prod(-(-count // n) for count, n in zip(counts, shard))
+        return number, prod(shard), *(-n for n in reversed(shard))
 
-    return min(ways, key=rank)
+    return min(shards, key=rank)
 
 
 def _parts(count: int) -> list[int]:
-    """For every number of shards the fewest chunks that one of them must have."""
+    """Return for every number of shards the fewest chunks of the largest of them."""
     few = range(1, isqrt(count) + 2)
     return sorted({1, *few, *(-(-count // shards) for shards in few)})

@@ -1,6 +1,6 @@
-"""The placement of one application whose operands already lie on a mesh.
+"""Place one application whose operands are already sharded.
 
-Propagation says which axes cut the index dimensions. Operands that are partial may stay so where
+Propagation gives the axes that cut the index dimensions. Partial operands may stay partial where
 the operator allows it; they do if that moves fewer bytes than combining them first.
 """
 
@@ -34,9 +34,9 @@ def place_operands(
 ) -> Placed:
     """Place an application; partial operands stay partial where that moves fewer bytes.
 
-    An operand whose spec is None is whole on every cell. `alike` gives for each operand the first
-    that is the same array, which is moved once for both. With the dtypes of operands and results,
-    parts of integers stay parts in their own dtype only.
+    An operand whose spec is None is replicated. `alike` gives for each operand the first that is
+    the same array, which is moved once for both. With the dtypes of operands and results, partial
+    integers stay partial in their own dtype only.
 
     >>> from weft.lang import OPERATORS
     >>> mesh = DeviceMesh("m", (2,), ("x",))
@@ -67,7 +67,7 @@ def _kept(
     dtypes: Sequence[str],
     made: Sequence[str],
 ) -> Kept:
-    """The axes over which operands may stay partial, given the axes that the placement uses."""
+    """Return the axes over which operands may stay partial, beside those of the placement."""
     used: AxisRefs = tuple(axis_ref(mesh, axis) for axes in placement.values() for axis in axes)
     reduced: Mapping[str, str] = signature.notation.reduced
     monoids = {reduced[dim] for dim, axes in placement.items() if axes and dim in reduced}
@@ -87,7 +87,7 @@ def _kept(
 
 
 def _group(groups: Sequence[Group], count: int, number: int) -> Sequence[int] | None:
-    """The operands that may be partial together with this one; None if it may not be."""
+    """Return the operands that may be partial together with this one; None if it may not be."""
     for group in groups:
         if group is ...:
             return range(count)
@@ -103,7 +103,7 @@ def _moved(
     itemsizes: Sequence[int],
     alike: Sequence[int],
 ) -> int:
-    """The bytes that move now, and those that it takes to combine partial results afterwards."""
+    """Return the bytes that move now, and those to combine partial results afterwards."""
     total = 0
     for number, spec in enumerate(specs):
         first = alike[number]

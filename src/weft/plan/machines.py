@@ -1,7 +1,7 @@
-"""Machines to begin with: published figures, and a guess at this host.
+"""Presets of `Machine`: published figures, and an estimate of this host.
 
-Rates are what makers publish for dense data, which no program reaches; `weft calibrate` measures
-the host it runs on.
+Rates are those that vendors publish for dense data, which no program reaches; `weft calibrate`
+measures the host it runs on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CORE_FLOPS = {"float32": 50e9, "float64": 25e9}
 
 
 def this_host(cells: int = 0) -> Machine:
-    """A guess at this host, shared by so many cells, or by one for each core.
+    """Return an estimate of this host, shared by `cells`, by default one for each core.
 
     All links are one, the memory. Rates are those of common cores; `weft calibrate` measures them.
 
@@ -82,12 +82,12 @@ def this_host(cells: int = 0) -> Machine:
 
 
 def host_name(cells: int) -> str:
-    """What a machine is called that is this host."""
+    """Return the name of a machine that is this host."""
     return f"this host, {counted(cells, 'cell')}"
 
 
 def memory() -> float:
-    """The bytes of memory of this host; inf where the system does not say."""
+    """Return the bytes of memory of this host; infinity where the system does not say."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # there is none on Windows
@@ -98,7 +98,7 @@ PRESETS = {"h200": H200_NODE, "cluster": CLUSTER, "chips": CHIPS_2X4}
 
 
 def find_machine(name: str) -> Machine:
-    """A preset by its name: h200, cluster, chips or host; any other name is that of a file.
+    """Return a preset by name (h200, cluster, chips or host), or the machine of a TOML file.
 
     >>> find_machine("h200").capacity
     141000000000.0

@@ -1,4 +1,4 @@
-"""`diff_plans`: what differs between two plans, value by value, and what each takes."""
+"""`diff_plans`: the differences between two plans, value by value, and the cost of each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft.plan.placed import Placed, kept_of
 from weft.plan.plan import Plan
 
 NONE = "-"
-"""Stands for what one of the plans does not have."""
+"""Stands for something that one of the plans lacks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Something that is one way in the first plan and another in the second."""
+class PlanChange:
+    """A property that differs between the plans."""
 
     name: str
     """A value, or an output by its number."""
@@ -30,12 +30,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a plan takes in all."""
+    """The total cost of a plan."""
 
     received: int
     """The bytes that all cells receive."""
     peak: int
-    """The most bytes that a cell holds."""
+    """The bytes of the fullest cell."""
     flops: int
     seconds: float
 
@@ -45,7 +45,7 @@ class Totals:
         return cls(cost.received, max(cost.peak, default=0), cost.flops, cost.seconds)
 
     def texts(self) -> dict[str, str]:
-        """Each with its unit."""
+        """Return each total with its unit."""
         return {
             "received": f"{self.received} B",
             "peak": f"{self.peak} B",
@@ -56,16 +56,16 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
-    """What differs between two plans."""
+    """The differences between two plans, and their totals."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[PlanChange, ...]
     one: Totals
     two: Totals
     assumed: tuple[str, ...] = ()
-    """What the programs do not say of their loops and branches; empty if bytes are exact."""
+    """The assumptions about loops and branches; empty if bytes are exact."""
 
     def data(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Return the difference as plain data."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -81,9 +81,9 @@ class PlanDiff:
 
 
 def diff_plans(one: Plan, two: Plan, machine: Machine | None = None) -> PlanDiff:
-    """What differs between two plans: how values lie, where applications compute, what it takes.
+    """Return the differences between two plans: shardings, placements, moves and totals.
 
-    Without a machine each is priced on its own.
+    Without a machine each plan is priced on its own.
 
     >>> from weft import propagate, trace
     >>> def planned(sharding):
@@ -109,9 +109,9 @@ def diff_plans(one: Plan, two: Plan, machine: Machine | None = None) -> PlanDiff
     return PlanDiff(tuple(changes), totals[0], totals[1], tuple(assumed))
 
 
-def _rows(one: Plan, two: Plan) -> Iterator[Change]:
-    yield Change("mesh", "", str(one.mesh), str(two.mesh))
-    yield Change("machine", "", _machine(one), _machine(two))
+def _rows(one: Plan, two: Plan) -> Iterator[PlanChange]:
+    yield PlanChange("mesh", "", str(one.mesh), str(two.mesh))
+    yield PlanChange("machine", "", _machine(one), _machine(two))
     for name in dict.fromkeys((*one.graph.values, *two.graph.values)):
         yield from _value(name, one, two)
     yield from _applications(one, two)
@@ -119,7 +119,7 @@ def _rows(one: Plan, two: Plan) -> Iterator[Change]:
         texts = [
             str(plan.outputs[place]) if place < len(plan.outputs) else NONE for plan in (one, two)
         ]
-        yield Change(f"output {place}", "sharding", *texts)
+        yield PlanChange(f"output {place}", "sharding", *texts)
 
 
 def _machine(plan: Plan) -> str:
@@ -128,15 +128,15 @@ def _machine(plan: Plan) -> str:
     return plan.machine.name or str(plan.machine)
 
 
-def _value(name: str, one: Plan, two: Plan) -> Iterator[Change]:
+def _value(name: str, one: Plan, two: Plan) -> Iterator[PlanChange]:
     found = [plan.graph.values.get(name) for plan in (one, two)]
-    yield Change(name, "value", *(NONE if value is None else str(value) for value in found))
+    yield PlanChange(name, "value", *(NONE if value is None else str(value) for value in found))
     if None not in found:
-        yield Change(name, "sharding", str(one.specs[name]), str(two.specs[name]))
+        yield PlanChange(name, "sharding", str(one.specs[name]), str(two.specs[name]))
 
 
-def _applications(one: Plan, two: Plan) -> Iterator[Change]:
-    """Applications that make the same values are the same; what they are and where they compute."""
+def _applications(one: Plan, two: Plan) -> Iterator[PlanChange]:
+    """Yield the changes of applications, matched by their results."""
     ones, twos = (
         {
             application.results: (application, placed)
@@ -147,25 +147,25 @@ def _applications(one: Plan, two: Plan) -> Iterator[Change]:
     for results in dict.fromkeys((*ones, *twos)):
         name, found = ", ".join(results), [ones.get(results), twos.get(results)]
         applied = [NONE if each is None else str(each[0]).partition(" = ")[2] for each in found]
-        yield Change(name, "application", *applied)
+        yield PlanChange(name, "application", *applied)
         if None not in found:
             (first, placed), (_, other) = ones[results], twos[results]
-            yield Change(name, first.operator, cuts_text(placed), cuts_text(other))
+            yield PlanChange(name, first.operator, cuts_text(placed), cuts_text(other))
 
 
-def _moves(one: Cost, two: Cost) -> Iterator[Change]:
-    """What moves for each value."""
+def _moves(one: Cost, two: Cost) -> Iterator[PlanChange]:
+    """Yield the changes of what moves for each value."""
     texts: list[dict[str, list[str]]] = [{}, {}]
     for cost, found in zip((one, two), texts):
         for item in cost.items:
             moved = [f"{item.what} {item.received} B"] if item.received else []
             found.setdefault(item.name, []).extend(moved)
     for name in dict.fromkeys((*texts[0], *texts[1])):
-        yield Change(name, "moves", *(", ".join(t.get(name, ())) or NONE for t in texts))
+        yield PlanChange(name, "moves", *(", ".join(t.get(name, ())) or NONE for t in texts))
 
 
 def cuts_text(placed: Placed) -> str:
-    """The axes that cut an index space, and those over which operands stay partial."""
+    """Return the axes that cut an index space, and those over which operands stay partial."""
     cuts = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
     kept = [
         f"keeps {monoid} over {write_axis(axis)}" for axis, (monoid, _) in kept_of(placed).items()

@@ -1,7 +1,7 @@
-"""A picture of a plan: its graph, under every value how it lies, under every operator its cuts.
+"""A picture of a plan: its graph, with the sharding of every value and the cuts of every operator.
 
-An application is a row: what it uses, an arrow with the operator, what it makes. Below the arrow
-are the axes that cut its index dimensions, and the bytes that move for it.
+An application is a row: operands, an arrow with the operator, results. Below the arrow are the axes
+that cut its index dimensions, and the bytes that move for it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from weft.values import counted
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
 
-MOST = 10
-"""Applications that are drawn; of a longer program the first and the last."""
+MAX_APPLICATIONS = 10
+"""The most applications that are drawn; of a longer program the first and the last."""
 
-TALL = 5
-"""Rows of one application: a box of three, a line below, a free one."""
+ROW_HEIGHT = 5
+"""Text rows of one application: a box of three, a line below, an empty one."""
 
-WIDE = 40
+MAX_COLUMNS = 40
 """The most columns of a line under a box or an arrow."""
 
-OPERANDS = 4
-"""Operands that are drawn of one application."""
+MAX_OPERANDS = 4
+"""The most operands of one application that are drawn."""
 
 
 def draw_plan(plan: Plan) -> Drawing:
-    """The applications in order, with what moves for each; of many the first and the last."""
+    """Draw the applications in order, with what moves for each; of many the first and the last."""
     count = len(plan.graph.applications)
-    head = count if count <= MOST else MOST // 2
-    drawn = [*range(head), *range(max(head, count - MOST // 2), count)]
+    head = count if count <= MAX_APPLICATIONS else MAX_APPLICATIONS // 2
+    drawn = [*range(head), *range(max(head, count - MAX_APPLICATIONS // 2), count)]
     items = [
-        item for row, number in enumerate(drawn) for item in _Row(plan, number, row * TALL).items()
+        item
+        for row, number in enumerate(drawn)
+        for item in _Row(plan, number, row * ROW_HEIGHT).items()
     ]
     notes = [f"… {count - len(drawn)} applications between are not drawn"] * (len(drawn) < count)
     for name, reshard in zip(plan.graph.outputs, plan.returns):
@@ -45,7 +47,9 @@ def draw_plan(plan: Plan) -> Drawing:
             notes.append(clip(f"{name} is returned by {kinds}: {sum(reshard.received)} B move"))
     notes += [clip(f"assumed: {text}") for text in plan.assumed]
     moved, title = sum(plan.received), f"{counted(count, 'application')} on {plan.mesh}"
-    return Drawing(tuple(items), clip(f"{title}, {moved} B move in all"), tuple(notes[:MOST]))
+    return Drawing(
+        tuple(items), clip(f"{title}, {moved} B move in all"), tuple(notes[:MAX_APPLICATIONS])
+    )
 
 
 class _Row:
@@ -57,24 +61,27 @@ class _Row:
         self.drawn: list[Item] = []
 
     def items(self) -> list[Item]:
-        """What it uses, the arrow, what it makes."""
+        """Return operands, arrow and results."""
         application, specs = self.plan.graph.applications[self.number], self.plan.specs
         used = application.operands
-        for name in used[:OPERANDS]:
+        for name in used[:MAX_OPERANDS]:
             self._value(name, specs[name])
-        if len(used) > OPERANDS:
-            self._label(f"+ {len(used) - OPERANDS} more", 1)
+        if len(used) > MAX_OPERANDS:
+            self._label(f"+ {len(used) - MAX_OPERANDS} more", 1)
             self.x += 9
         self._arrow()
-        for name in application.results[:OPERANDS]:
+        for name in application.results[:MAX_OPERANDS]:
             self._value(name, specs[name])
         return self.drawn
 
     def _value(self, name: str, spec: ShardingSpec) -> None:
-        label, lies = clip(str(self.plan.graph.values[name]), 32), clip(_short(spec), WIDE)
-        width = max(len(label), len(lies)) + 3
+        label, sharding = (
+            clip(str(self.plan.graph.values[name]), 32),
+            clip(_short(spec), MAX_COLUMNS),
+        )
+        width = max(len(label), len(sharding)) + 3
         self.drawn.append(Rect(self.x, self.y, width, 2, label, self.names[name]))
-        self._label(lies, 3, indent=2)
+        self._label(sharding, 3, indent=2)
         self.x += width + 2
 
     def _arrow(self) -> None:
@@ -83,7 +90,7 @@ class _Row:
             self.plan.placed[self.number],
         )
         cuts = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
-        lines = clip(", ".join(cuts), WIDE), _moved(self.plan, self.number)
+        lines = clip(", ".join(cuts), MAX_COLUMNS), _moved(self.plan, self.number)
         name, start = clip(application.operator, 24), max(0, self.x - 1)
         width = max(len(name) + 4, *map(len, lines))
         after = start + len(name) + 4
@@ -101,12 +108,12 @@ class _Row:
 
 
 def _short(spec: ShardingSpec) -> str:
-    """A sharding without its mesh, which all have in common."""
+    """Return a sharding as text without its mesh, which all have in common."""
     return str(spec).removeprefix(f"<{write_symbol(spec.mesh.name)}, ").removesuffix(">")
 
 
 def _moved(plan: Plan, number: int) -> str:
-    """The bytes that all cells receive for an application: before it, in its regions, after it."""
+    """Return as text the bytes that all cells receive for an application, in its regions too."""
     count = plan.program.count
     total = sum(
         each.times * count.total(each.instruction)

@@ -1,10 +1,9 @@
-"""Distribution of host arrays over eight chips, beside memcpy, JAX and DTensor's split.
+"""Distribution of host arrays over eight chips, compared with memcpy, JAX and DTensor's split.
 
-All run in each round, one after the other, each after a pause in which threads that others leave
-spinning come to rest; the median round of each counts. The limit is memcpy: one contiguous copy of
-as many bytes on two threads. Weft and memcpy write to memory they had before; what JAX, DTensor
-and Weft reach with new memory is in `more`. It runs in a child process, where JAX is told of eight
-devices before it is imported.
+In each round all candidates run one after the other, each after a pause that lets spinning threads
+of the previous one stop; the result is the median round. The reference is memcpy: one contiguous
+copy of as many bytes on two threads. Weft and memcpy write to existing memory; the rates of JAX,
+DTensor and Weft with new memory are in `more`. A child process sets up eight devices for JAX.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ CHIPS = 8
 PAUSE = 0.02
 """Seconds before each call."""
 RUNS = {"runs-7KiB": 7168, "runs-2KiB": 2048, "runs-128B": 128}
-"""Bytes of a row that one chip gets, where the last dimension is cut."""
+"""Bytes of a row that one chip gets when the last dimension is cut."""
 
 
 def run(seconds: float) -> Iterator[Row]:
-    """All rows, from a child process."""
+    """Run the benchmark in a child process and return its rows."""
     flag = f"--xla_force_host_platform_device_count={CHIPS}"
     waiting = {
         "OMP_WAIT_POLICY": "passive",
         "KMP_BLOCKTIME": "0",
-    }  # or torch spins into others' time
+    }  # keeps torch from spinning while others run
     environment = os.environ | {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"} | waiting
     command = [sys.executable, "-m", "benchmarks.ttmesh", str(seconds)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -53,7 +52,7 @@ def run(seconds: float) -> Iterator[Row]:
 
 
 def rows(seconds: float) -> Iterator[Row]:
-    """Contiguous shards, shorter and shorter runs, and tiles."""
+    """Measure contiguous shards, runs of decreasing length, and tiles."""
     size, rounds = (128 << 20, max(5, int(6 * seconds))) if seconds else (1 << 20, 1)
     yield contiguous(size, rounds)
     for name, length in RUNS.items():
@@ -63,7 +62,7 @@ def rows(seconds: float) -> Iterator[Row]:
 
 
 def contiguous(size: int, rounds: int) -> Row:
-    """The first dimension is cut: no byte is copied."""
+    """Cut the first dimension: no bytes are copied."""
     array = filled(size, 4096)
     boxes = Mapper((CHIPS,), [0]).boxes(array.shape)
     times = medians(rounds, {"weft": lambda: distribute(array, boxes)} | peers(array, 0))
@@ -73,7 +72,7 @@ def contiguous(size: int, rounds: int) -> Row:
 
 
 def strided(name: str, length: int, size: int, rounds: int) -> Row:
-    """The last dimension is cut: each chip gets a run of each row."""
+    """Cut the last dimension: each chip gets a run of each row."""
     array = filled(size, length // 2 * CHIPS)
     boxes = Mapper((CHIPS,), [1]).boxes(array.shape)
     out = [np.zeros_like(shard) for shard in distribute(array, boxes)]
@@ -87,7 +86,7 @@ def strided(name: str, length: int, size: int, rounds: int) -> Row:
 
 
 def tiled(kind: DataType, size: int, rounds: int) -> Row:
-    """The last dimension is cut, and each shard is tiled."""
+    """Cut the last dimension and tile each shard."""
     array = filled(size, 4096).view(kind.storage)
     boxes: list[ZRange] = [box for (box,) in Mapper((CHIPS,), [1]).boxes(array.shape)]
     calls = {"weft": lambda: shard_and_tile(array, boxes, kind), "memcpy": memcpy(array)}
@@ -96,13 +95,13 @@ def tiled(kind: DataType, size: int, rounds: int) -> Row:
 
 
 def filled(size: int, columns: int) -> Array:
-    """Whole blocks of 32 rows of two-byte elements."""
+    """Return an array of two-byte elements with a multiple of 32 rows."""
     count = max(1, size // (64 * columns)) * 32 * columns
     return np.arange(count, dtype=np.uint16).reshape(-1, columns)
 
 
 def memcpy(array: Array) -> Callable[[], object]:
-    """A copy of the array on two threads, into memory that was there before."""
+    """Return a function that copies the array on two threads, into existing memory."""
     source = array.reshape(-1)
     target, half = np.zeros_like(source), len(source) // 2
 
@@ -116,17 +115,17 @@ def memcpy(array: Array) -> Callable[[], object]:
 
 
 def peers(array: Array, dim: int) -> dict[str, Callable[[], object]]:
-    """Others that are installed."""
-    found: dict[str, Callable[[], object]] = {}
+    """Return the other libraries that are installed."""
+    calls: dict[str, Callable[[], object]] = {}
     with suppress(ImportError):
-        found["jax.device_put"] = by_jax(array, dim)
+        calls["jax.device_put"] = by_jax(array, dim)
     with suppress(ImportError):
-        found["DTensor's split"] = by_dtensor(array, dim)
-    return found
+        calls["DTensor's split"] = by_dtensor(array, dim)
+    return calls
 
 
 def by_jax(array: Array, dim: int) -> Callable[[], object]:
-    """`device_put` with a sharding, waited for."""
+    """Return a call of `device_put` with a sharding that waits for the result."""
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -136,7 +135,7 @@ def by_jax(array: Array, dim: int) -> Callable[[], object]:
 
 
 def by_dtensor(array: Array, dim: int) -> Callable[[], object]:
-    """What `distribute_tensor` does on one host: chunks, each made contiguous."""
+    """Return what `distribute_tensor` does on one host: contiguous chunks."""
     import torch
 
     torch.set_num_threads(2)
@@ -145,7 +144,7 @@ def by_dtensor(array: Array, dim: int) -> Callable[[], object]:
 
 
 def medians(rounds: int, calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The seconds of the median round of each, after one that is not counted."""
+    """Return the seconds of the median round of each call, after a warm-up round."""
     taken: dict[str, list[float]] = {who: [] for who in calls}
     for _ in range(rounds + 1):
         for who, call in calls.items():
@@ -165,7 +164,7 @@ def against(
     more: dict[str, float] | None = None,
     better: str = "higher",
 ) -> Row:
-    """A row beside the best peer, with the part of memcpy that is reached."""
+    """Return a row with the fastest peer and the fraction of memcpy."""
     value = {who: scale / t if better == "higher" else scale * t for who, t in times.items()}
     others = {
         who: t for who, t in times.items() if who not in ("weft", "weft, new memory", "memcpy")
@@ -186,7 +185,7 @@ def against(
 
 
 def main() -> None:
-    """Print the rows as JSON, figures as they are."""
+    """Print the rows as JSON, unrounded."""
     for row in rows(float(sys.argv[1])):
         fields = ("name", "weft", "unit", "n", "peer", "peer_value", "ratio", "fraction", "more")
         print(json.dumps({field: getattr(row, field) for field in fields}), flush=True)

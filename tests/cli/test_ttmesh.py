@@ -59,7 +59,7 @@ def test_none_replicates(capsys):
     assert (write["orientation"], write["global_size"]) == ("ROW_MAJOR", 24576)
 
 
-def test_dimensions_from_the_end_groups_and_one_for_all(capsys):
+def test_negative_dimensions_groups_and_one_dimension_for_all_axes(capsys):
     assert (
         lowered(capsys, "1,1,8,16", "2x2", "-1,-2")["writes"]
         == (lowered(capsys, "1,1,8,16", "2x2", "3,2")["writes"])
@@ -71,7 +71,7 @@ def test_dimensions_from_the_end_groups_and_one_for_all(capsys):
     assert (every["shard_shape"], every["mesh"]) == ({"height": 8, "width": 32}, [8, 4])
 
 
-def test_other_meshes_and_parts_of_them(capsys):
+def test_meshes_of_three_axes_and_parts_of_meshes(capsys):
     assert len(lowered(capsys, "4,2,4,7", "2x4", "none,2,1", "--over", "2x2x2")["writes"]) == 2
     (part,) = lowered(capsys, "8,8", "4x4", "0,1", "--over", "2x2", "--offset", "2x2")["writes"]
     assert part["devices"] == [10, 11, 14, 15]
@@ -85,7 +85,7 @@ def test_a_mesh_in_text_keeps_its_axis_names_and_devices(capsys):
     assert 'mesh axis "y"=2' in capsys.readouterr().err
 
 
-def test_uneven_by_choice(capsys):
+def test_uneven_sizes_are_padded_or_ragged_on_request(capsys):
     padded = lowered(capsys, "7,4", "1x4", "none,0", "--uneven", "pad")
     assert (padded["padded_shape"], len(padded["writes"])) == ([8, 4], 1)
     assert len(lowered(capsys, "7,4", "1x4", "none,0", "--uneven", "ragged")["writes"]) == 2
@@ -93,7 +93,7 @@ def test_uneven_by_choice(capsys):
     assert "padded to [8, 4]" in capsys.readouterr().out
 
 
-def test_many_writes_are_counted_and_a_copy_is_offered(capsys):
+def test_many_writes_are_summarised_and_a_copy_is_suggested(capsys):
     lower("--shape", "32,64,16,16", "--mesh", "8x4", "--dims", "2,3")
     printed = capsys.readouterr().out
     assert "… 2040 more" in printed
@@ -116,7 +116,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("given", REFUSED)
-def test_refusals_are_one_line_and_a_hint(capsys, given):
+def test_refusals_print_one_line_and_a_hint(capsys, given):
     shape, mesh, dims, *more = given
     assert lower("--shape", shape, "--mesh", mesh, "--dims", dims, *more) == 2
     printed = capsys.readouterr()

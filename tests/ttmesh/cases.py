@@ -1,4 +1,4 @@
-"""Random configs of the runtime's mapper, and tensors that need no random stream to be stored."""
+"""Random cases for the comparison with ttnn: mapper configs, tensors in tiles, chip layouts."""
 
 import random
 from math import prod
@@ -31,11 +31,11 @@ REASONS = {
     "chunks": ("ND sharding requires the number of chunks", "chunks for the"),
     "uneven": ("Shard shape mismatch", "and a shorter last one"),
 }
-"""Each reason for a refusal: what the runtime says, and what Weft says."""
+"""Each reason for a refusal, with patterns of the messages of ttnn and of Weft."""
 
 
 def random_case(rng: random.Random) -> dict:
-    """A config: mostly one that fits, often with one thing wrong, seldom with several."""
+    """Return a config: mostly valid, often with one error, seldom with several."""
     ndim = rng.choice([1, 2, 2, 2, 2, 2, 3, 4])
     mesh = [rng.randint(1, {1: 12, 2: 8, 3: 3, 4: 3}[ndim]) for _ in range(ndim)]
     if ndim == 2:
@@ -57,7 +57,7 @@ def random_case(rng: random.Random) -> dict:
 
 
 def _part(rng, mesh):
-    """The whole mesh, a part of it, or its chips in another order."""
+    """Return the whole mesh, a part of it, or its chips in another arrangement."""
     kind = rng.random()
     if kind < 0.55:
         return None, [] if rng.random() < 0.95 else [rng.randint(0, 1) for _ in mesh]
@@ -95,26 +95,26 @@ def _shape(rng, rank, placements, cells):
 
 
 def weft_answer(case: dict) -> dict:
-    """Shards as coordinate, start and stop, or the reason of a refusal."""
+    """Return Weft's shards as coordinate, start and stop, or the reason of its refusal."""
     try:
-        found = runtime_shards(
+        shards = runtime_shards(
             case["shape"], case["mesh"], case["placements"], case["over"], case["offset"]
         )
     except WeftError as error:
         return {"refused": reason(str(error), 1)}
-    return {"shards": [[list(at), list(box.start), list(box.stop)] for at, box in found]}
+    return {"shards": [[list(at), list(box.start), list(box.stop)] for at, box in shards]}
 
 
 def reason(message: str, side: int) -> str:
-    """The name of a reason, from what the runtime (0) or Weft (1) says."""
+    """Return the name of the reason in a message of ttnn (side 0) or Weft (1)."""
     import re
 
-    found = [name for name, texts in REASONS.items() if re.search(texts[side], message)]
-    return found[0] if len(found) == 1 else f"{found}: {message[:300]}"
+    names = [name for name, texts in REASONS.items() if re.search(texts[side], message)]
+    return names[0] if len(names) == 1 else f"{names}: {message[:300]}"
 
 
 def tensor(shape: list[int], kind: str, seed: int) -> np.ndarray:
-    """Values that look random and are arithmetic: every bit pattern, or numbers around one."""
+    """Return reproducible values: arbitrary bit patterns, or numbers between -3 and 3."""
     count = np.arange(prod(shape), dtype=np.uint64) + np.uint64(seed)
     bits = (count * np.uint64(2654435761) ^ count * count * np.uint64(40503)) & np.uint64(2**32 - 1)
     if kind in ("uint32", "int32", "uint16", "uint8"):
@@ -126,7 +126,7 @@ def tensor(shape: list[int], kind: str, seed: int) -> np.ndarray:
 
 
 def random_tile_case(rng: random.Random) -> dict:
-    """A shape, a format and how it is cut over a small mesh."""
+    """Return a shape, a format, and a distribution over a small mesh."""
     rank = rng.randint(1, 5)
     shape = [rng.randint(1, 3) for _ in range(rank)]
     shape[-1] = rng.randint(1, 100)
@@ -147,7 +147,7 @@ def random_tile_case(rng: random.Random) -> dict:
 
 
 def random_chip_case(rng: random.Random) -> dict:
-    """A tensor in the memory of a chip: often one that just fits, often one that just does not."""
+    """Return a tensor in the memory of a chip: often one that just fits or just does not."""
     rank, tiled = rng.randint(1, 4), rng.random() < 0.6
     unit = 32 if tiled else 1
     shape = [rng.randint(1, 3) for _ in range(rank - 1)] + [rng.randint(1, 9 * unit)]
@@ -179,7 +179,7 @@ def random_chip_case(rng: random.Random) -> dict:
 
 
 def weft_chip(case: dict) -> dict:
-    """The cores in order, or that the layout is refused."""
+    """Return Weft's cores in order, or that it refuses the layout."""
     try:
         grid = CoreGrid([CoreRange((a, b), (c, d)) for a, b, c, d in case["cores"]])
         turn = ShardOrientation[case["orientation"]]

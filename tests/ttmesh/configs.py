@@ -7,17 +7,17 @@ from weft.ttmesh import Mapper, Shard
 
 def placements(random, ndim, axes, interleaved=True):
     """A placement for each axis: mostly cuts, some copies, some interleaved."""
-    found = []
+    drawn = []
     for _ in range(axes):
         dim = random.randrange(ndim)
         groups = random.choice([1] * 6 + [2, 3]) if interleaved else 1
         sign = random.choice([0, 0, ndim])
-        found.append(random.choice([None, *[Shard(dim - sign, groups)] * 3]))
-    dims = [each.dim % ndim for each in found if each is not None]
-    for n, each in enumerate(found):  # axes that cut one dimension agree on its groups
+        drawn.append(random.choice([None, *[Shard(dim - sign, groups)] * 3]))
+    dims = [each.dim % ndim for each in drawn if each is not None]
+    for n, each in enumerate(drawn):  # axes that cut one dimension agree on its groups
         if each is not None and dims.count(each.dim % ndim) > 1:
-            found[n] = Shard(each.dim % ndim)
-    return found
+            drawn[n] = Shard(each.dim % ndim)
+    return drawn
 
 
 def even_shape(random, mapper, ndim, most=4096):

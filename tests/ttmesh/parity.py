@@ -1,4 +1,4 @@
-"""`make parity`: Weft's mapper and tiles beside those of the real runtime, on the host alone.
+"""`make parity`: compare Weft's mapper, tiles and chip layouts with those of ttnn, on the host.
 
 Run by a Python that has `ttnn`. `--store` writes the sample that `make test` checks without it.
 """
@@ -26,12 +26,12 @@ harvesting: {0: {noc_translation: true, harvest_mask: 0}}
 boards:
   - [{board_id: 1649267441664}, {board_type: n150}, {chips: [0]}]
 """
-"""One chip that is not there: the runtime asks a chip for the size of a tile."""
+"""A mock chip: ttnn asks a chip for the size of a tile."""
 
 
 @contextlib.contextmanager
 def quiet():
-    """The runtime logs every refusal to both streams: they are away while it is asked."""
+    """Silence both output streams: ttnn logs every refusal there."""
     sys.stdout.flush()
     kept, nothing = [os.dup(1), os.dup(2)], os.open(os.devnull, os.O_WRONLY)
     try:
@@ -46,7 +46,7 @@ def quiet():
 
 
 class Runtime:
-    """The oracle."""
+    """ttnn, with a mock chip."""
 
     def __init__(self):
         chip = Path(tempfile.mkdtemp()) / "chip.yaml"
@@ -66,7 +66,7 @@ class Runtime:
         return t.create_mesh_mapper(t.MeshShape(mesh), config)
 
     def shards(self, distributed):
-        """The bytes of each shard, with its coordinate."""
+        """Return the bytes of each shard with its coordinate."""
         import numpy as np
 
         buffer = distributed.host_buffer()
@@ -75,7 +75,7 @@ class Runtime:
             yield coord, np.from_dlpack(buffer.get_shard(at)).copy()
 
     def answer(self, case):
-        """Shards as coordinate, start and stop, or the reason of a refusal."""
+        """Return ttnn's shards as coordinate, start and stop, or the reason of its refusal."""
         import numpy as np
         from tests.ttmesh.cases import reason
 
@@ -83,18 +83,18 @@ class Runtime:
         array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
         try:
             mapper = self.mapper(case["mesh"], case["placements"], case["over"], case["offset"])
-            made = self.ttnn.distribute_tensor(self.ttnn.Tensor(array), mapper)
+            distributed = self.ttnn.distribute_tensor(self.ttnn.Tensor(array), mapper)
         except RuntimeError as error:
             return {"refused": reason(str(error), 0)}
-        local = tuple(made.shape)
-        found = []
-        for at, raw in self.shards(made):
+        local = tuple(distributed.shape)
+        shards = []
+        for at, raw in self.shards(distributed):
             values = raw.view(np.int32).reshape(local)
             start = self.start(case, at, local, values, shape)
             stop = [low + size for low, size in zip(start, local)]
             assert (array[tuple(map(slice, start, stop))] == values).all(), case
-            found.append([at, start, stop])
-        return {"shards": found}
+            shards.append([at, start, stop])
+        return {"shards": shards}
 
     @staticmethod
     def start(case, at, local, values, shape):
@@ -102,7 +102,7 @@ class Runtime:
 
         if values.size:
             return [int(x) for x in np.unravel_index(int(values.flat[0]), shape)]
-        # An empty shard has no first value: its place follows from its length and coordinate.
+        # An empty shard has no first value: its start follows from its length and coordinate.
         start = [0] * len(shape)
         over, offset = case["over"] or case["mesh"], case["offset"] or [0] * len(at)
         for axis, dim in enumerate(case["placements"]):
@@ -114,17 +114,17 @@ class Runtime:
         return start
 
     def tiles(self, case):
-        """A digest of the tiles of each shard."""
+        """Return a digest of ttnn's tiles of each shard."""
         from tests.ttmesh.cases import tensor
 
         array = tensor(case["shape"], case["kind"], case["seed"])
         kind = getattr(self.ttnn, case["kind"])
         mapper = self.mapper(case["mesh"], case["placements"])
-        made = self.ttnn.Tensor(array, kind, None, self.ttnn.TILE_LAYOUT, mesh_mapper=mapper)
-        return [digest(raw) for _, raw in self.shards(made)]
+        tiled = self.ttnn.Tensor(array, kind, None, self.ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+        return [digest(raw) for _, raw in self.shards(tiled)]
 
     def chip(self, case):
-        """The cores in order, or that the layout is refused."""
+        """Return ttnn's cores in order, or that it refuses the layout."""
         t = self.ttnn
         try:
             corners = [(t.CoreCoord(a, b), t.CoreCoord(c, d)) for a, b, c, d in case["cores"]]
@@ -147,7 +147,7 @@ class Runtime:
 
 
 def weft_tiles(case):
-    """The same of Weft's."""
+    """Return a digest of Weft's tiles of each shard."""
     from tests.ttmesh.cases import tensor
 
     from weft.ttmesh.formats import DataType
@@ -160,30 +160,30 @@ def weft_tiles(case):
 
 
 def digest(raw):
-    """Sixteen digits that tell one content from another."""
+    """Return a short hash of some bytes."""
     return hashlib.sha256(raw.tobytes()).hexdigest()[:16]
 
 
 def compare(name, cases, theirs, ours):
-    """Ask both about each case; print what differs, and how often each answer came."""
+    """Compare both answers to each case; print the differences and how often each answer occurs."""
     differ, counts = 0, {}
     for case in cases:
         with quiet():
             expected = theirs(case)
-        found = ours(case)
+        answer = ours(case)
         kind = expected.get("refused", "accepted") if isinstance(expected, dict) else "tiles"
         counts[kind] = counts.get(kind, 0) + 1
         case["answer"] = expected
-        if found != expected:
+        if answer != expected:
             differ += 1
             if differ <= 10:
-                print(json.dumps({**case, "weft": found}))
+                print(json.dumps({**case, "weft": answer}))
     print(f"{name}: {len(cases)} asked, {differ} differ; {counts}")
     return differ
 
 
 def store(name, cases):
-    """One case on a line, so that a change can be read."""
+    """Write one case per line, so that changes are readable."""
     DATA.mkdir(exist_ok=True)
     lines = [json.dumps(case, separators=(",", ":")) for case in cases]
     (DATA / name).write_text("[\n" + ",\n".join(lines) + "\n]\n")
@@ -197,15 +197,15 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", action="store_true", help="write tests/ttmesh/data")
     args = parser.parse_args()
-    from tests.ttmesh import cases as made
+    from tests.ttmesh import cases
 
     runtime, rng = Runtime(), random.Random(args.seed)
-    configs = [made.random_case(rng) for _ in range(args.configs)]
-    tiles = [made.random_tile_case(rng) for _ in range(args.tiles)]
-    chips = [made.random_chip_case(rng) for _ in range(args.chips)]
-    differ = compare("configs", configs, runtime.answer, made.weft_answer)
+    configs = [cases.random_case(rng) for _ in range(args.configs)]
+    tiles = [cases.random_tile_case(rng) for _ in range(args.tiles)]
+    chips = [cases.random_chip_case(rng) for _ in range(args.chips)]
+    differ = compare("configs", configs, runtime.answer, cases.weft_answer)
     differ += compare("tiles", tiles, runtime.tiles, weft_tiles)
-    differ += compare("chips", chips, runtime.chip, made.weft_chip)
+    differ += compare("chips", chips, runtime.chip, cases.weft_chip)
     if args.store:
         small = [case for case in configs if len(json.dumps(case)) < 2500]
         store("mappers.json", small[:1000])
@@ -217,4 +217,4 @@ def main():
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # the runtime would log how it closes the chip that is not there
+    os._exit(status)  # skip ttnn's log of closing the mock chip

@@ -1,4 +1,4 @@
-"""What a mapper and a config mean, by NumPy indices; the fewest writes, by trying everything."""
+"""Mappers and configs by NumPy indexing, and the fewest writes by exhaustive search."""
 
 from itertools import product
 from math import prod
@@ -16,32 +16,32 @@ def groups_of(placement, size):
 
 def indices(mapper, shape, coord):
     """Which indices of each dimension the chip at a coordinate holds, in order."""
-    found = []
+    indices_of_dims = []
     for dim, size in enumerate(shape):
-        block, ways, groups = 0, 1, (size,)
+        block, count, groups = 0, 1, (size,)
         for axis in mapper.order:
             placement = mapper.placements[axis]
             if isinstance(placement, Shard) and placement.dim % len(shape) == dim:
                 block = block * mapper.over[axis] + coord[axis]
-                ways *= mapper.over[axis]
+                count *= mapper.over[axis]
                 groups = groups_of(placement, size) if placement.groups != 1 else groups
-        start, held = 0, []
+        start, own = 0, []
         for group in groups:
-            step = -(-group // ways)
-            held += range(start + min(group, block * step), start + min(group, block * step + step))
+            step = -(-group // count)
+            own += range(start + min(group, block * step), start + min(group, block * step + step))
             start += group
-        found.append(held)
-    return found
+        indices_of_dims.append(own)
+    return indices_of_dims
 
 
-def held(mapper, array):
-    """What each chip of the distribution holds."""
+def expected_shards(mapper, array):
+    """Return what each chip of the distribution holds."""
     coords = product(*map(range, mapper.over))
     return {coord: array[np.ix_(*indices(mapper, array.shape, coord))] for coord in coords}
 
 
 def written(whole, shard, by_rows, mesh, data):
-    """What chips get of a flat buffer, told as the seed tells it; None where it does not fit."""
+    """Return each chip's part of a flat buffer, by the specification; None if it does not fit."""
     (high, wide), (h, w), (rows, columns) = whole, shard, mesh
     tall, broad = h or high, w or wide
     if high % tall or wide % broad:
@@ -83,10 +83,10 @@ def shards_of_size(whole, size):
                 yield h, w
 
 
-def single(piece, wanted, mesh, folds):
+def single(piece, wanted, mesh, flattenings):
     """Whether one config writes a piece so that each chip gets what is wanted."""
     size = len(next(iter(wanted.values())))
-    for whole, by_rows in product(folds, (True, False)):
+    for whole, by_rows in product(flattenings, (True, False)):
         for shard in shards_of_size(whole, size):
             got = written(whole, shard, by_rows, mesh, piece)
             if got and all(np.array_equal(got[chip], wanted[chip]) for chip in wanted):
@@ -97,7 +97,9 @@ def single(piece, wanted, mesh, folds):
 def fewest(shape, mapper):
     """The fewest writes over all leading prefixes, pivots, shards and orientations."""
     data = np.arange(prod(shape))
-    chips = {chip: part.ravel() for chip, part in held(mapper, data.reshape(shape)).items()}
+    chips = {
+        chip: part.ravel() for chip, part in expected_shards(mapper, data.reshape(shape)).items()
+    }
     for lead in range(len(shape) + 1):
         count = prod(shape[:lead])
         size = len(chips[0, 0])
@@ -105,14 +107,14 @@ def fewest(shape, mapper):
             continue
         part = size // count
         rest = shape[lead:]
-        folds = [(prod(rest[:p]), prod(rest[p:])) for p in range(len(rest) + 1)]
+        flattenings = [(prod(rest[:p]), prod(rest[p:])) for p in range(len(rest) + 1)]
         pieces = data.reshape(count, -1)
         if all(
             single(
                 pieces[n],
                 {chip: has[n * part : (n + 1) * part] for chip, has in chips.items()},
                 mapper.over,
-                folds,
+                flattenings,
             )
             for n in range(count)
         ):
@@ -123,7 +125,9 @@ def fewest(shape, mapper):
 def fewest_ranges(shape, mapper):
     """The fewest writes over all contiguous ranges of the tensor, folded anywhere."""
     data = np.arange(prod(shape))
-    chips = {chip: part.ravel() for chip, part in held(mapper, data.reshape(shape)).items()}
+    chips = {
+        chip: part.ravel() for chip, part in expected_shards(mapper, data.reshape(shape)).items()
+    }
     best = {0: 0}
     for stop in range(1, len(data) + 1):
         starts = [start for start in best if fits(data, start, stop, chips)]
@@ -147,9 +151,9 @@ def fits(data, start, stop, chips):
     if not whole or len(runs) != prod(part) or first[-1] - first[0] + 1 != len(first):
         return False
     size = stop - start
-    folds = [(h, size // h) for h in range(1, size + 1) if size % h == 0]
+    flattenings = [(h, size // h) for h in range(1, size + 1) if size % h == 0]
     wanted = {
         (row - top, column - left): chips[row, column][first[0] : first[-1] + 1]
         for row, column in runs
     }
-    return single(data[start:stop], wanted, part, folds)
+    return single(data[start:stop], wanted, part, flattenings)

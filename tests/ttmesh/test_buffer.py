@@ -1,4 +1,4 @@
-"""The model of the mesh, against the words of the seed told in NumPy."""
+"""The model of the mesh, against the rules of the specification written in NumPy."""
 
 import random
 
@@ -11,7 +11,7 @@ from weft.errors import WeftError
 from weft.ttmesh import Extent, MeshBuffer, ShardedBufferConfig, ShardOrientation
 
 
-def test_a_config_does_what_the_seed_says_or_is_refused():
+def test_a_config_is_written_by_the_rules_or_refused():
     chance, seen = random.Random(0), {True: 0, False: 0}
     for _ in range(trials(2000)):
         mesh = chance.randint(1, 3), chance.randint(1, 4)
@@ -42,7 +42,7 @@ def test_a_config_does_what_the_seed_says_or_is_refused():
     assert min(seen.values()) > trials(200)
 
 
-def test_what_is_refused_changes_nothing():
+def test_a_refused_write_changes_nothing():
     buffer = MeshBuffer((1, 2), 4)
     halves = ShardedBufferConfig((1, 2), 8, Extent(height=0, width=4), Extent(height=1, width=8))
     buffer.write(halves, b"abcdefgh")
@@ -52,7 +52,7 @@ def test_what_is_refused_changes_nothing():
     assert bytes(buffer.read(halves)) == b"abcdefgh"
 
 
-def test_what_is_read_cannot_be_changed():
+def test_device_bytes_are_read_only():
     buffer = MeshBuffer((1, 1), 4)
     config = ShardedBufferConfig((1, 1), 4, global_buffer_shape=Extent(height=1, width=4))
     buffer.write(config, b"abcd")

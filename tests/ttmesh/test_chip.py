@@ -64,7 +64,7 @@ def extent(rows, columns, unit):
 
 
 @given(layouts())
-def test_every_page_has_a_place_of_its_own_and_is_found_there(layout):
+def test_every_page_has_one_place_and_page_at_inverts_it(layout):
     places = [layout.place(page) for page in range(layout.page_count)]
     assert len(set(places)) == layout.page_count
     for page, place in enumerate(places):
@@ -73,13 +73,13 @@ def test_every_page_has_a_place_of_its_own_and_is_found_there(layout):
         assert place.offset + layout.aligned_page_bytes <= layout.bank_bytes
         assert layout.page_at(*place) == page
         assert layout.page_at(place.bank, place.offset + layout.page_bytes - 1) == page
-    found = [(p, (bank, o)) for bank in layout.banks for p, o in layout.pages_in(bank)]
-    assert sorted(found) == sorted((p, tuple(place)) for p, place in enumerate(places))
+    listed = [(p, (bank, o)) for bank in layout.banks for p, o in layout.pages_in(bank)]
+    assert sorted(listed) == sorted((p, tuple(place)) for p, place in enumerate(places))
     assert layout.page_at(layout.banks[0], layout.bank_bytes) is None
 
 
 @given(layouts())
-def test_places_are_those_of_the_array_cut_with_numpy(layout):
+def test_places_equal_those_of_an_array_cut_with_numpy(layout):
     if isinstance(layout.memory, Interleaved):
         return
     pages = np.arange(layout.page_count).reshape(
@@ -130,7 +130,7 @@ def test_interleaved_pages_go_round_the_banks():
     assert [tuple(rows.place(page)) for page in range(3)] == [(0, 0), (1, 0), (0, 32)]
 
 
-def test_blocks_are_turned_with_the_orientation():
+def test_col_major_transposes_blocks():
     shape, shard = (128, 128), Extent(height=64, width=32)
     along = Sharded(Scheme.BLOCK, shard, CoreGrid.of(4, 2))
     down = Sharded(Scheme.BLOCK, shard, CoreGrid.of(2, 4), COL)
@@ -222,7 +222,7 @@ def test_nd_shards_go_round_the_cores():
         (lambda: plain().page_of((0, 8)), "dimension 1 of size 8 has no coordinate 8"),
     ],
 )
-def test_what_does_not_fit_is_refused(make, message):
+def test_refusals(make, message):
     with pytest.raises(WeftError) as refused:
         make()
     assert str(refused.value).startswith(message)

@@ -45,7 +45,7 @@ def cut_arrays(draw):
 
 
 @given(cut_arrays(), st.integers(1, 3))
-def test_shards_are_the_boxes_and_come_back(case, threads):
+def test_shards_are_the_boxes_and_gather_restores_the_array(case, threads):
     array, boxes = case
     shards = distribute(array, boxes, threads=threads)
     for shard, box in zip(shards, boxes):
@@ -123,7 +123,7 @@ def test_a_device_may_hold_nothing():
     assert gather([nothing, all_of_it], [(), ZRange.of((4,))], (4,)).tolist() == [0, 1, 2, 3]
 
 
-def test_objects_are_copied_too():
+def test_object_arrays_are_copied():
     array = np.array([[1, "a"], [None, 2.5]], object)
     (shard,) = distribute(array, [ZRange((0, 1), (2, 2))])
     assert shard.tolist() == [["a"], [2.5]]
@@ -147,7 +147,7 @@ def test_blocks_cover_an_array_once_and_fit(shape, item, limit):
     assert (count == 1).all()
 
 
-def test_dimensions_merge_only_where_all_strides_allow_it():
+def test_dimensions_merge_only_if_all_strides_allow_it():
     assert merge_dims((2, 3, 4), (12, 4, 1), (12, 4, 1)) == [(24, 1, 1)]
     assert merge_dims((2, 3, 4), (12, 4, 1), (100, 4, 1)) == [(2, 12, 100), (12, 1, 1)]
     assert merge_dims((1, 1), (9, 9)) == []
@@ -186,13 +186,13 @@ def test_dimensions_merge_only_where_all_strides_allow_it():
         (lambda a: run_all([], 0), "at least 1 thread is needed, got 0"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message):
+def test_refusals(call, message):
     with pytest.raises(WeftError) as refused:
         call(np.zeros((2, 3), np.int64))
     assert str(refused.value) == message
 
 
-def test_a_grid_of_boxes_is_laid_out_in_the_order_it_comes():
+def test_a_grid_of_boxes_keeps_its_order():
     layout = shard_layout([ZRange((4,), (6,)), ZRange((0,), (1,))], (8,))
     assert layout.shape == (3,)
     assert [str(place) for place in layout.places] == ["[0:2]", "[2:3]"]

@@ -41,7 +41,7 @@ def by_hand(row, kind):
     bits = [int(np.float32(x).view(np.uint32)) for x in row]
     exponents = [b >> 23 & 255 for b in bits]
     shared = max(exponents)
-    found = []
+    encoded = []
     for b, exponent in zip(bits, exponents):
         whole = (b & 0x7FFFFF | 0x800000) >> min(shared - exponent, 31) if exponent else 0
         cut = 24 - width
@@ -49,12 +49,12 @@ def by_hand(row, kind):
         half = 1 << (cut - 1)
         kept += low > half or (low == half and kept & 1)
         kept = min(kept, (1 << width) - 1)
-        found.append((b >> 31) << width | kept if kept else 0)
-    return shared, found
+        encoded.append((b >> 31) << width | kept if kept else 0)
+    return shared, encoded
 
 
 @given(st.lists(FLOATS, min_size=16, max_size=16), st.sampled_from(BLOCKS))
-def test_blocks_are_as_integers_say(row, kind):
+def test_block_formats_equal_integer_arithmetic(row, kind):
     assert marks(row, kind) == by_hand(row, kind)
 
 
@@ -71,7 +71,7 @@ def test_small_integers_pass_through_bfloat8_b(row, scale):
 
 @pytest.mark.parametrize("kind", BLOCKS)
 @given(data=st.data())
-def test_packing_what_was_unpacked_changes_nothing(kind, data):
+def test_packing_unpacked_tiles_changes_nothing(kind, data):
     row = data.draw(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=16, max_size=16))
     once = unpack_tiles(pack_tiles(tile_of(row), kind), kind)
     assert (unpack_tiles(pack_tiles(once, kind), kind) == once).all()
@@ -97,24 +97,24 @@ def test_rounding_to_even_and_up_to_the_largest():
 def test_bfloat16_is_the_nearest_of_its_neighbours(values):
     bits = encode_bfloat16(values)
     back = decode_bfloat16(bits)
-    for value, found, pattern in zip(values, back, bits):
+    for value, encoded, pattern in zip(values, back, bits):
         if np.isnan(value):
             assert pattern == 0x7FC0
-        elif np.isinf(found):
+        elif np.isinf(encoded):
             assert abs(value) >= np.float32(3.3961775e38)
         else:
             below = decode_bfloat16(np.array([max(int(pattern) & 0x7FFF, 1) - 1], np.uint16))[0]
-            gap = abs(float(abs(found)) - float(below)) or float(np.float32(9.2e-41))
-            assert abs(float(value) - float(found)) <= gap
+            gap = abs(float(abs(encoded)) - float(below)) or float(np.float32(9.2e-41))
+            assert abs(float(value) - float(encoded)) <= gap
 
 
 @given(hnp.arrays(np.uint16, 8))
-def test_bfloat16_comes_back_bit_by_bit(bits):
+def test_bfloat16_round_trips_bit_by_bit(bits):
     numbers = ~np.isnan(decode_bfloat16(bits))
     assert (encode_bfloat16(decode_bfloat16(bits))[numbers] == bits[numbers]).all()
 
 
-def test_formats_know_their_sizes():
+def test_tile_sizes():
     sizes = {kind.value: kind.tile_bytes for kind in DataType}
     assert sizes == {
         "float32": 4096,
@@ -128,7 +128,7 @@ def test_formats_know_their_sizes():
     }
 
 
-def test_what_does_not_fit_is_refused():
+def test_refusals():
     with pytest.raises(
         WeftError, match="float64 is not a format of a chip; the formats are float32, bfl"
     ):

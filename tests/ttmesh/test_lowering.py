@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.trials import trials
 from tests.ttmesh.configs import any_config, config, short_config, unequal
-from tests.ttmesh.reference import fewest, fewest_ranges, held
+from tests.ttmesh.reference import expected_shards, fewest, fewest_ranges
 
 from weft.ttmesh import (
     Extent,
@@ -84,7 +84,7 @@ def test_the_examples_of_the_specification(shape, dims, expected, strict):
     assert (write.pivot, write.source, write.offset) == (3, 0, 0)
     array = values(shape, 2)
     for coord, shard in shards(deliver(array, lowered), lowered, np.uint16):
-        assert np.array_equal(shard, held(mapper, array)[coord])
+        assert np.array_equal(shard, expected_shards(mapper, array)[coord])
 
 
 def test_no_search_finds_fewer_writes():
@@ -137,7 +137,7 @@ def test_unequal_groups_read_back():
 
 def check_round_trip(array, mapper, uneven):
     lowered = lower(array.shape, mapper, array.dtype.itemsize, uneven=uneven)
-    wanted = held(mapper, array)
+    wanted = expected_shards(mapper, array)
     for by in ("copies", *(["writes"] if not lowered.cost.fault else [])):
         buffer = deliver(array, lowered, by)
         for coord, shard in shards(buffer, lowered, array.dtype):
@@ -166,7 +166,7 @@ def test_the_boxes_of_a_mapper_are_those_of_numpy_indexing():
         mapper, shape = any_config(chance)
         array = np.arange(prod(shape)).reshape(shape)
         boxes = mapper.boxes(shape)
-        for coord, part in held(mapper, array).items():
+        for coord, part in expected_shards(mapper, array).items():
             mine = boxes[mapper.cells.device(coord)]
             points = [x for box in mine for x in array[box.slices()].ravel()]
             assert sorted(part.ravel()) == sorted(points)

@@ -8,18 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import meshes, sharded_shapes, specs
-from tests.ttmesh.reference import held
+from tests.ttmesh.reference import expected_shards
 
 from weft import DeviceMesh, DimSpec, ShardingSpec, show
 from weft.draw import to_svg
 from weft.errors import LayoutError, WeftError
 from weft.ttmesh import (
+    Composer,
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
     Mapper,
+    MeshBuffer,
     Replicate,
+    ReplicatedBufferConfig,
     ReplicateTensorToMesh,
     Shard,
+    ShardedBufferConfig,
     ShardTensor2dMesh,
     ShardTensorToMesh,
     deliver,
@@ -28,9 +32,11 @@ from weft.ttmesh import (
     gather,
     lower,
     plain,
+    runtime_shards,
     shards,
     to_spec,
 )
+from weft.ttmesh.mesh import as_mesh
 
 
 @given(sharded_shapes())
@@ -75,8 +81,8 @@ def test_an_interleaved_mapper_is_a_sharding_of_a_view():
     straight, shape = plain(mapper, (4, 24))
     assert (shape, straight.placements) == ((4, 3, 8), (Shard(0), Shard(2)))
     array = np.arange(96).reshape(4, 24)
-    for coord, part in held(straight, array.reshape(shape)).items():
-        assert np.array_equal(part.reshape(2, 6), held(mapper, array)[coord])
+    for coord, part in expected_shards(straight, array.reshape(shape)).items():
+        assert np.array_equal(part.reshape(2, 6), expected_shards(mapper, array)[coord])
     with pytest.raises(LayoutError, match=r"its groups \(16, 4, 4\) are not a plain view"):
         plain(Mapper((2, 4), [0, Shard(1, groups=(16, 4, 4))]), (4, 24))
 
@@ -96,6 +102,27 @@ def test_ttnn_s_mappers_are_mappers_of_placements():
     assert ReplicateTensorToMesh((2, 4)) == Mapper((2, 4), [None, None])
 
 
+@pytest.mark.parametrize("mesh", ["2x4", '@mesh = <["rows"=2, "columns"=4]>', as_mesh((2, 4))])
+def test_meshes_are_accepted_as_text_shape_or_object(mesh):
+    for call in (
+        lambda mesh: Mapper(mesh, [0, None]),
+        lambda mesh: ShardTensorToMesh(mesh, 1),
+        lambda mesh: ShardTensor2dMesh(mesh, dims=[0, 1]),
+        ReplicateTensorToMesh,
+        lambda mesh: Composer(mesh, [0, 1]),
+        lambda mesh: ConcatMeshToTensor(mesh, 0),
+        lambda mesh: ConcatMesh2dToTensor(mesh, dims=[0, 1]),
+        lambda mesh: ShardedBufferConfig(mesh, 64),
+        lambda mesh: ReplicatedBufferConfig(mesh, 64),
+        lambda mesh: MeshBuffer(mesh, 4).mesh,
+        lambda mesh: runtime_shards((4, 8), mesh, [0, 1]),
+    ):
+        assert call(mesh) == call((2, 4))
+    for text in ("2 by 4", "x4", "2x", ""):
+        with pytest.raises(WeftError, match="invalid mesh"):
+            Mapper(text, [0, None])
+
+
 def test_another_arrangement_takes_the_chips_in_order():
     mapper = Mapper((2, 4), [None, 2, 1], over=(2, 2, 2))
     assert mapper.cells.shape == (2, 2, 2)
@@ -106,15 +133,15 @@ def test_another_arrangement_takes_the_chips_in_order():
 @pytest.mark.parametrize("dims", [(0, 1), (1, 0), (0, 2), (2, 1)])
 def test_composers_undo_mappers(dims):
     array = np.arange(8 * 8 * 8).reshape(8, 8, 8)
-    parts = held(ShardTensor2dMesh((2, 4), dims=dims), array)
+    parts = expected_shards(ShardTensor2dMesh((2, 4), dims=dims), array)
     assert np.array_equal(ConcatMesh2dToTensor((2, 4), dims=dims).compose([*parts.values()]), array)
-    flat = held(ShardTensorToMesh((2, 4), dims[0]), array)
+    flat = expected_shards(ShardTensorToMesh((2, 4), dims[0]), array)
     assert np.array_equal(ConcatMeshToTensor((2, 4), dims[0]).compose([*flat.values()]), array)
 
 
-def test_copies_are_composed_once_where_asked():
+def test_copies_are_composed_once_if_the_dim_is_none():
     array = np.arange(12).reshape(3, 4)
-    parts = [*held(ShardTensor2dMesh((2, 4), dims=[None, 1]), array).values()]
+    parts = [*expected_shards(ShardTensor2dMesh((2, 4), dims=[None, 1]), array).values()]
     assert np.array_equal(ConcatMesh2dToTensor((2, 4), dims=[None, 1]).compose(parts), array)
     assert ConcatMesh2dToTensor((2, 4), (2, 4), dims=[0, 1]).compose(parts).shape == (6, 4)
 
@@ -137,7 +164,7 @@ def test_composers_are_right_or_refuse(placements, order):
 
 
 def composed(composer, parts):
-    """What a composer makes; None if it refuses."""
+    """Return what a composer returns; None if it refuses."""
     try:
         return composer.compose(parts)
     except WeftError:

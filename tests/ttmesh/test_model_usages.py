@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.ttmesh.reference import held
+from tests.ttmesh.reference import expected_shards
 
 from weft.errors import WeftError
 from weft.ttmesh import (
@@ -90,7 +90,7 @@ def check_round_trip(shape, mapper, item, uneven="refuse"):
     dtype = {2: np.uint16, 4: np.uint32}[item]
     array = np.random.default_rng(0).integers(0, 1 << 16, shape).astype(dtype)
     lowered = lower(shape, mapper, item, uneven=uneven)
-    wanted = held(mapper, array)
+    wanted = expected_shards(mapper, array)
     for by in ("copies", *([] if lowered.cost.fault else ["writes"])):
         buffer = deliver(array, lowered, by)
         assert np.array_equal(collect(buffer, lowered, dtype), array)

@@ -17,7 +17,7 @@ CHIPS = json.loads((DATA / "chips.json").read_text(encoding="utf-8"))
 TILES = json.loads((DATA / "tiles.json").read_text(encoding="utf-8"))
 
 
-def test_a_thousand_configs_are_distributed_or_refused_as_by_the_runtime():
+def test_a_thousand_configs_are_distributed_or_refused_as_by_ttnn():
     assert len(MAPPERS) == 1000
     for case in MAPPERS:
         assert weft_answer(case) == case["answer"], case
@@ -29,14 +29,14 @@ def test_the_sample_has_every_kind_of_answer():
     assert counts["shards"] > 500
 
 
-def test_layouts_in_a_chip_are_accepted_or_refused_as_by_the_runtime():
+def test_layouts_in_a_chip_are_accepted_or_refused_as_by_ttnn():
     assert {next(iter(case["answer"])) for case in CHIPS} == {"cores", "refused"}
     for case in CHIPS:
         assert weft_chip(case) == case["answer"], case
 
 
 @pytest.mark.parametrize("case", TILES, ids=lambda case: f"{case['kind']}{case['shape']}")
-def test_tiles_are_the_runtime_s_to_the_byte(case):
+def test_tiles_equal_those_of_ttnn_byte_by_byte(case):
     assert weft_tiles(case) == case["answer"]
 
 
@@ -71,7 +71,7 @@ def test_tiles_are_the_runtime_s_to_the_byte(case):
         ),
     ],
 )
-def test_refusals_say_what_does_not_fit(arguments, message):
+def test_refusals(arguments, message):
     with pytest.raises(LayoutError) as refused:
         runtime_shards(*arguments)
     assert str(refused.value) == message

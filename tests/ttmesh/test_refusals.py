@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.trials import trials
 from tests.ttmesh.configs import config
-from tests.ttmesh.reference import held, single
+from tests.ttmesh.reference import expected_shards, single
 
 from weft.errors import WeftError
 from weft.ttmesh import (
@@ -32,7 +32,7 @@ def test_strict_accepts_what_one_config_with_the_flattening_can_write():
     for _ in range(trials(1000)):
         mapper, shape = config(chance)
         data = np.arange(prod(shape))
-        wanted = {c: x.ravel() for c, x in held(mapper, data.reshape(shape)).items()}
+        wanted = {c: x.ravel() for c, x in expected_shards(mapper, data.reshape(shape)).items()}
         possible = single(data, wanted, mapper.over, [(prod(shape[:-1]), shape[-1])])
         seen[possible] += 1
         if possible:
@@ -67,7 +67,7 @@ def test_strict_accepts_what_one_config_with_the_flattening_can_write():
         ),
     ],
 )
-def test_strict_says_what_is_in_the_way(shape, dims, reason):
+def test_strict_names_the_dimension_that_prevents_it(shape, dims, reason):
     with pytest.raises(WeftError, match=re.escape(reason)) as refused:
         lower(shape, ShardTensor2dMesh((2, 4), dims=dims), strict=True)
     assert refused.value.__notes__ == ["hint: without strict=True it is lowered with more writes"]
@@ -133,7 +133,7 @@ def not_its_groups(random, mapper, shape):
 EDITS = [uneven, outside, larger_mesh, not_its_groups]
 
 
-def test_valid_configs_with_one_wrong_edit_are_refused():
+def test_a_valid_distribution_with_one_wrong_edit_is_refused():
     chance, tried = random.Random(1), 0
     while tried < trials(500, limit=5000):
         mapper, shape = config(chance, interleaved=False)
@@ -288,7 +288,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("message", CONFIGS)
-def test_configs_that_the_runtime_would_get_wrong(message):
+def test_configs_that_the_runtime_would_get_wrong_are_refused(message):
     config = ShardedBufferConfig(*CONFIGS[message])
     buffer = MeshBuffer(config.mesh_device, 64)
     with pytest.raises(WeftError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""The TILE layout, against the definition and there and back."""
+"""The TILE layout: against its definition, and round trips."""
 
 import math
 
@@ -40,7 +40,7 @@ def by_definition(array, pad=0):
 
 
 @given(SHAPES, st.sampled_from(PLAIN))
-def test_tiles_are_as_defined_and_come_back(shape, kind):
+def test_tiles_follow_the_definition_and_round_trip(shape, kind):
     array = filled(shape, kind)
     tiles = tilize(array, pad=3)
     assert tiles.shape == (tile_count(shape), kind.tile_bytes)
@@ -58,7 +58,7 @@ def test_bfloat16_tiles(shape):
 
 
 @given(SHAPES, st.sampled_from([DataType.BFLOAT8_B, DataType.BFLOAT4_B]))
-def test_block_tiles_come_back_as_near_as_their_bits_say(shape, kind):
+def test_block_tiles_round_trip_to_their_precision(shape, kind):
     array = filled(shape)
     tiles = tilize(array, kind)
     assert tiles.shape == (tile_count(shape), kind.tile_bytes)
@@ -67,7 +67,7 @@ def test_block_tiles_come_back_as_near_as_their_bits_say(shape, kind):
 
 
 @given(st.data(), st.integers(1, 3))
-def test_shards_are_tiled_each_for_itself(data, threads):
+def test_each_shard_is_tiled_by_itself(data, threads):
     shape = tuple(data.draw(st.lists(st.integers(1, 80), min_size=1, max_size=3)))
     array = filled(shape)
     blocks = [data.draw(st.integers(1, n)) for n in shape]
@@ -78,7 +78,7 @@ def test_shards_are_tiled_each_for_itself(data, threads):
 
 
 @pytest.mark.parametrize("block", [1, 5000, 1 << 30])
-def test_every_size_of_block_gives_the_same(monkeypatch, block):
+def test_every_block_size_gives_the_same(monkeypatch, block):
     monkeypatch.setattr(tile, "BLOCK", block)
     monkeypatch.setattr(tile, "ALONE", 0)
     array = filled((3, 100, 130))
@@ -87,14 +87,14 @@ def test_every_size_of_block_gives_the_same(monkeypatch, block):
     assert (untilize(tiles, array.shape, DataType.FLOAT32) == array).all()
 
 
-def test_interleaved_and_transposed_shards_are_tiled_too():
+def test_interleaved_and_transposed_shards():
     array = filled((70, 64)).T
     halves = [ZRange((0, 0), (16, 70)), ZRange((32, 0), (48, 70))]
     (tiles,) = shard_and_tile(array, [halves])
     assert (tiles == tilize(np.vstack([array[:16], array[32:48]]))).all()
 
 
-def test_what_does_not_fit_is_refused():
+def test_refusals():
     with pytest.raises(
         WeftError, match=r"float32\[3, 3\] has 1 tiles of 4096 bytes, got uint8\[2, 4"
     ):

@@ -15,7 +15,7 @@ from weft.ttmesh.chip import (
     Interleaved,
     Layout,
     NdSharded,
-    Place,
+    PagePlace,
     Scheme,
     Sharded,
 )
@@ -55,7 +55,7 @@ __all__ = [
     "Mapper",
     "MeshBuffer",
     "NdSharded",
-    "Place",
+    "PagePlace",
     "Replicate",
     "ReplicateTensorToMesh",
     "ReplicatedBufferConfig",

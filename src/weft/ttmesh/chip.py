@@ -109,7 +109,7 @@ class CoreGrid:
 
 
 class Layout(Enum):
-    """What a page is: a row of elements, or a tile of 32 x 32."""
+    """The kind of a page: a row of elements, or a tile of 32 x 32."""
 
     ROW_MAJOR = "ROW_MAJOR"
     TILE = "TILE"
@@ -170,7 +170,7 @@ Bank: TypeAlias = int | Core
 """A bank by its number, or the core whose memory it is."""
 
 
-class Place(NamedTuple):
+class PagePlace(NamedTuple):
     """The address of a page: its bank, and the bytes before it there."""
 
     bank: Bank
@@ -205,7 +205,7 @@ class ChipLayout:
     >>> memory = Sharded(Scheme.HEIGHT, Extent(height=32, width=64), CoreGrid.of(4, 1))
     >>> layout = ChipLayout((1, 1, 128, 64), DataType.BFLOAT16, Layout.TILE, memory)
     >>> layout.page_count, layout.page_bytes, layout.place(5)
-    (8, 2048, Place(bank=Core(x=2, y=0), offset=2048))
+    (8, 2048, PagePlace(bank=Core(x=2, y=0), offset=2048))
     >>> layout.page_at(Core(2, 0), 2048)
     5
     """
@@ -273,7 +273,7 @@ class ChipLayout:
         pages = page_map(self)
         return pages.rounds * pages.shard_pages * self.aligned_page_bytes
 
-    def place(self, page: int) -> Place:
+    def place(self, page: int) -> PagePlace:
         """Return the bank of a page, and its offset there."""
         pages = page_map(self)
         if as_count(page, "page") >= self.page_count:
@@ -282,7 +282,7 @@ class ChipLayout:
         shard, inside = zip(*map(divmod, at, pages.grid.block_shape))
         turn, bank = divmod(_ravel(shard, pages.slots), len(pages.banks))
         number = turn * pages.shard_pages + _ravel(inside, pages.grid.block_shape)
-        return Place(pages.banks[bank], number * self.aligned_page_bytes)
+        return PagePlace(pages.banks[bank], number * self.aligned_page_bytes)
 
     def page_at(self, bank: Bank, offset: int) -> int | None:
         """Return the page in which a byte of a bank lies; None if no page of the tensor does."""
@@ -311,7 +311,7 @@ class ChipLayout:
 
         >>> plain = ChipLayout((4, 64, 64), DataType.UINT8, Layout.TILE, Interleaved(12))
         >>> plain.page_of((1, 33, 5)), plain.place(plain.page_of((1, 33, 5)))
-        (6, Place(bank=6, offset=0))
+        (6, PagePlace(bank=6, offset=0))
         """
         grid = page_grid(self)
         return _ravel(grid.block_of(element), grid.counts)

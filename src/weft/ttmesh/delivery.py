@@ -55,9 +55,9 @@ def deliver(array: Array, lowering: Lowering, by: str | None = None) -> MeshBuff
 def collect(buffer: MeshBuffer, lowering: Lowering, dtype: Any) -> Array:
     """Return the array, read from the chips that hold the first copy of each part."""
     coords = list(lowering.stage.coordinates())
-    found = [shard for _, shard in shards(buffer, lowering, dtype, coords)]
+    parts = [shard for _, shard in shards(buffer, lowering, dtype, coords)]
     boxes = [boxes_at(lowering.dims, coord) for coord in coords]
-    padded = gather(found, boxes, lowering.padded_shape)
+    padded = gather(parts, boxes, lowering.padded_shape)
     if lowering.padded_shape == lowering.shape:
         return padded
     array = np.empty(lowering.shape, dtype)

@@ -64,7 +64,7 @@ class DataType(Enum):
 
     @property
     def mantissa_bits(self) -> int:
-        """The bits beside the sign in a block format."""
+        """The bits of a mantissa in a block format."""
         return {DataType.BFLOAT8_B: 7, DataType.BFLOAT4_B: 3}[self]
 
     @property

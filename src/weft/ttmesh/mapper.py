@@ -234,10 +234,10 @@ class Mapper:
         """
         cells, dims = self.cells, self.sharded_dims(shape)
         if all(len(each.groups) == 1 for each in dims):
-            held: list[tuple[ZRange, ...]] = [(box,) for box in self.spec(len(dims)).regions(shape)]
+            by_cell: list[tuple[ZRange, ...]] = [(b,) for b in self.spec(len(dims)).regions(shape)]
         else:
-            held = [boxes_at(dims, coord) for coord in cells.cells()]
-        boxes = dict(zip(map(cells.device, range(cells.size)), held))
+            by_cell = [boxes_at(dims, coord) for coord in cells.cells()]
+        boxes = dict(zip(map(cells.device, range(cells.size)), by_cell))
         return [boxes.get(self.mesh.device(rank), ()) for rank in range(self.mesh.size)]
 
     def local_shape(self, shape: Sequence[int], coord: Sequence[int]) -> Point:

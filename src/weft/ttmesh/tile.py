@@ -34,7 +34,7 @@ from weft.values import Point, as_shape
 Index: TypeAlias = tuple[slice, ...]
 
 BLOCK = 512 << 10
-"""Bytes of tiles made at a time: they, and the rows they are made of, fit a core's cache."""
+"""Bytes of tiles written at a time: they and their source rows fit a core's cache."""
 CONVERTED_BLOCK = 64 << 10
 """The same where elements change their format, which needs room for intermediate values."""
 

@@ -1,4 +1,4 @@
-"""The one family of errors: what was refused, in numbers, and the way out as a note."""
+"""Errors: the message names and numbers what failed; context and hints are notes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from typing import Self
 
 _PATH = re.compile(r"\w+(\[\d+\]|\.)")
-"""How a path begins: `applications[3]`, `shardings.x`."""
+"""The start of a path: `applications[3]`, `shardings.x`."""
 
 
 class WeftError(ValueError):
-    """Refused input. The first line names what did not fit; context and hints are notes.
+    """An error in the input. The first line names what failed; context and hints are notes.
 
     >>> try:
     ...     raise WeftError("3 shards do not fit 2 cells", hint="use a larger mesh")
@@ -25,7 +25,7 @@ class WeftError(ValueError):
             self.add_note(f"hint: {hint}")
 
     def at(self, path: str) -> Self:
-        """The same error with the place where it is first in its message.
+        """Return the error with a path at the start of its message.
 
         >>> print(WeftError("there is no operator nope").at("applications[2]").at("regions[0]"))
         regions[0].applications[2]: there is no operator nope
@@ -63,13 +63,13 @@ class ParseError(WeftError):
         return _rebuild, (str(self), self.__dict__)
 
 
-def _pointing(text: str, column: int, reach: int = 60) -> str:
+def _pointing(text: str, column: int, width: int = 60) -> str:
     """The text with a caret under the column; of a long text only the surroundings."""
     line_start = text.rfind("\n", 0, column - 1) + 1
     line_stop = text.find("\n", column - 1)
     line_stop = len(text) if line_stop < 0 else line_stop
-    start = max(line_start, column - 1 - reach)
-    stop = min(line_stop, column - 1 + reach)
+    start = max(line_start, column - 1 - width)
+    stop = min(line_stop, column - 1 + width)
     before = "…" if start > line_start else ""
     after = "…" if stop < line_stop else ""
     caret = " " * (len(before) + column - 1 - start) + "^"

@@ -1,4 +1,4 @@
-"""What frozen values share: checks of their arguments, and how they keep them."""
+"""Checks of arguments, and the parts of frozen values that all packages share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
 MONOIDS = ("sum", "prod", "max", "min", "and", "or", "logsumexp", "softmax")
-"""The names of what combines partial results, in any grouping and any order.
+"""The monoids that combine partial results, in any grouping and any order.
 
 `softmax` is the running softmax of attention: a maximum, a sum and a weighted sum carried together.
 """
 
 
 def as_point(values: Iterable[SupportsIndex], what: str, ndim: int | None = None) -> Point:
-    """The values as a tuple of integers, `ndim` of them if given; `what` names them in errors.
+    """Return the values as a tuple of integers, `ndim` of them if given; `what` names them in errors.
 
     >>> as_point([4, 8], "shape", ndim=2)
     (4, 8)
@@ -39,7 +39,7 @@ def as_point(values: Iterable[SupportsIndex], what: str, ndim: int | None = None
 
 
 def as_shape(values: Iterable[SupportsIndex], ndim: int | None = None) -> Point:
-    """The values as the sizes of an array: integers, none of them negative.
+    """Return the values as the sizes of an array: integers, none of them negative.
 
     >>> as_shape([4, 0])
     (4, 0)
@@ -52,7 +52,7 @@ def as_shape(values: Iterable[SupportsIndex], ndim: int | None = None) -> Point:
 
 
 def as_count(value: SupportsIndex, what: str) -> int:
-    """The value as an integer that is not negative.
+    """Return the value as an integer that is not negative.
 
     >>> as_count(True, "priority")
     1
@@ -67,16 +67,16 @@ def as_count(value: SupportsIndex, what: str) -> int:
 
 
 def as_tuple(values: Iterable[T], what: str, kind: type[T]) -> tuple[T, ...]:
-    """The values as a tuple, all of one kind.
+    """Return the values as a tuple, all of one kind.
 
     >>> as_tuple("ab", "axis_names", str)
     Traceback (most recent call last):
     weft.errors.WeftError: axis_names must be a list of str: 'ab'
     """
     if isinstance(values, Iterable) and not isinstance(values, str | bytes):
-        found = tuple(values)
-        if all(isinstance(value, kind) for value in found):
-            return found
+        every = tuple(values)
+        if all(isinstance(value, kind) for value in every):
+            return every
     raise WeftError(f"{what} must be a list of {kind.__name__}: {values!r}")
 
 
@@ -92,7 +92,7 @@ def check_list(values: object, what: str) -> None:
 
 
 def check_rank(what: str, got: Sequence[object], ndim: int) -> None:
-    """Refuse what does not have as many dimensions as it must.
+    """Raise unless there are `ndim` dimensions.
 
     >>> check_rank("offset", (1, 2), 3)
     Traceback (most recent call last):
@@ -105,7 +105,7 @@ def check_rank(what: str, got: Sequence[object], ndim: int) -> None:
 
 
 def counted(n: int, noun: str, plural: str = "") -> str:
-    """A number and its noun.
+    """Return a number and its noun.
 
     >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "cell")
     ('1 box', '2 boxes', '0 cells')
@@ -130,7 +130,7 @@ def scaled(number: float, unit: str) -> str:
 
 
 def points(start: Point, stop: Point) -> Iterator[Point]:
-    """The integer points of a box, the last dimension running fastest; a long side is not stored.
+    """Return the integer points of a box, the last dimension running fastest.
 
     >>> list(points((0, 5), (2, 7)))
     [(0, 5), (0, 6), (1, 5), (1, 6)]
@@ -162,7 +162,7 @@ class FrozenMap(Mapping[K, V_co]):
     def __getitem__(self, key: K) -> V_co:
         return self._items[key]
 
-    # Mapping has these, and slowly: by looking up, catching and copying.
+    # Faster than the methods of Mapping, which look up, catch and copy.
 
     def __contains__(self, key: object) -> bool:
         return key in self._items
@@ -173,7 +173,7 @@ class FrozenMap(Mapping[K, V_co]):
         return super().__eq__(other)
 
     def items(self) -> ItemsView[K, V_co]:
-        """The keys with what they map to."""
+        """Return the keys with their values."""
         return self._items.items()
 
     def __iter__(self) -> Iterator[K]:

@@ -171,10 +171,10 @@ def test_parameters_survive_json():
 
 
 def test_parameters_that_are_no_inputs_are_refused():
-    with pytest.raises(WeftError, match="parameters: v is no input of the function"):
+    with pytest.raises(WeftError, match="parameters: v is not an input of the function"):
         layer(parameters=["v"])
     text = to_json(layer(parameters=["w"]))
-    with pytest.raises(WeftError, match=r"parameters\[0\]: v is no input of the graph"):
+    with pytest.raises(WeftError, match=r"parameters\[0\]: v is not an input of the graph"):
         from_json(text.replace('"parameters": [\n  "w"', '"parameters": [\n  "v"'))
     with pytest.raises(WeftError, match=r"parameters\[0\]: expected"):
         from_json(text.replace('"parameters": [\n  "w"', '"parameters": [\n  7'))

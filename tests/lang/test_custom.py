@@ -145,10 +145,10 @@ LINE = Signature.of("[a] [b] -> [c] [d]", [(8, 6)], {"c": 6, "d": 8})
     ("text", "message"),
     [
         ("<([i, j])->([j, i]) {i=8}>", "column 1: the factor 'j' has no size"),
-        ("<([i, j])->([j, i]) {i=8, j=5}>", "the rule makes operand 0 [8, 5], which has the shape"),
-        ("<([i, j])->([i, j]) {i=8, j=6}>", "the rule makes result 0 [8, 6], which has the shape"),
+        ("<([i, j])->([j, i]) {i=8, j=5}>", "the rule gives operand 0 the shape [8, 5]"),
+        ("<([i, j])->([i, j]) {i=8, j=6}>", "the rule gives result 0 the shape [8, 6]"),
         ("<([i, j], [i])->([j, i]) {i=8, j=6}>", "the rule has 2 operands where there are 1"),
-        ("<([i, j])->([j, i]) {i=8, j=6} sum={i}>", "column 32: 'sum' is no kind of factor"),
+        ("<([i, j])->([j, i]) {i=8, j=6} sum={i}>", "column 32: 'sum' is not a kind of factor"),
         ("<([i, 2])->([j, i]) {i=8, j=6}>", "column 7: expected a name, found '2'"),
         ("<([i, J])->([j, i]) {i=8, j=6}>", "column 7: 'J' is not a row of factors"),
         ("<([i, j])->([j, i]) {i=8, j=6}, own>", "column 33: expected 'custom'"),

@@ -66,11 +66,11 @@ def test_json_round_trip():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"outputs": ["z"]}, "outputs[0]: z is no value of the graph"),
-        ({"shardings": {"z": ""}}, "shardings.z: z is no value of the graph"),
-        ({"output_shardings": {2: ""}}, "output_shardings.2: there is no output 2 among 2"),
+        ({"outputs": ["z"]}, "outputs[0]: z is not a value of the graph"),
+        ({"shardings": {"z": ""}}, "shardings.z: z is not a value of the graph"),
+        ({"output_shardings": {2: ""}}, "output_shardings.2: the graph has 2 outputs"),
         ({"inputs": [Value("x", (8, 16)), Value("x", (1,))]}, "inputs[1]: two values are named x"),
-        ({"inputs": [Value("x", (8, 16))]}, "applications[0]: matmul uses w before it is made"),
+        ({"inputs": [Value("x", (8, 16))]}, "applications[0]: matmul uses w before it is defined"),
         (
             {"inputs": [Value("x", (8, -1)), Value("w", (1,))]},
             "inputs[0]: dimension 1 has the negative size",
@@ -85,7 +85,7 @@ def test_json_round_trip():
         ),
         (
             {"applications": [Application("halves", ("x",), ("y",))]},
-            "applications[0]: halves names 1 results and makes 2",
+            "applications[0]: halves has 2 results, and 1 are named",
         ),
         (
             {"applications": [Application("matmul", ("w", "x"), ("y",))]},

@@ -171,7 +171,7 @@ REGION = ("applications", 0, "regions", 1)
         (edited("applications", 0, "regions", value=7), "applications[0].regions: expected a list"),
         (
             edited(*REGION, "outputs", value=["q"]),
-            "applications[0].regions[1].outputs[0]: q is no value of the graph",
+            "applications[0].regions[1].outputs[0]: q is not a value of the graph",
         ),
         (nested(NESTED + 1), "applications[0].regions[0].applications[0].regions[0]"),
     ],

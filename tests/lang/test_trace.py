@@ -143,7 +143,7 @@ def broken(function, message, *shapes):
 
 def test_errors():
     broken(lambda x: x if x else -x, "x has no numbers yet: a traced function cannot branch on")
-    broken(lambda x: 3, "a traced function returns tensors, got a int")
+    broken(lambda x: 3, "expected a traced function to return tensors, got a int")
     broken(lambda x: x @ "w", "matmul cannot be applied to a str")
     broken(lambda x: x[9], "index 9 is out of bounds for a dimension of size 4")
     broken(lambda x: x[1, 2, 3], "an array of rank 2 cannot be indexed by")
@@ -151,7 +151,7 @@ def test_errors():
     broken(lambda x: x.sum(2), "axis 2 is out of bounds for an array of rank 2")
     broken(lambda x: x.reshape(3, -1), r"\[4, 5\] cannot be reshaped to \[3, -1\]")
     broken(lambda x: x.transpose(0, 0), r"axes \(0, 0\) are not an order of the 2 dimensions")
-    broken(lambda x: x & x, "float32 is not one of the dtypes that this operator takes: bool, int")
+    broken(lambda x: x & x, "expected a dtype of kind bool, int, uint, got float32")
     broken(lambda x: x.astype("float31"), "'float31' is not a dtype that Weft knows")
     broken(lambda x: x.astype("uint8") + 256, "256 does not fit uint8, which holds 0 to 255")
     broken(lambda x: x.astype("float8_e5m2") + x, "float8_e5m2 and float32 have no common dtype")
@@ -188,11 +188,11 @@ def test_a_dict_names_the_outputs():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x, w: {"y": x}, "output y is the input x, which has a name"),
+        (lambda x, w: {"y": x}, "output y is the input x, which cannot be renamed"),
         (lambda x, w: {"w": x + 1}, "output w has the name of an input"),
         (lambda x, w: dict.fromkeys("ab", x + 1), "outputs a and b are one value"),
-        (lambda x, w: {1: x + 1}, "outputs are named by texts, not by 1"),
-        (lambda x, w: {"y": 1}, "a traced function returns tensors, got a int"),
+        (lambda x, w: {1: x + 1}, "expected outputs named by strings, got 1"),
+        (lambda x, w: {"y": 1}, "expected a traced function to return tensors, got a int"),
     ],
 )
 def test_names_that_outputs_cannot_have(function, message):

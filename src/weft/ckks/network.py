@@ -349,7 +349,7 @@ def _without_batch_norms(graph: Graph) -> Graph:
     if not any(each.operator == BATCH_NORM for each in graph.applications):
         return graph
     tracer = Tracer(graph.operators)
-    tracer.inputs, tracer.taken = list(graph.inputs), dict.fromkeys(graph.values, 1)
+    tracer.inputs, tracer.used_names = list(graph.inputs), dict.fromkeys(graph.values, 1)
     tracer.dtypes = {name: value.dtype for name, value in graph.values.items()}
     for application in graph.applications:
         if application.operator != BATCH_NORM:

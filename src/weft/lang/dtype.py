@@ -1,12 +1,12 @@
-"""Dtypes: their names and sizes, and the one rule for what operators make of them.
+"""Dtypes: their names and sizes, and the rules by which operators convert them.
 
 The rule is the Python array API standard's, with NumPy's choice where the standard leaves one:
 
-- Arrays of different dtypes are converted to the smallest dtype that holds both (`promote`). The
-  numbers of Python are weak: they take the dtype of the arrays beside them (`result_type`).
-- Sums and products of integers are made in 64 bits, means in float64 (`sum_dtype`, `mean_dtype`).
+- Arrays of different dtypes are converted to the smallest dtype that holds both (`promote`).
+  Python numbers are weak: they take the dtype of the arrays beside them (`result_type`).
+- Sums and products of integers have 64 bits, means are float64 (`sum_dtype`, `mean_dtype`).
 - Division, roots and exponentials of integers are floats (`float_dtype`).
-- Floats of less than 32 bits are added up in float32, and rounded once (`accumulator`).
+- Floats of less than 32 bits accumulate in float32, and are rounded once (`accumulator`).
 
 Where NumPy has no such dtype (bfloat16), the rule is JAX's.
 """
@@ -56,13 +56,13 @@ LOW_PRECISION = frozenset(name for name, bits in _FLOATS.items() if bits < 32)
 
 Scalar: TypeAlias = bool | int | float | complex
 Operand: TypeAlias = "str | Scalar"
-"""The dtype of an array, or a number of Python, which is weak."""
+"""The dtype of an array, or a Python number, which is weak."""
 
 _SCALARS = (bool, int, float, complex)
 
 
 def is_scalar(x: object) -> bool:
-    """Return whether this is a number of Python itself; NumPy's scalars have a dtype.
+    """Return whether this is a Python number; NumPy's scalars have a dtype.
 
     >>> is_scalar(2), is_scalar(True), is_scalar("float32")
     (True, True, False)
@@ -81,7 +81,7 @@ def itemsize(dtype: str) -> int:
 
 
 def kind(dtype: str) -> Kind:
-    """Return the kind of a dtype; one that Weft does not know is refused.
+    """Return the kind of a dtype that Weft knows.
 
     >>> kind("uint8"), kind("bfloat16")
     ('uint', 'float')
@@ -102,15 +102,15 @@ def dtype_name(dtype: Any) -> str:
     """
     if dtype in _PYTHON:
         return _PYTHON[dtype]
-    found = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    return str(found).rpartition(".")[2]
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(name).rpartition(".")[2]
 
 
 _PYTHON: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
 def as_dtype(dtype: Any) -> str:
-    """Return the name of a dtype that Weft knows; another is refused."""
+    """Return the name of a dtype that Weft knows."""
     name = dtype_name(dtype)
     kind(name)
     return name
@@ -119,7 +119,7 @@ def as_dtype(dtype: Any) -> str:
 _SMALL = frozenset(
     n for n, t in _TYPES.items() if t.bits < 8 or (t.kind == "float" and t.bits < 16)
 )
-"""The dtypes that are mixed with no other: nothing says what they should become."""
+"""The dtypes that are never promoted: no rule defines the result."""
 
 
 @lru_cache(maxsize=4096)
@@ -148,7 +148,7 @@ def promote(one: str, two: str) -> str:
 
 
 def _signed(signed: str, unsigned: str) -> str:
-    """Return what holds integers with a sign and without; float64 where 64 bits do not."""
+    """Return the dtype that holds signed and unsigned integers; float64 if 64 bits do not."""
     if itemsize(signed) > itemsize(unsigned):
         return signed
     return f"int{16 * itemsize(unsigned)}" if itemsize(unsigned) < 8 else "float64"
@@ -164,7 +164,7 @@ def _common_float(one: str, two: str) -> str:
 
 
 def float_dtype(dtype: str) -> str:
-    """Return the float in which a root or an exponential is made: integers become floats.
+    """Return the float of a root or an exponential: integers become floats.
 
     >>> [float_dtype(name) for name in ("bool", "uint8", "int16", "int32", "float16", "complex64")]
     ['float16', 'float16', 'float32', 'float64', 'float16', 'complex64']
@@ -195,7 +195,7 @@ def complex_dtype(dtype: str) -> str:
 
 
 def sum_dtype(dtype: str) -> str:
-    """Return the dtype of a sum or a product of many: integers are counted in 64 bits.
+    """Return the dtype of a sum or a product: integers have 64 bits.
 
     >>> sum_dtype("bool"), sum_dtype("int8"), sum_dtype("uint8"), sum_dtype("float16")
     ('int64', 'int64', 'uint64', 'float16')
@@ -213,7 +213,7 @@ def mean_dtype(dtype: str) -> str:
 
 
 def accumulator(dtype: str) -> str:
-    """Return the dtype in which numbers are added up: float32 for floats of less than 32 bits.
+    """Return the dtype of an accumulator: float32 for floats of less than 32 bits.
 
     >>> accumulator("bfloat16"), accumulator("float64"), accumulator("int8")
     ('float32', 'float64', 'int8')
@@ -232,17 +232,18 @@ def bounds(dtype: str) -> tuple[int, int]:
 
 
 def scalar_of(value: Scalar, dtype: str) -> Scalar:
-    """Return a number as the type of Python that a dtype has.
+    """Return a number as the Python type of a dtype.
 
     >>> scalar_of(2, "float32"), scalar_of(True, "int8"), scalar_of(0.5, "complex64")
     (2.0, 1, (0.5+0j))
     """
-    made = {"bool": bool, "int": int, "uint": int, "float": float, "complex": complex}[kind(dtype)]
+    types = {"bool": bool, "int": int, "uint": int, "float": float, "complex": complex}
+    convert = types[kind(dtype)]
     try:
-        found: Scalar = made(value)
+        number: Scalar = convert(value)
     except (OverflowError, TypeError, ValueError):
         raise WeftError(f"{value!r} is not a number of {dtype}") from None
-    return found
+    return number
 
 
 _RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
@@ -250,7 +251,7 @@ _WEAK = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
 def result_type(*operands: Operand) -> str:
-    """Return the dtype to which arrays and numbers are converted before they meet.
+    """Return the common dtype of arrays and Python numbers.
 
     >>> result_type("uint16", 0.5), result_type("float32", 2), result_type("bool", 1)
     ('float64', 'float32', 'int64')
@@ -277,7 +278,7 @@ def _with_scalar(common: str, scalar: Scalar) -> str:
 
 
 def _check_fits(operands: Sequence[Operand], dtype: str) -> None:
-    """Refuse integers that do not fit the integers beside them."""
+    """Raise for Python integers that do not fit the dtype."""
     if kind(dtype) not in ("int", "uint"):
         return
     low, high = bounds(dtype)
@@ -308,7 +309,7 @@ Dtypes: TypeAlias = Callable[[Sequence[str], Attributes], Sequence[str]]
 
 
 def separate(operands: Sequence[Operand]) -> Sequence[str]:
-    """Leave arrays as they are; numbers take the dtype that they have among them."""
+    """Leave arrays as they are; Python numbers take the common dtype."""
     if all(isinstance(operand, str) for operand in operands):
         return [str(operand) for operand in operands]
     common = result_type(*operands)
@@ -344,20 +345,20 @@ def as_quotients(operands: Sequence[Operand]) -> Sequence[str]:
 
 
 def as_flags(operands: Sequence[Operand]) -> Sequence[str]:
-    """Convert all operands to truth values."""
+    """Convert all operands to bool."""
     return ["bool"] * len(operands)
 
 
 def as_choice(operands: Sequence[Operand]) -> Sequence[str]:
-    """Convert a condition to truth values, and what is chosen from to one dtype."""
+    """Convert a condition to bool, and the alternatives to one dtype."""
     return ["bool", *together(operands[1:])]
 
 
 def as_compared(operands: Sequence[Operand]) -> Sequence[str]:
-    """Convert to the common dtype where that is exact, and else leave integers as they are.
+    """Convert to the common dtype if that is exact; otherwise leave integers as they are.
 
-    A number that does not fit the dtype beside it is compared all the same, and so are integers of
-    64 bits with and without a sign: NumPy compares them exactly.
+    A number that does not fit the dtype beside it can still be compared, and so can signed and
+    unsigned integers of 64 bits: NumPy compares them exactly.
 
     >>> as_compared(["uint8", 300]), as_compared(["uint64", "int64"])
     (['int16', 'int16'], ['uint64', 'int64'])
@@ -401,7 +402,7 @@ def like_all(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
 
 
 def for_kinds(kinds: str, rule: Dtypes = like_all) -> Dtypes:
-    """Return a rule that refuses operands of other kinds.
+    """Return a rule that raises for operands of other kinds.
 
     >>> for_kinds("float complex")(["float16"], {})
     ['float16']
@@ -413,7 +414,7 @@ def for_kinds(kinds: str, rule: Dtypes = like_all) -> Dtypes:
             if kind(dtype) not in allowed:
                 words = ", ".join(kinds.split())
                 raise WeftError(
-                    f"{dtype} is not one of the dtypes that this operator takes: {words}",
+                    f"expected a dtype of kind {words}, got {dtype}",
                     hint="convert it first: x.astype(...)",
                 )
         return rule(dtypes, attributes)

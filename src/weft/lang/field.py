@@ -1,6 +1,6 @@
-"""Data from files: bounded before it is parsed, then checked field by field.
+"""JSON from files: its size is bounded before it is parsed, then it is checked field by field.
 
-A `Field` is a part of the data; an error names the path to it.
+A `Field` is a part of the data; errors name its path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.draw import clip
 from weft.errors import WeftError
 
 LARGEST = 1 << 48
-"""The largest size of a dimension, far beyond any array: sizes are bounded before they count."""
+"""The largest size of a dimension, far beyond any array."""
 MOST = 1_000_000
 """The most entries of one list, and the most cells of a mesh."""
 MOST_VALUES = 4_000_000
@@ -32,35 +32,35 @@ T = TypeVar("T")
 def read_text(path: Path, longest: int = LONGEST) -> str:
     """Return the text of a file of at most `longest` bytes.
 
-    No more is read than that, so that a device or a pipe without an end is refused, too.
+    No more than that is read, so that an endless device or pipe is an error, too.
     """
     with path.open("rb") as file:
         data = file.read(longest + 1)
     if len(data) > longest:
-        raise WeftError(f"{path} has more than {longest} B, the most that is read")
+        raise WeftError(f"{path} has more than {longest} B")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         raise WeftError(
-            f"{path} is no text: {error}", hint="graphs, plans and runs are JSON"
+            f"{path} is not text: {error}", hint="graphs, plans and runs are JSON"
         ) from None
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""Half of a character, which is no Unicode text unless the other half follows."""
+"""Half of a surrogate pair, which is invalid without the other half."""
 
 
 def parse_json(text: str, whole: str) -> Field:
-    r"""Parse the text of `whole`; what is in it is unchecked so far.
+    r"""Parse the text of `whole`; its contents are not checked yet.
 
-    Texts above `LONGEST` characters or `MOST_VALUES` values are refused before they are parsed.
+    Texts above `LONGEST` characters or `MOST_VALUES` values are not parsed.
 
     >>> parse_json('{"weft": 1}', "the graph").value
     {'weft': 1}
     """
     if len(text) > LONGEST:
         raise WeftError(f"{whole} has {len(text)} characters; at most {LONGEST} are read")
-    # Between two values there is a comma or a bracket; an object takes more memory than a list.
+    # Each value has a comma or a bracket before it; an object takes more memory than a list.
     count = text.count(",") + text.count("[") + 4 * text.count("{")
     if count > MOST_VALUES:
         raise WeftError(f"{whole} may have {count} values; at most {MOST_VALUES} are read")
@@ -69,9 +69,9 @@ def parse_json(text: str, whole: str) -> Field:
         if _SURROGATE.search(text):
             json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise WeftError("this is no JSON: it has half of a Unicode character") from None
+        raise WeftError("invalid JSON: it has half of a Unicode character") from None
     except (ValueError, RecursionError) as error:
-        raise WeftError(f"this is no JSON: {error}") from None
+        raise WeftError(f"invalid JSON: {error}") from None
     return Field(data, "", whole)
 
 
@@ -83,7 +83,7 @@ def short_repr(value: object) -> str:
     """
     try:
         return clip(repr(value), 60)
-    except ValueError:  # Python prints no integer of more than some thousand digits
+    except ValueError:  # Python does not print integers of thousands of digits
         bits = value.bit_length() if isinstance(value, int) else 0
         return f"an integer of {bits} bits" if bits else f"a {type(value).__name__}"
 
@@ -102,29 +102,29 @@ class Field:
         self.value, self.path, self.whole = value, path, whole
 
     def fail(self, expected: str) -> NoReturn:
-        """Refuse the field: what was expected, and what came."""
+        """Raise an error: what was expected, and what it is."""
         got = short_repr(self.value)
         raise WeftError(f"{self.path or self.whole}: expected {expected}, got {got}")
 
     def at(self, key: str) -> Field:
-        """A field of an object; nothing if it has none of that name."""
+        """Return a field of an object; its value is None if it is missing."""
         if not isinstance(self.value, dict | None):
             self.fail("an object")
         path = f"{self.path}.{key}" if self.path else key
         return Field((self.value or {}).get(key), path, self.whole)
 
     def fields(self, allowed: str) -> None:
-        """Refuse what is no object, or has other fields than those."""
+        """Raise unless this is an object with no other fields than those."""
         if not isinstance(self.value, dict):
             self.fail("an object")
         known = allowed.split()
         for key in self.value:
             if key not in known:
                 path = clip(self.at(key).path, 200)
-                raise WeftError(f"{path}: there is no such field", hint=allowed)
+                raise WeftError(f"{path}: unknown field", hint=allowed)
 
     def make(self, kind: Callable[..., T], *args: Any) -> T:
-        """A value made of what was read; where it is refused, the path goes before the reason.
+        """Return `kind(*args)`; an error that it raises gets the path of the field.
 
         >>> from weft.values import as_shape
         >>> Field([2, -1], "grid").make(as_shape, [2, -1])
@@ -140,13 +140,13 @@ class Field:
             raise refused from None
 
     def text(self) -> str:
-        """A text that is not empty."""
+        """Return a string that is not empty."""
         if not isinstance(self.value, str) or not self.value:
-            self.fail("a text")
+            self.fail("a string")
         return str(self.value)
 
     def items(self, read: Callable[[Field], T]) -> list[T]:
-        """A list, each entry read alike; nothing is an empty one."""
+        """Return a list, each entry read by a function; empty if missing."""
         if self.value is None:
             return []
         if not isinstance(self.value, list) or len(self.value) > MOST:
@@ -154,7 +154,7 @@ class Field:
         return [read(Field(v, f"{self.path}[{n}]")) for n, v in enumerate(self.value)]
 
     def table(self, read: Callable[[Field], T]) -> dict[str, T]:
-        """An object whose names are free, each entry read alike; nothing is an empty one."""
+        """Return an object with any names, each entry read by a function; empty if missing."""
         if self.value is None:
             return {}
         if not isinstance(self.value, dict) or len(self.value) > MOST:
@@ -162,7 +162,7 @@ class Field:
         return {key: read(self.at(key)) for key in self.value}
 
     def number(self, otherwise: float) -> float:
-        """A number, or the text "inf", for which JSON has no word; nothing is `otherwise`."""
+        """Return a number, which may be the string "inf"; `otherwise` if missing."""
         n = self.value
         if n is None or n == "inf":
             return otherwise if n is None else inf
@@ -174,22 +174,22 @@ class Field:
             self.fail("a number that fits a float")
 
     def flag(self) -> bool:
-        """True or false; nothing is false."""
+        """Return true or false; false if missing."""
         if not isinstance(self.value, bool | None):
             self.fail("true or false")
         return bool(self.value)
 
     def size(self) -> int:
-        """An integer that may be the size of a dimension."""
+        """Return an integer that may be the size of a dimension."""
         n = self.value
         if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= LARGEST:
             self.fail(f"a size from 0 to {LARGEST}")
         return int(n)
 
     def plain(self, depth: int = 0) -> Any:
-        """A number, a text, a flag, nothing, or a list of such, as a tuple."""
+        """Return a number, a string, a flag, None, or a list of such as a tuple."""
         if isinstance(self.value, list) and depth < DEEPEST:
             return tuple(self.items(lambda field: field.plain(depth + 1)))
         if not isinstance(self.value, str | int | float | bool | None):
-            self.fail(f"a number, a text, a flag or a list of them, at most {DEEPEST} deep")
+            self.fail(f"a number, a string, a flag or a list of them, at most {DEEPEST} deep")
         return self.value

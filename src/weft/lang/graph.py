@@ -1,4 +1,4 @@
-"""`Graph`: values and applications of operators, in SSA form, validated when it is made."""
+"""`Graph`: values and applications of operators, in SSA form, validated when it is created."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Value(NamedTuple):
 
 
 class Application(NamedTuple):
-    """An operator applied to values, making values.
+    """An operator applied to values; `results` names its results.
 
-    Some operators run graphs of their own: the condition and the body of a loop, the branches of a
-    choice. A region's inputs are its block arguments, then what it takes from outside under the
-    name that it has there; the application's operands end with all that its regions take.
+    Some operators run graphs of their own, their regions: the condition and the body of a loop,
+    the branches of a choice. A region's inputs are its block arguments, then the values that it
+    captures, under their own names; the application's operands end with all captured values.
     """
 
     operator: str
@@ -106,31 +106,29 @@ class Graph(Drawn):
         parameters: Iterable[str] = (),
         is_region: bool = False,
     ) -> None:
-        given, applied = tuple(inputs), tuple(applications)
+        given, every = tuple(inputs), tuple(applications)
         values: dict[str, Value] = {}
         everything: dict[str, Value] = {}
         for number, value in enumerate(given):
             with located(f"inputs[{number}]"):
                 _add(values, everything, value._replace(shape=as_shape(value.shape)))
         signatures = []
-        for number, application in enumerate(applied):
+        for number, application in enumerate(every):
             with located(f"applications[{number}]"):
                 for region in application.regions:
                     add_region(values, everything, region)
-                found = _apply(application, values, operators, dtypes or {})
-                signatures.append(found.signature)
-                for value in found.results:
+                applied = _apply(application, values, operators, dtypes or {})
+                signatures.append(applied.signature)
+                for value in applied.results:
                     _add(values, everything, value)
         wanted = tuple(outputs)
         named = [(f"outputs[{number}]", name) for number, name in enumerate(wanted)]
         for path, name in (*named, *((f"shardings.{name}", name) for name in shardings or {})):
             if name not in values:
-                raise WeftError(f"{path}: {name} is no value of the graph")
-        for place in output_shardings or {}:
-            if not 0 <= place < len(wanted):
-                raise WeftError(
-                    f"output_shardings.{place}: there is no output {place} among {len(wanted)}"
-                )
+                raise WeftError(f"{path}: {name} is not a value of the graph")
+        for number in output_shardings or {}:
+            if not 0 <= number < len(wanted):
+                raise WeftError(f"output_shardings.{number}: the graph has {len(wanted)} outputs")
         weights = tuple(dict.fromkeys(parameters))
         _check_parameters(weights, given)
         specs = [*(shardings or {}).values(), *(output_shardings or {}).values()]
@@ -140,7 +138,7 @@ class Graph(Drawn):
         freeze(
             self,
             inputs=given,
-            applications=applied,
+            applications=every,
             outputs=wanted,
             meshes=listed,
             shardings=FrozenMap((k, str(v)) for k, v in (shardings or {}).items()),
@@ -155,13 +153,13 @@ class Graph(Drawn):
         self.check_shardings(known)
 
     def drawing(self) -> Drawing:
-        """The applications, the values they use and make, and their index dimensions."""
+        """Draw the applications, their values, and their index dimensions."""
         return draw_graph(self)
 
     def check_dtypes(self) -> None:
-        """Refuse what cannot run as declared: a kernel that takes, or makes, other dtypes.
+        """Raise for a kernel that takes or returns other dtypes than declared.
 
-        A program of another framework may be planned with the dtypes that its framework gave.
+        Programs of other frameworks can be planned, but not run, with such dtypes.
         """
         for number, application in enumerate(self.applications):
             operator = self.operators.find(application.operator)
@@ -171,33 +169,33 @@ class Graph(Drawn):
                 if operator.kernel is None or application.regions:
                     continue
                 given = [self.values[name].dtype for name in application.operands]
-                made = operator.result_dtypes(given, application.attributes)
-                for place, name in enumerate(application.results):
-                    dtype = made[min(place, len(made) - 1)]
+                dtypes = operator.result_dtypes(given, application.attributes)
+                for n, name in enumerate(application.results):
+                    dtype = dtypes[min(n, len(dtypes) - 1)]
                     if dtype != self.values[name].dtype:
                         raise WeftError(
-                            f"{application.operator} makes {dtype} of its operands, and "
+                            f"{application.operator} returns {dtype} for its operands, and "
                             f"{self.values[name]} is declared"
                         )
 
     def walk(self) -> Iterator[tuple[Application, Signature]]:
-        """The applications, and behind each those of its regions, with their signatures."""
+        """Yield the applications, each followed by those of its regions, with their signatures."""
         for application, signature in zip(self.applications, self.signatures):
             yield application, signature
             for region in application.regions:
                 yield from region.walk()
 
     def check_shardings(self, meshes: Mapping[str, DeviceMesh] | None) -> None:
-        """Refuse shardings that do not fit their values, or the meshes; None if not yet known."""
+        """Raise for shardings that do not fit their values or the meshes (None: not known yet)."""
         for name, text in self.shardings.items():
             with located(f"shardings.{name}"):
                 check_sharding(text, self.values[name].shape, meshes)
-        for place, text in self.output_shardings.items():
-            with located(f"output_shardings.{place}"):
-                check_sharding(text, self.values[self.outputs[place]].shape, meshes)
+        for number, text in self.output_shardings.items():
+            with located(f"output_shardings.{number}"):
+                check_sharding(text, self.values[self.outputs[number]].shape, meshes)
         for number, application in enumerate(self.applications if meshes is not None else ()):
-            for place, region in enumerate(application.regions):
-                with located(f"applications[{number}].regions[{place}]"):
+            for n, region in enumerate(application.regions):
+                with located(f"applications[{number}].regions[{n}]"):
                     region.check_shardings(meshes)
 
     def __str__(self) -> str:
@@ -205,7 +203,7 @@ class Graph(Drawn):
         return "\n".join([*lines, f"return {', '.join(self.outputs)}"])
 
     def _lines(self, inputs: Iterable[Value]) -> Iterator[str]:
-        """The inputs and the applications; regions stand under theirs, indented."""
+        """Yield the inputs and the applications; regions follow theirs, indented."""
         for value in inputs:
             sharding = self.shardings.get(value.name)
             yield f"{value} {sharding}" if sharding else str(value)
@@ -217,9 +215,9 @@ class Graph(Drawn):
                 if name in self.shardings:
                     yield f"    {name} {self.shardings[name]}"
             for number, region in enumerate(application.regions):
-                taken = [value for value in region.inputs if value.name not in self.values]
+                own = [value for value in region.inputs if value.name not in self.values]
                 yield f"  region {number}:"
-                yield from (f"    {line}" for line in region._lines(taken))
+                yield from (f"    {line}" for line in region._lines(own))
                 yield f"    return {', '.join(region.outputs)}"
 
 
@@ -272,11 +270,11 @@ def _add(values: dict[str, Value], everything: dict[str, Value], value: Value) -
 
 
 def _check_parameters(parameters: tuple[str, ...], inputs: tuple[Value, ...]) -> None:
-    """Refuse parameters that are not inputs of the graph."""
+    """Raise for parameters that are not inputs of the graph."""
     names = {value.name for value in inputs}
     for number, name in enumerate(parameters):
         if name not in names:
-            raise WeftError(f"parameters[{number}]: {name} is no input of the graph")
+            raise WeftError(f"parameters[{number}]: {name} is not an input of the graph")
 
 
 class _Applied(NamedTuple):
@@ -286,7 +284,7 @@ class _Applied(NamedTuple):
 
 @contextmanager
 def located(path: str) -> Iterator[None]:
-    """Say of what is refused inside where it stands."""
+    """Prefix errors raised inside with a path."""
     try:
         yield
     except WeftError as error:
@@ -299,11 +297,11 @@ def _apply(
     operators: Library,
     dtypes: Mapping[str, str],
 ) -> _Applied:
-    """Check one application; its signature and what it makes."""
+    """Check one application, and return its signature and results."""
     name, operands, results, attributes, regions = application
     for operand in operands:
         if operand not in values:
-            raise WeftError(f"{name} uses {operand} before it is made")
+            raise WeftError(f"{name} uses {operand} before it is defined")
     if regions:
         attributes = region_attributes(name, application, values)
     shapes = [values[operand].shape for operand in operands]
@@ -311,10 +309,10 @@ def _apply(
     signature = operator.sign(shapes, attributes)
     if len(signature.result_shapes) != len(results):
         raise WeftError(
-            f"{name} names {len(results)} results and makes {len(signature.result_shapes)}"
+            f"{name} has {len(signature.result_shapes)} results, and {len(results)} are named"
         )
-    made = [dtypes.get(result, "") for result in results]
-    if not all(made):
-        found = operator.result_dtypes([values[operand].dtype for operand in operands], attributes)
-        made = [said or found[min(n, len(found) - 1)] for n, said in enumerate(made)]
-    return _Applied(signature, list(map(Value, results, signature.result_shapes, made)))
+    given = [dtypes.get(result, "") for result in results]
+    if not all(given):
+        own = operator.result_dtypes([values[operand].dtype for operand in operands], attributes)
+        given = [dtype or own[min(n, len(own) - 1)] for n, dtype in enumerate(given)]
+    return _Applied(signature, list(map(Value, results, signature.result_shapes, given)))

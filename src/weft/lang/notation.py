@@ -1,16 +1,16 @@
-"""Index notation: one line that says which box of each array belongs to each sub-problem.
+"""Index notation: one line gives the box of each array that belongs to each sub-problem.
 
     b m k, b k n -> b m n                               sum: k
     m k, k n, + n -> m n                                sum: k
     b c s*y+d*u-p s*x+d*v-q, f c u v -> b f y x         sum: c u v
     m [k] -> m [k]
 
-Tensors stand between commas, their dimensions between blanks. A dimension is a sum of index
+Tensors are separated by commas, their dimensions by blanks. A dimension is a sum of index
 dimensions with integer coefficients, an offset and perhaps a window (`2*y+:3`); `(y+u)/2` has
-elements at every other place only, as a dilated array has. `[k]` is seen whole and cannot be cut,
-`[r<k]` is made of all of `k` and stands in its place, `1` is a single element. `+` before an
-operand says that it is added once, outside the reduction. What no result names is reduced, by the
-monoid that is said; `custom` is none, and cannot be cut.
+elements at every other position only, as a dilated array has. `[k]` cannot be cut, `[r<k]` is
+computed from all of `k` and replaces it, `1` is a single element. `+` before an operand means that
+it is added once, outside the reduction. Dimensions that no result names are reduced by a monoid;
+`custom` is not a monoid, and its dimensions cannot be cut.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.layout.shardy_text import Scanner
 from weft.values import MONOIDS, FrozenMap, Point, freeze
 
 CUSTOM = "custom"
-"""How a dimension is reduced by what is no monoid: it is seen whole, so that nothing is partial."""
+"""The reduction of a dimension by something that is not a monoid: it cannot be cut."""
 
 LARGEST = 1 << 62
 """The largest coefficient or offset that is read."""
@@ -45,12 +45,12 @@ class Row(NamedTuple):
     terms: tuple[tuple[str, int], ...] = ()
     offset: int = 0
     window: int = 0
-    """How many places it sees, or 0 for the one place of an element, which is no window."""
+    """The number of positions of a window, or 0 for a single element."""
     whole: bool = False
     divisor: int = 1
-    """The step between places that hold an element: the array is dilated."""
+    """The step between positions that hold an element: the array is dilated."""
     source: str = ""
-    """The index dimension, seen whole, that this one is made of and takes the place of."""
+    """The index dimension, not cut, that this one replaces."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -59,15 +59,15 @@ class Row(NamedTuple):
 
     @property
     def plain(self) -> str | None:
-        """The index dimension that this row is, if it is just that."""
+        """The index dimension, if the row is just that."""
         match self:
             case Row(((name, 1),), 0, 0, _, 1, _):
                 return name
         return None
 
     @property
-    def reach(self) -> int:
-        """How many places it sees."""
+    def extent(self) -> int:
+        """The number of positions of the window: 1 for an element."""
         return max(1, self.window)
 
     def __str__(self) -> str:
@@ -80,13 +80,13 @@ class Row(NamedTuple):
         if self.divisor != 1:
             text = f"({text})/{self.divisor}"
         text += f"+:{self.window}" * (self.window > 0)
-        made = f"<{self.source}" if self.source else ""
-        return f"[{text}{made}]" if self.whole else text
+        source = f"<{self.source}" if self.source else ""
+        return f"[{text}{source}]" if self.whole else text
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Notation:
-    """An operator's line: the rows of its operands and results, and how it reduces.
+    """An operator's line: the rows of its operands and results, and its reductions.
 
     >>> matmul = Notation.parse("b m k, b k n -> b m n  sum: k")
     >>> matmul.dims, dict(matmul.reduced)
@@ -137,7 +137,7 @@ class Notation:
 
     @property
     def whole(self) -> frozenset[str]:
-        """The index dimensions that are seen whole somewhere, and cannot be cut."""
+        """The index dimensions that cannot be cut."""
         rows = (row for tensor in self.results + self.operands for row in tensor)
         custom = (name for name, monoid in self.reduced.items() if monoid == CUSTOM)
         return frozenset(name for row in rows if row.whole for name in row.dims).union(custom)
@@ -285,7 +285,7 @@ class _Reader:
         return Row(kept, offset, window, whole, divisor, source)
 
     def _source(self) -> str:
-        """Take `]`, or `<k]` and give the name back."""
+        """Take `]`, or `<k]`, and return the name."""
         name, scan = "", self.scan
         if scan.accept("<"):
             column, name = scan.column, scan.name()
@@ -295,7 +295,7 @@ class _Reader:
         return name
 
     def _sum(self, terms: dict[str, int]) -> int:
-        """Take terms with signs between them; give their offset back."""
+        """Take terms with signs between them, and return their offset."""
         scan = self.scan
         offset = self._term(terms, -1 if scan.accept("-") else 1, sole=True)
         while not (scan.done or scan.starts("->") or scan.starts("+:")):

@@ -27,13 +27,13 @@ from weft.space import ZRange
 from weft.values import FrozenMap, Point, freeze
 
 Sign: TypeAlias = Callable[[Sequence[Point], Attributes], Signature]
-"""Makes the signature of an application from the shapes of its operands and its attributes."""
+"""Returns the signature of an application from the shapes of its operands and its attributes."""
 
 Flops: TypeAlias = Callable[[Signature, Attributes], float]
-"""How many operations one sub-problem of an application takes."""
+"""Returns the operations of one sub-problem of an application."""
 
 Count: TypeAlias = Callable[[Signature, ZRange, Attributes], int]
-"""How many operations a box of an application takes."""
+"""Returns the operations of a box of an application."""
 
 Workspace: TypeAlias = Callable[[Block], int]
 """Returns the elements that a kernel needs for a box, beside operands and results."""
@@ -50,14 +50,14 @@ NOTHING: Keeps = FrozenMap(())
 ANY = "any"
 OWN = "own"
 ORDERED = frozenset(["max", "min"])
-"""The monoids that combine numbers of every dtype alike, for they only compare them."""
+"""The monoids that only compare numbers, and so work alike in every dtype."""
 INEXACT = ("float", "bfloat", "complex")
-"""How the dtypes begin that do not wrap around."""
+"""The prefixes of dtypes that do not wrap around."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """A block operation: its index notation, fixed or made from shapes, and its kernel.
+    """A block operation: its index notation, kernel, dtype rule and cost.
 
     >>> halve = Operator("halve", "n -> n", lambda block, x: x / 2, passes="both")
     >>> halve.sign([(8,)]).result_shapes
@@ -66,33 +66,33 @@ class Operator:
 
     name: str
     notation: str | Sign
-    """The line, or what makes a signature from shapes and attributes."""
+    """The line, or a function from shapes and attributes to a signature."""
     kernel: Kernel | None = None
-    """Computes one box: `kernel(block, *operands)`. Without one the operator is only planned."""
+    """Computes one box: `kernel(block, *operands)`. Without one the operator can only be planned."""
     passes: Passes = ""
-    """How propagation goes through it before all others: pointwise operators both ways, slices of
-    a position that is computed forward, broadcasts backward and only after the others."""
+    """The directions in which axes propagate through it with priority: pointwise operators both,
+    slices at computed indices forward, broadcasts backward and only after the others."""
     keeps: Keeps | Callable[[int], Keeps] = NOTHING
     """For a monoid, which operands may be partial by it, so that the results are partial too:
     a product keeps a partial sum in either factor, `{"sum": [(0,), (1,)]}`, and a sum in both at
     once, `{"sum": [(0, 1)]}`. `"any"` stands for all monoids, `"own"` for that of its reduction.
-    A function says it for a number of operands."""
+    May be a function of the number of operands."""
     flops: float | Flops = 1
-    """How many operations one sub-problem takes."""
+    """The operations of one sub-problem."""
     dtypes: Dtypes = like_first
     """Returns the dtypes of the results, from those of the operands and the attributes. A kernel
-    whose results have other dtypes is refused."""
+    must return these."""
     conversion: Conversion = separate
     """Returns the dtype that each operand is converted to before the operator is applied."""
     accumulates: Accumulates = ""
-    """Whether the kernel adds up: floats of less than 32 bits are converted to float32 before it,
-    and its results are rounded once. `"always"`, or only for arrays of `"numpy"`, where other
-    libraries accumulate in float32 by themselves."""
+    """Whether floats of less than 32 bits are converted to float32 for the kernel, and its results
+    rounded once: `"always"`, or only for arrays of `"numpy"`, where other libraries accumulate in
+    float32 themselves."""
     count: Count | None = None
-    """How many operations a box takes, where that is not the same for every sub-problem."""
+    """Returns the operations of a box, if they are not the same for every sub-problem."""
     attributes: Declared = ()
-    """The attributes that an application may have, with their kinds: `{"factor": float}`, or only
-    their names; None for any. Those that stand for numbers in a line of text need not be said."""
+    """The attributes of an application, with their kinds: `{"factor": float}`, or only their names;
+    None for any. Those that are numbers in a line of text need not be listed."""
     workspace: float | Workspace = 1.0
     """The memory that the kernel needs beside its operands and results, at most: a multiple of the
     largest of them, or a function of the box that returns a number of elements. Runs in bounded
@@ -104,11 +104,11 @@ class Operator:
             freeze(self, kernel=accumulating(self.kernel, self.dtypes, self.accumulates))
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
-        """The signature of an application to operands of those shapes."""
+        """Return the signature of an application to operands of those shapes."""
         given = attributes or {}
         try:
             self.check(given)
-            with self._refusing(given):
+            with self._checked(given):
                 if isinstance(self.notation, str):
                     known = names_of(self.notation)[1]
                     numbers = {name: n for name, n in given.items() if name in known}
@@ -120,17 +120,17 @@ class Operator:
             raise
 
     def result_dtypes(self, operand_dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-        """Return the dtypes of the results; one stands for all results.
+        """Return the dtypes of the results; a single one is that of all results.
 
         >>> Operator("halve", "n -> n").result_dtypes(["int8"], {})
         ['int8']
         """
-        with self._refusing(attributes):
+        with self._checked(attributes):
             return self.dtypes(operand_dtypes, attributes)
 
     @contextmanager
-    def _refusing(self, attributes: Attributes) -> Iterator[None]:
-        """Refuse attributes on which the functions of the operator fail, whatever they raise."""
+    def _checked(self, attributes: Attributes) -> Iterator[None]:
+        """Turn any error that the operator's functions raise into a `WeftError`."""
         try:
             yield
         except KeyError as error:
@@ -144,12 +144,12 @@ class Operator:
             raise WeftError(f"{clip(self.name, 80)} cannot have {given}: {reason}") from None
 
     def check(self, attributes: Attributes) -> None:
-        """Refuse attributes that the operator does not have, and values that they cannot take."""
+        """Raise for attributes that the operator does not have, and for invalid values."""
         known = cast("Mapping[str, Kind] | None", self.attributes)
         check_attributes(self.name, self.notation, known, attributes)
 
     def known(self, attributes: Attributes) -> Attributes:
-        """Those of some attributes that the operator has: what a converter may pass on."""
+        """Return those of some attributes that the operator has."""
         if self.attributes is None:
             return attributes
         kept = {*cast("Mapping[str, Kind]", self.attributes), RULE_ATTRIBUTE}
@@ -160,13 +160,12 @@ class Operator:
         monoid: str,
         signature: Signature,
         dtypes: Sequence[str] = (),
-        made: Sequence[str] = (),
+        result_dtypes: Sequence[str] = (),
     ) -> list[Group]:
-        """The groups of operands that may be partial by a monoid, so that the results are, too.
+        """Return the groups of operands that may be partial by a monoid; the results are then, too.
 
-        With the dtypes of the operands and of what is made, groups are left out in which parts of
-        an integer or a boolean would be combined in another dtype: what wraps around, or is true,
-        in the one does not in the other.
+        With the dtypes of operands and results, groups are left out in which parts of an integer
+        or a boolean would be combined in another dtype, where they wrap around differently.
 
         >>> add = Operator("add", "n, n -> n", keeps={"sum": [(0, 1)]})
         >>> line = Signature.of("n, n -> n", [(8,), (8,)])
@@ -175,17 +174,17 @@ class Operator:
         """
         own, count = set(signature.notation.reduced.values()), len(signature.notation.operands)
         keeps = self.keeps(count) if callable(self.keeps) else self.keeps
-        found = [*keeps.get(monoid, ()), *keeps.get(ANY, ())]
+        groups = [*keeps.get(monoid, ()), *keeps.get(ANY, ())]
         if own == {monoid}:
-            found += keeps.get(OWN, ())
-        fitting = [group for group in found if group is ... or max(group) < count]
+            groups += keeps.get(OWN, ())
+        fitting = [group for group in groups if group is ... or max(group) < count]
         if monoid in ORDERED or not dtypes:
             return fitting
         return [
             group
             for group in fitting
             if all(
-                dtype.startswith(INEXACT) or {dtype}.issuperset(made)
+                dtype.startswith(INEXACT) or {dtype}.issuperset(result_dtypes)
                 for dtype in (dtypes if group is ... else [dtypes[n] for n in group])
             )
         ]
@@ -193,7 +192,7 @@ class Operator:
     def count_flops(
         self, signature: Signature, box: ZRange, attributes: Attributes | None = None
     ) -> int:
-        """How many operations a box takes.
+        """Return the operations of a box.
 
         >>> matmul = Operator("matmul", "m k, k n -> m n  sum: k", flops=2)
         >>> line = matmul.sign([(8, 16), (16, 4)])
@@ -233,14 +232,14 @@ class Library(dict[str, Operator]):
     """
 
     def add(self, operator: Operator) -> Operator:
-        """Add an operator whose name is not taken."""
+        """Add an operator under a new name."""
         if operator.name in self:
-            raise WeftError(f"there is an operator {operator.name} already")
+            raise WeftError(f"there already is an operator {operator.name}")
         self[operator.name] = operator
         return operator
 
     def find(self, name: str) -> Operator:
-        """The operator of that name."""
+        """Return the operator of that name."""
         if name not in self:
             close = [other for other in self if other[:3] == name[:3]][:5]
             hint = f"did you mean {' or '.join(close)}?" if close else None

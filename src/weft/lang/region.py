@@ -1,7 +1,7 @@
 """Regions: the graphs that an application runs, and the edges along which values enter and leave.
 
-An edge joins its sources to its targets: what flows in lies as what flows out. The initial value of
-a loop and what its body returns are sources; the loop's result and its block arguments are targets.
+An edge joins its sources to its targets, which have one sharding. The initial value of a loop and
+the output of its body are sources; the loop's result and its block arguments are targets.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class Edge(NamedTuple):
-    """One edge: where values come from, and the values that they become."""
+    """One edge: its source values, and the target values that they become."""
 
     sources: tuple[str, ...]
     owner: str
-    """The target whose sharding is that of all: a result, or the argument of a region."""
+    """The target whose sharding all have: a result, or the argument of a region."""
     others: tuple[str, ...] = ()
     """Further targets: the arguments of a loop's regions."""
     region: int | None = None
-    """The region at whose start the owner stands; None for a result."""
+    """The region that the owner is an argument of; None for a result."""
 
 
 Edges: TypeAlias = Callable[["Application"], Iterator[Edge]]
 
 
-def _along_a_loop(application: Application) -> Iterator[Edge]:
+def _loop_edges(application: Application) -> Iterator[Edge]:
     condition, body = application.regions
     inside = zip(arguments(application, condition), arguments(application, body))
     for result, start, next_, others in zip(
@@ -40,17 +40,17 @@ def _along_a_loop(application: Application) -> Iterator[Edge]:
         yield Edge((start, next_), result, tuple(value.name for value in others))
 
 
-def _out_of_branches(application: Application) -> Iterator[Edge]:
+def _branch_edges(application: Application) -> Iterator[Edge]:
     for sources, result in zip(zip(*(r.outputs for r in application.regions)), application.results):
         yield Edge(sources, result)
 
 
-def _straight_on(application: Application) -> Iterator[Edge]:
+def _identity_edges(application: Application) -> Iterator[Edge]:
     for operand, result in zip(application.operands, application.results):
         yield Edge((operand,), result)
 
 
-def _in_and_out(application: Application) -> Iterator[Edge]:
+def _manual_edges(application: Application) -> Iterator[Edge]:
     (body,) = application.regions
     for operand, argument in zip(application.operands, arguments(application, body)):
         yield Edge((operand,), argument.name, region=0)
@@ -59,53 +59,53 @@ def _in_and_out(application: Application) -> Iterator[Edge]:
 
 
 EDGES: dict[str, Edges] = {
-    "while": _along_a_loop,
-    "case": _out_of_branches,
-    "optimization_barrier": _straight_on,
-    "data_flow_edge": _straight_on,
-    "manual_computation": _in_and_out,
+    "while": _loop_edges,
+    "case": _branch_edges,
+    "optimization_barrier": _identity_edges,
+    "data_flow_edge": _identity_edges,
+    "manual_computation": _manual_edges,
 }
-"""The edges of the operators that have them; an operator of a user joins by its name."""
+"""The functions that return an operator's edges, by its name; users may add theirs."""
 
 
 def edges(application: Application) -> list[Edge]:
-    """The edges of an application, those of region arguments before those of results."""
-    found = EDGES.get(application.operator)
-    return [] if found is None else list(found(application))
+    """Return the edges of an application, those of region arguments before those of results."""
+    edges_of = EDGES.get(application.operator)
+    return [] if edges_of is None else list(edges_of(application))
 
 
 def arguments(application: Application, region: Graph) -> list[Value]:
-    """The inputs of a region that are its own; the others are taken from outside."""
+    """Return the block arguments of a region: its inputs that are not captured."""
     outside = set(application.operands)
     return [value for value in region.inputs if value.name not in outside]
 
 
-def taken(application: Application) -> list[str]:
-    """What the regions take from outside, in order: the last operands of the application."""
+def captured(application: Application) -> list[str]:
+    """Return the values that the regions capture, in order: the application's last operands."""
     outside = set(application.operands)
     names = (value.name for region in application.regions for value in region.inputs)
     return list(dict.fromkeys(name for name in names if name in outside))
 
 
 def own_operands(application: Application) -> tuple[str, ...]:
-    """The operands but for what the regions take from outside."""
-    return application.operands[: len(application.operands) - len(taken(application))]
+    """Return the operands without the captured ones."""
+    return application.operands[: len(application.operands) - len(captured(application))]
 
 
 def read_as_kept(application: Application) -> list[str]:
-    """The operands that nothing is brought to: a run reads them where and as they are kept.
+    """Return the operands that are used as they are stored, without a reshard.
 
-    These are the values that regions take from outside, and the one that selects a branch. What a
-    loop carries is brought to it first.
+    These are the captured values, and the one that selects a branch. Carried values of a loop are
+    resharded first.
     """
     if not application.regions:
         return []
     selectors = application.operands[:1] if application.operator in ("case", "if") else ()
-    return [*selectors, *taken(application)]
+    return [*selectors, *captured(application)]
 
 
 def add_region(values: Mapping[str, Value], everything: dict[str, Value], region: Graph) -> None:
-    """Add the values of a region to those of the program; a name stands for one value only."""
+    """Add the values of a region to those of the program; a name is used for one value only."""
     inputs = set(region.inputs)
     for name, value in region.all_values.items():
         if name not in everything:
@@ -117,13 +117,12 @@ def add_region(values: Mapping[str, Value], everything: dict[str, Value], region
 def region_attributes(
     what: str, application: Application, values: Mapping[str, Value]
 ) -> Mapping[str, Any]:
-    """The attributes with shapes and dtypes of the results, which follow from the regions."""
-    inside = taken(application)
+    """Return the attributes with the shapes and dtypes of the regions' results."""
+    inside = captured(application)
     count = len(own_operands(application))
     if list(application.operands[count:]) != inside:
         raise WeftError(
-            f"{what} must end its operands with what its regions take from outside: "
-            f"{', '.join(inside)}"
+            f"the operands of {what} must end with what its regions capture: {', '.join(inside)}"
         )
     _check_interface(what, application, count)
     _check_edges(what, application, values)
@@ -137,7 +136,7 @@ def region_attributes(
 
 
 def _interface(application: Application, own: int) -> list[tuple[int, int]]:
-    """How many arguments and outputs each region must have."""
+    """Return the number of arguments and outputs that each region must have."""
     results = len(application.results)
     match application.operator:
         case "while":
@@ -155,7 +154,7 @@ def _check_interface(what: str, application: Application, own: int) -> None:
     expected = _interface(application, own)
     if len(expected) != len(application.regions):
         regions = counted(len(application.regions), "region")
-        raise WeftError(f"{what} has {regions} where {len(expected)} are expected")
+        raise WeftError(f"{what} has {regions}, expected {len(expected)}")
     for number, (region, (inputs, outputs)) in enumerate(zip(application.regions, expected)):
         for noun, got, want in (
             ("argument", len(arguments(application, region)), inputs),
@@ -163,12 +162,12 @@ def _check_interface(what: str, application: Application, own: int) -> None:
         ):
             if got != want:
                 raise WeftError(
-                    f"{what}: region {number} has {counted(got, noun)} where {want} are expected"
+                    f"{what}: region {number} has {counted(got, noun)}, expected {want}"
                 )
 
 
 def _check_edges(what: str, application: Application, values: Mapping[str, Value]) -> None:
-    """Refuse an edge between shapes that differ; a manual computation has parts inside."""
+    """Raise for an edge between shapes that differ; those of manual computations may."""
     if application.operator == "manual_computation":
         return
     shapes: dict[str, Point] = {name: values[name].shape for name in application.operands}

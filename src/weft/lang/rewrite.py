@@ -122,7 +122,7 @@ class _Rewriter:
     def __init__(self, graph: Graph, rewrite: Rewrite, match: Match) -> None:
         self.old, self.rewrite, self.match = graph, rewrite, match
         self.tracer = Tracer(graph.operators)
-        self.tracer.taken = dict.fromkeys(graph.values, 1)
+        self.tracer.used_names = dict.fromkeys(graph.values, 1)
         self.known = {value.name: Symbol(self.tracer, value) for value in graph.inputs}
         self.tracer.inputs = list(graph.inputs)
 

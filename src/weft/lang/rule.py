@@ -31,7 +31,7 @@ TensorFactors: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class FactorRule(NamedTuple):
-    """How the dimensions of operands and results hang together.
+    """The factors of each dimension of operands and results.
 
     >>> print(factor_rule(Signature.of("m k, k n -> m n  sum: k", [(8, 16), (16, 32)])))
     ([m, k], [k, n]) -> ([m, n]) {m=8, n=32, k=16} reduced={k}
@@ -53,30 +53,32 @@ class FactorRule(NamedTuple):
         sizes = ", ".join(f"{name}={size}" for name, size in zip(self.names, self.sizes))
         text = f"({tensors(self.operands)}) -> ({tensors(self.results)}) {{{sizes}}}"
         for kind in ("reduced", "whole", "permuted"):
-            found = [name for name, k in zip(self.names, self.kinds) if k == kind]
-            text += f" {kind}={{{', '.join(found)}}}" * bool(found)
+            names = [name for name, k in zip(self.names, self.kinds) if k == kind]
+            text += f" {kind}={{{', '.join(names)}}}" * bool(names)
         return text
 
 
 @lru_cache(maxsize=65536)
 def factor_rule(signature: Signature) -> FactorRule:
-    """The rule of a signature, derived from its line."""
+    """Return the rule that follows from a signature."""
     return _Builder(signature).rule()
 
 
 def _tensors_with(tensors: Iterable[Iterable[Row]]) -> Counter[str]:
-    """In how many tensors each index dimension stands."""
+    """Count the tensors that have each index dimension."""
     return Counter(name for rows in tensors for name in {name for row in rows for name in row.dims})
 
 
 class _Builder:
+    """Derives the rule of a signature."""
+
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self.names = list(signature.sizes)
         self.sizes = list(signature.sizes.values())
         self.permuted: set[str] = set()
         self.cramped: set[str] = set()
-        """The index dimensions for which there is no room where they move along others."""
+        """The index dimensions that get no factor where they move along others."""
         self.whole = signature.notation.whole
         self.operands = _tensors_with(signature.notation.operands)
         self.results = _tensors_with(signature.notation.results)
@@ -90,10 +92,12 @@ class _Builder:
         for rows, shape in tensors:
             for row, size in zip(rows, shape):
                 self._make_room(row, size)
-        found = tuple(tuple(map(self._dim, rows, shape)) for rows, shape in tensors)
+        factors = tuple(tuple(map(self._dim, rows, shape)) for rows, shape in tensors)
         kinds = tuple(map(self._kind, self.names))
         split = len(line.operands)
-        return FactorRule(tuple(self.names), tuple(self.sizes), kinds, found[:split], found[split:])
+        return FactorRule(
+            tuple(self.names), tuple(self.sizes), kinds, factors[:split], factors[split:]
+        )
 
     def _kind(self, name: str) -> Kind:
         line = self.signature.notation
@@ -108,7 +112,7 @@ class _Builder:
             return (self._own(),)
         if row.plain is not None and self.signature.sizes[row.plain] == size:
             factor = self.names.index(row.plain)
-            if row.source:  # it is as large as that in whose place it stands
+            if row.source:  # it has the size of the dimension that it replaces
                 self.sizes[factor] = self.signature.sizes[row.source]
             return (factor,)
         if len(row.dims) == 1:
@@ -116,17 +120,17 @@ class _Builder:
         return self._mixed_radix(row, size) or self._sliding(row)
 
     def _is_lone(self, name: str) -> bool:
-        """Whether there is no room for it in one tensor, and no more than one other has it."""
+        """Return whether it gets no factor in one tensor, and at most one other has it."""
         return name in self.cramped and self.operands[name] + self.results[name] < 3
 
     def _own(self) -> int:
-        """A factor that no other dimension shares: nothing can be said of it."""
+        """Return a new factor that no other dimension shares."""
         self.names.append(f"_{len(self.names) - len(self.signature.sizes)}")
         self.sizes.append(1)
         return len(self.names) - 1
 
     def _mixed_radix(self, row: Row, size: int) -> tuple[int, ...]:
-        """The digits, if the row spells the dimension as a number in mixed radix."""
+        """Return the digits, if the row is the dimension as a number in mixed radix."""
         sizes = self.signature.sizes
         digits = sorted(row.terms, key=lambda term: (-term[1], -sizes[term[0]]))
         expected = [prod(sizes[d] for d, _ in digits[n + 1 :]) for n in range(len(digits))]
@@ -137,17 +141,17 @@ class _Builder:
         return tuple(self.names.index(name) for name, _ in digits)
 
     def _slides(self, row: Row) -> bool:
-        """Whether a window slides here: what is reduced is in another operand, the rest is not.
+        """Return whether a window slides: its reduced dimensions are in another operand.
 
-        Windows that lie side by side spell a number in mixed radix, too. They are windows all the
-        same, so that a rule does not change its kind with the stride.
+        Adjacent windows are a number in mixed radix as well. They count as windows, so that the
+        rule does not change with the stride.
         """
         shared = [self.operands[name] > 1 for name in row.dims]
         reduced = [name in self.signature.notation.reduced for name in row.dims]
         return any(map(and_, shared, reduced)) and not all(shared)
 
     def _make_room(self, row: Row, size: int) -> None:
-        """Let index dimensions that move along one dimension share it, the largest first."""
+        """Share one dimension among the index dimensions that move along it, the largest first."""
         if len(row.dims) < 2 or self._mixed_radix(row, size):
             return
         for name in self._by_size(row):
@@ -163,15 +167,15 @@ class _Builder:
         return sorted(row.dims, key=lambda name: -self.signature.sizes[name])
 
     def _sliding(self, row: Row) -> tuple[int, ...]:
-        """The index dimensions that move along one dimension, those for which there is room."""
+        """Return the index dimensions that move along one dimension and have a factor."""
         kept = (name for name in self._by_size(row) if name not in self.cramped)
         return tuple(map(self.names.index, kept))
 
     def _moved(self, row: Row, size: int) -> int:
-        """The one index dimension of a row that picks elements, or windows of them.
+        """Return the one index dimension of a row that selects elements, or windows of them.
 
-        A factor counts windows where there are windows, and else what elements are picked from. It
-        stays parallel if there are as many picked as there are, or if each window is an element.
+        The factor counts windows if there are any, and otherwise the elements selected from. It
+        stays parallel if all elements are selected, or if each window is an element.
         """
         ((name, a),) = row.terms
         factor, count = self.names.index(name), self.signature.sizes[name]
@@ -193,7 +197,7 @@ _KINDS = ("reduction", "need_replication", "permutation", "blocked_propagation")
 
 
 class RuleText(NamedTuple):
-    """What the text of a rule says."""
+    """The text of a rule, read."""
 
     operands: list[TensorText]
     results: list[TensorText]
@@ -220,7 +224,9 @@ def read_rule(text: str) -> RuleText:
     while not scan.starts(",") and not scan.starts(">"):
         column, word = scan.column, scan.name()
         if word not in _KINDS:
-            scan.fail(f"'{word}' is no kind of factor", column, f"there are {', '.join(_KINDS)}")
+            scan.fail(
+                f"'{word}' is not a kind of factor", column, f"the kinds are {', '.join(_KINDS)}"
+            )
         scan.expect("=")
         kinds[word] = scan.items("{", "}", scan.name)
     if scan.accept(",") and not scan.accept("is_custom"):
@@ -237,10 +243,10 @@ def _tensors(scan: Scanner) -> list[TensorText]:
 
 def _factors(scan: Scanner) -> list[str]:
     column, name = scan.column, scan.name()
-    found = _FACTORS.findall(name)
-    if "".join(found) != name:
+    factors = _FACTORS.findall(name)
+    if "".join(factors) != name:
         scan.fail(f"'{name}' is not a row of factors such as 'i', 'jk' and 'z_1'", column)
-    return found
+    return factors
 
 
 def _sizes(scan: Scanner) -> list[tuple[str, int]]:
@@ -255,7 +261,7 @@ def _sizes(scan: Scanner) -> list[tuple[str, int]]:
 def _check_known(
     scan: Scanner, tensors: list[TensorText], sizes: dict[str, int], kinds: dict[str, list[str]]
 ) -> None:
-    """Every factor that is named has a size."""
+    """Raise for a factor without a size."""
     used = [name for tensor in tensors for dim in tensor for name in dim]
     for name in (*used, *(name for names in kinds.values() for name in names)):
         if name not in sizes:
@@ -271,17 +277,17 @@ _WORDS: dict[str, Kind] = {
 
 @lru_cache(maxsize=4096)
 def written_rule(text: str, signature: Signature) -> FactorRule:
-    """The rule that a text says, checked against the shapes that it is for.
+    """Return the rule that a text gives, checked against the shapes of an application.
 
     >>> line = Signature.of("[a] [b] -> [c]", [(8, 6)], {"c": 8})
     >>> print(written_rule("<([i, j])->([i]) {i=8, j=6} reduction={j}>", line))
     ([i, j]) -> ([i]) {i=8, j=6} reduced={j}
     """
-    said = read_rule(text)
-    sides = ((said.operands, signature.operand_shapes), (said.results, signature.result_shapes))
+    parsed = read_rule(text)
+    sides = ((parsed.operands, signature.operand_shapes), (parsed.results, signature.result_shapes))
     for noun, (tensors, shapes) in zip(("operand", "result"), sides):
-        _check(text, noun, tensors, shapes, said.sizes)
-    return _Maker(said).rule()
+        _check(text, noun, tensors, shapes, parsed.sizes)
+    return _FromText(parsed).rule()
 
 
 def _check(
@@ -296,29 +302,29 @@ def _check(
             f"the rule has {len(tensors)} {noun}s where there are {len(shapes)}: {text}"
         )
     for number, (tensor, shape) in enumerate(zip(tensors, shapes)):
-        made = [prod(sizes[name] for name in dim) for dim in tensor]
-        if made != list(shape):
+        given = [prod(sizes[name] for name in dim) for dim in tensor]
+        if given != list(shape):
             raise WeftError(
-                f"the rule makes {noun} {number} {made}, which has the shape {list(shape)}: {text}"
+                f"the rule gives {noun} {number} the shape {given}, expected {list(shape)}: {text}"
             )
 
 
-class _Maker:
-    """Numbers the factors; one along which nothing may go is another in each place."""
+class _FromText:
+    """Numbers the factors of a text; a blocked factor is a different one in each dimension."""
 
-    def __init__(self, said: RuleText) -> None:
-        self.said = said
-        self.names = list(said.sizes)
-        self.sizes = list(said.sizes.values())
+    def __init__(self, text: RuleText) -> None:
+        self.text = text
+        self.names = list(text.sizes)
+        self.sizes = list(text.sizes.values())
         self.kinds: list[Kind] = ["parallel"] * len(self.names)
         for word, kind in _WORDS.items():
-            for name in said.kinds.get(word, ()):
+            for name in text.kinds.get(word, ()):
                 self.kinds[self.names.index(name)] = kind
-        self.blocked = set(said.kinds.get("blocked_propagation", ()))
+        self.blocked = set(text.kinds.get("blocked_propagation", ()))
 
     def rule(self) -> FactorRule:
-        operands = tuple(map(self._tensor, self.said.operands))
-        results = tuple(map(self._tensor, self.said.results))
+        operands = tuple(map(self._tensor, self.text.operands))
+        results = tuple(map(self._tensor, self.text.results))
         sizes = tuple(self.sizes)
         return FactorRule(tuple(self.names), sizes, tuple(self.kinds), operands, results)
 

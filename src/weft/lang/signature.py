@@ -41,8 +41,7 @@ class Signature:
         shapes = tuple(map(as_shape, operand_shapes))
         if len(shapes) != len(notation.operands):
             raise WeftError(
-                f"{len(shapes)} operands are given and the notation has {len(notation.operands)}: "
-                f"{notation}"
+                f"expected {len(notation.operands)} operands, got {len(shapes)}: {notation}"
             )
         known: dict[str, int] = {}
         for number, (shape, rows) in enumerate(zip(shapes, notation.operands)):
@@ -63,7 +62,7 @@ class Signature:
         sizes: Mapping[str, int] | None = None,
         numbers: Mapping[str, int] | None = None,
     ) -> Signature:
-        """The signature of a line of text with those numbers in it.
+        """Return the signature of a line of text; `numbers` replaces names in it.
 
         `sizes` are those of index dimensions that stand alone in no operand.
         """
@@ -71,7 +70,7 @@ class Signature:
 
     @property
     def space(self) -> ZRange:
-        """All sub-problems: the index dimensions in the order of `sizes`."""
+        """The index space: all sub-problems, dimensions in the order of `sizes`."""
         return ZRange.of(self.sizes.values())
 
     @property
@@ -95,18 +94,18 @@ class Signature:
 
     @property
     def fixed(self) -> frozenset[str]:
-        """The index dimensions that cannot be cut: seen whole, or lost without being combined.
+        """The index dimensions that cannot be cut: in brackets, or lost without a reduction.
 
-        Where two monoids reduce, no dimension that they reduce can be cut: the maximum of sums is
-        not the sum of maxima, so that parts of the one cannot be combined before the other.
+        With two monoids no reduced dimension can be cut: the maximum of sums is not the sum of
+        maxima, so that parts of the one cannot be combined before the other.
 
         >>> Signature.of("m [k] -> m [k]", [(4, 2)]).fixed
         frozenset({'k'})
         >>> sorted(Signature.of("i j k -> i  sum: k  max: j", [(4, 2, 3)]).fixed)
         ['j', 'k']
         """
-        made = {name for rows in self.notation.results for row in rows for name in row.dims}
-        lost = {d for d in self.sizes if d not in made and d not in self.notation.reduced}
+        kept = {name for rows in self.notation.results for row in rows for name in row.dims}
+        lost = {d for d in self.sizes if d not in kept and d not in self.notation.reduced}
         reduced = self.reduced
         monoids = {self.notation.reduced[name] for name in reduced}
         return self.notation.whole.union(lost, reduced if len(monoids) > 1 else ())
@@ -119,9 +118,9 @@ class Signature:
 def _measure(
     number: int, shape: Point, rows: TensorRows, known: dict[str, int], given: Mapping[str, int]
 ) -> None:
-    """Learn the sizes of the dimensions that stand alone in a row, or find that they disagree.
+    """Add the sizes of the dimensions that are plain rows; they must agree.
 
-    A size that is given need not be that of the operand: a slice reads a part of it.
+    A given size need not be that of the operand: a slice reads a part of it.
     """
     if len(shape) != len(rows):
         raise WeftError(
@@ -140,9 +139,9 @@ def _measure(
 
 
 def _extent(row: Row, sizes: Mapping[str, int]) -> int:
-    """The size of a result dimension: one past the last element that the row reaches."""
+    """Return the size of a result dimension: one past the last element of the row."""
     last = sum(a * (sizes[name] - 1) for name, a in row.terms if a > 0)
-    return max(0, last + row.offset + row.reach) if all(sizes[d] for d in row.dims) else 0
+    return max(0, last + row.offset + row.extent) if all(sizes[d] for d in row.dims) else 0
 
 
 @lru_cache(maxsize=4096)
@@ -150,12 +149,12 @@ def _projection(rows: TensorRows, sizes: tuple[tuple[str, int], ...]) -> Project
     whole = [row if row.divisor == 1 else _undivided(row, dict(sizes)) for row in rows]
     matrix = [[dict(row.terms).get(name, 0) for name, _ in sizes] for row in whole]
     return Projection(
-        matrix, [row.offset for row in whole], [row.reach for row in whole], index_ndim=len(sizes)
+        matrix, [row.offset for row in whole], [row.extent for row in whole], index_ndim=len(sizes)
     )
 
 
 def _undivided(row: Row, sizes: Mapping[str, int]) -> Row:
-    """A row without division whose window holds all elements that are read, and others.
+    """Return a row without division whose window contains all elements that are read.
 
     >>> print(_undivided(Row((("y", 1),), divisor=2), {"y": 8}))
     y-3+:4
@@ -164,5 +163,5 @@ def _undivided(row: Row, sizes: Mapping[str, int]) -> Row:
     whole = {n: (1 if a > 0 else -1) * max(1, abs(a) // by) for n, a in row.terms}
     drift = [(a - whole[name] * by) * max(0, sizes[name] - 1) for name, a in row.terms]
     low = -(-(row.offset + sum(min(0, d) for d in drift)) // by)
-    high = (row.offset + row.reach - 1 + sum(max(0, d) for d in drift)) // by
+    high = (row.offset + row.extent - 1 + sum(max(0, d) for d in drift)) // by
     return Row(tuple(whole.items()), low, max(1, high - low + 1))

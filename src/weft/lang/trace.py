@@ -1,4 +1,4 @@
-"""`trace`: an ordinary Python function over symbolic tensors becomes a `Graph`."""
+"""`trace`: a Python function, called with symbols, becomes a `Graph`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from weft.values import FrozenMap, Point, as_shape
 class Symbol(Arithmetic):
     """A value of a program that is being traced: a name, a shape and a dtype.
 
-    It becomes numbers when `run`, `numpy`, `np.asarray` or `float` asks for them and all arrays
-    that it depends on are known: those of the tensors that were traced or captured. The inputs of
-    a function that `trace` calls have no arrays, and asking for their numbers is an error.
+    `run`, `numpy`, `np.asarray` and `float` compute it if all arrays that it depends on are known:
+    those of the tensors that were traced or captured. The inputs of a function that `trace` calls
+    have no arrays; computing a value that depends on them is an error.
     """
 
     __slots__ = ("_tracer", "value")
@@ -32,17 +32,17 @@ class Symbol(Arithmetic):
 
     @property
     def name(self) -> str:
-        """Its name in the graph."""
+        """The name in the graph."""
         return self.value.name
 
     @property
     def shape(self) -> Point:
-        """The sizes of its dimensions."""
+        """The sizes of the dimensions."""
         return self.value.shape
 
     @property
     def dtype(self) -> str:
-        """The dtype of its elements."""
+        """The dtype of the elements."""
         return self.value.dtype
 
     def __weft_apply__(
@@ -53,7 +53,7 @@ class Symbol(Arithmetic):
         return tracer.apply(name, typed, attributes)
 
     def _common_tracer(self, operands: Sequence[Any]) -> Tracer:
-        """The tracer that an application belongs to: that of a function, if one is traced."""
+        """Return the tracer that records an application: that of a function, if one is traced."""
         tracers = [operand._tracer for operand in operands if isinstance(operand, Symbol)]
         return next((tracer for tracer in tracers if tracer.is_function()), self._tracer)
 
@@ -72,29 +72,28 @@ class Symbol(Arithmetic):
     shard = with_sharding
 
     def graph(self) -> Graph:
-        """The program so far, which returns this value."""
+        """Return the program so far, which returns this value."""
         return self._tracer.graph([self])
 
     def run(self, strategy: str = "user_priority") -> Any:
         """Plan the program that leads to this value, run it, and return the value as a `Tensor`.
 
-        It is propagated by a strategy of `propagate`, and runs in this process with the arrays
-        that the tracer holds.
+        `strategy` is one of `propagate`; the program runs in this process.
         """
         graph, arrays = self._tracer.concrete(self)
-        # The executor is above this package, which traces without any array library.
+        # Imported late: the executor is above this package, which needs no array library.
         (result,) = import_module("weft.runtime.traced").run_graph(graph, arrays, strategy)
         return result
 
     def numpy(self) -> Any:
-        """The numbers as a NumPy array of its own: `run().numpy()`."""
+        """Return the numbers as a new NumPy array."""
         return self.run().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
             raise ValueError(f"{self.name} is computed for NumPy, which needs copy=None or True")
-        found = self.numpy()
-        return found if dtype is None else found.astype(dtype)
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
 
     def __float__(self) -> float:
         return float(self.run())
@@ -122,7 +121,7 @@ class Symbol(Arithmetic):
 
 
 class Tracer:
-    """Writes down the applications of operators, one after the other."""
+    """Records the applications of operators, one after the other."""
 
     def __init__(self, operators: Library = OPERATORS) -> None:
         self.operators = operators
@@ -131,22 +130,22 @@ class Tracer:
         self.shardings: dict[str, str] = {}
         self.meshes: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
-        self.taken: dict[str, int] = {}
+        self.used_names: dict[str, int] = {}
         self.prefix = ""
-        """What stands before the names of the values that are made."""
+        """The prefix of the names of new values."""
         self.captured: dict[str, Any] = {}
-        """The arrays that came in from outside, by the names of the inputs that they became."""
+        """The arrays that the function captures, by the names of their inputs."""
         self._sources: dict[str, Any] = {}
-        """What was captured, where `captured` has copies of it."""
+        """The captured arrays themselves, of which `captured` has copies."""
         self.copied: dict[tuple[Tracer, str], str] = {}
-        """For values of other tracers that were used here, their names here."""
+        """The names here of values of other tracers."""
         self.parameters: set[str] = set()
-        """The inputs that are parameters of a model; what a function captures is one."""
+        """The inputs that are parameters of a model; captured arrays are."""
 
     def input(
         self, name: str, shape: Iterable[int], dtype: str, *, parameter: bool = False
     ) -> Symbol:
-        """A new input, which may be a parameter of a model: a weight or a constant."""
+        """Add an input, which may be a parameter of a model: a weight or a constant."""
         value = Value(self.fresh(name), as_shape(shape), dtype)
         self.inputs.append(value)
         if parameter:
@@ -154,7 +153,7 @@ class Tracer:
         return Symbol(self, value)
 
     def capture(self, array: Any, name: str = "input", *, parameter: bool = True) -> Symbol:
-        """Return the input that stands for an array, once for each; it is a parameter of a model.
+        """Return the input for an array, the same each time; it is a parameter of a model.
 
         The sharding of a tensor becomes that of the input. Any other array is copied, since it may
         change before the program runs; one that changed since it was captured is a new input.
@@ -170,7 +169,7 @@ class Tracer:
         return symbol
 
     def annotate(self, name: str, spec: Any) -> None:
-        """Write the sharding of an input down, and its mesh; None says nothing."""
+        """Record the sharding of an input, and its mesh, unless it is None."""
         if spec is not None:
             self.use_mesh(spec.mesh)
             self.shardings[name] = str(spec)
@@ -182,10 +181,10 @@ class Tracer:
             raise WeftError(f"two meshes are named {name}: {self.meshes[name]} and {text}")
 
     def copy_from(self, symbol: Symbol, operator: str) -> Symbol:
-        """A value of another tracer: the program that leads to it is written down here as well.
+        """Copy a value of another tracer, with the program that computes it.
 
-        What was copied before is not copied again, and a tensor that both captured is one input.
-        A value that depends on an input of another traced function is refused.
+        Applications are copied once, and a tensor that both captured is one input. A value that
+        depends on an input of another traced function is an error.
         """
         other = symbol._tracer
         inputs, applications = other.program_of(symbol)
@@ -220,7 +219,7 @@ class Tracer:
         return Symbol(self, symbol.value._replace(name=names[symbol.name]))
 
     def program_of(self, symbol: Symbol) -> tuple[list[Value], list[Application]]:
-        """The inputs and the applications that lead to a value."""
+        """Return the inputs and the applications that a value depends on."""
         needed, applications = {symbol.name}, list[Application]()
         for application in reversed(self.applications):
             if needed.intersection(application.results):
@@ -229,11 +228,11 @@ class Tracer:
         return [value for value in self.inputs if value.name in needed], applications[::-1]
 
     def is_function(self) -> bool:
-        """Whether it traces a function: some of its inputs have no arrays."""
+        """Return whether it traces a function: some of its inputs have no arrays."""
         return any(value.name not in self.captured for value in self.inputs)
 
     def concrete(self, symbol: Symbol) -> tuple[Graph, dict[str, Any]]:
-        """The program that leads to a value, and the arrays of its inputs."""
+        """Return the program that computes a value, and the arrays of its inputs."""
         inputs, applications = self.program_of(symbol)
         missing = [str(value) for value in inputs if value.name not in self.captured]
         if missing:
@@ -241,14 +240,14 @@ class Tracer:
                 f"{symbol.value} has no numbers: there is no array for {', '.join(missing)}",
                 hint="run a plan of its graph with the arrays: weft.run(propagate(graph), {…})",
             )
-        made = {value.name for value in inputs}
-        made.update(name for application in applications for name in application.results)
+        known = {value.name for value in inputs}
+        known.update(name for application in applications for name in application.results)
         graph = Graph(
             inputs,
             applications,
             [symbol.name],
             tuple(self.meshes.values()),
-            {name: text for name, text in self.shardings.items() if name in made},
+            {name: text for name, text in self.shardings.items() if name in known},
             operators=self.operators,
             dtypes=self.dtypes,
         )
@@ -257,14 +256,14 @@ class Tracer:
     def apply(
         self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]
     ) -> tuple[Symbol, ...]:
-        """Write down an application to operands of the right dtypes, and return its results."""
-        taken = [self._operand(name, operand) for operand in operands]
+        """Record an application to operands of the right dtypes, and return its results."""
+        symbols = [self._operand(name, operand) for operand in operands]
         operator = self.operators.find(name)
-        line = operator.sign([symbol.shape for symbol in taken], attributes)
+        line = operator.sign([symbol.shape for symbol in symbols], attributes)
         try:
-            dtypes = operator.result_dtypes([symbol.dtype for symbol in taken], attributes)
+            dtypes = operator.result_dtypes([symbol.dtype for symbol in symbols], attributes)
         except WeftError as error:
-            error.add_note(f"while applying {name} to {', '.join(str(t.value) for t in taken)}")
+            error.add_note(f"while applying {name} to {', '.join(str(t.value) for t in symbols)}")
             raise
         results = []
         for number, shape in enumerate(line.result_shapes):
@@ -276,7 +275,7 @@ class Tracer:
         self.applications.append(
             Application(
                 name,
-                tuple(symbol.name for symbol in taken),
+                tuple(symbol.name for symbol in symbols),
                 tuple(symbol.name for symbol in results),
                 FrozenMap((k, v) for k, v in attributes.items() if v is not None),
             )
@@ -315,7 +314,7 @@ class Tracer:
         return result
 
     def graph(self, outputs: Sequence[Symbol], **changes: Any) -> Graph:
-        """The program, which returns those values."""
+        """Return the program with those values as outputs."""
         parts: dict[str, Any] = {
             "meshes": tuple(self.meshes.values()),
             "shardings": self.shardings,
@@ -329,7 +328,7 @@ class Tracer:
     def converted(self, operator: Operator, operands: Sequence[Any]) -> list[Symbol]:
         """Return the operands as symbols of the dtypes that an operator takes.
 
-        The numbers of Python are weak; a scalar of NumPy is a constant with its own dtype.
+        Python numbers are weak; a NumPy scalar is a constant with its own dtype.
         """
         known = [
             operand if is_scalar(operand) else self._operand(operator.name, operand)
@@ -344,7 +343,7 @@ class Tracer:
         return [self._typed(x, dtype) for x, dtype in zip(known, wanted)]
 
     def _typed(self, operand: Any, dtype: str) -> Symbol:
-        """Return a symbol, or a number of Python, in a dtype."""
+        """Return a symbol, or a Python number, in a dtype."""
         if not isinstance(operand, Symbol):
             return self.constant(operand, dtype)
         if operand.dtype == dtype:
@@ -354,12 +353,12 @@ class Tracer:
     def constant(self, value: Any, dtype: str) -> Symbol:
         """Return a constant of rank 0."""
         attributes = {"value": scalar_of(value, dtype), "dtype": dtype, "result_shape": ()}
-        made = Value(self.fresh(f"{self.prefix}constant"), (), dtype)
-        self.dtypes[made.name] = dtype
+        value_of = Value(self.fresh(f"{self.prefix}constant"), (), dtype)
+        self.dtypes[value_of.name] = dtype
         self.applications.append(
-            Application("constant", (), (made.name,), FrozenMap(attributes.items()))
+            Application("constant", (), (value_of.name,), FrozenMap(attributes.items()))
         )
-        return Symbol(self, made)
+        return Symbol(self, value_of)
 
     def _operand(self, name: str, operand: Any) -> Symbol:
         if isinstance(operand, Symbol):
@@ -371,39 +370,41 @@ class Tracer:
         raise WeftError(f"{name} cannot be applied to a {type(operand).__name__}")
 
     def rename(self, names: Mapping[str, str], since: int = 0) -> None:
-        """Give values other names, in the applications from one on."""
+        """Rename values, in the applications from number `since` on."""
         for number, one in enumerate(self.applications[since:], since):
             operands, results = (
                 tuple(names.get(name, name) for name in each)
                 for each in (one.operands, one.results)
             )
             self.applications[number] = one._replace(operands=operands, results=results)
-        for said in (self.dtypes, self.shardings):
-            said.update({now: said.pop(old) for old, now in names.items() if old in said})
+        for table in (self.dtypes, self.shardings):
+            table.update({new: table.pop(old) for old, new in names.items() if old in table})
 
     def named(self, outputs: Mapping[str, Symbol]) -> list[Symbol]:
-        """The outputs, each under its name; another value that has it gets a new one."""
+        """Rename outputs; another value of that name gets a new one."""
         inputs = {value.name for value in self.inputs}
         names: dict[str, str] = {}
         for name, symbol in outputs.items():
             if not isinstance(name, str):
-                raise WeftError(f"outputs are named by texts, not by {name!r}")
+                raise WeftError(f"expected outputs named by strings, got {name!r}")
             if name != symbol.name and symbol.name in inputs:
-                raise WeftError(f"output {name} is the input {symbol.name}, which has a name")
+                raise WeftError(
+                    f"output {name} is the input {symbol.name}, which cannot be renamed"
+                )
             if name != symbol.name and name in inputs:
                 raise WeftError(f"output {name} has the name of an input")
             if names.setdefault(symbol.name, name) != name:
                 raise WeftError(f"outputs {names[symbol.name]} and {name} are one value")
-            self.taken.setdefault(name, 1)
-        made = {result for one in self.applications for result in one.results}
-        for name in (made - names.keys()).intersection(outputs):
+            self.used_names.setdefault(name, 1)
+        results = {result for one in self.applications for result in one.results}
+        for name in (results - names.keys()).intersection(outputs):
             names[name] = self.fresh(name)
         self.rename(names)
         return [Symbol(self, s.value._replace(name=name)) for name, s in outputs.items()]
 
     def fresh(self, name: str) -> str:
-        """The name, which is taken then, with a number from the second value on."""
-        count = self.taken[name] = self.taken.get(name, 0) + 1
+        """Return a name that is not used yet: with a number from the second value on."""
+        count = self.used_names[name] = self.used_names.get(name, 0) + 1
         return name if count == 1 else self.fresh(f"{name}_{count}")
 
 
@@ -416,13 +417,13 @@ def trace(
     operators: Library = OPERATORS,
     parameters: Iterable[str] = (),
 ) -> Graph:
-    """Call a function with symbols and write down what it does.
+    """Call a function with symbols, and return the operators that it applies as a graph.
 
     An input is a shape, a `Value`, or anything that has a shape and a dtype; it is named by the
-    function's parameter unless `names` are given. Shardings go by the names of inputs; a tensor
-    that is given as an input, or captured, brings its own. A function that returns a dict says how
-    its outputs are called. `parameters` names the inputs that are weights or constants of a
-    model; arrays that the function captures are parameters as well.
+    function's parameter unless `names` are given. Shardings go by the names of inputs; tensors
+    that are inputs, or captured, have their own. A function that returns a dict names its outputs.
+    `parameters` names the inputs that are weights or constants of a model; arrays that the
+    function captures are parameters as well.
 
     >>> graph = trace(lambda x, w: (x @ w + 1).sum(-1), (8, 16), (16, 4))
     >>> print(graph)
@@ -446,19 +447,21 @@ def trace(
     for name in (parameters,) if isinstance(parameters, str) else parameters:
         if name not in inputs_by_name:
             raise WeftError(
-                f"parameters: {name} is no input of the function",
+                f"parameters: {name} is not an input of the function",
                 hint=f"inputs: {', '.join(symbol.name for symbol in symbols)}",
             )
         tracer.parameters.add(name)
-    made = function(*symbols)
-    outputs: list[Any] = [made]
-    if isinstance(made, tuple | list | Mapping):
-        outputs = list(made.values() if isinstance(made, Mapping) else made)
+    returned = function(*symbols)
+    outputs: list[Any] = [returned]
+    if isinstance(returned, tuple | list | Mapping):
+        outputs = list(returned.values() if isinstance(returned, Mapping) else returned)
     for output in outputs:
         if not isinstance(output, Symbol):
-            raise WeftError(f"a traced function returns tensors, got a {type(output).__name__}")
-    if isinstance(made, Mapping):
-        outputs = tracer.named(made)
+            raise WeftError(
+                f"expected a traced function to return tensors, got a {type(output).__name__}"
+            )
+    if isinstance(returned, Mapping):
+        outputs = tracer.named(returned)
     known = [value.name for value in tracer.inputs]
     for name, sharding in (shardings or {}).items():
         if name not in known and name not in tracer.dtypes:
@@ -483,22 +486,22 @@ def _input(tracer: Tracer, name: str, given: Any) -> Symbol:
 
 
 def _copied(array: Any) -> Any:
-    """A copy of an array of any library."""
+    """Return a copy of an array of any library."""
     copy = getattr(array, "clone", None) or getattr(array, "copy", None)
     return array if copy is None else copy()
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two arrays of one shape have the same numbers."""
+    """Return whether two arrays of one shape have the same numbers."""
     return bool((one == other).all())
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str]:
-    """The names of the first parameters of a function."""
+    """Return the names of the first parameters of a function."""
     try:
-        found = list(signature(function).parameters.values())
+        parameters = list(signature(function).parameters.values())
     except (TypeError, ValueError):
-        found = []
+        parameters = []
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    names = [parameter.name for parameter in found if parameter.kind in kinds]
+    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
     return [*names, *(f"input_{n}" for n in range(len(names), count))][:count]

@@ -23,7 +23,7 @@ MONOIDS = ("sum", "prod", "max", "min", "and", "or", "logsumexp", "softmax")
 
 
 def as_point(values: Iterable[SupportsIndex], what: str, ndim: int | None = None) -> Point:
-    """Return the values as a tuple of integers, `ndim` of them if given; `what` names them in errors.
+    """Return the values as a tuple of integers, `ndim` of them if given; errors name `what`.
 
     >>> as_point([4, 8], "shape", ndim=2)
     (4, 8)

@@ -373,8 +373,8 @@ def test_what_a_model_raises_is_not_our_bug(tmp_path, monkeypatch, capsys):
                 "hint: these have a field",
             ],
         ),
-        ("", ["this is no JSON: Expecting value: line 1 column 1", "hint: see weft show --help"]),
-        ("\xff", ["this is no JSON: ", "hint: see weft show --help"]),
+        ("", ["invalid JSON: Expecting value: line 1 column 1", "hint: see weft show --help"]),
+        ("\xff", ["invalid JSON: ", "hint: see weft show --help"]),
     ],
 )
 def test_files_that_are_nothing_of_ours(tmp_path, monkeypatch, capsys, text, lines):

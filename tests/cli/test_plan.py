@@ -80,8 +80,8 @@ def test_a_plan_for_this_host(capsys, graph):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "weft plan: this is no JSON: Expecting property name"),
-        ("\xff", "weft plan: this is no JSON: "),
+        ("{", "weft plan: invalid JSON: Expecting property name"),
+        ("\xff", "weft plan: invalid JSON: "),
         ('{"weft": 2}', "weft plan: weft: expected the version 1, got 2"),
         (
             '{"weft": 1, "meshes": ["@m = <[\\"x\\"=1000000000000]>"]}',
@@ -121,12 +121,12 @@ def test_files_that_are_refused(capsys, graph, tmp_path):
         'weft plan: the machine has a link along axis "node", but @m = ',
     )
     graph.write_bytes(b'{"weft": "\xff"}')
-    refused(capsys, ["plan", str(graph)], f"weft plan: {graph} is no text: 'utf-8' codec can't")
+    refused(capsys, ["plan", str(graph)], f"weft plan: {graph} is not text: 'utf-8' codec can't")
 
 
 def test_a_file_that_is_too_long(capsys, graph):
     os.truncate(graph, (1 << 26) + 1)
-    message = f"weft plan: {graph} has more than {1 << 26} B, the most that is read"
+    message = f"weft plan: {graph} has more than {1 << 26} B"
     refused(capsys, ["plan", str(graph)], message)
 
 

@@ -340,11 +340,11 @@ def test_runs_that_are_none(capsys, x, tmp_path):
         assert message in capsys.readouterr().err
     (tmp_path / "a.run").mkdir()
     for text, message in [
-        ("{", "this is no JSON: "),
+        ("{", "invalid JSON: "),
         ("[]", "the job: expected an object, got []"),
         ('{"version": 7}', "version: expected the version 1, got 7"),
-        ('{"version": 1}', "on: expected a text, got None"),
-        ('{"version": 1, "on": "ray", "more": 1}', "more: there is no such field"),
+        ('{"version": 1}', "on: expected a string, got None"),
+        ('{"version": 1, "on": "ray", "more": 1}', "more: unknown field"),
         (
             '{"version": 1, "on": "ray", "workers": 0}',
             "workers: expected an integer from 1 to 4096",
@@ -361,11 +361,11 @@ def test_runs_that_are_none(capsys, x, tmp_path):
             '{"version": 1, "on": "ray", "inputs": {"x": "a\\u0007"}}',
             "inputs.x: expected a printable",
         ),
-        ('{"version": 1, "on": "ray", "inputs": {"x": 1}}', "inputs.x: expected a text, got 1"),
+        ('{"version": 1, "on": "ray", "inputs": {"x": 1}}', "inputs.x: expected a string, got 1"),
         ('{"version": 1, "on": "ray", "modules": "os"}', "modules: expected a list"),
         (
             '{"version": 1, "on": "ray", "outputs": {"y": {"url": "y", "options": {}}}}',
-            "outputs.y.options: there is no such field",
+            "outputs.y.options: unknown field",
         ),
         (
             '{"version": 1, "on": "ray", "outputs": {"y": {"url": "y", "codecs": "zstd", '

@@ -73,7 +73,7 @@ def test_files_that_are_no_run(capsys, tmp_path):
     file.write_text('{"weft_run": 1, "engine": ""}', encoding="utf-8")
     assert main(["show", str(file)]) == 2
     assert capsys.readouterr().err == (
-        f"weft show: engine: expected a text, got ''\nwhile reading {file}\n"
+        f"weft show: engine: expected a string, got ''\nwhile reading {file}\n"
         "hint: see weft show --help\n"
     )
 

@@ -111,12 +111,12 @@ def edited(*path, value):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "this is no JSON"),
-        ("[" * 100_000, "this is no JSON"),
+        ("{", "invalid JSON"),
+        ("[" * 100_000, "invalid JSON"),
         ("[]", "the graph: expected an object, got []"),
         ("{}", "weft: expected the version 1, got None"),
         (edited("weft", value=2), "weft: expected the version 1, got 2"),
-        (edited("code", value="import os"), "code: there is no such field"),
+        (edited("code", value="import os"), "code: unknown field"),
         (edited("inputs", 0, "shape", 1, value=-3), "inputs[0].shape[1]: expected a size from 0"),
         (
             edited("inputs", 0, "shape", 1, value=2**60),
@@ -127,10 +127,10 @@ def edited(*path, value):
             edited("inputs", 0, "dtype", value="float31"),
             "inputs[0].dtype: expected one of the dtyp",
         ),
-        (edited("inputs", 0, "name", value=3), "inputs[0].name: expected a text, got 3"),
+        (edited("inputs", 0, "name", value=3), "inputs[0].name: expected a string, got 3"),
         (
             edited("applications", 0, "operator", value=None),
-            "applications[0].operator: expected a t",
+            "applications[0].operator: expected a s",
         ),
         (
             edited("applications", 0, "operands", 1, value="q"),
@@ -138,7 +138,7 @@ def edited(*path, value):
         ),
         (
             edited("applications", 1, "attributes", value={"a": {"b": 1}}),
-            "applications[1].attributes.a: expected a number, a text, a flag or a list",
+            "applications[1].attributes.a: expected a number, a string, a flag or a list",
         ),
         (
             edited("output_shardings", value={"one": "x"}),
@@ -155,7 +155,7 @@ def test_malformed_json_names_the_field(text, message):
 def test_a_user_adds_an_operator_in_a_line():
     library = Library()
     library.add(Operator("stencil", "b y+u -> b y  sum: u"))
-    with pytest.raises(WeftError, match="there is an operator stencil already"):
+    with pytest.raises(WeftError, match="there already is an operator stencil"):
         library.add(Operator("stencil", "n -> n"))
     with pytest.raises(WeftError) as caught:
         library.find("stensil")

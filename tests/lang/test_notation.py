@@ -148,7 +148,7 @@ def test_blocks_of_the_index_space_cover_the_results_once_per_part(signature, da
 @pytest.mark.parametrize(
     ("line", "shapes", "message"),
     [
-        ("m k, k n -> m n  sum: k", [(8, 16)], "1 operands are given and the notation has 2"),
+        ("m k, k n -> m n  sum: k", [(8, 16)], "expected 2 operands, got 1"),
         (
             "m k -> m  sum: k",
             [(8,)],

@@ -71,7 +71,7 @@ def test_they_are_propagated():
 
 
 def test_a_taken_name_is_refused():
-    with pytest.raises(WeftError, match="there is an operator softmax already"):
+    with pytest.raises(WeftError, match="there already is an operator softmax"):
         OPERATORS.add(Operator("softmax", "m [k] -> m [k]"))
 
 

@@ -96,16 +96,16 @@ CONDITION, BODY = loop().applications[0].regions
     [
         (
             {"operands": ("b", "a")},
-            "applications[0]: while must end its operands with what its regions take from outside",
+            "applications[0]: the operands of while must end with what its regions capture",
         ),
-        ({"regions": (BODY,)}, "applications[0]: while has 1 region where 2 are expected"),
+        ({"regions": (BODY,)}, "applications[0]: while has 1 region, expected 2"),
         (
             {"regions": (CONDITION, body(value("i"), value("b"), outputs=["i", "i"]))},
-            "applications[0]: while: region 1 has 2 outputs where 1 are expected",
+            "applications[0]: while: region 1 has 2 outputs, expected 1",
         ),
         (
             {"regions": (true(value("i"), value("j")), BODY)},
-            "applications[0]: while: region 0 has 2 arguments where 1 are expected",
+            "applications[0]: while: region 0 has 2 arguments, expected 1",
         ),
         (
             {"regions": (true(value("i", 4)), BODY)},
@@ -165,7 +165,7 @@ REGION = ("applications", 0, "regions", 1)
         ),
         (
             edited(*REGION, "meshes", value=[]),
-            "applications[0].regions[1].meshes: there is no such",
+            "applications[0].regions[1].meshes: unknown field",
         ),
         (edited(*REGION, value=7), "applications[0].regions[1]: expected an object, got 7"),
         (edited("applications", 0, "regions", value=7), "applications[0].regions: expected a list"),

@@ -78,7 +78,7 @@ def test_what_is_left_out_is_plain(path):
     [
         ("", "weft_machine: expected the version 1, got None"),
         ("weft_machine = 2", "weft_machine: expected the version 1, got 2"),
-        ("speed = 1", "speed: there is no such field"),
+        ("speed = 1", "speed: unknown field"),
         ("latency = -1", "latency: expected seconds, 0 or more, got -1"),
         ("latency = inf", "latency: expected seconds, 0 or more, got inf"),
         ("latency = nan", "latency: expected seconds, 0 or more, got nan"),
@@ -99,7 +99,7 @@ def test_what_is_left_out_is_plain(path):
         ("links.x = 1", "links.x: expected an object, got 1"),
         ("links.x.bandwidth = 1", "links.x.latency: expected a number, got None"),
         ("links.x.latency = 1", "links.x.bandwidth: expected a number, got None"),
-        ("links.x.speed = 1", "links.x.speed: there is no such field"),
+        ("links.x.speed = 1", "links.x.speed: unknown field"),
         (
             "links.x = {latency = 0, bandwidth = -1}",
             "links.x.bandwidth: expected a number above 0, got -1",
@@ -110,7 +110,7 @@ def test_what_is_left_out_is_plain(path):
         ),
         ("storage = 1", "storage: expected an object, got 1"),
         ("storage.latency = 1", "storage.bandwidth: expected a number, got None"),
-        ("storage.speed = 1", "storage.speed: there is no such field"),
+        ("storage.speed = 1", "storage.speed: unknown field"),
         ("operations = 1", "operations: expected a mapping by name, got 1"),
         ("operations.a.b = 1", "operations.a.b: expected a list of seconds, got 1"),
         ("operations.a.b = [-1]", r"operations.a.b\[0\]: expected seconds, 0 or more, got -1"),
@@ -129,7 +129,7 @@ def test_what_is_refused(path, text, message):
 
 def test_bytes_that_are_no_text_and_files_that_are_too_long(path):
     path.write_bytes(b"name = '\xff'")
-    with pytest.raises(WeftError, match="is no text: 'utf-8' codec"):
+    with pytest.raises(WeftError, match="is not text: 'utf-8' codec"):
         Machine.load(path)
     path.write_bytes(b"#" * (1 << 20) + b"\n")
     with pytest.raises(WeftError, match="has more than 1048576 B"):

@@ -186,18 +186,18 @@ KEPT = {"axis": "dp", "monoid": "sum", "operands": [0]}
     ("path", "value", "message"),
     [
         (["weft_plan"], 2, "weft_plan: expected the version 1, got 2"),
-        (["secret"], 1, "secret: there is no such field"),
+        (["secret"], 1, "secret: unknown field"),
         (["graph"], [], r"graph: expected an object, got \[\]"),
         (["graph", "weft"], 9, "graph.weft: expected the version 1, got 9"),
         (["graph", "inputs", 0, "shape", 1], -1, r"graph.inputs\[0\].shape\[1\]: expected a size"),
         (["graph", "applications", 0, "operator"], 3, r"applications\[0\].operator: expected a te"),
-        (["mesh"], None, "mesh: expected a text, got None"),
+        (["mesh"], None, "mesh: expected a string, got None"),
         (["mesh"], "@m", "mesh: column 3: expected '=', found the end"),
         (["mesh"], '@m = <["dp"=2, "tp"=10000000]>', "mesh: expected a mesh of at most 1000000"),
         (["mesh"], '@m = <["dp"=2]>', 'specs.w: axis "tp" cuts dimension 1, but is not an axis'),
-        (["specs"], None, "specs.x: expected a text, got None"),
+        (["specs"], None, "specs.x: expected a string, got None"),
         (["specs"], 3, "specs: expected an object of at most 1000000 entries, got 3"),
-        (["specs", "x"], None, "specs.x: expected a text, got None"),
+        (["specs", "x"], None, "specs.x: expected a string, got None"),
         (["specs", "q"], "<@m, []>", "specs.q: there is no such value in the graph"),
         (["specs", "x"], "<@q, []>", "specs.x: mesh @q is not known"),
         (["specs", "x"], "<@m, [{}]>", "specs.x: expected a sharding of rank 2, got '<@m,"),
@@ -207,16 +207,16 @@ KEPT = {"axis": "dp", "monoid": "sum", "operands": [0]}
             r"outputs: expected a list of 1 shardings, one for each output",
         ),
         (["outputs", 0], "<@m, [{}]>", r"outputs\[0\]: expected a sharding of rank 2"),
-        (["outputs", 0], {}, r"outputs\[0\]: expected a text, got {}"),
+        (["outputs", 0], {}, r"outputs\[0\]: expected a string, got {}"),
         (["placements"], [], r"placements: expected a list of 3, one for each application"),
         (["placements", 0], 3, r"placements\[0\]: expected an object, got 3"),
         (["placements", 0, "cuts", "m"], "dp", r"placements\[0\].cuts.m: expected a list of at"),
-        (["placements", 0, "cuts", "m"], [3], r"placements\[0\].cuts.m\[0\]: expected a text"),
+        (["placements", 0, "cuts", "m"], [3], r"placements\[0\].cuts.m\[0\]: expected a string"),
         (["placements", 0, "cuts", "m"], ["q"], r'placements\[0\]: axis "q" cuts dimension 0, but'),
         (["placements", 0, "cuts", "m"], ["tp"], r'placements\[0\]: axis "tp" '),
         (["placements", 0, "cuts", "q"], ["dp"], r"\.cuts\.q: there is no such index dimension in"),
         (["placements", 1, "kept"], [KEPT], r"operands: expected operands that relu keeps partial"),
-        (["placements", 0, "kept"], [{**KEPT, "at": 1}], r"kept\[0\].at: there is no such field"),
+        (["placements", 0, "kept"], [{**KEPT, "at": 1}], r"kept\[0\].at: unknown field"),
         (["placements", 2, "kept"], [KEPT], r'placements\[2\]: axis "dp" '),
         (["machine"], 3, "machine: expected an object, got 3"),
         (["machine"], {"weft_machine": 1, "latency": -1}, "machine.latency: expected seconds, 0"),
@@ -243,7 +243,7 @@ def test_parts_by_two_monoids_are_refused():
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"weft_plan": ' + "1" * 5000 + "}"])
 def test_what_is_no_json(text):
-    with pytest.raises(WeftError, match="this is no JSON"):
+    with pytest.raises(WeftError, match="invalid JSON"):
         Plan.from_json(text)
 
 

@@ -68,7 +68,7 @@ class Operator:
     notation: str | Sign
     """The line, or a function from shapes and attributes to a signature."""
     kernel: Kernel | None = None
-    """Computes one box: `kernel(block, *operands)`. Without one the operator can only be planned."""
+    """Computes one box: `kernel(block, *operands)`. Without one the operator is only planned."""
     passes: Passes = ""
     """The directions in which axes propagate through it with priority: pointwise operators both,
     slices at computed indices forward, broadcasts backward and only after the others."""

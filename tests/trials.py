@@ -13,7 +13,7 @@ FULL = 150
 FEWEST = 6
 
 
-def trials(full, limit=None):
-    """Return the number of trials to make: at least `FEWEST` or `full`, at most `limit`."""
-    number = max(min(full, FEWEST), full * EXAMPLES // FULL)
+def trials(full, limit=None, fewest=FEWEST):
+    """Return the number of trials to make: at least `fewest` or `full`, at most `limit`."""
+    number = max(min(full, fewest), full * EXAMPLES // FULL)
     return number if limit is None else min(number, limit)

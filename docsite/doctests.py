@@ -1,4 +1,4 @@
-"""Doctests in docstrings, fenced: Markdown would take `>>>` for three quotations."""
+"""Put fences around doctests: Markdown would read `>>>` as nested quotations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import griffe
 
 
 class Fenced(griffe.Extension):  # type: ignore[misc] # griffe may not be there
-    """Puts every doctest of every docstring between fences, and escapes nothing else."""
+    """Puts fences around every doctest of every docstring."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of an object, if it has one."""
@@ -17,7 +17,7 @@ class Fenced(griffe.Extension):  # type: ignore[misc] # griffe may not be there
 
 
 def fence(text: str) -> str:
-    r"""The text, with `pycon` fences around what begins with `>>>` and ends at a blank line.
+    r"""Return the text with `pycon` fences around blocks from `>>>` to a blank line.
 
     >>> fence("A sum.\n\n>>> 1 + 1\n2").splitlines()
     ['A sum.', '', '```pycon', '>>> 1 + 1', '2', '```']

@@ -1,4 +1,4 @@
-"""What MkDocs asks for while it builds: pages that are not in docs/, links to them, pictures."""
+"""Hooks of MkDocs: pages that are not in docs/, links to them, and pictures."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)(#[^)\s]*)?\)")
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages that lie beside docs/, and where the site has them."""
+"""Pages outside docs/, and their place in the site."""
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere, a page and a notebook for each example, and colours."""
+    """Add the pages outside docs/, a page and a notebook for each example, and code colours."""
     from mkdocs.structure.files import File
 
     def add(place: str, content: str) -> None:
@@ -43,7 +43,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def example_page(name: str, source: str) -> str:
-    """The page of an example: its files, and what is in it."""
+    """Return the page of an example: its files and its source."""
     files = [f"[{name}]({name})"]
     if f"\n{MARK}" in source:
         notebook = name.replace(".py", ".ipynb")
@@ -52,39 +52,39 @@ def example_page(name: str, source: str) -> str:
 
 
 def code_colours() -> str:
-    """The colours of code, for light and for dark."""
+    """Return the style sheet of code, for light and dark mode."""
     dark = HtmlFormatter(style="github-dark").get_style_defs("[data-bs-theme=dark] .highlight")
     return f"{HtmlFormatter(style='default').get_style_defs('.highlight')}\n{dark}\n"
 
 
 def on_page_markdown(markdown: str, *, page: Page, **kwargs: Any) -> str:
-    """Draw the pictures, and turn links that leave docs/ to where the site has them."""
+    """Draw the pictures, and rewrite links that leave docs/."""
     place = page.file.src_uri
-    return turn_links(with_pictures(markdown, place), place)
+    return rewrite_links(with_pictures(markdown, place), place)
 
 
-def turn_links(markdown: str, place: str) -> str:
-    """The page at `place` in the site, with links by the places of the site.
+def rewrite_links(markdown: str, place: str) -> str:
+    """Return the page at `place` in the site with links that are valid in the site.
 
-    >>> turn_links("[how](../CONTRIBUTING.md#how) [run](runtime.md)", "tensors.md")
+    >>> rewrite_links("[how](../CONTRIBUTING.md#how) [run](runtime.md)", "tensors.md")
     '[how](contributing.md#how) [run](runtime.md)'
-    >>> turn_links("[ranks](../../examples/ranks.py)", "guide/model.md")
+    >>> rewrite_links("[ranks](../../examples/ranks.py)", "guide/model.md")
     '[ranks](../examples/ranks.md)'
     """
     source = {place: name for name, place in OUTSIDE.items()}.get(place, f"docs/{place}")
     if place.startswith("examples/"):
         return markdown
 
-    def turn(link: re.Match[str]) -> str:
+    def rewrite(link: re.Match[str]) -> str:
         target = os.path.normpath(os.path.join(os.path.dirname(source), link[1]))
-        found = os.path.relpath(site_place(target), os.path.dirname(place) or ".")
-        return f"]({found}{link[2] or ''})"
+        new = os.path.relpath(site_place(target), os.path.dirname(place) or ".")
+        return f"]({new}{link[2] or ''})"
 
-    return LINK.sub(turn, markdown)
+    return LINK.sub(rewrite, markdown)
 
 
 def site_place(path: str) -> str:
-    """Where the site has a file of the repository.
+    """Return the place in the site of a file of the repository.
 
     >>> site_place("examples/ranks.py"), site_place("docs/runtime.md"), site_place("README.md")
     ('examples/ranks.md', 'runtime.md', 'index.md')

@@ -1,8 +1,7 @@
-"""Pictures of a page: its Python runs, and what its comments name is drawn.
+"""Pictures of a page: its Python blocks run, and its picture comments are drawn.
 
-`<!-- picture: spec, (8, 15) -->` in a page stands where the drawing of `spec` with the shape
-(8, 15) belongs: `show(spec, (8, 15))` as SVG. The names are those of the page's Python blocks
-above it, so that a picture cannot differ from the code beside it.
+`<!-- picture: spec, (8, 15) -->` is replaced by `show(spec, (8, 15))` as SVG. The names come from
+the Python blocks above it, so that a picture cannot differ from the code beside it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ PART = re.compile(
 
 
 def with_pictures(markdown: str, page: str = "page") -> str:
-    r"""The page with a drawing in the place of every comment that asks for one.
+    r"""Return the page with every picture comment replaced by its drawing.
 
     >>> text = "```python\nfrom weft import ZRange\n```\n<!-- picture: ZRange((0,), (4,)) -->"
     >>> "<svg" in with_pictures(text)
     True
     """
     if not any(part["picture"] for part in PART.finditer(markdown)):
-        return markdown  # without pictures nothing runs, whatever it needs
+        return markdown  # a page without pictures may need an extra, so it does not run
     names: dict[str, object] = {"__name__": page}
 
     def place(part: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 KEYS = ["name", "weft", "peer", "peer_value", "ratio", "fraction", "unit", "n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_it_runs_and_prints_rows(name):
     if name == "store-gpu" and not store_gpu.is_there():

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 TOOLS = """
 awk bash cat chmod cp cut date dirname env git grep head ls make mkdir mv ps readlink rm sed sh

@@ -49,6 +49,7 @@ def test_answers_and_refusals_pass():
     assert fuzz("tests.test_fuzzing:GOOD", 5).counts == {"read": 4, "refused": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "told"),
     [

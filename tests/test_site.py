@@ -1,4 +1,4 @@
-"""The site: it builds with warnings as errors, has every public name once, and fetches nothing."""
+"""The site builds without warnings, documents every public name once, and fetches nothing."""
 
 import ast
 import doctest
@@ -18,20 +18,22 @@ from docsite.pictures import with_pictures
 import weft
 
 ROOT = Path(__file__).parent.parent
-ROOMS = (
-    "space", "layout", "lang", "plan", "run", "run.grid", "run.torch", "store", "ckks", "ttmesh",
-    "draw",
+PACKAGES = (
+    "space", "layout", "lang", "plan", "runtime", "runtime.cluster", "runtime.torch", "store",
+    "ckks", "ttmesh", "draw",
 )  # fmt: skip
 MODULES = (
     "errors", "plan.machines", "plan.check", "interop.jax", "interop.torch", "interop.export",
     "interop.hlo", "interop.stablehlo",
 )  # fmt: skip
-"""Modules without `__all__`, of which all that they define is public."""
+"""Modules without `__all__`, whose definitions are all public."""
 
-needs_mkdocs = pytest.mark.skipif(
-    find_spec("mkdocs") is None or find_spec("mkdocstrings") is None,
-    reason="needs MkDocs and mkdocstrings: pip install -e '.[docs]'",
-)
+
+def needs_mkdocs(test):
+    """Mark a test that builds the site."""
+    is_there = find_spec("mkdocs") is not None and find_spec("mkdocstrings") is not None
+    reason = "needs MkDocs and mkdocstrings: pip install -e '.[docs]'"
+    return pytest.mark.slow(pytest.mark.skipif(not is_there, reason=reason)(test))
 
 
 def mkdocs(*arguments):
@@ -48,21 +50,21 @@ def site(tmp_path_factory):
 
 
 @needs_mkdocs
-def test_every_public_name_stands_once(site):
+def test_every_public_name_is_documented_once(site):
     text = "".join(page.read_text("utf-8") for page in site.joinpath("reference").glob("*.html"))
     found = Counter(re.findall(r'id="(weft\.[\w.]+)"', text))
-    wrong = {f"{room}.{name}": places for room, name, places in public(found) if places != [1]}
+    wrong = {f"{home}.{name}": places for home, name, places in public(found) if places != [1]}
     assert not wrong
 
 
 def public(found):
-    """Each public name, and how often it stands where it may."""
-    for room in ROOMS:
-        package = importlib.import_module(f"weft.{room}")
-        for name in package.__all__:
-            home = getattr(getattr(package, name), "__module__", None)
-            places = {f"weft.{room}.{name}", f"{home}.{name}"}
-            yield room, name, [found[place] for place in places if found[place]]
+    """Yield each public name, and how often it is documented."""
+    for package in PACKAGES:
+        module = importlib.import_module(f"weft.{package}")
+        for name in module.__all__:
+            home = getattr(getattr(module, name), "__module__", None)
+            places = {f"weft.{package}.{name}", f"{home}.{name}"}
+            yield package, name, [found[place] for place in places if found[place]]
     for module in MODULES:
         for name, value in vars(importlib.import_module(f"weft.{module}")).items():
             if not name.startswith("_") and getattr(value, "__module__", "") == f"weft.{module}":
@@ -154,7 +156,7 @@ def test_each_guide_ends_in_an_example():
 
 
 @pytest.mark.parametrize("name", ["notebooks", "pictures", "hooks", "doctests"])
-def test_doctests_of_what_builds_it(name):
+def test_doctests_of_docsite(name):
     pytest.importorskip({"hooks": "pygments", "doctests": "griffe"}.get(name, "weft"))
     failed, tried = doctest.testmod(importlib.import_module(f"docsite.{name}"))
     assert (failed, tried > 0) == (0, True)

@@ -13,6 +13,8 @@ import pytest
 
 import weft
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 

@@ -112,7 +112,7 @@ def assert_agrees(graph, found):
 
 
 def test_it_is_never_dearer_than_a_rule():
-    for seed in range(80):
+    for seed in range(trials(80)):
         _, graph, _ = planned(seed)
         if len(Meshes(graph).all[0].shape) < 3:
             assert moved(graph) <= min(moved(graph, rule) for rule in RULES), f"seed {seed}"
@@ -120,7 +120,7 @@ def test_it_is_never_dearer_than_a_rule():
 
 def test_regions_are_never_dearer_either():
     settled = 0
-    for seed in range(30):
+    for seed in range(trials(30)):
         graph = read(Writer(seed, meshes=seed % 4 == 3).text(1 + seed % 8))
         found = propagate(graph, "cost")
         settled += found.settled is not None
@@ -131,7 +131,7 @@ def test_regions_are_never_dearer_either():
         assert sum(Plan.of(found).received) <= usual, f"seed {seed}"
         if not any(a.operator == "manual_computation" for a, _ in graph.walk()):
             Plan.of(found).verify()  # no executor runs those, so that nothing is proved
-    assert settled > 15
+    assert settled > trials(30) // 2
 
 
 def test_a_conflict_is_settled_for_what_it_costs():

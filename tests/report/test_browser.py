@@ -13,6 +13,8 @@ from weft.plan.machines import H200_NODE
 from weft.report import Subject, report_data, write
 from weft.report.data import front_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser():

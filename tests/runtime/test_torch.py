@@ -169,12 +169,14 @@ def test_a_shard_of_another_shape_is_refused(four):
         ]
 
 
+@pytest.mark.slow
 def test_programs_on_8_ranks(tmp_path):
     jobs = [f"programs:7000:{PROGRAMS // 10}", f"reshards:7000:{PROGRAMS // 3}", "nested_uneven"]
     found, log = launch(tmp_path, 8, *jobs)
     assert None not in found, log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "timeout", "why"),
     [("dies", 600, "Connection (reset|closed) by peer"), ("stalls", 8, "Timed out waiting 8000ms")],
@@ -193,6 +195,7 @@ def test_the_others_say_so_when_a_rank_does_not_answer(tmp_path, how, timeout, w
         assert re.search(why, message)
 
 
+@pytest.mark.slow
 def test_the_example_runs_under_torchrun():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ran = subprocess.run(

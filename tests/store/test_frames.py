@@ -213,6 +213,7 @@ RECORDING = """
 """
 
 
+@pytest.mark.slow
 def test_planes_that_were_promised_survive_a_kill(tmp_path):
     """Whatever `safe` said before the kill is there, and recording continues behind it."""
     rng, seen = np.random.default_rng(0), set()

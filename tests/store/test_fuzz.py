@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numcodecs.blosc
 import numpy as np
+import pytest
 import tensorstore
 import zarr
 from tests.fuzzing import Reader, fuzz
@@ -308,6 +309,7 @@ def small_claims():
 CLAIMS = Reader(small_claims, read_claim, lambda random, some: random.choice(some), claims)
 
 
+@pytest.mark.slow
 def test_chunks_that_claim_too_much_are_refused_before_they_are_decoded():
     report = fuzz("tests.store.test_fuzz:CLAIMS", len(claims()))
     assert report.counts["refused"] >= 4 * len(CODECS)

@@ -465,6 +465,7 @@ with create_image(
 """
 
 
+@pytest.mark.slow
 def test_an_image_whose_writer_is_killed_is_continued(tmp_path):
     array = np.concatenate(
         [np.random.default_rng(n).integers(0, 50, (1, 40, 48)).astype("uint16") for n in range(200)]

@@ -544,6 +544,7 @@ KILLED = {"": 0, "pwritev:1": 0, "pwritev:7": 3, "pwritev:8": 3, "replace:1": 0,
 """How many shards are complete then: chunks are one call, and the index another."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", KILLED)
 def test_many_processes_write_and_one_is_killed(tmp_path, alone, last):
     """At some moment, or in the middle of a shard, or when it is about to be seen."""

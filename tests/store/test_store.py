@@ -350,6 +350,7 @@ with create(
 """
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_whole_shards_and_can_be_continued(tmp_path):
     wanted = np.concatenate(
         [np.random.default_rng(n).integers(0, 50, (1, 40, 48)).astype("uint16") for n in range(200)]

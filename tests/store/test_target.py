@@ -403,6 +403,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["array", "shards", "image"])
 def test_a_kill_leaves_the_old_array_or_the_new_one(tmp_path, kind):
     """The process is killed before its changes of the file system: before each in `make fuzz`."""

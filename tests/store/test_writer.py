@@ -91,6 +91,7 @@ def test_every_epoch_is_seen_while_others_are_written(tmp_path, index_location):
                     assert np.array_equal(found, data[: row + 1])
 
 
+@pytest.mark.slow
 def test_readers_see_nothing_torn(tmp_path):
     """Readers open the array again and again while it grows: what they see is right."""
     data = frames(400, 24, 24)

@@ -144,7 +144,7 @@ class _Run:
         with ExitStack() as stack:
             for output in self.job.outputs.values():
                 if is_npy(output.url):
-                    stack.enter_context(_npy_lock(output.url))
+                    stack.enter_context(npy_lock(output.url))
             records = stack.enter_context(cluster.recording())
             stack.enter_context(self._resume_hint())
             results = cluster.run_on(
@@ -336,7 +336,7 @@ def _exists(place: str) -> bool:
     return sink_of(place).fetch("zarr.json", 0, 1) is not None
 
 
-def _npy_lock(place: Any) -> Any:
+def npy_lock(place: Any) -> Any:
     """Return the lock of a .npy file that is written at the end of a run."""
     from weft.store.lock import FileLock
 

@@ -117,6 +117,7 @@ def test_evolution_comes_near_the_exact_front():
     assert len(found) >= 0.8 * len(exact)
 
 
+@pytest.mark.slow
 def test_the_integer_program_agrees_on_one_objective():
     for seed in range(12):
         graph, rates = program(seed, 4), machine(Random(seed))

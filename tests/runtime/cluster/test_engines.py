@@ -173,6 +173,7 @@ def _kept(engine, operator):
     return [key for keys in found.values() for key in keys if operator in key]
 
 
+@pytest.mark.slow
 def test_dask_itself_moves_what_is_predicted_and_keeps_nothing():
     pytest.importorskip("distributed")
     x = np.random.default_rng(0).normal(size=(64, 64))
@@ -201,6 +202,7 @@ def kill_one(engine):
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ray", "dask"])
 def test_a_worker_that_dies_in_the_middle_changes_nothing(name):
     pytest.importorskip({"dask": "distributed"}.get(name, name))

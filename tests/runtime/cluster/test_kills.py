@@ -15,6 +15,8 @@ from tests.trials import trials
 from weft import communication, run
 from weft.runtime.cluster import Dask, Ray, Threads, recording, run_on
 
+pytestmark = pytest.mark.slow
+
 KILLS = trials(1)
 """Of each kind on each engine."""
 LIBRARIES = {"ray": "ray", "dask": "distributed"}

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from weft import Plan, WeftError, propagate, run, trace
-from weft.cli.job import locked_file
+from weft.cli.job import npy_lock
 from weft.cli.main import main
 from weft.runtime.cluster import Output, RunDirectory, Threads, run_on
 from weft.store import create_shards, open_array, open_shards
@@ -192,7 +192,7 @@ def test_npy_outputs_are_locked_and_no_input(tmp_path, capsys):
         for word in words_of(tmp_path)
         if word not in ("--chunks", "y=1,8")
     ]
-    with locked_file(tmp_path / "y.npy"):
+    with npy_lock(tmp_path / "y.npy"):
         assert main(words) == 2
         assert "y.npy is being written by somebody else" in capsys.readouterr().err
     assert main(words) == 0

@@ -1,4 +1,4 @@
-"""House rules: what `import weft` loads, and what the vocabulary is."""
+"""Rules of the repository: what `import weft` loads, its public names, and their doctests."""
 
 import ast
 import doctest
@@ -22,7 +22,7 @@ def python(code):
     return ran.stdout
 
 
-def test_the_core_loads_no_third_party_module():
+def test_the_core_imports_only_the_standard_library():
     loaded = json.loads(
         python(
             "import sys, json; before = set(sys.modules); from weft import *; "
@@ -32,7 +32,7 @@ def test_the_core_loads_no_third_party_module():
     assert set(loaded) - set(sys.stdlib_module_names) == {"weft"}
 
 
-def test_the_vocabulary_is_small_and_says_the_same_to_people_and_type_checkers():
+def test_the_public_names_are_few_and_the_same_for_type_checkers():
     assert len(weft._HOMES) <= 29
     tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
@@ -44,14 +44,15 @@ def test_the_vocabulary_is_small_and_says_the_same_to_people_and_type_checkers()
     }
     assert typed == set(weft._HOMES.items())
     for name, home in typed:
-        room = importlib.import_module(home)
-        assert getattr(weft, name) is (room if home == f"weft.{name}" else getattr(room, name))
+        module = importlib.import_module(home)
+        expected = module if home == f"weft.{name}" else getattr(module, name)
+        assert getattr(weft, name) is expected
         assert name in dir(weft)
     with pytest.raises(AttributeError, match="module 'weft' has no attribute 'nope'"):
         weft.nope
 
 
-def public_things():
+def public_names():
     for package in ("weft", "weft.space", "weft.layout"):
         module = importlib.import_module(package)
         for name in module.__all__:
@@ -60,7 +61,7 @@ def public_things():
                 yield pytest.param(thing, id=f"{package}.{name}")
 
 
-@pytest.mark.parametrize("thing", list(public_things()))
+@pytest.mark.parametrize("thing", list(public_names()))
 def test_every_public_name_has_a_doctest(thing):
     if inspect.isclass(thing) and issubclass(thing, Exception):
         assert thing.__doc__

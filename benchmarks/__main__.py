@@ -17,6 +17,7 @@ BENCHMARKS = {
     "grid": ("grid",),
     "grid-volume": ("grid_volume",),
     "layout": ("layout",),
+    "program": ("program",),
     "propagation": ("propagation",),
     "reshard": ("reshard",),
     "search": ("search",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 from benchmarks.row import Row
 from benchmarks.transformer import train_step_text
@@ -44,7 +45,7 @@ def measured(name: str, graph: Graph) -> Iterator[Row]:
     times.append(time.perf_counter())
     plan.verify()
     times.append(time.perf_counter())
-    lower, count, price, verify = (end - begin for begin, end in zip(times, times[1:]))
+    lower, count, price, verify = (end - begin for begin, end in pairwise(times))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield Row(
         name,

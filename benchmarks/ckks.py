@@ -1,4 +1,4 @@
-"""Layers over ciphertexts: rotations and products as they were counted, on real encryption.
+"""Layers on ciphertexts: rotations and products, counted on real encryption.
 
 The figures of the seed's meshes are quoted from it; those of its formulas are computed here. The
 rotations of the seed's compiler and of Orion came with the specification of this target, Orion's
@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tests.ckks.formulas import Pointwise, mesh_of, seed_rotations, weft_rotations
+
 from benchmarks.ckks_layer import LAYERS
 from benchmarks.ckks_networks import networks
 from benchmarks.row import Row
-from weft.ckks.formulas import Pointwise, mesh_of, seed_rotations, weft_rotations
 
 FORMULAS = {
     "formula-64-16-mesh-1x4": (Pointwise(64, 16, 7, 7, slots=1024), (1, 4)),
@@ -33,11 +34,11 @@ QUOTED: dict[str, tuple[str, float, dict[str, float]]] = {
     "512-512-3x3-7": ("the seed's compiler", 1033, {"peer_MB": 13900}),
     "3-64-7x7-s2-224": ("the seed's compiler", 10246, {"orion_rotations": 3335}),
 }
-"""The rotations of another, and what else is known of it."""
+"""The rotations of a peer, and its other known figures."""
 
 
 def run(seconds: float) -> Iterator[Row]:
-    """All rows; without seconds the layers are small ones in a small ring."""
+    """Return all rows; without seconds the layers and the ring are small."""
     yield from formulas()
     size = "full" if seconds else "tiny"
     yield from layers(size)
@@ -46,7 +47,7 @@ def run(seconds: float) -> Iterator[Row]:
 
 
 def formulas() -> Iterator[Row]:
-    """The seed's formulas, and ours for the same meshes."""
+    """Return the seed's formulas, and ours for the same meshes."""
     for name, (layer, (x, y)) in FORMULAS.items():
         mesh = mesh_of(x, y)
         theirs, ours = seed_rotations(layer, mesh), weft_rotations(layer, mesh).rotations
@@ -55,7 +56,7 @@ def formulas() -> Iterator[Row]:
 
 
 def layers(size: str) -> Iterator[Row]:
-    """Layers on ciphertexts, each in a process of its own."""
+    """Return rows of layers on ciphertexts, each in a process of its own."""
     for name in LAYERS:
         found = measured(name, size)
         peer, rotations, more = QUOTED[name]
@@ -68,9 +69,9 @@ def layers(size: str) -> Iterator[Row]:
 
 
 def workers(name: str, size: str) -> Row:
-    """A layer by two processes, against one: the core's seconds of the one that has most to do.
+    """Return a layer on two processes, against one: the CPU seconds of the busiest process.
 
-    By the clock it takes as long where two cores are free, which is seldom so on a shared machine.
+    The wall-clock time is the same if two cores are free, which is rare on a shared machine.
     """
     one, two = measured(name, size), measured(name, size, 2)
     ours, theirs = two["busiest_cpu_s"], one["busiest_cpu_s"]
@@ -79,7 +80,7 @@ def workers(name: str, size: str) -> Row:
 
 
 def measured(name: str, size: str, workers: int = 1) -> dict[str, float]:
-    """What a layer took, and how far it was from NumPy's answer."""
+    """Return the counts and the times of a layer, and its distance from NumPy's answer."""
     command = [sys.executable, "-m", "benchmarks.ckks_layer", name, size, str(workers)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(ran.stdout)

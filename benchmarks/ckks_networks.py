@@ -1,4 +1,4 @@
-"""Whole networks over ciphertexts: what their linear layers take, counted before anything runs."""
+"""Whole networks on ciphertexts: the operations of their layers, counted before anything runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from examples.resnet import RESNET18, RESNET20, RESNET50, Architecture, build, mini
 
 from benchmarks.row import Row
-from weft.ckks import Plan, plan
+from weft.ckks import EncryptedPlan, plan
 
 ORION = {"resnet18": 25_860, "resnet50": 119_355}
 """The rotations of all linear layers by Orion's packing, recomputed, not taken from its paper."""
@@ -17,7 +17,7 @@ COMPILER = {"resnet18": 40_105}
 
 
 def networks(size: str) -> Iterator[Row]:
-    """The residual networks in ciphertexts of 32,768 slots; tiny ones in smaller."""
+    """Return the rows of residual networks with 32,768 slots, or of a tiny one with fewer."""
     if size == "tiny":
         yield row(mini(), 1024)
         return
@@ -26,7 +26,7 @@ def networks(size: str) -> Iterator[Row]:
 
 
 def row(architecture: Architecture, slots: int) -> Row:
-    """Count the rotations of linear layers and of the moves between them, against Orion's."""
+    """Count the rotations of linear layers and of repackings between them, against Orion's."""
     begin = time.perf_counter()
     planned = plan(build(architecture), slots, ["image"])
     more = {"planning_s": time.perf_counter() - begin, **counted(planned)}
@@ -49,10 +49,10 @@ def row(architecture: Architecture, slots: int) -> Row:
     )
 
 
-def counted(planned: Plan) -> dict[str, float]:
-    """What else is known of a plan."""
-    linear = sum(placed.cost.rotations for placed in planned.linear)
-    most = max(planned.linear, key=lambda placed: placed.cost.rotations)
+def counted(planned: EncryptedPlan) -> dict[str, float]:
+    """Return the other counts of a plan."""
+    linear = sum(layer.cost.rotations for layer in planned.linear)
+    most = max(planned.linear, key=lambda layer: layer.cost.rotations)
     return {
         "linear_rotations": linear,
         "move_rotations": planned.cost.rotations - linear,

@@ -19,7 +19,7 @@ import numpy as np
 
 from examples.resnet import build, forward, mini, parameters
 from weft import Graph, ckks
-from weft.ckks.planner import Placed
+from weft.ckks.plan import PlannedLayer
 
 KEYS = 24
 """Rotation keys that may be made, of 170 MiB each; without a limit there would be 142 of them."""
@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     begin = time.perf_counter()
 
-    def progress(placed: Placed, operands: Any) -> None:
-        print(f"{since(begin):>8}  {placed.name} at level {placed.start}", flush=True)
+    def progress(layer: PlannedLayer, operands: Any) -> None:
+        print(f"{since(begin):>8}  {layer.name} at level {layer.start}", flush=True)
 
     outcome = ckks.run(plan, arrays, backend, progress, workers=WORKERS)
     print(f"{since(begin):>8}  decrypted\n")

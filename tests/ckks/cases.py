@@ -1,4 +1,4 @@
-"""Random programs of every operator, with what they were said to take and what they make."""
+"""Random programs of every operator, with their predicted counts and their expected results."""
 
 from math import prod
 from typing import NamedTuple
@@ -11,34 +11,31 @@ from tests.ckks.packings import packings
 
 from weft.ckks.activations import fit
 from weft.ckks.bsgs import split
-from weft.ckks.cost import Cost, predict
 from weft.ckks.linear import joined, linear
-from weft.ckks.lower import lower
+from weft.ckks.lower import lower, lower_pairs, lower_polynomial, predict, reshard
 from weft.ckks.parameters import Parameters
-from weft.ckks.pointwise import lower_pairs, lower_polynomial
 from weft.ckks.polynomial import evaluate
-from weft.ckks.program import Program
-from weft.ckks.reshard import reshard
+from weft.ckks.slot_program import OperationCounts, SlotProgram
 from weft.lang import OPERATORS
 
 
 class Case(NamedTuple):
-    """A program, what was predicted, and the slots that go in and that should come out."""
+    """A program, its predicted counts, its inputs and its expected results."""
 
     name: str
     parameters: Parameters
-    program: Program
-    cost: Cost
+    program: SlotProgram
+    cost: OperationCounts
     rows: list[np.ndarray]
     answer: list[np.ndarray]
     levels: tuple[int, ...]
-    """Those of what goes in."""
+    """The levels of the inputs."""
     left: int
-    """The level of what comes out."""
+    """The level of the results."""
 
 
 budgets = st.sampled_from([None, None, 1, 3, 8])
-"""How many rotation keys there may be."""
+"""Limits of the number of rotation keys."""
 
 
 def kinds(side):
@@ -55,19 +52,19 @@ def parameters_of(slots, depth):
 def linear_cases(draw, sizes, side):
     """A layer from its line: convolutions, matrices, pools, transposes, slices, padding."""
     signature, source, target, x, w, answer, scale = draw(packed_layers(kinds(side), sizes))
-    found = linear(signature, source, target, weight=None if w is None else 1)
-    parted = split(found, draw(budgets))
+    linear_map = linear(signature, source, target, weight=None if w is None else 1)
+    parted = split(linear_map, draw(budgets))
     bias = np.linspace(-1, 1, answer.size).reshape(answer.shape) if draw(st.booleans()) else None
-    program = lower(found, parted, [w], scales=[scale], biases=[bias])
-    cost = predict(found, parted, [bias is not None])
-    made = target.pack(answer if bias is None else answer + bias)
+    program = lower(linear_map, parted, [w], scales=[scale], biases=[bias])
+    cost = predict(linear_map, parted, [bias is not None])
+    expected = target.pack(answer if bias is None else answer + bias)
     parameters = parameters_of(source.slots, draw(st.integers(1, 2)))
-    return _case(signature.notation, parameters, program, cost, source.pack(x), made)
+    return _case(signature.notation, parameters, program, cost, source.pack(x), expected)
 
 
 @st.composite
 def concatenations(draw, sizes):
-    """Several operands, each packed in its way, behind each other in one result."""
+    """Several operands, each in its own packing, concatenated."""
     slots, dim = draw(st.sampled_from(sizes)), draw(st.integers(0, 2))
     common = draw(st.lists(st.integers(1, 9), min_size=3, max_size=3))
     shapes = [
@@ -78,13 +75,13 @@ def concatenations(draw, sizes):
     sources = [draw(packings(shape, slots)) for shape in shapes]
     target = draw(packings(line.result_shapes[0], slots))
     assume(sum(each.ciphertexts for each in sources) * target.ciphertexts <= 300)
-    found = joined([linear(line, each, target, operand=n) for n, each in enumerate(sources)])
-    parted = split(found, draw(budgets))
+    linear_map = joined([linear(line, each, target, operand=n) for n, each in enumerate(sources)])
+    parted = split(linear_map, draw(budgets))
     xs = [numbers(draw, shape) for shape in shapes]
     rows = [row for each, x in zip(sources, xs) for row in each.pack(x)]
-    made = target.pack(np.concatenate(xs, axis=dim))
-    program, cost = lower(found, parted), predict(found, parted)
-    return _case("concatenate", parameters_of(slots, 1), program, cost, rows, made)
+    expected = target.pack(np.concatenate(xs, axis=dim))
+    program, cost = lower(linear_map, parted), predict(linear_map, parted)
+    return _case("concatenate", parameters_of(slots, 1), program, cost, rows, expected)
 
 
 @st.composite
@@ -98,10 +95,11 @@ def reshards(draw, sizes):
         shape = (*shape[:place], prod(shape[place:]))
     target = draw(packings(shape, slots))
     assume(source.ciphertexts * target.ciphertexts <= 300)
-    way = reshard(source, target, draw(budgets))
+    repacking = reshard(source, target, draw(budgets))
     x = numbers(draw, source.shape)
-    rows, made = source.pack(x), target.pack(x.reshape(shape))
-    return _case("reshard", parameters_of(slots, 1), way.program, way.cost, rows, made)
+    rows, expected = source.pack(x), target.pack(x.reshape(shape))
+    parameters = parameters_of(slots, 1)
+    return _case("reshard", parameters, repacking.program, repacking.cost, rows, expected)
 
 
 @st.composite
@@ -118,13 +116,11 @@ def polynomials(draw, sizes):
     given = evaluation.factor * x + evaluation.shift if evaluation.folded else x
     masks = packing.pack(np.ones(packing.shape))
     program = lower_polynomial(evaluation, parameters, level, packing.ciphertexts, masks)
-    said, count = evaluation.counts, packing.ciphertexts
-    names = ("products", "plain_products", "rescales", "additions", "plain_additions")
-    tally = {name: count * getattr(said, name) for name in names}
-    cost = Cost(**tally, levels=said.levels, inputs=count, outputs=count)
-    made = packing.pack(activation(x))
-    case = _case("polynomial", parameters, program, cost, packing.pack(given), made)
-    return case._replace(levels=(level,) * count, left=level - said.levels)
+    count = packing.ciphertexts
+    cost = evaluation.counts.repeated(count)
+    expected = packing.pack(activation(x))
+    case = _case("polynomial", parameters, program, cost, packing.pack(given), expected)
+    return case._replace(levels=(level,) * count, left=level - evaluation.levels)
 
 
 @st.composite
@@ -134,12 +130,22 @@ def pairs(draw, sizes):
     operation = draw(st.sampled_from(["add", "subtract", "multiply"]))
     levels = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     one, two = numbers(draw, packing.shape), numbers(draw, packing.shape)
-    count, found = packing.ciphertexts, lower_pairs(operation, levels, packing.ciphertexts)
-    made = packing.pack(
+    count, parameters = packing.ciphertexts, parameters_of(slots, 4)
+    program = lower_pairs(operation, parameters, levels, count)
+    above, times = abs(levels[0] - levels[1]), int(operation == "multiply")
+    cost = OperationCounts(
+        plain_products=count * (above > 0),
+        products=count * times,
+        rescales=count * ((above > 0) + times),
+        additions=count * (1 - times),
+        drops=count * (above > 1),
+        levels=(above > 0) + times,
+    )
+    expected = packing.pack(
         {"add": np.add, "subtract": np.subtract}.get(operation, np.multiply)(one, two)
     )
     rows = [*packing.pack(one), *packing.pack(two)]
-    case = _case(operation, parameters_of(slots, 4), found.program, found.cost, rows, made)
+    case = _case(operation, parameters, program, cost, rows, expected)
     left = min(levels) - (operation == "multiply")
     return case._replace(levels=(levels[0],) * count + (levels[1],) * count, left=left)
 

@@ -1,4 +1,4 @@
-"""Random linear layers, and what they compute: written in plain NumPy, apart from all of Weft."""
+"""Random linear layers, and their results in plain NumPy, without any of Weft."""
 
 from math import prod
 
@@ -7,10 +7,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from tests.ckks.packings import packings
 
-from weft.ckks.backend import Backend
+from weft.ckks.backends import Backend, Simulator
 from weft.ckks.parameters import Parameters
-from weft.ckks.program import execute
-from weft.ckks.simulator import Simulator
+from weft.ckks.slot_program import SlotProgramBuilder, execute
 from weft.lang import OPERATORS
 
 NCHW = {
@@ -62,7 +61,7 @@ def conv_answer(image, kernel, strides, padding, dilation, groups):
 
 @st.composite
 def convolutions(draw, side=9):
-    """A signature with an image, a kernel and what a convolution of them is."""
+    """A signature with an image, a kernel and their convolution."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     per_group, features = draw(st.integers(1, 4)), groups * draw(st.integers(1, 3))
     if draw(st.integers(0, 5)) == 0:
@@ -167,39 +166,32 @@ layers = st.one_of(convolutions(), convolutions(), products(), pools(), moves())
 
 @st.composite
 def packed_layers(draw, kinds=layers, sizes=(64, 128, 256, 512, 1024, 4096)):
-    """A layer with packings of what goes in and what comes out."""
+    """A layer with packings of its operand and its result."""
     signature, x, w, answer, scale = draw(kinds)
     slots = draw(st.sampled_from(sizes))
-    given, made = draw(packings(x.shape, slots)), draw(packings(answer.shape, slots))
+    source, target = draw(packings(x.shape, slots)), draw(packings(answer.shape, slots))
     view = signature.operand_shapes[0]
-    assume(given.shape == view or given.reshaped(view) is not None)
-    assume(given.ciphertexts * made.ciphertexts <= 400)
-    return signature, given, made, x, w, answer, scale
+    assume(source.shape == view or source.reshaped(view) is not None)
+    assume(source.ciphertexts * target.ciphertexts <= 400)
+    return signature, source, target, x, w, answer, scale
 
 
 def simulator(slots, depth=1, keys=None) -> Backend:
     return Simulator(Parameters(2 * slots, depth, security=None), keys)
 
 
-def run(program, packing, made, x, keys=None):
-    """What a program makes of an array, and what the backend counted."""
+def run(program, packing, x, keys=None):
+    """The rows that a program computes from a packed array, and the back-end's counters."""
     backend = simulator(packing.slots, 1, keys)
-    ciphers = [backend.encrypt(row) for row in packing.pack(x)]
+    ciphertexts = [backend.encrypt(row) for row in packing.pack(x)]
     before = backend.counters.copy()
-    found = execute(program, backend, ciphers)
-    return [backend.decrypt(each) for each in found], backend.counters - before
+    results = execute(program, backend, ciphertexts)
+    counters = backend.counters - before
+    return [backend.decrypt(each) for each in results], counters
 
 
-def counts(cost):
-    """A cost in the words of the counters of a backend."""
-    return (
-        *(cost.rotations, cost.plain_products, cost.products, cost.rescales),
-        *(cost.additions, cost.plain_additions, cost.keys),
-    )
-
-
-def tallies(counters):
-    return (
-        *(counters.rotations, counters.plain_products, counters.products, counters.rescales),
-        *(counters.additions, counters.plain_additions, frozenset(counters.rotations_used)),
-    )
+def adjust(backend, ciphertext, level):
+    """A ciphertext at a lower level and its scale."""
+    builder = SlotProgramBuilder(1)
+    result = builder.adjust(0, backend.parameters, ciphertext.level, level)
+    return execute(builder.program([result]), backend, [ciphertext])[0]

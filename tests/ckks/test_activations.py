@@ -120,7 +120,7 @@ def test_what_would_fit_is_said():
     [
         (lambda: fit("relu", 2, 3, 3), "relu needs a range from low to high, got [3.0, 3.0]"),
         (lambda: square(1, inf), "square needs a range from low to high, got [1.0, inf]"),
-        (lambda: fit("relu", -1, 0, 1), "relu cannot be of degree -1: from 0 to 4095"),
+        (lambda: fit("relu", -1, 0, 1), "relu cannot have degree -1: from 0 to 4095"),
         (lambda: fit("swish", 2, 0, 1), "there is no activation swish"),
         (
             lambda: fit(lambda x: np.where(x > 0, x, nan), 2, -1, 1, "half"),

@@ -8,7 +8,7 @@ from tests.ckks.networks import networks, plainly
 
 from weft import WeftError, ckks
 from weft.ckks import bounds as analysis
-from weft.ckks.clear import ClearNetwork, computed
+from weft.ckks.network import ClearNetwork, compute
 from weft.lang import ops, trace
 
 
@@ -26,7 +26,7 @@ def refused(planned, weights, parameters):
 @pytest.fixture
 def unchecked(monkeypatch):
     """What would happen if bounds were not checked."""
-    monkeypatch.setattr(analysis._Analysis, "check", lambda self: None)
+    monkeypatch.setattr(analysis._BoundsAnalysis, "check", lambda self: None)
 
 
 FIFTY = {"x": np.full((1, 64), 50.0), "w": np.full((64, 4), 50.0)}
@@ -46,9 +46,9 @@ def test_64_products_of_50_and_50_are_refused_where_they_do_not_fit(backend):
         ckks.check_ranges(planned, FIFTY, small)
     for large in ({"first_bits": 59}, {"depth": 2}):
         fits = planned.parameters(security=None, **large)
-        outcome = ckks.run(planned, FIFTY, backend(fits, planned.cost.keys))
-        error = np.abs(outcome["linear"] - 160000).max()
-        assert error <= outcome.bounds.errors["linear"] < 0.01
+        result = ckks.run(planned, FIFTY, backend(fits, planned.cost.keys))
+        error = np.abs(result["linear"] - 160000).max()
+        assert error <= result.bounds.errors["linear"] < 0.01
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -207,8 +207,8 @@ def test_all_zero_weights_have_no_range_and_are_right():
     planned = linear(1.0)
     arrays = {"x": np.ones((1, 64)), "w": np.zeros((64, 4))}
     backend = ckks.Seal(planned.parameters(security=None), planned.cost.keys)
-    outcome = ckks.run(planned, arrays, backend)
-    assert np.abs(outcome["linear"]).max() <= outcome.bounds.errors["linear"] < 1e-6
+    result = ckks.run(planned, arrays, backend)
+    assert np.abs(result["linear"]).max() <= result.bounds.errors["linear"] < 1e-6
 
 
 @settings(max_examples=settings().max_examples // 6)
@@ -225,7 +225,7 @@ def test_bounds_hold_for_every_input_of_the_range(network, seed):
         assert any(each in str(error) for each in reasons)  # noqa: PT017
         return
     rng = np.random.default_rng(seed)
-    clear = ClearNetwork(planned.network, computed(planned.network.plain, arrays))
+    clear = ClearNetwork(planned.network, compute(planned.network.clear_graph, arrays))
     for inside in (False, False, True):
         x = rng.uniform(-1, 1, arrays["x"].shape)
         values = clear.values({"x": x if inside else np.sign(x)})
@@ -233,9 +233,9 @@ def test_bounds_hold_for_every_input_of_the_range(network, seed):
             continue  # refused when it is encrypted
         for name, each in values.items():
             assert _is_in(each, found.values[name]), name
-        outcome = ckks.run(planned, {**arrays, "x": x}, ckks.Simulator(parameters))
+        result = ckks.run(planned, {**arrays, "x": x}, ckks.Simulator(parameters))
         want = plainly(graph, {**arrays, "x": x})
-        assert np.abs(outcome[graph.outputs[0]] - want).max() <= 1e-9 * (1 + np.abs(want).max())
+        assert np.abs(result[graph.outputs[0]] - want).max() <= 1e-9 * (1 + np.abs(want).max())
 
 
 def _is_in(values, limits):
@@ -269,5 +269,5 @@ def test_plaintexts_that_do_not_fit_are_refused_with_what_fits(size):
         assert "exceeds the tolerance" in str(error)  # noqa: PT017 - float64 loses its digits
         return
     backend = ckks.Seal(parameters, planned.cost.keys)
-    outcome = ckks.run(planned, {**weights, "x": np.ones((1, 4))}, backend)
-    assert np.allclose(outcome["subtract"], 0.4, atol=outcome.bounds.errors["subtract"])
+    result = ckks.run(planned, {**weights, "x": np.ones((1, 4))}, backend)
+    assert np.allclose(result["subtract"], 0.4, atol=result.bounds.errors["subtract"])

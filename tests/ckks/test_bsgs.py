@@ -6,12 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.ckks.layers import conv_signature, packed_layers
 
-from weft.ckks.axes import Axis, decode
-from weft.ckks.bsgs import split
-from weft.ckks.cost import Cost, predict
+from weft.ckks.bsgs import DiagonalAxis, chain, decode, split
 from weft.ckks.linear import LinearMap, linear
+from weft.ckks.lower import predict
 from weft.ckks.packing import Packing
-from weft.ckks.steps import chain
 from weft.errors import WeftError
 
 S = 1 << 15
@@ -23,7 +21,7 @@ def conv(c, f, k, n, stride=1):
 
 
 LAYERS = {
-    # No block of channels divides 512: 11 babies for each of 4 inputs, 47 giants. The issue has 91.
+    # No block of channels divides 512: 11 babies for each of 4 inputs, 47 giants.
     "2048 to 512, 1x1 at 7": (conv(2048, 512, 1, 7), (2048, 7, 7), (512, 7, 7), 86, 2048),
     "64 to 64, 3x3 at 56": (conv(64, 64, 3, 56), (64, 56, 56), (64, 56, 56), 120, 4608),
     "512 to 512, 3x3 at 7": (conv(512, 512, 3, 7), (512, 7, 7), (512, 7, 7), 134, 4608),
@@ -31,36 +29,36 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_figures_of_the_issue_are_met(name):
+def test_rotations_of_known_layers(name):
     signature, source, target, rotations, products = LAYERS[name]
-    found = linear(signature, Packing.tiled(source, S), Packing.tiled(target, S), weight=1)
-    parted = split(found)
-    assert (parted.rotations, found.products) == (rotations, products)
+    linear_map = linear(signature, Packing.tiled(source, S), Packing.tiled(target, S), weight=1)
+    parted = split(linear_map)
+    assert (parted.rotations, linear_map.products) == (rotations, products)
 
 
 def test_the_stem_reads_its_phases():
-    # Rows of even phase need three taps, of odd phase four: 78 babies, not 90; the issue has 122.
+    # Rows of even phase need three taps, of odd phase four: 78 babies, not 90.
     source = Packing.phased((3, 224, 224), S, 2)
-    found = linear(conv(3, 64, 7, 224, 2), source, Packing.tiled((64, 112, 112), S), weight=1)
-    parted = split(found)
-    assert (found.inputs, found.outputs, parted.rotations) == (6, 32, 110)
+    linear_map = linear(conv(3, 64, 7, 224, 2), source, Packing.tiled((64, 112, 112), S), weight=1)
+    parted = split(linear_map)
+    assert (linear_map.inputs, linear_map.outputs, parted.rotations) == (6, 32, 110)
     assert sum(map(len, parted.babies)) == 3 * 15 + 3 * 11
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_handful_of_keys_takes_no_more_rotations(name):
     signature, source, target, rotations, _ = LAYERS[name]
-    found = linear(signature, Packing.tiled(source, S), Packing.tiled(target, S), weight=1)
-    parted = split(found, keys=5)
+    linear_map = linear(signature, Packing.tiled(source, S), Packing.tiled(target, S), weight=1)
+    parted = split(linear_map, keys=5)
     assert parted.rotations == rotations
     assert len(parted.keys) <= 5
 
 
-def naive(found: LinearMap) -> int:
+def naive(linear_map: LinearMap) -> int:
     """A rotation for each diagonal of each input, or of each output, whichever is less."""
     inputs, outputs = {}, {}
-    for (out, number), key in found.blocks.items():
-        steps = set(found.sets[key].tolist()) - {0}
+    for (out, number), key in linear_map.blocks.items():
+        steps = set(linear_map.sets[key].tolist()) - {0}
         inputs.setdefault(number, set()).update(steps)
         outputs.setdefault(out, set()).update(steps)
     return min(sum(map(len, inputs.values())), sum(map(len, outputs.values())))
@@ -69,25 +67,25 @@ def naive(found: LinearMap) -> int:
 @given(packed_layers(), st.sampled_from([None, 1, 2, 4, 9]))
 def test_every_diagonal_is_a_baby_and_a_giant_step(layer, keys):
     signature, source, target, _, w, _, _ = layer
-    found = linear(signature, source, target, weight=None if w is None else 1)
-    parted = split(found, keys)
+    linear_map = linear(signature, source, target, weight=None if w is None else 1)
+    parted = split(linear_map, keys)
     babies = [{0, *(node for node, _, _ in tree.edges)} for tree in parted.babies]
     giants = [{0, *(node for node, _, _ in tree.edges)} for tree in parted.giants]
-    for (out, number), key in found.blocks.items():
-        for d, b in zip(found.sets[key].tolist(), parted.parts[key].tolist()):
+    for (out, number), key in linear_map.blocks.items():
+        for d, b in zip(linear_map.sets[key].tolist(), parted.parts[key].tolist()):
             assert b in babies[number]
-            assert (d - b) % found.period in giants[out]
+            assert (d - b) % linear_map.period in giants[out]
     for tree in (*parted.babies, *parted.giants):
         reached = {0}
         for node, parent, step in tree.edges:
             assert parent in reached
-            assert step % found.period
-            assert (parent + step - node) % found.period == 0
+            assert step % linear_map.period
+            assert (parent + step - node) % linear_map.period == 0
             assert node not in reached
             reached.add(node)
     if keys is None:
-        assert parted.rotations <= naive(found)
-        assert predict(found, parted).rotations == parted.rotations
+        assert parted.rotations <= naive(linear_map)
+        assert predict(linear_map, parted).rotations == parted.rotations
     else:
         assert len(parted.keys) <= keys
 
@@ -95,16 +93,16 @@ def test_every_diagonal_is_a_baby_and_a_giant_step(layer, keys):
 @given(packed_layers())
 def test_only_given_keys_are_used(layer):
     signature, source, target, _, w, _, _ = layer
-    found = linear(signature, source, target, weight=None if w is None else 1)
-    keys = [1 << power for power in range(found.slots.bit_length() - 1)]
-    assert split(found, keys).keys <= set(keys)
-    direct = split(found)
-    assert split(found, direct.keys).rotations == direct.rotations
+    linear_map = linear(signature, source, target, weight=None if w is None else 1)
+    keys = [1 << power for power in range(linear_map.slots.bit_length() - 1)]
+    assert split(linear_map, keys).keys <= set(keys)
+    direct = split(linear_map)
+    assert split(linear_map, direct.keys).rotations == direct.rotations
 
 
 def test_dear_giants_become_babies():
-    found = linear(conv(64, 64, 3, 8), *[Packing.tiled((64, 8, 8), 4096)] * 2, weight=1)
-    cheap, dear = split(found), split(found, giant=8.0)
+    linear_map = linear(conv(64, 64, 3, 8), *[Packing.tiled((64, 8, 8), 4096)] * 2, weight=1)
+    cheap, dear = split(linear_map), split(linear_map, giant=8.0)
     assert len(dear.giants[0]) < len(cheap.giants[0])
     assert dear.rotations > cheap.rotations
 
@@ -120,7 +118,10 @@ def test_digits_add_up_to_the_diagonal(diagonals, strides):
 def test_steps_back_over_the_seam_are_small():
     (axis,) = decode(np.array([0, 1, 255]), [], 256)
     assert axis.steps.tolist() == [0, 1, -1]
-    assert [tuple(option[:2]) for option in Axis(1, np.array([3])).options] == [(1, 0), (4, 0)]
+    assert [tuple(size[:2]) for size in DiagonalAxis(1, np.array([3])).block_sizes] == [
+        (1, 0),
+        (4, 0),
+    ]
 
 
 def test_what_is_refused():
@@ -128,13 +129,3 @@ def test_what_is_refused():
         chain([np.array([0, 1])], 0, [1], 8)
     with pytest.raises(WeftError, match=r"a rotation by 1 cannot be made of \[2, 4\], modulo 8"):
         chain([np.array([0, 1])], [2, 4], [1], 8)
-
-
-def test_costs_add_up():
-    one = Cost(rotations=2, levels=1, keys=frozenset([1]), inputs=3, outputs=2, live=9)
-    two = Cost(rotations=1, levels=1, keys=frozenset([1, 4]), inputs=2, outputs=5, live=4)
-    both = one + two
-    assert (both.rotations, both.levels, both.keys) == (3, 2, {1, 4})
-    assert (both.inputs, both.outputs, both.live) == (3, 5, 9)
-    assert str(both) == "3 rotations, 2 levels"
-    assert str(Cost()) == "nothing"

@@ -1,13 +1,14 @@
 """Operation times: measured on ciphertexts, kept in machines and read from them."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from weft import Machine, WeftError
-from weft.ckks.backend import Counters
 from weft.ckks.calibrate import MOST_LEVELS, ROWS, OperationTimes, calibrate
 from weft.ckks.parameters import Parameters
+from weft.ckks.slot_program import OperationCounts
 
 TIMES = OperationTimes(8192, (1, 2), (0, 3), (0, 5), (0, 7), (11, 13), (17, 19))
 
@@ -32,9 +33,12 @@ def test_times_are_in_the_order_that_they_must_be():
 
 
 def test_seconds_of_counted_operations():
-    counts = [1, 10, 100, 1000, 10_000, 100_000]
-    names = ["rotations", "plain_products", "products", "rescales", "additions", "plain_additions"]
-    counters = Counters(**dict(zip(names, counts)), encryptions=5, drops=3)
+    numbers = [10, 100, 1000, 10_000, 100_000]
+    names = ["plain_products", "products", "rescales", "additions", "plain_additions"]
+    rotations = Counter({7: 1})
+    counters = OperationCounts(
+        **dict(zip(names, numbers)), rotations_by_step=rotations, encryptions=5, drops=3
+    )
     assert TIMES.seconds(counters, 1) == 2 + 30 + 500 + 7000 + 130_000 + 1_900_000
     with pytest.raises(WeftError, match="at level 2 were not measured: levels 0 to 1 were"):
         TIMES.seconds(counters, 2)
@@ -42,7 +46,7 @@ def test_seconds_of_counted_operations():
 
 def test_a_machine_keeps_them(tmp_path):
     other = replace(TIMES, ring=16384)
-    machine = other.kept(TIMES.kept(Machine(name="mine", operations={"x": {"y": [1]}})))
+    machine = other.added_to(TIMES.added_to(Machine(name="mine", operations={"x": {"y": [1]}})))
     machine.save(tmp_path / "machine.toml")
     loaded = Machine.load(tmp_path / "machine.toml")
     assert loaded == machine
@@ -59,7 +63,7 @@ def test_a_machine_keeps_them(tmp_path):
             "the machine has no operation times for the ring N=4096",
         ),
         (
-            lambda: OperationTimes.of(replace(TIMES, rescale=(0,)).kept(Machine()), 8192),
+            lambda: OperationTimes.of(replace(TIMES, rescale=(0,)).added_to(Machine()), 8192),
             "the rows of ckks-8192 must have one length: {'rotation': 2, .* 'rescale': 1",
         ),
         (

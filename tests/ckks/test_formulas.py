@@ -1,8 +1,7 @@
 """The seed's numbers, from one rule, and what shared steps make of them."""
 
 import pytest
-
-from weft.ckks.formulas import (
+from tests.ckks.formulas import (
     Pointwise,
     block_of,
     mesh_of,
@@ -10,6 +9,7 @@ from weft.ckks.formulas import (
     shared_rotations,
     weft_rotations,
 )
+
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from weft import DeviceMesh, WeftError, ckks
-from weft.ckks.inputs import LISTED, Range
 from weft.ckks.network import Network
+from weft.ckks.plan import LISTED, Range
 from weft.lang import ops, trace
 from weft.lang.fusion import fuse
 from weft.lang.graph_json import from_json, to_json
@@ -143,7 +143,7 @@ def test_values_outside_the_declared_range_are_refused_before_anything_is_encryp
 def test_slots_that_are_no_power_of_two_are_refused_with_what_fits(slots):
     below = 1 << (slots.bit_length() - 1)
     message, hint = refused(layer(parameters=["w"]), slots)
-    assert message == f"slots={slots} is no power of two: a ring N has N/2 slots"
+    assert message == f"slots={slots} is not a power of two: a ring N has N/2 slots"
     assert hint == f"hint: slots={below} or slots={2 * below} would fit"
 
 
@@ -157,7 +157,7 @@ def test_slots_that_no_ring_has_are_refused():
 
 def test_integers_are_refused_as_ciphertexts_do_not_wrap():
     graph = trace(lambda x: x * x, np.zeros((1, 8), np.int8))
-    assert refused(graph, 64)[0].startswith("layer multiply: x is of dtype int8; ciphertexts hold")
+    assert refused(graph, 64)[0].startswith("layer multiply: x has dtype int8; ciphertexts hold")
 
 
 # -- parameters of a graph ------------------------------------------------------------------------

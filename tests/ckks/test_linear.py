@@ -17,7 +17,7 @@ from weft.lang import OPERATORS, Signature
 @given(packed_layers())
 def test_the_diagonals_are_those_of_pairs_that_are_related(layer):
     signature, source, target, _, w, _, _ = layer
-    found = linear(signature, source, target, weight=None if w is None else 1)
+    linear_map = linear(signature, source, target, weight=None if w is None else 1)
     sources = (source.reshaped(signature.operand_shapes[0]) or source).numbers()
     targets = (target.reshaped(signature.result_shapes[0]) or target).numbers()
     pairs = related(signature)
@@ -27,11 +27,11 @@ def test_the_diagonals_are_those_of_pairs_that_are_related(layer):
         for j, s in ins:
             for i, t in np.argwhere(targets == made).tolist():
                 expected.setdefault((i, j), set()).add((s - t) % source.period)
-    for out in set(range(found.outputs)) - {i for i, _ in expected}:
+    for out in set(range(linear_map.outputs)) - {i for i, _ in expected}:
         expected[out, 0] = {0}
-    got = {block: set(found.sets[key].tolist()) for block, key in found.blocks.items()}
+    got = {block: set(linear_map.sets[key].tolist()) for block, key in linear_map.blocks.items()}
     assert got == expected
-    assert found.products == sum(map(len, expected.values()))
+    assert linear_map.products == sum(map(len, expected.values()))
 
 
 def related(signature):
@@ -66,8 +66,8 @@ def test_pairs_that_are_related_twice_add_their_weights():
     source, target = Packing.vector(6, 16), Packing.vector(3, 16, stride=2)
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=6), rng.normal(size=(2, 3))
-    found = linear(line, source, target, weight=1)
-    rows, _ = run(lower(found, split(found), [w]), source, target, x)
+    linear_map = linear(line, source, target, weight=1)
+    rows, _ = run(lower(linear_map, split(linear_map), [w]), source, x)
     answer = [sum(x[i + u + v] * w[u, v] for u in range(2) for v in range(3)) for i in range(3)]
     assert np.abs(np.array(rows) - target.pack(answer)).max() < 1e-12
 
@@ -76,8 +76,8 @@ def test_a_weight_that_is_summed_by_itself():
     line = Signature.of("i, u i -> i  sum: u", [(4,), (3, 4)])
     packing = Packing.vector(4, 16)
     x, w = np.arange(4.0), np.arange(12.0).reshape(3, 4)
-    found = linear(line, packing, packing, weight=1)
-    rows, _ = run(lower(found, split(found), [w]), packing, packing, x)
+    linear_map = linear(line, packing, packing, weight=1)
+    rows, _ = run(lower(linear_map, split(linear_map), [w]), packing, x)
     assert np.abs(packing.unpack(rows) - x * w.sum(axis=0)).max() < 1e-12
 
 
@@ -87,8 +87,8 @@ def test_a_flattened_image_goes_into_a_linear_layer():
     line = OPERATORS["linear"].sign([(45,), (45, 7)], {})
     for source in (Packing.tiled((5, 3, 3), 64), Packing.multiplexed((5, 3, 3), 64, 2)):
         target = Packing.vector(7, 64, stride=3)
-        found = linear(line, source, target, weight=1)
-        rows, _ = run(lower(found, split(found), [w]), source, target, x)
+        linear_map = linear(line, source, target, weight=1)
+        rows, _ = run(lower(linear_map, split(linear_map), [w]), source, x)
         assert np.abs(target.unpack(rows) - x.ravel() @ w).max() < 1e-12
 
 
@@ -98,21 +98,21 @@ def test_a_concatenation_has_several_operands():
     sources = [Packing.tiled(shapes[0], 64), Packing.multiplexed(shapes[1], 64, 2)]
     target = Packing.dense((8, 4, 4), 64)
     parts = [linear(line, each, target, operand=n) for n, each in enumerate(sources)]
-    found = joined(parts)
-    assert (found.inputs, found.outputs) == (3, 2)
+    linear_map = joined(parts)
+    assert (linear_map.inputs, linear_map.outputs) == (3, 2)
     rng = np.random.default_rng(2)
     xs = [rng.normal(size=shape) for shape in shapes]
     rows = [row for each, x in zip(sources, xs) for row in each.pack(x)]
     ordered = Packing.dense((3, 64), 64)  # three ciphertexts as they are
-    made, _ = run(lower(found, split(found)), ordered, target, np.array(rows))
+    made, _ = run(lower(linear_map, split(linear_map)), ordered, np.array(rows))
     assert np.abs(target.unpack(made) - np.concatenate(xs)).max() < 1e-12
 
 
 def test_a_large_component_is_searched_as_a_table_is_read():
     n = 3000
     line = Signature.of("i -> i", [(n,)])
-    found = linear(line, Packing.vector(n, 4096), Packing.vector(n, 4096))
-    lookup = Lookup(found.parts[0].components[0])
+    linear_map = linear(line, Packing.vector(n, 4096), Packing.vector(n, 4096))
+    lookup = Lookup(linear_map.parts[0].components[0])
     pairs = np.array([0, n + 1 + 1, 5 * (n + 1) + 6, n * (n + 1) + n])
     (searched,) = lookup.addresses(pairs)
     assert searched.tolist() == lookup.tables[0][pairs].tolist()
@@ -122,9 +122,9 @@ def test_a_result_that_nothing_goes_to_is_zero():
     attributes = {"edge_padding_low": (8,), "edge_padding_high": (0,), "interior_padding": (0,)}
     line = OPERATORS["pad"].sign([(4,), ()], attributes)
     source, target = Packing.vector(4, 8), Packing.vector(12, 8)
-    found = linear(line, source, target)
-    assert sorted(found.blocks) == [(0, 0), (1, 0)]
-    rows, _ = run(lower(found, split(found)), source, target, np.arange(1.0, 5))
+    linear_map = linear(line, source, target)
+    assert sorted(linear_map.blocks) == [(0, 0), (1, 0)]
+    rows, _ = run(lower(linear_map, split(linear_map)), source, np.arange(1.0, 5))
     assert target.unpack(rows).tolist() == [0.0] * 8 + [1.0, 2.0, 3.0, 4.0]
 
 
@@ -132,7 +132,7 @@ def test_a_result_that_nothing_goes_to_is_zero():
     ("line", "shapes", "sizes", "message"),
     [
         ("i k -> i  max: k", [(2, 3)], {}, "'k' is reduced by max, which is not linear"),
-        ("i [k] -> i [r<k]", [(2, 3)], {"r": 2}, "does not say which elements it is made of"),
+        ("i [k] -> i [r<k]", [(2, 3)], {"r": 2}, "does not say which elements it reads"),
         ("i -> i, i", [(2,)], {}, "a linear map has one result; 2 in i -> i, i"),
     ],
 )
@@ -151,12 +151,12 @@ def test_what_is_refused():
         linear(line, source, Packing.vector(2, 8), weight=1)
     with pytest.raises(WeftError, match=r"the operand has shape \[6\] and is packed as \[5\]"):
         linear(line, Packing.vector(5, 16), target, weight=1)
-    found = linear(line, source, target, weight=1)
+    linear_map = linear(line, source, target, weight=1)
     with pytest.raises(WeftError, match=r"a weight of shape \[6, 2\] is given as \[2\]"):
-        lower(found, split(found), [np.ones(2)])
+        lower(linear_map, split(linear_map), [np.ones(2)])
     other = linear(line, source, Packing.vector(2, 16, stride=2), weight=1)
     with pytest.raises(WeftError, match="maps to different packings of a result"):
-        joined([found, other])
+        joined([linear_map, other])
     outside = Signature.of("k, k+1 -> k", [(3,), (3,)])
-    with pytest.raises(WeftError, match=r"'k\+1' is no single element of a weight of 3"):
+    with pytest.raises(WeftError, match=r"'k\+1' is not a single element of a weight of 3"):
         linear(outside, Packing.vector(3, 16), Packing.vector(3, 16), weight=1)

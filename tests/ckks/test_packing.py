@@ -153,14 +153,14 @@ def test_multiplexed_channels_stand_in_the_gaps():
             lambda: Packing.dense((3,), 8, 3),
             "a period of 3 does not divide 8 slots",
         ),
-        (lambda: Packing.vector(3, 8, 0), "a stride of 0 slots is not at least 1"),
+        (lambda: Packing.vector(3, 8, 0), "stride is 0; it must be at least 1"),
         (lambda: Packing.phased((3, 3), 8, 2), "a tensor of shape [3, 3] has no channels, rows"),
-        (lambda: Packing.phased((3, 3, 3), 8, 0), "phases of 0 and 0 split nothing"),
-        (lambda: Packing.multiplexed((3, 3, 3), 8, 0), "a gap of 0 holds nothing"),
+        (lambda: Packing.phased((3, 3, 3), 8, 0), "phases are 0 and 0; they must be at least 1"),
+        (lambda: Packing.multiplexed((3, 3, 3), 8, 0), "gap is 0; it must be at least 1"),
         (lambda: Packing.tiled((3, 9, 9), 256, 8), "9 rows or columns do not fit a side of 8"),
         (
             lambda: Packing.multiplexed((64, 9, 9), 16, 8),
-            "a tensor of shape [64, 9, 9] needs 64 slots at least and 16 are there",
+            "a tensor of shape [64, 9, 9] needs at least 64 slots; there are 16",
         ),
         (
             lambda: Packing.dense((2, 3), 8).pack([1, 2]),
@@ -174,11 +174,11 @@ def test_multiplexed_channels_stand_in_the_gaps():
         ),
         (
             lambda: Packing((2, 4), [(2,), (4,)], Packing.dense((2, 4), 8).spec, (3, 1), 16),
-            "a stride of 3 slots is within 4 that are in use",
+            "a stride of 3 slots overlaps the 4 slots in use",
         ),
         (
             lambda: Packing((2, 4), [(2,), (4,)], Packing.dense((2, 4), 8).spec, (5, 1), 8),
-            "9 slots are needed and 8 are there",
+            "9 slots are needed; there are 8",
         ),
     ],
 )

@@ -14,18 +14,16 @@ from tests.ckks.layers import conv_signature
 from tests.trials import trials
 
 from weft.ckks.activations import fit
+from weft.ckks.backends import Seal, Simulator
 from weft.ckks.bsgs import split
 from weft.ckks.linear import linear
-from weft.ckks.lower import lower
+from weft.ckks.lower import lower, lower_polynomial
 from weft.ckks.packing import Packing
-from weft.ckks.parallel import execute
+from weft.ckks.parallel import execute_parallel
 from weft.ckks.parameters import Parameters
-from weft.ckks.pointwise import lower_polynomial
+from weft.ckks.partition import Receive, Send, partition, worker_reads
 from weft.ckks.polynomial import evaluate
-from weft.ckks.program import Free, MulPlain, Program, Rotate
-from weft.ckks.seal import Seal
-from weft.ckks.shares import Receive, Send, reads, share
-from weft.ckks.simulator import Simulator
+from weft.ckks.slot_program import MulPlain, Rotate, SlotProgram
 from weft.errors import WeftError
 
 SMALL = Parameters(4096, 1, security=None)
@@ -52,11 +50,11 @@ def encrypted(backend, count):
 
 def both(program, backend, workers):
     """The values and the counts of one process, and of several."""
-    ciphers = encrypted(backend, program.inputs)
+    ciphertexts = encrypted(backend, program.inputs)
     found = []
     for number in (1, workers):
         before = backend.counters.copy()
-        made = execute(program, backend, ciphers, number)
+        made = execute_parallel(program, backend, ciphertexts, number)
         found.append((made, backend.counters - before))
     (one, first), (two, second) = found
     assert first == second
@@ -78,47 +76,49 @@ def test_ciphertexts_are_the_same_to_the_bit(shape, keys, workers):
 def test_polynomials_are_divided_by_ciphertexts():
     parameters = Parameters(4096, 4, security=None)
     program = lower_polynomial(evaluate(fit("relu", 7, -5, 5)), parameters, 4, 4)
-    acts = share(program, 2).acts
-    assert abs(len(acts[0]) - len(acts[1])) <= 4
-    assert sum(isinstance(act, Send) for each in acts for act in each) == 2  # two results
+    workers = partition(program, 2).instructions
+    assert abs(len(workers[0]) - len(workers[1])) <= 4
+    assert sum(isinstance(one, Send) for each in workers for one in each) == 2  # two results
     one, two = both(program, Seal(parameters), 2)
     assert np.array_equal(one, two)
 
 
 def test_baby_steps_are_not_sent():
     program, _ = layer()
-    acts = share(program, 2).acts
-    products = [sum(isinstance(act, MulPlain) for act in each) for each in acts]
+    workers = partition(program, 2).instructions
+    products = [sum(isinstance(one, MulPlain) for one in each) for each in workers]
     assert max(products) < 0.6 * sum(products)
     babies = {
-        step.out for step in program.steps() if isinstance(step, Rotate) and step.a < program.inputs
+        step.out
+        for step in program.instructions
+        if isinstance(step, Rotate) and step.a < program.inputs
     }
-    sent = {act.a for each in acts for act in each if isinstance(act, Send)}
+    sent = {one.a for each in workers for one in each if isinstance(one, Send)}
     assert babies
     assert not sent & babies
 
 
 @given(cases(sizes=(64, 256, 1024)), st.integers(2, 5))
-def test_all_steps_are_done_once_and_nobody_waits_in_vain(case, workers):
-    shares = share(case.program, workers)
-    steps = [step for step in case.program.steps() if not isinstance(step, Free)]
-    done = [act for each in shares.acts for act in each if not isinstance(act, Send | Receive)]
-    assert Counter(map(type, done)) == Counter(map(type, steps))
+def test_all_instructions_run_once_and_no_worker_waits_forever(case, workers):
+    divided = partition(case.program, workers)
+    run = [one for each in divided.instructions for one in each]
+    run = [one for one in run if not isinstance(one, Send | Receive)]
+    assert Counter(map(type, run)) == Counter(map(type, case.program.instructions))
     known = [set(range(case.program.inputs)) for _ in range(workers)]
-    ahead, sent = [list(each) for each in shares.acts], set()
-    while any(ahead):
-        moved = False
-        for worker, acts in enumerate(ahead):
-            while acts and not (isinstance(acts[0], Receive) and (acts[0].out, worker) not in sent):
-                act = acts.pop(0)
-                assert set(reads(act)) <= known[worker]
-                if isinstance(act, Send):
-                    sent.add((act.a, act.to))
+    pending, sent = [list(each) for each in divided.instructions], set()
+    while any(pending):
+        progressed = False
+        for worker, left in enumerate(pending):
+            while left and not (isinstance(left[0], Receive) and (left[0].out, worker) not in sent):
+                instruction = left.pop(0)
+                assert set(worker_reads(instruction)) <= known[worker]
+                if isinstance(instruction, Send):
+                    sent.add((instruction.a, instruction.to))
                 else:
-                    known[worker].add(act.out)
-                moved = True
-        assert moved
-    assert set(shares.outputs) <= known[0]
+                    known[worker].add(instruction.out)
+                progressed = True
+        assert progressed
+    assert set(divided.outputs) <= known[0]
 
 
 @settings(max_examples=FORKED)
@@ -127,12 +127,9 @@ def test_any_program_by_forks(case, workers):
     backend = Simulator(case.parameters, case.cost.keys)
     given_ = [backend.encrypt(row, level) for row, level in zip(case.rows, case.levels)]
     before = backend.counters.copy()
-    made = execute(case.program, backend, given_, workers)
+    made = execute_parallel(case.program, backend, given_, workers)
     counters = backend.counters - before
-    assert counters.rotations == case.cost.rotations
-    assert counters.plain_products == case.cost.plain_products
-    assert counters.additions == case.cost.additions
-    assert set(counters.rotations_used) == case.cost.keys
+    assert counters == case.cost
     found = np.array([backend.decrypt(each) for each in made])
     assert np.abs(found - case.answer).max() < 1e-10
 
@@ -150,9 +147,10 @@ class Broken:
 def turned(plains):
     """As many rotations of one ciphertext as there are plaintexts, each multiplied by one."""
     count = len(plains)
-    steps = [Rotate(1 + n, 0, 1 + n) for n in range(count)]
-    steps += [MulPlain(1 + count + n, 1 + n, plain) for n, plain in enumerate(plains)]
-    return Program(1, tuple(range(1 + count, 1 + 2 * count)), lambda: steps)
+    rotations = [Rotate(1 + n, 0, 1 + n) for n in range(count)]
+    products = [MulPlain(1 + count + n, 1 + n, plain) for n, plain in enumerate(plains)]
+    outputs = tuple(range(1 + count, 1 + 2 * count))
+    return SlotProgram(1, outputs, (*rotations, *products))
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -162,7 +160,7 @@ def test_an_error_of_a_worker_is_raised_here(place, workers):
     ones[place] = Broken(WeftError("no such weight", hint="give one"))
     backend, before = Simulator(SMALL), children()
     with pytest.raises(WeftError, match="no such weight") as caught:
-        execute(turned(ones), backend, encrypted(backend, 1), workers)
+        execute_parallel(turned(ones), backend, encrypted(backend, 1), workers)
     assert caught.value.__notes__ == ["hint: give one"]
     assert children() == before
 
@@ -179,10 +177,12 @@ class StubbornError(Exception):
         raise TypeError
 
 
-def test_an_error_that_cannot_be_sent_is_said_in_words():
+def test_an_error_that_cannot_be_sent_becomes_text():
     backend = Simulator(SMALL)
     with pytest.raises(WeftError, match=r"in a worker: StubbornError\('why'\)"):
-        execute(turned([Whole(), Broken(StubbornError("why"))]), backend, encrypted(backend, 1), 2)
+        execute_parallel(
+            turned([Whole(), Broken(StubbornError("why"))]), backend, encrypted(backend, 1), 2
+        )
 
 
 class Deadly:
@@ -198,8 +198,8 @@ class Deadly:
 def test_a_worker_that_is_killed_is_missed():
     backend, before = Simulator(SMALL), children()
     program = turned([Deadly(os.getpid()) for _ in range(4)])
-    with pytest.raises(WeftError, match="worker 1 was ended from outside"):
-        execute(program, backend, encrypted(backend, 1), 2)
+    with pytest.raises(WeftError, match="worker 1 was killed"):
+        execute_parallel(program, backend, encrypted(backend, 1), 2)
     assert children() == before
 
 
@@ -214,14 +214,14 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     before = children()
     program, rotations = layer(8, 32, 2)
     backend = Seal(SMALL, rotations, relinearise=False)
-    execute(program, backend, encrypted(backend, program.inputs), 3)
+    execute_parallel(program, backend, encrypted(backend, program.inputs), 3)
     assert len(os.listdir("/proc/self/fd")) == files
     assert set(Path("/dev/shm").iterdir()) - shared == set()
     assert list(tmp_path.iterdir()) == []
     assert children() == before
 
 
-def test_threads_of_other_libraries_are_no_matter():
+def test_threads_of_other_libraries_do_not_matter():
     """JAX warns of forks, since its own threads are not in them; nothing here needs those."""
     import jax.numpy as jnp
 
@@ -236,7 +236,7 @@ def test_workers_make_zeros_without_an_encryptor():
     backend = Seal(SMALL, [1, 2, 3, 4], relinearise=False)
     inputs = encrypted(backend, 1)
     backend._encryptor = None
-    made = execute(turned([Nothing() for _ in range(4)]), backend, inputs, 2)
+    made = execute_parallel(turned([Nothing() for _ in range(4)]), backend, inputs, 2)
     assert all(np.abs(backend.decrypt(each)).max() < 1e-6 for each in made)
 
 
@@ -248,9 +248,11 @@ class Nothing:
 def test_what_is_refused(monkeypatch):
     program, backend = turned([Whole(), Whole()]), Simulator(SMALL)
     with pytest.raises(WeftError, match="a program needs at least 1 worker"):
-        execute(program, backend, encrypted(backend, 1), 0)
+        execute_parallel(program, backend, encrypted(backend, 1), 0)
     with pytest.raises(WeftError, match="a program of 1 ciphertext is given 2"):
-        execute(program, backend, encrypted(backend, 2), 2)
+        execute_parallel(program, backend, encrypted(backend, 2), 2)
     monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(WeftError, match="need forks and files in memory, which darwin has not"):
-        execute(program, backend, encrypted(backend, 1), 2)
+    with pytest.raises(
+        WeftError, match="need forks and files in memory, which darwin does not have"
+    ):
+        execute_parallel(program, backend, encrypted(backend, 1), 2)

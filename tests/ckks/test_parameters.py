@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import WeftError
-from weft.ckks.parameters import STANDARD, Parameters
-from weft.ckks.primes import is_prime
+from weft.ckks.parameters import STANDARD, Parameters, is_prime
 
 SIZES = st.tuples(
     st.integers(10, 16).map(lambda power: 1 << power),
@@ -166,12 +165,12 @@ def hint_of(refused):
         ),
         (
             lambda: Parameters(8192, 2, security=100),
-            "security of 100 bits is in no table",
+            "there is no table for 100-bit security",
             "there are 128, 192, 256",
         ),
         (
             lambda: Parameters(512, 0),
-            "N=512 is in no table of security, which are for N=1024 to 65536",
+            "the security tables do not have N=512: they are for N=1024 to 65536",
             "security=None checks nothing, for tests",
         ),
         (
@@ -179,8 +178,8 @@ def hint_of(refused):
             "there are too few primes of 20 bits that are 1 modulo 2N = 131072",
             "take more bits, or a smaller ring",
         ),
-        (lambda: Parameters(5000, 1), "the ring N=5000 is no power of two from 8 to 131072", ""),
-        (lambda: Parameters(1 << 20, 1), "the ring N=1048576 is no power of two from 8 to", ""),
+        (lambda: Parameters(5000, 1), "the ring N=5000 is not a power of two from 8 to 131072", ""),
+        (lambda: Parameters(1 << 20, 1), "the ring N=1048576 is not a power of two from 8 to", ""),
         (lambda: Parameters(8192, 63), "depth 63 needs 65 primes; SEAL takes 64", ""),
         (lambda: Parameters(8192, -1), "depth is -1; it cannot be negative", ""),
         (lambda: Parameters(8192, "2"), "depth must be an integer: '2'", ""),
@@ -191,7 +190,7 @@ def hint_of(refused):
         ),
         (
             lambda: Parameters(8192, 2, scale_bits=50),
-            "the first prime has 50 bits and the scale 50: no value is left room at level 0",
+            "the first prime has 50 bits and the scale 50: there is no room for values at level 0",
             "",
         ),
         (

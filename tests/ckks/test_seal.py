@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from weft import WeftError
+from weft.ckks.backends import Seal
 from weft.ckks.parameters import Parameters
-from weft.ckks.seal import Seal
 from weft.extra import needed
 
 NUMBER = 8
@@ -30,7 +30,7 @@ def test_sizes_are_those_of_seal(parameters):
     for level in range(parameters.depth + 1):
         content = backend.encrypt([1.0], level).content
         assert content.dyn_array().size() * NUMBER == parameters.ciphertext_bytes(level)
-        plain = backend._encode([1.0], level, 2.0**20)
+        plain = backend._encode(1.0, level, 2.0**20)
         assert plain.dyn_array().size() * NUMBER == parameters.plaintext_bytes(level)
     turning = backend._galois.key(pow(3, 5, 2 * parameters.ring))
     assert key_bytes(turning) == parameters.rotation_key_bytes

@@ -30,9 +30,9 @@ def simulated(graph, arrays, slots=128, backend=ckks.Simulator, **bits):
     parameters = planned.parameters(security=None, **bits)
     keys = planned.cost.keys
     made = backend(parameters, keys, planned.needs_products)
-    outcome = ckks.run(planned, arrays, made)
+    result = ckks.run(planned, arrays, made)
     (name,) = graph.outputs
-    return outcome[name], outcome.bounds.errors[planned.network.views.get(name, name)]
+    return result[name], result.bounds.errors[planned.network.views.get(name, name)]
 
 
 # -- every parameter of pooling and convolution, layer by layer -----------------------------------
@@ -43,14 +43,14 @@ def pools(draw):
     """A pooling of torch, applied to an array and written into a graph."""
     number = lambda low, high: draw(st.integers(low, high))  # noqa: E731
     window = number(1, 4), number(1, 3)
-    said = {
+    options = {
         "stride": draw(st.sampled_from([None, 1, 2, 3, (1, 2)])),
         "padding": tuple(number(0, n // 2) for n in window),
         "ceil_mode": draw(st.booleans()),
         "count_include_pad": draw(st.booleans()),
         "divisor_override": draw(st.sampled_from([None, None, 1, 5])),
     }
-    return nn.AvgPool2d(window, **said), (1, number(1, 3), number(3, 8), number(3, 8))
+    return nn.AvgPool2d(window, **options), (1, number(1, 3), number(3, 8), number(3, 8))
 
 
 def written(module, x):

@@ -97,7 +97,7 @@ def test_a_plan_as_json(capsys, folder):
         placed.cost.plain_products for placed in plan.layers
     ]
     sizes = [
-        sum(p.ciphertexts * (at + 1) for p, at in zip(each.sources, each.given))
+        sum(p.ciphertexts * (at + 1) for p, at in zip(each.sources, each.source_levels))
         + each.target.ciphertexts * (each.level + 1)
         for each in plan.layers
     ]
@@ -211,14 +211,14 @@ def test_ranges_and_bits_that_are_refused(capsys, folder, more, message):
 
 
 def test_an_answer_that_is_further_off_than_expected_fails(capsys, folder, monkeypatch):
-    from weft.cli import ckks_run
+    from weft.cli import ckks_commands
 
-    true = ckks_run._wanted
+    true = ckks_commands._expected
 
     def wrong(graph, given):
         return {name: value + 1e-3 for name, value in true(graph, given).items()}
 
-    monkeypatch.setattr(ckks_run, "_wanted", wrong)
+    monkeypatch.setattr(ckks_commands, "_expected", wrong)
     assert run_toy("--on", "simulator") == 2
     error = capsys.readouterr().err
     assert "output linear is 1.0e-03 from the answer in the clear; " in error
@@ -229,7 +229,7 @@ def test_an_answer_that_is_further_off_than_expected_fails(capsys, folder, monke
 def machine(tmp_path):
     """A machine on which every operation of levels 0 to 3 takes a second, in a toy ring."""
     path = tmp_path / "machine.toml"
-    OperationTimes(256, *([(1.0,) * 4] * len(ROWS))).kept(Machine(name="slow")).save(path)
+    OperationTimes(256, *([(1.0,) * 4] * len(ROWS))).added_to(Machine(name="slow")).save(path)
     return str(path)
 
 
@@ -299,20 +299,20 @@ def test_models_that_are_refused(capsys, folder):
             ((1, 8), (8, 4)),
             (
                 "layer relu: relu cannot be done on ciphertexts",
-                "hint: a polynomial can stand for it: weft.ckks.fit('relu', degree, low, high)",
+                "hint: use a polynomial: weft.ckks.fit('relu', degree, low, high)",
             ),
         ),
         (
             lambda x: ops.max_pool(x, window=(2, 2)),
             ((1, 1, 8, 8),),
-            ("layer max_pool: max_pool cannot be done on ciphertexts", "hint: take avg_pool"),
+            ("layer max_pool: max_pool cannot be done on ciphertexts", "hint: use avg_pool"),
         ),
         (
             ops.softmax,
             ((1, 8),),
             (
                 "layer softmax: softmax cannot be done on ciphertexts",
-                "hint: ciphertexts have sums, products with what is known, products of two, and "
+                "hint: ciphertexts have sums, products with plaintexts, products of two, and "
                 "rotations",
             ),
         ),
@@ -341,23 +341,26 @@ def test_layers_that_ciphertexts_do_not_have(capsys, folder, function, shapes, l
                 "hint: N=32768 would fit, or depth 8",
             ),
         ),
-        (["--slots", "1000"], ("N=2000 (1000 slots) is no power of two from 8 to 131072",)),
+        (["--slots", "1000"], ("N=2000 (1000 slots) is not a power of two from 8 to 131072",)),
         (["--keys", "1"], ("5 rotation keys are the fewest that were found, 1 are allowed",)),
         (
             ["--encrypted", "y"],
             ("there is no input y to encrypt", "hint: inputs: ['x', 'w', 'b', 'v']"),
         ),
-        (["--security", "none"], ("--security none goes with a ring", "hint: give --ring")),
+        (["--security", "none"], ("--security none needs a ring", "hint: give --ring")),
         (["--scale-bits", "0"], ("--scale-bits 0: a prime has 20 to 60 bits",)),
         (
             ["--ring", "32768", "--scale-bits", "55"],
-            ("the first prime has 50 bits and the scale 55: no value is left room at level 0",),
+            (
+                "the first prime has 50 bits and the scale 55: there is no room for values at "
+                "level 0",
+            ),
         ),
-        (["--memory", "nan"], ("--memory nan: it is a number of GiB above 0",)),
+        (["--memory", "nan"], ("--memory nan: expected a number of GiB above 0",)),
         (
             ["--ring", "256"],
             (
-                "N=256 is in no table of security, which are for N=1024 to 65536",
+                "the security tables do not have N=256: they are for N=1024 to 65536",
                 "hint: security=None checks nothing, for tests",
             ),
         ),
@@ -411,17 +414,17 @@ def test_a_run_as_json(capsys, folder, machine):
     assert np.shape(data["outputs"]["linear"]) == (1, 10)
 
 
-def test_counts_that_differ_are_said(capsys, folder, monkeypatch):
+def test_counts_that_differ_are_reported(capsys, folder, monkeypatch):
     """The output is written; nothing else would show it, since the values are right."""
     planned = ckks.plan(graph_of(), slots=128)
     first, *rest = planned.layers
-    wrong = replace(first, cost=replace(first.cost, rotations=first.cost.rotations + 1))
+    wrong = replace(first, cost=replace(first.cost, rescales=first.cost.rescales + 1))
     monkeypatch.setattr(
-        "weft.cli.ckks_plan.plan", lambda *_, **__: replace(planned, layers=(wrong, *rest))
+        "weft.cli.ckks_commands.plan", lambda *_, **__: replace(planned, layers=(wrong, *rest))
     )
     assert run_toy("--on", "simulator", "-o", "out.npz") == 2
     assert capsys.readouterr().err.endswith(
-        "weft ckks run: layer convolution: what was counted is not what was predicted\n"
+        "weft ckks run: layer convolution: the counted operations differ from the predicted ones\n"
         "hint: this is a bug of Weft; the result is not affected\n"
     )
     assert (folder / "out.npz").exists()
@@ -434,7 +437,7 @@ def no_keys(monkeypatch):
     def refuse(*_):
         pytest.fail("keys were made")
 
-    monkeypatch.setattr("weft.cli.ckks_run.Seal", refuse)
+    monkeypatch.setattr("weft.cli.ckks_commands.Seal", refuse)
 
 
 def refused_run(capsys, args, *lines):
@@ -486,7 +489,7 @@ def test_inputs_that_are_refused(capsys, folder):
     refused(
         capsys,
         ["run", "graph.json"],
-        "nothing is encrypted: state which input is, by --input",
+        "nothing is encrypted: name an encrypted input with --input",
         "hint: --input x=x.npy",
     )
     refused(
@@ -527,7 +530,7 @@ def test_runs_that_are_refused(capsys, folder, monkeypatch):
         "cannot write no/out.npz: there is no folder no",
         "hint: create it first: mkdir -p no",
     )
-    monkeypatch.setattr("weft.cli.ckks_run.memory", lambda: 2.0**20)
+    monkeypatch.setattr("weft.cli.ckks_commands.memory", lambda: 2.0**20)
     keys = len(ckks.plan(graph_of(), 128).cost.keys)
     refused_run(
         capsys,
@@ -581,7 +584,7 @@ def test_calibrations_that_are_refused(capsys):
 
 
 def test_without_numpy(capsys, monkeypatch, folder):
-    monkeypatch.delitem(sys.modules, "weft.cli.ckks_plan", raising=False)
+    monkeypatch.delitem(sys.modules, "weft.cli.ckks_commands", raising=False)
     monkeypatch.setitem(sys.modules, "weft.ckks.calibrate", None)
     assert main(["ckks", "plan", "graph.json"]) == 2
     lines = capsys.readouterr().err.splitlines()

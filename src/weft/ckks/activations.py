@@ -1,7 +1,7 @@
-"""Activations as polynomials: a least-squares fit on a stated range, and how far off it is.
+"""Activations as polynomials: a least-squares fit on a stated range, and its largest error.
 
-Ciphertexts can be added and multiplied, so what a network applies to every element must be a
-polynomial. It is good on its range only: a value outside is refused before anything is encrypted.
+Ciphertexts can only be added and multiplied, so the activations of a network must be polynomials. A
+fit is good on its range only: a value outside is refused before anything is encrypted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Function: TypeAlias = Callable[[NDArray[np.float64]], Any]
 """A function of all elements of an array."""
 
 NODES = 4096
-"""Points of a fit; the nodes of Chebyshev crowd at the ends, where polynomials swing most."""
+"""Points of a fit: Chebyshev nodes, which are dense at the ends, where polynomials swing most."""
 
 NAMED: dict[str, Function] = {
     "gelu": lambda x: pointwise.gelu(np, x),
@@ -30,12 +30,12 @@ NAMED: dict[str, Function] = {
     "silu": lambda x: pointwise.silu(np, x),
     "square": lambda x: x * x,
 }
-"""The functions that go by a name."""
+"""The functions that have a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A polynomial that stands for a function on a range.
+    """A polynomial that approximates a function on a range.
 
     >>> relu = fit("relu", degree=2, low=-4, high=4)
     >>> relu
@@ -46,11 +46,11 @@ class Activation:
 
     name: str
     coefficients: tuple[float, ...]
-    """Of the Chebyshev polynomials of the range, which it brings to [-1, 1]."""
+    """Coefficients of Chebyshev polynomials, with the range mapped to [-1, 1]."""
     low: float
     high: float
     error: float = nan
-    """The largest distance from the function on the range, where it is known."""
+    """The largest distance from the function on the range; nan if it is not known."""
 
     def __post_init__(self) -> None:
         _check_range(self.name, self.low, self.high)
@@ -59,22 +59,22 @@ class Activation:
 
     @property
     def degree(self) -> int:
-        """The number of its last coefficient that is not zero."""
+        """The degree: the number of the last coefficient that is not zero."""
         return max((n for n, c in enumerate(self.coefficients) if c), default=0)
 
     @property
     def power(self) -> tuple[float, ...]:
-        """Its coefficients for the powers of the value itself, the constant first.
+        """The coefficients in powers of x, the constant first.
 
         >>> square(-3, 5).power
         (0.0, 0.0, 1.0)
         """
-        found = self._series.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef
-        return tuple(float(c) for c in _without_dust(np.asarray(found, np.float64)))
+        powers = self._series.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef
+        return tuple(float(c) for c in _rounded(np.asarray(powers, np.float64)))
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the operator `polynomial` of the language takes."""
+        """The attributes of the operator `polynomial`."""
         return {
             "coefficients": self.coefficients,
             "low": self.low,
@@ -85,7 +85,7 @@ class Activation:
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Activation:
-        """The activation of an application of `polynomial`.
+        """Return the activation of an application of `polynomial`.
 
         >>> Activation.of(square(-3, 5).attributes) == square(-3, 5)
         True
@@ -93,7 +93,7 @@ class Activation:
         name = str(attributes.get("name", "polynomial"))
         low, high = attributes.get("low"), attributes.get("high")
         if low is None or high is None:
-            raise WeftError(f"{name} has no range", hint="say low= and high=, or fit it")
+            raise WeftError(f"{name} has no range", hint="give low= and high=, or fit it")
         coefficients = tuple(map(float, attributes["coefficients"]))
         return cls(name, coefficients, float(low), float(high), attributes.get("error", nan))
 
@@ -102,7 +102,7 @@ class Activation:
         return Chebyshev(self.coefficients, domain=[self.low, self.high])
 
     def __call__(self, values: ArrayLike) -> NDArray[np.float64]:
-        """The polynomial of every value, which need not lie in the range."""
+        """Return the polynomial of every value, in the range or not."""
         return np.asarray(self._series(np.asarray(values, np.float64)))
 
     def check(self, values: ArrayLike, layer: str = "") -> None:
@@ -114,7 +114,7 @@ class Activation:
         hint: 1 of 2 values are outside; fit it on [-3, 5.5]
         """
         given = np.asarray(values, np.float64)
-        outside = ~((given >= self.low) & (given <= self.high))  # what is no number is outside, too
+        outside = ~((given >= self.low) & (given <= self.high))  # NaN is outside
         if not outside.any():
             return
         wrong = given[outside]
@@ -136,7 +136,7 @@ class Activation:
 
 
 def square(low: float, high: float) -> Activation:
-    """The square: one product, and no error.
+    """Return the square: one product, and no error.
 
     >>> square(-1, 1).coefficients
     (0.5, 0.0, 0.5)
@@ -144,18 +144,18 @@ def square(low: float, high: float) -> Activation:
     low, high = float(low), float(high)
     _check_range("square", low, high)
     half, middle = (high - low) / 2, (high + low) / 2
-    bent = half * half / 2
-    return Activation("square", (middle**2 + bent, 2 * half * middle, bent), low, high, 0.0)
+    second = half * half / 2
+    return Activation("square", (middle**2 + second, 2 * half * middle, second), low, high, 0.0)
 
 
 def fit(
     function: str | Function, degree: int, low: float, high: float, name: str | None = None
 ) -> Activation:
-    """The polynomial of a degree that is nearest to a function on a range.
+    """Return the polynomial of a degree that is closest to a function on a range.
 
-    Nearest by least squares with the weight of Chebyshev, which keeps the largest error near the
-    smallest possible. `relu`, `gelu`, `silu` and `square` go by their names; any function of an
-    array will do.
+    The fit is by least squares with the Chebyshev weight, which keeps the largest error close to
+    the smallest possible. The function is `relu`, `gelu`, `silu` or `square` by name, or any
+    function of an array.
 
     >>> fit("gelu", 6, -4, 4)
     Activation(gelu, degree 6 on [-4, 4], error 0.0395)
@@ -166,22 +166,22 @@ def fit(
     low, high = float(low), float(high)
     _check_range(name, low, high)
     if not 0 <= degree < NODES:
-        raise WeftError(f"{name} cannot be of degree {degree}: from 0 to {NODES - 1}")
+        raise WeftError(f"{name} cannot have degree {degree}: from 0 to {NODES - 1}")
     angles = np.pi * (np.arange(NODES) + 0.5) / NODES
     at = (low + high) / 2 + (high - low) / 2 * np.cos(angles)
     values = np.asarray(function(at), np.float64)
     if values.shape != at.shape or not np.isfinite(values).all():
         raise WeftError(f"{name} is not a number at every point of [{low}, {high}]")
-    found = np.cos(np.arange(degree + 1)[:, None] * angles) @ values * (2 / NODES)
-    found[0] /= 2
-    coefficients = tuple(float(c) for c in _without_dust(found))
+    fitted = np.cos(np.arange(degree + 1)[:, None] * angles) @ values * (2 / NODES)
+    fitted[0] /= 2
+    coefficients = tuple(float(c) for c in _rounded(fitted))
     series = Chebyshev(coefficients, domain=[low, high])
     error = _largest(lambda x: np.abs(series(x) - function(x)), low, high)
     return Activation(name, coefficients, low, high, error)
 
 
 def _named(function: str | Function, name: str | None) -> tuple[str, Function]:
-    """A function and what to call it."""
+    """Return the name and the function."""
     if not isinstance(function, str):
         return name or str(getattr(function, "__name__", "function")), function
     if function not in NAMED:
@@ -194,14 +194,14 @@ def _check_range(name: str, low: float, high: float) -> None:
         raise WeftError(f"{name} needs a range from low to high, got [{low}, {high}]")
 
 
-def _without_dust(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The coefficients with zero for what rounding left: an even function has no odd terms."""
+def _rounded(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the coefficients with rounding errors set to 0: an even function has no odd terms."""
     least = 1e-14 * float(np.abs(coefficients).max())
     return np.where(np.abs(coefficients) <= least, 0.0, coefficients)
 
 
 def _largest(function: Callable[[NDArray[np.float64]], Any], low: float, high: float) -> float:
-    """The largest value on a range: on a fine grid, and on finer ones around the largest."""
+    """Return the largest value on a range: on a fine grid, then on finer ones around it."""
     best, start, stop = 0.0, low, high
     for _ in range(4):
         at = np.linspace(start, stop, 8193)

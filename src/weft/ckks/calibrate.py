@@ -1,62 +1,59 @@
-"""How long operations take: measured on real ciphertexts, kept in a `Machine`."""
+"""Measure the seconds of operations on real ciphertexts, and store them in a `Machine`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from time import thread_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from weft.ckks.backend import Backend, Cipher, Counters
-from weft.ckks.cost import Cost
+from weft.ckks.backends import Backend, Ciphertext, Seal
+from weft.ckks.packing import Floats
 from weft.ckks.parameters import Parameters
-from weft.ckks.seal import Seal
+from weft.ckks.slot_program import OperationCounts
 from weft.errors import WeftError
 from weft.plan import Machine
 from weft.values import as_count
 
-if TYPE_CHECKING:
-    from weft.ckks.backend import Slots
-
 MOST_LEVELS = 6
-"""The most levels that are measured; those between two of them lie on a line."""
+"""The most levels that are measured; those in between are interpolated."""
 ENOUGH = 0.1
-"""Seconds of one operation after which it is not repeated again."""
+"""Seconds of one operation after which it is not repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationTimes:
-    """Seconds of each operation in a ring, a row by level; at level 0 nothing can be multiplied.
+    """Seconds of each operation in a ring, by level; there are no products at level 0.
 
     >>> times = OperationTimes(8192, (0.001, 0.002), (0.0, 0.001), (0.0, 0.003), (0.0, 1e-3),
     ...                        (1e-5, 2e-5), (1e-4, 2e-4))
-    >>> times.seconds(Counters(rotations=10, plain_products=5), level=1)
-    0.025
-    >>> times.depth, OperationTimes.of(times.kept(Machine()), 8192) == times
+    >>> times.seconds(OperationCounts(plain_products=5, products=5), level=1)
+    0.02
+    >>> times.depth, OperationTimes.of(times.added_to(Machine()), 8192) == times
     (1, True)
     """
 
     ring: int
     rotation: tuple[float, ...]
     plain_product: tuple[float, ...]
-    """With the encoding of the plaintext."""
+    """Includes the encoding of the plaintext."""
     product: tuple[float, ...]
-    """Of two ciphertexts, with the relinearisation."""
+    """Of two ciphertexts; includes the relinearisation."""
     rescale: tuple[float, ...]
     """From the level to the one below."""
     addition: tuple[float, ...]
     plain_addition: tuple[float, ...]
-    """With the encoding of the plaintext."""
+    """Includes the encoding of the plaintext."""
 
     @property
     def depth(self) -> int:
         """The highest level that was measured."""
         return len(self.rotation) - 1
 
-    def seconds(self, counters: Counters | Cost, level: int) -> float:
-        """What so many operations take at a level."""
+    def seconds(self, counters: OperationCounts, level: int) -> float:
+        """Return the seconds of operations at a level."""
         if not 0 <= level <= self.depth:
             raise WeftError(
                 f"operations at level {level} were not measured: levels 0 to {self.depth} were",
@@ -71,14 +68,14 @@ class OperationTimes:
             + counters.plain_additions * self.plain_addition[level]
         )
 
-    def kept(self, machine: Machine) -> Machine:
-        """The machine with these times among its operations; `Machine.save` writes them down."""
+    def added_to(self, machine: Machine) -> Machine:
+        """Return the machine with these times added; `Machine.save` writes them to its file."""
         rows = {name: getattr(self, name) for name in ROWS}
         return replace(machine, operations={**machine.operations, _kind(self.ring): rows})
 
     @classmethod
     def of(cls, machine: Machine, ring: int) -> OperationTimes:
-        """The times of a ring that a machine has.
+        """Return the times of a ring in a machine.
 
         >>> OperationTimes.of(Machine(), 8192)
         Traceback (most recent call last):
@@ -102,9 +99,9 @@ ROWS = tuple(one.name for one in fields(OperationTimes) if one.name != "ring")
 
 
 def calibrate(parameters: Parameters, repeats: int = 3) -> OperationTimes:
-    """Measure the operations of SEAL in a few seconds: the least of some repeats each.
+    """Measure the operations of SEAL, the least of several repeats each, in a few seconds.
 
-    The times at a level depend on the ring and the level, and not on the depth.
+    The times at a level depend on the ring and the level, not on the depth.
 
     >>> times = calibrate(Parameters(4096, depth=0, special_bits=50), repeats=1)
     >>> times.rotation[0] > times.addition[0] > 0
@@ -125,7 +122,7 @@ def _kind(ring: int) -> str:
 
 
 def _measure(backend: Backend, level: int, repeats: int) -> tuple[float, ...]:
-    """The seconds of each row at a level."""
+    """Return the seconds of each row at a level."""
     values = np.random.default_rng(level).uniform(-1, 1, backend.parameters.slots)
     a, b = backend.encrypt(values, level), backend.encrypt(values, level)
     rotation = _least(lambda: backend.rotate(a, 1), repeats)
@@ -137,23 +134,23 @@ def _measure(backend: Backend, level: int, repeats: int) -> tuple[float, ...]:
 
 
 def _products(
-    backend: Backend, a: Cipher[Any], b: Cipher[Any], values: Slots, repeats: int
+    backend: Backend, a: Ciphertext[Any], b: Ciphertext[Any], values: Floats, repeats: int
 ) -> tuple[float, float, float]:
-    """The seconds of both products, and of the rescale that follows."""
-    if backend.level_of(a) == 0:
+    """Return the seconds of both products, and of the rescale after them."""
+    if a.level == 0:
         return 0.0, 0.0, 0.0
-    made = backend.mul_plain(a, values)
+    product = backend.mul_plain(a, values)
     return (
         _least(lambda: backend.mul_plain(a, values), repeats),
         _least(lambda: backend.mul(a, b), repeats),
-        _least(lambda: backend.rescale(made), repeats),
+        _least(lambda: backend.rescale(product), repeats),
     )
 
 
 def _least(operation: Callable[[], object], repeats: int) -> float:
-    """The least seconds of some repeats, after one that warms up the memory.
+    """Return the least seconds of several repeats, after one to warm up the memory.
 
-    They are those of this thread alone, whatever else the host does; what is slow is done less.
+    Only this thread's time counts, whatever else the host does. Slow operations are repeated less.
     """
     operation()
     seconds = list[float]()
@@ -165,7 +162,7 @@ def _least(operation: Callable[[], object], repeats: int) -> float:
 
 
 def _row(measured: Mapping[int, Sequence[float]], at: int, depth: int) -> tuple[float, ...]:
-    """A row by level: what was measured, and lines between."""
+    """Return one operation's seconds by level, interpolated between the measured levels."""
     known = sorted(measured)
     line = np.interp(range(depth + 1), known, [measured[level][at] for level in known])
     return tuple(map(float, line))

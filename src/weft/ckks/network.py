@@ -1,52 +1,66 @@
-"""`Network`: what a graph does to encrypted values, as layers that ciphertexts know.
+"""`Network`: a graph as layers on encrypted values, and the same layers computed in the clear.
 
-Everything that touches an encrypted value is a linear map, a sum, a product or a polynomial; what
-touches none is computed beforehand. A view of a value (a reshape) is that value.
+Every operation on an encrypted value must be a linear map, a sum, a product or a polynomial;
+everything else is computed in the clear, before the run. A view of a value (a reshape) is that
+value.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from weft.ckks.activations import NAMED, Activation
-from weft.ckks.inputs import encrypted_inputs
 from weft.ckks.packing import Floats
 from weft.ckks.polynomial import Evaluation, evaluate
 from weft.errors import WeftError
-from weft.lang import Application, Graph, Signature, Symbol, Tracer, ops
+from weft.lang import (
+    OPERATORS,
+    Application,
+    Block,
+    Graph,
+    Signature,
+    Symbol,
+    Tracer,
+    Value,
+    ops,
+)
 from weft.values import Point
+
+Arrays: TypeAlias = Mapping[str, ArrayLike]
+"""Arrays by the name of their input."""
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
-    """A linear map of encrypted values with weights that are not: convolution, pool, linear layer.
+class LinearLayer:
+    """A linear map of encrypted values with weights in the clear: convolution, pool, dense layer.
 
-    A concatenation has several sources, all else has one.
+    A concatenation has several sources, every other layer has one.
     """
 
     name: str
     operator: str
     sources: tuple[str, ...]
     places: tuple[int, ...]
-    """Which operands of the line the sources are."""
+    """The operand numbers of the sources."""
     signature: Signature
     weight: int | None = None
-    """Which operand of the line the weight is; without one all pairs count alike."""
+    """The operand number of the weight; without one all weights are 1."""
     weight_name: str = ""
     bias: str = ""
     factor: float = 1.0
-    """All weights and the bias are multiplied by it."""
+    """A factor of all weights and of the bias."""
     divisors: tuple[Point, ...] = ()
-    """Of a mean, for each dimension of the result: the elements that are averaged along it, one
-    number for each index of the result or one for all. Empty for other layers."""
+    """For a mean, the number of averaged elements along each dimension of the result: one number
+    for each index, or one for all. Empty for other layers."""
     shift: float = 0.0
-    """What is added to every element, after the bias."""
+    """A constant that is added to every element, after the bias."""
     inverts: bool = False
     """Whether the weight divides."""
 
@@ -54,17 +68,17 @@ class Linear:
 
     @property
     def scale(self) -> Floats:
-        """The factor of every weight: one for each element of the result, or one for all."""
+        """The factor of the weights of each element of the result, or one for all."""
         rank = len(self.signature.result_shapes[0])
-        made = np.full((1,) * rank, self.factor)
+        scale = np.full((1,) * rank, self.factor)
         for dim, counts in enumerate(self.divisors):
-            made = made / np.reshape(counts, (-1, *(1,) * (rank - dim - 1))[: max(1, rank)])
-        return made if rank else made.reshape(())
+            scale = scale / np.reshape(counts, (-1, *(1,) * (rank - dim - 1))[: max(1, rank)])
+        return scale if rank else scale.reshape(())
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """The sum of two encrypted values of one shape; or their difference."""
+class SumLayer:
+    """The sum or the difference of two encrypted values of one shape."""
 
     name: str
     sources: tuple[str, str]
@@ -75,15 +89,15 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """An encrypted value, its sign changed or not, and one that is not encrypted."""
+class ShiftLayer:
+    """An encrypted value, or its negative, plus a value in the clear."""
 
     name: str
     sources: tuple[str]
     plain: str
-    """The name of what is added; empty for nothing."""
+    """The name of the value that is added; empty for none."""
     sign: int = 1
-    """Of the encrypted value."""
+    """The sign of the encrypted value."""
     plain_sign: int = 1
 
     operator = "shift"
@@ -91,8 +105,8 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """The product of two encrypted values, element by element."""
+class ProductLayer:
+    """The element-wise product of two encrypted values."""
 
     name: str
     sources: tuple[str, str]
@@ -102,7 +116,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
+class PolynomialLayer:
     """A polynomial of every element."""
 
     name: str
@@ -114,42 +128,83 @@ class Power:
 
     @property
     def levels(self) -> int:
-        """How many levels it takes."""
+        """The number of levels that it takes."""
         return self.evaluation.levels
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class RepackingLayer:
     """A value in another packing."""
 
     name: str
     sources: tuple[str]
     levels: int
-    """How many levels it takes: one where something has to be masked, and else none."""
+    """1 if values must be masked, otherwise 0."""
 
     operator = "reshard"
 
 
-Layer: TypeAlias = Linear | Sum | Shift | Product | Power | Move
+Layer: TypeAlias = (
+    LinearLayer | SumLayer | ShiftLayer | ProductLayer | PolynomialLayer | RepackingLayer
+)
 
 BEFORE = ":before"
-"""Behind the name of a value that is moved: what it was."""
+"""Suffix of the name of a value before its repacking."""
 
 BATCH_NORM = "batch_norm_inference"
 SUMS = {"add": 1, "subtract": -1}
 VIEWS = ("convert", "reshape", "sharding_constraint")
-"""Operators that leave the numbers as they are; conversions are between floats."""
+"""Operators that do not change the numbers; conversions are between floats."""
+
+
+def encrypted_inputs(graph: Graph, stated: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the encrypted inputs: those stated, or the only one that is not a parameter.
+
+    >>> from weft.lang import ops, trace
+    >>> graph = trace(lambda x, w: ops.linear(x, w), (1, 8), (8, 4), parameters=["w"])
+    >>> encrypted_inputs(graph, None)
+    ('x',)
+    >>> encrypted_inputs(trace(lambda x, y: x * y, (8,), (8,)), None)
+    Traceback (most recent call last):
+    ...
+    weft.errors.WeftError: which input is encrypted? 2 are not known to be parameters: x, y
+    hint: state it: encrypted=["x"]; or declare the parameters: trace(..., parameters=[...])
+    """
+    names = [value.name for value in graph.inputs]
+    if stated is not None:
+        chosen = (stated,) if isinstance(stated, str) else tuple(dict.fromkeys(stated))
+        for name in chosen:
+            if name not in names:
+                raise WeftError(f"there is no input {name} to encrypt", hint=f"inputs: {names}")
+        if not chosen:
+            raise WeftError("no input is stated to be encrypted", hint=f"inputs: {names}")
+        return chosen
+    data = [name for name in names if name not in graph.parameters]
+    if len(data) == 1:
+        return (data[0],)
+    if not names:
+        raise WeftError("the graph has no input that could be encrypted")
+    if not data:
+        raise WeftError(
+            f"which input is encrypted? all are parameters: {', '.join(names)}",
+            hint=f'state it: encrypted=["{names[0]}"]',
+        )
+    raise WeftError(
+        f"which input is encrypted? {len(data)} are not known to be parameters: {', '.join(data)}",
+        hint=f'state it: encrypted=["{data[0]}"]; or declare the parameters: '
+        "trace(..., parameters=[...])",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The layers of a graph in order, and the shapes of their values.
+    """The layers of a graph in order.
 
     >>> import numpy as np
     >>> from weft.lang import ops, trace
     >>> graph = trace(lambda x, w: ops.linear(x, w) + 1.0, np.ones((1, 8)), np.ones((8, 4)))
     >>> [type(layer).__name__ for layer in Network.of(graph, "x").layers]
-    ['Linear', 'Shift']
+    ['LinearLayer', 'ShiftLayer']
     """
 
     graph: Graph
@@ -157,16 +212,16 @@ class Network:
     outputs: tuple[str, ...]
     layers: tuple[Layer, ...]
     views: Mapping[str, str]
-    """Which value each view is one of."""
+    """The value that each view shows."""
 
     @classmethod
     def of(cls, graph: Graph, encrypted: str | Iterable[str] | None = None) -> Network:
-        """Read the layers of a graph of which some inputs are encrypted.
+        """Read the layers of a graph.
 
-        Which are is stated, or is the only input that is not one of the graph's parameters.
+        `encrypted` names the encrypted inputs (default: the only one that is not a parameter).
         """
         names = encrypted_inputs(graph, encrypted)
-        return _Reading(_without_batch_norms(graph), names).network()
+        return _NetworkReader(_without_batch_norms(graph), names).network()
 
     @property
     def clear(self) -> tuple[str, ...]:
@@ -174,46 +229,46 @@ class Network:
         return tuple(value.name for value in self.graph.inputs if value.name not in self.inputs)
 
     @property
-    def plain(self) -> Graph:
-        """The part of the graph that is computed beforehand."""
+    def clear_graph(self) -> Graph:
+        """The part of the graph that is computed in the clear."""
         hidden = {name for layer in self.layers for name in (layer.name, *layer.sources)}
         hidden |= set(self.views)
         applications = [each for each in self.graph.applications if hidden.isdisjoint(each.results)]
         inputs = [value for value in self.graph.inputs if value.name not in self.inputs]
-        made = [name for each in applications for name in each.results]
-        return Graph(inputs, applications, made)
+        results = [name for each in applications for name in each.results]
+        return Graph(inputs, applications, results)
 
     def shape(self, name: str) -> Point:
-        """The shape of a value."""
+        """Return the shape of a value."""
         return self.graph.values[name.removesuffix(BEFORE)].shape
 
     def uses(self) -> Counter[str]:
-        """How often each value is read; an output is read once more."""
-        found = Counter(name for layer in self.layers for name in layer.sources)
-        found.update(self.views.get(name, name) for name in self.outputs)
-        return found
+        """Return how often each value is read; an output counts as one more read."""
+        uses = Counter(name for layer in self.layers for name in layer.sources)
+        uses.update(self.views.get(name, name) for name in self.outputs)
+        return uses
 
-    def moved(self, levels: Mapping[str, int]) -> Network:
-        """The same with moves behind polynomials, each of so many levels."""
+    def with_repackings(self, levels: Mapping[str, int]) -> Network:
+        """Return the network with repackings after some polynomials, given their levels."""
         layers = list[Layer]()
         for layer in self.layers:
             if layer.name in levels:
                 before = layer.name + BEFORE
                 layers.append(replace(layer, name=before))
-                layers.append(Move(layer.name, (before,), levels[layer.name]))
+                layers.append(RepackingLayer(layer.name, (before,), levels[layer.name]))
             else:
                 layers.append(layer)
         return replace(self, layers=tuple(layers))
 
     def folded(self) -> Network:
-        """The same with what polynomials want to be multiplied by put into weights before them.
+        """Return the network with the first factors of polynomials folded into weights before them.
 
-        Only where nobody else reads what the linear layers make.
+        Only where no other layer reads the results of those linear layers.
         """
         layers = {layer.name: layer for layer in self.layers}
         uses = self.uses()
         for layer in self.layers:
-            if isinstance(layer, Power) and _is_free(layer.sources[0], layers, uses):
+            if isinstance(layer, PolynomialLayer) and _is_free(layer.sources[0], layers, uses):
                 evaluation = evaluate(layer.activation, fold=True)
                 layers[layer.name] = replace(layer, evaluation=evaluation)
                 _multiply(layer.sources[0], layers, evaluation.factor, evaluation.shift)
@@ -221,29 +276,29 @@ class Network:
 
 
 def _is_free(name: str, layers: Mapping[str, Layer], uses: Counter[str]) -> bool:
-    """Whether a value can be made a multiple of itself by weights alone, unseen by others."""
+    """Whether weights alone can scale a value, and nothing else reads it."""
     layer = layers.get(name)
     if layer is None or uses[name] > 1:
         return False
-    if isinstance(layer, Sum):
+    if isinstance(layer, SumLayer):
         return all(_is_free(each, layers, uses) for each in set(layer.sources))
-    return isinstance(layer, Linear)
+    return isinstance(layer, LinearLayer)
 
 
 def _multiply(name: str, layers: dict[str, Layer], factor: float, shift: float) -> None:
     layer = layers[name]
-    if isinstance(layer, Sum):
+    if isinstance(layer, SumLayer):
         one, two = layer.sources
         _multiply(one, layers, factor, shift)
         _multiply(two, layers, factor, 0.0)
-    elif isinstance(layer, Linear):
+    elif isinstance(layer, LinearLayer):
         layers[name] = replace(
             layer, factor=factor * layer.factor, shift=factor * layer.shift + shift
         )
 
 
-class _Reading:
-    """A graph that is being read."""
+class _NetworkReader:
+    """Reads the layers of a graph."""
 
     def __init__(self, graph: Graph, encrypted: tuple[str, ...]) -> None:
         self.graph, self.inputs = graph, encrypted
@@ -254,7 +309,7 @@ class _Reading:
         layers = tuple(self._layers())
         for name in self.graph.outputs:
             if name not in self.hidden:
-                raise WeftError(f"output {name} depends on no encrypted value")
+                raise WeftError(f"output {name} does not depend on an encrypted value")
         return Network(self.graph, self.inputs, tuple(self.graph.outputs), layers, self.views)
 
     def _layers(self) -> Iterator[Layer]:
@@ -276,19 +331,19 @@ class _Reading:
             self.views[name] = sources[0]
         elif operator == "polynomial":
             activation = Activation.of(application.attributes)
-            yield Power(name, (sources[0],), activation, evaluate(activation, fold=False))
+            yield PolynomialLayer(name, (sources[0],), activation, evaluate(activation, fold=False))
         elif operator == "square":
-            yield Product(name, (sources[0], sources[0]))
+            yield ProductLayer(name, (sources[0], sources[0]))
         elif operator == "negate":
-            yield Shift(name, (sources[0],), "", -1)
+            yield ShiftLayer(name, (sources[0],), "", -1)
         elif operator in SUMS and len(set(signature.operand_shapes)) == 1 and len(places) == 2:
-            yield Sum(name, (sources[0], sources[1]), SUMS[operator])
+            yield SumLayer(name, (sources[0], sources[1]), SUMS[operator])
         elif operator in SUMS and len(places) == 1:
             yield self._shift(application, signature, places[0])
         elif operator == "multiply" and len(places) == 2:
             if len(set(signature.operand_shapes)) > 1:
                 raise _refused(application, "two encrypted operands must have one shape")
-            yield Product(name, (sources[0], sources[1]))
+            yield ProductLayer(name, (sources[0], sources[1]))
         else:
             yield self._linear(application, signature, places)
 
@@ -298,7 +353,7 @@ class _Reading:
             dtype = self.graph.values[name].dtype
             if name in self.hidden and not dtype.startswith(("float", "bfloat")):
                 raise WeftError(
-                    f"layer {application.results[0]}: {name} is of dtype {dtype}; ciphertexts hold "
+                    f"layer {application.results[0]}: {name} has dtype {dtype}; ciphertexts hold "
                     "real numbers, which neither wrap nor round as it does",
                     hint="declare the encrypted inputs as float32 or float64",
                 )
@@ -306,16 +361,18 @@ class _Reading:
     def _root(self, name: str) -> str:
         return self.views.get(name, name)
 
-    def _shift(self, application: Application, signature: Signature, place: int) -> Shift:
+    def _shift(self, application: Application, signature: Signature, place: int) -> ShiftLayer:
         if signature.operand_shapes[place] != signature.result_shapes[0]:
             raise _refused(application, "an encrypted operand cannot be broadcast")
         minus = SUMS[application.operator] < 0
         sign = -1 if minus and place else 1
         plain = -1 if minus and not place else 1
         source, other = application.operands[place], application.operands[1 - place]
-        return Shift(application.results[0], (self._root(source),), other, sign, plain)
+        return ShiftLayer(application.results[0], (self._root(source),), other, sign, plain)
 
-    def _linear(self, application: Application, signature: Signature, places: list[int]) -> Linear:
+    def _linear(
+        self, application: Application, signature: Signature, places: list[int]
+    ) -> LinearLayer:
         operator, line = application.operator, signature.notation
         rest = [n for n in range(len(application.operands)) if n not in places]
         added = [n for n in rest if n in line.once]
@@ -330,7 +387,7 @@ class _Reading:
         divisors: tuple[Point, ...] = ()
         if operator in ("avg_pool", "mean_dim"):
             divisors = _divisors(application, signature)
-        return Linear(
+        return LinearLayer(
             application.results[0],
             operator,
             tuple(self._root(application.operands[n]) for n in places),
@@ -345,7 +402,7 @@ class _Reading:
 
 
 def _without_batch_norms(graph: Graph) -> Graph:
-    """Return the graph with each batch norm as a product and a sum of what is known beforehand."""
+    """Return the graph with each batch norm as a product and a sum with values in the clear."""
     if not any(each.operator == BATCH_NORM for each in graph.applications):
         return graph
     tracer = Tracer(graph.operators)
@@ -363,8 +420,8 @@ def _without_batch_norms(graph: Graph) -> Graph:
         shape = [1] * x.ndim
         shape[application.attributes["feature_index"]] = scale.shape[0]
         factor = scale * ops.rsqrt(variance + application.attributes.get("epsilon", 0.0))
-        made = x * factor.reshape(shape) + (offset - mean * factor).reshape(shape)
-        tracer.rename({made.name: name}, before)
+        result = x * factor.reshape(shape) + (offset - mean * factor).reshape(shape)
+        tracer.rename({result.name: name}, before)
     return Graph(
         graph.inputs,
         tracer.applications,
@@ -376,22 +433,22 @@ def _without_batch_norms(graph: Graph) -> Graph:
 
 
 def _divisors(application: Application, signature: Signature) -> tuple[Point, ...]:
-    """How many elements a mean divides by, for each dimension of its result."""
+    """Return the number of elements that a mean divides by, for each dimension of its result."""
     shape, result = signature.operand_shapes[0], signature.result_shapes[0]
-    said = application.attributes
+    attributes = application.attributes
     if application.operator == "mean_dim":
-        count = prod(shape[dim] for dim in said["dimensions"])
+        count = prod(shape[dim] for dim in attributes["dimensions"])
         return ((count,), *((1,) for _ in result[1:]))
-    window, rest = tuple(said["window"]), len(shape) - len(said["window"])
-    found: list[Point] = [(1,)] * rest
-    if said.get("count_include_pad", True):
-        return (*found, *((size,) for size in window))
-    lows = tuple(said.get("padding") or (0, 0) * len(window))[::2]
-    strides = tuple(said.get("strides") or window)
+    window, rest = tuple(attributes["window"]), len(shape) - len(attributes["window"])
+    divisors: list[Point] = [(1,)] * rest
+    if attributes.get("count_include_pad", True):
+        return (*divisors, *((size,) for size in window))
+    lows = tuple(attributes.get("padding") or (0, 0) * len(window))[::2]
+    strides = tuple(attributes.get("strides") or window)
     for size, low, stride, n, count in zip(window, lows, strides, shape[rest:], result[rest:]):
         starts = [stride * index - low for index in range(count)]
-        found.append(tuple(max(1, min(at + size, n) - max(at, 0)) for at in starts))
-    return tuple(found)
+        divisors.append(tuple(max(1, min(at + size, n) - max(at, 0)) for at in starts))
+    return tuple(divisors)
 
 
 LINEAR = frozenset(
@@ -401,14 +458,126 @@ LINEAR = frozenset(
         *("slice", "sum_dim", "transpose"),
     )
 )
-"""Operators that are linear in each operand, and say so in their line."""
+"""Operators that are linear in each operand by their index notation."""
 
 
 def _refused(application: Application, why: str) -> WeftError:
     operator = application.operator
-    hint = "ciphertexts have sums, products with what is known, products of two, and rotations"
+    hint = "ciphertexts have sums, products with plaintexts, products of two, and rotations"
     if operator in NAMED:
-        hint = f"a polynomial can stand for it: weft.ckks.fit({operator!r}, degree, low, high)"
+        hint = f"use a polynomial: weft.ckks.fit({operator!r}, degree, low, high)"
     elif operator == "max_pool":
-        hint = "take avg_pool"
+        hint = "use avg_pool"
     return WeftError(f"layer {application.results[0]}: {operator} {why}", hint=hint)
+
+
+# -- in the clear ----------------------------------------------------------------------------------
+
+
+def compute(graph: Graph, arrays: Arrays) -> dict[str, Floats]:
+    """Return all values of a graph in the clear, its inputs included."""
+    values = {value.name: input_array(arrays, value) for value in graph.inputs}
+    for application, signature in zip(graph.applications, graph.signatures):
+        operands = [values[name] for name in application.operands]
+        values |= dict(zip(application.results, _kernel(application, signature, operands)))
+    return values
+
+
+def input_array(arrays: Arrays, value: Value) -> Floats:
+    """Return the array of an input as float64, or in its own dtype if that is not a float."""
+    if value.name not in arrays:
+        raise WeftError(f"there is no array for {value.name}", hint="arrays are given by name")
+    array = np.asarray(arrays[value.name])
+    if array.dtype.kind not in "biuf":
+        raise WeftError(f"{value.name} is an array of {array.dtype}; it must be of real numbers")
+    if array.shape != value.shape:
+        shapes = list(value.shape), list(array.shape)
+        raise WeftError(f"{value.name} has shape {shapes[0]}, and its array {shapes[1]}")
+    if value.dtype.startswith(("int", "uint", "bool")):
+        return array  # a mask or an index, used in the clear
+    return array.astype(np.float64)
+
+
+def _kernel(
+    application: Application, signature: Signature, operands: Sequence[Floats]
+) -> tuple[Floats, ...]:
+    kernel = OPERATORS.find(application.operator).kernel
+    if kernel is None or application.regions:
+        raise WeftError(f"{application.results[0]}: {application.operator} has no kernel")
+    block = Block(np, signature, application.attributes, signature.space)
+    result = kernel(block, *(each[box.slices()] for each, box in zip(operands, block.operands)))
+    return result if isinstance(result, tuple) else (result,)
+
+
+class ClearNetwork:
+    """The layers of a network on numbers; `plain` has all values that are not encrypted."""
+
+    def __init__(self, network: Network, plain: Mapping[str, Floats]) -> None:
+        self.network, self.plain = network, plain
+        graph = network.graph
+        self.applications = {
+            application.results[0]: (application, signature)
+            for application, signature in zip(graph.applications, graph.signatures)
+            if application.results
+        }
+
+    def values(
+        self, arrays: Arrays, watch: Callable[[Layer, list[Floats]], None] | None = None
+    ) -> dict[str, Floats]:
+        """Return every encrypted value; `watch` is called with each layer and its operands."""
+        inputs = {value.name: value for value in self.network.graph.inputs}
+        values = {name: input_array(arrays, inputs[name]) for name in self.network.inputs}
+        for layer in self.network.layers:
+            operands = [values[name] for name in layer.sources]
+            if watch is not None:
+                watch(layer, operands)
+            values[layer.name] = self.layer(layer, operands)
+        return values
+
+    def layer(self, layer: Layer, operands: Sequence[Floats]) -> Floats:
+        """Return the result of one layer as its ciphertexts hold it: with folded factors."""
+        if not isinstance(layer, LinearLayer):  # an operand may be a view of another shape
+            shape = self.network.shape(layer.name)
+            operands = [each.reshape(shape) for each in operands]
+        match layer:
+            case LinearLayer():
+                return layer.factor * self.linear(layer, operands) + layer.shift
+            case SumLayer():
+                return operands[0] + layer.sign * operands[1]
+            case ShiftLayer():
+                return layer.sign * operands[0] + self.shift(layer)
+            case ProductLayer():
+                return operands[0] * operands[1]
+            case PolynomialLayer():
+                return layer.evaluation.value(operands[0])
+            case RepackingLayer():
+                return operands[0]
+
+    def linear(
+        self,
+        layer: LinearLayer,
+        operands: Sequence[Floats],
+        weights: Callable[[Floats], Floats] = lambda weight: weight,
+        *,
+        bias: bool = True,
+    ) -> Floats:
+        """Return the result of a linear layer with changed weights, without factor and shift."""
+        application, signature = self.applications[layer.name]
+        sources = dict(zip(layer.places, operands))
+        arrays = list[Floats]()
+        for place, name in enumerate(application.operands):
+            if place in sources:
+                arrays.append(sources[place].reshape(signature.operand_shapes[place]))
+            elif place == layer.weight:
+                arrays.append(weights(self.plain[name]))
+            else:
+                arrays.append(self.plain[name] * (1.0 if bias else 0.0))
+        (result,) = _kernel(application, signature, arrays)
+        return np.asarray(result, np.float64)
+
+    def shift(self, layer: ShiftLayer) -> Floats:
+        """Return the array that a shift adds, in the shape of the result."""
+        shape = self.network.shape(layer.name)
+        if not layer.plain:
+            return np.zeros(shape)
+        return np.broadcast_to(layer.plain_sign * self.plain[layer.plain], shape)

@@ -1,4 +1,8 @@
-"""`Packing`: where the coordinates of a tensor go, which ciphertext and which slot of it."""
+"""`Packing`: the ciphertext and the slot of each element of a tensor.
+
+A packing is a sharding of the digits of the coordinates over a mesh of ciphertexts, and a stride
+for each digit in the slots.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,10 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from weft.ckks.arrange import Place, arrange, regroup, trimmed
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
-from weft.layout import ShardingSpec
-from weft.space import Digit, digits_of
+from weft.layout import DeviceMesh, DimSpec, ShardingSpec
+from weft.space import BlockGrid, Digit, digits_of
 from weft.values import Point, as_point, as_shape, counted, freeze
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -23,8 +26,8 @@ Integers: TypeAlias = NDArray[np.int64]
 Kind = TypeVar("Kind", np.float64, np.int64)
 
 
-class Table(NamedTuple):
-    """What each coordinate of one dimension adds to the ciphertext's number and to the slot."""
+class AddressTable(NamedTuple):
+    """For one dimension, the ciphertext number and the slot that each coordinate adds."""
 
     ciphertext: Integers
     slot: Integers
@@ -32,12 +35,12 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Packing(Drawn):
-    """A map of the coordinates of a tensor to ciphertexts and their slots.
+    """A map from the elements of a tensor to ciphertexts and their slots.
 
-    `radices` splits each dimension into digits, major to minor, as a `Lifting` does. `spec` cuts
-    the digits into blocks, one ciphertext each; the blocks are counted row by row. In a block the
-    digits stand in the slots with `strides`. With a `period` the content repeats every so many
-    slots. Slots that hold no element hold zero.
+    `radices` splits each dimension into digits, major to minor. `spec` shards the digits into
+    blocks, one ciphertext each, numbered in row-major order. Inside a block the digits have
+    `strides` in the slots. With a `period` the content repeats every `period` slots. Slots without
+    an element are zero.
 
     >>> packing = Packing.tiled((64, 56, 56), slots=1 << 15)
     >>> print(packing)
@@ -65,7 +68,7 @@ class Packing(Drawn):
         splits = tuple(as_point(split, "radices") for split in radices)
         sizes = as_shape(shape, len(splits))
         lifted = [radix for split in splits for radix in split]
-        steps = as_point(strides, "strides", len(lifted))
+        places = as_point(strides, "strides", len(lifted))
         every = slots if period is None else period
         for dim, (size, split) in enumerate(zip(sizes, splits)):
             if size < 1 or prod(split) < size:
@@ -73,19 +76,19 @@ class Packing(Drawn):
                 raise WeftError(f"dimension {dim} of size {size} does not fit digits of {digits}")
         if slots < 1 or slots & (slots - 1) or every < 1 or slots % every:
             raise WeftError(f"a period of {every} does not divide {slots} slots, a power of two")
-        _check_apart(spec.shard_shape(lifted), steps, every)
-        freeze(self, shape=sizes, radices=splits, spec=spec, strides=steps, slots=slots)
+        _check_apart(spec.shard_shape(lifted), places, every)
+        freeze(self, shape=sizes, radices=splits, spec=spec, strides=places, slots=slots)
         freeze(self, period=every)
 
     @classmethod
     def dense(cls, shape: Iterable[int], slots: int, period: int | None = None) -> Packing:
-        """Row by row, without padding.
+        """Pack row by row, without padding.
 
         >>> Packing.dense((3, 5), slots=32).strides
         (5, 1)
         """
         sizes = as_shape(shape)
-        order = [Place(dim) for dim in reversed(range(len(sizes)))]
+        order = [_SlotDigit(dim) for dim in reversed(range(len(sizes)))]
         return cls._arranged(sizes, [(n,) for n in sizes], order, slots, period)
 
     @classmethod
@@ -96,14 +99,14 @@ class Packing(Drawn):
         side: int | tuple[int, int] | None = None,
         period: int | None = None,
     ) -> Packing:
-        """The last two dimensions padded to powers of two, or to the sides that are given.
+        """Pack the last two dimensions as tiles, padded to `side` (default: to powers of two).
 
         >>> Packing.tiled((512, 7, 7), slots=1 << 15).strides
         (64, 8, 1)
         """
         sizes = as_shape(shape)
         high, wide = _sides(side)
-        order = [Place(dim) for dim in reversed(range(len(sizes)))]
+        order = [_SlotDigit(dim) for dim in reversed(range(len(sizes)))]
         for number, given in enumerate((wide, high)[: len(sizes)]):
             order[number] = order[number]._replace(pads=True, side=given)
         return cls._arranged(sizes, [(n,) for n in sizes], order, slots, period)
@@ -117,7 +120,7 @@ class Packing(Drawn):
         side: int | tuple[int, int] | None = None,
         period: int | None = None,
     ) -> Packing:
-        """Channels in the gaps of a tile: `gap * gap` of them side by side in every gap.
+        """Pack `gap * gap` channels into one tile, interleaved.
 
         Channel `hi * gap * gap + a * gap + b` has its pixel (y, x) at row `gap * y + a` and column
         `gap * x + b` of tile `hi`. `side` is that of the tile.
@@ -127,14 +130,20 @@ class Packing(Drawn):
         """
         sizes = _spatial(shape)
         if gap < 1:
-            raise WeftError(f"a gap of {gap} holds nothing; it must be at least 1")
+            raise WeftError(f"gap is {gap}; it must be at least 1")
         high, wide = _sides(side)
         lead, (channels, *image) = len(sizes) - 3, sizes[-3:]
         radices: list[Point] = [(n,) for n in sizes[:-3]]
         radices += [(-(-channels // gap**2), gap, gap)]
         top, a, b, y, x = range(lead, lead + 5)
-        order = [Place(b), Place(x, True, wide), Place(a), Place(y, True, high), Place(top)]
-        order += [Place(dim) for dim in reversed(range(lead))]
+        order = [
+            _SlotDigit(b),
+            _SlotDigit(x, True, wide),
+            _SlotDigit(a),
+            _SlotDigit(y, True, high),
+            _SlotDigit(top),
+        ]
+        order += [_SlotDigit(dim) for dim in reversed(range(lead))]
         uncut = (a, b)
         return cls._arranged(sizes, [*radices, *((n,) for n in image)], order, slots, period, uncut)
 
@@ -147,9 +156,9 @@ class Packing(Drawn):
         side: int | tuple[int, int] | None = None,
         period: int | None = None,
     ) -> Packing:
-        """Rows and columns split by their remainders, each pair of which has a tile of its own.
+        """Pack the rows and columns of each remainder modulo `phases` into a tile of its own.
 
-        It is what a convolution of that stride likes: every tap reads one tile, shifted.
+        It suits the input of a convolution of that stride: every tap reads one tile, shifted.
 
         >>> packing = Packing.phased((3, 224, 224), slots=1 << 15, phases=2)
         >>> packing.ciphertexts, packing.place((0, 2, 3))
@@ -158,27 +167,33 @@ class Packing(Drawn):
         sizes = _spatial(shape)
         down, along = (phases, phases) if isinstance(phases, int) else phases
         if min(down, along) < 1:
-            raise WeftError(f"phases of {down} and {along} split nothing; they must be at least 1")
+            raise WeftError(f"phases are {down} and {along}; they must be at least 1")
         high, wide = _sides(side)
         lead, (channels, rows, columns) = len(sizes) - 3, sizes[-3:]
         radices: list[Point] = [(n,) for n in (*sizes[:-3], channels)]
         radices += [(-(-rows // down), down), (-(-columns // along), along)]
         c, y, r, x, s = range(lead, lead + 5)
-        order = [Place(x, True, wide), Place(y, True, high), Place(s), Place(r), Place(c)]
-        order += [Place(dim) for dim in reversed(range(lead))]
+        order = [
+            _SlotDigit(x, True, wide),
+            _SlotDigit(y, True, high),
+            _SlotDigit(s),
+            _SlotDigit(r),
+            _SlotDigit(c),
+        ]
+        order += [_SlotDigit(dim) for dim in reversed(range(lead))]
         return cls._arranged(sizes, radices, order, slots, period)
 
     @classmethod
     def vector(cls, size: int, slots: int, stride: int = 1, period: int | None = None) -> Packing:
-        """A vector whose elements stand so many slots apart.
+        """Pack a vector, its elements `stride` slots apart.
 
         >>> Packing.vector(4, slots=32, stride=8).place((3,))
         (0, 24)
         """
         if stride < 1:
-            raise WeftError(f"a stride of {stride} slots is not at least 1")
+            raise WeftError(f"stride is {stride}; it must be at least 1")
         (size,) = as_shape((size,))
-        order = [Place(0, first=stride)]
+        order = [_SlotDigit(0, first=stride)]
         return cls._arranged((size,), [(size,)], order, slots, period)
 
     @classmethod
@@ -186,18 +201,18 @@ class Packing(Drawn):
         cls,
         shape: Point,
         radices: Sequence[Point],
-        order: Sequence[Place],
+        order: Sequence[_SlotDigit],
         slots: int,
         period: int | None,
         uncut: Sequence[int] = (),
     ) -> Packing:
-        splits = [trimmed(n, split) for n, split in zip(shape, radices)]
-        # Gaps are kept, be there channels for them or not.
-        spec, strides = arrange(shape, radices if uncut else splits, order, period or slots, uncut)
+        splits = [_trimmed(n, split) for n, split in zip(shape, radices)]
+        # Gaps are kept even where there are no channels for them.
+        spec, strides = _arrange(shape, radices if uncut else splits, order, period or slots, uncut)
         return cls(shape, splits, spec, strides, slots, period)
 
     def replicated(self, period: int | None = None) -> Packing:
-        """The same content repeated, as often as it fits unless a period is given.
+        """Return the packing with its content repeated (default: as often as it fits).
 
         >>> Packing.vector(3, slots=32).replicated().period
         4
@@ -207,44 +222,44 @@ class Packing(Drawn):
 
     @property
     def ciphertexts(self) -> int:
-        """How many ciphertexts hold the tensor."""
+        """The number of ciphertexts."""
         return prod(self.spec.grid)
 
     @property
     def lifted(self) -> Point:
-        """The sizes of all digits: the shape that `spec` cuts."""
+        """The radices of all digits: the shape that `spec` shards."""
         return tuple(radix for split in self.radices for radix in split)
 
     @property
     def extents(self) -> Point:
-        """How many values each digit has inside one ciphertext."""
+        """The number of values that each digit has inside one ciphertext."""
         return self.spec.shard_shape(self.lifted)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
-        """All digits with their strides in the slots; a cut digit counts inside its block."""
+        """All digits with their strides in the slots; a sharded digit counts inside its block."""
         return digits_of(self.radices, self.strides)
 
     @property
     def span(self) -> int:
-        """How many slots there are from the first that a full block uses to the last."""
+        """The number of slots from the first that a full block uses to the last."""
         return 1 + sum((n - 1) * stride for n, stride in zip(self.extents, self.strides))
 
     @property
     def occupancy(self) -> float:
-        """The part of all slots that hold elements, copies counted.
+        """The fraction of all slots that hold elements, copies included.
 
         >>> Packing.tiled((512, 7, 7), slots=1 << 15).occupancy
         0.765625
         """
         return prod(self.shape) / (self.ciphertexts * self.period)
 
-    def tables(self) -> tuple[Table, ...]:
-        """For each dimension, what its coordinates add to the ciphertext's number and the slot."""
+    def tables(self) -> tuple[AddressTable, ...]:
+        """Return the address table of each dimension."""
         return _tables(self)
 
     def place(self, point: Iterable[int]) -> tuple[int, int]:
-        """The ciphertext and the first slot of an element."""
+        """Return the ciphertext and the first slot of an element."""
         at = as_point(point, "point", len(self.shape))
         if not all(0 <= x < n for x, n in zip(at, self.shape)):
             raise WeftError(f"a tensor of shape {list(self.shape)} has no element {list(at)}")
@@ -252,7 +267,7 @@ class Packing(Drawn):
         return int(sum(c for c, _ in parts)), int(sum(s for _, s in parts))
 
     def numbers(self) -> Integers:
-        """The element, counted row by row, in every slot of every ciphertext; -1 where none is.
+        """Return the row-major number of the element in every slot of every ciphertext, or -1.
 
         >>> Packing.vector(2, slots=8, stride=2, period=4).numbers()
         array([[ 0, -1,  1, -1,  0, -1,  1, -1]])
@@ -260,13 +275,13 @@ class Packing(Drawn):
         return self._spread(np.arange(prod(self.shape)).reshape(self.shape), -1)
 
     def coordinates(self, ciphertext: int) -> Integers:
-        """The coordinates of the element in every slot, one row for each dimension; -1 for none."""
+        """Return the coordinates of the element in every slot, one row per dimension, or -1."""
         numbers = self.numbers()[ciphertext]
-        found = np.array(np.unravel_index(numbers.clip(0), self.shape), dtype=np.int64)
-        return np.where(numbers < 0, -1, found.reshape(len(self.shape), self.slots))
+        points = np.array(np.unravel_index(numbers.clip(0), self.shape), dtype=np.int64)
+        return np.where(numbers < 0, -1, points.reshape(len(self.shape), self.slots))
 
     def pack(self, array: ArrayLike) -> list[Floats]:
-        """The slots of every ciphertext, filled from an array.
+        """Return the slots of every ciphertext, filled from an array.
 
         >>> [row.tolist() for row in Packing.vector(3, slots=4, stride=2).pack([1, 2, 3])]
         [[1.0, 0.0, 2.0, 0.0], [3.0, 0.0, 0.0, 0.0]]
@@ -279,7 +294,7 @@ class Packing(Drawn):
         return list(self._spread(given.reshape(self.shape), 0.0))
 
     def unpack(self, rows: Sequence[Floats]) -> Floats:
-        """The array, read from the slots of all ciphertexts.
+        """Return the array that the slots of all ciphertexts hold.
 
         >>> packing = Packing.dense((2, 2), slots=4)
         >>> packing.unpack(packing.pack([[1, 2], [3, 4]])).tolist()
@@ -288,28 +303,21 @@ class Packing(Drawn):
         if len(rows) != self.ciphertexts:
             need = counted(self.ciphertexts, "ciphertext")
             raise WeftError(f"{len(rows)} rows of slots are given for {need}")
-        found: Floats = np.asarray(rows, dtype=np.float64)[self._places()]
-        return found
+        array: Floats = np.asarray(rows, dtype=np.float64)[self._places()]
+        return array
 
     def reshaped(self, shape: Iterable[int]) -> Packing | None:
-        """The same slots seen as another shape of as many elements; None where digits do not allow.
+        """Return the same slots as a tensor of another shape; None if the digits do not allow it.
 
         >>> flat = Packing.tiled((8, 7, 7), slots=512).reshaped((392,))
         >>> flat.radices, flat.strides
         (((8, 7, 7),), (64, 8, 1))
         """
         sizes = as_shape(shape)
-        if sizes == self.shape:
-            return self
-        found = regroup(self.shape, self.radices, self.spec, self.strides, sizes)
-        if found is None:
-            return None
-        radices, cuts, strides = found
-        spec = ShardingSpec(self.spec.mesh, cuts)
-        return Packing(sizes, radices, spec, strides, self.slots, self.period)
+        return self if sizes == self.shape else _regroup(self, sizes)
 
     def drawing(self) -> Drawing:
-        """The blocks of the digits, each with its ciphertext."""
+        """Return a drawing of the blocks of the digits, each with its ciphertext."""
         return self.spec.drawing(self.lifted)
 
     def _places(self) -> tuple[Integers, Integers]:
@@ -340,7 +348,7 @@ def _spatial(shape: Iterable[int]) -> Point:
 
 
 def _sides(side: int | tuple[int, int] | None) -> tuple[int, int]:
-    """The height and the width of a tile; 0 for the next power of two."""
+    """Return the height and the width of a tile; 0 for the next power of two."""
     return (side or 0, side or 0) if not isinstance(side, tuple) else side
 
 
@@ -349,28 +357,215 @@ def _bare(shape: Iterable[int]) -> Point:
 
 
 def _check_apart(extents: Point, strides: Point, period: int) -> None:
-    """Refuse digits that could meet in a slot, or leave the period."""
+    """Refuse digits that share a slot, or that do not fit the period."""
     reach = 0
     for stride, extent in sorted((s, n) for s, n in zip(strides, extents) if n > 1):
         if stride <= reach:
-            raise WeftError(f"a stride of {stride} slots is within {reach + 1} that are in use")
+            raise WeftError(f"a stride of {stride} slots overlaps the {reach + 1} slots in use")
         reach += stride * (extent - 1)
     if reach >= period:
-        raise WeftError(f"{reach + 1} slots are needed and {period} are there")
+        raise WeftError(f"{reach + 1} slots are needed; there are {period}")
 
 
 @lru_cache(maxsize=4096)
-def _tables(packing: Packing) -> tuple[Table, ...]:
-    """Each digit's block and place in it, added up for each dimension."""
+def _tables(packing: Packing) -> tuple[AddressTable, ...]:
+    """Return the address tables: each digit's block and place in it, added up per dimension."""
     grid, extents = packing.spec.grid, packing.extents
     weights = [prod(grid[place + 1 :]) for place in range(len(grid))]
-    found = [Table(np.zeros(n, np.int64), np.zeros(n, np.int64)) for n in packing.shape]
+    tables = [AddressTable(np.zeros(n, np.int64), np.zeros(n, np.int64)) for n in packing.shape]
     for place, (dim, divisor, radix, stride) in enumerate(packing.digits):
         values = np.arange(packing.shape[dim]) // divisor % radix
         block, inside = np.divmod(values, extents[place])
-        found[dim] = Table(
-            found[dim].ciphertext + block * weights[place], found[dim].slot + inside * stride
+        tables[dim] = AddressTable(
+            tables[dim].ciphertext + block * weights[place], tables[dim].slot + inside * stride
         )
-    for table in found:
+    for table in tables:
         table.ciphertext.flags.writeable = table.slot.flags.writeable = False
-    return tuple(found)
+    return tuple(tables)
+
+
+class _SlotDigit(NamedTuple):
+    """A digit that is placed into the slots; the fastest running digit is placed first."""
+
+    digit: int
+    pads: bool = False
+    """Whether the slots it fills are padded: to `side`, or to the next power of two."""
+    side: int = 0
+    first: int = 1
+    """The smallest stride that it may have."""
+
+
+def _arrange(
+    shape: Point,
+    radices: Sequence[Point],
+    order: Sequence[_SlotDigit],
+    room: int,
+    uncut: Sequence[int],
+) -> tuple[ShardingSpec, Point]:
+    """Return how digits are cut over ciphertexts, and their strides in `room` slots.
+
+    The slowest digits are cut first: channels, then rows, then columns.
+    """
+    lifted = tuple(radix for split in radices for radix in split)
+    if min(shape, default=1) < 1:
+        raise WeftError(f"a tensor of shape {list(shape)} has no elements to pack")
+    extents = list(lifted)
+    for place in reversed(order):
+        if _span(lifted, extents, order) <= room:
+            break
+        if place.digit not in uncut:
+            extents[place.digit] = _largest(lifted, extents, order, place.digit, room)
+    span = _span(lifted, extents, order)
+    if span > room:
+        raise WeftError(
+            f"a tensor of shape {list(shape)} needs at least {span} slots; there are {room}"
+        )
+    counts = BlockGrid.blocks(lifted, extents).counts
+    spec = _cut(shape, radices, counts)
+    return spec, _strides(lifted, spec.shard_shape(lifted), order)
+
+
+def _largest(
+    lifted: Point, extents: list[int], order: Sequence[_SlotDigit], digit: int, room: int
+) -> int:
+    """Return the most values of a digit that fit, or 1."""
+    low, high = 1, lifted[digit]
+    while low < high:
+        middle = (low + high + 1) // 2
+        tried = [*extents[:digit], middle, *extents[digit + 1 :]]
+        low, high = (middle, high) if _span(lifted, tried, order) <= room else (low, middle - 1)
+    return low
+
+
+def _span(lifted: Point, extents: Sequence[int], order: Sequence[_SlotDigit]) -> int:
+    strides = _strides(lifted, extents, order)
+    return 1 + sum((n - 1) * stride for n, stride in zip(extents, strides))
+
+
+def _strides(lifted: Point, extents: Sequence[int], order: Sequence[_SlotDigit]) -> Point:
+    """Return the stride of each digit: as many slots as the digits before it fill."""
+    strides, filled, row = [0] * len(lifted), 1, 1
+    for digit, pads, side, first in order:
+        strides[digit] = max(filled, first)
+        filled = strides[digit] * extents[digit]
+        if pads:
+            # A tile that is cut has no side of its own: its blocks are as small as they can be.
+            wanted = row * side if side and extents[digit] == lifted[digit] else 0
+            if 0 < wanted < filled:
+                raise WeftError(f"{filled // row} rows or columns do not fit a side of {side}")
+            filled = row = wanted or 1 << (filled - 1).bit_length()
+    return tuple(strides)
+
+
+def _cut(shape: Point, radices: Sequence[Point], counts: Sequence[int]) -> ShardingSpec:
+    """Return the sharding over a mesh of ciphertexts; its axes are named in `_axis_name`."""
+    names, left = list[tuple[str, int]](), iter(counts)
+    for dim, split in enumerate(radices):
+        for place, _ in enumerate(split):
+            names.append((_axis_name(len(shape), dim, place), next(left)))
+    kept = [(name, count) for name, count in names if count > 1 or name in ("y", "z", "w")]
+    mesh = DeviceMesh("ct", [count for _, count in kept], [name for name, _ in kept])
+    specs = [DimSpec([name] if (name, count) in kept else []) for name, count in names]
+    return ShardingSpec(mesh, specs)
+
+
+def _axis_name(rank: int, dim: int, place: int) -> str:
+    """Return `y` for channels, `z` for rows, `w` for columns, numbered for their minor digits."""
+    lead = max(0, rank - 3)
+    name = f"b{dim}" if dim < lead else "yzw"[dim - lead]
+    return f"{name}{place}" if place else name
+
+
+def _trimmed(size: int, split: Point) -> Point:
+    """Return the radices of a dimension without values that no coordinate has."""
+    radices, unit = list[int](), 1
+    for radix in reversed(split):
+        radices.append(min(radix, -(-size // unit)))
+        unit *= radix
+    return tuple(reversed(radices))
+
+
+class _ViewDigit(NamedTuple):
+    """A digit taken out of its dimension, to be dealt to those of another shape."""
+
+    radix: int
+    stride: int
+    cut: DimSpec
+    blocks: int
+    """The number of blocks that it is cut into."""
+    atom: int = 0
+    """The size of a dimension that must stay whole and come first, and begins with this digit."""
+    inner: int = 0
+    """The number of further digits of such a dimension."""
+
+
+def _regroup(packing: Packing, wanted: Point) -> Packing | None:
+    """Return the same slots as a tensor of another shape; None if the digits do not allow it."""
+    if prod(packing.shape) != prod(wanted):
+        return None
+    pieces = _pieces(packing)
+    groups = list[list[_ViewDigit]]()
+    for size in wanted:
+        group = _take(pieces, size)
+        if group is None:
+            return None
+        groups.append(group)
+    if pieces:
+        return None
+    flat = [piece for group in groups for piece in group]
+    splits = [tuple(piece.radix for piece in group) for group in groups]
+    spec = ShardingSpec(packing.spec.mesh, [piece.cut for piece in flat])
+    strides = [piece.stride for piece in flat]
+    return Packing(wanted, splits, spec, strides, packing.slots, packing.period)
+
+
+def _pieces(packing: Packing) -> list[_ViewDigit]:
+    """Return all digits of more than one value, the first one last."""
+    spec, pieces, closed = packing.spec, list[_ViewDigit](), 0
+    left = iter(zip(packing.strides, spec.dim_specs, spec.grid))
+    for size, split in zip(packing.shape, packing.radices):
+        digits = [_ViewDigit(radix, *next(left)) for radix in split]
+        if prod(split) != size:
+            rest = prod(split[1:])
+            if size % rest or digits[0].blocks > 1:
+                digits[0] = digits[0]._replace(atom=size, inner=len(digits) - 1)
+                pieces += digits
+                closed = len(pieces)
+                continue
+            digits[0] = digits[0]._replace(radix=size // rest)
+        for piece in digits:
+            if len(pieces) > closed and _is_joined(pieces[-1], piece):
+                hi = pieces.pop()
+                pieces.append(piece._replace(radix=hi.radix * piece.radix))
+            elif piece.radix > 1:
+                pieces.append(piece)
+    return pieces[::-1]
+
+
+def _is_joined(major: _ViewDigit, minor: _ViewDigit) -> bool:
+    """Whether two digits are one in the slots: the major one continues the minor one."""
+    free = major.blocks == minor.blocks == 1 and not major.atom and not minor.atom
+    return free and minor.radix > 1 and major.stride == minor.stride * minor.radix
+
+
+def _take(pieces: list[_ViewDigit], size: int) -> list[_ViewDigit] | None:
+    """Take the digits of one dimension of that size from the end of the list."""
+    group = list[_ViewDigit]()
+    while size > 1:
+        piece = pieces.pop()
+        if piece.atom:
+            if group or size % piece.atom:
+                return None
+            size //= piece.atom
+            group += [piece, *(pieces.pop() for _ in range(piece.inner))]
+        elif size % piece.radix == 0:
+            size //= piece.radix
+            group.append(piece)
+        elif piece.radix % size == 0 and piece.blocks == 1:
+            rest = piece.radix // size
+            group.append(piece._replace(radix=size, stride=piece.stride * rest))
+            pieces.append(piece._replace(radix=rest, cut=DimSpec()))
+            size = 1
+        else:
+            return None
+    return group

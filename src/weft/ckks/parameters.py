@@ -1,13 +1,17 @@
-"""`Parameters`: the ring, the levels and the scale of a CKKS encryption, and whether it is safe."""
+"""`Parameters`: the ring, the primes and the scales of a CKKS encryption, and its security.
+
+The primes are chosen here, not by the library: the scale of every level is then a constant.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import log2, prod
-from typing import SupportsIndex
+from itertools import count
+from math import isqrt, log2, prod
+from typing import NamedTuple, SupportsIndex
 
-from weft.ckks.primes import Chain, choose_primes
 from weft.errors import WeftError
 from weft.values import as_count, freeze
 
@@ -23,7 +27,7 @@ STANDARD = {
 """The most bits of the whole modulus, by security in bits and by ring."""
 
 RINGS = tuple(1 << power for power in range(3, 18))
-"""The rings that there are: up to what SEAL takes. Those below 1024 are for tests only."""
+"""The rings, up to the largest of SEAL. Those below 1024 are for tests only."""
 
 BITS = range(20, 61)
 """The bits that a prime may have."""
@@ -31,13 +35,110 @@ BITS = range(20, 61)
 MOST_PRIMES = 64
 """The most primes of a modulus in SEAL."""
 
+_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+"""Bases that decide every number below 3.3e24 (Sorenson and Webster, 2015)."""
+
+
+class PrimeChain(NamedTuple):
+    """The primes by level, the special prime, and the scale of a ciphertext by level.
+
+    A rescale from level l divides by `primes[l]`, and `primes[0]` is the modulus of level 0. A
+    product of two ciphertexts at level l, rescaled, is at `scales[l]**2 / primes[l]`, which is
+    `scales[l - 1]`, and so is every other way to get there.
+    """
+
+    primes: tuple[int, ...]
+    special: int
+    scales: tuple[float, ...]
+
+
+def is_prime(number: int) -> bool:
+    """Whether a number of at most 64 bits is prime, by the deterministic Miller-Rabin test.
+
+    >>> [number for number in range(20) if is_prime(number)], is_prime(2**61 - 1)
+    ([2, 3, 5, 7, 11, 13, 17, 19], True)
+    """
+    if number < 2 or any(number % base == 0 for base in _WITNESSES):
+        return number in _WITNESSES
+    twos = ((number - 1) & (1 - number)).bit_length() - 1
+    return all(_passes(number, base, twos) for base in _WITNESSES)
+
+
+def _passes(number: int, base: int, twos: int) -> bool:
+    power = pow(base, (number - 1) >> twos, number)
+    if power in (1, number - 1):
+        return True
+    for _ in range(twos - 1):
+        power = power * power % number
+        if power == number - 1:
+            return True
+    return False
+
+
+@cache
+def choose_primes(
+    ring: int, depth: int, scale_bits: int, first_bits: int, special_bits: int
+) -> PrimeChain:
+    """Return the primes of a modulus of exactly `first + depth * scale + special` bits.
+
+    The prime of each level is the unused one that brings the scale below it closest to
+    `2**scale_bits`, so that scales do not drift however deep the chain is.
+
+    >>> chain = choose_primes(8192, 2, 40, 50, 60)
+    >>> [prime % 16384 for prime in (*chain.primes, chain.special)]
+    [1, 1, 1, 1]
+    >>> [round(scale / 2**40, 5) for scale in chain.scales]
+    [1.0, 1.0, 1.0]
+    """
+    step, target = 2 * ring, 2.0**scale_bits
+    used = [first := _below(2**first_bits, first_bits, step, ())]
+    falling, scales = list[int](), [target]
+    for _ in range(depth):
+        scale = scales[-1]
+        prime = _nearest(round(scale * scale / target), scale_bits, step, used)
+        used.append(prime)
+        falling.append(prime)
+        scales.append(scale * scale / prime)
+    room = 2 ** (first_bits + depth * scale_bits + special_bits) // prod(used)
+    special = _below(min(room, 2**special_bits), special_bits, step, used)
+    return PrimeChain((first, *reversed(falling)), special, tuple(reversed(scales)))
+
+
+def _below(top: int, bits: int, step: int, used: Sequence[int]) -> int:
+    """Return the largest unused prime below a bound that is 1 modulo the step."""
+    for number in range((top - 2) // step * step + 1, 2 ** (bits - 1), -step):
+        if number not in used and is_prime(number):
+            return number
+    raise _scarce(bits, step)
+
+
+def _nearest(target: int, bits: int, step: int, used: Sequence[int]) -> int:
+    """Return the unused prime closest to a target that is 1 modulo the step."""
+    low, high = isqrt(2 ** (2 * bits - 1)), isqrt(2 ** (2 * bits + 1))
+    middle = target // step * step + 1
+    for away in count():
+        around = sorted({middle - away * step, middle + away * step}, key=lambda n: abs(n - target))
+        inside = [number for number in around if low < number < high]
+        if not inside:
+            raise _scarce(bits, step)
+        for number in inside:
+            if number not in used and is_prime(number):
+                return number
+    raise AssertionError  # the count has no end
+
+
+def _scarce(bits: int, step: int) -> WeftError:
+    return WeftError(
+        f"there are too few primes of {bits} bits that are 1 modulo 2N = {step}",
+        hint="take more bits, or a smaller ring",
+    )
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Parameters:
-    """The ring (N), the rescales a fresh ciphertext can take, and the bits of its primes.
+    """The ring (N), the rescales that a fresh ciphertext can take, and the bits of its primes.
 
-    A ciphertext has N/2 slots. The scale of one at level l is `scales[l]`, a constant: the primes
-    are chosen here, so that every way down to a level ends at the same scale.
+    A ciphertext has N/2 slots. Its scale at level l is `scales[l]`, however it got there.
 
     >>> parameters = Parameters(8192, depth=2)
     >>> print(parameters)
@@ -54,11 +155,11 @@ class Parameters:
     depth: int
     scale_bits: int
     first_bits: int
-    """Of the prime that is left at level 0: what it has more than the scale is room for values."""
+    """Bits of the modulus of level 0: those beyond the scale are room for values."""
     special_bits: int
-    """Of the prime that keys have in addition; it takes up the noise of changing keys."""
+    """Bits of the additional prime of keys, which absorbs the noise of key switching."""
     security: int | None
-    """128, 192 or 256 bits; None checks nothing, which is for tests only."""
+    """128, 192 or 256 bits; None, for tests only, checks nothing."""
 
     def __init__(
         self,
@@ -93,7 +194,7 @@ class Parameters:
         first_bits: SupportsIndex = 50,
         special_bits: SupportsIndex = 60,
     ) -> Parameters:
-        """The smallest ring that has the depth, the slots and the security.
+        """Return the parameters of the smallest ring with the depth, the slots and the security.
 
         >>> Parameters.fitting(depth=6, slots=2048).ring
         16384
@@ -110,11 +211,11 @@ class Parameters:
 
     @property
     def slots(self) -> int:
-        """How many numbers a ciphertext holds."""
+        """The number of values in a ciphertext."""
         return self.ring // 2
 
     @property
-    def chain(self) -> Chain:
+    def chain(self) -> PrimeChain:
         """The primes and the scales."""
         return choose_primes(
             self.ring, self.depth, self.scale_bits, self.first_bits, self.special_bits
@@ -127,7 +228,7 @@ class Parameters:
 
     @property
     def special(self) -> int:
-        """The prime that keys have in addition."""
+        """The additional prime of keys."""
         return self.chain.special
 
     @property
@@ -137,11 +238,11 @@ class Parameters:
 
     @property
     def modulus_bits(self) -> int:
-        """The bits of the whole modulus, with the special prime: what security goes by."""
+        """The bits of the whole modulus with the special prime, which determine the security."""
         return _total(self.depth, self.scale_bits, self.first_bits, self.special_bits)
 
     def room(self, level: int) -> float:
-        """The bits of the modulus of a ciphertext at a level: what values and scale must fit.
+        """Return the bits of the modulus of a level, which value times scale must fit.
 
         >>> round(Parameters(8192, depth=2).room(1), 3)
         90.0
@@ -149,7 +250,7 @@ class Parameters:
         return _bits(self.chain.primes[: self.level(level) + 1])
 
     def level(self, level: SupportsIndex | None) -> int:
-        """A level of these parameters, refused if there is no such; None is the highest.
+        """Return a level of these parameters (None: the highest), or refuse it.
 
         >>> Parameters(8192, depth=2).level(3)
         Traceback (most recent call last):
@@ -166,10 +267,10 @@ class Parameters:
         return number
 
     def adjusting_scale(self, start: int, stop: int) -> float:
-        """The scale of the plaintext 1 that brings a ciphertext from a level to a lower one.
+        """Return the scale of the plaintext 1 that brings a ciphertext to a lower level.
 
-        The ciphertext drops to the level above `stop`, is multiplied by it, and is rescaled: then
-        it is at `scales[stop]`, as if it had come by products.
+        The ciphertext drops to the level above `stop`, is multiplied by 1 at this scale, and is
+        rescaled: then it is at `scales[stop]`, as if it had come by products.
 
         >>> parameters = Parameters(16384, depth=6)
         >>> scale = parameters.adjusting_scale(5, 2)
@@ -184,7 +285,7 @@ class Parameters:
         return self.scales[stop] * self.primes[stop + 1] / self.scales[start]
 
     def ciphertext_bytes(self, level: int | None = None) -> int:
-        """The bytes of a ciphertext at a level: two polynomials, a number for each prime.
+        """Return the bytes of a ciphertext at a level: two polynomials, a number for each prime.
 
         >>> Parameters(8192, depth=2).ciphertext_bytes()
         393216
@@ -192,18 +293,18 @@ class Parameters:
         return 2 * self.plaintext_bytes(level)
 
     def plaintext_bytes(self, level: int | None = None) -> int:
-        """The bytes of a plaintext at a level."""
+        """Return the bytes of a plaintext at a level."""
         return (self.level(level) + 1) * self.ring * 8
 
     @property
     def rotation_key_bytes(self) -> int:
-        """The bytes of the key of one rotation: for each prime, a ciphertext with all of them."""
+        """The bytes of one rotation key: for each prime, a ciphertext with all of them."""
         primes = self.depth + 1
         return primes * 2 * (primes + 1) * self.ring * 8
 
     @property
     def relinearisation_key_bytes(self) -> int:
-        """The bytes of the key that products of ciphertexts need."""
+        """The bytes of the key for products of ciphertexts."""
         return self.rotation_key_bytes
 
     def __str__(self) -> str:
@@ -233,14 +334,14 @@ def _total(depth: int, scale_bits: int, first_bits: int, special_bits: int) -> i
 def _standard(security: int) -> dict[int, int]:
     if security not in STANDARD:
         known = ", ".join(map(str, STANDARD))
-        raise WeftError(f"security of {security} bits is in no table", hint=f"there are {known}")
+        raise WeftError(f"there is no table for {security}-bit security", hint=f"there are {known}")
     return STANDARD[security]
 
 
 def _check_shape(given: Parameters) -> None:
     if given.ring not in RINGS:
         raise WeftError(
-            f"the ring N={given.ring} is no power of two from {RINGS[0]} to {RINGS[-1]}"
+            f"the ring N={given.ring} is not a power of two from {RINGS[0]} to {RINGS[-1]}"
         )
     if given.depth + 2 > MOST_PRIMES:
         raise WeftError(
@@ -257,7 +358,7 @@ def _check_bits(given: Parameters) -> None:
     if given.first_bits <= given.scale_bits:
         raise WeftError(
             f"the first prime has {given.first_bits} bits and the scale {given.scale_bits}: "
-            "no value is left room at level 0"
+            "there is no room for values at level 0"
         )
     if given.special_bits < given.first_bits:
         raise WeftError(
@@ -272,7 +373,7 @@ def _check_security(given: Parameters) -> None:
     table = _standard(given.security)
     if given.ring not in table:
         raise WeftError(
-            f"N={given.ring} is in no table of security, which are for N={min(table)} to "
+            f"the security tables do not have N={given.ring}: they are for N={min(table)} to "
             f"{max(table)}",
             hint="security=None checks nothing, for tests",
         )
@@ -285,9 +386,11 @@ def _check_security(given: Parameters) -> None:
 
 
 def _what_fits(given: Parameters, table: dict[int, int]) -> str:
-    """The larger rings and the lesser depths that the table allows."""
-    ways = [f"N={ring} would fit" for ring, bits in table.items() if given.modulus_bits <= bits][:1]
+    """Return the larger ring and the smaller depth that the table allows."""
+    options = [f"N={ring} would fit" for ring, bits in table.items() if given.modulus_bits <= bits][
+        :1
+    ]
     room = table[given.ring] - given.first_bits - given.special_bits
     if room >= 0:
-        ways.append(f"depth {room // given.scale_bits}" + ("" if ways else " would fit"))
-    return ", or ".join(ways) or "take primes of fewer bits"
+        options.append(f"depth {room // given.scale_bits}" + ("" if options else " would fit"))
+    return ", or ".join(options) or "take primes of fewer bits"

@@ -1,4 +1,4 @@
-"""The plaintexts of a linear map: the weights of one diagonal of one block, made on demand."""
+"""The plaintexts of a linear map: the weights of one diagonal of one block, computed on demand."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from weft.ckks.components import Component, Side
-from weft.ckks.linear import LinearMap, Part
+from weft.ckks.linear import Component, LinearMap, LinearPart, Side
 from weft.ckks.packing import Floats, Integers, Kind, Packing
 from weft.errors import WeftError
 
 NOWHERE = -(1 << 50)
-"""The address of a weight that is not there: sums with it stay below zero."""
+"""The address of a weight that does not exist: sums with it stay below zero."""
 LARGE = 1 << 22
-"""From how many pairs on a component is looked up by search, not in a table."""
+"""Pairs from which on a component is looked up by binary search, not in a table."""
 SMALL = 1 << 16
-"""Up to how many pairs components are looked up together, in a table that stays in the cache."""
+"""Pairs up to which components are looked up together, in a table that stays in the cache."""
 
 
 class Lookup:
     """The addresses of one component by the numbers of its coordinates in operand and result.
 
-    A pair that is related by several points of the index space has as many addresses. The number
-    behind the last stands for a slot without an element.
+    A pair that several points of the index space relate has as many addresses. The number after the
+    last stands for a slot without an element.
     """
 
     def __init__(self, component: Component) -> None:
@@ -46,12 +45,12 @@ class Lookup:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of numbers there are."""
+        """The number of pairs."""
         return prod(n + 1 for n in self.sizes)
 
     @cached_property
     def tables(self) -> list[Integers]:
-        """For each layer the address of every pair, or `NOWHERE`."""
+        """For each layer, the address of every pair, or `NOWHERE`."""
         tables = list[Integers]()
         for pairs, addresses in self.layers:
             table = np.full(self.pairs, NOWHERE)
@@ -60,7 +59,7 @@ class Lookup:
         return tables
 
     def addresses(self, pairs: Integers) -> Iterator[Integers]:
-        """The addresses of pairs, layer by layer."""
+        """Return the addresses of pairs, layer by layer."""
         if self.pairs <= LARGE:
             for table in self.tables:
                 yield table.take(pairs, mode="clip")
@@ -76,11 +75,11 @@ class _Group:
     def __init__(self, numbers: tuple[int, ...], lookups: Sequence[Lookup]) -> None:
         self.numbers, self.lookups = numbers, lookups
         self.width = prod(each.sizes[1] + 1 for each in lookups)
-        """How many numbers the result has: the step from one of the operand to the next."""
+        """The numbers of the result: the step from one number of the operand to the next."""
 
     @cached_property
     def table(self) -> Integers:
-        """The sums of the addresses of all, by their numbers in operand and result."""
+        """The sums of the addresses of all lookups, by their numbers in operand and result."""
         tables = [each.tables[0].reshape([n + 1 for n in each.sizes]) for each in self.lookups]
         total = tables[0]
         for table in tables[1:]:
@@ -95,7 +94,7 @@ class _Group:
 
 
 def _grouped(lookups: Sequence[tuple[int, Lookup]]) -> list[_Group]:
-    """Groups of what fits a small table; what is large or has several layers stays alone."""
+    """Return groups of lookups that fit a small table; large or layered ones stay alone."""
     groups, open_, total = list[_Group](), list[tuple[int, Lookup]](), 1
     for number, lookup in sorted(lookups, key=lambda each: each[1].pairs):
         if len(lookup.layers) == 1 and total * lookup.pairs <= SMALL:
@@ -109,9 +108,9 @@ def _grouped(lookups: Sequence[tuple[int, Lookup]]) -> list[_Group]:
 
 
 class _Rows:
-    """What each slot of a ciphertext adds to the pair of every group, and to the address.
+    """The parts that each slot of a ciphertext adds to the pair of every group and to the address.
 
-    Rows stand twice behind each other, so that a rotation of one is a slice.
+    Rows are stored twice in a row, so that a rotation is a slice.
     """
 
     def __init__(
@@ -130,18 +129,18 @@ class _Rows:
 
     def __call__(self, ciphertext: int) -> tuple[list[Integers], Integers]:
         if ciphertext not in self.known:
-            self.known[ciphertext] = self._made(self.elements[ciphertext])
+            self.known[ciphertext] = self._rows(self.elements[ciphertext])
         return self.known[ciphertext]
 
-    def _made(self, elements: Integers) -> tuple[list[Integers], Integers]:
+    def _rows(self, elements: Integers) -> tuple[list[Integers], Integers]:
         shape, empty = self.packing.shape, elements < 0
         at = np.unravel_index(elements.clip(0), shape) if shape else ()
 
         def number(side: Side) -> Integers:
-            found = np.zeros(len(elements), np.int64)
+            total = np.zeros(len(elements), np.int64)
             for dim in side.dims:
-                found = found * shape[dim] + at[dim]
-            return np.where(empty, prod(side.sizes), found)
+                total = total * shape[dim] + at[dim]
+            return np.where(empty, prod(side.sizes), total)
 
         rows = list[Integers]()
         for step, sides in self.groups:
@@ -160,9 +159,9 @@ def _twice(row: NDArray[Kind]) -> NDArray[Kind]:
 
 
 class _Operand:
-    """One operand's weights and tables."""
+    """The weights and tables of one part of a map."""
 
-    def __init__(self, part: Part, weight: ArrayLike | None, scale: ArrayLike | None) -> None:
+    def __init__(self, part: LinearPart, weight: ArrayLike | None, scale: ArrayLike | None) -> None:
         self.part, self.slots = part, part.source.slots
         lookups = list(enumerate(map(Lookup, part.components)))
         single = {n for n, each in lookups if len(each.layers) == 1 and 1 in each.sizes}
@@ -172,10 +171,10 @@ class _Operand:
         self.scale = None if scale is None else [_twice(row) for row in packed(part.target, scale)]
 
     def _rows(self, side: int, lookups: list[tuple[int, Lookup]], single: set[int]) -> _Rows:
-        """The rows of the operand (0) or of the result (1).
+        """Return the rows of the operand (0) or of the result (1).
 
-        A component that has but one number on the other side adds to the address by itself; of two
-        such sides the operand has it.
+        A component with a single number on the other side adds to the address by itself; if both
+        sides have one, the operand's does.
         """
         sides = [(each.source, each.target)[side] for each in self.part.components]
         alone = list[tuple[Side, Integers]]()
@@ -191,19 +190,19 @@ class _Operand:
         return _Rows(packing, groups, alone, start=side)  # 1 for the zero before the weights
 
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
-        """The weights of one diagonal, each in the slot where its product is made."""
-        given, first = self.source(number - self.part.first)
-        made, last = self.target(out - self.part.start)
+        """Return the weights of one diagonal, each in the slot of its product."""
+        sources, first = self.source(number - self.part.first)
+        targets, last = self.target(out - self.part.start)
         ahead = slice(baby % self.slots, baby % self.slots + self.slots)
         back = slice(-giant % self.slots, -giant % self.slots + self.slots)
         alternatives = [
             group.addresses(one[ahead] + two[back])
-            for group, one, two in zip(self.groups, given, made)
+            for group, one, two in zip(self.groups, sources, targets)
         ]
         start = first[ahead] + last[back]
         total = np.zeros(self.slots)
         for chosen in product(*alternatives):
-            # Of addresses below zero a clipped one is the first, where a zero stands.
+            # Addresses below zero are clipped to the first, which holds a zero.
             total += self.weight.take(sum(chosen, start), mode="clip")
         if self.scale is not None:
             total *= self.scale[out - self.part.start][back]
@@ -211,7 +210,7 @@ class _Operand:
 
 
 def packed(packing: Packing, values: ArrayLike) -> list[Floats]:
-    """Values that can be broadcast to a tensor, packed as it is.
+    """Return values, broadcast to the shape of a tensor, in its packing.
 
     >>> [row.tolist() for row in packed(Packing.dense((2, 2), 4), [[1], [2]])]
     [[1.0, 1.0, 2.0, 2.0]]
@@ -225,8 +224,8 @@ def packed(packing: Packing, values: ArrayLike) -> list[Floats]:
         ) from None
 
 
-def _flat(part: Part, weight: ArrayLike | None) -> Floats:
-    """A zero, and the weights in order behind it."""
+def _flat(part: LinearPart, weight: ArrayLike | None) -> Floats:
+    """Return a zero followed by the weights in row-major order."""
     given = np.asarray(1.0 if weight is None else weight, np.float64)
     shape = part.weight or ()
     if given.shape != shape:
@@ -234,50 +233,41 @@ def _flat(part: Part, weight: ArrayLike | None) -> Floats:
     return np.concatenate([[0.0], given.ravel()])
 
 
-class Weights:
-    """The weights of a linear map: for each of its parts an array, and a scale of its result.
+class DiagonalWeights:
+    """The weights of a linear map: an array and a scale of the result for each of its parts.
 
-    There is None, or a single number, for a part without a weight. A scale has a number for each
-    element of the result, or one for all: an average is a sum with a scale.
+    A part without weights has None, or a single number. A scale has a number for each element of
+    the result, or one for all: an average is a sum with a scale.
     """
 
     def __init__(
         self,
-        given: LinearMap,
+        linear_map: LinearMap,
         weights: Sequence[ArrayLike | None] = (),
         scales: Sequence[ArrayLike | None] = (),
     ) -> None:
         pairs = zip_longest(weights, scales)
-        self.operands = [_Operand(part, *pair) for part, pair in zip(given.parts, pairs)]
-        self.operands += [_Operand(part, None, None) for part in given.parts[len(self.operands) :]]
+        self.operands = [_Operand(part, *pair) for part, pair in zip(linear_map.parts, pairs)]
+        self.operands += [
+            _Operand(part, None, None) for part in linear_map.parts[len(self.operands) :]
+        ]
 
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
-        """The plaintext for one pair of ciphertexts and one pair of steps."""
+        """Return the plaintext of one pair of ciphertexts and one pair of steps."""
         operand = next(each for each in self.operands if each.part.has(out, number))
         return operand.values(out, number, giant, baby)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagonal:
-    """The plaintext of one diagonal: slot t weighs slot t + baby that goes in for t - giant."""
+    """The plaintext of one diagonal: slot t has the weight of input slot t + baby in t - giant."""
 
-    weights: Weights
+    weights: DiagonalWeights
     out: int
     number: int
     giant: int
     baby: int
 
     def values(self) -> Floats:
-        """One value for each slot."""
+        """Return one value for each slot."""
         return self.weights.values(self.out, self.number, self.giant, self.baby)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slots:
-    """A plaintext that is there already."""
-
-    content: Floats
-
-    def values(self) -> Floats:
-        """One value for each slot."""
-        return self.content

@@ -1,92 +1,272 @@
-"""How a polynomial of a ciphertext is evaluated: at the least depth, with few products.
+"""Polynomials of a ciphertext: the evaluation of least depth with the fewest products.
+
+A polynomial is a sum of members of a basis, X_0 = 1, X_1 = u, X_2, ...: powers or Chebyshev
+polynomials. Some members are computed, each as the product of two others. A sum is then computed
+from multiples of these members, or divided by one of them, p = q X_k + r, where q is computed one
+level higher. Depth is counted from the argument u, which has depth 0.
 
 All terms of a sum are added before its one rescale, and every coefficient is encoded at the scale
-that brings its term to that of the sum: nothing is ever adjusted, and the result is at the scale of
-its level.
+that brings its term to that of the sum: nothing is adjusted, and the result has the scale of its
+level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
-from math import copysign, inf, isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, lru_cache, reduce
+from math import copysign, inf, isfinite, isqrt
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from numpy.polynomial import Polynomial
+import numpy as np
+from numpy.polynomial import Polynomial, chebyshev, polynomial
 
 from weft.ckks.activations import Activation
-from weft.ckks.division import (
-    Basis,
-    Coefficients,
-    Members,
-    Shape,
-    Ways,
-    candidates,
-    divide,
-    trimmed,
-)
-from weft.ckks.operations import (
-    Counts,
-    Difference,
-    Dropped,
-    Negated,
-    Op,
-    Product,
-    Rescaled,
-    Scaled,
-    Shifted,
-    Sum,
-    apply,
+from weft.ckks.packing import Floats
+from weft.ckks.parameters import Parameters
+from weft.ckks.slot_program import (
+    Constant,
+    OperationCounts,
+    SlotProgram,
+    SlotProgramBuilder,
     count,
     execute,
 )
-from weft.ckks.parameters import Parameters
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from weft.ckks.backend import Backend, Cipher
+    from weft.ckks.backends import Backend, Ciphertext
 
 STEEP = 2.0**16
-"""How far the powers of an argument may grow before it is normalised: their coefficients shrink as
+"""How far powers of an argument may grow before it is normalised: their coefficients shrink as
 much, and are encoded with as many bits less."""
 
+Basis: TypeAlias = Literal["power", "chebyshev"]
+Coefficients: TypeAlias = tuple[float, ...]
 
-class Ladder(NamedTuple):
+
+# -- division by members of a basis ---------------------------------------------------------------
+
+
+def trimmed(p: Iterable[float]) -> Coefficients:
+    """Return the coefficients up to the last that is not zero.
+
+    >>> trimmed([1, 0, 2, 0])
+    (1.0, 0.0, 2.0)
+    """
+    given = tuple(map(float, p))
+    return given[: max((n for n, c in enumerate(given) if c), default=0) + 1]
+
+
+def divide(basis: Basis, p: Coefficients, k: int) -> tuple[Coefficients, Coefficients]:
+    """Return q and r of p = q X_k + r, where r has a lower degree than k.
+
+    >>> divide("power", (1, 2, 3, 4), 2), divide("chebyshev", (1, 2, 3, 4), 2)
+    (((3, 4), (1, 2)), ((3, 8), (1, -2)))
+    """
+    if basis == "power":
+        return p[k:], p[:k]
+    rest, q = list(p), [0.0] * (len(p) - k)
+    for n in range(len(p) - 1, k - 1, -1):
+        # T_n = 2 T_k T_(n-k) - T_|n-2k|
+        q[n - k] = rest[n] if n == k else 2 * rest[n]
+        if n > k:
+            rest[abs(n - 2 * k)] -= rest[n]
+    return tuple(q), tuple(rest[:k])
+
+
+class MemberPair(NamedTuple):
+    """Two members whose product gives another."""
+
+    more: int
+    less: int
+
+    @property
+    def apart(self) -> int:
+        """The member that is subtracted: T_(a+b) = 2 T_a T_b - T_(a-b)."""
+        return self.more - self.less
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members:
+    """Members of a basis that are computed from u, with their factors and depths.
+
+    >>> Members.of("power", (2, 3, 6)).depths
+    {1: 0, 2: 1, 3: 2, 6: 3}
+    """
+
+    basis: Basis
+    pairs: dict[int, MemberPair]
+    depths: dict[int, int]
+    level: frozenset[int]
+    """Those at the scale of their level: repeated squares of u."""
+
+    @classmethod
+    def of(cls, basis: Basis, wanted: Iterable[int]) -> Members | None:
+        """Return the factors of each member; None if one is not a product of others."""
+        pairs, depths, level = dict[int, MemberPair](), {1: 0}, {1}
+        for n in sorted({*wanted} - {1}):
+            halves = [MemberPair(a, n - a) for a in depths if n - a in depths and 2 * a >= n]
+            if basis == "chebyshev":
+                halves = [pair for pair in halves if not pair.apart or pair.apart in depths]
+            if not halves:
+                return None
+            best = pairs[n] = min(halves, key=lambda pair: (depths[pair.more], pair.apart))
+            depths[n] = depths[best.more] + 1
+            level |= {n} if not best.apart and best.more in level else set()
+        return cls(basis, pairs, depths, frozenset(level))
+
+    def needed_for(self, used: Iterable[int]) -> list[int]:
+        """Return all members to compute for those that are used, factors first."""
+        result, pending = set[int](), [n for n in used if n > 1]
+        while pending:
+            n = pending.pop()
+            if n not in result:
+                result.add(n)
+                pair = self.pairs[n]
+                parts = (*pair, pair.apart) if self.basis == "chebyshev" else tuple(pair)
+                pending += [m for m in parts if m > 1]
+        return sorted(result)
+
+
+def candidates(basis: Basis, degree: int) -> Iterator[Members]:
+    """Return sets of members to try: multiples of 1 or 2 up to a number, and doubles of it."""
+    seen = set[frozenset[int]]()
+    for step in (1, 2):
+        for most in range(1, min(degree // step, 2 * isqrt(degree) + 1) + 1):
+            wanted = {1, *(step * n for n in range(1, most + 1))}
+            giant = step * most
+            while giant <= degree:
+                wanted.add(giant)
+                members = None if frozenset(wanted) in seen else Members.of(basis, wanted)
+                seen.add(frozenset(wanted))
+                if members is not None:
+                    yield members
+                giant *= 2
+
+
+class SumShape(NamedTuple):
+    """The properties of a sum that its cost depends on."""
+
+    terms: tuple[bool, ...]
+    """Which coefficients are not zero, up to the last."""
+    is_unit: bool
+    """Whether the last one is 1 or -1 and the sum is at the scale of its level: a member of that
+    depth can then be added as it is."""
+
+    @classmethod
+    def of(cls, p: Coefficients, is_level: bool) -> SumShape:
+        """Return the shape of a polynomial; `is_level`: it must have the scale of its level."""
+        return cls(tuple(map(bool, p)), is_level and abs(p[-1]) == 1)
+
+    @property
+    def used(self) -> list[int]:
+        """The members of its terms."""
+        return [n for n, kept in enumerate(self.terms) if kept and n]
+
+
+class SumCost(NamedTuple):
+    """The cost of a sum without its own rescale, and the member that it is divided by, or 0."""
+
+    products: float
+    rescales: int = 0
+    plain: int = 0
+    by: int = 0
+
+
+class DivisionSearch:
+    """The cheapest evaluation of each sum from given members.
+
+    >>> search = DivisionSearch(Members.of("power", (2,)))
+    >>> search.best(SumShape((True, True, True, True), False), 2)
+    SumCost(products=1, rescales=1, plain=2, by=2)
+    """
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+        self.best = cache(self._best)
+
+    def free(self, shape: SumShape, depth: int) -> int:
+        """Return the term that is added as it is, or 0."""
+        top = len(shape.terms) - 1
+        is_free = shape.is_unit and top in self.members.level and self.members.depths[top] == depth
+        return top if is_free else 0
+
+    def keeps_scale(self, k: int, depth: int) -> bool:
+        """Whether q has the scale of its level if the sum does."""
+        return k in self.members.level and self.members.depths[k] == depth - 1
+
+    def _best(self, shape: SumShape, depth: int) -> SumCost:
+        depths, free = self.members.depths, self.free(shape, depth)
+        plain = [n for n in shape.used if n != free]
+        if all(n in depths and depths[n] < depth for n in plain):
+            return SumCost(0, 0, len(plain))
+        costs = (self._divided(shape, depth, k) for k, deep in depths.items() if deep < depth)
+        return min(costs, default=SumCost(inf))
+
+    def _divided(self, shape: SumShape, depth: int, k: int) -> SumCost:
+        top = len(shape.terms) - 1
+        if not 0 < top - k <= 1 << (depth - 1):  # a higher degree needs more levels
+            return SumCost(inf)
+        q, r = _divided_terms(self.members.basis, shape.terms, k)
+        is_unit = shape.is_unit and self.keeps_scale(k, depth)
+        one, two = self.best(SumShape(q, is_unit), depth - 1), self.best(SumShape(r, False), depth)
+        rescales = one.rescales + two.rescales + (one.products + one.plain > 0)
+        return SumCost(1 + one.products + two.products, rescales, one.plain + two.plain, k)
+
+
+@lru_cache(maxsize=65536)
+def _divided_terms(
+    basis: Basis, terms: tuple[bool, ...], k: int
+) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Return the terms of q and r, assuming that none cancel."""
+    rest = list(terms)
+    for n in range(len(terms) - 1, k, -1):
+        if basis == "chebyshev":
+            rest[abs(n - 2 * k)] |= rest[n]
+    last = max((n for n in range(k) if rest[n]), default=0)
+    return tuple(rest[k:]), tuple(rest[: last + 1])
+
+
+# -- evaluations ----------------------------------------------------------------------------------
+
+
+class ScaleLadder(NamedTuple):
     """The scales of levels and the primes that rescales divide by, by depth from the argument."""
 
+    level: int
     scale: Callable[[int], float]
     prime: Callable[[int], float]
 
     @classmethod
-    def of(cls, parameters: Parameters, level: int) -> Ladder:
-        """Those of an argument at a level."""
+    def of(cls, parameters: Parameters, level: int) -> ScaleLadder:
+        """Return the ladder of an argument at a level."""
         scales, primes = parameters.scales, parameters.primes
-        return cls(lambda depth: scales[level - depth], lambda depth: float(primes[level - depth]))
-
-
-UNIT = Ladder(lambda _: 1.0, lambda _: 1.0)
-"""For counting, where scales do not matter."""
+        return cls(
+            level,
+            lambda depth: scales[level - depth],
+            lambda depth: float(primes[level - depth]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A polynomial in a basis, and the members of the basis that are made for it.
+    """A polynomial in a basis, and the members of the basis that are computed for it.
 
     >>> evaluation = plan([1, 2, 3, 4])
-    >>> evaluation.members, evaluation.counts.products, evaluation.counts.levels
+    >>> evaluation.members, evaluation.counts.products, evaluation.levels
     ((2,), 2, 2)
     """
 
     coefficients: Coefficients
     basis: Basis
     members: tuple[int, ...]
-    """Those that are made, beside 1 and the argument u."""
+    """Those that are computed, besides 1 and the argument u."""
     factor: float = 1.0
     """u is factor * x + shift."""
     shift: float = 0.0
     folded: bool = True
-    """Whether the layer before makes u; else it is made here, for a level, where it is not x."""
+    """Whether the layer before computes u; otherwise it takes a level here, unless u is x."""
 
     @property
     def degree(self) -> int:
@@ -95,191 +275,200 @@ class Evaluation:
 
     @property
     def is_normalised_here(self) -> bool:
-        """Whether the first level goes to making u."""
+        """Whether u is computed here, with the first level."""
         return not self.folded and (self.factor, self.shift) != (1.0, 0.0)
 
     @property
     def levels(self) -> int:
-        """How many levels it takes."""
+        """The number of levels that it takes."""
         return self.is_normalised_here + _levels(self.basis, self.coefficients)
 
     @property
-    def counts(self) -> Counts:
-        """What it costs for one ciphertext."""
-        return count(self.levels, self.operations())
+    def counts(self) -> OperationCounts:
+        """The operations on one ciphertext."""
+        return count(self.program())
 
-    def operations(self, ladder: Ladder = UNIT) -> tuple[Op, ...]:
-        """The operations, on scales by depth; the last one makes the result."""
+    def program(
+        self, parameters: Parameters | None = None, level: int | None = None
+    ) -> SlotProgram:
+        """Return the program on a ciphertext at a level (default: all scales and primes are 1)."""
+        ladder = ScaleLadder(self.levels, lambda _: 1.0, lambda _: 1.0)
+        if parameters is not None:
+            ladder = ScaleLadder.of(parameters, parameters.level(level))
         members = Members.of(self.basis, self.members)
         assert members is not None, self
-        writer = _Writer(members, ladder, int(self.is_normalised_here))
-        writer.write(self)
-        return tuple(writer.done)
+        writer = _EvaluationWriter(members, ladder, int(self.is_normalised_here))
+        return writer.builder.program([writer.write(self)])
 
-    def run(self, backend: Backend, argument: Cipher[Any]) -> Cipher[Any]:
-        """The polynomial of a ciphertext, which is u where that is folded, and else x.
+    def run(self, backend: Backend, argument: Ciphertext[Any]) -> Ciphertext[Any]:
+        """Return the polynomial of a ciphertext, which holds u if that is folded, otherwise x.
 
-        >>> from weft.ckks.simulator import Simulator
+        >>> from weft.ckks.backends import Simulator
         >>> backend = Simulator(Parameters(64, depth=3, security=None))
-        >>> made = plan([1, 2, 3]).run(backend, backend.encrypt([0.0, 1.0, 2.0]))
-        >>> made, backend.decrypt(made)[:3].tolist()
-        (Cipher(level=1, scale=2^40.000), [1.0, 6.0, 17.0])
+        >>> result = plan([1, 2, 3]).run(backend, backend.encrypt([0.0, 1.0, 2.0]))
+        >>> result, backend.decrypt(result)[:3].tolist()
+        (Ciphertext(level=1, scale=2^40.000), [1.0, 6.0, 17.0])
         """
-        level = backend.level_of(argument)
-        if level < self.levels:
+        if argument.level < self.levels:
             raise WeftError(
                 f"a polynomial of degree {self.degree} takes {self.levels} levels and its argument "
-                f"has {level}",
+                f"has {argument.level}",
                 hint="parameters of a larger depth, or a polynomial of a lower degree",
             )
-        made, operations = {0: argument}, self.operations(Ladder.of(backend.parameters, level))
-        for op in operations:
-            made[op.out] = execute(op, backend, made, level)
-        return made[max(made)]
+        program = self.program(backend.parameters, argument.level)
+        return execute(program, backend, [argument])[0]
 
-    def __call__(self, x: float) -> float:
-        """What it makes of a number that is not encrypted."""
-        made = {0: self.factor * x + self.shift if self.folded else x}
-        for op in self.operations():
-            made[op.out] = apply(op, made)
-        return made[max(made)]
+    def value(self, argument: Floats) -> Floats:
+        """Return the polynomial of numbers, which are u if that is folded, otherwise x."""
+        u = argument if self.folded else self.factor * argument + self.shift
+        values = {"power": polynomial.polyval, "chebyshev": chebyshev.chebval}
+        return np.asarray(values[self.basis](u, self.coefficients), np.float64)
 
 
 def _levels(basis: Basis, p: Coefficients) -> int:
-    """ceil(log2(d + 1)); where the last power needs no coefficient, ceil(log2(d))."""
+    """Return ceil(log2(d + 1)), or ceil(log2(d)) where the last power needs no coefficient."""
     is_unit = basis == "power" and abs(p[-1]) == 1
     return (len(p) - 1 - is_unit).bit_length()
 
 
-class _Value(NamedTuple):
+class _Term(NamedTuple):
+    """A register with the depth and the scale of its ciphertext."""
+
     register: int
     depth: int
     scale: float
 
 
-class _Writer:
-    """Writes the operations of an evaluation down, and knows the depth and scale of every value."""
+class _EvaluationWriter:
+    """Writes the program of an evaluation, with the depth and scale of every value."""
 
-    def __init__(self, members: Members, ladder: Ladder, depth: int) -> None:
-        self.members, self.ways, self.first = members, Ways(members), depth
-        self.ladder = Ladder(
-            lambda deep: ladder.scale(deep + depth), lambda deep: ladder.prime(deep + depth)
-        )
-        self.start = _Value(0, -depth, ladder.scale(0))
-        self.known: dict[int, _Value] = {}
-        self.done: list[Op] = []
+    def __init__(self, members: Members, ladder: ScaleLadder, depth: int) -> None:
+        self.members, self.search, self.first = members, DivisionSearch(members), depth
+        self.ladder, self.builder = ladder, SlotProgramBuilder(1)
+        self.start = _Term(0, -depth, ladder.scale(0))
+        self.known: dict[int, _Term] = {}
 
-    def write(self, evaluation: Evaluation) -> None:
+    def scale(self, depth: int) -> float:
+        """Return the scale of the level at a depth."""
+        return self.ladder.scale(depth + self.first)
+
+    def prime(self, depth: int) -> float:
+        """Return the prime that a rescale at a depth divides by."""
+        return self.ladder.prime(depth + self.first)
+
+    def write(self, evaluation: Evaluation) -> int:
+        """Write all instructions; return the register of the result."""
         argument = self.start
         if evaluation.is_normalised_here:
-            target = self.ladder.scale(0) * self.ladder.prime(-1)
-            argument = self.rescale(self.plain(argument, evaluation.factor, -1, target))
+            target = self.scale(0) * self.prime(-1)
+            argument = self.rescale(self.mul_plain(argument, evaluation.factor, -1, target))
             argument = self.shifted(argument, evaluation.shift)
         self.known[1] = argument
         p, levels = evaluation.coefficients, _levels(evaluation.basis, evaluation.coefficients)
-        for n in self.members.behind(self._used(p, levels, evaluation.basis == "power")):
+        is_level = evaluation.basis == "power"
+        for n in self.members.needed_for(self._used(p, levels, is_level)):
             self.known[n] = self._member(n)
-        self._sum(p, levels, self.ladder.scale(levels), evaluation.basis == "power")
+        return self._sum(p, levels, self.scale(levels), is_level).register
 
     def _used(self, p: Coefficients, depth: int, is_level: bool) -> Iterator[int]:
-        """The members that a sum uses, as divisors or in terms."""
-        shape = Shape.of(p, is_level)
-        by = self.ways.best(shape, depth).by
+        """Return the members that a sum uses, as divisors or in terms."""
+        shape = SumShape.of(p, is_level)
+        by = self.search.best(shape, depth).by
         if not by:
             yield from shape.used
             return
         q, r = divide(self.members.basis, p, by)
         yield by
-        yield from self._used(q, depth - 1, is_level and self.ways.keeps_scale(by, depth))
+        yield from self._used(q, depth - 1, is_level and self.search.keeps_scale(by, depth))
         yield from self._used(trimmed(r), depth, False)
 
-    def _member(self, n: int) -> _Value:
+    def _member(self, n: int) -> _Term:
         pair = self.members.pairs[n]
-        made = self.product(self.known[pair.more], self.known[pair.less])
-        if self.members.basis == "chebyshev":
-            made = self.sum(made, made)
-            if pair.apart:
-                less = self.plain(self.known[pair.apart], -1.0, made.depth, made.scale)
-                return self.rescale(self.sum(made, less))
-            return self.shifted(self.rescale(made), -1.0)
-        return self.rescale(made)
+        product = self.mul(self.known[pair.more], self.known[pair.less])
+        if self.members.basis == "power":
+            return self.rescale(product)
+        double = self.add(product, product)
+        if not pair.apart:
+            return self.shifted(self.rescale(double), -1.0)
+        less = self.mul_plain(self.known[pair.apart], -1.0, double.depth, double.scale)
+        return self.rescale(self.add(double, less))
 
-    def _sum(self, p: Coefficients, depth: int, scale: float, is_level: bool) -> _Value:
-        """A polynomial at a depth and a scale."""
-        before = scale * self.ladder.prime(depth - 1) if depth else scale
+    def _sum(self, p: Coefficients, depth: int, scale: float, is_level: bool) -> _Term:
+        """Write a polynomial at a depth and a scale."""
+        before = scale * self.prime(depth - 1) if depth else scale
         terms, constant, free = self._terms(p, depth, before, is_level)
-        made = self.rescale(reduce(self.sum, terms)) if terms else None
+        total = self.rescale(reduce(self.add, terms)) if terms else None
         if free:
-            made = self._with(made, self.known[free], p[-1])
-        assert made is not None, p
-        return self.shifted(made, constant)
+            total = self._plus_member(total, self.known[free], p[-1])
+        assert total is not None, p
+        return self.shifted(total, constant)
 
-    def _with(self, made: _Value | None, member: _Value, sign: float) -> _Value:
-        """A member added to a sum, or taken from it, as it is."""
-        if made is None:
-            return member if sign > 0 else self._put(Negated, member, member.register)
-        kind = Sum if sign > 0 else Difference
-        return self._put(kind, made, made.register, member.register)
+    def _plus_member(self, total: _Term | None, member: _Term, sign: float) -> _Term:
+        """Add a member to a sum, or subtract it, as it is."""
+        if total is None:
+            negative = member.register if sign > 0 else self.builder.negate(member.register)
+            return member._replace(register=negative)
+        combine = self.builder.add if sign > 0 else self.builder.sub
+        return total._replace(register=combine(total.register, member.register))
 
     def _terms(
         self, p: Coefficients, depth: int, scale: float, is_level: bool
-    ) -> tuple[list[_Value], float, int]:
-        """The terms of a sum, one level above it and not rescaled; the constant; what is free."""
-        shape = Shape.of(p, is_level)
-        by = self.ways.best(shape, depth).by
+    ) -> tuple[list[_Term], float, int]:
+        """Return the terms of a sum before its rescale, its constant, and its free member or 0."""
+        shape = SumShape.of(p, is_level)
+        by = self.search.best(shape, depth).by
         if not by:
-            free = self.ways.free(shape, depth)
+            free = self.search.free(shape, depth)
             used = [n for n in shape.used if n != free]
-            return [self.plain(self.known[n], p[n], depth - 1, scale) for n in used], p[0], free
+            terms = [self.mul_plain(self.known[n], p[n], depth - 1, scale) for n in used]
+            return terms, p[0], free
         q, r = divide(self.members.basis, p, by)
-        member, keeps = self.known[by], is_level and self.ways.keeps_scale(by, depth)
-        first = self.product(self._sum(q, depth - 1, scale / member.scale, keeps), member)
+        member, keeps = self.known[by], is_level and self.search.keeps_scale(by, depth)
+        first = self.mul(self._sum(q, depth - 1, scale / member.scale, keeps), member)
         terms, constant, _ = self._terms(trimmed(r), depth, scale, False)
         return [first, *terms], constant, 0
 
-    def _put(self, kind: Callable[..., Op], like: _Value, *given: float) -> _Value:
-        """Write an operation down whose result is at the depth and the scale of a value."""
-        op = kind(len(self.done) + 1, *given)
-        self.done.append(op)
-        return like._replace(register=op.out)
-
-    def dropped(self, a: _Value, depth: int) -> _Value:
+    def _dropped(self, a: _Term, depth: int) -> _Term:
         if a.depth == depth:
             return a
-        below = a._replace(depth=depth)
-        return self._put(Dropped, below, a.register, depth + self.first)
+        register = self.builder.drop(a.register, self.ladder.level - depth - self.first)
+        return _Term(register, depth, a.scale)
 
-    def plain(self, a: _Value, value: float, depth: int, scale: float) -> _Value:
-        """A multiple at a depth, such that its scale before the rescale is the one given."""
-        a = self.dropped(a, depth)
-        made = a._replace(scale=scale)
-        return self._put(Scaled, made, a.register, value, scale / a.scale)
+    def mul_plain(self, a: _Term, value: float, depth: int, scale: float) -> _Term:
+        """Write a multiple at a depth, such that its scale before the rescale is the given one."""
+        a = self._dropped(a, depth)
+        register = self.builder.mul_plain(a.register, Constant(value), scale / a.scale)
+        return _Term(register, depth, scale)
 
-    def product(self, a: _Value, b: _Value) -> _Value:
+    def mul(self, a: _Term, b: _Term) -> _Term:
+        """Write a product, at the greater depth of its factors."""
         depth = max(a.depth, b.depth)
-        a, b = self.dropped(a, depth), self.dropped(b, depth)
-        made = a._replace(scale=a.scale * b.scale)
-        return self._put(Product, made, a.register, b.register)
+        a, b = self._dropped(a, depth), self._dropped(b, depth)
+        return _Term(self.builder.mul(a.register, b.register), depth, a.scale * b.scale)
 
-    def sum(self, a: _Value, b: _Value) -> _Value:
-        return self._put(Sum, a, a.register, b.register)
+    def add(self, a: _Term, b: _Term) -> _Term:
+        """Write a sum."""
+        return a._replace(register=self.builder.add(a.register, b.register))
 
-    def shifted(self, a: _Value, value: float) -> _Value:
-        return self._put(Shifted, a, a.register, value) if value else a
+    def shifted(self, a: _Term, value: float) -> _Term:
+        """Write a sum with a constant, unless that is 0."""
+        if not value:
+            return a
+        return a._replace(register=self.builder.add_plain(a.register, Constant(value)))
 
-    def rescale(self, a: _Value) -> _Value:
-        made = a._replace(depth=a.depth + 1, scale=a.scale / self.ladder.prime(a.depth))
-        return self._put(Rescaled, made, a.register)
+    def rescale(self, a: _Term) -> _Term:
+        """Write a rescale."""
+        return _Term(self.builder.rescale(a.register), a.depth + 1, a.scale / self.prime(a.depth))
 
 
 def plan(coefficients: Iterable[float], basis: Basis = "power") -> Evaluation:
-    """The best evaluation of a polynomial of a ciphertext as it is.
+    """Return the best evaluation of a polynomial of a ciphertext as it is.
 
-    Of degree d it takes ceil(log2(d + 1)) levels; ceil(log2(d)) where the last coefficient is 1 or
-    -1, of powers. Of all ways at this depth it has the fewest products, then rescales, then plain
-    products.
+    A degree of d takes ceil(log2(d + 1)) levels; ceil(log2(d)) in powers if the last coefficient is
+    1 or -1. Of all evaluations at this depth it has the fewest products, then the fewest plaintext
+    products, then the fewest rescales.
 
-    >>> plan([1, 2, 3, 4, 5]).counts.products, plan([1, 2, 3, 4, 1]).counts.levels
+    >>> plan([1, 2, 3, 4, 5]).counts.products, plan([1, 2, 3, 4, 1]).levels
     (2, 2)
     """
     p = trimmed(coefficients)
@@ -295,29 +484,35 @@ def plan(coefficients: Iterable[float], basis: Basis = "power") -> Evaluation:
 
 @lru_cache(maxsize=256)
 def _planned(p: Coefficients, basis: Basis) -> Evaluation:
-    levels, is_level = _levels(basis, p), basis == "power"
-    found = []
-    for members in candidates(basis, len(p) - 1):
-        if Ways(members).best(Shape.of(p, is_level), levels).products < inf:
-            made = Evaluation(p, basis, tuple(members.pairs))
-            found.append((made.counts, made))
-    return min(found, key=lambda each: each[0])[1]
+    levels, shape = _levels(basis, p), SumShape.of(p, basis == "power")
+    evaluations = [
+        Evaluation(p, basis, tuple(members.pairs))
+        for members in candidates(basis, len(p) - 1)
+        if DivisionSearch(members).best(shape, levels).products < inf
+    ]
+    return min(evaluations, key=_rank)
+
+
+def _rank(evaluation: Evaluation) -> tuple[int, ...]:
+    counts = evaluation.counts
+    dear = counts.products, counts.plain_products, counts.rescales
+    return (*dear, counts.additions, counts.plain_additions, counts.drops)
 
 
 def evaluate(activation: Activation, fold: bool = True, basis: Basis | None = None) -> Evaluation:
-    """The best evaluation of an activation of x.
+    """Return the best evaluation of an activation of x.
 
-    With `fold` the linear layer before gives u = factor * x + shift in place of x, by its weights
-    and its bias. Where the degree is a power of two this makes the polynomial one of powers whose
-    last coefficient is 1 or -1 (and whose last but one is 0), which saves a level; of degree 2 it
-    is one square, and a constant. Else it normalises the range to [-1, 1], for Chebyshev's
-    polynomials. Without `fold`, powers of x are taken where they do not grow much on the range, and
-    Chebyshev's polynomials of x normalised, for one level more, where they do.
+    With `fold` the linear layer before computes u = factor * x + shift in place of x, by its
+    weights and its bias. Where the degree is a power of two this makes the polynomial one of powers
+    whose last coefficient is 1 or -1 (and whose last but one is 0), which saves a level; for degree
+    2 it is one square and a constant. Otherwise it normalises the range to [-1, 1], for Chebyshev
+    polynomials. Without `fold`, powers of x are used where they do not grow much on the range, and
+    Chebyshev polynomials of x normalised, for one level more, where they do.
 
     >>> from weft.ckks.activations import fit
     >>> relu = fit("relu", 2, -8, 8)
-    >>> evaluate(relu).counts[:4], evaluate(relu, fold=False).counts[:4]
-    ((1, 1, 0, 1), (2, 1, 1, 2))
+    >>> evaluate(relu).levels, evaluate(relu, fold=False).levels
+    (1, 2)
     """
     degree = activation.degree
     if basis is None:
@@ -329,14 +524,15 @@ def evaluate(activation: Activation, fold: bool = True, basis: Basis | None = No
     if basis == "chebyshev":
         half = (activation.high - activation.low) / 2
         factor, shift = 1 / half, -(activation.high + activation.low) / 2 / half
-        found = plan(activation.coefficients, basis)
-        return replace(found, factor=factor, shift=shift, folded=fold)
+        return replace(
+            plan(activation.coefficients, basis), factor=factor, shift=shift, folded=fold
+        )
     p = trimmed(activation.power)
     return _monic(p) if fold else plan(p)
 
 
 def _monic(p: Coefficients) -> Evaluation:
-    """Powers of u = a (x - s): the last coefficient is 1 or -1 and the one before is 0."""
+    """Use powers of u = a (x - s): the last coefficient is 1 or -1, the one before it 0."""
     degree = len(p) - 1
     if not degree:
         return plan(p)

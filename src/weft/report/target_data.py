@@ -101,34 +101,8 @@ def ckks_data(given: Any) -> dict[str, Any]:
 
 def _described(given: Any) -> Mapping[str, Any]:
     """Return a plan as `weft ckks plan --json` prints it: counts of each layer and of all."""
-    if isinstance(given, Mapping):
-        return given
-    from weft.ckks import table
-
-    layers = [
-        {
-            "name": placed.name,
-            "operator": placed.layer.operator,
-            "mesh": table.mesh(placed),
-            "packing": str(placed.target),
-            "start": max(placed.given),
-            "level": placed.level,
-            **{key: getattr(placed.cost, key) for key in COUNTS[:-1]},
-            "keys": sorted(placed.cost.keys),
-            "bytes": table.ciphertext_bytes(given, placed),
-            "seconds": table.seconds(given, placed),
-        }
-        for placed in given.layers
-    ]
-    total = {key: getattr(given.cost, key) for key in TOTALS}
-    total["keys"] = sorted(given.cost.keys)
-    return {
-        "headline": given.headline,
-        "slots": given.slots,
-        "depth": given.depth,
-        "layers": layers,
-        "total": total,
-    }
+    described: Mapping[str, Any] = given if isinstance(given, Mapping) else given.describe()
+    return described
 
 
 def _layer(field: Field) -> dict[str, Any]:

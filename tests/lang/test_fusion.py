@@ -92,14 +92,14 @@ def test_pointwise_into_a_convolution_reads_halos():
 
 def test_errors():
     graph = trace(lambda x: (ops.exp(x), ops.exp(x) + x), (4,))
-    with pytest.raises(WeftError, match="nothing is not made and used just once"):
+    with pytest.raises(WeftError, match="nothing is not computed and used exactly once"):
         fuse(graph, "nothing")
-    with pytest.raises(WeftError, match="exponential is not made and used just once"):
+    with pytest.raises(WeftError, match="exponential is not computed and used exactly once"):
         fuse(graph, "exponential")
     kept = trace(lambda x: (y := ops.exp(x), y + 1), (4,))
-    with pytest.raises(WeftError, match="exponential is needed for itself"):
+    with pytest.raises(WeftError, match="exponential is used elsewhere"):
         fuse(kept, "exponential")
     chain = fuse(trace(lambda x: -ops.exp(abs(x)), (4,)), "exponential")
-    with pytest.raises(WeftError, match="exponential=>negate is fused already: fuse from"):
+    with pytest.raises(WeftError, match="exponential=>negate is already fused"):
         fuse(chain, "abs")
     assert fusable(chain) == []

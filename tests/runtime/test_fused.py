@@ -149,7 +149,7 @@ def test_what_keeps_two_apart_is_not_fused():
         Application("tanh", ("x",), ("a",)),
         Application("optimization_barrier", ("a",), ("b",)),
     ]
-    with pytest.raises(WeftError, match="optimization_barrier keeps apart what is before it"):
+    with pytest.raises(WeftError, match="optimization_barrier has edges and cannot be fused"):
         fuse(Graph(inputs, made, ["b"]), "a")
 
 

@@ -1,8 +1,8 @@
-"""Fusion: a producer and its only consumer become one operator, and nothing lies between them.
+"""Fusion: a producer and its only consumer become one operator, without a value between them.
 
-Where the consumer reads what the producer makes, its rows are put into the producer's: the
-projections compose. The fused operator is named `producer=>consumer`, and says in its attributes
-what both said, so that a graph with fused operators is a graph like any other.
+The rows by which the consumer reads the value are substituted into the producer's: the projections
+compose. The fused operator is named `producer=>consumer` and has the attributes of both, so that a
+graph with fused operators is a graph like any other.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from weft.values import FrozenMap, Point
 
 ARROW = "=>"
 FIRST = "first"
-"""The attribute that says how many operands are the producer's."""
+"""The attribute with the number of the producer's operands."""
 LARGE = 1 << 18
-"""Up to so many elements, what lies between producer and consumer is made in one piece."""
+"""Up to so many elements, the value between producer and consumer is computed in one piece."""
 MOST_FUSED = 100
 """The most operators in one: signing a fused operator recurses once for each."""
-_PLACE = re.compile(r"[0-9]{1,4}")
+_NUMBER = re.compile(r"[0-9]{1,4}")
 SHORTCUTS: dict[str, Kernel] = {"prod_of=>sum_dim": sum_of_products}
 """Fused operators that have a kernel of their own."""
 
 
-def fused_name(producer: str, consumer: str, place: int) -> str:
-    """The name of a fused operator; `place` is the operand of the consumer that goes away.
+def fused_name(producer: str, consumer: str, operand: int) -> str:
+    """Return the name of a fused operator; `operand` is the consumer's operand that is fused.
 
     >>> fused_name("linear", "relu", 0), fused_name("matmul", "add", 1)
     ('linear=>relu', 'matmul=>add@1')
     """
-    return f"{producer}{ARROW}{consumer}" + f"@{place}" * (place > 0)
+    return f"{producer}{ARROW}{consumer}" + f"@{operand}" * (operand > 0)
 
 
 def fused_operator(name: str, operators: Library) -> Operator:
-    """The operator that a fused name stands for; a consumer is never fused itself.
+    """Return the operator of a fused name; a consumer is never fused itself.
 
     >>> from weft.lang import OPERATORS
     >>> both = fused_operator("linear=>relu", OPERATORS)
@@ -64,10 +64,12 @@ def fused_operator(name: str, operators: Library) -> Operator:
 
 def _pair_of(name: str, operators: Library) -> _Pair:
     producer, _, rest = name.rpartition(ARROW)
-    consumer, at, place = rest.partition("@")
-    if at and not _PLACE.fullmatch(place):
-        raise WeftError(f"{clip(name, 80)} is no fused operator: @ stands before an operand number")
-    return _Pair(operators.find(producer), operators.find(consumer), int(place or 0))
+    consumer, at, operand = rest.partition("@")
+    if at and not _NUMBER.fullmatch(operand):
+        raise WeftError(
+            f"{clip(name, 80)} is not a fused operator: expected an operand number after @"
+        )
+    return _Pair(operators.find(producer), operators.find(consumer), int(operand or 0))
 
 
 class _Parts(NamedTuple):
@@ -78,21 +80,21 @@ class _Parts(NamedTuple):
     first_attributes: Attributes
     second_attributes: Attributes
     names: Mapping[str, str]
-    """What the fused line calls those index dimensions of the producer that are its own."""
+    """The names in the fused line of index dimensions that only the producer has."""
 
 
 class _Pair(NamedTuple):
     producer: Operator
     consumer: Operator
-    place: int
+    operand: int
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes) -> Signature:
-        """The signature of both together."""
+        """Return the signature of both together."""
         parts, count = self.parts(tuple(shapes), FrozenMap(attributes.items())), attributes[FIRST]
         first, second = parts.first.notation, parts.second.notation
-        put = _Composition(parts, self.place)
+        put = _Composition(parts, self.operand)
         rows = [[put.row(row) for row in tensor] for tensor in first.operands]
-        others = [t for n, t in enumerate(second.operands) if n != self.place]
+        others = [t for n, t in enumerate(second.operands) if n != self.operand]
         stays = self._stays(parts)
         once = {*first.once, *range(count, len(shapes))} if stays else set[int]()
         inner = {
@@ -109,31 +111,31 @@ class _Pair(NamedTuple):
         return Signature(line, shapes, {**parts.second.sizes, **sizes})
 
     def _stays(self, parts: _Parts) -> bool:
-        """Whether the producer's partial results may stay partial through the consumer."""
+        """Return whether the producer's partial results may stay partial through the consumer."""
         monoids = set(parts.first.notation.reduced.values())
         if len(monoids) != 1 or parts.second.reduced:
             return False
         every = range(len(parts.second.notation.operands))
         kinds = ["uint8"] * len(every)
         try:
-            made = self.consumer.dtypes(kinds, parts.second_attributes)
+            results = self.consumer.dtypes(kinds, parts.second_attributes)
         except WeftError:  # it is never applied to integers
-            kinds, made = [], []
-        groups = self.consumer.groups(monoids.pop(), parts.second, kinds, made)
+            kinds, results = [], []
+        groups = self.consumer.groups(monoids.pop(), parts.second, kinds, results)
         return any(group is ... or set(group) == set(every) for group in groups)
 
     def parts(self, shapes: tuple[Point, ...], attributes: FrozenMap[str, Any]) -> _Parts:
-        """The two applications."""
+        """Return the two applications."""
         return _parts(self, shapes, attributes)
 
     def kernel(self, block: Block, *operands: Any) -> Any:
-        """The consumer's kernel on what the producer's makes of the same box.
+        """Run the consumer's kernel on the result of the producer's, for one box.
 
-        Where that would be much larger than all else, the box is computed half by half.
+        If the value between would be much larger than all others, the box is cut in halves.
         """
         first, second, count = _blocks(self, block)
         sizes = [box.size for box in (*block.operands, *block.results)]
-        if second.operands[self.place].size > max(LARGE, 4 * sum(sizes)):
+        if second.operands[self.operand].size > max(LARGE, 4 * sum(sizes)):
             halves = halve(block)
             if halves is not None:
                 return halves.run(self.kernel, operands)
@@ -141,15 +143,15 @@ class _Pair(NamedTuple):
         assert self.consumer.kernel is not None
         between = self.producer.kernel(first, *operands[:count])
         between = between[0] if isinstance(between, tuple) else between
-        made, read = first.results[0], second.operands[self.place]
-        if made != read:  # it makes more than is read: all of a dimension that it sees whole
-            between = between[read.slices(made.start)]
+        box, read = first.results[0], second.operands[self.operand]
+        if box != read:  # the producer computes all of a dimension that it cannot cut
+            between = between[read.slices(box.start)]
         others = list(operands[count:])
-        others.insert(self.place, between)
+        others.insert(self.operand, between)
         return self.consumer.kernel(second, *others)
 
     def count_box(self, signature: Signature, box: ZRange, attributes: Attributes) -> int:
-        """What both take for a box: what two boxes need of the producer, it computes twice."""
+        """Count the operations of both for a box; overlaps of the producer count in each."""
         first, second, _ = _split(self, Block(None, signature, attributes, box))
         return sum(
             operator.count_flops(part.signature, part.box, part.attributes)
@@ -157,16 +159,16 @@ class _Pair(NamedTuple):
         )
 
     def dtypes(self, dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
-        """The dtypes that the consumer makes of what the producer makes."""
+        """Return the dtypes of the consumer's results."""
         count = attributes[FIRST]
         between = self.producer.dtypes(dtypes[:count], part_of(attributes, 1))[0]
         others = list(dtypes[count:])
-        others.insert(self.place, between)
+        others.insert(self.operand, between)
         return self.consumer.dtypes(others, part_of(attributes, 2))
 
 
 def part_of(attributes: Attributes, part: int) -> FrozenMap[str, Any]:
-    """What the producer, 1, or the consumer, 2, said of itself.
+    """Return the attributes of the producer, 1, or the consumer, 2.
 
     >>> part_of({"first": 1, "1.dtype": "int8", "2.keepdims": True}, 2)
     {'keepdims': True}
@@ -185,14 +187,14 @@ def _parts(pair: _Pair, shapes: tuple[Point, ...], attributes: FrozenMap[str, An
     one, two = part_of(attributes, 1), part_of(attributes, 2)
     first = pair.producer.sign(shapes[:count], one)
     if len(first.result_shapes) != 1:
-        raise WeftError(f"{pair.producer.name} makes {len(first.result_shapes)} results")
+        raise WeftError(f"{pair.producer.name} has {len(first.result_shapes)} results, expected 1")
     others = list(shapes[count:])
-    others.insert(pair.place, first.result_shapes[0])
+    others.insert(pair.operand, first.result_shapes[0])
     second = pair.consumer.sign(others, two)
-    made = {name for row in first.notation.results[0] for name in row.dims}
+    kept = {name for row in first.notation.results[0] for name in row.dims}
     taken, names = set(second.sizes), dict[str, str]()
     for name in first.sizes:
-        if name not in made:
+        if name not in kept:
             free = name
             while free in taken:
                 free += "_"
@@ -202,23 +204,22 @@ def _parts(pair: _Pair, shapes: tuple[Point, ...], attributes: FrozenMap[str, An
 
 
 class _Composition:
-    """The producer's rows with the consumer's rows put into them."""
+    """The producer's rows with the consumer's rows substituted."""
 
-    def __init__(self, parts: _Parts, place: int) -> None:
-        made = parts.first.notation.results[0]
-        read = parts.second.notation.operands[place]
+    def __init__(self, parts: _Parts, operand: int) -> None:
+        rows = parts.first.notation.results[0]
+        read = parts.second.notation.operands[operand]
         self.names = parts.names
         self.put: dict[str, Row] = {}
-        for row, into in zip(made, read):
+        for row, into in zip(rows, read):
             if row.plain is None or row.plain in self.put:
-                raise WeftError(f"what is made as '{row}' cannot be fused")
-            seen_whole = row.plain in parts.first.notation.whole
-            if (
-                seen_whole
-                and parts.second.sizes.get(str(into.plain)) != parts.first.sizes[row.plain]
-            ):
-                raise WeftError(f"'[{row}]' is seen whole, and read as '{into}': not to be fused")
-            self.put[row.plain] = into._replace(whole=into.whole or seen_whole)
+                raise WeftError(f"a result '{row}' cannot be fused")
+            is_whole = row.plain in parts.first.notation.whole
+            if is_whole and parts.second.sizes.get(str(into.plain)) != parts.first.sizes[row.plain]:
+                raise WeftError(
+                    f"'[{row}]' cannot be cut, and is read as '{into}': it cannot be fused"
+                )
+            self.put[row.plain] = into._replace(whole=into.whole or is_whole)
 
     def row(self, row: Row) -> Row:
         if row.plain is not None:
@@ -230,7 +231,9 @@ class _Composition:
         for name, a in row.terms:
             inner = self.put.get(name)
             if inner is not None and (inner.plain is None or inner.whole):
-                raise WeftError(f"'{row}' and '{inner}' cannot be fused: both are more than a name")
+                raise WeftError(
+                    f"'{row}' and '{inner}' cannot be fused: neither is a plain dimension"
+                )
             into = self.names[name] if inner is None else inner.plain
             terms.append((str(into), a))
         return row._replace(terms=tuple(terms))
@@ -242,7 +245,7 @@ def _blocks(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
 
 
 def _split(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
-    """The blocks of the producer and the consumer that a block of both holds."""
+    """Return the blocks of the producer and the consumer in a block of both."""
     attributes = FrozenMap(block.attributes.items())
     parts = pair.parts(block.signature.operand_shapes, attributes)
     spans = {name: block.span(name) for name in block.signature.sizes}
@@ -252,12 +255,12 @@ def _split(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
         parts.second_attributes,
         _box([spans[n] for n in parts.second.sizes]),
     )
-    between = second.operands[pair.place]
-    made = parts.first.notation.results[0]
+    between = second.operands[pair.operand]
+    rows = parts.first.notation.results[0]
     whole = parts.first.notation.whole
     ranges = {
         str(row.plain): range(low, high)
-        for row, low, high in zip(made, between.start, between.stop)
+        for row, low, high in zip(rows, between.start, between.stop)
     }
     ranges |= {name: range(parts.first.sizes[name]) for name in ranges if name in whole}
     own = [ranges[n] if n in ranges else spans[parts.names[n]] for n in parts.first.sizes]
@@ -270,31 +273,31 @@ def _box(spans: Sequence[range]) -> ZRange:
 
 
 def fusable(graph: Graph) -> list[str]:
-    """The values that are better fused away: used once, not returned, under no sharding.
+    """Return the values worth fusing: used once, not returned, without a sharding.
 
-    Their makers and users have kernels, their lines compose, and it pays (`pays`).
+    Their producers and consumers have kernels, their lines compose, and it pays (`pays`).
     """
     users, library = users_of(graph), Library(graph.operators)
-    kept, found = {*graph.outputs, *graph.shardings}, []
+    kept, values = {*graph.outputs, *graph.shardings}, []
     lines = dict(zip(map(id, graph.applications), graph.signatures))
-    for made in graph.applications:
-        for name in made.results:
+    for producer in graph.applications:
+        for name in producer.results:
             if len(users[name]) != 1 or name in kept:
                 continue
-            if pays(lines[id(made)], lines[id(users[name][0])]):
+            if pays(lines[id(producer)], lines[id(users[name][0])]):
                 try:
-                    join(library, graph.values, made, users[name][0], name)
+                    join(library, graph.values, producer, users[name][0], name)
                 except WeftError:
                     continue
-                found.append(name)
-    return found
+                values.append(name)
+    return values
 
 
 def pays(producer: Signature, consumer: Signature) -> bool:
-    """Whether one of the two combines nothing, so that what is between them need not lie anywhere.
+    """Return whether one of the two reduces nothing, so that the value between is not stored.
 
-    A chain of pointwise operators pays, one behind a product, and one before a sum. Two products
-    in one would need what is between them after all.
+    Chains of pointwise operators pay, and so does one after a product or before a sum. Two products
+    in one would need the value between them.
 
     >>> product = Signature.of("m k, k n -> m n  sum: k", [(8, 4), (4, 2)])
     >>> pays(product, Signature.of("m n -> m n", [(8, 2)])), pays(product, product)
@@ -305,7 +308,7 @@ def pays(producer: Signature, consumer: Signature) -> bool:
 
 
 def users_of(graph: Graph) -> dict[str, list[Application]]:
-    """For every value the applications that read it, once for each time that they do."""
+    """Return for every value the applications that read it, once for each operand."""
     users: dict[str, list[Application]] = {name: [] for name in graph.values}
     for application in graph.applications:
         for name in application.operands:
@@ -314,29 +317,35 @@ def users_of(graph: Graph) -> dict[str, list[Application]]:
 
 
 def join(
-    library: Library, values: Mapping[str, Value], made: Application, user: Application, value: str
+    library: Library,
+    values: Mapping[str, Value],
+    producer: Application,
+    consumer: Application,
+    value: str,
 ) -> tuple[Application, Signature]:
-    """The maker and the user of a value as one application, with its signature.
+    """Return the producer and the consumer of a value as one application, with its signature.
 
-    The library learns the fused operator. The value must be used nowhere else.
+    The fused operator is added to the library. The value must be used nowhere else.
     """
-    if len(made.results) != 1:
-        raise WeftError(f"{value} is needed for itself, so that it cannot be fused away")
-    if ARROW in user.operator:
-        raise WeftError(f"{user.operator} is fused already: fuse from the front")
-    if made.operator.count(ARROW) + 2 > MOST_FUSED:
-        raise WeftError(f"{value} cannot be fused away: at most {MOST_FUSED} operators become one")
-    for part in (made, user):
+    if len(producer.results) != 1:
+        raise WeftError(f"{value} is used elsewhere and cannot be fused")
+    if ARROW in consumer.operator:
+        raise WeftError(f"{consumer.operator} is already fused: fuse the first operators first")
+    if producer.operator.count(ARROW) + 2 > MOST_FUSED:
+        raise WeftError(f"{value} cannot be fused: at most {MOST_FUSED} operators become one")
+    for part in (producer, consumer):
         if part.operator in EDGES:
-            raise WeftError(f"{part.operator} keeps apart what is before it and after it")
+            raise WeftError(f"{part.operator} has edges and cannot be fused")
         if library.find(part.operator).kernel is None or part.regions:
-            raise WeftError(f"{part.operator} has no kernel, so that it cannot be fused")
-    name = fused_name(made.operator, user.operator, user.operands.index(value))
-    said = {FIRST: len(made.operands)}
-    said |= {f"1.{key}": v for key, v in made.attributes.items()}
-    said |= {f"2.{key}": v for key, v in user.attributes.items()}
-    others = tuple(operand for operand in user.operands if operand != value)
-    both = Application(name, (*made.operands, *others), user.results, FrozenMap(said.items()))
+            raise WeftError(f"{part.operator} has no kernel and cannot be fused")
+    name = fused_name(producer.operator, consumer.operator, consumer.operands.index(value))
+    attributes = {FIRST: len(producer.operands)}
+    attributes |= {f"1.{key}": v for key, v in producer.attributes.items()}
+    attributes |= {f"2.{key}": v for key, v in consumer.attributes.items()}
+    others = tuple(operand for operand in consumer.operands if operand != value)
+    both = Application(
+        name, (*producer.operands, *others), consumer.results, FrozenMap(attributes.items())
+    )
     if name not in library:
         library[name] = fused_operator(name, library)
     shapes = [values[operand].shape for operand in both.operands]
@@ -352,13 +361,13 @@ def own_names(library: Library, both: Application, line: Signature) -> Mapping[s
 
 
 def restrict(library: Library, name: str, block: Block) -> tuple[ZRange, ZRange]:
-    """The boxes of the producer and of the consumer that a box of a fused operator holds."""
+    """Return the boxes of the producer and of the consumer in a box of a fused operator."""
     first, second, _ = _split(_pair_of(name, library), block)
     return first.box, second.box
 
 
 def fuse(graph: Graph, value: str) -> Graph:
-    """The graph in which the maker of a value and its only user are one application.
+    """Return the graph in which the producer of a value and its only consumer are one.
 
     >>> from weft import ops, trace
     >>> graph = trace(lambda x, w, b: ops.relu(ops.linear(x, w, b)), (8, 16), (16, 4), (4,))
@@ -369,33 +378,33 @@ def fuse(graph: Graph, value: str) -> Graph:
     relu: float32[8, 4] = linear=>relu(x, w, b, first=3)
     return relu
     """
-    made = next((a for a in graph.applications if value in a.results), None)
+    producer = next((a for a in graph.applications if value in a.results), None)
     users = [a for a in graph.applications if value in a.operands]
-    if made is None or len(users) != 1 or users[0].operands.count(value) != 1:
-        raise WeftError(f"{value} is not made and used just once, so that it cannot be fused away")
+    if producer is None or len(users) != 1 or users[0].operands.count(value) != 1:
+        raise WeftError(f"{value} is not computed and used exactly once, and cannot be fused")
     if value in graph.outputs or value in graph.shardings:
-        raise WeftError(f"{value} is needed for itself, so that it cannot be fused away")
-    (user,) = users
-    both, _ = join(Library(graph.operators), graph.values, made, user, value)
+        raise WeftError(f"{value} is used elsewhere and cannot be fused")
+    (consumer,) = users
+    both, _ = join(Library(graph.operators), graph.values, producer, consumer, value)
     applications = [
-        both if application is user else application
+        both if application is consumer else application
         for application in graph.applications
-        if application is not made
+        if application is not producer
     ]
     return with_applications(graph, applications)
 
 
 def with_applications(graph: Graph, applications: Iterable[Application]) -> Graph:
-    """The graph with other applications; what they name stays what it was."""
-    made = list(applications)
+    """Return the graph with other applications of the same values."""
+    new = list(applications)
     return Graph(
         graph.inputs,
-        made,
+        new,
         graph.outputs,
         graph.meshes,
         graph.shardings,
         graph.output_shardings,
-        with_fused(graph.operators, (application.operator for application in made)),
+        with_fused(graph.operators, (application.operator for application in new)),
         {name: value.dtype for name, value in graph.values.items()},
         graph.parameters,
         graph.is_region,
@@ -403,12 +412,12 @@ def with_applications(graph: Graph, applications: Iterable[Application]) -> Grap
 
 
 def with_fused(operators: Library, names: Iterable[str]) -> Library:
-    """A library that has the fused operators of those names as well."""
-    found = [name for name in dict.fromkeys(names) if ARROW in name and name not in operators]
-    if not found:
+    """Return a library that has the fused operators of those names as well."""
+    new = [name for name in dict.fromkeys(names) if ARROW in name and name not in operators]
+    if not new:
         return operators
     library = Library(operators)
-    for name in found:
+    for name in new:
         parts = name.split(ARROW)
         if len(parts) > MOST_FUSED:
             raise WeftError(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from types import EllipsisType
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from weft.draw import clip
 from weft.errors import WeftError
@@ -15,6 +15,7 @@ from weft.lang.attributes import (
     RULE_ATTRIBUTE,
     Declared,
     Kind,
+    attributes_named,
     check_attributes,
     declared,
     names_of,
@@ -249,3 +250,15 @@ class Library(dict[str, Operator]):
 
 OPERATORS = Library()
 """The operators that Weft ships, and those that a user adds."""
+
+
+def define(
+    name: str,
+    notation: str | Sign,
+    kernel: Kernel | None = None,
+    attributes: str = "",
+    **rules: Any,
+) -> None:
+    """Add an operator that Weft ships, with attributes of known kinds and fields of `Operator`."""
+    named = attributes_named(attributes)
+    OPERATORS.add(Operator(name, notation, kernel, attributes=named, **rules))

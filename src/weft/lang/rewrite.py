@@ -1,8 +1,8 @@
-"""Rewrites: a pattern of applications, and another that makes the same values.
+"""Rewrites: a pattern of applications, and a replacement that computes the same values.
 
-A pattern is a tree: an operator's name and what it is applied to, which is a name that stands for
-any value, or a tree again. A replacement is written as a function of the values that the names
-stand for, in the words of `weft.ops`.
+A pattern is a tree: an operator's name and its operands, each a variable that matches any value, or
+a tree again. A replacement is a function of the values that the variables match, written with
+`weft.ops`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from weft.lang.graph import Application, Graph
 from weft.lang.kernel import Attributes
 from weft.lang.operator import OPERATORS
 from weft.lang.trace import Symbol, Tracer
+from weft.space import BlockGrid
 
 Pattern: TypeAlias = str | tuple[Any, ...]
-"""A name for any value, or an operator's name with patterns for its operands."""
+"""A variable, or an operator's name with patterns for its operands."""
 
 
 class Match(NamedTuple):
-    """Where a pattern was found: the value that its root makes, and what its names stand for."""
+    """A match of a pattern: the value of its root, and the values of its variables."""
 
     root: str
     values: Mapping[str, str]
     applications: tuple[Application, ...]
-    """Those of the pattern, the root first."""
+    """The matched applications, the root first."""
 
     def attributes(self, operator: str) -> Attributes:
-        """What the first application of an operator in the pattern says."""
+        """Return the attributes of the first application of an operator in the match."""
         return next(a.attributes for a in self.applications if a.operator == operator)
 
 
@@ -44,13 +45,13 @@ Condition: TypeAlias = Callable[[Graph, Match], bool]
 
 
 def always(graph: Graph, match: Match) -> bool:
-    """The condition of rewrites that have none."""
+    """Return True: the condition of rewrites that always apply."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One way to say the same: a pattern, what may stand in its place, and when.
+    """A pattern, its replacement, and the condition under which it applies.
 
     >>> from weft import ops, trace
     >>> apart = Rewrite(
@@ -74,16 +75,16 @@ class Rewrite:
     condition: Condition = always
 
     def matches(self, graph: Graph) -> Iterator[Match]:
-        """Where it may be applied."""
+        """Yield the matches that it may be applied to."""
         makers = {name: a for a in graph.applications for name in a.results}
         for application in graph.applications:
-            found = _find(self.pattern, application.results[0], makers)
-            if found is not None and _is_apart(graph, found) and self.condition(graph, found):
-                yield found
+            match = _find(self.pattern, application.results[0], makers)
+            if match is not None and _is_apart(graph, match) and self.condition(graph, match):
+                yield match
 
     def apply(self, graph: Graph, root: str) -> Graph:
-        """The graph in which the value `root` is made in the other way, under its old name."""
-        match = next((found for found in self.matches(graph) if found.root == root), None)
+        """Return the graph in which the replacement computes `root`, under its old name."""
+        match = next((each for each in self.matches(graph) if each.root == root), None)
         if match is None:
             raise WeftError(f"{self.name} cannot be applied to {root}")
         return _Rewriter(graph, self, match).graph()
@@ -96,18 +97,18 @@ def _find(pattern: Pattern, value: str, makers: Mapping[str, Application]) -> Ma
     def fits(part: Pattern, name: str) -> bool:
         if isinstance(part, str):
             return values.setdefault(part, name) == name
-        made = makers.get(name)
-        if made is None or made.operator != part[0] or len(made.operands) != len(part) - 1:
+        maker = makers.get(name)
+        if maker is None or maker.operator != part[0] or len(maker.operands) != len(part) - 1:
             return False
-        applications.append(made)
-        return all(map(fits, part[1:], made.operands))
+        applications.append(maker)
+        return all(map(fits, part[1:], maker.operands))
 
-    found = not isinstance(pattern, str) and fits(pattern, value)
-    return Match(value, values, tuple(applications)) if found else None
+    matches = not isinstance(pattern, str) and fits(pattern, value)
+    return Match(value, values, tuple(applications)) if matches else None
 
 
 def _is_apart(graph: Graph, match: Match) -> bool:
-    """Whether nobody else needs what lies inside the pattern."""
+    """Return whether the inner values of a match are used only inside it."""
     uses = Counter(name for a in graph.applications for name in a.operands)
     uses.update(graph.outputs)
     uses.update(list(graph.shardings))
@@ -117,7 +118,7 @@ def _is_apart(graph: Graph, match: Match) -> bool:
 
 
 class _Rewriter:
-    """Writes a graph down anew, with one pattern replaced."""
+    """Records a graph again, with one match replaced."""
 
     def __init__(self, graph: Graph, rewrite: Rewrite, match: Match) -> None:
         self.old, self.rewrite, self.match = graph, rewrite, match
@@ -158,18 +159,17 @@ class _Rewriter:
     def _replace(self) -> None:
         values = {part: self.known[name] for part, name in self.match.values.items()}
         before = len(self.tracer.applications)
-        made = self.rewrite.replacement(values, self.match)
+        result = self.rewrite.replacement(values, self.match)
         wanted = self.old.values[self.match.root]
-        if (made.shape, made.dtype) != (wanted.shape, wanted.dtype):
+        if (result.shape, result.dtype) != (wanted.shape, wanted.dtype):
             raise WeftError(
-                f"{self.rewrite.name} makes {made.dtype}{list(made.shape)} of {wanted}: it must "
-                f"make the same"
+                f"{self.rewrite.name} replaces {wanted} by {result.dtype}{list(result.shape)}"
             )
         new = self.tracer.applications[before:]
-        if not new or made.name not in new[-1].results:
-            raise WeftError(f"{self.rewrite.name} must make its value last")
+        if not new or result.name not in new[-1].results:
+            raise WeftError(f"{self.rewrite.name} must compute its value last")
         last = new[-1]
-        renamed = tuple(wanted.name if n == made.name else n for n in last.results)
+        renamed = tuple(wanted.name if n == result.name else n for n in last.results)
         self.tracer.applications[-1] = last._replace(results=renamed)
         self.tracer.dtypes[wanted.name] = wanted.dtype
         self.known[wanted.name] = Symbol(self.tracer, wanted)
@@ -181,51 +181,54 @@ class _Rewriter:
 Values = Mapping[str, Symbol]
 
 BLOCKS = 4
-"""Into how many blocks a reduction is taken apart, where its size allows."""
+"""The number of blocks that a reduction is split into, if its size allows."""
 
 
 def _one_dim(operator: str, count: int) -> Rewrite:
-    """A reduction along one dimension as a reduction of blocks and of what they make."""
+    """Return the rewrite of a reduction along one dimension as a reduction of blocks."""
 
     def condition(graph: Graph, match: Match) -> bool:
-        said = match.attributes(operator)
+        attributes = match.attributes(operator)
         shape = graph.values[match.values["x"]].shape
-        return len(said["dimensions"]) == 1 and shape[said["dimensions"][0]] >= 2
+        return len(attributes["dimensions"]) == 1 and shape[attributes["dimensions"][0]] >= 2
 
     def replacement(v: Values, match: Match) -> Symbol:
-        said = match.attributes(operator)
-        x, (dim,) = v["x"], said["dimensions"]
+        attributes = match.attributes(operator)
+        x, (dim,) = v["x"], attributes["dimensions"]
         dim %= len(x.shape)
         monoid = "sum" if operator == "mean_dim" else operator.removesuffix("_dim")
         blocks = min(count, x.shape[dim])
-        (result,) = OPERATORS[operator].dtypes([x.dtype], said)
+        (result,) = OPERATORS[operator].dtypes([x.dtype], attributes)
         adds = monoid in ("sum", "prod")
         within = accumulator(result) if adds else result
         first, second = (_unless(sum_dtype(d) if adds else d, within) for d in (x.dtype, within))
         parts = apply("reduce_blocks", x, dimension=dim, blocks=blocks, monoid=monoid, dtype=first)
-        keep = said.get("keepdims", False)
-        made: Symbol = apply(f"{monoid}_dim", parts, dimensions=(dim,), keepdims=keep, dtype=second)
-        made = made / x.shape[dim] if operator == "mean_dim" else made
-        return made if made.dtype == result else made.astype(result)
+        keep = attributes.get("keepdims", False)
+        total: Symbol = apply(
+            f"{monoid}_dim", parts, dimensions=(dim,), keepdims=keep, dtype=second
+        )
+        total = total / x.shape[dim] if operator == "mean_dim" else total
+        return total if total.dtype == result else total.astype(result)
 
     return Rewrite(f"{operator} in blocks", (operator, "x"), replacement, condition)
 
 
 def _unless(own: str, wanted: str) -> str | None:
-    """Return the dtype that is wanted; None where an operator makes it by itself."""
+    """Return the dtype `wanted`; None if the operator returns it by itself."""
     return None if own == wanted else wanted
 
 
 def _wide(x: Symbol) -> Symbol:
-    """Return a value as it is added up: in float32 where it has less, so that stages round once."""
+    """Return a value in the accumulator's dtype, so that stages round once."""
     within = accumulator(x.dtype)
-    made: Symbol = x if x.dtype == within else x.astype(within)
-    return made
+    wide: Symbol = x if x.dtype == within else x.astype(within)
+    return wide
 
 
-def _as(like: Symbol, made: Symbol) -> Symbol:
-    found: Symbol = made if made.dtype == like.dtype else made.astype(like.dtype)
-    return found
+def _as(like: Symbol, x: Symbol) -> Symbol:
+    """Return a value in the dtype of another."""
+    converted: Symbol = x if x.dtype == like.dtype else x.astype(like.dtype)
+    return converted
 
 
 def _softmax(v: Values, match: Match) -> Symbol:
@@ -236,14 +239,13 @@ def _softmax(v: Values, match: Match) -> Symbol:
 
 
 def _logsumexp(v: Values, match: Match) -> Symbol:
-    said = match.attributes("logsumexp_dim")
-    dims, keep = said["dimensions"], said.get("keepdims", False)
+    attributes = match.attributes("logsumexp_dim")
+    dims, keep = attributes["dimensions"], attributes.get("keepdims", False)
     x = _wide(v["x"])
     top = x.max(dims, keepdims=True)
     total = ops.exp(x - top).sum(dims, keepdims=True)
-    made = _as(v["x"], ops.log(total) + top)
-    kept = tuple(n for d, n in enumerate(made.shape) if d not in {x % made.ndim for x in dims})
-    return made if keep else made.reshape(kept)
+    result = _as(v["x"], ops.log(total) + top)
+    return result if keep else ops.squeeze(result, dims)
 
 
 def _summed_products(v: Values, match: Match) -> Symbol:
@@ -252,10 +254,12 @@ def _summed_products(v: Values, match: Match) -> Symbol:
 
 
 def _attention(v: Values, match: Match, count: int) -> Symbol:
-    """Blocks of keys with a running softmax: each its maximum, its sum and its weighted sum."""
-    said = dict(match.attributes("attention"))
+    """Combine blocks of keys by a running softmax: maximum, sum and weighted sum of each."""
+    attributes = dict(match.attributes("attention"))
     blocks = min(count, v["k"].shape[-2])
-    top, total, mixed = apply_all("attention_blocks", v["q"], v["k"], v["v"], blocks=blocks, **said)
+    top, total, mixed = apply_all(
+        "attention_blocks", v["q"], v["k"], v["v"], blocks=blocks, **attributes
+    )
     highest = top.max(-1, keepdims=True)
     weight = ops.exp(top - highest)
     below = (total * weight).sum(-1)
@@ -265,32 +269,36 @@ def _attention(v: Values, match: Match, count: int) -> Symbol:
 
 
 def _convolution(v: Values, match: Match, blocks: int) -> Symbol:
-    """The first spatial dimension of the output in blocks, each from the rows that it reads."""
-    said, x, k = dict(match.attributes("convolution")), v["x"], v["k"]
-    dim, kernel_dim = said["input_spatial_dimensions"][0], said["kernel_spatial_dimensions"][0]
-    (low, high), rest = said["padding"][:2], said["padding"][2:]
-    stride, step = said["window_strides"][0], said["rhs_dilation"][0]
+    """Compute the first spatial dimension of the output in blocks of rows."""
+    attributes, x, k = dict(match.attributes("convolution")), v["x"], v["k"]
+    dim, kernel_dim = (
+        attributes["input_spatial_dimensions"][0],
+        attributes["kernel_spatial_dimensions"][0],
+    )
+    (low, high), rest = attributes["padding"][:2], attributes["padding"][2:]
+    stride, step = attributes["window_strides"][0], attributes["rhs_dilation"][0]
     edges = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": 0}
     spread = {key: tuple(n * (d == dim) for d in range(x.ndim)) for key, n in edges.items()}
     padded = apply("pad", x, 0, **spread)
-    reach = step * (k.shape[kernel_dim] - 1) + 1
-    count = (padded.shape[dim] - reach) // stride + 1
-    width = -(-count // min(blocks, count))
+    extent = step * (k.shape[kernel_dim] - 1) + 1
+    count = (padded.shape[dim] - extent) // stride + 1
     parts = []
-    for first in range(0, count, width):
-        last = min(first + width, count) - 1
-        rows = slice(stride * first, stride * last + reach)
+    for block in BlockGrid.cut((count,), (min(blocks, count),)).boxes():
+        if block.is_empty:
+            continue
+        (first,), (stop,) = block.start, block.stop
+        rows = slice(stride * first, stride * (stop - 1) + extent)
         part = padded[(*[slice(None)] * dim, rows)]
-        parts.append(apply("convolution", part, k, **{**said, "padding": (0, 0, *rest)}))
-    made: Symbol = ops.concatenate(parts, said["output_spatial_dimensions"][0])
-    return made
+        parts.append(apply("convolution", part, k, **{**attributes, "padding": (0, 0, *rest)}))
+    joined: Symbol = ops.concatenate(parts, attributes["output_spatial_dimensions"][0])
+    return joined
 
 
 def _has_rows(graph: Graph, match: Match) -> bool:
-    said = match.attributes("convolution")
-    made, spatial = graph.values[match.root].shape, said["output_spatial_dimensions"]
-    plain = bool(spatial) and said["lhs_dilation"][0] == 1
-    return plain and made[spatial[0]] >= 2 and not any(said.get("window_reversal", ()))
+    attributes = match.attributes("convolution")
+    shape, spatial = graph.values[match.root].shape, attributes["output_spatial_dimensions"]
+    plain = bool(spatial) and attributes["lhs_dilation"][0] == 1
+    return plain and shape[spatial[0]] >= 2 and not any(attributes.get("window_reversal", ()))
 
 
 def _has_keys(graph: Graph, match: Match) -> bool:
@@ -300,7 +308,7 @@ def _has_keys(graph: Graph, match: Match) -> bool:
 
 @lru_cache(maxsize=64)
 def rewrites_in(blocks: int) -> tuple[Rewrite, ...]:
-    """All rewrites, where something is taken apart into so many blocks.
+    """Return all rewrites, with that number of blocks.
 
     >>> len(rewrites_in(8)) == len(REWRITES)
     True
@@ -357,11 +365,11 @@ def rewrites_in(blocks: int) -> tuple[Rewrite, ...]:
 
 
 REWRITES = rewrites_in(BLOCKS)
-"""All of them."""
+"""The rewrites that Weft ships."""
 
 
 def rewrites_of(operator: str) -> list[Rewrite]:
-    """The rewrites whose pattern has an operator at its root.
+    """Return the rewrites whose pattern has an operator at its root.
 
     >>> [rewrite.name for rewrite in rewrites_of("linear")]
     ['linear as matmul and add']

@@ -14,11 +14,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import like_all, together
 from weft.lang.kernel import Attributes, Block
 from weft.lang.notation import Notation, Row, aligned, plain
-from weft.lang.operator import OPERATORS, Keeps, Operator
+from weft.lang.operator import Keeps, define
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -352,28 +351,23 @@ for _name, _sign, _keeps, _flops, _attributes, _workspace in (
     ("dot", sign_dot, _PRODUCT, 2, "", 1.0),
     ("einsum", sign_einsum, _EACH, lambda line, _: len(line.notation.operands), "equation", 1.0),
 ):
-    OPERATORS.add(
-        Operator(
-            _name,
-            _sign,
-            contract,
-            keeps=_keeps,
-            flops=_flops,
-            dtypes=multiplied,
-            conversion=together,
-            accumulates="numpy",
-            attributes=attributes_named(_attributes),
-            workspace=_workspace,
-        )
-    )
-OPERATORS.add(
-    Operator(
-        "prod_of",
-        sign_prod_of,
-        prod_of,
-        keeps=_PRODUCT,
-        dtypes=like_all,
+    define(
+        _name,
+        _sign,
+        contract,
+        keeps=_keeps,
+        flops=_flops,
+        dtypes=multiplied,
         conversion=together,
-        attributes=attributes_named(),
+        accumulates="numpy",
+        attributes=_attributes,
+        workspace=_workspace,
     )
+define(
+    "prod_of",
+    sign_prod_of,
+    prod_of,
+    keeps=_PRODUCT,
+    dtypes=like_all,
+    conversion=together,
 )

@@ -15,11 +15,10 @@ from math import prod
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import dtype_name, together
 from weft.lang.kernel import Attributes, Block, along
 from weft.lang.notation import Notation, Row, digits, plain
-from weft.lang.operator import OPERATORS, Operator
+from weft.lang.operator import define
 from weft.lang.operators.contract import multiplied, with_bias
 from weft.lang.operators.window import Window, place, stepped, windows_of
 from weft.lang.signature import Signature
@@ -399,20 +398,16 @@ _NUMBERING = """
     kernel_input_feature_dimension kernel_output_feature_dimension kernel_spatial_dimensions
     output_batch_dimension output_feature_dimension output_spatial_dimensions
 """
-OPERATORS.add(
-    Operator(
-        "convolution",
-        sign_convolution,
-        convolution,
-        keeps=with_bias,
-        flops=2,
-        dtypes=multiplied,
-        conversion=together,
-        accumulates="always",
-        attributes=attributes_named(
-            f"""{_NUMBERING} window_strides padding lhs_dilation rhs_dilation window_reversal
-            feature_group_count batch_group_count"""
-        ),
-        workspace=_workspace,
-    )
+define(
+    "convolution",
+    sign_convolution,
+    convolution,
+    keeps=with_bias,
+    flops=2,
+    dtypes=multiplied,
+    conversion=together,
+    accumulates="always",
+    attributes=f"""{_NUMBERING} window_strides padding lhs_dilation rhs_dilation window_reversal
+            feature_group_count batch_group_count""",
+    workspace=_workspace,
 )

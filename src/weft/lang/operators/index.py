@@ -15,12 +15,11 @@ from math import prod
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import for_kinds, like_all
 from weft.lang.kernel import Attributes, Block, along
 from weft.lang.monoid import combination
 from weft.lang.notation import Notation, Row, numbered, plain, whole
-from weft.lang.operator import OPERATORS, Keeps, Operator
+from weft.lang.operator import Keeps, define
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -400,43 +399,32 @@ def _scattered(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
     return dtypes[:count]
 
 
-OPERATORS.add(
-    Operator(
-        "gather",
-        sign_gather,
-        gather,
-        keeps={"sum": [(0,)]},
-        flops=0,
-        dtypes=_indexed,
-        attributes=attributes_named(
-            """slice_sizes collapsed_slice_dims operand_batching_dims start_indices_batching_dims
-            start_index_map index_vector_dim offset_dims"""
-        ),
-    )
+define(
+    "gather",
+    sign_gather,
+    gather,
+    keeps={"sum": [(0,)]},
+    flops=0,
+    dtypes=_indexed,
+    attributes="""slice_sizes collapsed_slice_dims operand_batching_dims start_indices_batching_dims
+            start_index_map index_vector_dim offset_dims""",
 )
-OPERATORS.add(
-    Operator(
-        "scatter",
-        sign_scatter,
-        scatter,
-        keeps=_inputs_and_updates,
-        flops=_updates,
-        dtypes=_scattered,
-        attributes=attributes_named(
-            """update_window_dims inserted_window_dims input_batching_dims
+define(
+    "scatter",
+    sign_scatter,
+    scatter,
+    keeps=_inputs_and_updates,
+    flops=_updates,
+    dtypes=_scattered,
+    attributes="""update_window_dims inserted_window_dims input_batching_dims
             scatter_indices_batching_dims scattered_dims_to_operand_dims
-            scatter_dims_to_operand_dims index_vector_dim monoid region"""
-        ),
-    )
+            scatter_dims_to_operand_dims index_vector_dim monoid region""",
 )
-OPERATORS.add(
-    Operator(
-        "embedding",
-        sign_embedding,
-        embedding,
-        keeps={"sum": [(0,)]},
-        flops=0,
-        dtypes=_indexed,
-        attributes=attributes_named(),
-    )
+define(
+    "embedding",
+    sign_embedding,
+    embedding,
+    keeps={"sum": [(0,)]},
+    flops=0,
+    dtypes=_indexed,
 )

@@ -17,7 +17,6 @@ from math import log2, prod
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import (
     accumulator,
     as_quotients,
@@ -30,7 +29,7 @@ from weft.lang.dtype import (
 )
 from weft.lang.kernel import Attributes, Block, along, cast, summing
 from weft.lang.notation import Notation, axis_of, numbered, whole
-from weft.lang.operator import OPERATORS, Flops, Operator
+from weft.lang.operator import Flops, define
 from weft.lang.operators.nn import sign_along
 from weft.lang.signature import Signature
 from weft.values import Point
@@ -280,67 +279,55 @@ _SOLVED: dict[str, Any] = {
     "conversion": as_quotients,
     "accumulates": "always",
 }
-OPERATORS.add(
-    Operator(
-        "cholesky",
-        sign_cholesky,
-        cholesky,
-        **_SOLVED,
-        flops=per_batch(lambda line, _: line.sizes["m"] ** 3 / 3),
-        attributes=attributes_named("lower"),
-    )
+define(
+    "cholesky",
+    sign_cholesky,
+    cholesky,
+    **_SOLVED,
+    flops=per_batch(lambda line, _: line.sizes["m"] ** 3 / 3),
+    attributes="lower",
 )
-OPERATORS.add(
-    Operator(
-        "triangular_solve",
-        sign_triangular_solve,
-        triangular_solve,
-        keeps={"sum": [(1,)]},
-        **_SOLVED,
-        attributes=attributes_named("left_side lower unit_diagonal transpose_a"),
-    )
+define(
+    "triangular_solve",
+    sign_triangular_solve,
+    triangular_solve,
+    keeps={"sum": [(1,)]},
+    **_SOLVED,
+    attributes="left_side lower unit_diagonal transpose_a",
 )
-OPERATORS.add(
-    Operator(
-        "fft",
-        sign_fft,
-        fft,
-        keeps={"sum": [(0,)]},
-        flops=per_batch(_fft_flops),
-        dtypes=_transformed,
-        conversion=as_quotients,
-        attributes=attributes_named("fft_type fft_length result_shape"),
-    )
+define(
+    "fft",
+    sign_fft,
+    fft,
+    keeps={"sum": [(0,)]},
+    flops=per_batch(_fft_flops),
+    dtypes=_transformed,
+    conversion=as_quotients,
+    attributes="fft_type fft_length result_shape",
 )
-OPERATORS.add(
-    Operator(
-        "sort",
-        sign_sort,
-        sort,
-        flops=per_batch(_sort_flops),
-        dtypes=lambda dtypes, _: dtypes,
-        attributes=attributes_named("dimension comparison_direction is_stable"),
-        workspace=2.5,
-    )
+define(
+    "sort",
+    sign_sort,
+    sort,
+    flops=per_batch(_sort_flops),
+    dtypes=lambda dtypes, _: dtypes,
+    attributes="dimension comparison_direction is_stable",
+    workspace=2.5,
 )
-OPERATORS.add(
-    Operator(
-        "topk",
-        sign_topk,
-        topk,
-        flops=per_batch(_sort_flops),
-        dtypes=_with_indices,
-        attributes=attributes_named("k"),
-        workspace=4.5,
-    )
+define(
+    "topk",
+    sign_topk,
+    topk,
+    flops=per_batch(_sort_flops),
+    dtypes=_with_indices,
+    attributes="k",
+    workspace=4.5,
 )
-OPERATORS.add(
-    Operator(
-        "cumsum",
-        sign_along,
-        cumsum,
-        keeps={"sum": [(0,)]},
-        dtypes=for_kinds("bool int uint float complex", summed),
-        attributes=attributes_named("dimension reverse exclusive"),
-    )
+define(
+    "cumsum",
+    sign_along,
+    cumsum,
+    keeps={"sum": [(0,)]},
+    dtypes=for_kinds("bool int uint float complex", summed),
+    attributes="dimension reverse exclusive",
 )

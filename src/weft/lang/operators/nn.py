@@ -13,11 +13,10 @@ from math import sqrt
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import Operand, accumulator, as_floats, as_quotients, for_kinds
 from weft.lang.kernel import Attributes, Block
 from weft.lang.notation import CUSTOM, Notation, Row, axis_of, digits, numbered, plain, whole
-from weft.lang.operator import NOTHING, OPERATORS, Keeps, Operator, Sign
+from weft.lang.operator import NOTHING, Keeps, Sign, define
 from weft.lang.operators.reduce import block_parts, block_width
 from weft.lang.signature import Signature
 from weft.values import Point
@@ -291,28 +290,24 @@ for _name, _sign, _kernel, _keeps, _flops, _conversion, _attributes, _workspace 
         4.0,
     ),
 ):
-    OPERATORS.add(
-        Operator(
-            _name,
-            _sign,
-            _kernel,
-            keeps=_keeps,
-            flops=_flops,
-            dtypes=for_kinds("float"),
-            conversion=_conversion,
-            accumulates="always",
-            attributes=attributes_named(_attributes),
-            workspace=_workspace,
-        )
-    )
-OPERATORS.add(
-    Operator(
-        "attention_blocks",
-        sign_attention_blocks,
-        attention_blocks,
-        flops=flops_of_attention,
+    define(
+        _name,
+        _sign,
+        _kernel,
+        keeps=_keeps,
+        flops=_flops,
         dtypes=for_kinds("float"),
-        conversion=_as_wide,
-        attributes=attributes_named("dimension blocks scale causal"),
+        conversion=_conversion,
+        accumulates="always",
+        attributes=_attributes,
+        workspace=_workspace,
     )
+define(
+    "attention_blocks",
+    sign_attention_blocks,
+    attention_blocks,
+    flops=flops_of_attention,
+    dtypes=for_kinds("float"),
+    conversion=_as_wide,
+    attributes="dimension blocks scale causal",
 )

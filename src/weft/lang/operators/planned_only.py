@@ -10,10 +10,9 @@ from collections.abc import Collection, Sequence
 from itertools import chain
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.kernel import Attributes
 from weft.lang.notation import Notation, Row, numbered, whole
-from weft.lang.operator import OPERATORS, Operator, Passes, Sign
+from weft.lang.operator import Passes, Sign, define
 from weft.lang.operators.pointwise import sign_pointwise
 from weft.lang.signature import Signature
 from weft.values import Point
@@ -183,7 +182,7 @@ def _sizes(name: str, shape: Point) -> dict[str, int]:
 
 
 def _add(name: str, sign: Sign, attributes: str = "", passes: Passes = "") -> None:
-    OPERATORS.add(Operator(name, sign, passes=passes, attributes=attributes_named(attributes)))
+    define(name, sign, passes=passes, attributes=attributes)
 
 
 _add("all_reduce", sign_all_reduce)

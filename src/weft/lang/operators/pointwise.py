@@ -17,7 +17,6 @@ from math import erfc as math_erfc
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import (
     Conversion,
     Dtypes,
@@ -42,7 +41,7 @@ from weft.lang.dtype import (
 )
 from weft.lang.kernel import Accumulates, Attributes, Block, Kernel, cast
 from weft.lang.notation import Notation, aligned
-from weft.lang.operator import NOTHING, OPERATORS, Flops, Keeps, Operator
+from weft.lang.operator import NOTHING, Flops, Keeps, define
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -438,20 +437,18 @@ def _add(
     workspace: float = 1.0,
 ) -> None:
     """Add an operator; a kernel that is text names a function of the arrays' library."""
-    OPERATORS.add(
-        Operator(
-            name,
-            sign_polynomial if name == "polynomial" else sign_pointwise,
-            named(kernel) if isinstance(kernel, str) else kernel,
-            passes="both",
-            keeps=keeps,
-            flops=flops,
-            dtypes=for_kinds(kinds) if isinstance(kinds, str) else kinds,
-            conversion=conversion,
-            accumulates=accumulates,
-            attributes=attributes_named(attributes),
-            workspace=workspace,
-        )
+    define(
+        name,
+        sign_polynomial if name == "polynomial" else sign_pointwise,
+        named(kernel) if isinstance(kernel, str) else kernel,
+        passes="both",
+        keeps=keeps,
+        flops=flops,
+        dtypes=for_kinds(kinds) if isinstance(kinds, str) else kinds,
+        conversion=conversion,
+        accumulates=accumulates,
+        attributes=attributes,
+        workspace=workspace,
     )
 
 

@@ -12,7 +12,6 @@ from math import prod
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import (
     Dtypes,
     accumulator,
@@ -29,7 +28,7 @@ from weft.lang.dtype import (
 from weft.lang.kernel import Attributes, Block, Kernel, along, cast, summing
 from weft.lang.monoid import combination, reduction
 from weft.lang.notation import CUSTOM, Notation, Row, axis_of, numbered
-from weft.lang.operator import OPERATORS, Operator, Sign
+from weft.lang.operator import Sign, define
 from weft.lang.signature import Signature
 from weft.space import BlockGrid
 from weft.values import Point
@@ -193,35 +192,29 @@ for _name, _monoid, _dtypes, _conversion in (
     ("any_dim", "or", for_kinds("bool"), as_flags),
     ("logsumexp_dim", "logsumexp", for_kinds("float"), as_floats),
 ):
-    OPERATORS.add(
-        Operator(
-            _name,
-            sign_reduction(_monoid),
-            reducing(_monoid, _dtypes, mean=_name == "mean_dim"),
-            keeps={"own": [(0,)]},
-            dtypes=_dtypes,
-            conversion=_conversion,
-            attributes=attributes_named("dimensions keepdims"),
-            workspace=2.25 if _monoid == "logsumexp" else 1.0,
-        )
-    )
-OPERATORS.add(
-    Operator(
-        "reduce",
-        sign_reduce,
-        reduce,
-        keeps={"own": [...]},
-        dtypes=each_input,
-        attributes=attributes_named("dimensions monoid region"),
-    )
-)
-OPERATORS.add(
-    Operator(
-        "reduce_blocks",
-        sign_reduce_blocks,
-        reduce_blocks,
+    define(
+        _name,
+        sign_reduction(_monoid),
+        reducing(_monoid, _dtypes, mean=_name == "mean_dim"),
         keeps={"own": [(0,)]},
-        dtypes=reduced_dtype,
-        attributes=attributes_named("dimension blocks monoid"),
+        dtypes=_dtypes,
+        conversion=_conversion,
+        attributes="dimensions keepdims",
+        workspace=2.25 if _monoid == "logsumexp" else 1.0,
     )
+define(
+    "reduce",
+    sign_reduce,
+    reduce,
+    keeps={"own": [...]},
+    dtypes=each_input,
+    attributes="dimensions monoid region",
+)
+define(
+    "reduce_blocks",
+    sign_reduce_blocks,
+    reduce_blocks,
+    keeps={"own": [(0,)]},
+    dtypes=reduced_dtype,
+    attributes="dimension blocks monoid",
 )

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.lang.attributes import attributes_named
 from weft.lang.kernel import Attributes, Block
 from weft.lang.notation import Notation, Row, numbered, whole
-from weft.lang.operator import OPERATORS, Operator
+from weft.lang.operator import define
 from weft.lang.operators.pointwise import sign_pointwise
 from weft.lang.signature import Signature
 from weft.values import Point
@@ -87,45 +86,35 @@ def _dtypes_of_regions(dtypes: Sequence[str], attributes: Attributes) -> Sequenc
     return attributes.get("result_dtypes") or dtypes
 
 
-_RESULTS = attributes_named("result_shapes result_dtypes enters")
-OPERATORS.add(Operator("while", sign_while, dtypes=_dtypes_of_operands, attributes=_RESULTS))
-OPERATORS.add(
-    Operator(
-        "optimization_barrier",
-        sign_straight,
-        _return_operands,
-        dtypes=_dtypes_of_operands,
-        flops=0,
-        attributes=_RESULTS,
-    )
+_RESULTS = "result_shapes result_dtypes enters"
+define("while", sign_while, dtypes=_dtypes_of_operands, attributes=_RESULTS)
+define(
+    "optimization_barrier",
+    sign_straight,
+    _return_operands,
+    dtypes=_dtypes_of_operands,
+    flops=0,
+    attributes=_RESULTS,
 )
 for _name in ("case", "if"):
-    OPERATORS.add(
-        Operator(_name, sign_region_results, dtypes=_dtypes_of_regions, attributes=_RESULTS)
-    )
-OPERATORS.add(
-    Operator(
-        "manual_computation",
-        sign_region_results,
-        dtypes=_dtypes_of_regions,
-        attributes=attributes_named(
-            "in_shardings out_shardings manual_axes result_shapes result_dtypes enters"
-        ),
-    )
+    define(_name, sign_region_results, dtypes=_dtypes_of_regions, attributes=_RESULTS)
+define(
+    "manual_computation",
+    sign_region_results,
+    dtypes=_dtypes_of_regions,
+    attributes="in_shardings out_shardings manual_axes result_shapes result_dtypes enters",
 )
 for _name, _sign, _attributes in (
     ("data_flow_edge", sign_straight, "enters"),
     ("propagation_barrier", sign_pointwise, "allowed_direction"),
 ):
-    OPERATORS.add(
-        Operator(
-            _name,
-            _sign,
-            _return_operand,
-            passes="both",
-            keeps={"any": [(0,)]},
-            flops=0,
-            attributes=attributes_named(_attributes),
-        )
+    define(
+        _name,
+        _sign,
+        _return_operand,
+        passes="both",
+        keeps={"any": [(0,)]},
+        flops=0,
+        attributes=_attributes,
     )
-OPERATORS.add(Operator("sharding_group", sign_no_result, attributes=attributes_named("group_id")))
+define("sharding_group", sign_no_result, attributes="group_id")

@@ -20,7 +20,6 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import (
     Conversion,
     Dtypes,
@@ -34,7 +33,7 @@ from weft.lang.dtype import (
 )
 from weft.lang.kernel import Attributes, Block, Kernel, cast, native
 from weft.lang.notation import Notation, Row, digits, numbered, plain, whole
-from weft.lang.operator import OPERATORS, Keeps, Operator, Passes, Sign
+from weft.lang.operator import Keeps, Passes, Sign, define
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -472,18 +471,16 @@ def _move(name: str, sign: Sign, kernel: Kernel, attributes: str, passes: Passes
     conversion: Conversion = separate
     if kernel in (pad, dynamic_update_slice):
         keeps, conversion, rule = {"any": [(0, 1)]}, _as_first, _first_pair
-    OPERATORS.add(
-        Operator(
-            name,
-            sign,
-            kernel,
-            passes,
-            keeps,
-            flops=0,
-            dtypes=rule,
-            conversion=conversion,
-            attributes=attributes_named(attributes),
-        )
+    define(
+        name,
+        sign,
+        kernel,
+        attributes,
+        passes=passes,
+        keeps=keeps,
+        flops=0,
+        dtypes=rule,
+        conversion=conversion,
     )
 
 
@@ -518,43 +515,35 @@ _move(
 _move("reverse", sign_reverse, move, "dimensions")
 _move("slice", sign_slice, move, "start_indices limit_indices strides")
 _move("pad", sign_pad, pad, "edge_padding_low edge_padding_high interior_padding")
-OPERATORS.add(
-    Operator(
-        "concatenate",
-        sign_concatenate,
-        concatenate,
-        keeps={"any": [...]},
-        flops=0,
-        dtypes=like_all,
-        conversion=together,
-        attributes=attributes_named("dimension"),
-    )
+define(
+    "concatenate",
+    sign_concatenate,
+    concatenate,
+    keeps={"any": [...]},
+    flops=0,
+    dtypes=like_all,
+    conversion=together,
+    attributes="dimension",
 )
-OPERATORS.add(
-    Operator(
-        "constant",
-        sign_created,
-        constant,
-        flops=0,
-        attributes=attributes_named("value result_shape"),
-    )
+define(
+    "constant",
+    sign_created,
+    constant,
+    flops=0,
+    attributes="value result_shape",
 )
-OPERATORS.add(
-    Operator(
-        "iota",
-        sign_created,
-        iota,
-        flops=0,
-        dtypes=lambda _, attributes: [attributes.get("dtype") or "int64"],
-        attributes=attributes_named("iota_dimension result_shape"),
-    )
+define(
+    "iota",
+    sign_created,
+    iota,
+    flops=0,
+    dtypes=lambda _, attributes: [attributes.get("dtype") or "int64"],
+    attributes="iota_dimension result_shape",
 )
-OPERATORS.add(
-    Operator(
-        "bitcast_convert",
-        sign_bitcast_convert,
-        passes="both",
-        flops=0,
-        attributes=attributes_named("result_shape"),
-    )
+define(
+    "bitcast_convert",
+    sign_bitcast_convert,
+    passes="both",
+    flops=0,
+    attributes="result_shape",
 )

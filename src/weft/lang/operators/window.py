@@ -16,12 +16,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.lang.attributes import attributes_named
 from weft.lang.dtype import as_quotients, for_kinds, like_all
 from weft.lang.kernel import Attributes, Block, Kernel, along
 from weft.lang.monoid import combination, identity
 from weft.lang.notation import Notation, Row, numbered, whole
-from weft.lang.operator import OPERATORS, Operator
+from weft.lang.operator import define
 from weft.lang.operators.reduce import each_input
 from weft.lang.signature import Signature
 from weft.values import Point
@@ -395,54 +394,42 @@ def _scatter_flops(line: Signature, attributes: Attributes) -> float:
     return total / max(1, line.space.size)
 
 
-OPERATORS.add(
-    Operator(
-        "avg_pool",
-        sign_pool,
-        pooling("sum", mean=True),
-        keeps={"sum": [(0,)]},
-        flops=_window_flops,
-        dtypes=for_kinds("float complex"),
-        conversion=as_quotients,
-        accumulates="always",
-        attributes=attributes_named("window strides padding count_include_pad"),
-    )
+define(
+    "avg_pool",
+    sign_pool,
+    pooling("sum", mean=True),
+    keeps={"sum": [(0,)]},
+    flops=_window_flops,
+    dtypes=for_kinds("float complex"),
+    conversion=as_quotients,
+    accumulates="always",
+    attributes="window strides padding count_include_pad",
 )
-OPERATORS.add(
-    Operator(
-        "max_pool",
-        sign_pool,
-        pooling("max"),
-        keeps={"max": [(0,)]},
-        flops=_window_flops,
-        dtypes=for_kinds("bool int uint float"),
-        attributes=attributes_named("window strides padding"),
-    )
+define(
+    "max_pool",
+    sign_pool,
+    pooling("max"),
+    keeps={"max": [(0,)]},
+    flops=_window_flops,
+    dtypes=for_kinds("bool int uint float"),
+    attributes="window strides padding",
 )
-OPERATORS.add(
-    Operator(
-        "reduce_window",
-        sign_reduce_window,
-        reduce_window,
-        flops=_window_flops,
-        dtypes=each_input,
-        accumulates="always",
-        attributes=attributes_named(
-            """window_dimensions window_strides base_dilations window_dilations padding monoid
-            region"""
-        ),
-    )
+define(
+    "reduce_window",
+    sign_reduce_window,
+    reduce_window,
+    flops=_window_flops,
+    dtypes=each_input,
+    accumulates="always",
+    attributes="""window_dimensions window_strides base_dilations window_dilations padding monoid
+            region""",
 )
-OPERATORS.add(
-    Operator(
-        "select_and_scatter",
-        sign_select_and_scatter,
-        select_and_scatter,
-        flops=_scatter_flops,
-        dtypes=like_all,
-        accumulates="always",
-        attributes=attributes_named(
-            "window_dimensions window_strides padding monoid region comparison_direction"
-        ),
-    )
+define(
+    "select_and_scatter",
+    sign_select_and_scatter,
+    select_and_scatter,
+    flops=_scatter_flops,
+    dtypes=like_all,
+    accumulates="always",
+    attributes="window_dimensions window_strides padding monoid region comparison_direction",
 )

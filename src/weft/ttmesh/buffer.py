@@ -169,7 +169,13 @@ def check(config: ShardedBufferConfig) -> None:
         )
     if whole.height % shard.height or whole.width % shard.width:
         raise WeftError(f"a buffer of {whole} is not a whole number of shards of {shard}")
-    _check_shard_count(config)
+    grid, (receivers, where) = _shard_grid(config), _receivers(config)
+    if grid.size != len(receivers):
+        wrong = "run off the mesh" if grid.size > len(receivers) else "leave chips unwritten"
+        raise WeftError(
+            f"{grid.counts[0]} x {grid.counts[1]} = {grid.size} shards {wrong}: {where}",
+            hint="an extent of 0 repeats along the other direction, a full extent does not",
+        )
     if fault := row_fault(shard.width, config.datum_size):
         raise WeftError(fault, hint="lower() offers a copy on the host")
     check_shard_bytes(config)
@@ -202,24 +208,21 @@ def _shard_grid(config: ShardedBufferConfig) -> BlockGrid:
     return BlockGrid.blocks((whole.height, whole.width), (shard.height, shard.width))
 
 
-def _check_shard_count(config: ShardedBufferConfig) -> None:
-    """Raise if shards run off the mesh, or leave chips without any."""
-    (rows, columns), shard = config.mesh_device.shape, config.shard_shape
-    if shard == EMPTY:
-        return
-    if shard.size:
-        room, where = rows * columns, f"a mesh of {rows} x {columns} has {rows * columns} chips"
-    elif config.mesh_shard_orientation is ShardOrientation.ROW_MAJOR:
-        room, where = columns, f"a row of the mesh has {columns}"
-    else:
-        room, where = rows, f"a column of the mesh has {rows}"
-    grid = _shard_grid(config)
-    if grid.size != room:
-        wrong = "run off the mesh" if grid.size > room else "leave chips unwritten"
-        raise WeftError(
-            f"{grid.counts[0]} x {grid.counts[1]} = {grid.size} shards {wrong}: {where}",
-            hint="an extent of 0 repeats along the other direction, a full extent does not",
-        )
+def _receivers(config: ShardedBufferConfig) -> tuple[list[list[Point]], str]:
+    """Return the chips that get each shard, in order of the shards, and in words what has room."""
+    rows, columns = map(range, config.mesh_device.shape)
+    row_major = config.mesh_shard_orientation is ShardOrientation.ROW_MAJOR
+    by_column: list[list[Point]] = [[(row, column) for row in rows] for column in columns]
+    by_row: list[list[Point]] = [[(row, column) for column in columns] for row in rows]
+    if config.shard_shape == EMPTY:
+        return [list(config.mesh_device.cells())], ""
+    if config.shard_shape.size:
+        order = [chip for line in (by_row if row_major else by_column) for chip in line]
+        where = f"a mesh of {len(rows)} x {len(columns)} has {len(order)} chips"
+        return [[chip] for chip in order], where
+    if row_major:
+        return by_column, f"a row of the mesh has {len(columns)}"
+    return by_row, f"a column of the mesh has {len(rows)}"
 
 
 def shards_of(config: ShardedBufferConfig) -> Iterator[tuple[Point, ZRange]]:
@@ -235,24 +238,9 @@ def shards_of(config: ShardedBufferConfig) -> Iterator[tuple[Point, ZRange]]:
     (1, 1) [2:4, 0:4]
     """
     check(config)
-    return _placed_shards(config)
-
-
-def _placed_shards(config: ShardedBufferConfig) -> Iterator[tuple[Point, ZRange]]:
-    rows, columns = map(range, config.mesh_device.shape)
-    row_major = config.mesh_shard_orientation is ShardOrientation.ROW_MAJOR
-    for number, box in enumerate(_shard_grid(config).boxes()):
-        if config.shard_shape == EMPTY:
-            chips = list(config.mesh_device.cells())
-        elif config.shard_shape.size:
-            major, minor = divmod(number, len(columns if row_major else rows))
-            chips = [(major, minor) if row_major else (minor, major)]
-        elif row_major:
-            chips = [(row, number) for row in rows]
-        else:
-            chips = [(number, column) for column in columns]
-        for chip in chips:
-            yield chip, box
+    receivers, _ = _receivers(config)
+    boxes = _shard_grid(config).boxes()
+    return ((chip, box) for box, chips in zip(boxes, receivers) for chip in chips)
 
 
 class MeshBuffer:

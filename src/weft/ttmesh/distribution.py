@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate, zip_longest
 from math import prod
@@ -214,8 +212,6 @@ def _check_inside(box: ZRange, shape: Point) -> None:
 
 # -- copies in blocks, on threads
 
-Jobs: TypeAlias = deque[Callable[[], None]]
-
 
 def copy_all(pairs: Iterable[CopyPair], threads: int = 2) -> None:
     """Copy every pair in blocks: the first block of each pair, then the second of each, and so on.
@@ -283,42 +279,21 @@ def blocks_within(shape: Point, item_size: int, limit: int) -> list[tuple[slice,
     return [box.slices() for box in BlockGrid.blocks(shape, extents[::-1]).boxes()]
 
 
-def run_all(jobs: Sequence[Callable[[], None]], threads: int) -> None:
-    """Run jobs on threads: each takes a share in order, then the last jobs of the largest share.
-
-    So each thread walks through its own memory, and none waits for a thread that is held up.
-    """
+def run_all(jobs: Iterable[Callable[[], object]], threads: int) -> None:
+    """Run jobs on threads, this one included; each takes the next job when it is done."""
     if threads < 1:
         raise WeftError(f"at least 1 thread is needed, got {threads}")
-    grid = BlockGrid.cut((len(jobs),), (threads,))
-    shares = [deque(jobs[slice(*grid.span(0, number))]) for number in range(threads)]
-    failures: list[BaseException] = []
-    others = [
-        threading.Thread(target=_work, args=(shares, number, failures))
-        for number in range(1, threads)
-        if shares[number]
-    ]
-    for other in others:
-        other.start()
-    _work(shares, 0, failures)
-    for other in others:
-        other.join()
-    if failures:
-        raise failures[0]
+    pending = iter(jobs)
 
-
-def _work(shares: Sequence[Jobs], own: int, failures: list[BaseException]) -> None:
-    try:
-        while not failures and (job := _next_job(shares, own)):
+    def work() -> None:
+        for job in pending:
             job()
-    except BaseException as error:
-        failures.append(error)
 
-
-def _next_job(shares: Sequence[Jobs], own: int) -> Callable[[], None] | None:
-    with suppress(IndexError):
-        return shares[own].popleft()
-    while longest := max(shares, key=len):
-        with suppress(IndexError):  # another thread was quicker
-            return longest.pop()
-    return None
+    if threads == 1:
+        work()
+        return
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(work) for _ in range(threads - 1)]
+        work()
+        for other in others:
+            other.result()

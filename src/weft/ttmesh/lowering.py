@@ -95,11 +95,6 @@ class DeliveryCost(NamedTuple):
     fault: str | None
     """What the runtime would get wrong in the writes, if anything."""
 
-    @property
-    def choice(self) -> Literal["writes", "copies"]:
-        """The faster of the two that is right."""
-        return "copies" if self.fault or self.copies < self.writes else "writes"
-
 
 @dataclass(frozen=True, slots=True)
 class Lowering(Drawn):
@@ -140,8 +135,9 @@ class Lowering(Drawn):
 
     @property
     def choice(self) -> Literal["writes", "copies"]:
-        """The faster of writes from the tensor, and a copy first with one write."""
-        return self.cost.choice
+        """The faster of writes from the tensor, and a copy first with one write, that is right."""
+        cost = self.cost
+        return "copies" if cost.fault or cost.copies < cost.writes else "writes"
 
     def local_shape(self, coord: Point) -> Point:
         """Return the shape of the shard, with padding, at a coordinate of the distribution."""

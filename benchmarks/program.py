@@ -74,7 +74,9 @@ def block(shape: tuple[int, int], more: int) -> Graph:
         weights = ops.softmax(ops.einsum("bhts,bhus->bhtu", q, k))
         mixed = ops.einsum("bhtu,bhus->bhts", weights, v)
         x = x + ops.einsum("bhts,hsd->btd", mixed, wo)
-        return x + ops.einsum("btf,fd->btd", ops.relu(ops.einsum("btd,df->btf", x, up)), down)
+        hidden = ops.relu(ops.einsum("btd,df->btf", x, up))
+        made: Symbol = x + ops.einsum("btf,fd->btd", hidden, down)
+        return made
 
     projection = (width, heads, depth)
     return trace(

@@ -17,7 +17,7 @@ from weft.plan.placed import Placed, layout_of
 from weft.plan.plan import Plan
 from weft.plan.resharding.choose import seconds_between
 from weft.plan.resharding.counts import ranks_by_device
-from weft.plan.resharding.media import seconds_of_messages
+from weft.plan.resharding.pricing import seconds_of_messages
 from weft.plan.resharding.reshard import check_machine
 from weft.plan.storage import Storage
 from weft.plan.stored import loads, moving, settled_storage, stored, writes

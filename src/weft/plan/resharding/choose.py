@@ -1,20 +1,37 @@
-"""The choice of steps: one exchange, or a route that is cheaper on the machine."""
+"""The choice of steps: one exchange, or a route through other shardings that is cheaper.
+
+Two things can be saved over one exchange. Copies: cells that want the same box can fetch a piece
+of it each and gather the pieces among themselves. Parts: cells can combine pieces and pass on the
+result. Both save most where they keep traffic off slow axes. Every shard on the way lies inside the
+destination's shard on the same cell, so that a route needs no memory of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import groupby, pairwise
+from typing import NamedTuple, TypeAlias
 
-from weft.layout import ShardingSpec
+from weft.layout import Axis, DimSpec, ShardingSpec
+from weft.layout.sharding import join_digits
 from weft.plan.machine import Link, Machine
 from weft.plan.resharding.counts import ranks_in
-from weft.plan.resharding.frame import Frame, Layout, find_frame
 from weft.plan.resharding.parts import parts_between
-from weft.plan.resharding.pattern import Kind, find_change, most_received, name_pattern
+from weft.plan.resharding.pattern import (
+    CommonDigits,
+    DigitLayout,
+    Kind,
+    common_digits,
+    digit_of,
+    find_change,
+    monoids_of,
+    most_received,
+    name_pattern,
+    nests,
+    strides_between,
+)
 from weft.plan.resharding.pricing import busiest, seconds_by_axis, seconds_of, single_link
-from weft.plan.resharding.routes import find_routes, spec_of
 from weft.plan.resharding.step import Step
 from weft.values import Point
 
@@ -25,7 +42,7 @@ BETTER = 1 - 1e-9
 """A longer way must be cheaper by more than rounding."""
 
 
-class Job(NamedTuple):
+class Request(NamedTuple):
     """What is moved, and on which machine; None stands for the plain one, and for fewest bytes."""
 
     shape: Point
@@ -38,7 +55,7 @@ class Job(NamedTuple):
         return PLAIN if self.given is None else self.given
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     """What one step would be."""
 
     kind: Kind
@@ -47,16 +64,16 @@ class Found(NamedTuple):
     """Whether the cells that hold the array are fewer than those that want it, and busier."""
 
 
-def choose_steps(src: ShardingSpec, dst: ShardingSpec, job: Job) -> tuple[Step, ...]:
+def choose_steps(src: ShardingSpec, dst: ShardingSpec, request: Request) -> tuple[Step, ...]:
     """The cheapest steps; of equals the fewest."""
-    frame = find_frame(src, dst)
-    link = single_link(job.machine, (src.mesh, dst.mesh), frame is not None)
-    direct = _look(src, dst, frame, link, job)
+    common = common_digits(src, dst)
+    link = single_link(request.machine, (src.mesh, dst.mesh), common is not None)
+    direct = _look(src, dst, common, link, request)
     if direct is None:
         return ()
-    step = _step(src, dst, direct, job)
+    step = _step(src, dst, direct, request)
     if direct.seconds and (direct.is_crowded or src.partial or link is None):
-        return _best_route(step, link, job) or (step,)
+        return _best_route(step, link, request) or (step,)
     return (step,)
 
 
@@ -79,73 +96,75 @@ def seconds_between(
     """Return what one transfer between two shardings takes on a machine."""
     if kind in ("slice", "mask"):
         return 0.0
-    frame = find_frame(before, after)
-    link = single_link(machine, (before.mesh, after.mesh), frame is not None)
-    found = _look(before, after, frame, link, Job(shape, itemsize, machine))
+    common = common_digits(before, after)
+    link = single_link(machine, (before.mesh, after.mesh), common is not None)
+    found = _look(before, after, common, link, Request(shape, itemsize, machine))
     return found.seconds if found else 0.0
 
 
-def _step(before: ShardingSpec, after: ShardingSpec, found: Found, job: Job) -> Step:
-    shape, itemsize, _ = job
-    return Step(found.kind, before, after, shape, itemsize, job.machine, found.seconds)
+def _step(before: ShardingSpec, after: ShardingSpec, found: Candidate, request: Request) -> Step:
+    shape, itemsize, _ = request
+    return Step(found.kind, before, after, shape, itemsize, request.machine, found.seconds)
 
 
 def _look(
     before: ShardingSpec,
     after: ShardingSpec,
-    frame: Frame | None,
+    common: CommonDigits | None,
     link: Link | None,
-    job: Job,
-) -> Found | None:
+    request: Request,
+) -> Candidate | None:
     """What one step between two shardings is, and what it costs; None if nothing is to do."""
-    shape = job.shape
-    if frame is None:
-        return _look_apart(before, after, link, job)
-    change = find_change(frame.src, frame.dst)
+    shape = request.shape
+    if common is None:
+        return _look_apart(before, after, link, request)
+    change = find_change(common.src, common.dst)
     kind = name_pattern(change, before.grid, after.grid, shape)
     if kind is None:
         return None
     if kind == "slice" or 0 in shape:
-        return Found("slice", 0.0)
+        return Candidate("slice", 0.0)
     if link is None:
         kind = _near_first(kind, before)
-        return Found(kind, _by_axis(kind, before, after, job))
-    most = most_received(change, frame.count(change.reduced), before.grid, after.grid, shape)
+        return Candidate(kind, _by_axis(kind, before, after, request))
+    most = most_received(change, common.count(change.reduced), before.grid, after.grid, shape)
     if most is not None:
-        return Found(kind, seconds_of(most, job.itemsize, link))
-    return _weigh(kind, before, after, link, job)
+        return Candidate(kind, seconds_of(most, request.itemsize, link))
+    return _weigh(kind, before, after, link, request)
 
 
-def _by_axis(kind: Kind, before: ShardingSpec, after: ShardingSpec, job: Job) -> float:
+def _by_axis(kind: Kind, before: ShardingSpec, after: ShardingSpec, request: Request) -> float:
     """A step priced where links differ; in a regular one all cells do the same."""
-    shape, itemsize, _ = job
+    shape, itemsize, _ = request
     alike = kind not in ("exchange", "collective_permute")
     alike = alike and before.is_even(shape) and after.is_even(shape)
     parts = parts_between(before, after)
-    return seconds_by_axis(before, after, shape, itemsize, parts, job.machine, alike)
+    return seconds_by_axis(before, after, shape, itemsize, parts, request.machine, alike)
 
 
-def _weigh(kind: Kind, before: ShardingSpec, after: ShardingSpec, link: Link, job: Job) -> Found:
+def _weigh(
+    kind: Kind, before: ShardingSpec, after: ShardingSpec, link: Link, request: Request
+) -> Candidate:
     """A step between uneven shards, or between meshes, priced cell by cell."""
-    most, mean = busiest(before, after, job.shape, parts_between(before, after).size)
+    most, mean = busiest(before, after, request.shape, parts_between(before, after).size)
     if not most:
-        return Found("slice", 0.0)
-    return Found(kind, seconds_of(max(most, mean), job.itemsize, link), mean > most)
+        return Candidate("slice", 0.0)
+    return Candidate(kind, seconds_of(max(most, mean), request.itemsize, link), mean > most)
 
 
 def _look_apart(
-    before: ShardingSpec, after: ShardingSpec, link: Link | None, job: Job
-) -> Found | None:
+    before: ShardingSpec, after: ShardingSpec, link: Link | None, request: Request
+) -> Candidate | None:
     """The same for meshes whose cells do not correspond."""
     alike = before.grid == after.grid and after.mesh.size <= before.mesh.size
     combines = parts_between(before, after).size > 1
     kind: Kind = "collective_permute" if alike and not combines else "exchange"
-    found = _weigh(kind, before, after, link or job.machine.rest, job)
-    if found.kind == "slice" and not combines and _same_boxes(before, after, job.shape):
+    found = _weigh(kind, before, after, link or request.machine.rest, request)
+    if found.kind == "slice" and not combines and _same_boxes(before, after, request.shape):
         return None
     if link is None and found.seconds:
         kind = _near_first(kind, before)
-        return Found(kind, _by_axis(kind, before, after, job), found.is_crowded)
+        return Candidate(kind, _by_axis(kind, before, after, request), found.is_crowded)
     return found
 
 
@@ -162,26 +181,28 @@ def _same_boxes(before: ShardingSpec, after: ShardingSpec, shape: Point) -> bool
     return all(rank >= 0 and held[rank] == box for rank, box in pairs)
 
 
-def _best_route(direct: Step, link: Link | None, job: Job) -> tuple[Step, ...]:
+def _best_route(direct: Step, link: Link | None, request: Request) -> tuple[Step, ...]:
     """The cheapest route through other shardings, if one is cheaper than the direct way."""
     src, dst, limit = direct.before, direct.after, direct.seconds
-    start, frame = src, find_frame(src, dst, by_axis=True)
-    if frame is None:  # all that routes can do is gather on the destination's mesh
-        start, frame = dst, find_frame(dst, dst, by_axis=True)
-    best, specs = tuple[Step, ...](), dict[Layout, ShardingSpec]()
-    if frame is None:
+    start, common = src, common_digits(src, dst, by_axis=True)
+    if common is None:  # all that routes can do is gather on the destination's mesh
+        start, common = dst, common_digits(dst, dst, by_axis=True)
+    best, specs = tuple[Step, ...](), dict[DigitLayout, ShardingSpec]()
+    if common is None:
         return best
-    by_price = job.given is not None or bool(src.partial)
-    for route in find_routes(frame, start, dst, job.shape, job.machine):
-        frames = [Frame(*pair, frame.radix) for pair in pairwise((frame.src, *route, frame.dst))]
-        if link and start is src and (_quick_price(frames, link, job) or 0) >= limit * BETTER:
+    by_price = request.given is not None or bool(src.partial)
+    for route in find_routes(common, start, dst, request.shape, request.machine):
+        commons = [
+            CommonDigits(*pair, common.radix) for pair in pairwise((common.src, *route, common.dst))
+        ]
+        if link and start is src and (_quick_price(commons, link, request) or 0) >= limit * BETTER:
             continue
         for layout in route:
             if layout not in specs:
-                specs[layout] = spec_of(frame, layout, start, dst)
+                specs[layout] = spec_of(common, layout, start, dst)
         between = [specs[layout] for layout in route]
-        known = frames if start is src else [find_frame(src, between[0]), *frames[1:]]
-        steps = _walk((src, *between, dst), known, job, limit * BETTER)
+        known = commons if start is src else [common_digits(src, between[0]), *commons[1:]]
+        steps = _walk((src, *between, dst), known, request, limit * BETTER)
         if steps and (by_price or _received(steps) <= _received([direct])):
             best, limit = steps, sum(step.seconds for step in steps)
     return best
@@ -191,30 +212,171 @@ def _received(steps: Sequence[Step]) -> int:
     return sum(sum(step.received) for step in steps)
 
 
-def _quick_price(frames: Sequence[Frame], link: Link, job: Job) -> float | None:
+def _quick_price(commons: Sequence[CommonDigits], link: Link, request: Request) -> float | None:
     """What a route costs where all links and shards are alike; None where they are not."""
     cost = 0.0
-    for frame in frames:
-        change = find_change(frame.src, frame.dst)
-        src, dst = (tuple(map(frame.count, each.cuts)) for each in (frame.src, frame.dst))
-        most = most_received(change, frame.count(change.reduced), src, dst, job.shape)
+    for common in commons:
+        change = find_change(common.src, common.dst)
+        src, dst = (tuple(map(common.count, each.cuts)) for each in (common.src, common.dst))
+        most = most_received(change, common.count(change.reduced), src, dst, request.shape)
         if most is None:
             return None
-        cost += seconds_of(most, job.itemsize, link)
+        cost += seconds_of(most, request.itemsize, link)
     return cost
 
 
 def _walk(
-    specs: Sequence[ShardingSpec], frames: Sequence[Frame | None], job: Job, limit: float
+    specs: Sequence[ShardingSpec],
+    commons: Sequence[CommonDigits | None],
+    request: Request,
+    limit: float,
 ) -> tuple[Step, ...]:
     """The steps from each sharding to the next; none if they take as long as the limit."""
     steps, taken = [], 0.0
-    for (before, after), frame in zip(pairwise(specs), frames):
-        link = single_link(job.machine, (before.mesh, after.mesh), frame is not None)
-        found = _look(before, after, frame, link, job)
+    for (before, after), common in zip(pairwise(specs), commons):
+        link = single_link(request.machine, (before.mesh, after.mesh), common is not None)
+        found = _look(before, after, common, link, request)
         if found is not None:
-            steps.append(_step(before, after, found, job))
+            steps.append(_step(before, after, found, request))
             taken += found.seconds
             if taken >= limit:
                 return ()
     return tuple(steps)
+
+
+# Routes.
+
+Route: TypeAlias = tuple[DigitLayout, ...]
+"""The layouts between source and destination."""
+
+Pace: TypeAlias = tuple[float, float]  # seconds for a byte, then seconds to start
+
+
+def find_routes(
+    common: CommonDigits, src: ShardingSpec, dst: ShardingSpec, shape: Point, machine: Machine
+) -> Iterator[Route]:
+    """Routes stride pricing, beside the direct one; the digits must be those `by_axis`."""
+    _, strides = strides_between(src, dst)
+    pace = _paces(common, dst, strides, machine)
+    cut = {digit for each in common.dst.cuts for digit in each}
+    free = [d for d in common.radix if d not in cut and d not in common.dst.parts]
+    reduced = [d for d in common.src.parts if d not in common.dst.parts]
+    sets = [[d for d in free if pace[d] <= limit] for limit in sorted({pace[d] for d in free})]
+    sets += [[d for d in free if d in reduced]]
+    seen = set[Route]()
+    for digits in sets:
+        for route in _through(common, digits, reduced, pace, shape, _one_monoid(src)):
+            if route and route not in seen:
+                seen.add(route)
+                yield route
+
+
+def _paces(
+    common: CommonDigits, dst: ShardingSpec, strides: Point, machine: Machine
+) -> dict[int, Pace]:
+    """How slow each digit is to cross on the destination's mesh; smaller is faster."""
+    paces = {}
+    for stride, radix in common.radix.items():
+        axis = dst.mesh.axis_names[digit_of(dst.mesh, strides, stride, radix).dim]
+        link = machine.link(axis)
+        paces[stride] = 1 / link.bandwidth, link.latency
+    return paces
+
+
+def _one_monoid(src: ShardingSpec) -> bool:
+    return len(set(src.partial.values())) < 2
+
+
+def _through(
+    common: CommonDigits,
+    digits: Sequence[int],
+    reduced: Sequence[int],
+    pace: Mapping[int, Pace],
+    shape: Point,
+    commutes: bool,
+) -> Iterator[Route]:
+    """Routes in which those digits cut the array on the way, the slowest innermost.
+
+    Of equally slow ones those that cut the source come first, in its order: they stay as they are.
+    """
+    held = [digit for cut in common.src.cuts for digit in cut]
+    places = {digit: place for place, digit in enumerate(held)}
+    order = sorted(digits, key=lambda d: (pace[d], places.get(d, len(held))))
+    for first in range(len(shape)):
+        finest = _cut_further(common, common.dst.cuts, order, shape, first)
+        yield () if finest is None else (DigitLayout(finest, common.dst.parts),)
+        cuts = _cut_by_pace(common, order, pace, shape, first)
+        inner = [DigitLayout(each, common.dst.parts) for each in [*cuts.values()][:0:-1]]
+        yield tuple(inner)
+        if commutes and inner:
+            yield (*_combining(common, cuts, digits, reduced, pace), *inner)
+        if len(set(pace.values())) < 2:  # then it makes no difference which dimension is cut
+            return
+
+
+def _cut_by_pace(
+    common: CommonDigits, order: Sequence[int], pace: Mapping[int, Pace], shape: Point, first: int
+) -> dict[Pace, tuple[Point, ...]]:
+    """The destination's cuts, cut further by one pace after the other; only those if it fails."""
+    cuts = {(0.0, 0.0): common.dst.cuts}
+    last = common.dst.cuts
+    for step, group in groupby(order, key=pace.__getitem__):
+        placed = _cut_further(common, last, list(group), shape, first)
+        if placed is None:
+            return {(0.0, 0.0): common.dst.cuts}
+        cuts[step] = last = placed
+    return cuts
+
+
+def _combining(
+    common: CommonDigits,
+    cuts: Mapping[Pace, tuple[Point, ...]],
+    digits: Sequence[int],
+    reduced: Sequence[int],
+    pace: Mapping[int, Pace],
+) -> Iterator[DigitLayout]:
+    """Layouts in which parts along the faster axes are combined already, those along others not.
+
+    What is left must be scattered later on, so that no cell writes over what it has to send.
+    """
+    for step in sorted({pace[d] for d in reduced}):
+        left = [d for d in reduced if pace[d] > step]
+        if left and all(d in digits for d in left):
+            cut = [each for limit, each in cuts.items() if limit <= step][-1]
+            parts = [d for d in common.src.parts if d in left or d in common.dst.parts]
+            yield DigitLayout(cut, tuple(parts))
+
+
+def _cut_further(
+    common: CommonDigits, cuts: tuple[Point, ...], digits: Sequence[int], shape: Point, first: int
+) -> tuple[Point, ...] | None:
+    """The cuts with more digits at the minor end, blocks inside those before, and the last ones."""
+    found, before = list(cuts), list(map(common.count, cuts))
+    outer = list(map(common.count, common.dst.cuts))
+    homes = {digit: dim for dim, cut in enumerate(common.src.cuts) for digit in cut}
+    for digit in digits:
+        options, home = [], homes.get(digit, first)
+        for dim, (n, cut) in enumerate(zip(shape, found)):
+            inner = common.count((*cut, digit))
+            if nests(n, outer[dim], inner) and nests(n, before[dim], inner):
+                options.append((n % inner > 0, dim != home, dim != first, -n // inner, dim))
+        if not options:
+            return None
+        dim = min(options)[-1]
+        found[dim] = (*found[dim], digit)
+    return tuple(found)
+
+
+def spec_of(
+    common: CommonDigits, layout: DigitLayout, src: ShardingSpec, dst: ShardingSpec
+) -> ShardingSpec:
+    """Return a layout in common digits as a sharding on the destination's mesh."""
+    ours, theirs = strides_between(src, dst)
+    monoids = monoids_of(src, ours, common.radix)
+
+    def axes(digits: Sequence[int]) -> list[Axis]:
+        found = [digit_of(dst.mesh, theirs, digit, common.radix[digit]) for digit in digits]
+        return list(map(dst.mesh.axis, join_digits(found)))
+
+    partial = [(axes([digit])[0], monoids[digit]) for digit in layout.parts]
+    return ShardingSpec(dst.mesh, [DimSpec(axes(cut)) for cut in layout.cuts], (), partial)

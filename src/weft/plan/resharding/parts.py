@@ -11,7 +11,7 @@ from typing import NamedTuple
 from weft.errors import LayoutError
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.layout.shardy_text import write_axis, write_symbol
-from weft.plan.resharding.frame import digit_of, find_frame, monoids_of, worths_between
+from weft.plan.resharding.pattern import common_digits, digit_of, monoids_of, strides_between
 from weft.space import Digit
 
 
@@ -62,34 +62,34 @@ def parts_between(src: ShardingSpec, dst: ShardingSpec) -> Parts:
 
 @lru_cache(maxsize=1024)
 def _parts_between(src: ShardingSpec, dst: ShardingSpec) -> Parts:
-    frame = find_frame(src, dst, by_axis=True)
-    if frame is None:
+    common = common_digits(src, dst, by_axis=True)
+    if common is None:
         _check_none(src, dst)
         return Parts(_runs(part for part in src.parts if part[0].radix > 1))
-    ours, theirs = worths_between(src, dst)
-    have, want = monoids_of(src, ours, frame.radix), monoids_of(dst, theirs, frame.radix)
+    ours, theirs = strides_between(src, dst)
+    have, want = monoids_of(src, ours, common.radix), monoids_of(dst, theirs, common.radix)
 
-    def here(worth: int) -> Digit:
-        return digit_of(src.mesh, ours, worth, frame.radix[worth])
+    def here(stride: int) -> Digit:
+        return digit_of(src.mesh, ours, stride, common.radix[stride])
 
-    def there(worth: int) -> Digit:
-        return digit_of(dst.mesh, theirs, worth, frame.radix[worth])
+    def there(stride: int) -> Digit:
+        return digit_of(dst.mesh, theirs, stride, common.radix[stride])
 
-    for worth, monoid in want.items():
-        _check_one(worth, monoid, have, frame.src.cuts, _name(dst.mesh, there(worth)))
-    kept = [worth for worth in have if worth in want]
-    _check_order([worth for worth in want if worth in have], kept, have)
-    for worth in have:
-        if worth not in want:
-            name = _name(src.mesh, here(worth))
-            _check_inside("combined", name, worth, have, kept)
-    for worth in want:
-        if worth not in have:
-            _check_inside("made", _name(dst.mesh, there(worth)), worth, want, kept)
+    for stride, monoid in want.items():
+        _check_one(stride, monoid, have, common.src.cuts, _name(dst.mesh, there(stride)))
+    kept = [stride for stride in have if stride in want]
+    _check_order([stride for stride in want if stride in have], kept, have)
+    for stride in have:
+        if stride not in want:
+            name = _name(src.mesh, here(stride))
+            _check_inside("combined", name, stride, have, kept)
+    for stride in want:
+        if stride not in have:
+            _check_inside("made", _name(dst.mesh, there(stride)), stride, want, kept)
     return Parts(
-        _runs((here(worth), monoid) for worth, monoid in have.items() if worth not in want),
-        tuple(Kept(here(worth), there(worth), have[worth]) for worth in kept),
-        tuple((there(worth), monoid) for worth, monoid in want.items() if worth not in have),
+        _runs((here(stride), monoid) for stride, monoid in have.items() if stride not in want),
+        tuple(Kept(here(stride), there(stride), have[stride]) for stride in kept),
+        tuple((there(stride), monoid) for stride, monoid in want.items() if stride not in have),
     )
 
 
@@ -115,17 +115,17 @@ def _check_none(src: ShardingSpec, dst: ShardingSpec) -> None:
 
 
 def _check_one(
-    worth: int, monoid: str, have: dict[int, str], cuts: tuple[tuple[int, ...], ...], name: str
+    stride: int, monoid: str, have: dict[int, str], cuts: tuple[tuple[int, ...], ...], name: str
 ) -> None:
     """A digit may be unreduced if it was so before, or held replicas."""
-    if have.get(worth, monoid) != monoid:
+    if have.get(stride, monoid) != monoid:
         raise LayoutError(
-            f"axis {name} is unreduced by {have[worth]} in the source and by {monoid} in the "
+            f"axis {name} is unreduced by {have[stride]} in the source and by {monoid} in the "
             f"destination: parts of one cannot become parts of the other",
             hint="reshard to replicated cells first",
         )
     for dim, cut in enumerate(cuts):
-        if worth in cut:
+        if stride in cut:
             raise LayoutError(
                 f"axis {name} cuts dimension {dim} of the source and is unreduced by {monoid} in "
                 f"the destination: only replicas can become parts",
@@ -134,7 +134,7 @@ def _check_one(
 
 
 def _check_order(there: list[int], here: list[int], monoids: dict[int, str]) -> None:
-    if there != here and len({monoids[worth] for worth in here}) > 1:
+    if there != here and len({monoids[stride] for stride in here}) > 1:
         raise LayoutError(
             "parts by different monoids are combined in the order of the mesh, minor axes first, "
             "and the destination's mesh has another order"
@@ -142,14 +142,14 @@ def _check_order(there: list[int], here: list[int], monoids: dict[int, str]) -> 
 
 
 def _check_inside(
-    doing: str, name: str, worth: int, monoids: dict[int, str], kept: list[int]
+    doing: str, name: str, stride: int, monoids: dict[int, str], kept: list[int]
 ) -> None:
     """What is combined or made must not lie outside parts of another monoid that are kept."""
     order = list(monoids)
     for other in kept:
-        if order.index(other) > order.index(worth) and monoids[other] != monoids[worth]:
+        if order.index(other) > order.index(stride) and monoids[other] != monoids[stride]:
             raise LayoutError(
-                f"parts over axis {name} cannot be {doing} by {monoids[worth]} while parts by "
+                f"parts over axis {name} cannot be {doing} by {monoids[stride]} while parts by "
                 f"{monoids[other]} over a minor axis stay: minor axes are combined first",
                 hint="combine those over the minor axis too",
             )

@@ -1,11 +1,182 @@
-"""What a step is called: which collective its pattern is, seen from the digits that change."""
+"""Two shardings in common digits, and the collective that takes one to the other.
+
+Meshes that count the same devices, row by row or transposed, give every device one number, and an
+axis of either mesh is a digit of it: `number // stride % radix`. Spelled with the same digits,
+shardings on different meshes can be compared dimension by dimension; which digits stop and which
+begin to cut a dimension says which collective it is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
-from weft.plan.resharding.frame import Layout
+from weft.layout import DeviceMesh, ShardingSpec
+from weft.space import Digit
 from weft.values import Point
+
+Edges: TypeAlias = tuple[int, int]  # the stride of a digit, and of what comes above it
+
+
+class DigitLayout(NamedTuple):
+    """The common digits that cut each dimension of an array, and those of its parts.
+
+    Digits stand major to minor; those of the parts in the order of the mesh.
+    """
+
+    cuts: tuple[Point, ...]
+    parts: Point = ()
+
+
+class CommonDigits(NamedTuple):
+    """Source and destination in the digits that both are made of."""
+
+    src: DigitLayout
+    dst: DigitLayout
+    radix: Mapping[int, int]
+
+    def count(self, digits: Iterable[int]) -> int:
+        """How many values the digits have together."""
+        return prod(map(self.radix.__getitem__, digits))
+
+
+def common_digits(
+    src: ShardingSpec, dst: ShardingSpec, by_axis: bool = False
+) -> CommonDigits | None:
+    """Return the common digits of two shardings; None where their cells do not correspond.
+
+    With `by_axis` no digit reaches beyond one axis of either mesh, and all axes are there.
+
+    >>> mesh, line = DeviceMesh("m", (2, 4), ("x", "y")), DeviceMesh("l", (8,), ("z",))
+    >>> src = ShardingSpec.parse('<@m, [{"x"}, {"y"}]>', mesh)
+    >>> dst = ShardingSpec.parse('<@l, [{}, {"z"}]>', line)
+    >>> common = common_digits(src, dst)
+    >>> common.src.cuts, common.dst.cuts, common.radix
+    (((4,), (1,)), ((), (4, 1)), {4: 2, 1: 4})
+    """
+    strides = _strides(src.mesh, dst.mesh)
+    if strides is None:
+        return None
+    ours, theirs = strides
+    have = [_edges(digits, ours) for digits in src.digits]
+    want = [_edges(digits, theirs) for digits in dst.digits]
+    edges = {edge for each in (*have, *want) for pair in each for edge in pair}
+    parts, wanted = list[Edges](), list[Edges]()
+    if src.partial or dst.partial:
+        parts = _edges((digit for digit, _ in src.parts), ours)
+        wanted = _edges((digit for digit, _ in dst.parts), theirs)
+        edges.update(edge for pair in (*parts, *wanted) for edge in pair)
+    if by_axis:
+        for mesh, weights in ((src.mesh, ours), (dst.mesh, theirs)):
+            edges.update(weights)
+            edges.update(map(int.__mul__, weights, mesh.shape))
+    down = sorted(edges, reverse=True)
+    radix = dict[int, int]()
+    for high, low in pairwise(down):
+        if high % low:
+            return None
+        radix[low] = high // low
+    return CommonDigits(
+        DigitLayout(tuple([_spell(each, down) for each in have]), _spell(parts, down)),
+        DigitLayout(tuple([_spell(each, down) for each in want]), _spell(wanted, down)),
+        radix,
+    )
+
+
+def _edges(digits: Iterable[Digit], strides: Point) -> list[Edges]:
+    return [
+        (strides[dim] * divisor, strides[dim] * divisor * radix)
+        for dim, divisor, radix, _ in digits
+        if radix > 1
+    ]
+
+
+def _spell(digits: list[Edges], down: list[int]) -> Point:
+    """The finest digits that make up these, major to minor."""
+    if not digits:
+        return ()
+    return tuple([stride for low, high in digits for stride in down if low <= stride < high])
+
+
+def monoids_of(spec: ShardingSpec, strides: Point, radix: Mapping[int, int]) -> dict[int, str]:
+    """The monoid of each common digit over which a sharding is unreduced, in mesh order."""
+    down = sorted(radix, reverse=True)
+    return {
+        stride: monoid
+        for digit, monoid in spec.parts
+        for stride in _spell(_edges([digit], strides), down)
+    }
+
+
+def digit_of(mesh: DeviceMesh, strides: Point, stride: int, radix: int) -> Digit:
+    """A common digit, which must lie within one axis, as a digit of a mesh's coordinates."""
+    for dim, (weight, size) in enumerate(zip(strides, mesh.shape)):
+        if weight <= stride < weight * size:
+            return Digit(dim, stride // weight, radix, 1)
+    raise KeyError(stride)
+
+
+def _strides(one: DeviceMesh, two: DeviceMesh) -> tuple[Point, Point] | None:
+    """What a step along each axis of the meshes adds to the number of the device."""
+    if one is two or (one.shape == two.shape and one.device_ids == two.device_ids):
+        same = row_major(one.shape)
+        return same, same
+    if one.size != two.size:
+        return None
+    if one.device_ids == two.device_ids:
+        return row_major(one.shape), row_major(two.shape)
+    first, second = _device_strides(one), _device_strides(two)
+    if first is None or second is None or first[0] != second[0]:
+        return None
+    return first[1], second[1]
+
+
+def strides_between(src: ShardingSpec, dst: ShardingSpec) -> tuple[Point, Point]:
+    """Return what a step along each axis adds to a device's number, on both meshes."""
+    strides = _strides(src.mesh, dst.mesh)
+    if strides is None:
+        raise KeyError("the shardings have no common digits")
+    return strides
+
+
+@lru_cache(maxsize=1024)
+def row_major(shape: Point) -> Point:
+    """What a step along each axis adds to the rank of a cell.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, stride = [], 1
+    for size in reversed(shape):
+        strides.append(stride)
+        stride *= size
+    return tuple(reversed(strides))
+
+
+@lru_cache(maxsize=256)
+def _device_strides(mesh: DeviceMesh) -> tuple[int, Point] | None:
+    """The first device and what each axis adds to it, if the devices are numbered so."""
+    if mesh.device_ids is None:
+        return 0, row_major(mesh.shape)
+    ids, ranks = mesh.device_ids, row_major(mesh.shape)
+    strides = [ids[rank] - ids[0] if size > 1 else 1 for rank, size in zip(ranks, mesh.shape)]
+    stride = 1
+    for step, size in sorted(pair for pair in zip(strides, mesh.shape) if pair[1] > 1):
+        if step != stride:
+            return None
+        stride *= size
+    if any(ids[rank] != ids[0] + offset for rank, offset in enumerate(_offsets(mesh, strides))):
+        return None
+    return ids[0], tuple(strides)
+
+
+def _offsets(mesh: DeviceMesh, strides: Iterable[int]) -> Iterator[int]:
+    steps = tuple(strides)
+    return (sum(map(int.__mul__, cell, steps)) for cell in mesh.cells())
+
 
 Kind: TypeAlias = Literal[
     "slice",
@@ -21,7 +192,7 @@ Kind: TypeAlias = Literal[
 
 
 class Change(NamedTuple):
-    """What happens to the digits between two layouts of a frame."""
+    """What happens to the digits between two layouts of a common."""
 
     gone: tuple[Point, ...]
     """For each dimension the digits that no longer cut it."""
@@ -31,7 +202,7 @@ class Change(NamedTuple):
     """The digits whose parts are combined."""
 
 
-def find_change(before: Layout, after: Layout) -> Change:
+def find_change(before: DigitLayout, after: DigitLayout) -> Change:
     """The digits behind the longest common beginning, in each dimension."""
     gone, new = list[Point](), list[Point]()
     for had, has in zip(before.cuts, after.cuts):

@@ -8,16 +8,15 @@ waits for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from itertools import islice, pairwise, product
 from math import prod
 from typing import NamedTuple
 
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.machine import Link, Machine
-from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held_by_class
-from weft.plan.resharding.media import media_of
+from weft.plan.resharding.counts import ranks_by_device, ranks_in, sizes, wanted_and_held_by_class
 from weft.plan.resharding.parts import Parts
 from weft.space import Digit, ZRange
 from weft.values import Point
@@ -26,20 +25,20 @@ SAMPLE = 16
 """Of a larger mesh so many cells are looked at where links differ."""
 
 
-def single_link(machine: Machine, meshes: Iterable[DeviceMesh], is_framed: bool) -> Link | None:
+def single_link(machine: Machine, meshes: Iterable[DeviceMesh], is_common: bool) -> Link | None:
     """The link that all messages pay, if there is one, and each cell has its own."""
     if not machine.links:
         return None if machine.shared else machine.rest
     axes = [pair for mesh in meshes for pair in zip(mesh.axis_names, mesh.shape)]
     links = {machine.link(axis) for axis, size in axes if size > 1}
-    if not is_framed or not links:  # some messages go between the meshes
+    if not is_common or not links:  # some messages go between the meshes
         links.add(machine.rest)
     link = links.pop() if len(links) == 1 else None
     return None if link is None or link.shared else link
 
 
 def seconds_of(elements: float, itemsize: int, link: Link) -> float:
-    """What so many elements take through a port; nothing takes no time."""
+    """Return the seconds to send a number of elements (0 for none)."""
     return link.latency + elements * itemsize / link.bandwidth if elements else 0.0
 
 
@@ -84,10 +83,10 @@ def seconds_by_axis(
 
     One cell is looked at if all `are_alike`.
     """
-    ways = _Ways(before, after, shape, parts, machine)
+    incoming = _Incoming(before, after, shape, parts, machine)
     size, most = after.mesh.size, 1 if are_alike else SAMPLE
     ranks = {k * (size - 1) // max(1, most - 1) for k in range(most)}
-    waits = [ways.wait(rank, itemsize, are_alike) for rank in ranks]
+    waits = [incoming.wait(rank, itemsize, are_alike) for rank in ranks]
     worst, crowd = max(wait.seconds for wait in waits), size / max(1, senders(before, shape))
     if crowd <= 1:
         return worst
@@ -101,16 +100,16 @@ class _Wait(NamedTuple):
     latency: float
     port: float
     """The seconds that its own bytes keep its port busy."""
-    media: float
-    """The same with the bytes of all cells with which it shares a medium."""
+    shared: float
+    """The same with the bytes of all cells with which it shares a group of links."""
 
     @property
     def seconds(self) -> float:
-        return self.latency + self.media
+        return self.latency + self.shared
 
 
-class _Ways:
-    """How much comes to each cell of the destination, and through which medium."""
+class _Incoming:
+    """How much comes to each cell of the destination, and through which group of links."""
 
     def __init__(
         self,
@@ -121,7 +120,7 @@ class _Ways:
         machine: Machine,
     ) -> None:
         self.before, self.after, self.shape, self.parts = before, after, shape, parts
-        self.media, self.rest = media_of(before.mesh, machine), machine.rest
+        self.all_links, self.rest = link_groups(before.mesh, machine), machine.rest
         self.ranks = ranks_in(before.mesh, after.mesh) or range(after.mesh.size)
         self.known: dict[int, list[int]] = {}
 
@@ -134,14 +133,14 @@ class _Ways:
         """What a cell of the destination waits for."""
         if self.ranks[cell] < 0:
             return self._wait_outside(cell, itemsize)
-        latency = port = media = 0.0
+        latency = port = shared = 0.0
         for number, size in enumerate(self._elements(cell)):
-            link = self.media[number].link
+            link = self.all_links[number].link
             if size:
                 latency, taken = max(latency, link.latency), size * itemsize / link.bandwidth
                 port += taken
-                media += taken * self._share(number, cell, are_alike) if link.shared else taken
-        return _Wait(latency, port, media)
+                shared += taken * self._share(number, cell, are_alike) if link.shared else taken
+        return _Wait(latency, port, shared)
 
     def _wait_outside(self, cell: int, itemsize: int) -> _Wait:
         """A cell that is none of the source's: all that it wants comes by the rest's link."""
@@ -154,13 +153,13 @@ class _Ways:
         return _Wait(latency, held[cell] * scale, shared * scale)
 
     def _share(self, number: int, cell: int, are_alike: bool) -> float:
-        """How many times its own elements the cells receive that share a medium with this one."""
-        mesh, medium = self.before.mesh, self.media[number]
-        count = prod(mesh.shape[dim] for dim in medium.axes)
+        """Return how much the cells that share links receive, as a multiple of one cell's."""
+        mesh, links = self.before.mesh, self.all_links[number]
+        count = prod(mesh.shape[dim] for dim in links.axes)
         if are_alike:
             return count
         at = mesh.coord(self.ranks[cell])
-        spans = [range(n) if d in medium.axes else (at[d],) for d, n in enumerate(mesh.shape)]
+        spans = [range(n) if d in links.axes else (at[d],) for d, n in enumerate(mesh.shape)]
         step = -(-count // SAMPLE)
         group = list(islice(product(*spans), 0, None, step))
         found = [self.cells[rank] for each in group if (rank := mesh.rank(each)) in self.cells]
@@ -168,11 +167,11 @@ class _Ways:
         return max(1.0, total * count / len(group) / self._elements(cell)[number])
 
     def _elements(self, cell: int) -> list[int]:
-        """How many elements come to a cell through each medium."""
+        """How many elements come to a cell through each group of links."""
         if cell not in self.known:
             box, at = self.after.region(self.shape, cell), self.before.mesh.coord(self.ranks[cell])
             given = box, at, self.before, self.shape, self.parts
-            found = [_reachable(*given, medium.reach) for medium in self.media]
+            found = [_reachable(*given, links.reach) for links in self.all_links]
             near = [_reachable(*given, frozenset()), *found]
             self.known[cell] = [max(0, far - held) for held, far in pairwise(near)]
         return self.known[cell]
@@ -203,3 +202,112 @@ def _covered(low: int, high: int, extent: int, fixed: Sequence[Digit], at: Point
         for block in range(low // extent, (high - 1) // extent + 1)
         if all(block // d.stride % d.radix == value for d, value in own)
     )
+
+
+# Groups of links.
+
+
+class LinkGroup(NamedTuple):
+    """A link, and the axes of a mesh along which messages pay it."""
+
+    link: Link
+    axes: frozenset[int]
+    reach: frozenset[int]
+    """Its axes, and those that cost less: what can be crossed for its price."""
+
+    def group(self, at: Point) -> Point:
+        """What the cells have in common that share it: their coordinates along the other axes."""
+        return tuple(x for dim, x in enumerate(at) if dim not in self.axes)
+
+
+def link_groups(mesh: DeviceMesh, machine: Machine) -> list[LinkGroup]:
+    """The groups of links of a mesh, from fast to slow.
+
+    A shared link of its own is a group of links for its axis; all the axes of the rest share one.
+
+    >>> mesh = DeviceMesh("m", (2, 2, 2), ("host", "x", "y"))
+    >>> found = link_groups(mesh, Machine({"host": (0, 1e9)}, bandwidth=1e10, shared=True))
+    >>> [(sorted(links.axes), sorted(links.reach)) for links in found]
+    [([1, 2], [1, 2]), ([0], [0, 1, 2])]
+    """
+    axes: dict[tuple[Link, str], set[int]] = {}
+    for dim, name in enumerate(mesh.axis_names):
+        link = machine.link(name)
+        own = name if link.shared and name in machine.links else ""
+        axes.setdefault((link, own), set()).add(dim)
+    reach: set[int] = set()
+    found = []
+    for (link, _), dims in sorted(axes.items(), key=_slowness):
+        reach |= dims
+        found.append(LinkGroup(link, frozenset(dims), frozenset(reach)))
+    return found
+
+
+def _slowness(item: tuple[tuple[Link, str], set[int]]) -> tuple[float, float, bool, int]:
+    (link, _), dims = item
+    return -link.bandwidth, link.latency, link.shared, min(dims)
+
+
+def seconds_of_messages(
+    messages: Iterable[tuple[int, int, int]], itemsize: int, mesh: DeviceMesh, machine: Machine
+) -> float:
+    """What messages between the devices of a mesh take: as long as the busiest device needs.
+
+    >>> mesh = DeviceMesh("m", (2,), ("x",))
+    >>> messages = [(0, 1, 1000), (1, 0, 1000)]
+    >>> apart, together = Machine(bandwidth=1e9), Machine(bandwidth=1e9, shared=True)
+    >>> [seconds_of_messages(messages, 4, mesh, machine) for machine in (apart, together)]
+    [4e-06, 8e-06]
+    """
+    received, sent, added = dict[_Key, int](), dict[_Key, int](), dict[_Key, int]()
+    all_links, between, groups = _between(mesh, machine)
+    ranks = ranks_by_device(mesh)
+    for sender, receiver, count in messages:
+        size, one, two = count * itemsize, ranks[sender], ranks[receiver]
+        number = between[one][two]
+        if size and number is not None:
+            for counts, key in ((received, two), (sent, one), (added, groups[number][two])):
+                counts[number, key] = counts.get((number, key), 0) + size
+    waits: dict[int, list[float]] = {}
+    for (number, rank), size in received.items():
+        link, group = all_links[number].link, groups[number][rank]
+        wait = waits.setdefault(rank, [0.0, 0.0])
+        wait[0] = max(wait[0], link.latency)
+        wait[1] += (added[number, group] if link.shared else size) / link.bandwidth
+    return max([*map(sum, waits.values()), *_sending(sent, all_links)], default=0.0)
+
+
+_Key = tuple[int, int]
+"""The number of a group of links, and of a cell or a group of cells."""
+
+
+@lru_cache(maxsize=64)
+def _between(
+    mesh: DeviceMesh, machine: Machine
+) -> tuple[list[LinkGroup], list[list[int | None]], list[list[int]]]:
+    """Return the link groups, which of them two cells use, and for each the group of a cell."""
+    all_links, cells = link_groups(mesh, machine), list(mesh.cells())
+    between = [[_group_between(all_links, one, two) for two in cells] for one in cells]
+    groups = []
+    for links in all_links:
+        numbers: dict[Point, int] = {}
+        groups.append([numbers.setdefault(links.group(cell), len(numbers)) for cell in cells])
+    return all_links, between, groups
+
+
+def _sending(sent: dict[_Key, int], all_links: list[LinkGroup]) -> Iterator[float]:
+    """How long each sender is busy."""
+    busy: dict[int, list[float]] = {}
+    for (number, rank), size in sent.items():
+        link, each = all_links[number].link, busy.setdefault(rank, [0.0, 0.0])
+        each[0] = max(each[0], link.latency)
+        each[1] += size / link.bandwidth
+    yield from map(sum, busy.values())
+
+
+def _group_between(all_links: list[LinkGroup], one: Point, two: Point) -> int | None:
+    """Return the number of the link group that a message uses; None between equal cells."""
+    crossed = {dim for dim, (a, b) in enumerate(zip(one, two)) if a != b}
+    if not crossed:
+        return None
+    return next(number for number, links in enumerate(all_links) if crossed <= links.reach)

@@ -13,7 +13,7 @@ from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError, WeftError
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.machine import Machine
-from weft.plan.resharding.choose import Job, choose_steps
+from weft.plan.resharding.choose import Request, choose_steps
 from weft.plan.resharding.counts import shared, sizes, wanted_and_held
 from weft.plan.resharding.parts import Parts, parts_between
 from weft.plan.resharding.picture import draw_reshard, write_reshard
@@ -159,15 +159,15 @@ def plan_reshard(
 def _plan(
     src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int, machine: Machine | None
 ) -> Reshard:
-    job, goal = Job(shape, itemsize, machine), dst
-    _check(src, dst, job)
+    request, goal = Request(shape, itemsize, machine), dst
+    _check(src, dst, request)
     parts = parts_between(src, dst)
     if parts.masked:
         goal = _unmasked(dst, parts)
-    steps = choose_steps(src, goal, job)
+    steps = choose_steps(src, goal, request)
     if parts.masked:
-        steps += (Step("mask", goal, dst, shape, itemsize, job.machine, 0.0),)
-    return Reshard(src, dst, shape, itemsize, job.machine, steps)
+        steps += (Step("mask", goal, dst, shape, itemsize, request.machine, 0.0),)
+    return Reshard(src, dst, shape, itemsize, request.machine, steps)
 
 
 def forget_plans() -> None:
@@ -181,16 +181,16 @@ def _unmasked(dst: ShardingSpec, parts: Parts) -> ShardingSpec:
     return ShardingSpec(dst.mesh, dst.dim_specs, dst.replicated_axes, kept)
 
 
-def _check(src: ShardingSpec, dst: ShardingSpec, job: Job) -> None:
+def _check(src: ShardingSpec, dst: ShardingSpec, request: Request) -> None:
     if src.ndim != dst.ndim:
         raise LayoutError(
             f"the source is a sharding of {counted(src.ndim, 'dimension')}, {src}, and the "
             f"destination of {dst.ndim}, {dst}"
         )
-    as_shape(job.shape, src.ndim)
-    if as_count(job.itemsize, "itemsize") < 1:
+    as_shape(request.shape, src.ndim)
+    if as_count(request.itemsize, "itemsize") < 1:
         raise WeftError("itemsize is 0; an element has at least one byte")
-    check_machine(job.machine, (src.mesh, dst.mesh))
+    check_machine(request.machine, (src.mesh, dst.mesh))
 
 
 def check_machine(machine: Machine, meshes: Sequence[DeviceMesh]) -> None:

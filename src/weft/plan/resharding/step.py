@@ -12,9 +12,15 @@ from weft.layout.shardy_text import write_axis
 from weft.plan.machine import Machine
 from weft.plan.placed import layout_of
 from weft.plan.resharding.counts import ranks_in, sizes, wanted_and_held
-from weft.plan.resharding.frame import digit_of, find_frame, row_major, worths_between
 from weft.plan.resharding.parts import Parts, parts_between
-from weft.plan.resharding.pattern import Kind, find_change
+from weft.plan.resharding.pattern import (
+    Kind,
+    common_digits,
+    digit_of,
+    find_change,
+    row_major,
+    strides_between,
+)
 from weft.program import Combine, Message, Route, messages
 from weft.space import Digit, weigh
 from weft.values import Point
@@ -156,18 +162,18 @@ def _axes(step: Step) -> tuple[Axis, ...]:
     mesh = step.after.mesh if local else step.before.mesh
     if step.kind == "mask":
         return tuple(mesh.axis(digit) for digit, _ in step.parts.masked)
-    frame = find_frame(step.before, step.after, by_axis=True)
-    if frame is None:
+    common = common_digits(step.before, step.after, by_axis=True)
+    if common is None:
         spec, runs = (step.after, ()) if local else (step.before, step.parts.reduced)
         digits = [digit for cut in spec.digits for digit in cut if digit.radix > 1]
         digits += [digit for run in runs for digit in run.digits]
     else:
-        worths = worths_between(step.before, step.after)[local]
-        change = find_change(frame.src, frame.dst)
+        strides = strides_between(step.before, step.after)[local]
+        change = find_change(common.src, common.dst)
         found = set(change.reduced)
         if step.kind not in ("reduce_scatter", "all_reduce"):
             found |= {digit for each in (*change.gone, *change.new) for digit in each}
-        digits = [digit_of(mesh, worths, worth, frame.radix[worth]) for worth in found]
+        digits = [digit_of(mesh, strides, stride, common.radix[stride]) for stride in found]
     return in_mesh_order(step.after if local else step.before, digits)
 
 
@@ -178,11 +184,11 @@ def in_mesh_order(spec: ShardingSpec, digits: list[Digit]) -> tuple[Axis, ...]:
 
 
 def _dims(before: ShardingSpec, after: ShardingSpec) -> Point:
-    frame = find_frame(before, after)
-    if frame is None:
+    common = common_digits(before, after)
+    if common is None:
         grids = enumerate(zip(before.grid, after.grid))
         return tuple(dim for dim, counts in grids if max(counts) > 1)
-    pairs = enumerate(zip(frame.src.cuts, frame.dst.cuts))
+    pairs = enumerate(zip(common.src.cuts, common.dst.cuts))
     return tuple(dim for dim, (had, has) in pairs if had != has)
 
 
@@ -210,9 +216,9 @@ def _sent(step: Step) -> Point:
 
 def _scattered(step: Step) -> list[int]:
     """Every cell sends each other of its group what that one is to hold."""
-    mesh, worths = step.before.mesh, row_major(step.before.mesh.shape)
+    mesh, strides = step.before.mesh, row_major(step.before.mesh.shape)
     along = [
-        digit._replace(stride=worths[digit.dim] * digit.divisor)
+        digit._replace(stride=strides[digit.dim] * digit.divisor)
         for run in step.parts.reduced
         for digit in run.digits
     ]

@@ -23,8 +23,7 @@ from weft.plan.memory import along, brought, settled, sizes_of
 from weft.plan.placed import Placed
 from weft.plan.plan import Plan
 from weft.plan.resharding.choose import PLAIN
-from weft.plan.resharding.media import seconds_of_messages
-from weft.plan.resharding.pricing import single_link
+from weft.plan.resharding.pricing import seconds_of_messages, single_link
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.searching.choices import shardings
 from weft.plan.storage import Storage
@@ -76,7 +75,7 @@ class MovePrices:
         with_memory: bool = True,
     ) -> None:
         self.machine, self.kinds, self.with_memory = machine, kinds, with_memory
-        self._link = single_link(machine or PLAIN, [mesh], is_framed=True)
+        self._link = single_link(machine or PLAIN, [mesh], is_common=True)
         self.none = (0,) * (mesh.size if kinds is None else 1)
         self.free = MoveCost(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, MoveCost]]] = {}

@@ -10,7 +10,7 @@ from weft.lang import Block
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
 from weft.plan import Machine, Plan
-from weft.plan.resharding.media import Message, seconds_of_messages
+from weft.plan.resharding.pricing import seconds_of_messages
 from weft.space import ZRange
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def seconds_by(
     >>> seconds_by(machine, DeviceMesh("m", (2,), ("x",)), "matmul", amount, {1: 1_000_000}, 0)
     0.003
     """
-    messages = [Message(sender, cell, size) for sender, size in moved.items()]
+    messages = [(sender, cell, size) for sender, size in moved.items()]
     row = machine.operations.get(KIND, {}).get(operator, ())
     if row and amount.flops:
         computing = seconds_in(row, amount.flops)

@@ -24,7 +24,7 @@ from weft.plan.searching.evolution import BatchEvaluator, evolutionary_search
 from weft.plan.searching.integer_program import solve_integer_program
 from weft.plan.searching.local_search import LocalSearch
 from weft.plan.searching.pareto import Costs, hypervolume
-from weft.plan.searching.problem import DecisionClasses, Weights, equivalence_classes
+from weft.plan.searching.problem import DecisionClasses, ObjectiveWeights, equivalence_classes
 
 MESHES = {
     "2x4": DeviceMesh("m", (2, 4), ("a", "b")),
@@ -117,7 +117,7 @@ def train_step(name: str, graph: Graph, mesh: DeviceMesh) -> Iterator[Row]:
     problem = build_problem(graph, mesh, H200_NODE)
     model = DecisionClasses(problem, equivalence_classes(problem))
     local = LocalSearch(model, ALL, Random(0))
-    priced = model.weighted(Weights())
+    priced = model.weighted(ObjectiveWeights())
     ours = priced.total(local.minimize())
     optimum = solve_integer_program(priced, seconds=300)
     label = f"search/train-step-{name}-seconds"

@@ -11,7 +11,12 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir, passmanager
 
 from weft.lang import FactorRule
-from weft.plan.propagation.engine import Engine, Node, run_by_operator, run_by_user
+from weft.plan.propagation.engine import (
+    PropagationEngine,
+    PropagationNode,
+    run_by_operator,
+    run_by_user,
+)
 from weft.plan.propagation.shardings import TensorSharding, append
 
 PASSES = {
@@ -32,7 +37,7 @@ class Program:
     mesh: list[int]
     inputs: int
     shapes: list[tuple[int, ...]] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[PropagationNode] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     shardings: list[TensorSharding | None] = field(default_factory=list)
     output_shardings: list[TensorSharding | None] = field(default_factory=list)
@@ -104,7 +109,7 @@ def add_node(rng: random.Random, program: Program) -> None:
     rule = FactorRule(
         tuple(LETTERS[: len(sizes)]), tuple(sizes), tuple(kinds), tuple(mappings), (tuple(result),)
     )
-    program.nodes.append(Node(rule, tuple(operands), (len(program.shapes),)))
+    program.nodes.append(PropagationNode(rule, tuple(operands), (len(program.shapes),)))
     program.shapes.append(tuple(prod(sizes[f] for f in dim) for dim in result))
 
 
@@ -131,59 +136,59 @@ def random_mapping(rng, shape, sizes):
 
 
 def random_sharding(rng, rank, mesh):
-    """Some axes, whole or in parts, cut dimensions, some are replicated or unreduced, or unsaid."""
-    pieces = []
+    """Return a random sharding: axes and sub-axes cut dimensions, are replicated or unreduced."""
+    axis_refs = []
     for axis, size in enumerate(mesh):
         before = 1
         while size > before and rng.random() < 0.3:
             part = rng.choice([n for n in range(2, size // before + 1) if size // before % n == 0])
-            pieces.append((axis, before, part))
+            axis_refs.append((axis, before, part))
             before *= part
         if before == 1:
-            pieces.append((axis, 1, size))
-    rng.shuffle(pieces)
+            axis_refs.append((axis, 1, size))
+    rng.shuffle(axis_refs)
     axes, replicated, unreduced = [[] for _ in range(rank)], [], []
-    for piece in pieces:
+    for ref in axis_refs:
         chance = rng.random()
         if chance < 0.55 and rank:
-            append(axes[rng.randrange(rank)], piece)
+            append(axes[rng.randrange(rank)], ref)
         elif chance < 0.65:
-            replicated.append(piece)
+            replicated.append(ref)
         elif chance < 0.7:
-            unreduced.append(piece)
+            unreduced.append(ref)
     opened = tuple(rng.random() < 0.6 for _ in range(rank))
     return TensorSharding(
         tuple(map(tuple, axes)), opened, in_order(replicated), in_order(unreduced)
     )
 
 
-def in_order(pieces):
-    """Pieces as Shardy lists them where their order says nothing."""
+def in_order(axis_refs):
+    """Axes as Shardy sorts them where their order does not matter."""
     joined: list[tuple[int, int, int]] = []
-    for piece in sorted(pieces):
-        append(joined, piece)
+    for ref in sorted(axis_refs):
+        append(joined, ref)
     return tuple(joined)
 
 
 def sharding_text(sharding, mesh, priorities=None):
     """A sharding in Shardy's notation."""
 
-    def piece(p):
+    def ref(p):
         axis, before, size = p
         return f'"a{axis}"' if size == mesh[axis] else f'"a{axis}":({before}){size}'
 
     levels = priorities or (0,) * len(sharding.axes)
     dims = [
-        "{" + ", ".join([*map(piece, axes), *("?" * opened)]) + "}" + f"p{level}" * bool(level)
+        "{" + ", ".join([*map(ref, axes), *("?" * opened)]) + "}" + f"p{level}" * bool(level)
         for axes, opened, level in zip(sharding.axes, sharding.is_open, levels)
     ]
     kept = "".join(
-        f", {word}={{{', '.join(map(piece, pieces))}}}"
-        for word, pieces in (
+        f", {word}={{{', '.join(map(ref, axis_refs))}}}"
+        for word, axis_refs in (
             ("replicated", sharding.replicated),
             ("unreduced", sharding.unreduced),
         )
-        if pieces
+        if axis_refs
     )
     return f"<@m, [{', '.join(dims)}]{kept}>"
 
@@ -289,7 +294,7 @@ def neighbours(nodes, count):
 def weft_says(program, strategy):
     """The same, as the engine propagates them."""
     merge = "basic" if strategy == "basic" else "aggressive"
-    engine = Engine(
+    engine = PropagationEngine(
         program.nodes,
         program.shardings,
         program.outputs,

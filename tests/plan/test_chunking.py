@@ -1,4 +1,4 @@
-"""The storage that is chosen for outputs: shards of one cell each, and the best of all chunks."""
+"""The storage that is chosen for outputs, compared with brute force."""
 
 from itertools import product
 from math import prod
@@ -55,7 +55,7 @@ def allowed(spec, shape, storage):
 
 
 @given(outputs(), st.data())
-def test_the_storage_is_the_best_of_all(output, data):
+def test_storage_equals_brute_force(output, data):
     (spec, shape), itemsize = output, data.draw(st.sampled_from([1, 4]))
     chunking = data.draw(chunkings(shape))
     found = choose(spec, shape, itemsize, chunking)
@@ -125,13 +125,13 @@ def test_the_last_shard_may_be_short():
     assert allowed(plan.outputs[0], (1001, 100), found)
 
 
-def test_an_array_of_nothing_has_storage():
+def test_empty_arrays_have_storage():
     spec = ShardingSpec(MESH, [DimSpec(("x",)), DimSpec()])
     assert choose(spec, (0, 8), 4, Chunking()).chunk == (1, 8)
     assert choose(ShardingSpec(MESH, []), (), 4, Chunking()) == Storage((), (), itemsize=4)
 
 
-def test_what_is_smaller_than_a_chunk_is_one():
+def test_small_arrays_are_one_chunk():
     assert choose_storage(planned((8, 8), "[{}, {}]"), "add") == Storage((8, 8), (8, 8), itemsize=4)
 
 
@@ -160,6 +160,6 @@ def test_what_is_smaller_than_a_chunk_is_one():
         ),
     ],
 )
-def test_what_is_refused(call, message):
+def test_invalid_values(call, message):
     with pytest.raises(WeftError, match=message):
         call()

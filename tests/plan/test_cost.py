@@ -1,4 +1,4 @@
-"""Conflicts settled by cost: never dearer than Shardy or any rule, as cheap as the best plan."""
+"""`propagate(graph, "cost")`: as few bytes as brute force, and never more than Shardy."""
 
 from importlib import import_module
 
@@ -19,7 +19,7 @@ build = import_module("weft.plan.searching.build")
 strategy = import_module("weft.plan.searching.cost_strategy")
 
 PROGRAMS = trials(40)
-"""Programs beside Shardy and beside all plans: 40 in `make test`, 5,000 in `make fuzz`."""
+"""Programs compared with Shardy and with brute force: 40 in `make test`, 5,000 in `make fuzz`."""
 
 RULES = ("user_priority", "op_priority", "aggressive", "basic")
 SQUARE = '@m = <["x"=2, "y"=2]>'
@@ -50,7 +50,7 @@ def returning(graph, text):
     )
 
 
-def test_it_moves_the_fewest_bytes_and_never_more_than_shardy():
+def test_bytes_equal_brute_force_and_never_exceed_shardy():
     found = [measure(seed) for seed in range(PROGRAMS)]
     assert all(one.cost == one.optimum for one in found)
     assert all(one.cost <= one.shardy for one in found)
@@ -61,7 +61,7 @@ def test_it_moves_the_fewest_bytes_and_never_more_than_shardy():
     assert mean.peer_value > 1.5
 
 
-def test_the_rows_say_what_was_measured():
+def test_benchmark_rows():
     found = [Moved(0, 0, 8, 0), Moved(10, 10, 20, 15), Moved(100, 110, 100, 100)]
     said = {row.name: row for row in rows(found)}
     assert (said["conflicts/mean"].weft, said["conflicts/mean"].peer_value) == (1.05, 1.5)
@@ -73,7 +73,7 @@ def test_the_rows_say_what_was_measured():
     assert said["conflicts/no-more-than-shardy"].weft == 2
 
 
-def test_programs_run_to_what_numpy_says():
+def test_results_equal_numpy():
     for seed in range(PROGRAMS):
         program = Program(seed)
         graph = read(program.text)
@@ -111,14 +111,14 @@ def assert_agrees(graph, found):
         assert spec.replicated_axes == written.replicated_axes
 
 
-def test_it_is_never_dearer_than_a_rule():
+def test_cost_never_moves_more_than_other_strategies():
     for seed in range(trials(80)):
         _, graph, _ = planned(seed)
         if len(Meshes(graph).all[0].shape) < 3:
             assert moved(graph) <= min(moved(graph, rule) for rule in RULES), f"seed {seed}"
 
 
-def test_regions_are_never_dearer_either():
+def test_cost_never_moves_more_with_regions():
     settled = 0
     for seed in range(trials(30)):
         graph = read(Writer(seed, meshes=seed % 4 == 3).text(1 + seed % 8))
@@ -134,7 +134,7 @@ def test_regions_are_never_dearer_either():
     assert settled > trials(30) // 2
 
 
-def test_a_conflict_is_settled_for_what_it_costs():
+def test_a_conflict_is_resolved_by_bytes():
     graph = sums(x='[{}, {"x"}]', b='[{"x"}, {}]')
     assert (moved(graph, "user_priority"), moved(graph)) == (1152, 384)
     found = propagate(graph, "cost")
@@ -146,7 +146,7 @@ def test_a_conflict_is_settled_for_what_it_costs():
     assert str(found.specs["w"]) == '<@m, [{"x", ?}, {?}]>'
 
 
-def test_what_is_partial_is_added_before_it_is_finished():
+def test_partial_sums_are_added_before_they_are_combined():
     graph = trace(
         lambda x, w, z, v: x @ w + z @ v,
         *[(8, 8)] * 4,
@@ -163,14 +163,14 @@ def test_what_is_partial_is_added_before_it_is_finished():
     assert Plan.of(found).specs["matmul"].partial == {"x": "sum"}
 
 
-def test_of_equal_plans_the_one_that_cuts_most():
+def test_ties_are_broken_by_work():
     graph = trace(lambda x, w: ops.relu(x @ w), (8, 4), (4, 8), names="xw", meshes=[SQUARE])
     found = propagate(graph, "cost")
     assert moved(graph) == 0
     assert [sum(map(len, placement.values())) for placement in found.placements] == [2, 2]
 
 
-def test_of_equal_bytes_the_faster_way():
+def test_ties_are_broken_by_time():
     free = trace(ops.relu, (8, 8), names="x", meshes=[SQUARE])
     graph = returning(free, '<@m, [{"x"}, {}]>')
     slow = Machine({"x": (1e-3, 1e6)}, flops={"float32": 1e9})
@@ -192,7 +192,7 @@ def test_open_outputs_are_extended_and_closed_ones_are_not():
     assert moved(graph('<@m, [{"y"}, {}]>')) > 0
 
 
-def test_members_of_a_group_lie_alike():
+def test_members_of_a_group_share_a_sharding():
     group = Application("sharding_group", ("x",), (), {"group_id": 0})
     graph = Graph(
         inputs=[Value("x", (8, 8)), Value("z", (8, 8))],
@@ -237,7 +237,7 @@ def attention(mesh, **shardings):
 CUT = {"q": '[{"a"}, {}, {}, {"b"}]', "k": '[{}, {"a"}, {"b"}, {}]'}
 
 
-def test_too_many_placements_are_bounded_and_the_result_says_so():
+def test_work_is_bounded_with_a_reason():
     """On many axes there are more placements than can be compared: fewer are, and it is said."""
     axes = ", ".join(f'"{name}"=2' for name in "abcdefghij")
     graph = attention(f"@m = <[{axes}]>", **CUT)
@@ -249,7 +249,7 @@ def test_too_many_placements_are_bounded_and_the_result_says_so():
     assert "not proved to be the fewest: operands that stay partial" in str(found.settled)
 
 
-def test_fewer_choices_move_no_more_than_a_rule(monkeypatch):
+def test_fewer_options_never_move_more_than_other_strategies(monkeypatch):
     graph = attention('@m = <["a"=2, "b"=2]>', **CUT)
     best = propagate(graph, "cost")
     assert best.settled.reasons == ()
@@ -262,7 +262,7 @@ def test_fewer_choices_move_no_more_than_a_rule(monkeypatch):
     assert "descent looks at some plans, not at all" in propagate(graph, "cost").settled.reasons
 
 
-def test_without_a_mesh_and_on_several_it_is_ordinary_propagation():
+def test_without_a_single_mesh_it_is_the_best_other_strategy():
     plain = trace(lambda x: x + 1, (8,), names="x")
     assert propagate(plain, "cost") == propagate(plain)
     two = trace(
@@ -275,7 +275,7 @@ def test_without_a_mesh_and_on_several_it_is_ordinary_propagation():
     assert propagate(two, "cost") == propagate(two)
 
 
-def test_where_propagation_has_no_plan_it_may_have_one():
+def test_cost_may_have_a_plan_where_propagation_has_none():
     graph = trace(
         lambda x, z: x + z,
         (8,),
@@ -291,7 +291,7 @@ def test_where_propagation_has_no_plan_it_may_have_one():
     assert "no plan as propagation would have it" in str(found.settled)
 
 
-def test_where_there_is_no_plan_it_is_what_propagation_says():
+def test_without_any_plan_it_is_user_priority():
     graph = Graph(
         [Value("x", (8,))],
         [],

@@ -23,7 +23,7 @@ def is_sound(sizes, shardings):
 
 
 @pytest.mark.parametrize("strategy", PASSES)
-def test_shardings_are_those_of_shardy(strategy):
+def test_shardings_equal_shardy(strategy):
     moved = refused = 0
     for seed in range(PROGRAMS):
         program = random_program(seed, nodes=1 + seed % 8, priorities=strategy == "user_priority")

@@ -1,4 +1,4 @@
-"""Machines: links by axis, a default for the rest, and what is refused."""
+"""Machines: links by axis, rates, and invalid values."""
 
 import pickle
 
@@ -15,7 +15,7 @@ def test_links_by_axis_and_the_rest():
     assert (machine.capacity, machine.overlap) == (141e9, 0)
 
 
-def test_a_plain_machine_counts_bytes():
+def test_default_machine_counts_bytes():
     assert Machine().rest == (0, 1e9, False)
 
 
@@ -27,7 +27,7 @@ def test_links_that_are_shared():
     assert machine != Machine({"host": (5e-6, 25e9, True)})
 
 
-def test_a_dtype_that_is_not_named_is_no_faster_than_a_wider_one():
+def test_rate_of_an_unnamed_dtype():
     machine = Machine(flops={"int8": 8, "float32": 4, "float64": 2})
     assert [machine.rate(d) for d in ("int8", "bool", "bfloat16", "uint32", "int64")] == [
         *(8, 8, 4, 4, 2)
@@ -46,7 +46,7 @@ def test_equal_machines_are_equal_values():
     assert Machine(name="a") != Machine(name="b")
 
 
-def test_operations_that_were_measured():
+def test_measured_operations():
     machine = Machine(operations={"ckks": {"rotation": [1, 2.5]}, "nothing": {}})
     assert machine.operations == {"ckks": {"rotation": (1.0, 2.5)}}
     assert hash(machine.operations) is not None
@@ -95,6 +95,6 @@ def test_operations_that_were_measured():
         ),
     ],
 )
-def test_what_is_refused(make, message):
+def test_invalid_values(make, message):
     with pytest.raises(WeftError, match=message):
         make()

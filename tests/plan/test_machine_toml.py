@@ -1,4 +1,4 @@
-"""Machines in TOML files: what is written is read again, and what is refused names its path."""
+"""Machines in TOML files: save and load, presets, and errors that name the field."""
 
 import tomllib
 from math import inf
@@ -41,7 +41,7 @@ def path(tmp_path_factory):
 
 
 @given(machine=MACHINES)
-def test_what_is_saved_is_loaded(path, machine):
+def test_save_and_load(path, machine):
     machine.save(path)
     assert Machine.load(path) == machine
     assert Machine.load(str(path)) == machine
@@ -60,7 +60,7 @@ def test_presets_are_saved_and_loaded(path, machine):
     assert Machine.load(path) == machine
 
 
-def test_a_link_to_storage_is_written_where_it_is_said(path):
+def test_only_a_given_storage_link_is_written(path):
     Machine().save(path)
     assert "storage" not in path.read_text(encoding="utf-8")
     Machine(storage=(1e-3, 2e9, True)).save(path)
@@ -68,7 +68,7 @@ def test_a_link_to_storage_is_written_where_it_is_said(path):
     assert Machine.load(path).storage == (1e-3, 2e9, True)
 
 
-def test_what_is_left_out_is_plain(path):
+def test_missing_fields_have_defaults(path):
     path.write_text("weft_machine = 1\n", encoding="utf-8")
     assert Machine.load(path) == Machine()
 
@@ -120,14 +120,14 @@ def test_what_is_left_out_is_plain(path):
         ("x = " + "[" * 100_000, "is not TOML: "),
     ],
 )
-def test_what_is_refused(path, text, message):
+def test_invalid_values(path, text, message):
     head = "" if text.startswith("weft") or not text else "weft_machine = 1\n"
     path.write_text(head + text, encoding="utf-8")
     with pytest.raises(WeftError, match=message):
         Machine.load(path)
 
 
-def test_bytes_that_are_no_text_and_files_that_are_too_long(path):
+def test_invalid_utf8_and_long_files(path):
     path.write_bytes(b"name = '\xff'")
     with pytest.raises(WeftError, match="is not text: 'utf-8' codec"):
         Machine.load(path)
@@ -176,7 +176,7 @@ def test_a_key_of_many_names_is_refused(tmp_path, text, joint):
         Machine.load(path)
 
 
-def test_a_long_row_of_numbers_is_no_key_of_many_names(tmp_path):
+def test_a_long_row_of_numbers_is_not_a_long_key(tmp_path):
     path, row = tmp_path / "machine.toml", [0.25 * n for n in range(1, 200)]
     Machine(operations={"ckks": {"rotation": row}}).save(path)
     assert Machine.load(path).operations["ckks"]["rotation"] == tuple(row)

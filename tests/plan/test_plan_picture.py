@@ -1,4 +1,4 @@
-"""Pictures of plans: how values lie, what cuts an application, what moves for it."""
+"""Pictures of plans: shardings, cuts, and what moves."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_picture():
     )
 
 
-def test_what_moves_to_return_an_output_is_a_note():
+def test_reshards_of_outputs_are_notes():
     plan = planned(lambda x: x * 2, (8, 16), x='<@m, [{"dp"}, {}]>')
     wanted = (ShardingSpec.parse("<@m, [{}, {}]>", MESH),)
     plan = Plan(plan.graph, MESH, plan.specs, wanted, plan.placed)

@@ -1,4 +1,4 @@
-"""Priorities that users wrote: which strategies look at them, and which do not."""
+"""User priorities: which strategies use them."""
 
 import pytest
 

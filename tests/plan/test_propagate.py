@@ -48,7 +48,7 @@ def test_megatron_from_two_annotations():
     assert str(found.output_specs[0]) == '<@m, [{"dp", ?}, {?}]>'
 
 
-def test_what_no_monoid_reduces_is_not_left_partial():
+def test_custom_reductions_are_not_partial():
     operators = Library({"fold": Operator("fold", "m k -> m  custom: k")})
     graph = Graph(
         inputs=[Value("x", (8, 16))],
@@ -63,7 +63,7 @@ def test_what_no_monoid_reduces_is_not_left_partial():
     assert not found.partials
 
 
-def test_reasons_lead_back_to_what_was_written():
+def test_explain_leads_back_to_the_annotation():
     found = propagate(mlp(x='<@m, [{"dp"}, {}]>', w1='<@m, [{}, {"tp"}]>'))
     assert found.explain("w2", 0) == [
         'w2 dimension 0 is cut by "tp"',
@@ -75,7 +75,7 @@ def test_reasons_lead_back_to_what_was_written():
     assert found.explain("w2", 1) == ["w2 dimension 1 is not cut"]
 
 
-def test_nothing_is_mutated():
+def test_propagation_does_not_mutate_the_graph():
     graph = mlp(x='<@m, [{"dp"}, {}]>')
     before = str(graph)
     assert propagate(graph) == propagate(graph)
@@ -98,7 +98,7 @@ def test_nothing_is_mutated():
         (lambda: propagate(mlp()).explain("x", 2), "x has no dimension 2: its sharding is"),
     ],
 )
-def test_what_bad_input_gets(call, message):
+def test_invalid_input(call, message):
     with pytest.raises(WeftError) as caught:
         call()
     assert str(caught.value).startswith(message)

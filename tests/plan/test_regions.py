@@ -1,4 +1,4 @@
-"""Loops, choices, manual computations, calls, barriers, groups and several meshes, as Shardy."""
+"""Loops, branches, manual computations, groups and several meshes, compared with Shardy."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def assert_same(text, strategy, module):
 
 
 @pytest.mark.parametrize("strategy", PASSES)
-def test_shardings_are_those_of_shardy(strategy):
+def test_shardings_equal_shardy(strategy):
     compared = 0
     for seed in range(PROGRAMS):
         priorities, meshes = strategy == "user_priority", seed % 4 == 3
@@ -159,7 +159,7 @@ def test_values_of_regions_have_paths_and_are_in_order():
     ]  # fmt: skip
 
 
-def test_reasons_go_through_edges():
+def test_explain_goes_through_data_flow_edges():
     found = propagate(read(LOOP))
     assert found.explain("0/body/iterArg_0", 0) == [
         '0/body/iterArg_0 dimension 0 is cut by "x"',
@@ -187,7 +187,7 @@ def grouped(a="", b="", c=""):
     return read(text.replace("C}", per_value + "}"))
 
 
-def test_a_group_lies_alike_and_says_why():
+def test_a_group_shares_a_sharding_and_explains_it():
     found = propagate(grouped(c='{"x"}'))
     assert str(found.specs["arg0"]) == str(found.specs["arg1"]) == '<@m, [{"x", ?}]>'
     assert found.explain("arg0", 0) == [
@@ -199,7 +199,7 @@ def test_a_group_lies_alike_and_says_why():
     assert str(propagate(grouped(a='{"x"}')).specs["arg1"]) == '<@m, [{"x"}]>'
 
 
-def test_a_group_that_cannot_agree_keeps_what_was_written():
+def test_a_group_with_a_conflict_keeps_its_annotations():
     found = propagate(grouped(a='{"x"}', b="{}"))
     assert [str(found.specs[name]) for name in ("arg0", "arg1", "0", "1")] == [
         '<@m, [{"x"}]>',
@@ -287,13 +287,13 @@ BARRIER = Application("propagation_barrier", ("a",), ("b",), {"allowed_direction
         ),
     ],
 )
-def test_what_bad_input_gets(call, message):
+def test_invalid_input(call, message):
     with pytest.raises(WeftError) as caught:
         propagate(call())
     assert str(caught.value).startswith(message)
 
 
-def test_a_program_without_meshes_and_shardings_is_free():
+def test_a_program_without_annotations_is_open():
     found = propagate(Graph([Value("a", (8, 4))], [Application("tanh", ("a",), ("b",))], ["b"]))
     assert {name: str(spec) for name, spec in found.specs.items()} == {
         "a": "<@empty, [{?}, {?}]>",

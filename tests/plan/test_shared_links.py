@@ -1,4 +1,4 @@
-"""Links that cells share: prices against all messages, one by one."""
+"""Shared links: prices compared with all messages, one by one."""
 
 from collections import Counter
 
@@ -66,7 +66,7 @@ def timed(steps, mesh, machine):
 
 
 @given(st.sampled_from([(2, 4), (2, 2, 2), (2, 3), (4,)]), st.data())
-def test_the_price_is_what_the_messages_of_the_busiest_cells_take(shape, data):
+def test_price_equals_the_messages_of_the_busiest_cells(shape, data):
     mesh = mesh_of(*shape)
     src, dst = data.draw(specs(mesh, 2)), data.draw(specs(mesh, 2))
     dst = ShardingSpec(mesh, dst.dim_specs)
@@ -93,13 +93,13 @@ def test_the_bytes_of_a_group_add_up():
     assert price(*gather, **rows) == pytest.approx(4 * alone)
 
 
-def test_cells_of_parts_of_an_axis_share_it_too():
+def test_sub_axes_share_the_link_of_their_axis():
     mesh = mesh_of(8)
     gather = ('[{"x":(4)2}, {}]', "[{}, {}]", mesh)
     assert price(*gather, shared=True) == pytest.approx(8 * price(*gather))
 
 
-def test_a_crowd_on_a_shared_link_is_counted_once():
+def test_transfers_on_a_shared_link_are_counted_once():
     one, many = DeviceMesh("one", (1,), ("x",)), DeviceMesh("m", (8,), ("x",), range(1, 9))
     src, dst = ShardingSpec.parse("<@one, [{}]>", one), spec('[{"x"}]', many)
     plan = plan_reshard(src, dst, (8 * KB,), 1, Machine(bandwidth=1e9, shared=True))
@@ -121,14 +121,14 @@ def halo(machine):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_fetches_pay_the_links_that_they_go_along(shared):
+def test_fetches_use_the_links_of_their_axes(shared):
     machine = Machine({"x": (1e-6, 1e9, shared)}, bandwidth=1e10, shared=shared)
     found, expected = halo(machine)
     assert found == pytest.approx(expected)
     assert found > halo(Machine({"x": (0, 1e9)}, bandwidth=1e10))[0]
 
 
-def test_an_estimate_is_for_the_machine_that_is_asked_for():
+def test_estimate_uses_the_given_machine():
     mesh = mesh_of(4)
     graph = trace(
         lambda x, w: x @ w, (64, 64), (64, 64), meshes=[mesh], shardings={"x": '<@m, [{}, {"x"}]>'}

@@ -106,20 +106,20 @@ def choose(spec: ShardingSpec, shape: Point, itemsize: int, chunking: Chunking) 
     return Storage(shape, chunk, shard, itemsize, chunking.ratio)
 
 
-class _Reader(NamedTuple):
+class _ReadBox(NamedTuple):
     """A box, and how often it is read."""
 
     box: ZRange
     times: int
 
 
-def planes(shape: Point) -> list[_Reader]:
+def planes(shape: Point) -> list[_ReadBox]:
     """Return one plane across every dimension, to be read as often as there are such planes."""
     boxes = [
         ZRange((0,) * len(shape), (*shape[:dim], min(size, 1), *shape[dim + 1 :]))
         for dim, size in enumerate(shape)
     ]
-    return [_Reader(box, size) for box, size in zip(boxes, shape)] or [_Reader(ZRange((), ()), 1)]
+    return [_ReadBox(box, size) for box, size in zip(boxes, shape)] or [_ReadBox(ZRange((), ()), 1)]
 
 
 class _Extent(NamedTuple):
@@ -136,7 +136,7 @@ class _Chunks:
     """The possible chunks, and a search for the best by branch and bound."""
 
     def __init__(self, shape: Point, cuts: Point, readers: Sequence[ZRange]) -> None:
-        inside = [_Reader(box & ZRange.of(shape), 1) for box in readers]
+        inside = [_ReadBox(box & ZRange.of(shape), 1) for box in readers]
         self.readers = [r for r in inside if r.box] or planes(shape)
         self.extents = [self._extents(dim, n, cut) for dim, (n, cut) in enumerate(zip(shape, cuts))]
 

@@ -61,7 +61,7 @@ class _MemoryUse(NamedTuple):
     most: Sequence[int]
 
 
-class _Pair(NamedTuple):
+class _FusionPair(NamedTuple):
     """A producer and a consumer by number, and the value between them."""
 
     first: int
@@ -114,7 +114,8 @@ class _Fuser:
         for number, application in enumerate(given.graph.applications):
             operands = dict.fromkeys(application.operands)
             for name in sorted(operands, key=lambda n: -max(self._sizes(n), default=0)):
-                if name in self.producers and self._fuse(_Pair(self.producers[name], number, name)):
+                first = self.producers.get(name)
+                if first is not None and self._fuse(_FusionPair(first, number, name)):
                     break
         kept = [(n, a) for n, a in enumerate(self.applications) if a is not None]
         numbers = {number: n for n, (number, _) in enumerate(kept)}
@@ -154,7 +155,7 @@ class _Fuser:
             owned[1] = [name for n, name in enumerate(names) if n not in fixed]
         return tuple(_Fuser(plan, each, self.where).plan() for plan, each in zip(plans, owned))
 
-    def _fuse(self, pair: _Pair) -> bool:
+    def _fuse(self, pair: _FusionPair) -> bool:
         """Fuse a pair if that is possible and allowed; return whether it was."""
         producer, consumer = (
             self.applications[pair.first],
@@ -185,7 +186,7 @@ class _Fuser:
         self.placed[pair.second] = placed
         return True
 
-    def _place(self, pair: _Pair, both: Application, line: Signature) -> Placed | None:
+    def _place(self, pair: _FusionPair, both: Application, line: Signature) -> Placed | None:
         """Return the placement of both; None if one was placed otherwise or something moves."""
         plan, one, two = self.given, self.placed[pair.first], self.placed[pair.second]
         at = plan.graph.applications[pair.second].operands.index(pair.value)
@@ -218,13 +219,13 @@ class _Fuser:
         names = application.operands or application.results
         return {self.given.graph.values[name].dtype for name in names}
 
-    def _extended(self, pair: _Pair, producer: Application) -> dict[str, int]:
+    def _extended(self, pair: _FusionPair, producer: Application) -> dict[str, int]:
         """Return the operands of the producer that would die before the consumer, and where."""
         names = (n for n in dict.fromkeys(producer.operands) if n not in self.borrowed)
         ends = ((name, self.ends.get(name, pair.second)) for name in names)
         return {name: end for name, end in ends if end < pair.second}
 
-    def _fused_memory(self, pair: _Pair, extended: dict[str, int]) -> list[_MemoryUse]:
+    def _fused_memory(self, pair: _FusionPair, extended: dict[str, int]) -> list[_MemoryUse]:
         """Return the memory from the producer to the consumer if they are fused.
 
         The value between them is not stored; the producer's operands live on, and are delivered

@@ -1,4 +1,4 @@
-"""What a search claims, against all plans: exact is said only where no plan is better."""
+"""The claims of a search, compared with brute force: a front is exact only if no plan is better."""
 
 from collections import Counter
 from importlib import import_module
@@ -159,7 +159,7 @@ def is_reached(front, cost):
 @pytest.mark.parametrize(
     "objectives", [("time", "peak_memory", "bytes"), ("time",), ("bytes", "peak_memory")]
 )
-def test_no_plan_of_what_is_claimed_is_better(objectives):
+def test_no_plan_of_the_proved_graphs_is_better(objectives):
     """A front that is exact over some graphs is that of all plans for them, fused."""
     claimed = proved = 0
     for seed in range(PROGRAMS):
@@ -212,7 +212,7 @@ def annotated(graph, mesh, **specs):
 
 
 @pytest.mark.parametrize("graph", [looped(), branched()])
-def test_bodies_of_loops_and_branches_are_a_reason(graph):
+def test_loops_and_branches_are_a_reason(graph):
     front = search(graph, EIGHT, H200_NODE)
     assert not front.is_exact
     assert front.proved == ()
@@ -221,7 +221,7 @@ def test_bodies_of_loops_and_branches_are_a_reason(graph):
     assert "not proved exact: bodies of loops and branches" in str(front)
 
 
-def test_a_loop_is_planned_no_slower_than_by_propagation():
+def test_loop_is_no_slower_than_propagation():
     for text in ('[{"x"}, {}]', '[{}, {"x"}]', "[{}, {}]"):
         graph = annotated(looped(), EIGHT, arg0=text)
         front = search(graph, EIGHT, H200_NODE)
@@ -247,7 +247,7 @@ def refusal(graph, mesh, rates, **options):
     return str(error.value), "\n".join(error.value.__notes__)
 
 
-def test_no_plan_fits_is_said_of_a_loop_only_where_no_plan_can():
+def test_no_plan_fits_is_claimed_only_if_proved():
     graph = looped()
     plan = Plan.of(propagate(annotated(graph, EIGHT, arg0='[{"x"}, {}]')), H200_NODE)
     peak = max(plan.peak)
@@ -261,7 +261,7 @@ def test_no_plan_fits_is_said_of_a_loop_only_where_no_plan_can():
     assert f"every plan holds at least {least} B on some cell for its inputs or outputs" in notes
 
 
-def test_nothing_fits_in_the_search_space_where_all_of_it_was_searched():
+def test_no_plan_of_the_search_space_fits():
     graph = trace(lambda x, w: x @ w, (4, 4), (4, 4))
     smallest = min(max(cost.peak) for cost in search(graph, LINE, Machine()).costs)
     assert peak_lower_bound(graph, LINE) < smallest
@@ -273,7 +273,7 @@ def test_nothing_fits_in_the_search_space_where_all_of_it_was_searched():
     assert "descent looks at some plans, not at all" in notes
 
 
-def test_the_integer_program_claims_nothing_of_capacity():
+def test_integer_program_makes_no_claim_about_capacity():
     graph = trace(lambda x, w: x @ w, (64, 64), (64, 64))
     rates = Machine(flops={"float32": 1e9})
     fastest = search(graph, LINE, rates, ["time"], engine="integer")
@@ -286,7 +286,7 @@ def test_the_integer_program_claims_nothing_of_capacity():
         assert str(error).startswith("no plan was found that fits")  # noqa: PT017
 
 
-def test_no_plan_holds_less_than_the_bound():
+def test_peak_lower_bound_holds_for_every_plan():
     for seed in range(PROGRAMS // 4):
         graph, mesh, rates = small(seed)
         bound = peak_lower_bound(on_mesh(graph, mesh), mesh)
@@ -310,7 +310,7 @@ def test_rewrites_and_fusions_that_were_not_tried_are_reasons():
     assert "exact over" not in str(front)
 
 
-def test_a_proof_over_some_graphs_is_limited_to_them():
+def test_proof_names_the_graphs_it_covers():
     front = search(trace(lambda x: x.sum(0), (8, 8)), LINE, Machine(flops={"float32": 1e9}))
     assert not front.is_exact
     assert front.proved == ("as written", "sum_dim in blocks")
@@ -321,7 +321,7 @@ def test_a_proof_over_some_graphs_is_limited_to_them():
     assert lines[-1].startswith("not proved beyond that: rewrites were not tried at every place")
 
 
-def test_fusions_by_themselves_are_searched_where_they_are_few():
+def test_few_fusions_are_all_searched():
     graph = trace(lambda x, w, v: ops.relu(x @ w) @ v, *[(8, 8)] * 3)
     front = search(graph, GRID, Machine(flops={"float32": 1e9}))
     assert front.is_exact
@@ -338,20 +338,20 @@ def test_fusions_by_themselves_are_searched_where_they_are_few():
         ("descend", "descent looks at some plans, not at all"),
     ],
 )
-def test_engines_that_prove_nothing_say_so(engine, reason):
+def test_heuristic_engines_give_a_reason(engine, reason):
     front = search(trace(lambda x, w: x @ w, (8, 8), (8, 8)), GRID, budget=64, engine=engine)
     assert front.claim == "found"
     assert front.reasons == (reason,)
 
 
-def test_a_wide_graph_says_why_it_was_not_searched_exactly(monkeypatch):
+def test_wide_graph_gives_a_reason(monkeypatch):
     monkeypatch.setattr(import_module("weft.plan.searching.search"), "MAX_PARTIAL_PLANS", 1)
     front = search(trace(lambda x, w: x @ w, (8, 8), (8, 8)), GRID, budget=64)
     assert not front.is_exact
     assert "the exact engine would keep more than 1 partial plans (as written)" in front.reasons
 
 
-def test_cuts_that_were_not_looked_at_are_a_reason():
+def test_omitted_cuts_are_a_reason():
     graph = trace(lambda x, y: x + y, (8, 8, 8), (8, 8, 8))
     problem = ProblemBuilder(
         graph, GRID, machine(Random(0)), False, with_memory=False, max_cuts=4
@@ -373,7 +373,7 @@ def test_large_graphs_and_groups_are_reasons():
     assert any("equal layers are decided together" in reason for reason in front.reasons)
 
 
-def test_stored_inputs_prove_nothing_of_memory():
+def test_stored_inputs_prevent_a_proof_of_memory():
     graph = trace(ops.relu, (16, 16), names=["x"])
     storage = {"x": Storage((16, 16), (4, 16), itemsize=4)}
     assert search(graph, LINE, objectives=["time"], storage=storage).is_exact

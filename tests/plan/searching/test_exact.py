@@ -1,4 +1,4 @@
-"""The exact front against all plans, and prices against estimates."""
+"""Exact fronts compared with brute force, and costs compared with estimates."""
 
 from itertools import product
 from math import prod
@@ -66,7 +66,7 @@ def swept(problem, goal, known=()):
 @pytest.mark.parametrize(
     "goal", [Goal(), Goal(memory=False), Goal(time=False), Goal(received=False, memory=False)]
 )
-def test_the_front_is_that_of_all_plans(goal):
+def test_exact_front_equals_brute_force(goal):
     compared = 0
     for seed in range(PROGRAMS):
         rng = Random(seed)
@@ -86,7 +86,7 @@ def test_the_front_is_that_of_all_plans(goal):
     assert compared >= PROGRAMS // 4
 
 
-def test_prices_and_room_are_those_of_the_plan():
+def test_costs_and_peak_equal_the_estimate():
     for seed in range(PROGRAMS):
         _, graph, _ = planned(seed)
         rng = Random(seed)
@@ -104,7 +104,7 @@ def test_prices_and_room_are_those_of_the_plan():
 
 @pytest.mark.parametrize("axes", [['{"x"}'], ["{}", '{"y", "x"}'], ['{"x"}', '{"y"}']])
 @pytest.mark.parametrize("function", [loop, exchange, shift, nested, branch, switch])
-def test_prices_hold_all_that_happens_in_regions(function, axes):
+def test_costs_include_regions(function, axes):
     given = arrays(function, CASES[function])
     graph = sharded(read(jax.jit(function).lower(*given).as_text()), *axes)
     for seed in range(3):
@@ -118,7 +118,7 @@ def test_prices_hold_all_that_happens_in_regions(function, axes):
             assert cost.communicate == pytest.approx(price.communicate, rel=1e-9, abs=1e-18)
 
 
-def test_loops_that_look_alike_from_outside_have_prices_of_their_own():
+def test_different_loop_bodies_have_different_costs():
     def twice(x, w):
         once = jax.lax.fori_loop(0, 2, lambda _, c: jnp.tanh(c @ w), x)
         return jax.lax.fori_loop(0, 9, lambda _, c: jnp.tanh((c @ w) @ w), once)
@@ -140,7 +140,7 @@ def some_choices(problem, rng):
     return [rng.randrange(len(decision.options)) for decision in problem.decisions]
 
 
-def test_what_propagation_does_is_among_the_plans():
+def test_the_plan_of_propagation_is_a_candidate():
     for seed in range(PROGRAMS):
         _, graph, _ = planned(seed)
         problem = build_problem(graph, base_plan(graph).mesh, Machine())
@@ -148,7 +148,7 @@ def test_what_propagation_does_is_among_the_plans():
         assert received <= sum(problem.base.received), f"seed {seed}"
 
 
-def test_too_wide_is_said():
+def test_too_many_partial_plans_raise_an_error():
     problem = build_problem(program(3, 4), GRID, Machine())
     with pytest.raises(TooWideError):
         exact_front(problem, limit=3)

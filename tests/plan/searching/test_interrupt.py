@@ -74,7 +74,7 @@ def test_a_progress_function_may_interrupt_at_every_call(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_interrupt_in_any_function_is_the_same(engine):
+def test_an_interrupt_in_any_function_raises_search_interrupted(engine):
     """An interrupt is raised at one call of a function of Weft after another: all phases."""
     given, arguments = graph(), options(engine)
     whole = search(given, GRID, SLOW, **arguments)
@@ -123,7 +123,7 @@ def test_an_interrupt_without_a_plan_that_fits_has_no_front():
     assert SearchInterrupted().front is None
 
 
-def test_other_errors_of_a_progress_function_are_as_they_are():
+def test_other_errors_of_a_progress_function_are_not_wrapped():
     def fail(progress):
         raise WeftError("enough")
 

@@ -1,4 +1,4 @@
-"""The search finds the known answers by itself, on the machines that make them right."""
+"""Searches whose answer is known: data parallelism, Megatron, long contexts, halos."""
 
 import pytest
 
@@ -91,13 +91,13 @@ def test_large_convolutions_are_cut_by_height_with_a_halo():
     assert sum(plan.received) == 7 * 2 * 16 * 1536 * 4
 
 
-def test_a_machine_with_slow_links_keeps_things_apart():
+def test_slow_links_lead_to_fewer_transfers():
     slow = Machine(latency=1e-3, bandwidth=1e6, flops={"float32": 1e15}, memory_bandwidth=1e15)
     graph = trace(mlp, (64, 256), (256, 256), (256, 64))
     assert sum(fastest(graph, EIGHT, slow).received) == 0
 
 
-def test_what_was_found_runs():
+def test_the_plans_run():
     import numpy as np
 
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Prices by pattern against plans; layers that are one; models against problems."""
+"""Prices by form, batch evaluation, classes of decisions, cuts and Pareto fronts."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ from weft.plan.searching.integer_program import solve_integer_program
 from weft.plan.searching.local_search import block_descent
 from weft.plan.searching.pareto import dominates, hypervolume, pareto_front
 from weft.plan.searching.prices import MovePrices
-from weft.plan.searching.problem import DecisionClasses, Weights, equivalence_classes
+from weft.plan.searching.problem import DecisionClasses, ObjectiveWeights, equivalence_classes
 
 PAIRS = trials(3000)
 
@@ -31,7 +31,7 @@ PAIRS = trials(3000)
     ("shape", "kinds"), [((2, 4), {"a": 0, "b": 1}), ((2, 2, 2), {"a": 0, "b": 0, "c": 0})]
 )
 @pytest.mark.parametrize("rates", [H200_NODE, Machine({"a": (5e-6, 1e9)}, 1e-6, 1e10)])
-def test_a_pattern_costs_what_each_reshard_of_it_does(shape, kinds, rates):
+def test_prices_by_form_equal_planned_reshards(shape, kinds, rates):
     rng, mesh = Random(0), DeviceMesh("m", shape, tuple(kinds))
     if rates.links:
         kinds = {axis: number for number, axis in enumerate(kinds)}
@@ -53,7 +53,7 @@ def test_a_pattern_costs_what_each_reshard_of_it_does(shape, kinds, rates):
 
 
 @pytest.mark.parametrize("rates", [None, Machine(latency=1e-6, bandwidth=1e9)])
-def test_reshards_of_one_form_cost_the_same(rates):
+def test_prices_by_form_without_memory(rates):
     """Without room, one reshard is priced for all that differ by names of axes and dimensions."""
     rng, mesh = Random(1), DeviceMesh("m", (2, 2, 3), ("x", "y", "z"))
     prices = MovePrices(rates, mesh, {"x": 0, "y": 0, "z": 1}, with_memory=False)
@@ -73,7 +73,7 @@ def test_reshards_of_one_form_cost_the_same(rates):
         assert found.seconds == pytest.approx(wanted.seconds, rel=1e-9)
 
 
-def test_many_plans_at_once_are_priced_as_each():
+def test_batch_evaluation_equals_single_plans():
     for seed in range(20):
         rng = Random(seed)
         problem = build_problem(program(seed, 1 + seed % 5), GRID, machine(rng))
@@ -85,11 +85,11 @@ def test_many_plans_at_once_are_priced_as_each():
             assert np.allclose(costs, wanted, rtol=1e-9, atol=0), f"seed {seed}"
 
 
-def test_descent_never_makes_worse_and_the_integer_program_is_no_worse():
+def test_descent_and_integer_program_improve_a_random_start():
     for seed in range(20):
         rng = Random(seed)
         problem = build_problem(program(seed, 5), GRID, machine(rng))
-        priced = DecisionClasses(problem).weighted(Weights(1.0, 1e-9))
+        priced = DecisionClasses(problem).weighted(ObjectiveWeights(1.0, 1e-9))
         start = [rng.randrange(len(row)) for row in priced.unary]
         found = block_descent(priced, start, rng)
         optimum = solve_integer_program(priced)
@@ -98,7 +98,7 @@ def test_descent_never_makes_worse_and_the_integer_program_is_no_worse():
         assert optimum.bound <= optimum.total * (1 + 1e-6)
 
 
-def test_layers_that_are_alike_are_taken_as_one():
+def test_repeated_layers_share_classes():
     def chain(count):
         def layers(x, *weights):
             for w in weights:
@@ -114,7 +114,7 @@ def test_layers_that_are_alike_are_taken_as_one():
     assert len(many) > len(few)
 
 
-def test_twins_are_left_out_of_large_graphs():
+def test_symmetric_placements_are_left_out():
     graph = trace(lambda x, w: x @ w, (8, 8), (8, 8))
     symmetry = Symmetry(graph, GRID, Machine())
     assert symmetry.classes == (("x", "y"),)
@@ -124,20 +124,20 @@ def test_twins_are_left_out_of_large_graphs():
     assert Symmetry(graph, GRID, Machine({"x": (0.0, 1e6)})).classes == ()
 
 
-def test_ways_to_cut():
+def test_enumerated_cuts():
     assert len(list(enumerate_cuts(GRID, {"m": 8}))) == 4
     assert list(enumerate_cuts(GRID, {"m": 1})) == [{}]
     huge = DeviceMesh("m", (2,) * 6, tuple("abcdef"))
     assert len(list(enumerate_cuts(huge, dict.fromkeys("ijkl", 64)))) <= 512
 
 
-def test_what_is_written_is_agreed_with():
+def test_compatible_shardings():
     written = ShardingSpec.parse('<@m, [{}, {?}], replicated={"y"}>', GRID)
     found = compatible_shardings(written, shardings(GRID, (8, 8)), GRID)
     assert list(map(str, found)) == ["<@m, [{}, {}]>", '<@m, [{}, {"x"}]>']
 
 
-def test_points_that_are_best():
+def test_pareto_front_equals_pairwise_comparison():
     rng = np.random.default_rng(0)
     points = rng.integers(0, 10, (200, 3)).tolist()
     front = [p for p, _ in pareto_front((p, None) for p in points)]
@@ -147,7 +147,7 @@ def test_points_that_are_best():
         assert not any(dominates(o, point) for n, o in enumerate(front) if n != number)
 
 
-def test_volume_is_what_counting_cells_gives():
+def test_hypervolume_equals_counting_cells():
     rng = np.random.default_rng(1)
     for _ in range(20):
         points = rng.integers(0, 6, (8, 3)).tolist()

@@ -1,4 +1,4 @@
-"""`search`: what it finds, keeps to, refuses and says."""
+"""`search`: fronts, constraints, errors and progress."""
 
 from random import Random
 
@@ -41,7 +41,7 @@ def layers(x, *weights):
     return x
 
 
-def test_every_plan_verifies_runs_and_moves_what_it_says():
+def test_every_plan_verifies_and_moves_the_predicted_bytes():
     for seed in range(PROGRAMS // 2):
         rng = np.random.default_rng(seed)
         graph = program(seed, 1 + seed % 5)
@@ -58,13 +58,13 @@ def test_every_plan_verifies_runs_and_moves_what_it_says():
                 assert np.array_equal(one.numpy(), two.numpy()), f"seed {seed}\n{plan}"
 
 
-def test_no_point_is_worse_than_another():
+def test_no_point_dominates_another():
     front = search(trace(mlp, (64, 32), (32, 64), (64, 32)), GRID, SLOW)
     for number, one in enumerate(front.points):
         assert not any(dominates(two, one) for n, two in enumerate(front.points) if n != number)
 
 
-def test_no_annotation_gives_a_plan_that_is_better():
+def test_no_annotation_leads_to_a_better_plan():
     for seed in range(PROGRAMS):
         rng, chance = np.random.default_rng(seed), Random(seed)
         graph, rates = program(seed, 1 + seed % 4), machine(chance)
@@ -83,14 +83,14 @@ def test_no_annotation_gives_a_plan_that_is_better():
             assert better, f"seed {seed}: {point} against {front}"
 
 
-def test_shardings_that_are_written_are_kept():
+def test_annotated_shardings_are_kept():
     written = '<@m, [{"y"}, {}]>'
     graph = trace(mlp, (8, 8), (8, 8), (8, 8), meshes=[str(GRID)], shardings={"x": written})
     for plan in search(graph, GRID, SLOW):
         assert str(plan.specs["x"]) == written
 
 
-def test_an_output_is_left_as_it_is_wanted():
+def test_annotated_outputs_are_kept():
     graph = trace(mlp, (8, 8), (8, 8), (8, 8))
     wanted = '<@m, [{}, {"x"}]>'
     graph = type(graph)(
@@ -149,7 +149,7 @@ def test_capacity_is_a_constraint():
         assert all(cost.fits for cost in front.costs)
 
 
-def test_what_does_not_fit_is_said():
+def test_error_if_nothing_fits():
     graph = trace(mlp, (64, 32), (32, 64), (64, 32))
     tiny = Machine(capacity=1000)
     with pytest.raises(WeftError, match=r"no plan fits: cell \d+ holds \d+ B while .* runs, \d+ B"):
@@ -170,18 +170,18 @@ def test_what_does_not_fit_is_said():
         ({"engine": "integer", "objectives": ["peak_memory"]}, "has one objective: time, or bytes"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, message):
+def test_invalid_arguments(arguments, message):
     with pytest.raises(WeftError, match=message):
         search(program(0, 1), LINE, SLOW, **arguments)
 
 
-def test_what_is_no_graph_or_mesh_is_refused():
+def test_graph_and_mesh_are_required():
     for arguments in ((1, GRID), (program(0, 1), "m")):
         with pytest.raises(WeftError, match="search expects a Graph and a DeviceMesh, got"):
             search(*arguments)
 
 
-def test_programs_with_little_in_them():
+def test_trivial_programs():
     alone = DeviceMesh("m", (1,), ("x",))
     for function, shape in ((lambda x: x, (8, 8)), (lambda x: x + 1, (0, 3)), (lambda x: -x, ())):
         for mesh in (GRID, alone):
@@ -191,13 +191,13 @@ def test_programs_with_little_in_them():
                 plan.verify()
 
 
-def test_another_mesh_than_the_graphs_is_refused():
+def test_annotations_on_another_mesh_are_refused():
     graph = trace(mlp, (8, 8), (8, 8), (8, 8), meshes=['@m = <["x"=4]>'])
     with pytest.raises(WeftError, match="the graph is annotated on"):
         search(graph, GRID, SLOW)
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     graph = trace(layers, (64, 32), *[(32, 32)] * 8)
     seen = []
     search(graph, GRID, SLOW, budget=300, engine="evolve", progress=seen.append)
@@ -250,7 +250,7 @@ def test_large_graphs_share_decisions():
 
 
 @pytest.mark.parametrize("capacity", [100e3, 150e3])
-def test_a_small_capacity_is_kept_to_or_refused(capacity):
+def test_plans_fit_the_capacity_or_an_error_is_raised(capacity):
     graph = trace(layers, (64, 64), *[(64, 64)] * 8)
     small = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, capacity=capacity)
     try:

@@ -1,4 +1,4 @@
-"""Searching with storage: prices that are estimates, the best of all plans, and what is chosen."""
+"""Searches with storage: costs equal estimates, fronts equal brute force, chunks are chosen."""
 
 from itertools import product
 from random import Random
@@ -44,7 +44,7 @@ def posed(seed, mesh, count=3):
     return rng, graph, rates, storage_of(rng, graph)
 
 
-def test_a_price_is_what_the_estimate_says():
+def test_costs_with_storage_equal_the_estimate():
     compared = 0
     for seed in range(60):
         rng, graph, rates, storage = posed(seed, GRID)
@@ -61,7 +61,7 @@ def test_a_price_is_what_the_estimate_says():
     assert compared > 50
 
 
-def test_operands_that_are_one_input_are_told_from_two():
+def test_one_input_read_twice_costs_less_than_two_inputs():
     """Applications that are alike but for this read another number of bytes."""
     same, other = Storage((8, 8), (8, 8), itemsize=4), Storage((8, 8), (8, 8), itemsize=4)
     graph = trace(lambda x, y, z: (x + x, y + z), (8, 8), (8, 8), (8, 8))
@@ -103,7 +103,7 @@ def test_the_front_has_the_best_of_all_plans():
         ((16, 16, 4), [False, False, True]),
     ],
 )
-def test_an_input_is_cut_as_it_is_chunked(chunk, cut):
+def test_an_input_is_cut_along_its_chunks(chunk, cut):
     graph = trace(ops.relu, (16, 16, 16), names=["x"])
     mesh = DeviceMesh("m", (4,), ("cells",))
     storage = {"x": Storage((16, 16, 16), chunk, itemsize=4)}
@@ -144,7 +144,7 @@ def test_chunks_and_shards_of_an_output_are_chosen():
     assert cost.stored == found.touched(found.space).nbytes
 
 
-def test_an_input_that_several_read_is_read_once_and_proves_nothing():
+def test_an_input_with_several_readers_prevents_a_proof():
     graph = trace(lambda x: ops.relu(x) @ (x + 1.0), (16, 16))
     storage = {"x": Storage((16, 16), (4, 16), itemsize=4)}
     front = search(graph, LINE, Machine(flops={"float32": 1e9}), storage=storage, rewrite=False)
@@ -163,7 +163,7 @@ def test_written_shardings_of_stored_inputs_are_kept():
         assert str(plan.specs["x"]) == '<@m, [{"x"}, {}]>'
 
 
-def test_storage_of_nothing_is_refused():
+def test_storage_of_an_unknown_value_is_refused():
     graph = trace(ops.relu, (8, 8), names=["x"])
     with pytest.raises(WeftError, match="there is no input or output 'w'"):
         search(graph, LINE, storage={"w": Storage((8, 8), (8, 1), itemsize=4)})

@@ -37,7 +37,7 @@ UNKNOWN = 0
 """The number of a value without a sharding."""
 
 
-class Node(NamedTuple):
+class PropagationNode(NamedTuple):
     """An application or a data flow edge: its factor rule, and the numbers of its values."""
 
     rule: FactorRule
@@ -110,12 +110,12 @@ def identity_rule(rank: int, operands: int = 1) -> FactorRule:
     return FactorRule((), (1 << 60,) * rank, tuple(kinds), (dims,) * operands, (dims,))
 
 
-class Engine:
+class PropagationEngine:
     """A program with the shardings of its values and its outputs so far."""
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[PropagationNode],
         shardings: Sequence[TensorSharding | None],
         outputs: Sequence[int],
         output_shardings: Sequence[TensorSharding | None],
@@ -140,7 +140,7 @@ class Engine:
         self.log: list[PropagationStep] = []
         self._watchers, self._mesh_kinds, self._siblings = watchers, mesh_kinds, siblings or {}
         self._groups = {leader: group for group in groups for leader in group.leaders}
-        firsts: dict[object, tuple[int, Node]] = {}
+        firsts: dict[object, tuple[int, PropagationNode]] = {}
         self._kinds = [firsts.setdefault(node.kind, (len(firsts), node))[0] for node in nodes]
         self._can_propagate = [
             [node.can_propagate(priority) for _, node in firsts.values()]
@@ -215,7 +215,7 @@ class Engine:
                 self.shardings[other] = self.intern(TensorSharding.open(rank, sharding.mesh))
 
     def _propagate(
-        self, node: Node, before: tuple[int, ...], priority: int
+        self, node: PropagationNode, before: tuple[int, ...], priority: int
     ) -> tuple[int, ...] | None:
         if not any(before):
             return None
@@ -264,14 +264,14 @@ class Engine:
                 self.output_shardings[place] = self.intern(outer)
 
 
-def run_by_operator(engine: Engine) -> None:
+def run_by_operator(engine: PropagationEngine) -> None:
     """Propagate by operator priority: pass-through operators first, reductions last."""
     for priority in OP_PRIORITIES:
         engine.run(priority)
 
 
 def run_by_user(
-    engine: Engine,
+    engine: PropagationEngine,
     priorities: Mapping[int, Priorities],
     output_priorities: Mapping[int, Priorities],
     below: int | None = None,

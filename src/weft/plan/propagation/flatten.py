@@ -18,7 +18,7 @@ from weft.lang.attributes import RULE_ATTRIBUTE
 from weft.lang.region import Edge, arguments, edges, own_operands
 from weft.lang.rule import written_rule
 from weft.plan.propagation.annotations import Annotation, Annotations, sharding_groups
-from weft.plan.propagation.engine import Node, ShardingGroup, Siblings, identity_rule
+from weft.plan.propagation.engine import PropagationNode, ShardingGroup, Siblings, identity_rule
 from weft.plan.propagation.factors import Direction
 from weft.plan.propagation.shardings import Meshes
 
@@ -52,7 +52,7 @@ class FlatProgram:
     """The name of every number: the owner of its edge, where there is one."""
     numbers: Mapping[str, int]
     """The number of every value of the graph and its regions."""
-    nodes: Sequence[Node]
+    nodes: Sequence[PropagationNode]
     origins: Sequence[Application]
     """The application that each node belongs to."""
     applications: Sequence[RuledApplication]
@@ -255,7 +255,7 @@ class _Flattener:
 
     # -- nodes, watchers and groups, once all uses are known
 
-    def _node(self, draft: _NodeDraft) -> Node:
+    def _node(self, draft: _NodeDraft) -> PropagationNode:
         pass_through, usual = DIRECTIONS[draft.passes]
         allowed = _allowed_direction(draft.origin) if draft.is_application else Direction.BOTH
         if allowed != Direction.BOTH:
@@ -264,7 +264,7 @@ class _Flattener:
             len(self.uses[name]) > 1 and self.ranks[name.removesuffix("*")]
             for name in draft.operands
         )
-        return Node(
+        return PropagationNode(
             draft.rule,
             tuple([self.numbers[name] for name in draft.operands]),
             tuple([self.numbers[name] for name in draft.results]),

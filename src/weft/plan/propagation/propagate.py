@@ -14,7 +14,12 @@ from weft.lang.region import arguments
 from weft.lang.rule import TensorFactors
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.propagation.annotations import priorities_of
-from weft.plan.propagation.engine import Engine, PropagationStep, run_by_operator, run_by_user
+from weft.plan.propagation.engine import (
+    PropagationEngine,
+    PropagationStep,
+    run_by_operator,
+    run_by_user,
+)
 from weft.plan.propagation.factors import Direction, compatible_axes, project, truncate
 from weft.plan.propagation.flatten import FlatProgram, RuledApplication, flatten
 from weft.plan.propagation.shardings import (
@@ -175,7 +180,7 @@ def propagate_like_shardy(
         for place, text in graph.output_shardings.items()
     }
     output_shardings = {place: meshes.sharding(spec) for place, spec in wanted.items()}
-    engine = Engine(
+    engine = PropagationEngine(
         program.nodes,
         [None if one is None else one.sharding for one in program.annotations],
         program.outputs,
@@ -198,7 +203,9 @@ def propagate_like_shardy(
     return _result(graph, meshes, program, engine)
 
 
-def _result(graph: Graph, meshes: Meshes, program: FlatProgram, engine: Engine) -> Propagation:
+def _result(
+    graph: Graph, meshes: Meshes, program: FlatProgram, engine: PropagationEngine
+) -> Propagation:
     values = graph.all_values
 
     def spec(name: str, number: int) -> ShardingSpec:

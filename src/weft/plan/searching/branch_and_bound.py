@@ -223,10 +223,10 @@ def exact_front(
     Plans that are `known` prune what they dominate. A `TooWideError` is raised if more than `limit`
     partial plans would be kept at once, or more than `tries` were priced in all.
     """
-    return _Search(problem, goal, known, limit, tries).front()
+    return _FrontierSearch(problem, goal, known, limit, tries).front()
 
 
-class _Search:
+class _FrontierSearch:
     def __init__(
         self,
         problem: Problem,

@@ -19,7 +19,7 @@ from weft.layout import Axis
 from weft.plan.placed import Placed
 from weft.plan.searching.branch_and_bound import Goal
 from weft.plan.searching.choices import Symmetry
-from weft.plan.searching.problem import DecisionClasses, PairwiseModel, Weights
+from weft.plan.searching.problem import DecisionClasses, ObjectiveWeights, PairwiseModel
 
 PATIENCE = 6
 """The descent ends after so many passes without an improvement."""
@@ -150,11 +150,11 @@ class LocalSearch:
         """The weighted sums that were minimized."""
         self.bandwidth = min(self.problem.machine.bandwidth, 1e18)
 
-    def model(self, weights: Weights) -> PairwiseModel:
+    def model(self, weights: ObjectiveWeights) -> PairwiseModel:
         """Return a weighted sum that breaks ties by seconds, bytes and memory."""
         seconds = weights.seconds or TIE_BREAK * self.bandwidth
         received = weights.received or TIE_BREAK / self.bandwidth
-        model = self.classes.weighted(Weights(seconds, received))
+        model = self.classes.weighted(ObjectiveWeights(seconds, received))
         memory = self.classes.memory()
         most = sum(map(max, memory)) or 1
         total = sum(map(min, model.unary)) + seconds / self.bandwidth
@@ -164,10 +164,10 @@ class LocalSearch:
         """Find the ends of the Pareto front, and points between."""
         first = self.minimize()
         cost = self.problem.cost(self.classes.assignment(first))
-        weights = [Weights(0.0, 1.0)] if self.goal.received else []
+        weights = [ObjectiveWeights(0.0, 1.0)] if self.goal.received else []
         if self.goal.received and self.goal.time:
-            ratio = (self.problem.seconds(cost) or 1.0, cost.received or 1)
-            weights += [Weights(1.0, share * ratio[0] / ratio[1]) for share in BYTES_WEIGHTS]
+            seconds, received = self.problem.seconds(cost) or 1.0, cost.received or 1
+            weights += [ObjectiveWeights(1.0, n * seconds / received) for n in BYTES_WEIGHTS]
         for weight in weights:
             self._descend(self.model(weight), [first])
         if self.goal.memory:
@@ -175,7 +175,7 @@ class LocalSearch:
 
     def minimize(self) -> list[int]:
         """Return the choices with the least time, or the fewest bytes if time does not matter."""
-        model = self.model(Weights() if self.goal.time else Weights(0.0, 1.0))
+        model = self.model(ObjectiveWeights() if self.goal.time else ObjectiveWeights(0.0, 1.0))
         start = self.classes.choices(self.problem.start)
         count = STARTS if len(start) < MANY else 2
         totals = {tuple(one): model.total(one) for one in starting_points(self.classes)}

@@ -252,7 +252,7 @@ class Problem:
 Matrix = list[list[float]]
 
 
-class Weights(NamedTuple):
+class ObjectiveWeights(NamedTuple):
     """The weights of a second and of a received byte in a weighted sum."""
 
     seconds: float = 1.0
@@ -294,7 +294,7 @@ class DecisionClasses:
         """Return the option of every class: that of its first decision."""
         return [assignment[members[0]] for members in self.members]
 
-    def weighted(self, weights: Weights) -> PairwiseModel:
+    def weighted(self, weights: ObjectiveWeights) -> PairwiseModel:
         """Return the model of a weighted sum of seconds and bytes."""
         seconds, received = weights
         share = 1.0 - self.problem.machine.overlap

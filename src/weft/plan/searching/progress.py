@@ -45,12 +45,12 @@ class SearchProgress:
         )
 
 
-class ProgressBar:
+class TerminalProgress:
     """A line on a terminal that each report overwrites; `close` clears it.
 
     >>> import io
     >>> stream = io.StringIO()
-    >>> ProgressBar(stream)(SearchProgress("fused", 0.5, ((0.001, 4096, 0),)))
+    >>> TerminalProgress(stream)(SearchProgress("fused", 0.5, ((0.001, 4096, 0),)))
     >>> stream.getvalue().strip()
     '━━━━━━━━━━──────────  50%  fused  1 plan: from 1 ms, 4096 B a cell, 0 B moved'
     """

@@ -45,11 +45,11 @@ from weft.plan.searching.prices import StorageOptions, StoragePrices, place_stor
 from weft.plan.searching.problem import (
     Assignment,
     DecisionClasses,
+    ObjectiveWeights,
     Problem,
-    Weights,
     equivalence_classes,
 )
-from weft.plan.searching.progress import ProgressBar, SearchInterrupted, SearchProgress
+from weft.plan.searching.progress import SearchInterrupted, SearchProgress, TerminalProgress
 from weft.plan.searching.variants import REWRITES, enumerate_variants
 from weft.plan.stored import check_storage
 from weft.values import as_count
@@ -123,7 +123,7 @@ def search(
         run = begin()
         check_storage(graph, run.storage)
         show = progress is True or (progress is None and sys.stderr.isatty())
-        bar = ProgressBar() if show else None
+        bar = TerminalProgress() if show else None
         run.progress = bar or (progress if callable(progress) else None)
         with _without_garbage_collection():
             try:
@@ -186,7 +186,7 @@ class _Search:
         if self.engine == "integer" and self.objectives not in (("time",), ("bytes",)):
             raise WeftError("the integer program has one objective: time, or bytes")
         self.goal = Goal(*(name in self.objectives for name in ("time", "bytes", "peak_memory")))
-        self.weights = Weights(1.0, 0.0) if self.goal.time else Weights(0.0, 1.0)
+        self.weights = ObjectiveWeights(1.0, 0.0) if self.goal.time else ObjectiveWeights(0.0, 1.0)
 
     def search(self, budget: int, rewrite: bool) -> None:
         """Search every variant of the graph."""

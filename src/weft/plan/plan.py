@@ -1,4 +1,4 @@
-"""`Plan`: a graph with every placement chosen and every movement known."""
+"""`Plan`: a graph with every placement chosen and every move known."""
 
 from __future__ import annotations
 
@@ -233,27 +233,27 @@ class Plan(Drawn):
         return cls(*read_plan(text, cls, operators))
 
     def __str__(self) -> str:
-        moves: dict[int | None, list[Movement]] = {}
-        for movement in movements(self.program):
-            moves.setdefault(movement.root, []).append(movement)
+        moves: dict[int | None, list[MovedValue]] = {}
+        for move in moved_values(self.program):
+            moves.setdefault(move.root, []).append(move)
         rows = [row for n in range(len(self.placed)) for row in self._rows(n, moves.get(n, []))]
-        rows += [movement.row for movement in moves.get(None, ())]
+        rows += [move.row for move in moves.get(None, ())]
         wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
         lines = [f"{a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows]
         return "\n".join([*lines, *(f"assumed: {text}" for text in self.assumed)])
 
-    def _rows(self, number: int, moves: list[Movement]) -> Iterator[tuple[str, str, str]]:
+    def _rows(self, number: int, moves: list[MovedValue]) -> Iterator[tuple[str, str, str]]:
         """Return what moves to an application, what it computes, what moves in and from it."""
         application, placed = self.graph.applications[number], self.placed[number]
-        yield from (movement.row for movement in moves if movement.is_before)
+        yield from (move.row for move in moves if move.is_before)
         cut = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
         what = f"{application.operator} {', '.join(cut)}".rstrip()
         yield ", ".join(application.results), what, ", ".join(map(str, placed.results))
-        yield from (movement.row for movement in moves if not movement.is_before)
+        yield from (move.row for move in moves if not move.is_before)
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
+class MovedValue:
     """A value that goes from one layout to another, in one transfer or in several."""
 
     name: str
@@ -278,13 +278,13 @@ class Movement:
 
     @property
     def row(self) -> tuple[str, str, str]:
-        """The movement as a row of a table."""
+        """The move as a row of a table."""
         kinds = ", ".join(each.instruction.kind for each in self.steps)  # type: ignore[union-attr]
         what = kinds if self.root is None else f"{self.inside}{kinds} of {self.value}"
         return self.name, what, f"{self.received} B"
 
 
-def movements(program: Program) -> Iterator[Movement]:
+def moved_values(program: Program) -> Iterator[MovedValue]:
     """Return the values that move when a program runs, in order."""
     count, chain = program.count, list[Executed]()
     for at, each in enumerate(count.executed):
@@ -293,7 +293,7 @@ def movements(program: Program) -> Iterator[Movement]:
         chain.append(each)
         following = _next_transfer(count.executed, at)
         if following is None:
-            yield _movement(program, tuple(chain))
+            yield _moved_value(program, tuple(chain))
             chain = []
 
 
@@ -311,7 +311,7 @@ def _next_transfer(executed: Sequence[Executed], at: int) -> Executed | None:
     return None
 
 
-def _movement(program: Program, steps: tuple[Executed, ...]) -> Movement:
+def _moved_value(program: Program, steps: tuple[Executed, ...]) -> MovedValue:
     first = steps[0]
     assert isinstance(first.instruction, Transfer)
     body, graph = program.bodies[first.body], program.graphs[first.body]
@@ -325,7 +325,7 @@ def _movement(program: Program, steps: tuple[Executed, ...]) -> Movement:
         for each in steps
         if isinstance(each.instruction, Transfer)
     )
-    return Movement(name, value, steps, total, is_before)
+    return MovedValue(name, value, steps, total, is_before)
 
 
 class _Maker:

@@ -148,15 +148,15 @@ class Layout:
         """Return the number of a cell's part, digit by digit."""
         return tuple([digit.of(coordinate) for digit, _ in self.parts])
 
-    def rule(self, dim: int) -> Rule:
+    def rule(self, dim: int) -> SpanRule:
         """Return how the span of a cell follows from its coordinate along one dimension."""
         return self._rules[dim]
 
     @cached_property
-    def _rules(self) -> tuple[Rule, ...]:
+    def _rules(self) -> tuple[SpanRule, ...]:
         return tuple(self._rule(dim) for dim in range(len(self.shape)))
 
-    def _rule(self, dim: int) -> Rule:
+    def _rule(self, dim: int) -> SpanRule:
         if self.image is None:
             return _block_rule(self.grid, dim, self.cuts[dim])
         row = self.image.matrix[dim]
@@ -201,7 +201,7 @@ def digit_text(digit: Digit) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class SpanRule:
     """The span of a cell along one dimension: digits make a number, and each number has a span."""
 
     digits: Digits
@@ -226,12 +226,14 @@ def _at_zero(low: int, high: int) -> Span:
 
 
 @lru_cache(maxsize=1 << 14)
-def _block_rule(grid: BlockGrid, dim: int, cut: Digits) -> Rule:
-    return Rule(cut, tuple([grid.span(dim, k) for k in range(grid.counts[dim])]))
+def _block_rule(grid: BlockGrid, dim: int, cut: Digits) -> SpanRule:
+    return SpanRule(cut, tuple([grid.span(dim, k) for k in range(grid.counts[dim])]))
 
 
 @lru_cache(maxsize=1 << 14)
-def _image_rule(steps: Point, offset: int, width: int, size: int, rules: tuple[Rule, ...]) -> Rule:
+def _image_rule(
+    steps: Point, offset: int, width: int, size: int, rules: tuple[SpanRule, ...]
+) -> SpanRule:
     """The spans of an affine row: `offset + steps · index`, `width` wide, inside the array."""
     digits: list[Digit] = []
     weight = 1
@@ -251,10 +253,10 @@ def _image_rule(steps: Point, offset: int, width: int, size: int, rules: tuple[R
             found.append(_at_zero(max(low, 0), max(min(high + width, size), 0)))
             continue
         found.append((0, 0))
-    return Rule(tuple(digits), tuple(found))
+    return SpanRule(tuple(digits), tuple(found))
 
 
-def _numbers_along(cells: Cells, axes: Iterable[int], rule: Rule) -> list[int]:
+def _numbers_along(cells: Cells, axes: Iterable[int], rule: SpanRule) -> list[int]:
     """Return the numbers of a rule for the cells that differ along some axes only."""
     chosen = set(axes)
     shape = tuple([n if axis in chosen else 1 for axis, n in enumerate(cells.shape)])
@@ -262,7 +264,7 @@ def _numbers_along(cells: Cells, axes: Iterable[int], rule: Rule) -> list[int]:
 
 
 @lru_cache(maxsize=1 << 14)
-def span_pairs(cells: Cells, one: Rule, two: Rule) -> frozenset[tuple[Span, Span]]:
+def span_pairs(cells: Cells, one: SpanRule, two: SpanRule) -> frozenset[tuple[Span, Span]]:
     """Return the pairs of spans that some cell has by two rules; empty ones lie at 0."""
     if one is two:
         return frozenset([(_at_zero(*span), _at_zero(*span)) for span in one.spans])
@@ -386,7 +388,7 @@ class CellClasses:
         if len(set(found)) > 1:
             self._tables.setdefault(wide, []).append(found)
 
-    def refine_spans(self, one: Rule, two: Rule | None = None) -> None:
+    def refine_spans(self, one: SpanRule, two: SpanRule | None = None) -> None:
         """Tell cells apart by the extent of a span, and by how much of it they have elsewhere."""
         if two is None or two is one:
             if len({b - a for a, b in one.spans}) > 1:
@@ -398,14 +400,14 @@ class CellClasses:
 
     def refine_digit(self, digit: Digit) -> None:
         """Tell the cells apart for which a digit is 0."""
-        rule = Rule((digit._replace(stride=1),), ((0, 1),) + ((0, 0),) * (digit.radix - 1))
+        rule = SpanRule((digit._replace(stride=1),), ((0, 1),) + ((0, 0),) * (digit.radix - 1))
         self.refine(rule.axes, digit._replace(stride=0), lambda: self._extents(rule))
 
-    def _extents(self, rule: Rule) -> list[Hashable]:
+    def _extents(self, rule: SpanRule) -> list[Hashable]:
         extents = [b - a for a, b in rule.spans]
         return [extents[n] for n in _numbers_along(self.cells, rule.axes, rule)]
 
-    def _overlaps(self, one: Rule, two: Rule) -> list[Hashable]:
+    def _overlaps(self, one: SpanRule, two: SpanRule) -> list[Hashable]:
         axes = one.axes | two.axes
         known: dict[tuple[int, int], Hashable] = {}
         found = []

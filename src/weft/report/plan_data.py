@@ -11,7 +11,7 @@ from weft.layout import DimSpec, ShardingSpec
 from weft.plan import Cost, Machine, Plan
 from weft.plan.estimate import priced, seconds_of_transfer
 from weft.plan.lower import sharding_of, transfer_axes
-from weft.plan.plan import Movement, movements
+from weft.plan.plan import MovedValue, moved_values
 from weft.plan.searching.pareto import cuts_summary
 from weft.program import Apply, Executed, Message, Program, Route, Transfer, messages
 from weft.report.plan_graph import Node, PlanGraph, plan_graph
@@ -58,8 +58,8 @@ class _PlanWriter:
         for each in program.count.executed:
             if isinstance(each.instruction, Apply):
                 self._computed(each)
-        for movement in movements(program):
-            self._moved(movement)
+        for move in moved_values(program):
+            self._moved(move)
 
     def data(self) -> dict[str, Any]:
         plan, graph, reasons = self.plan, self.graph, self._reasons()
@@ -114,19 +114,19 @@ class _PlanWriter:
         before = self.taken.get(place, (0.0, 0))
         self.taken[place] = before[0] + item.seconds, before[1] + item.flops
 
-    def _moved(self, movement: Movement) -> None:
-        program, first = self.plan.program, movement.steps[0]
+    def _moved(self, move: MovedValue) -> None:
+        program, first = self.plan.program, move.steps[0]
         number = program.bodies[first.body].application_at(first.place)
-        key = id(program.graphs[first.body]), number, movement.value
-        items = priced(program, movement.steps, self.cost.machine)
+        key = id(program.graphs[first.body]), number, move.value
+        items = priced(program, move.steps, self.cost.machine)
         self.coming.setdefault(key, []).append(len(self.moves))
         self.moves.append(
             {
-                "value": self.names[movement.value],
-                "route": self.routes.number(movement),
+                "value": self.names[move.value],
+                "route": self.routes.number(move),
                 "times": first.times,
-                "inside": movement.inside.rstrip(": "),
-                "bytes": movement.received,
+                "inside": move.inside.rstrip(": "),
+                "bytes": move.received,
                 "seconds": sum(item.seconds for item in items),
             }
         )
@@ -261,10 +261,10 @@ class Routes:
         self.rows: list[dict[str, Any]] = []
         self.known: dict[Hashable, int] = {}
 
-    def number(self, movement: Movement) -> int:
-        """Return the number of a movement's route in the table."""
+    def number(self, move: MovedValue) -> int:
+        """Return the number of a move's route in the table."""
         transfers = [
-            each.instruction for each in movement.steps if isinstance(each.instruction, Transfer)
+            each.instruction for each in move.steps if isinstance(each.instruction, Transfer)
         ]
         key = tuple((self._route(transfer), self._width(transfer)) for transfer in transfers)
         if key not in self.known:

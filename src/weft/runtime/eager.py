@@ -25,8 +25,8 @@ from weft.program import Apply, Program
 from weft.runtime.arrays import Array
 from weft.runtime.blocks import check_dtypes, run_block
 from weft.runtime.history import (
-    Entry,
     History,
+    HistoryEntry,
     Origin,
     closed,
     input_of,
@@ -264,7 +264,9 @@ def _local(
     """
     kinds = [operand.kind for operand in operands]
     program = tuple(
-        Entry("", (), (), ((kind.shape, dtype_name(kind.dtype)),), kind.spec and closed(kind.spec))
+        HistoryEntry(
+            "", (), (), ((kind.shape, dtype_name(kind.dtype)),), kind.spec and closed(kind.spec)
+        )
         for kind in kinds
     )
     names = [operand.name for operand in operands]
@@ -322,7 +324,7 @@ def _prepare(
     specs, itemsizes = [kind.spec for kind in kinds], [kind.itemsize for kind in kinds]
     program, numbers = history
     made = tuple((shape, "") for shape in line.result_shapes)
-    last = Entry(name, tuple(attributes.items()), numbers, made, None)
+    last = HistoryEntry(name, tuple(attributes.items()), numbers, made, None)
     found = propagated((*program, last), mesh)
     placed = place_operands(
         operator, line, mesh, found.placement, specs, itemsizes, alike, given, dtypes

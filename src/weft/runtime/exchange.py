@@ -20,7 +20,7 @@ Read = Callable[[int, Slices], Array]
 """A part of what a device holds."""
 
 
-class Counts(NamedTuple):
+class MovedBytes(NamedTuple):
     """The bytes that devices sent and received, as they were counted."""
 
     sent: dict[int, int]
@@ -32,7 +32,7 @@ class Counts(NamedTuple):
             self.sent[sender] = self.sent.get(sender, 0) + size
             self.received[receiver] = self.received.get(receiver, 0) + size
 
-    def join(self, other: Counts) -> None:
+    def join(self, other: MovedBytes) -> None:
         """Add what was counted elsewhere."""
         for mine, theirs in zip(self, other):
             for device, size in theirs.items():
@@ -41,14 +41,14 @@ class Counts(NamedTuple):
 
 def copy(
     xp: Any, held: Held, route: Route, kind: str = "", cause: object = None
-) -> tuple[Held, Counts]:
+) -> tuple[Held, MovedBytes]:
     """Return the arrays after a transfer, all devices in this process, and what moved."""
     monoids = [run.monoid for run in route.combine]
     dtype = next(iter(held.values())).dtype
     plan = assemblies(route)
 
-    def receive(assembly: Assembly) -> tuple[Array, Counts]:
-        counts = Counts({}, {})
+    def receive(assembly: Assembly) -> tuple[Array, MovedBytes]:
+        counts = MovedBytes({}, {})
 
         def read(sender: int, where: Slices) -> Array:
             array = held[sender][where]
@@ -57,7 +57,7 @@ def copy(
 
         return assemble(xp, assembly, monoids, dtype, read), counts
 
-    total, made = Counts({}, {}), dict[int, Array]()
+    total, made = MovedBytes({}, {}), dict[int, Array]()
     work = max((prod(assembly.shape) for assembly in plan), default=0)
     for assembly, (array, counts) in zip(plan, each(receive, plan, work)):
         made[assembly.device] = array

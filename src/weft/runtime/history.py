@@ -27,7 +27,7 @@ Attributes: TypeAlias = tuple[tuple[str, Any], ...]
 _SERIAL = count()
 
 
-class Step:
+class OriginStep:
     """An application in the history of a tensor."""
 
     __slots__ = ("attributes", "depth", "operands", "operator", "results", "serial")
@@ -56,7 +56,7 @@ class Origin:
         shape: Point,
         dtype: str,
         annotation: ShardingSpec | None = None,
-        step: Step | None = None,
+        step: OriginStep | None = None,
         place: int = 0,
         axes: frozenset[str] | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class Origin:
         self.serial = next(_SERIAL) if step is None else step.serial
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """One line of a program whose values are numbered; an input has no operator."""
 
     operator: str
@@ -79,10 +79,10 @@ class Entry(NamedTuple):
     annotation: ShardingSpec | None
 
 
-History: TypeAlias = tuple[Entry, ...]
+History: TypeAlias = tuple[HistoryEntry, ...]
 
 
-class Found(NamedTuple):
+class PropagatedShardings(NamedTuple):
     """What propagation says of the last application of a program."""
 
     placement: Mapping[str, tuple[Axis, ...]]
@@ -99,7 +99,7 @@ def results_of(
     axes: frozenset[str] | None,
 ) -> list[Origin]:
     """The origins of the results of an application, which lie as the specs say."""
-    step = Step(operator, attributes, tuple(operands), results)
+    step = OriginStep(operator, attributes, tuple(operands), results)
     if step.depth > LONGEST:
         return [input_of(*each, spec, axes) for each, spec in zip(results, specs)]
     return [Origin(shape, dtype, None, step, n, axes) for n, (shape, dtype) in enumerate(results)]
@@ -132,7 +132,7 @@ def input_of(
 
 def constrained(origin: Origin, annotation: ShardingSpec) -> Origin:
     """The origin of a tensor under a sharding constraint."""
-    step = Step(CONSTRAINT, (), (origin,), ((origin.shape, origin.dtype),))
+    step = OriginStep(CONSTRAINT, (), (origin,), ((origin.shape, origin.dtype),))
     axes = axes_of(annotation) if origin.axes == _NONE else None
     return Origin(origin.shape, origin.dtype, annotation, step, axes=axes)
 
@@ -143,7 +143,7 @@ def program_of(origins: Sequence[Origin]) -> tuple[History, tuple[int, ...]] | N
     Entries stand in the order in which they were made, as in a traced program. Programs that
     differ only in which tensors their inputs were are equal.
     """
-    found: dict[int, tuple[Step | None, Origin]] = {}
+    found: dict[int, tuple[OriginStep | None, Origin]] = {}
     waiting = list(origins)
     while waiting:
         origin = waiting.pop()
@@ -155,23 +155,25 @@ def program_of(origins: Sequence[Origin]) -> tuple[History, tuple[int, ...]] | N
             if step is not None:
                 waiting += step.operands
     numbers: dict[int, int] = {}
-    entries, values = list[Entry](), 0
+    entries, values = list[HistoryEntry](), 0
     for serial in sorted(found):
         step, origin = found[serial]
         numbers[serial] = values
         if step is None:
-            entries.append(Entry("", (), (), ((origin.shape, origin.dtype),), origin.annotation))
+            entries.append(
+                HistoryEntry("", (), (), ((origin.shape, origin.dtype),), origin.annotation)
+            )
             values += 1
             continue
         operands = tuple([numbers[each.serial] + each.place for each in step.operands])
         entries.append(
-            Entry(step.operator, step.attributes, operands, step.results, origin.annotation)
+            HistoryEntry(step.operator, step.attributes, operands, step.results, origin.annotation)
         )
         values += len(step.results)
     return tuple(entries), tuple([numbers[origin.serial] + origin.place for origin in origins])
 
 
-def propagated(program: History, mesh: DeviceMesh) -> Found:
+def propagated(program: History, mesh: DeviceMesh) -> PropagatedShardings:
     """What propagation, by users' priorities, says of the last application of a program."""
     inputs, applications = list[Value](), list[Application]()
     values = list[Value]()
@@ -193,7 +195,9 @@ def propagated(program: History, mesh: DeviceMesh) -> Found:
     dtypes = {value.name: value.dtype for value in values if value.dtype}
     graph = Graph(inputs, applications, last, (str(mesh),), shardings, dtypes=dtypes)
     found = propagate(graph)
-    return Found(found.placements[-1], tuple(closed(spec) for spec in found.output_specs))
+    return PropagatedShardings(
+        found.placements[-1], tuple(closed(spec) for spec in found.output_specs)
+    )
 
 
 def closed(spec: ShardingSpec) -> ShardingSpec:

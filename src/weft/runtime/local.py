@@ -34,7 +34,7 @@ from weft.program.count import bind
 from weft.runtime.arrays import Array, masked
 from weft.runtime.blocks import run_block
 from weft.runtime.communication_log import Communication, Movement, active
-from weft.runtime.exchange import Counts, Held, copy
+from weft.runtime.exchange import Held, MovedBytes, copy
 from weft.runtime.threads import each
 from weft.space import Digit, weigh
 from weft.values import Point
@@ -54,7 +54,7 @@ class Cause(NamedTuple):
         return f"{self.tensor} for {self.operator}"
 
 
-Carry = Callable[[Any, Held, Route, str, Cause], tuple[Held, Counts]]
+Carry = Callable[[Any, Held, Route, str, Cause], tuple[Held, MovedBytes]]
 """Brings boxes from cell to cell: the arrays here after a transfer, and what it moved."""
 
 
@@ -202,7 +202,7 @@ class _Executor:
         self.program, self.xp, self.here, self.cause = program, xp, here, cause
         self.buffers: tuple[Buffer, ...] = program.buffers
         self.ledgers = active()
-        self.memory = _Memory() if self.ledgers and counts_memory else None
+        self.memory = _MemoryTracker() if self.ledgers and counts_memory else None
         self.rooms: dict[int, list[int]] = {}
         """The bytes of the allocations in which views lie, cell by cell."""
         self.parents: dict[int, tuple[int, list[bool]]] = {}
@@ -457,7 +457,7 @@ class _Label:
 
 
 def note_movement(
-    ledgers: Sequence[Communication], route: Route, kind: str, cause: Cause, counts: Counts
+    ledgers: Sequence[Communication], route: Route, kind: str, cause: Cause, counts: MovedBytes
 ) -> None:
     """Write down what a transfer moved."""
     before, after = route.before.cells, route.after.cells
@@ -475,7 +475,7 @@ def note_movement(
 
 
 @dataclass(slots=True)
-class _Memory:
+class _MemoryTracker:
     """The bytes that each device holds, counted in the arrays that are really there.
 
     Every device counts its own bytes, also where devices of one process share an array.

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
 from weft.program import Route
-from weft.runtime.exchange import Counts, Held
+from weft.runtime.exchange import Held, MovedBytes
 from weft.runtime.local import Cause, Here
 from weft.runtime.torch import transport
 from weft.runtime.torch.schedule import Schedule, schedule
@@ -108,13 +108,13 @@ class Ranks:
 
     def _carry(
         self, xp: Any, held: Held, route: Route, kind: str, cause: Cause
-    ) -> tuple[Held, Counts]:
+    ) -> tuple[Held, MovedBytes]:
         mine, plan = held[self.rank], schedule(route, kind, self.rank)
         monoids = [run.monoid for run in route.combine]
         with self._blaming(kind, cause):
             way = self._way(plan, monoids, mine)
             made, sent, received = way(xp, mine, plan, monoids, self._at(way, plan, mine.device))
-        counts = Counts({}, {})
+        counts = MovedBytes({}, {})
         for device, (out, into) in plan.elements.items():
             counts.sent[device] = out * mine.itemsize
             counts.received[device] = into * mine.itemsize

@@ -82,7 +82,7 @@ class Symbol(Arithmetic):
         """
         graph, arrays = self._tracer.concrete(self)
         # Imported late: the executor is above this package, which needs no array library.
-        (result,) = import_module("weft.runtime.traced").run_graph(graph, arrays, strategy)
+        (result,) = import_module("weft.runtime.execute").run_graph(graph, arrays, strategy)
         return result
 
     def numpy(self) -> Any:

@@ -1,9 +1,12 @@
-"""Kernels run on boxes of an application's index space."""
+"""Run kernels on boxes of an application's index space: on threads where they are large."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, TypeVar
 
 from weft.errors import WeftError
 from weft.lang import Operator
@@ -67,3 +70,26 @@ def mask_once(block: Block, operands: Sequence[Array]) -> list[Array]:
 def take(xp: Any, block: Block, arrays: Sequence[Array]) -> list[Array]:
     """The boxes of whole arrays that a block needs."""
     return [array[box.slices()] for array, box in zip(arrays, block.operands)]
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+LARGE = 1 << 18
+"""From so many elements on, a box is worth a thread."""
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="weft")
+
+
+def each(function: Callable[[T], U], items: Sequence[T], work: int) -> Iterable[U]:
+    """The function of every item, in order; `work` is the size of the largest.
+
+    >>> list(each(abs, [-1, 2], work=1 << 20))
+    [1, 2]
+    """
+    if work < LARGE or len(items) < 2:
+        return map(function, items)
+    return _pool().map(function, items)

@@ -23,7 +23,7 @@ from weft.plan.lower import lower
 from weft.plan.placed import Placed
 from weft.program import Apply, Program
 from weft.runtime.arrays import Array
-from weft.runtime.blocks import check_dtypes, run_block
+from weft.runtime.blocks import LARGE, check_dtypes, run_block
 from weft.runtime.history import (
     History,
     HistoryEntry,
@@ -35,7 +35,6 @@ from weft.runtime.history import (
     results_of,
 )
 from weft.runtime.local import Shards, execute, kernel_of
-from weft.runtime.threads import LARGE
 from weft.values import FrozenMap, Point
 
 

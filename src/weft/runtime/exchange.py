@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from weft.lang.monoid import combine
 from weft.program.messages import Assembly, Route, Slices, assemblies
 from weft.runtime.arrays import Array, paste
-from weft.runtime.threads import each
+from weft.runtime.blocks import each
 from weft.values import Point
 
 Held = Mapping[int, Array]

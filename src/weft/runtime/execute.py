@@ -12,7 +12,7 @@ from array_api_compat import is_jax_array
 
 from weft.errors import WeftError
 from weft.lang import Graph, Value
-from weft.plan import Plan, Propagation
+from weft.plan import Plan, Propagation, Strategy, propagate
 from weft.runtime.arrays import namespace
 from weft.runtime.local import Shards, execute
 from weft.runtime.tensor import Tensor, tensor_of
@@ -72,6 +72,11 @@ def run(
         shape = plan.graph.values[name].shape
         results.append(tensor_of(own, spec, shape, name))
     return tuple(results)
+
+
+def run_graph(graph: Graph, arrays: Mapping[str, Any], strategy: Strategy) -> tuple[Any, ...]:
+    """Propagate, plan and run a traced graph with the arrays that its tracer holds."""
+    return run(propagate(graph, strategy), arrays)
 
 
 def _apart_from(inputs: Sequence[Any], xp: Any, shard: Any) -> Any:

@@ -32,10 +32,9 @@ from weft.program import (
 )
 from weft.program.count import bind
 from weft.runtime.arrays import Array, masked
-from weft.runtime.blocks import run_block
+from weft.runtime.blocks import each, run_block
 from weft.runtime.communication_log import Communication, Movement, active
 from weft.runtime.exchange import Held, MovedBytes, copy
-from weft.runtime.threads import each
 from weft.space import Digit, weigh
 from weft.values import Point
 

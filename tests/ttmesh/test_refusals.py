@@ -12,6 +12,7 @@ from tests.ttmesh.reference import expected_shards, single
 
 from weft.errors import WeftError
 from weft.ttmesh import (
+    Composer,
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
     Extent,
@@ -217,6 +218,7 @@ MESSAGES = [
     (lambda: Shard(0, groups=0), "groups must be at least 1: 0"),
     (lambda: ShardTensor2dMesh((2, 4), dims=[0]), "a 2-D mesh needs two dims"),
     (lambda: ConcatMesh2dToTensor((2, 4), dims=[0]), "a 2-D mesh needs two dims"),
+    (lambda: Composer((2, 4), [0]), "1 dims for the 2 axes of @mesh"),
     (lambda: ConcatMeshToTensor((2, 4), 0).compose([]), "0 shards for the 8 chips of @mesh"),
     (
         lambda: ConcatMeshToTensor((1, 2), 0).compose([np.ones((1, 2)), np.ones((1, 3))]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise, product
 from math import prod
 from typing import TypeAlias
@@ -194,18 +195,7 @@ class Mapper:
 
     def spec(self, ndim: int) -> ShardingSpec:
         """Return the sharding of a tensor of that rank on `cells`; it leaves groups out."""
-        cells = self.cells
-        axes: list[list[str]] = [[] for _ in range(as_count(ndim, "ndim"))]
-        for axis in self.order:
-            if isinstance(placement := self.placements[axis], Shard):
-                if not -ndim <= placement.dim < ndim:
-                    raise LayoutError(
-                        f"mesh axis {_named(cells, axis)} cuts dimension {placement.dim} of a "
-                        f"tensor that has {ndim} dimensions",
-                        hint=f"dimensions count from 0 to {ndim - 1}, or from -{ndim} to -1",
-                    )
-                axes[placement.dim].append(cells.axis_names[axis])
-        return ShardingSpec(cells, map(DimSpec, axes))
+        return _spec(self, as_count(ndim, "ndim"))
 
     def sharded_dims(self, shape: Sequence[int]) -> tuple[ShardedDim, ...]:
         """Return how each dimension of a tensor of that shape is cut."""
@@ -244,6 +234,22 @@ class Mapper:
         """Return the shape of the shard of the chip at a coordinate of the distribution."""
         at = self.cells.coord(tuple(coord))
         return tuple(sum(each.extents(each.block(at))) for each in self.sharded_dims(shape))
+
+
+@lru_cache(maxsize=64)
+def _spec(mapper: Mapper, ndim: int) -> ShardingSpec:
+    cells = mapper.cells
+    axes: list[list[str]] = [[] for _ in range(ndim)]
+    for axis in mapper.order:
+        if isinstance(placement := mapper.placements[axis], Shard):
+            if not -ndim <= placement.dim < ndim:
+                raise LayoutError(
+                    f"mesh axis {_named(cells, axis)} cuts dimension {placement.dim} of a "
+                    f"tensor that has {ndim} dimensions",
+                    hint=f"dimensions count from 0 to {ndim - 1}, or from -{ndim} to -1",
+                )
+            axes[placement.dim].append(cells.axis_names[axis])
+    return ShardingSpec(cells, map(DimSpec, axes))
 
 
 def boxes_at(dims: Iterable[ShardedDim], coord: Point) -> tuple[ZRange, ...]:

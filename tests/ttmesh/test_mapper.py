@@ -92,6 +92,9 @@ def test_equal_orders_of_axes_compare_equal():
     assert Mapper((2, 4), [0, 0], order=(1, 0)) != Mapper((2, 4), [0, 0])
     spec = ShardingSpec(DeviceMesh("m", (2, 4), ("x", "y")), [DimSpec(["y", "x"])])
     assert from_spec(spec).order == (1, 0)
+    assert from_spec(str(spec), spec.mesh) == from_spec(spec)
+    with pytest.raises(LayoutError, match="mesh @m is not known"):
+        from_spec(str(spec))
     lone = Mapper((2, 4), [-1, 1], order=(1, 0))  # the same dimension, known with the rank
     assert lone.sharded_dims((3, 8))[1].axes == (1, 0)
 

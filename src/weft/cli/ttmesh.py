@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from weft.errors import WeftError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from weft.layout import DeviceMesh
     from weft.ttmesh import BufferWrite, Extent, Lowering, Mapper, Shard, ShardedBufferConfig
 
 EXAMPLES = """\
@@ -77,11 +75,12 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Lower a distribution and print the result."""
-    ttmesh = _ttmesh()
+    try:
+        from weft.ttmesh import lower
+    except ImportError as error:
+        raise WeftError("weft ttmesh needs NumPy", hint="pip install 'weft[ttmesh]'") from error
     dtype = int(args.dtype) if re.fullmatch("[0-9]{1,18}", args.dtype) else args.dtype
-    lowering: Lowering = ttmesh.lower(
-        read_shape(args.shape), _mapper(ttmesh, args), dtype, args.uneven, args.strict
-    )
+    lowering = lower(read_shape(args.shape), _mapper(args), dtype, args.uneven, args.strict)
     if args.json:
         print_json(describe(lowering))
         return
@@ -89,29 +88,24 @@ def run(args: argparse.Namespace) -> None:
     show(lowering)
 
 
-def _mapper(ttmesh: Any, args: argparse.Namespace) -> Mapper:
-    dims = [_placement(ttmesh, text) for text in args.dims.split(",")]
-    mesh = _mesh(ttmesh, args.mesh)
+def _mapper(args: argparse.Namespace) -> Mapper:
+    from weft.ttmesh import Mapper
+    from weft.ttmesh.mesh import as_mesh
+
+    dims = [_placement(text) for text in args.dims.split(",")]
+    in_notation = args.mesh.lstrip().startswith("@")
+    mesh = read_mesh(args.mesh) if in_notation else as_mesh(read_shape(args.mesh))
     over = None if args.over is None else read_shape(args.over)
     if len(dims) == 1:
         dims *= mesh.ndim if over is None else len(over)
     offset = None if args.offset is None else read_shape(args.offset)
-    mapper: Mapper = ttmesh.Mapper(mesh, dims, over, offset)
-    return mapper
+    return Mapper(mesh, dims, over, offset)
 
 
-def _mesh(ttmesh: Any, text: str) -> DeviceMesh:
-    """Read a mesh: sizes, or the notation of the other commands."""
-    mesh: DeviceMesh
-    if text.lstrip().startswith("@"):
-        mesh = read_mesh(text)
-    else:
-        mesh = ttmesh.mesh.as_mesh(read_shape(text))
-    return mesh
-
-
-def _placement(ttmesh: Any, text: str) -> Shard | None:
+def _placement(text: str) -> Shard | None:
     """Read the placement of one mesh axis: `none`, `3`, `-1`, `3:2`, `3:16+4+4`."""
+    from weft.ttmesh import Shard
+
     word = text.strip().lower()
     if word == "none":
         return None
@@ -122,8 +116,7 @@ def _placement(ttmesh: Any, text: str) -> Shard | None:
             hint="write a number for each mesh axis, or none: 3,2 or none,3",
         )
     groups = [int(size) for size in (match[2] or "1").split("+")]
-    shard: Shard = ttmesh.Shard(int(match[1]), groups[0] if len(groups) == 1 else groups)
-    return shard
+    return Shard(int(match[1]), groups[0] if len(groups) == 1 else groups)
 
 
 def _lines(lowering: Lowering) -> list[str]:
@@ -219,10 +212,3 @@ def _devices(config: ShardedBufferConfig) -> list[int]:
 
 def _extent(extent: Extent) -> dict[str, int]:
     return {"height": extent.height, "width": extent.width}
-
-
-def _ttmesh() -> Any:
-    try:
-        return import_module("weft.ttmesh")
-    except ImportError as error:
-        raise WeftError("weft ttmesh needs NumPy", hint="pip install 'weft[ttmesh]'") from error

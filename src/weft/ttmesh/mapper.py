@@ -353,13 +353,17 @@ def to_spec(mapper: Mapper, ndim: int) -> ShardingSpec:
     return mapper.spec(ndim)
 
 
-def from_spec(spec: ShardingSpec) -> Mapper:
+def from_spec(sharding: ShardingSpec | str, mesh: Mesh | None = None) -> Mapper:
     """Return a sharding as a mapper: one placement for each axis, or part of an axis, of its mesh.
 
-    >>> mesh = DeviceMesh("m", (2, 4), ("x", "y"))
-    >>> from_spec(ShardingSpec.parse('<@m, [{"y"}, {"x"}]>', mesh)).placements
+    The mesh is needed if the sharding is given as text.
+
+    >>> from_spec('<@m, [{"y"}, {"x"}]>', '@m = <["x"=2, "y"=4]>').placements
     (Shard(dim=1, groups=1), Shard(dim=0, groups=1))
     """
+    spec = sharding
+    if not isinstance(spec, ShardingSpec):
+        spec = ShardingSpec.parse(spec, () if mesh is None else as_mesh(mesh))
     if spec.partial:
         axes = ", ".join(map(str, spec.partial))
         raise LayoutError(

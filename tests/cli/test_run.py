@@ -117,14 +117,14 @@ def test_modules_with_operators(capsys, x, tmp_path, monkeypatch):
 
 def stop_at(monkeypatch, count, error):
     """Have a run end with an error behind so many tasks."""
-    watch = command._Run._watch
+    watch = command._JobRun._watch
 
     def watched(self, progress):
         watch(self, progress)
         if progress.done >= count:
             raise error
 
-    monkeypatch.setattr(command._Run, "_watch", watched)
+    monkeypatch.setattr(command._JobRun, "_watch", watched)
 
 
 def test_a_run_that_was_interrupted_goes_on(capsys, x, tmp_path, monkeypatch):
@@ -428,7 +428,7 @@ def test_a_bar_on_a_terminal(x):
 def test_what_was_done_before_says_nothing_of_speed(capsys, monkeypatch):
     now = iter([100.0, 110.0, 110.0])
     monkeypatch.setattr("weft.cli.job.time.monotonic", lambda: next(now))
-    bar = command.ProgressBar(quiet=False)
+    bar = command.RunProgressBar(quiet=False)
     bar(Progress(50, 100))
     bar(Progress(60, 100))
     first, second = capsys.readouterr().err.split("\r")[1:]

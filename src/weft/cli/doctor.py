@@ -143,7 +143,7 @@ class Health(NamedTuple):
     gpus: list[host.Gpu]
     processors: host.Share
     memory: host.Share
-    places: dict[str, host.Place]
+    places: dict[str, host.Folder]
     clusters: dict[str, host.Cluster | None]
     browser: str | None
 

@@ -124,7 +124,7 @@ def _first_line(file: Path) -> str | None:
         return None
 
 
-class Place(NamedTuple):
+class Folder(NamedTuple):
     """A folder for files."""
 
     path: str
@@ -132,7 +132,7 @@ class Place(NamedTuple):
     writable: bool
 
 
-def places() -> dict[str, Place]:
+def places() -> dict[str, Folder]:
     """Return the current folder, the temporary one, and shared memory if there is any."""
     found = {"here": str(Path.cwd()), "temporary": tempfile.gettempdir()}
     if Path("/dev/shm").is_dir():
@@ -140,11 +140,11 @@ def places() -> dict[str, Place]:
     return {name: _place(path) for name, path in found.items()}
 
 
-def _place(path: str) -> Place:
+def _place(path: str) -> Folder:
     try:
-        return Place(path, shutil.disk_usage(path).free, os.access(path, os.W_OK))
+        return Folder(path, shutil.disk_usage(path).free, os.access(path, os.W_OK))
     except OSError:
-        return Place(path, None, False)
+        return Folder(path, None, False)
 
 
 def browser() -> str | None:

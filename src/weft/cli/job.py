@@ -49,7 +49,7 @@ def begin(args: Namespace) -> tuple[RunRecord, RunDirectory]:
                 hint="the same command with --resume resumes it, with --overwrite starts again",
             )
         _check_outputs_free(job)
-        run = _Run(plan, job, folder, modules, quiet=args.json)
+        run = _JobRun(plan, job, folder, modules, quiet=args.json)
         with run.engine() as engine:
             try:
                 return run.run_on(engine, resume=False), folder
@@ -92,7 +92,7 @@ def _resume_locked(args: Namespace, folder: RunDirectory) -> RunRecord:
         raise WeftError(f"{args.plan} is not the plan with which {path} was started")
     if not folder.has_outputs:
         _check_outputs_free(job)
-    run = _Run(plan, job, folder, modules, quiet=args.json)
+    run = _JobRun(plan, job, folder, modules, quiet=args.json)
     with run.engine() as engine:
         return run.run_on(engine, resume=folder.has_outputs)
 
@@ -106,7 +106,7 @@ def _read_plan(path: Path) -> Plan:
         raise
 
 
-class _Run:
+class _JobRun:
     """A run of a plan in a directory."""
 
     def __init__(
@@ -114,7 +114,7 @@ class _Run:
     ) -> None:
         self.plan, self.job, self.folder = plan, job, folder
         self.modules, self.is_begun = modules, False
-        self.bar = ProgressBar(quiet or not sys.stderr.isatty())
+        self.bar = RunProgressBar(quiet or not sys.stderr.isatty())
         self.inputs = {name: _open_input(place) for name, place in job.inputs.items()}
         self.stored = {name: out for name, out in job.outputs.items() if not is_npy(out.url)}
         cluster.check_places(plan, self.inputs, self.stored)  # before a cluster is started
@@ -357,7 +357,7 @@ def _write_npy(place: Any, array: Any) -> None:
 # -- progress -------------------------------------------------------------------------------------
 
 
-class ProgressBar:
+class RunProgressBar:
     """The progress of a run on one line of the terminal, with the time that is left."""
 
     def __init__(self, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""What `weft store write` reads: .npy, raw bytes, TIFF stacks, Zarr arrays, and standard input."""
+"""Inputs of `weft store write`: .npy, raw bytes, TIFF stacks, Zarr arrays, standard input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -17,34 +16,35 @@ from weft.extra import needed
 
 TIFF = (".tif", ".tiff")
 CHUNK, SHARD = 1 << 20, 1 << 26
-"""Bytes of a chunk and a shard, at most, where none are said."""
+"""The most bytes of a chunk and of a shard, if their shapes are not given."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """An array that is read in pieces, one behind the other."""
+class ArraySource:
+    """An array that is read block by block, in order."""
 
     shape: tuple[int | None, ...]
-    """The first may be None: as many as come."""
+    """The first size may be None: unknown until the end."""
     dtype: str
     blocks: Callable[[int], Iterator[Any]]
-    """The pieces, of so many rows at most where they can be chosen."""
+    """Returns the blocks, with at most the given number of rows where that can be chosen."""
     names: tuple[str | None, ...] | None = None
-    said: Any = None
+    metadata: Any = None
     """The metadata of an array that is copied."""
 
     @property
     def row(self) -> int:
-        """The bytes of a row."""
-        np: Any = import_module("numpy")
+        """Bytes of a row."""
+        import numpy as np
+
         width = 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
         return prod(n or 0 for n in self.shape[1:]) * int(width)
 
 
 def open_source(
     place: str, shape: Sequence[int] | None, dtype: str | None, offset: int = 0
-) -> Source:
-    """What a path, an address or `-` means; raw bytes have a shape and a data type."""
+) -> ArraySource:
+    """Open a path, an address or `-`; raw bytes need a shape and a data type."""
     if place == "-":
         return _stdin(*_raw_as(shape, dtype, "standard input"), sys.stdin.buffer)
     path = Path(place)
@@ -64,7 +64,7 @@ def _raw_as(
 ) -> tuple[tuple[int, ...], str]:
     if not shape or dtype is None:
         raise WeftError(
-            f"{what} is raw bytes: what are its shape and data type?",
+            f"{what} is raw bytes: give its shape and data type",
             hint="--shape -1 1024 1024 --dtype uint16; -1 for as many as there are",
         )
     if any(n < 1 for n in shape[1:]):
@@ -73,7 +73,7 @@ def _raw_as(
 
 
 def _rows(array: Any) -> Callable[[int], Iterator[Any]]:
-    """An array in pieces of so many rows."""
+    """Return a function that yields an array in blocks of rows."""
 
     def blocks(step: int) -> Iterator[Any]:
         for start in range(0, len(array), step):
@@ -82,27 +82,29 @@ def _rows(array: Any) -> Callable[[int], Iterator[Any]]:
     return blocks
 
 
-def _npy(path: Path) -> Source:
+def _npy(path: Path) -> ArraySource:
     array = open_npy(path)
-    return Source(array.shape, array.dtype.name, _rows(array))
+    return ArraySource(array.shape, array.dtype.name, _rows(array))
 
 
-def _raw(path: Path, shape: tuple[int, ...], dtype: str, offset: int) -> Source:
-    np: Any = import_module("numpy")
+def _raw(path: Path, shape: tuple[int, ...], dtype: str, offset: int) -> ArraySource:
+    import numpy as np
+
     kind = _kind(dtype)
     size, row = path.stat().st_size - offset, prod(shape[1:]) * kind.itemsize
     count, rest = divmod(size, row)
     if (shape[0] < 0 and rest) or (shape[0] >= 0 and shape[0] * row != size):
         raise WeftError(
-            f"{path} has {size} B behind {offset} B: {count} rows of {row} B and {rest} B, "
-            f"and not {list(shape)}"
+            f"{path} has {size} B after {offset} B: {count} rows of {row} B and {rest} B, "
+            f"not {list(shape)}"
         )
     array = np.memmap(path, kind, "r", offset, (count, *shape[1:]))
-    return Source(array.shape, dtype, _rows(array))
+    return ArraySource(array.shape, dtype, _rows(array))
 
 
-def _stdin(shape: tuple[int, ...], dtype: str, stream: IO[bytes]) -> Source:
-    np: Any = import_module("numpy")
+def _stdin(shape: tuple[int, ...], dtype: str, stream: IO[bytes]) -> ArraySource:
+    import numpy as np
+
     kind = _kind(dtype)
     row = prod(shape[1:]) * kind.itemsize
 
@@ -119,29 +121,33 @@ def _stdin(shape: tuple[int, ...], dtype: str, stream: IO[bytes]) -> Source:
                 return
             left = None if left is None else left - count
 
-    return Source((shape[0] if shape[0] >= 0 else None, *shape[1:]), dtype, blocks)
+    return ArraySource((shape[0] if shape[0] >= 0 else None, *shape[1:]), dtype, blocks)
 
 
 def _kind(dtype: str) -> Any:
-    np: Any = import_module("numpy")
+    import numpy as np
+
     if dtype == "bfloat16":
         return np.dtype(np.uint16)
     try:
         return np.dtype(dtype)
     except TypeError:
-        raise WeftError(f"--dtype: {dtype!r} is no data type") from None
+        raise WeftError(f"--dtype: unknown data type {dtype!r}") from None
 
 
-def of_zarr(place: str) -> Source:
-    """A Zarr v3 array, in boxes of rows."""
-    array = import_module("weft.store").open_array(place)
+def of_zarr(place: str) -> ArraySource:
+    """Open a Zarr v3 array, read in boxes of rows."""
+    from weft import store
 
-    said = array.metadata
-    return Source(said.shape, said.dtype, array.rows, said.dimension_names, said)
+    array = store.open_array(place)
+    metadata = array.metadata
+    return ArraySource(
+        metadata.shape, metadata.dtype, array.rows, metadata.dimension_names, metadata
+    )
 
 
 def _tiffs(folder: Path) -> list[Path]:
-    """The TIFF files of a folder, as a person counts: 2 before 10."""
+    """Return the TIFF files of a folder; numbers in names sort as numbers."""
     found = [file for file in folder.iterdir() if file.suffix.lower() in TIFF]
     return sorted(found, key=lambda file: [_key(part) for part in re.split(r"(\d+)", file.name)])
 
@@ -150,13 +156,13 @@ def _key(part: str) -> tuple[int, int, str]:
     return (0, int(part), "") if part.isdecimal() else (1, 0, part)
 
 
-def _tiff(path: Path) -> Source:
-    """A TIFF file page by page, or those of a folder one behind the other."""
+def _tiff(path: Path) -> ArraySource:
+    """Open a TIFF file page by page, or the files of a folder in order."""
     files = _tiffs(path) if path.is_dir() else [path]
     shape, dtype, axes = _series(files[0])
     for file in files[1:]:
         if _series(file)[:2] != (shape, dtype):
-            raise WeftError(f"{file} is {_series(file)[:2]}, and {files[0].name} {shape, dtype}")
+            raise WeftError(f"{file} is {_series(file)[:2]}, but {files[0].name} {shape, dtype}")
 
     def blocks(step: int) -> Iterator[Any]:
         for file in files:
@@ -164,8 +170,8 @@ def _tiff(path: Path) -> Source:
 
     names = tuple(axes.lower())
     if len(files) == 1:
-        return Source(shape, dtype, blocks, names)
-    return Source((len(files), *shape), dtype, blocks, ("file", *names))
+        return ArraySource(shape, dtype, blocks, names)
+    return ArraySource((len(files), *shape), dtype, blocks, ("file", *names))
 
 
 def _series(file: Path) -> tuple[tuple[int, ...], str, str]:
@@ -181,11 +187,12 @@ def _tiff_file(file: Path) -> Any:
 
 
 def _pages(file: Path, shape: tuple[int, ...], dtype: str, step: int) -> Iterator[Any]:
-    """A file's first series: rows where it lies in one piece, else pages.
+    """Yield the first series of a file: blocks of rows if it is contiguous, otherwise pages.
 
-    A page that was left out is all zero.
+    A missing page is all zero.
     """
-    np: Any = import_module("numpy")
+    import numpy as np
+
     with _tiff_file(file) as tiff:
         series = tiff.series[0]
         if series.dataoffset is not None:
@@ -205,8 +212,8 @@ def _pages(file: Path, shape: tuple[int, ...], dtype: str, step: int) -> Iterato
                 yield page.asarray().reshape(shape[rank:])
 
 
-def chosen_chunks(source: Source) -> tuple[int, ...]:
-    """Chunks of about a megabyte: the longest side is halved until they are small enough."""
+def chosen_chunks(source: ArraySource) -> tuple[int, ...]:
+    """Return chunks of about a megabyte: the longest side is halved until they fit."""
     chunks = [max(1, n) if n is not None else 64 for n in source.shape]
     width = max(1, source.row // max(1, prod(n or 0 for n in source.shape[1:])))
     while prod(chunks) * width > CHUNK and max(chunks) > 1:
@@ -215,8 +222,8 @@ def chosen_chunks(source: Source) -> tuple[int, ...]:
     return tuple(chunks)
 
 
-def chosen_shards(source: Source, chunks: Sequence[int]) -> tuple[int, ...]:
-    """As many chunks as make a shard of some megabytes, from the innermost dimension on."""
+def chosen_shards(source: ArraySource, chunks: Sequence[int]) -> tuple[int, ...]:
+    """Return shards of many chunks, up to `SHARD` bytes, innermost dimensions first."""
     shards = list(chunks)
     width = max(1, source.row // max(1, prod(n or 0 for n in source.shape[1:])))
     for dim in reversed(range(len(shards))):

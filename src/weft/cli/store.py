@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
 from weft.cli.parser import examples_of, sentence, sizes_of, suggest
-from weft.cli.sources import Source, chosen_chunks, chosen_shards, of_zarr, open_source
+from weft.cli.sources import ArraySource, chosen_chunks, chosen_shards, of_zarr, open_source
 from weft.draw import say
 from weft.errors import WeftError
 
@@ -194,21 +194,21 @@ def write(args: argparse.Namespace) -> dict[str, Any]:
 def copy(args: argparse.Namespace) -> dict[str, Any]:
     """An array, as many rows at a time as the new chunks have."""
     source = of_zarr(args.source)
-    chunks = tuple(args.chunks or source.said.chunks)
-    shards = args.shards or (chunks if args.chunks else source.said.shards)
-    codecs = args.codec or source.said.codecs
+    chunks = tuple(args.chunks or source.metadata.chunks)
+    shards = args.shards or (chunks if args.chunks else source.metadata.shards)
+    codecs = args.codec or source.metadata.codecs
     if args.no_checksum and not args.codec:
         codecs = [codec for codec in codecs if codec.name != "crc32c"]
     return _stream(args, source, chunks, shards, codecs)
 
 
 def _stream(
-    args: argparse.Namespace, source: Source, chunks: Any, shards: Any, codecs: Any
+    args: argparse.Namespace, source: ArraySource, chunks: Any, shards: Any, codecs: Any
 ) -> dict[str, Any]:
     """Everything, piece by piece; what came before a failure is kept."""
     more: dict[str, Any] = {"dimension_names": source.names}
-    if source.said is not None:
-        more |= {"fill_value": source.said.fill_value, "attributes": source.said.attributes}
+    if source.metadata is not None:
+        more |= {"fill_value": source.metadata.fill_value, "attributes": source.metadata.attributes}
     more |= {"codecs": codecs, "checksum": not args.no_checksum, "overwrite": args.overwrite}
     writer = _created(args.url, source.shape, source.dtype, chunks, shards, **more)
     begin = time.perf_counter()
@@ -230,7 +230,7 @@ def _stream(
     }
 
 
-def _blocks(source: Source, writer: Writer, rows: int) -> Iterator[Any]:
+def _blocks(source: ArraySource, writer: Writer, rows: int) -> Iterator[Any]:
     """The blocks of a source, without the fill value behind the frames that came."""
     left = _promised(source, writer)
     for block in source.blocks(rows):
@@ -241,12 +241,12 @@ def _blocks(source: Source, writer: Writer, rows: int) -> Iterator[Any]:
         left = None if left is None else max(0, left - block.size)
 
 
-def _promised(source: Source, writer: Writer) -> int | None:
+def _promised(source: ArraySource, writer: Writer) -> int | None:
     """The elements that the writer of an array promised, where that is not all of its shape."""
-    weft = {} if source.said is None else source.said.attributes.get("weft", {})
-    if source.said is None or "frames" not in weft or "arrival" in weft:
+    weft = {} if source.metadata is None else source.metadata.attributes.get("weft", {})
+    if source.metadata is None or "frames" not in weft or "arrival" in weft:
         return None
-    count: int = import_module("weft.store.create").promised(source.said, writer.tiling)
+    count: int = import_module("weft.store.create").promised(source.metadata, writer.tiling)
     return count
 
 
@@ -266,7 +266,7 @@ def _clear_line() -> None:
         sys.stderr.write("\r\033[K")
 
 
-def _progress(writer: Writer, source: Source) -> None:
+def _progress(writer: Writer, source: ArraySource) -> None:
     told = writer.metrics()
     of = "" if source.shape[0] is None else f" of {source.shape[0]}"
     ratio = f", {told.ratio:.2f} times smaller" if told.ratio else ""

@@ -1,4 +1,4 @@
-"""Rectangles, lines and labels in; text and SVG out. It knows nothing else."""
+"""Drawings: rectangles, lines and labels in, text and SVG out."""
 
 from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip
 from weft.draw.panels import Patch, draw_blocks, draw_boxes, draw_patches, few

@@ -41,7 +41,7 @@ class Label(NamedTuple):
 
 
 Item: TypeAlias = Rect | Line | Label
-"""What a drawing is made of."""
+"""An item of a drawing."""
 
 
 class Drawing(NamedTuple):
@@ -59,24 +59,24 @@ class Drawing(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def titled(self, title: str) -> Drawing:
-        """The same drawing under another title."""
+        """Return the drawing with another title."""
         return self._replace(title=title)
 
 
 def clip(text: str, limit: int = 160) -> str:
-    """The text on one line and cut to the limit, so that a picture of anything stays small."""
+    """Return the text on one line, cut to the limit, so that every picture stays small."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def left_edge(label: Label) -> int:
-    """The column in which the text of a label begins."""
+    """Return the column in which the text of a label begins."""
     back = {"start": 0, "middle": len(label.text) // 2, "end": len(label.text)}
     return label.x - back[label.align]
 
 
 def escape(text: str) -> str:
-    """The text as it stands in HTML and SVG; what cannot stand there is left out.
+    """Return the text escaped for HTML and SVG, without characters that these do not allow.
 
     >>> escape('<a> & "b"')
     '&lt;a&gt; &amp; &quot;b&quot;'

@@ -16,7 +16,7 @@ WIDTH = 100
 """Panels wrap to a new row of panels at this column."""
 
 MOST_RECTS = 72
-"""Rectangles in one picture; more are counted in a remark."""
+"""The most rectangles of a picture; a remark counts the others."""
 
 
 class Patch(NamedTuple):
@@ -34,7 +34,7 @@ def draw_boxes(
     title: str = "",
     outlined: Collection[int] = (),
 ) -> Drawing:
-    """Boxes of one rank by start and stop, empty ones left out; those in `outlined` not filled.
+    """Draw boxes of one rank, without empty ones; those in `outlined` are not filled.
 
     >>> from weft.draw import to_text
     >>> print(to_text(draw_boxes([((0,), (2,)), ((2,), (3,))], ["a", "b"])))
@@ -53,7 +53,7 @@ def draw_boxes(
 def draw_blocks(
     scales: Sequence[Scale], label: Callable[[Point], str], title: str, notes: Sequence[str] = ()
 ) -> Drawing:
-    """A grid of blocks, one for each step of the scales; `label` is asked with its start."""
+    """Draw a grid of blocks, one for each step of the scales; `label` gets its start."""
     steps = product(*(scale.steps for scale in scales))
     bounds = ((tuple(a for a, _ in step), tuple(b for _, b in step)) for step in steps)
     patches = (Patch(start, stop, label(start), n) for n, (start, stop) in enumerate(bounds))
@@ -66,7 +66,7 @@ def draw_patches(
     title: str = "",
     notes: Sequence[str] = (),
 ) -> Drawing:
-    """The patches on their scales, one panel for every step of the leading dimensions."""
+    """Draw patches on their scales, with a panel for every step of the leading dimensions."""
     remarks = list(notes)
     *leading, rows, columns = [Scale((0, 1), names=("",))] * (2 - len(scales)) + list(scales)
     pad = (0,) * (2 - len(scales)), (1,) * (2 - len(scales))
@@ -87,7 +87,7 @@ def draw_patches(
 
 
 def few(names: Iterable[str], count: int, width: int = 21) -> str:
-    """As many of `count` names as a label has room for, and how many more there are.
+    """Return as many of `count` names as fit a label, and how many more there are.
 
     >>> few(map(str, range(100, 200)), 100), few(["0", "4"], 2)
     ('100 101 102 103 +96', '0 4')
@@ -124,7 +124,7 @@ def _arrange(
     title: str,
     notes: Sequence[str],
 ) -> Drawing:
-    """Panels side by side on common scales, wrapped at `WIDTH`."""
+    """Draw panels side by side on common scales, wrapped at `WIDTH`."""
     across = _across(columns, [patch for _, patches in panels for patch in patches])
     down = _down(rows)
     margin = max((len(text) + 1 for _, text in down.ticks), default=0)
@@ -142,7 +142,7 @@ def _arrange(
 
 
 def _panel(patches: Sequence[Patch], across: Ruler, down: Ruler, x: int, y: int) -> Iterator[Item]:
-    """One panel: the rectangles (boxes that lie alike share one), the rulers and the gaps."""
+    """Draw one panel: rectangles (shared by boxes in the same place), rulers and gaps."""
     together: dict[Sides, tuple[list[str], int | None]] = {}
     hidden: list[Rect] = []  # outlines that a fill may cover, drawn once more on top
     for patch in patches:
@@ -181,7 +181,7 @@ def _overlap(one: Sides, two: Sides) -> bool:
 def _free_spot(
     sides: Sides, rivals: Sequence[Sides], spots: Iterable[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """Where in a rectangle its label is not crossed by another; None is the middle."""
+    """Return a spot for the label of a rectangle that no other crosses; None for the middle."""
 
     def meets(one: Sides, column: int, row: int) -> bool:
         return one[0] <= column <= one[1] and one[2] <= row <= one[3]

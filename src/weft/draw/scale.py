@@ -1,4 +1,4 @@
-"""One dimension of a picture: which cuts are drawn, and in which column or row they lie."""
+"""One dimension of a picture: the cuts that are drawn, and their columns or rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Scale(NamedTuple):
-    """One dimension of a picture: the coordinates drawn, and which steps stand for more.
+    """One dimension of a picture: the coordinates drawn, and the gaps that stand for others.
 
     `elided` holds the numbers of the steps drawn as a gap. `names` label the steps; without them
     the cuts carry their coordinates.
@@ -20,7 +20,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def through(cls, cuts: Iterable[int], limit: int) -> Scale:
-        """All the cuts, or the outer ones with a gap between when there are more than `limit`.
+        """Return all cuts, or the outer ones with a gap between if there are more than `limit`.
 
         >>> Scale.through(range(0, 100, 10), limit=4)
         Scale(cuts=(0, 10, 20, 70, 80, 90), elided=frozenset({2}), names=())
@@ -33,7 +33,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of_blocks(cls, size: int, block: int, limit: int) -> Scale:
-        """A dimension cut every `block`, of which a few outer blocks are drawn.
+        """Return a dimension cut into blocks, of which only the outer ones are drawn if many.
 
         >>> Scale.of_blocks(1000, 10, limit=3)
         Scale(cuts=(0, 10, 20, 990, 1000), elided=frozenset({2}), names=())
@@ -48,24 +48,24 @@ class Scale(NamedTuple):
 
     @property
     def steps(self) -> list[tuple[int, int]]:
-        """The drawn steps, gaps left out."""
+        """The drawn steps, without gaps."""
         return [step for n, step in enumerate(pairwise(self.cuts)) if n not in self.elided]
 
     def steps_in(self, start: int, stop: int) -> list[int]:
-        """The numbers of the drawn steps that [start, stop) meets."""
+        """Return the numbers of the drawn steps that [start, stop) intersects."""
         steps = enumerate(pairwise(self.cuts))
         return [n for n, (a, b) in steps if n not in self.elided and start < b and a < stop]
 
 
 def _outer(count: int, limit: int) -> tuple[int, int]:
-    """How many of `count` steps are drawn at the two ends."""
+    """Return how many of `count` steps are drawn at the two ends."""
     if count <= limit:
         return count, 0
     return (limit + 1) // 2, limit // 2
 
 
 def limits(ndim: int) -> tuple[int, ...]:
-    """How many steps of each dimension fit a picture of that rank.
+    """Return how many steps of each dimension fit a picture of that rank.
 
     >>> limits(2), limits(5)
     ((8, 8), (1, 2, 3, 4, 3))
@@ -83,7 +83,7 @@ class Ruler(NamedTuple):
 
     @classmethod
     def fit(cls, scale: Scale, least: Sequence[int], longest: int, gap: int) -> Ruler:
-        """Steps in proportion to what they hold, the longest `longest`, none below its least.
+        """Return steps in proportion to their sizes: at most `longest`, each at least its least.
 
         >>> Ruler.fit(Scale((0, 4, 6)), least=[2, 2], longest=8, gap=4).at
         (0, 8, 12)
@@ -97,17 +97,17 @@ class Ruler(NamedTuple):
 
     @property
     def ticks(self) -> list[tuple[int, str]]:
-        """The names in the middle of the steps, or the coordinates at the cuts."""
+        """Return the names in the middle of the steps, or the coordinates at the cuts."""
         if self.scale.names:
             return [(at, name) for at, name in zip(self.middles, self.scale.names) if name]
         return list(zip(self.at, map(str, self.scale.cuts)))
 
     @property
     def middles(self) -> list[int]:
-        """The middle of each step."""
+        """Return the middle of each step."""
         return [(a + b) // 2 for a, b in pairwise(self.at)]
 
     def span(self, start: int, stop: int) -> tuple[int, int] | None:
-        """Between which places a box lies; None where a gap swallows it."""
+        """Return the places of a box; None if it lies in a gap."""
         inside = self.scale.steps_in(start, stop)
         return (self.at[inside[0]], self.at[inside[-1] + 1]) if inside else None

@@ -1,4 +1,4 @@
-"""`show(x)`: any value of Weft, drawn in the terminal."""
+"""`show(x)`: draw any value of Weft in the terminal."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Drawable(Protocol):
     """A value that draws itself."""
 
     def drawing(self, *args: Any) -> Drawing:
-        """The picture of the value; what `args` mean is the value's affair."""
+        """Return the picture of the value; the meaning of `args` depends on the value."""
         ...
 
 
 class Drawn:
-    """Gives a drawable value its picture in notebooks, which must never raise."""
+    """A value that has a picture in notebooks; displaying it never raises."""
 
     __slots__ = ()
 
     def drawing(self) -> Drawing:
-        """The picture of the value."""
+        """Return the picture of the value."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
@@ -67,7 +67,7 @@ def show(
 
 
 def say(text: str, stream: TextIO) -> None:
-    """Print the text, in ASCII where the stream has nothing else."""
+    """Print the text, in ASCII if the stream cannot write more."""
     try:
         text.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -76,7 +76,7 @@ def say(text: str, stream: TextIO) -> None:
 
 
 def draw(x: Drawable | Drawing | Iterable[Drawable], *args: Any) -> Drawing:
-    """The drawing of `x`, or of several boxes together."""
+    """Return the drawing of `x`, or of several boxes together."""
     if isinstance(x, Drawing):
         return x
     if not isinstance(x, type) and hasattr(x, "drawing"):
@@ -92,6 +92,6 @@ def draw(x: Drawable | Drawing | Iterable[Drawable], *args: Any) -> Drawing:
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that has not been asked to go without colours."""
+    """Return whether the stream is a terminal, and colours are not turned off."""
     quiet = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not quiet and stream.isatty()

@@ -6,13 +6,13 @@ from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip, escape, le
 from weft.draw.text import to_text
 
 STEP_X, STEP_Y, PAD = 8, 16, 8
-"""Pixels to a column and to a row, and around everything."""
+"""Pixels of a column, of a row, and of the margin."""
 
 PALETTE = ("#7ad", "#e86", "#ed8", "#fab", "#9df", "#4b9", "#bc3", "#ccc")
-"""Light colours that stay apart for most kinds of colour vision (after Paul Tol), black on top."""
+"""Light colours that are distinct for most kinds of colour vision (after Paul Tol)."""
 
 SIZE_LIMIT = 20_000
-"""The most bytes of HTML a notebook is given for one value."""
+"""The most bytes of HTML for one value in a notebook."""
 
 _HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" '
@@ -22,7 +22,7 @@ _ANCHORS = {"start": "", "middle": ' text-anchor="middle"', "end": ' text-anchor
 
 
 def to_svg(drawing: Drawing) -> str:
-    """The drawing as one SVG element that needs nothing else.
+    """Return the drawing as one self-contained SVG element.
 
     >>> to_svg(Drawing((Rect(0, 0, 6, 2, "a"),))).startswith("<svg")
     True
@@ -41,15 +41,16 @@ def to_svg(drawing: Drawing) -> str:
 
 
 def to_html(drawing: Drawing) -> str:
-    """The SVG, or plain text cut to size should the SVG be larger than `SIZE_LIMIT`."""
+    """Return the SVG, or shortened plain text if the SVG is larger than `SIZE_LIMIT`."""
     svg = to_svg(drawing)
     if len(svg.encode()) <= SIZE_LIMIT:
         return svg
-    return f"<pre>{escape(to_text(drawing)[: SIZE_LIMIT // 8])}…</pre>"  # a sign may take 6 bytes
+    most = SIZE_LIMIT // 8  # an escaped character may take 6 bytes
+    return f"<pre>{escape(to_text(drawing)[:most])}…</pre>"
 
 
 def _extent(items: list[Item]) -> tuple[int, int]:
-    """The last column and the last row that the items reach."""
+    """Return the last column and the last row of the items."""
     width = height = 0
     for item in items:
         match item:
@@ -90,7 +91,7 @@ def _text(x: int, y: int, text: str, align: str, ink: str = "") -> str:
 
 
 def _head(x0: int, y0: int, x1: int, y1: int, above: int) -> str:
-    """A small triangle at the end of an arrow."""
+    """Return a small triangle at the end of an arrow."""
     dx, dy = (x1 > x0) - (x1 < x0), (y1 > y0) - (y1 < y0)
     x, y = _x(x1), _y(y1, above)
     back_x, back_y = x - 6 * dx, y - 6 * dy

@@ -24,11 +24,11 @@ PLAIN = {ord(stroke): "+" for stroke in STROKES[1:]} | {
     ord("×"): "x",
     ord("·"): "-",
 }
-"""For streams that can write ASCII only."""
+"""Replacements for streams that can only write ASCII."""
 
 
 def to_text(drawing: Drawing, colour: bool = False) -> str:
-    """The drawing in plain characters, or with ANSI colours.
+    """Return the drawing in plain characters, or with ANSI colours.
 
     >>> print(to_text(Drawing((Rect(0, 0, 4, 2, "x"), Rect(2, 1, 4, 2)))))
     ┌───┐
@@ -98,7 +98,7 @@ class _Page:
             self.chars[line.y1, line.x1] = across if line.y0 == line.y1 else down
 
     def _stroke(self, row0: int, column0: int, row1: int, column1: int) -> None:
-        """A horizontal or vertical stroke, its arms joined to what is there."""
+        """Draw a horizontal or vertical stroke, joined to the strokes it meets."""
         arms = self.arms
         for column in range(column0, column1):
             arms[row0, column] = arms.get((row0, column), 0) | RIGHT

@@ -14,7 +14,7 @@ from weft.plan.lower import sharding_of, transfer_axes
 from weft.plan.plan import MovedValue, moved_values
 from weft.plan.searching.pareto import cuts_summary
 from weft.program import Apply, Executed, Message, Program, Route, Transfer, messages
-from weft.report.plan_graph import Node, PlanGraph, plan_graph
+from weft.report.plan_graph import GraphNode, PlanGraph, plan_graph
 from weft.report.reasons import Reasons
 from weft.values import Point
 
@@ -158,7 +158,7 @@ class _PlanWriter:
         why = [] if reasons is None else reasons.of(name, spec)
         return data | ({"why": why} if why else {})
 
-    def _node(self, node: Node) -> dict[str, Any]:
+    def _node(self, node: GraphNode) -> dict[str, Any]:
         data: dict[str, Any] = {
             "kind": node.kind,
             "group": node.group,
@@ -170,7 +170,7 @@ class _PlanWriter:
             data["wanted"] = self._layout(node.plan.outputs[node.number], shape)
         return data | (self._operator(node) if node.kind == "operator" else {})
 
-    def _operator(self, node: Node) -> dict[str, Any]:
+    def _operator(self, node: GraphNode) -> dict[str, Any]:
         """Return what an application computes, and where."""
         assert node.number is not None
         application, placed = (
@@ -205,7 +205,7 @@ class _PlanWriter:
         self.drawn.update(moves)  # a value that enters a region twice is transferred once
         return [start, end, self.names[value], *([moves] if moves else [])]
 
-    def _along(self, node: Node, value: str) -> list[int]:
+    def _along(self, node: GraphNode, value: str) -> list[int]:
         """Return the transfers of a value on its way to a node."""
         if node.kind == "output":
             return self._returned(node)
@@ -217,7 +217,7 @@ class _PlanWriter:
         returned = (self.coming.get((id(plan.graph), None, value), ()) for plan in inner)
         return [*moves, *(move for found in returned for move in found)]
 
-    def _returned(self, node: Node) -> list[int]:
+    def _returned(self, node: GraphNode) -> list[int]:
         """Return the transfers for one output; a value may be returned several times."""
         name, plan = node.values[0], node.plan
         moving = [n for n, way in enumerate(plan.returns) if any(way.received)]

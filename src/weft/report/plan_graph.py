@@ -16,7 +16,7 @@ NOWHERE = -1
 """The group of nodes that are always shown."""
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """A box of the drawing: an input, an application, an argument of a region, or an output."""
 
     kind: str
@@ -28,7 +28,7 @@ class Node(NamedTuple):
     """The number of the application (of an argument, its application), or of the output."""
 
 
-class Edge(NamedTuple):
+class GraphEdge(NamedTuple):
     """A value on its way from the node that computes it to one that uses it."""
 
     start: int
@@ -36,7 +36,7 @@ class Edge(NamedTuple):
     value: str
 
 
-class Group(NamedTuple):
+class NodeGroup(NamedTuple):
     """Nodes that are drawn as one box until it is opened."""
 
     title: str
@@ -48,9 +48,9 @@ class Group(NamedTuple):
 class PlanGraph(NamedTuple):
     """The drawing of a plan, in program order."""
 
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    groups: tuple[Group, ...]
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    groups: tuple[NodeGroup, ...]
 
 
 def plan_graph(plan: Plan) -> PlanGraph:
@@ -61,26 +61,26 @@ def plan_graph(plan: Plan) -> PlanGraph:
     >>> [(node.kind, node.values) for node in plan_graph(Plan.of(propagate(graph))).nodes]
     [('input', ('x',)), ('operator', ('add',)), ('output', ('add',))]
     """
-    builder = _Builder()
+    builder = _GraphBuilder()
     for value in plan.graph.inputs:
-        builder.add(Node("input", NOWHERE, (value.name,), plan))
+        builder.add(GraphNode("input", NOWHERE, (value.name,), plan))
     builder.walk(plan, NOWHERE)
     for place, name in enumerate(plan.graph.outputs):
-        end = builder.add(Node("output", NOWHERE, (name,), plan, place), makes=False)
+        end = builder.add(GraphNode("output", NOWHERE, (name,), plan, place), makes=False)
         builder.join([name], end)
     return PlanGraph(tuple(builder.grouped_nodes()), tuple(builder.edges), tuple(builder.groups))
 
 
-class _Builder:
+class _GraphBuilder:
     """Collects nodes, edges and groups."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.edges: list[Edge] = []
-        self.groups: list[Group] = []
+        self.nodes: list[GraphNode] = []
+        self.edges: list[GraphEdge] = []
+        self.groups: list[NodeGroup] = []
         self.makers: dict[str, int] = {}
 
-    def add(self, node: Node, makes: bool = True) -> int:
+    def add(self, node: GraphNode, makes: bool = True) -> int:
         self.nodes.append(node)
         if makes:
             self.makers |= dict.fromkeys(node.values, len(self.nodes) - 1)
@@ -90,7 +90,7 @@ class _Builder:
         """Add an edge for each value; values that a region captures come from outside."""
         for name in dict.fromkeys(names):
             if name in self.makers and self.makers[name] != end:
-                self.edges.append(Edge(self.makers[name], end, name))
+                self.edges.append(GraphEdge(self.makers[name], end, name))
 
     def walk(self, plan: Plan, group: int) -> None:
         """Add the applications of a plan, in their sections."""
@@ -99,7 +99,7 @@ class _Builder:
             if number in plan.regions:
                 self._regions(plan, number, inside)
             else:
-                end = self.add(Node("operator", inside, application.results, plan, number))
+                end = self.add(GraphNode("operator", inside, application.results, plan, number))
                 self.join(application.operands, end)
 
     def _sections(self, graph: Graph, group: int) -> list[int]:
@@ -121,7 +121,7 @@ class _Builder:
             self._open(one.inner, number, groups)
 
     def _group(self, title: str, parent: int, kind: str) -> int:
-        self.groups.append(Group(title, parent, kind))
+        self.groups.append(NodeGroup(title, parent, kind))
         return len(self.groups) - 1
 
     def _regions(self, plan: Plan, number: int, group: int) -> None:
@@ -134,15 +134,15 @@ class _Builder:
             inside = self._group(title, whole, "region")
             own = arguments(application, inner.graph)
             for value, operand in zip(own, application.operands):
-                end = self.add(Node("argument", inside, (value.name,), plan, number))
+                end = self.add(GraphNode("argument", inside, (value.name,), plan, number))
                 self.join([operand], end)
             self.walk(inner, inside)
             returned += inner.graph.outputs
-        end = self.add(Node("operator", whole, application.results, plan, number))
+        end = self.add(GraphNode("operator", whole, application.results, plan, number))
         direct = [] if application.operator == "while" else application.operands[:1]
         self.join([*returned, *direct], end)
 
-    def grouped_nodes(self) -> Iterable[Node]:
+    def grouped_nodes(self) -> Iterable[GraphNode]:
         """Yield the nodes; an input belongs to the innermost group of all its users."""
         users: dict[int, list[int]] = {}
         for start, end, _ in self.edges:

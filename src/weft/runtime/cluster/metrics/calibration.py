@@ -163,7 +163,7 @@ def _between(points: Sequence[tuple[int, float]], size: int) -> float:
     return least + (most - least) * (size - low) / (high - low)
 
 
-class Line(NamedTuple):
+class FittedLine(NamedTuple):
     """Latency in seconds, bandwidth in bytes per second, and the number of tasks behind them."""
 
     latency: float
@@ -171,7 +171,7 @@ class Line(NamedTuple):
     tasks: int
 
 
-def _links(record: RunRecord) -> dict[str, Line]:
+def _links(record: RunRecord) -> dict[str, FittedLine]:
     """Return a line for all data from other cells (key ""), and one for each of several axes."""
     samples: dict[str, list[tuple[int, float]]] = {"": []}
     for task in record.tasks:
@@ -209,7 +209,7 @@ def _stored(tasks: Iterable[TaskRecord]) -> Iterable[tuple[int, float]]:
             yield task.written, task.writing
 
 
-def _line(samples: Sequence[tuple[int, float]]) -> Line | None:
+def _line(samples: Sequence[tuple[int, float]]) -> FittedLine | None:
     """Fit a line to bytes and seconds without outliers; None if there are too few samples."""
     if len(samples) < FEWEST:
         return None
@@ -220,13 +220,13 @@ def _line(samples: Sequence[tuple[int, float]]) -> Line | None:
     return fitted(near) if len(near) >= FEWEST else line
 
 
-def fitted(samples: Sequence[tuple[int, float]]) -> Line:
+def fitted(samples: Sequence[tuple[int, float]]) -> FittedLine:
     """Fit a line by least squares of relative errors, so that small samples count as well.
 
     If the sizes are too alike to separate latency from bandwidth, the latency is 0.
 
     >>> fitted([(1000, 3e-6), (2000, 4e-6), (4000, 6e-6)])
-    Line(latency=2e-06, bandwidth=1000000000.0, tasks=3)
+    FittedLine(latency=2e-06, bandwidth=1000000000.0, tasks=3)
     """
     a = sum(1 / taken**2 for _, taken in samples)
     b = sum(size / taken**2 for size, taken in samples)
@@ -236,8 +236,8 @@ def fitted(samples: Sequence[tuple[int, float]]) -> Line:
     if determinant > 1e-9 * a * c:
         latency, slope = (d * c - e * b) / determinant, (a * e - b * d) / determinant
         if latency >= 0 and slope > 0:
-            return Line(_rounded(latency), _rounded(1 / slope), len(samples))
-    return Line(0.0, _rounded(c / e), len(samples))
+            return FittedLine(_rounded(latency), _rounded(1 / slope), len(samples))
+    return FittedLine(0.0, _rounded(c / e), len(samples))
 
 
 def _rounded(number: float) -> float:

@@ -1,1 +1,1 @@
-"""Programs that run as they are: `python -m examples.demo`."""
+"""Example programs: `python -m examples.demo`."""

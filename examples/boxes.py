@@ -13,7 +13,7 @@ from weft import DeviceMesh, DimSpec, Lifting, Projection, ShardingSpec, ZRange,
 
 # %%
 def main() -> None:
-    """Run every part; each prints a picture and what was checked."""
+    """Run every part; each prints a picture and its checks."""
     for part in (devices, ciphertexts, halos, files, a_million_cells):
         print(f"\n— {(part.__doc__ or '').splitlines()[0]}\n")
         part()
@@ -21,7 +21,7 @@ def main() -> None:
 
 # %%
 def check(what: str, holds: bool) -> None:
-    """Say what holds; stop where something does not."""
+    """Print a fact that holds; stop if it does not."""
     if not holds:
         raise SystemExit(f"failed: {what}")
     print(f"  ✓ {what}")
@@ -69,7 +69,7 @@ def ciphertexts() -> None:
 
 # %%
 def halos() -> None:
-    """A 3 x 3 convolution on 256 x 256, cut into four blocks of rows: what each must read."""
+    """A 3 x 3 convolution on 256 x 256, cut into four blocks of rows: the rows each block reads."""
     rows = Projection([[1, 0, 1, 0], [0, 1, 0, 1]], offset=(-1, -1))  # y + u - 1, x + v - 1
     index = ZRange.of((256, 256, 3, 3))
     image = ZRange.of((256, 256))

@@ -1,6 +1,6 @@
-"""The main job, from end to end, in a few steps: plan, run, store, compute on a cluster, and more.
+"""The main job from end to end: plan, run, store, compute on a cluster, and more.
 
-Run it with `make demo`, or `python -m examples.demo`. It needs what the extra `demo` brings.
+Run it with `make demo`, or `python -m examples.demo`. It needs the extra `demo`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from weft.ttmesh import ShardTensor2dMesh, lower
 
 @dataclass
 class Story:
-    """What one step leaves to the next."""
+    """The results that steps pass on."""
 
     folder: Path
     made: dict[str, Any] = field(default_factory=dict)
 
 
 def main() -> None:
-    """Take every step; each prints what it found and what was checked."""
+    """Run every step; each prints its results and checks."""
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="weft-demo-") as folder:
         story = Story(Path(folder))
@@ -70,7 +70,7 @@ def transformer_block(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, w2: A
 
 
 def a_network(story: Story) -> None:
-    """A transformer block is traced; of three annotations the rest follows: Megatron's split."""
+    """Trace a transformer block and propagate three shardings: Megatron's split."""
     shapes = block_shapes(batch=4, positions=16, features=32, heads=4, hidden=128)
     graph = trace(
         transformer_block,
@@ -97,7 +97,7 @@ def a_network(story: Story) -> None:
 
 
 def a_search(story: Story) -> None:
-    """The block again, larger and with no annotation: the plans worth choosing from."""
+    """Search plans of a larger block, without any shardings given."""
     shapes = block_shapes(batch=8, positions=256, features=512, heads=8, hidden=2048)
     mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     begin = time.perf_counter()
@@ -112,7 +112,7 @@ def a_search(story: Story) -> None:
 
 
 def a_store(story: Story) -> None:
-    """Its output is streamed into a sharded Zarr array, and read back by zarr-python."""
+    """Stream its output into a sharded Zarr array, and read it with zarr-python."""
     made = story.made["block"]
     with store.create(
         story.folder / "block.zarr",
@@ -130,7 +130,7 @@ def a_store(story: Story) -> None:
 
 
 def a_cluster(story: Story) -> None:
-    """A volume is blurred and averaged on a local cluster, from Zarr to Zarr, in little memory."""
+    """Blur and average a volume on a local cluster, from Zarr to Zarr, in little memory."""
     shape = (128, 192, 192)
     volume = np.random.default_rng(0).normal(size=shape).astype("float32")
     source = store.create_shards(story.folder / "volume.zarr", shape, "float32", (32, 64, 64))
@@ -174,14 +174,14 @@ def a_cluster(story: Story) -> None:
 
 
 def blur(x: Any, weights: Any) -> Any:
-    """A volume, blurred along its three dimensions, and its mean over the first."""
+    """Return a volume blurred along its three dimensions, and its mean over the first."""
     for dim in range(3):
         x = ops.correlate(x, weights, dim)
     return {"blurred": x, "mean": x.mean(0)}
 
 
 def a_secret(story: Story) -> None:
-    """A convolution of an encrypted image: rotations predicted, counted, and the error."""
+    """Convolve an encrypted image: predicted and counted rotations, and the error."""
     graph = trace(lambda x, w: ops.convolve(x, w, padding=(1, 1)), (1, 3, 16, 16), (8, 3, 3, 3))
     story.made["ckks"] = plan = ckks.plan(graph, slots=4096, encrypted="x")
     backend = ckks.Seal(plan.parameters(), plan.cost.keys)
@@ -196,7 +196,7 @@ def a_secret(story: Story) -> None:
 
 
 def some_chips(story: Story) -> None:
-    """Weights for 32 chips: one write of the mesh runtime, which chip holds what."""
+    """Lower weights for 32 chips to one write, and draw which chip holds what."""
     lowered = lower((1, 1, 8192, 10240), ShardTensor2dMesh((8, 4), dims=[3, 2]), "bfloat16")
     show(lowered)
     print()
@@ -204,7 +204,7 @@ def some_chips(story: Story) -> None:
 
 
 def a_report(story: Story) -> None:
-    """All of it on one page, to look at in a browser."""
+    """Write all results to one page for the browser."""
     page = report.write(
         "weft-report.html",
         front=story.made["front"],
@@ -220,7 +220,7 @@ def a_report(story: Story) -> None:
 def block_shapes(
     batch: int, positions: int, features: int, heads: int, hidden: int
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of what a transformer block takes."""
+    """Return the shapes of the inputs of a transformer block."""
     return {
         "x": (batch, positions, features),
         **dict.fromkeys(("wq", "wk", "wv"), (features, heads, features // heads)),
@@ -231,7 +231,7 @@ def block_shapes(
 
 
 def run_and_compare(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> Any:
-    """Prove a plan of the block, run it on random arrays, compare with one array; what it made."""
+    """Verify and run a plan on random arrays, compare with NumPy, and return the result."""
     plan.verify()
     check("the proof holds: the plan computes the graph", True)
     rng = np.random.default_rng(0)
@@ -249,7 +249,7 @@ def run_and_compare(plan: Plan, shapes: dict[str, tuple[int, ...]]) -> Any:
 
 
 def cut_by_heads(found: Propagation) -> bool:
-    """Whether the heads of keys and of the output lie as those of the queries."""
+    """Return whether the heads of keys and output are sharded as those of the queries."""
     return all(
         spec.dim_specs[dim].axes == ("tp",)
         for spec, dim in ((found.specs["wk"], 1), (found.specs["wo"], 0))

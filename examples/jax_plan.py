@@ -48,7 +48,7 @@ def arrays() -> tuple[Any, Any]:
 
 
 def predicted(plan: weft.Plan) -> list[tuple[str, int]]:
-    """What a plan moves, and the bytes that all devices receive: the rows of its table for that."""
+    """Return the transfers of a plan, and the bytes that all devices receive."""
     rows = [line.split() for line in str(plan).splitlines() if line.endswith(" B")]
     return [(" ".join(row[1:-2]), int(row[-2])) for row in rows]
 

@@ -13,7 +13,7 @@ from weft.runtime.torch import run
 
 
 def main() -> None:
-    """Cut a layer over all ranks, say what will move, run it, and compare."""
+    """Shard a layer over all ranks, print the predicted bytes, run it, and compare."""
     gpu = torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))

@@ -39,7 +39,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What makes a residual network."""
+    """The parameters of a residual network."""
 
     name: str
     stages: tuple[Stage, ...]

@@ -62,7 +62,7 @@ def network() -> nn.Module:
 
 
 def planned() -> weft.Plan:
-    """The fastest plan that fits, with rows over "dp"; how parameters lie is searched for."""
+    """Return the fastest plan that fits, with rows over "dp" and searched parameter shardings."""
     rows = weft.ShardingSpec.parse('<@mesh, [{"dp"}, {}]>', MESH)
     graph = weft.from_torch(
         network(),
@@ -95,7 +95,7 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]
 
 
 def rank_main(rank: int, folder: str, plan: weft.Plan) -> None:
-    """What one rank does: its parts of the parameters, one forward pass, the whole result."""
+    """Run one rank: shard the parameters, run one forward pass, gather the result."""
     torch.set_num_threads(1)
     size = MESH.size
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=size)

@@ -78,6 +78,7 @@ def test_a_plan_is_printed_with_what_it_needs(capsys, folder):
     )
 
 
+@pytest.mark.slow
 def test_the_smallest_ring_that_holds_it_is_taken(capsys, folder):
     for more, ring in ((["--scale-bits", "25"], 8192), (["--security", "256"], 32768)):
         assert main(["ckks", "plan", "graph.json", "--json", *more]) == 0
@@ -115,6 +116,7 @@ def test_few_keys(capsys, folder):
     assert len(data["total"]["keys"]) * key <= 0.1 * 2**30 < 22 * key
 
 
+@pytest.mark.slow
 def test_a_network_that_no_ring_holds(capsys):
     assert main(["ckks", "plan", "examples.resnet:resnet20"]) == 0
     lines = capsys.readouterr().out.splitlines()

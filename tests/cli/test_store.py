@@ -88,7 +88,7 @@ def test_raw_bytes(capsys, tmp_path, stack):
     assert np.array_equal(open_array(tmp_path / "a").read(), stack)
     raw[1] = 11
     assert main(["store", "write", *map(str, [tmp_path / "a.raw", tmp_path / "b", *raw])]) == 2
-    message = "12000 B behind 4 B: 10 rows of 1200 B and 0 B, and not [11, 20, 30]"
+    message = "12000 B after 4 B: 10 rows of 1200 B and 0 B, not [11, 20, 30]"
     assert message in capsys.readouterr().err
 
 
@@ -134,7 +134,7 @@ def test_a_folder_of_tiffs_is_read_as_a_person_counts(capsys, tmp_path, stack):
     assert np.array_equal(open_array(tmp_path / "a").read(), stack)
     tifffile.imwrite(folder / "frame3.tif", stack[0, :5])
     assert main(["store", "write", str(folder), str(tmp_path / "b")]) == 2
-    assert "frame3.tif is ((5, 30), 'uint16'), and frame1.tif" in capsys.readouterr().err
+    assert "frame3.tif is ((5, 30), 'uint16'), but frame1.tif" in capsys.readouterr().err
 
 
 def test_another_zarr_is_written_anew(capsys, tmp_path, stack):
@@ -162,7 +162,7 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
         (["write", str(tmp_path / "gone.npy"), target], "gone.npy"),
         (["write", str(tmp_path / "stack.npy"), target, "--chunks", "4"], "must have one rank"),
         (["write", str(tmp_path), target], "holds neither a Zarr v3 array nor TIFF files"),
-        (["write", "-", target], "standard input is raw bytes: what are its shape and data type?"),
+        (["write", "-", target], "standard input is raw bytes: give its shape and data type"),
         (
             ["write", "-", target, "--shape", "2", "-1", "--dtype", "uint8"],
             "only the first size may be -1, got [2, -1]",

@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
 from examples import encrypted_resnet
 
 from weft import ckks
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_quick_one_runs_on_real_ciphertexts(capsys):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -17,6 +19,7 @@ def said_by(name, *arguments):
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_a_model():
     said = said_by("shard_model")
     counts = re.findall(r"^predicted (\d+) B.*, counted (\d+) B$", said, re.MULTILINE)

@@ -13,6 +13,8 @@ from weft import from_torch
 from weft.interop import export
 from weft.interop.aten import TABLE
 
+pytestmark = pytest.mark.slow
+
 NAN, INF = float("nan"), float("inf")
 
 

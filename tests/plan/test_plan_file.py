@@ -118,6 +118,7 @@ def test_operators_of_ones_own():
         Plan.from_json(plan.to_json())
 
 
+@pytest.mark.slow
 def test_what_is_tampered_with_is_refused_or_still_true():
     """Other shardings, cuts and parts: what passes reading and proof computes the same."""
     seen = set()

@@ -72,6 +72,7 @@ def test_one_input_read_twice_costs_less_than_two_inputs():
     assert prices == {0: 2 * 256, 1: 4 * 256}
 
 
+@pytest.mark.slow
 def test_the_front_has_the_best_of_all_plans():
     compared = 0
     for seed in range(40):

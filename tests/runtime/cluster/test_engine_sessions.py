@@ -73,6 +73,7 @@ def one_application(name, x):
     return cut(lambda x: apply_all(name, x)[0], x, x='<@m, [{"x"}, {}]>')
 
 
+@pytest.mark.slow
 def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators, gate):  # noqa: F811
     wait = waiting(gate)
 

@@ -331,8 +331,16 @@ def together(operands: Sequence[Operand]) -> Sequence[str]:
 
 
 def as_floats(operands: Sequence[Operand]) -> Sequence[str]:
-    """Convert all operands to the float that holds them."""
-    return [float_dtype(result_type(*operands))] * len(operands)
+    """Convert all operands to the smallest float that holds each of them.
+
+    >>> as_floats(["uint8", "int8"]), as_floats(["uint16", "int8"]), as_floats(["bool", 1])
+    (['float16', 'float16'], ['float32', 'float32'], ['float64', 'float64'])
+    """
+    arrays = [float_dtype(operand) for operand in operands if isinstance(operand, str)]
+    if len(arrays) < 2 or "bfloat16" in arrays:  # integers take the dtype of a bfloat16
+        return [float_dtype(result_type(*operands))] * len(operands)
+    numbers = [operand for operand in operands if not isinstance(operand, str)]
+    return [result_type(*arrays, *numbers)] * len(operands)
 
 
 def as_quotients(operands: Sequence[Operand]) -> Sequence[str]:

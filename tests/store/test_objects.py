@@ -309,6 +309,7 @@ def test_what_passes_is_not_noticed(sink, proxy, kind):
     assert value(sink, "c/0") is None
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_for_a_while_is_waited_for(bucket, options, proxy):
     sink = Objects.of(f"s3://{bucket}", impatient(options, 1.0))
     proxy.harm("hang", times=1)

@@ -156,6 +156,7 @@ def test_libraries_of_workers_start_no_threads(engine, operators):  # noqa: F811
     assert (y.numpy() == (2 if isinstance(engine, Threads) else 1)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no limits as Linux has them")
 def test_a_task_that_takes_too_much_memory_fails_and_the_worker_lives(operators):  # noqa: F811
     pytest.importorskip("ray")
@@ -173,6 +174,7 @@ def test_a_task_that_takes_too_much_memory_fails_and_the_worker_lives(operators)
         assert pids == engine._ray.get([actor.pid.remote() for actor in engine.actors])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_task_that_kills_its_worker_each_time_is_named(name, operators, monkeypatch):  # noqa: F811
     pytest.importorskip(LIBRARIES[name])

@@ -118,6 +118,7 @@ class DaskCluster:
             part.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_client_that_is_killed(job, tmp_path, name):
     pytest.importorskip(LIBRARIES[name])
@@ -154,6 +155,7 @@ def finish(folder, on):
     assert json.loads((folder / "plan.run" / "run.json").read_text()) == record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_cluster_that_is_killed(job, tmp_path, name):
     pytest.importorskip(LIBRARIES[name])

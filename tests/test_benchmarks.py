@@ -1,4 +1,4 @@
-"""Every benchmark runs once on tiny sizes, so that none rots."""
+"""Every benchmark runs once on tiny sizes."""
 
 import json
 import os

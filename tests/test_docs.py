@@ -1,4 +1,4 @@
-"""What README and docs show is what happens: Python blocks run, pictures are as printed."""
+"""README and docs: Python blocks run and print what is shown, pictures and links are valid."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def operators():
-    """What a page adds to the library is gone behind it."""
+    """Remove the operators that a page adds."""
     known = dict(OPERATORS)
     yield
     OPERATORS.clear()
@@ -29,7 +29,7 @@ def operators():
 @pytest.mark.usefixtures("operators")
 @each_page
 def test_blocks_run_and_print_what_is_shown(page):
-    """The blocks of a page run in order; a `text` block right behind one is its output."""
+    """The blocks of a page run in order; a `text` block right after one is its output."""
     names: dict[str, object] = {"__name__": page.name}
     printed = None
     for kind, body in BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -62,7 +62,7 @@ def test_links_inside_the_repository_lead_somewhere(page):
 
 @each_page
 def test_links_to_headings_lead_to_one(page):
-    """Those of the reference are made when the site is built, which checks them."""
+    """Links to the reference are checked when the site is built."""
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
         found = (page.parent / target) if target else page
         if not anchor.startswith("weft."):

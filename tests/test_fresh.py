@@ -1,8 +1,6 @@
-"""As a stranger would: a clean copy of the repository, an empty environment, the two commands.
+"""A clean clone in an empty environment: `make demo`, and `make test` if `make fresh` asks for it.
 
-Nothing is there but Python, git, make and what every machine has: no compiler, no browser, nothing
-that was installed before. `make test` tries the demo so; `make fresh` both, and says how long each
-takes.
+The environment has Python, git, make and standard tools: no compiler, no browser, no packages.
 """
 
 import os
@@ -32,7 +30,7 @@ def bare(tmp_path_factory):
     for name in TOOLS.split():
         if found := shutil.which(name):
             (folder / name).symlink_to(found)
-    # The interpreter itself, and not the environment that the tests run in.
+    # The interpreter itself, not the environment of the tests.
     python = folder / "python3"
     python.write_text(f'#!/bin/sh\nexec {sys._base_executable} "$@"\n')
     python.chmod(0o755)
@@ -42,7 +40,7 @@ def bare(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clone(bare, tmp_path_factory):
-    """A clone, with what is not committed yet."""
+    """A clone, with uncommitted changes."""
     folder = tmp_path_factory.mktemp("clone") / "weft"
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -60,7 +58,7 @@ def clone(bare, tmp_path_factory):
 
 
 def make(clone, bare, *words):
-    """What a target says, and how long it takes."""
+    """Run a target, print how long it takes, and return its output."""
     begin = time.monotonic()
     ran = subprocess.run(
         ["make", *words],
@@ -77,13 +75,13 @@ def make(clone, bare, *words):
     return ran.stdout
 
 
-def test_the_demo_works_first_time(clone, bare):
-    told = make(clone, bare, "demo")
-    assert re.findall(r"^All checks passed, in \d+ s\.$", told, re.MULTILINE)
+def test_make_demo_in_a_clean_clone(clone, bare):
+    output = make(clone, bare, "demo")
+    assert re.findall(r"^All checks passed, in \d+ s\.$", output, re.MULTILINE)
     assert (clone / "weft-report.html").stat().st_size < 2_000_000
 
 
-@pytest.mark.skipif(not os.environ.get("WEFT_FRESH"), reason="`make fresh` runs all tests so")
-def test_the_tests_work_first_time(clone, bare):
-    told = make(clone, bare, "test")
-    assert re.search(r"^=+ \d+ passed", told, re.MULTILINE)
+@pytest.mark.skipif(not os.environ.get("WEFT_FRESH"), reason="`make fresh` runs it")
+def test_make_test_in_a_clean_clone(clone, bare):
+    output = make(clone, bare, "test")
+    assert re.search(r"^=+ \d+ passed", output, re.MULTILINE)

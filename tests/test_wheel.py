@@ -1,4 +1,4 @@
-"""What is released: `python -m build`, and its wheel in an environment that has nothing else."""
+"""The release: `python -m build`, and its wheel in an empty environment."""
 
 import json
 import os
@@ -19,11 +19,11 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 
 
-def said(command, **how):
-    """What a command says; what it complains about is in the failure."""
+def output_of(command, **options):
+    """Run a command and return its output; a failure shows its errors."""
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, env=alone, **how
+        list(map(str, command)), capture_output=True, text=True, check=False, env=alone, **options
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -31,27 +31,27 @@ def said(command, **how):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The source and, made from it, the wheel."""
+    """The source distribution and the wheel."""
     folder = tmp_path_factory.mktemp("dist")
-    said([sys.executable, "-m", "build", "--outdir", folder, ROOT])
+    output_of([sys.executable, "-m", "build", "--outdir", folder, ROOT])
     (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return source, wheel
 
 
 @pytest.fixture(scope="module")
 def empty(built, tmp_path_factory):
-    """The Python of an environment with the wheel, without pip and without any dependency."""
+    """The Python of an environment with the wheel only, without pip."""
     folder = tmp_path_factory.mktemp("empty") / "env"
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-    said([*pip, "install", "--quiet", "--no-index", built[1]])
-    (installed,) = json.loads(said([*pip, "list", "--format", "json"]))
+    output_of([*pip, "install", "--quiet", "--no-index", built[1]])
+    (installed,) = json.loads(output_of([*pip, "list", "--format", "json"]))
     assert installed == {"name": "weft", "version": weft.__version__}
     return python
 
 
-def test_the_wheel_has_all_of_the_package_and_nothing_else(built):
+def test_the_wheel_has_exactly_the_package(built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     mine = {file.relative_to(SOURCE).as_posix() for file in (SOURCE / "weft").rglob("*.*")}
@@ -80,19 +80,19 @@ print(weft.__file__)
 
 
 def test_the_core_works_with_no_extra(empty, tmp_path):
-    home = said([empty, "-c", PROGRAM], cwd=tmp_path).strip()
+    home = output_of([empty, "-c", PROGRAM], cwd=tmp_path).strip()
     assert Path(home).is_relative_to(empty.parent.parent)
 
 
 def test_the_command_works_with_no_extra(empty, tmp_path):
     command = empty.parent / "weft"
-    drawn = said([command, "show", '@m = <["x"=2]>', "4x4", '<@m, [{"x"}, {}]>'], cwd=tmp_path)
+    drawn = output_of([command, "show", '@m = <["x"=2]>', "4x4", '<@m, [{"x"}, {}]>'], cwd=tmp_path)
     assert drawn.startswith('[4, 4] as <@m, [{"x"}, {}]>')
-    found = json.loads(said([command, "doctor", "--json"], cwd=tmp_path))
+    found = json.loads(output_of([command, "doctor", "--json"], cwd=tmp_path))
     assert {name for name, extra in found["extras"].items() if extra["there"]} == set()
 
 
-def test_what_needs_an_extra_says_which(empty, tmp_path):
+def test_an_error_names_the_missing_extra(empty, tmp_path):
     ran = subprocess.run(
         [empty.parent / "weft", "store", "info", "a.zarr"],
         capture_output=True,

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.files import check_file, print_json, read_run
+from weft.cli.parser import Commands
 from weft.draw import say
 from weft.errors import WeftError
 from weft.plan import Link, Machine
 from weft.plan.machines import host_name, memory
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from weft.runtime.cluster.metrics.calibration import Calibration
 
 MOST_CELLS = 1024
@@ -29,7 +28,7 @@ examples:
 """
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "calibrate",
@@ -38,7 +37,6 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "per second by dtype, memory bandwidth, and transfers between two workers of a process. "
         "Or estimate a machine from the record of a run on a cluster.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--from",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weft.cli.parser import command_modules, parser_with, walk
+from weft.cli.parser import Commands, command_modules, parser_with, walk
 from weft.draw import say
 from weft.extra import needed
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 EXAMPLES = """\
@@ -23,14 +20,13 @@ examples:
 """
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "completion",
         help="print the completion script of a shell: bash, zsh, fish, tcsh, powershell",
         description="Print a script that makes a shell complete commands, options and files.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell")
     parser.set_defaults(run=run)

@@ -16,12 +16,11 @@ import weft
 from weft.cli import host
 from weft.cli.files import print_json
 from weft.cli.host import amount
+from weft.cli.parser import Commands
 from weft.draw import say
 from weft.values import counted
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from packaging.requirements import Requirement
 
 PACKAGE = "weft"
@@ -158,7 +157,7 @@ class Health(NamedTuple):
         ]
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "doctor",
@@ -166,7 +165,6 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Print which extras, GPUs, engines and codecs are there, what the missing ones "
         "are for, and problems. Nothing leaves this machine.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

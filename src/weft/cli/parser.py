@@ -13,10 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import weft
 from weft.draw import say
+
+if TYPE_CHECKING:
+    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+    """The collection to which a module adds its commands."""
+else:
+    Commands = argparse._SubParsersAction
 
 REFUSED = 2
 """The exit code for invalid input; argparse uses the same."""
@@ -47,7 +53,8 @@ class Parser(argparse.ArgumentParser):
     """A command-line parser; every command has `--debug`, and options cannot be abbreviated."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
+        defaults = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**{**defaults, **options})
         self.register("type", int, _integer)
         self.register("type", float, _number)
         self.add_argument(

@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.cli.files import check_file, print_json, read_plan
 from weft.cli.graphs import (
@@ -20,15 +20,13 @@ from weft.cli.graphs import (
     read_machine,
     read_storage,
 )
+from weft.cli.parser import Commands
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import MOST
 from weft.plan import Cost, Plan, estimate, propagate
 from weft.plan.plan_diff import diff_plans
 from weft.plan.propagation.propagate import Propagation
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
 PROPAGATE_EXAMPLES = """\
 examples:
@@ -53,7 +51,7 @@ examples:
 """
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommands."""
     _add_propagate_to(commands)
     _add_plan_to(commands)
@@ -63,14 +61,13 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 # -- propagate ------------------------------------------------------------------------------------
 
 
-def _add_propagate_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_propagate_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "propagate",
         help="propagate shardings from a few values to all, and explain them",
         description="Propagate the shardings given for a few values of a program to all of them, "
         "and print the result.",
         epilog=PROPAGATE_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_graph_to(parser)
     parser.add_argument(
@@ -171,13 +168,12 @@ def describe_propagation(propagation: Propagation, explained: list[str]) -> dict
 # -- plan -----------------------------------------------------------------------------------------
 
 
-def _add_plan_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plan_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "plan",
         help="plan a graph: placements, transfers, bytes, memory, seconds",
         description="Propagate the shardings of a graph, plan it, and print the plan and its cost.",
         epilog=PLAN_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_graph_to(parser)
     add_machine_to(parser)
@@ -241,14 +237,13 @@ def describe_plan(plan: Plan, cost: Cost) -> dict[str, Any]:
 # -- diff -----------------------------------------------------------------------------------------
 
 
-def _add_diff_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_diff_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "diff",
         help="compare two plans",
         description="Compare two plans: the shardings of values, the placements of applications, "
         "and the bytes, memory and seconds of each.",
         epilog=DIFF_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("one", type=Path, help="a plan's JSON, as `weft plan -o` writes it")
     parser.add_argument("two", type=Path, help="another plan's JSON")

@@ -7,19 +7,17 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.cli.files import check_folder, read_plan, read_run
 from weft.cli.graphs import add_machine_to, import_operators, read_machine
+from weft.cli.parser import Commands
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import parse_json, read_text
 from weft.plan import ParetoFront
 from weft.report.data import Subject, front_of, report_data
 from weft.report.page import render
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
 UNSTATED = "the file does not say what was searched"
 
@@ -32,7 +30,7 @@ examples:
 """
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "report",
@@ -40,7 +38,6 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Write one self-contained page: the graph of a plan, its transfers and their "
         "reasons; several plans as a front; a run beside its prediction; ciphertexts; a store.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add(

@@ -6,12 +6,9 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from weft.cli.parser import Commands
 from weft.draw import say
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
 EXAMPLES = """\
 examples:
@@ -24,7 +21,7 @@ UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB
 UNITS |= {"GB": 10**9, "B": 1}
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "run",
@@ -32,7 +29,6 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Run a plan as tasks on Ray, Dask or threads. Inputs are Zarr arrays, of which "
         "every task reads its box, or .npy files; outputs are sharded Zarr arrays, or .npy files.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("plan", nargs="?", type=Path, help="a plan's JSON, as weft plan -o writes it")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.cli.files import check_file, check_folder, print_json
 from weft.cli.graphs import (
@@ -20,7 +20,7 @@ from weft.cli.graphs import (
     read_model,
     read_storage,
 )
-from weft.cli.parser import suggest
+from weft.cli.parser import Commands, suggest
 from weft.draw import say, to_svg
 from weft.errors import WeftError
 from weft.lang import Graph
@@ -28,9 +28,6 @@ from weft.layout import DeviceMesh
 from weft.plan import ParetoFront, SearchInterrupted, search
 from weft.plan.searching.pareto import OBJECTIVES
 from weft.plan.searching.search import ENGINES
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
 
 EXAMPLES = """\
 examples:
@@ -41,7 +38,7 @@ examples:
 """
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "search",
@@ -49,7 +46,6 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Search placements, rewrites and fusion of a graph on a mesh and a machine. "
         "Interrupted by Ctrl-C, it prints and writes the best front so far and exits with 130.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("graph", help=MODELS)
     parser.add_argument("mesh", nargs="?", help=f"{MESH} (default: the mesh of the graph)")

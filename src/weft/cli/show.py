@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.cli.files import check_file, kind_of, print_json, read_plan, read_run
 from weft.cli.graphs import MESH, SHARDING, read_mesh, read_model, read_sharding
+from weft.cli.parser import Commands
 from weft.cli.plan import describe_plan
 from weft.draw import Drawing, draw, say, show, to_svg, to_text
 from weft.errors import WeftError
@@ -21,8 +22,6 @@ from weft.layout.shardy_text import Scanner, write_symbol
 from weft.plan import estimate
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from weft.runtime.cluster import RunRecord
 
 Data: TypeAlias = dict[str, Any] | Callable[[], dict[str, Any]]
@@ -38,7 +37,7 @@ examples:
 """
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "show",
@@ -46,7 +45,6 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Draw a mesh, an array sharded on it, or the graph or plan of a file, in the "
         "terminal or to a file; print the table of a run, or export it as a Chrome trace.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("mesh", help=f"{MESH}; or the JSON of a graph, a plan or a run")
     parser.add_argument(

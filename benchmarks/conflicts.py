@@ -1,4 +1,4 @@
-"""Conflicts settled by cost, beside Shardy, a greedy choice, and the best of all plans.
+"""Conflicts resolved by cost, compared with Shardy, a greedy choice, and the best of all plans.
 
 Random programs of 2 to 5 operators on a 2 x 2 mesh, with random annotations. A ratio is of the
 bytes that a plan moves to the fewest that any plan moves; means and sums are over the programs in
@@ -41,7 +41,7 @@ def run(seconds: float) -> Iterator[Row]:
 
 
 def measure(seed: int) -> Moved:
-    """What one program moves."""
+    """Return the bytes that move in one program."""
     from weft.interop.stablehlo import read
 
     text = Program(seed).text
@@ -56,7 +56,7 @@ def measure(seed: int) -> Moved:
 
 
 def rows(found: Sequence[Moved]) -> Iterator[Row]:
-    """What is said of all programs together."""
+    """Yield the rows over all programs."""
     moving = [one for one in found if one.optimum]
     n, unit = len(moving), "times the fewest bytes"
     for name, middle in (("mean", mean), ("median", median)):

@@ -1,8 +1,8 @@
-"""The fewest bytes of any plan, by looking at all of them; nothing of the search's own prices.
+"""The fewest bytes of any plan, by enumeration, without the prices of the search.
 
-Every placement of every application is tried with every other, in the order of the program. Once
-the applications are placed, each value by itself is kept where that moves the fewest bytes. What a
-value must cost at least, with some of its applications placed, cuts the rest short.
+Every placement of every application is combined with every other, in program order. Once the
+applications are placed, each value has the sharding that moves the fewest bytes. Lower bounds of
+the values, with some of their applications placed, prune the enumeration.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft.plan.searching.problem import Problem
 
 
 def fewest_bytes(problem: Problem) -> float:
-    """The bytes of the best plan of a problem without a machine."""
+    """Return the bytes of the best plan of a problem without a machine."""
     return _Enumeration(problem).best
 
 
 class _Value:
-    """What one value costs, by how the applications that touch it are placed."""
+    """The bytes that move for one value, by the placements of its producer and its readers."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         self.problem, self.name = problem, name
@@ -34,24 +34,26 @@ class _Value:
         self.shape = graph.values[name].shape
         self.itemsize = itemsize(graph.values[name].dtype)
         apps = list(enumerate(graph.applications))
-        self.maker = next((n for n, app in apps if name in app.results), None)
+        self.producer = next((n for n, app in apps if name in app.results), None)
         self.readers = [n for n, app in apps if name in app.operands and app.results]
-        self.touching = sorted({*self.readers, *([] if self.maker is None else [self.maker])})
-        self.choices = [_placements(problem, number) for number in self.touching]
+        self.applications = sorted(
+            {*self.readers, *([] if self.producer is None else [self.producer])}
+        )
+        self.choices = [_placements(problem, number) for number in self.applications]
         self.bounds: dict[tuple[int, ...], float] = {}
         decision = problem.decisions[problem.values[name].decision]
         self.stays = isinstance(decision.subject, int)
         self.specs = list(dict.fromkeys(problem.values[name].specs))
 
     def least(self, chosen: Sequence[int]) -> float:
-        """What it costs at least, with the applications of lower numbers placed."""
-        known = tuple(chosen[number] for number in self.touching if number < len(chosen))
+        """Return a lower bound, with the applications of lower numbers placed."""
+        known = tuple(chosen[number] for number in self.applications if number < len(chosen))
         return self._least(known)
 
     def _least(self, known: tuple[int, ...]) -> float:
         if known not in self.bounds:
             place = len(known)
-            if place == len(self.touching):
+            if place == len(self.applications):
                 self.bounds[known] = self._cost(known)
             else:
                 more = range(len(self.choices[place]))
@@ -59,38 +61,40 @@ class _Value:
         return self.bounds[known]
 
     def _cost(self, known: tuple[int, ...]) -> float:
-        """The bytes if it is kept in the best way."""
+        """Return the bytes in the best sharding."""
         if self.stays:
-            made = self._made(self.choices[0][known[0]])
-            readers = zip(self.touching[1:], self.choices[1:], known[1:])
-            return sum(self._brought(number, of[choice], made) for number, of, choice in readers)
+            computed = self._computed(self.choices[0][known[0]])
+            readers = zip(self.applications[1:], self.choices[1:], known[1:])
+            return sum(
+                self._delivered(number, of[choice], computed) for number, of, choice in readers
+            )
         rows = [rows[choice] for rows, choice in zip(self._rows, known)]
         return min(map(sum, zip(self._returned, *rows)))
 
-    def _made(self, placed: Placed) -> ShardingSpec:
-        assert self.maker is not None
-        application = self.problem.graph.applications[self.maker]
+    def _computed(self, placed: Placed) -> ShardingSpec:
+        assert self.producer is not None
+        application = self.problem.graph.applications[self.producer]
         return placed.results[application.results.index(self.name)]
 
     @cached_property
     def _rows(self) -> list[list[list[float]]]:
-        """For every application and each of its placements, what every way of lying costs."""
+        """For every application and placement, the bytes of each sharding."""
         return [
             [
                 [
-                    self._moved(self._made(placed), spec)
-                    if number == self.maker
-                    else self._brought(number, placed, spec)
+                    self._moved(self._computed(placed), spec)
+                    if number == self.producer
+                    else self._delivered(number, placed, spec)
                     for spec in self.specs
                 ]
                 for placed in choices
             ]
-            for number, choices in zip(self.touching, self.choices)
+            for number, choices in zip(self.applications, self.choices)
         ]
 
     @cached_property
     def _returned(self) -> list[float]:
-        """For every way of lying what the outputs cost that someone wrote."""
+        """For every sharding the bytes to return annotated outputs."""
         places = [n for n, name in enumerate(self.problem.graph.outputs) if name == self.name]
         wanted = [
             set(self.problem.return_specs[place])
@@ -98,11 +102,11 @@ class _Value:
             if place in self.problem.return_memory
         ]
         return [
-            sum(min(self._moved(spec, way) for way in ways) for ways in wanted)
+            sum(min(self._moved(spec, dst) for dst in targets) for targets in wanted)
             for spec in self.specs
         ]
 
-    def _brought(self, number: int, placed: Placed, spec: ShardingSpec) -> float:
+    def _delivered(self, number: int, placed: Placed, spec: ShardingSpec) -> float:
         operands = self.problem.graph.applications[number].operands
         seen: list[Delivery] = []
         try:
@@ -137,15 +141,15 @@ class _Enumeration:
         self._try([])
 
     def _try(self, chosen: list[int]) -> None:
-        """Place the next application in every way that might still be better, the best first."""
+        """Try the placements of the next application that may still be better, the best first."""
         if len(chosen) == len(self.counts):
             self.best = min(self.best, self._least(chosen))
             return
-        ways = [[*chosen, choice] for choice in range(self.counts[len(chosen)])]
-        for bound, way in sorted((self._least(way), way) for way in ways):
+        options = [[*chosen, choice] for choice in range(self.counts[len(chosen)])]
+        for bound, option in sorted((self._least(option), option) for option in options):
             if bound >= self.best:
                 break
-            self._try(way)
+            self._try(option)
 
     def _least(self, chosen: Sequence[int]) -> float:
         return sum(value.least(chosen) for value in self.values)

@@ -1,9 +1,8 @@
-"""A rival of propagation: operator by operator, the placement that moves the fewest bytes.
+"""A baseline for propagation: greedily, operator by operator, the placement with the fewest bytes.
 
-Each operand says which axes cut which index dimension, and over which axes it is partial. Where
-they agree there is nothing to choose. Where they do not, each order in which the operands may have
-their say gives a placement, and the cheapest of those is taken: what must move before the kernel
-runs, and what it takes to finish partial results.
+The sharding of each operand suggests axes for index dimensions, and axes over which it is partial.
+Where suggestions conflict, each order of the operands gives a placement, and the cheapest is taken:
+the bytes that move before the kernel runs, and those to combine partial results.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MOST_ORDERS = 6
 
 
 class _Claim(NamedTuple):
-    """What one operand says: an index dimension, or a monoid, and the axes for it."""
+    """A suggestion of one operand: axes for an index dimension, or for a monoid."""
 
     dim: str
     monoid: str
@@ -40,12 +39,12 @@ class _Claim(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A placement that might be taken."""
+    """A candidate placement."""
 
     cuts: Mapping[str, AxisRefs]
     kept: Mapping[Axis, tuple[str, Sequence[int]]]
     granted: int
-    """How many claims have all that they ask for."""
+    """How many suggestions are followed entirely."""
 
 
 def choose(
@@ -55,7 +54,7 @@ def choose(
     itemsizes: Sequence[int],
     alike: Sequence[int] = (),
 ) -> Placed:
-    """The placement of an application whose operands lie as they do; None lies anywhere.
+    """Return the placement of an application; an operand whose spec is None is replicated.
 
     `alike` gives for each operand the first that is the same array: it is moved once for both.
 
@@ -108,7 +107,7 @@ class _Choice:
         yield self._candidate((), keep=False)
 
     def _candidate(self, order: Sequence[int], keep: bool) -> _Candidate:
-        """Give the axes to the operands' claims in an order, the first having first say."""
+        """Follow the suggestions of the operands in an order."""
         used: AxisRefs = ()
         cuts: dict[str, AxisRefs] = {}
         kept: dict[Axis, tuple[str, Sequence[int]]] = {}
@@ -135,7 +134,7 @@ class _Choice:
         return _Candidate(cuts, kept, granted)
 
     def _group(self, claim: _Claim, number: int) -> Sequence[int] | None:
-        """The operands that may be partial together with this one."""
+        """Return the operands that may be partial together with this one."""
         for group in self.operator.groups(claim.monoid, self.signature):
             if group is ...:
                 return range(len(self.specs))
@@ -144,7 +143,7 @@ class _Choice:
         return None
 
     def _placed(self, candidate: _Candidate) -> Placed:
-        """The placement, without the cuts that would not leave the results in even blocks."""
+        """Return the placement without cuts that would leave the results in uneven blocks."""
         placement = {
             dim: [named_axis(self.mesh, axis) for axis in axes]
             for dim, axes in candidate.cuts.items()
@@ -152,7 +151,7 @@ class _Choice:
         return fit(self.mesh, self.signature, placement, candidate.kept)
 
     def cost(self, placed: Placed) -> tuple[int, int]:
-        """The bytes that move now and to finish what is left partial; then how little is cut."""
+        """Return the bytes that move now and to combine partial results; then how little is cut."""
         total = sum(
             moved_bytes(spec, placed, number, self.itemsizes[number])
             for number, spec in enumerate(self.specs)
@@ -171,7 +170,7 @@ class _Choice:
 
 
 def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Claim]:
-    """What an operand says of the index dimensions that may be cut."""
+    """Yield the suggestions of an operand."""
     axes = tuple(tuple(axis_ref(spec.mesh, axis) for axis in dim.axes) for dim in spec.dim_specs)
     sharding = TensorSharding(axes, (True,) * spec.ndim)
     for factor, held in project(sharding, rule.operands[number], rule.sizes).items():
@@ -183,7 +182,7 @@ def _claims(rule: FactorRule, number: int, spec: ShardingSpec) -> Iterator[_Clai
 
 
 def _free(axes: AxisRefs, used: AxisRefs) -> AxisRefs:
-    """The major axes that are not used yet."""
+    """Return the major axes that are not used yet."""
     found: AxisRefs = ()
     for axis in axes:
         rest = prefix_without_overlap(axis, used)

@@ -1,4 +1,4 @@
-"""Other ways to settle conflicts: Shardy's, and the cheapest placement operator by operator."""
+"""Baselines for conflicts: Shardy, and the greedy choice operator by operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _context() -> Any:
 
 
 def by_shardy(text: str) -> str:
-    """A module after Shardy's propagation, run in this process."""
+    """Return a module after Shardy's propagation, run in this process."""
     from jaxlib.mlir import ir, passmanager
 
     with _context():
@@ -36,9 +36,9 @@ def by_shardy(text: str) -> str:
 
 
 def bytes_of_shardy(graph: Graph, text: str) -> int:
-    """What moves where every value lies as Shardy has it.
+    """Return the bytes that move with the shardings of Shardy.
 
-    A partial result is finished at once, or when it is needed, whichever moves fewer bytes.
+    A partial result is combined at once, or when it is needed, whichever moves fewer bytes.
     """
     from weft.interop.mlir import parse
 

@@ -1,4 +1,4 @@
-"""The search for plans: time to a front, the gap to the optimum, and what random plans would find.
+"""The search for plans: time to a front, gap to the optimum, and comparison with random plans.
 
 The training step is that of `benchmarks.transformer`, read from JAX without its annotations: the
 search is given the graph, a mesh and a machine. The optimum is HiGHS' on the same decisions.
@@ -74,22 +74,22 @@ def small_fronts() -> Iterator[Row]:
 
 
 def block(budget: int) -> Iterator[Row]:
-    """The front of a transformer block against random plans, as many as the search looked at."""
+    """The front of a transformer block compared with as many random plans as the search priced."""
     shapes = [(8, 512, 512), *[(512, 8, 64)] * 3, (8, 64, 512), (512, 2048), (2048, 512)]
     problem = build_problem(trace(transformer_block, *shapes), MESHES["2x4"], MACHINE)
-    model, rng = DecisionClasses(problem), Random(0)
+    classes, rng = DecisionClasses(problem), Random(0)
     begin = time.perf_counter()
-    local = LocalSearch(model, ALL, rng)
+    local = LocalSearch(classes, ALL, rng)
     local.explore()
-    for plans in evolutionary_search(model, ALL, local.solutions, local.models, budget, rng):
-        found = plans
+    for plans in evolutionary_search(classes, ALL, local.solutions, local.models, budget, rng):
+        front = plans
     taken = time.perf_counter() - begin
-    evaluate = BatchEvaluator(model)
-    ours = evaluate(found).tolist()
-    chance = [[rng.randrange(count) for count in model.sizes] for _ in range(budget)]
-    theirs = evaluate(chance).tolist()
+    evaluate = BatchEvaluator(classes)
+    ours = evaluate(front).tolist()
+    random_plans = [[rng.randrange(count) for count in classes.sizes] for _ in range(budget)]
+    theirs = evaluate(random_plans).tolist()
     worst = tuple(map(max, zip(*ours, *theirs)))
-    yield Row("search/block-time-to-front", taken, "s", len(found))
+    yield Row("search/block-time-to-front", taken, "s", len(front))
     yield Row.against(
         "search/block-hypervolume",
         share_of(ours, worst),
@@ -102,23 +102,23 @@ def block(budget: int) -> Iterator[Row]:
 
 
 def share_of(points: Sequence[Costs], worst: Sequence[float]) -> float:
-    """The volume that points leave behind them, as a part of the whole."""
+    """Return the hypervolume of points as a fraction of the whole."""
     ones = [1.0] * len(worst)
     return hypervolume([[x / w if w else 0.0 for x, w in zip(p, worst)] for p in points], ones)
 
 
 def train_step(name: str, graph: Graph, mesh: DeviceMesh) -> Iterator[Row]:
-    """The fastest plan of a training step: how long it takes to find, how far from the optimum."""
+    """The fastest plan of a training step: time to find it, and gap to the optimum."""
     begin = time.perf_counter()
     front = search(graph, mesh, H200_NODE, ["time"])
     taken = time.perf_counter() - begin
     assert front.costs[0].fits
     yield Row(f"search/train-step-{name}-fastest", taken, "s", len(graph.applications))
     problem = build_problem(graph, mesh, H200_NODE)
-    model = DecisionClasses(problem, equivalence_classes(problem))
-    local = LocalSearch(model, ALL, Random(0))
-    priced = model.weighted(ObjectiveWeights())
-    ours = priced.total(local.minimize())
-    optimum = solve_integer_program(priced, seconds=300)
+    classes = DecisionClasses(problem, equivalence_classes(problem))
+    local = LocalSearch(classes, ALL, Random(0))
+    model = classes.weighted(ObjectiveWeights())
+    ours = model.total(local.minimize())
+    optimum = solve_integer_program(model, seconds=300)
     label = f"search/train-step-{name}-seconds"
     yield Row.against(label, ours * 1e3, "HiGHS' optimum", optimum.total * 1e3, "ms", 1)

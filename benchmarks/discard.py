@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.store.dtypes import Bytes
-from weft.store.sink import Entry, Fetched
+from weft.store.sink import Fetched, StoreEntry
 
 
 @dataclass
@@ -14,7 +14,7 @@ class Discard:
     """Shards go nowhere; small values are kept, so that it looks like a store."""
 
     url: str = "nowhere"
-    held: int = 0
+    buffered: int = 0
     values: dict[str, bytes] = field(default_factory=dict)
     discarded: int = 0
 
@@ -51,7 +51,7 @@ class Discard:
         """None."""
         return iter(())
 
-    def walk(self, prefix: str) -> Iterator[Entry]:
+    def walk(self, prefix: str) -> Iterator[StoreEntry]:
         """None."""
         return iter(())
 
@@ -69,7 +69,7 @@ class Discard:
     def sweep(self) -> None:
         """Nothing is left."""
 
-    def suited(self, shard: int, count: int, direct: bool | None) -> Discard:
+    def tuned(self, shard: int, count: int, direct: bool | None) -> Discard:
         """The same."""
         return self
 
@@ -95,5 +95,5 @@ class Nowhere:
     def finish(self, index: Bytes) -> None:
         """Gone."""
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Gone."""

@@ -29,8 +29,8 @@ from weft.errors import WeftError
 from weft.store import Blosc, Writer, Zstd, create
 from weft.store.codecs import Codec
 from weft.store.cuda.encoders import library
-from weft.store.metrics import Metrics, Stage
-from weft.store.ome.image import ImageWriter, pyramid_of
+from weft.store.metrics import Metrics, StageTime
+from weft.store.ome.image import ImageWriter, create_pyramid
 from weft.store.ome.metadata import Multiscale
 
 CODECS: dict[str, tuple[Codec, ...]] = {
@@ -218,7 +218,7 @@ def rates_between(before: Metrics, after: Metrics) -> dict[str, float]:
     found = {}
     for name, stage in after.stages.items():
         first = before.stages[name]
-        rate = Stage(stage.bytes - first.bytes, stage.seconds - first.seconds).rate
+        rate = StageTime(stage.bytes - first.bytes, stage.seconds - first.seconds).rate
         if rate:
             found[name] = rate
     return found
@@ -295,7 +295,7 @@ def imaged(
         writers.append(writer_of(Discard(), shape, chunks, codecs, "cuda"))
     image = ImageWriter(
         "memory", Multiscale.of("tyx", (1, 1, 1), factors, 4), writers,
-        pyramid_of(writers, factors, "mean"), Discard(),
+        create_pyramid(writers, factors, "mean"), Discard(),
     )  # fmt: skip
     image.unwatch()  # nothing of it is kept
 
@@ -327,7 +327,7 @@ def alone(
     for frame in stack:
         writer.append(frame)
     now = pipeline._current()
-    arrival, slot = pipeline._arrival, now.slot
+    arrival, slot = pipeline._scatter, now.slot
     arrival.stream.synchronize()
     begin, count = time.perf_counter(), 20
     epochs = max(1, min(pipeline._sizes.epochs, DEPTH // arrival.rows))

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.row import Row
 from benchmarks.store import CODECS, FULL, THREADS, TINY, Job, by_weft, folder, noisy, stream
 from weft.space import ZRange
-from weft.store import open_array
+from weft.store import open as open_store
 
 Read: TypeAlias = Callable[[ZRange], Any]
 
@@ -66,8 +66,8 @@ def compare(name: str, readers: dict[str, Read], boxes: Sequence[ZRange], rounds
 
 def by_us(path: Path) -> Read:
     """Our own."""
-    array = open_array(path)
-    return array.read
+    read: Read = open_store(path).read
+    return read
 
 
 def peers(path: Path) -> dict[str, Read]:

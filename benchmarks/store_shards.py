@@ -21,7 +21,8 @@ from benchmarks.row import Row
 from benchmarks.store import folder
 from weft.extra import needed
 from weft.space import ZRange
-from weft.store import ShardWriter, create_shards, open_array
+from weft.store import ShardWriter, create_shards
+from weft.store import open as open_store
 
 Values: TypeAlias = np.ndarray[Any, Any]
 Call: TypeAlias = Callable[[], object]
@@ -86,7 +87,7 @@ def compare(name: str, calls: Mapping[str, Call], box: ZRange, data: Values, rou
 
 def readers(path: Path, box: ZRange) -> dict[str, Call]:
     """Those that are installed, each with the array open."""
-    ours = open_array(path)
+    ours = open_store(path)
     found: dict[str, Call] = {"weft": lambda: ours.read(box, threads=1)}
     for who, array in peers(dict.fromkeys(("tensorstore", "zarr-python"), path)).items():
         found[who] = array.read(box)

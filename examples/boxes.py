@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from weft import DeviceMesh, DimSpec, Lifting, Projection, ShardingSpec, ZRange, cover, show
+from weft import BlockGrid, DeviceMesh, DimSpec, Projection, ShardingSpec, ZRange, cover, show
 
 
 # %%
@@ -85,13 +85,13 @@ def halos() -> None:
 # %%
 def files() -> None:
     """Tiles of a 5 x 6 grid, two by three in a shard: where each tile goes."""
-    lift = Lifting.tiled((5, 6), (2, 3))
-    places = lift.permutation()
+    shards = BlockGrid.blocks((5, 6), (2, 3))
+    order = [tile for shard in shards.boxes() for tile in shard]
     for row in range(5):
-        print("  " + " ".join(f"{place:3}" for place in places[row * 6 : row * 6 + 6]))
+        print("  " + " ".join(f"{order.index((row, column)):3}" for column in range(6)))
     print()
-    check("it is a permutation, ragged edge and all", sorted(places) == list(range(30)))
-    check("the same as strides", lift.address((4, 5)) == lift.addresses()[-1])
+    check("every tile has a place, at the ragged edge too", len(set(order)) == 30)
+    check("the last tile is in the last shard", shards.block_of(order[-1]) == (2, 1))
 
 
 # %%

@@ -4,9 +4,9 @@ import numpy as np
 
 import weft
 from weft import (
+    BlockGrid,
     DeviceMesh,
     DimSpec,
-    Lifting,
     Projection,
     ShardingSpec,
     SubAxis,
@@ -26,7 +26,7 @@ region: ZRange = spec.region((8, 8), (1, 2)) & spec.region([8, 8], 3)
 projection = Projection([[1, 0], [0, 1]], offset=[0, -1]) @ Projection.identity(2)
 image: ZRange = projection(box).hull(projection((1, 2)))
 text: str = str(ShardingSpec.parse("<@m, [{}]>", {"m": mesh}).partial.get("y", "none"))
-places: list[int] = Lifting.tiled((5, 6), [2, 3]).permutation()
+blocks: list[ZRange] = BlockGrid.blocks((5, 6), [2, 3]).boxes()
 show(mesh)
 show(spec, (8, 8))
 show([box, region])

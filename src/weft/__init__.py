@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from weft.runtime import Tensor as Tensor
     from weft.runtime import communication as communication
     from weft.runtime import run as run
-    from weft.space import Lifting as Lifting
+    from weft.space import BlockGrid as BlockGrid
     from weft.space import Projection as Projection
     from weft.space import ZRange as ZRange
     from weft.space import cover as cover
 
 _HOMES = {
+    "BlockGrid": "weft.space",
     "DeviceMesh": "weft.layout",
     "DimSpec": "weft.layout",
     "Graph": "weft.lang",
     "LayoutError": "weft.errors",
-    "Lifting": "weft.space",
     "Machine": "weft.plan",
     "Operator": "weft.lang",
     "ParseError": "weft.errors",

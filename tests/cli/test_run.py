@@ -16,7 +16,7 @@ from weft import Plan, propagate, trace
 from weft.cli import job as command
 from weft.cli import main
 from weft.runtime.cluster import Progress, RunDirectory, RunRecord
-from weft.store import open_array
+from weft.store import open as open_store
 
 MODULE = """
 from weft.lang import OPERATORS, Operator
@@ -63,7 +63,7 @@ def test_from_storage_to_storage(capsys, x):
     assert begun(*STORED, "--chunks", "add=3,5", "--shards", "add=3,10", "--codec", "gzip") == 0
     assert np.array_equal(zarr.open_array("y.zarr")[...], x + x)
     assert np.allclose(zarr.open_array("s.zarr")[...], x.sum(0), atol=1e-5)
-    assert open_array("y.zarr").chunks == (3, 5)
+    assert open_store("y.zarr").chunks == (3, 5)
     seen = capsys.readouterr()
     record = RunRecord.from_json(RunDirectory(Path("plan.run")).record.read_text(encoding="utf-8"))
     assert seen.out == f"{record}\nwrote plan.run/run.json\n"
@@ -290,7 +290,7 @@ REFUSED = [
     (["--input", "x"], "--input x: expected NAME=VALUE", None),
     ([*FILES, "--chunks", "add=3,5"], "--chunks add=3,5: no output add is in storage", None),
     ([*STORED, "--chunks", "add=3,a"], "add: invalid size '3,a': expected `64` or `64,64`", None),
-    ([*STORED, "--codec", "zip"], "'zip' is no codec", None),
+    ([*STORED, "--codec", "zip"], "'zip' is not a codec", None),
     ([*STORED, "--memory", "193MiB", "--chunks", "add=1,1,1"], "must have one rank", None),
     ([*FILES, "--directory", "plan.json"], "plan.json is a file, and no folder for a run", None),
 ]

@@ -8,7 +8,8 @@ from tests.cli.test_run import begun, x  # noqa: F401
 from tests.store.server import running_moto
 
 from weft import ZRange
-from weft.store import create_shards, open_array
+from weft.store import create_shards
+from weft.store import open as open_store
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_from_objects_to_objects(x, endpoint, capsys):  # noqa: F811
     writer.write(ZRange.of(x.shape), source)
     args = ["--input", "x=s3://grid/x.zarr", "--output", "add=s3://grid/y.zarr"]
     assert begun(*args, "--output", "sum_dim=s.npy") == 0, capsys.readouterr().err
-    assert np.array_equal(open_array("s3://grid/y.zarr").read(), x + x)
+    assert np.array_equal(open_store("s3://grid/y.zarr").read(), x + x)
     capsys.readouterr()
     assert begun(*args, "--output", "sum_dim=s.npy") == 2
     assert "output add: s3://grid/y.zarr holds an array already" in capsys.readouterr().err

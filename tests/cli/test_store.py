@@ -10,7 +10,8 @@ import tifffile
 import zarr
 
 from weft.cli import main
-from weft.store import create, open_array
+from weft.store import create
+from weft.store import open as open_store
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_a_file_is_written_looked_at_verified_and_copied(capsys, tmp_path, stack
     assert (told["checksum"], checked["findings"]) == (True, [])
     said(capsys, "copy", one, two, "--chunks", 3, 20, 7)
     for path in (one, two):
-        assert np.array_equal(open_array(path).read(), stack)
+        assert np.array_equal(open_store(path).read(), stack)
         assert np.array_equal(zarr.open_array(path, mode="r")[...], stack)
     assert said(capsys, "info", two)["codecs"] == told["codecs"]
 
@@ -55,7 +56,7 @@ def test_arrays_without_checksums(capsys, tmp_path, stack):
         assert told["checksum"] == checksum
         assert checked["matched" if checksum else "decoded"] == checked["chunks"] > 0
         assert ("only decoded" in checked["checked"]) != checksum
-        assert np.array_equal(open_array(path).read(), stack)
+        assert np.array_equal(open_store(path).read(), stack)
 
 
 def test_what_verify_finds_is_printed_and_fails(capsys, tmp_path, stack):
@@ -85,7 +86,7 @@ def test_raw_bytes(capsys, tmp_path, stack):
     raw = ["--shape", -1, 20, 30, "--dtype", "uint16", "--offset", 4]
     written = said(capsys, "write", tmp_path / "a.raw", tmp_path / "a", *raw)
     assert (written["rows"], written["bytes"]) == (10, stack.nbytes)
-    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+    assert np.array_equal(open_store(tmp_path / "a").read(), stack)
     raw[1] = 11
     assert main(["store", "write", *map(str, [tmp_path / "a.raw", tmp_path / "b", *raw])]) == 2
     message = "12000 B after 4 B: 10 rows of 1200 B and 0 B, not [11, 20, 30]"
@@ -99,13 +100,13 @@ def test_standard_input(tmp_path, stack):
         return subprocess.run(command, input=data, capture_output=True, check=False)
 
     assert write(stack.tobytes(), "a").returncode == 0
-    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+    assert np.array_equal(open_store(tmp_path / "a").read(), stack)
     ran = write(stack.tobytes()[:-1], "b")  # what came before is kept
     assert ran.returncode == 2
     assert b"standard input ends in the middle: 1199 B of a row of 1200 B" in ran.stderr
-    assert np.array_equal(open_array(tmp_path / "b").read(), stack[:9])
+    assert np.array_equal(open_store(tmp_path / "b").read(), stack[:9])
     assert write(stack.tobytes(), "c", 7).returncode == 0
-    assert np.array_equal(open_array(tmp_path / "c").read(), stack[:7])
+    assert np.array_equal(open_store(tmp_path / "c").read(), stack[:7])
     assert write(stack.tobytes(), "d", 11).returncode == 2
 
 
@@ -120,7 +121,7 @@ def test_tiff_stacks(capsys, tmp_path, stack, how):
     }[how]
     tifffile.imwrite(tmp_path / "a.tif", array, **more)
     said(capsys, "write", tmp_path / "a.tif", tmp_path / "a")
-    assert np.array_equal(open_array(tmp_path / "a").read(), array)
+    assert np.array_equal(open_store(tmp_path / "a").read(), array)
     if how == "hyperstack":
         assert said(capsys, "info", tmp_path / "a")["dimension_names"] == ["z", "c", "y", "x"]
 
@@ -131,7 +132,7 @@ def test_a_folder_of_tiffs_is_read_as_a_person_counts(capsys, tmp_path, stack):
     for number, frame in enumerate(stack):
         tifffile.imwrite(folder / f"frame{number + 1}.tif", frame)
     said(capsys, "write", folder, tmp_path / "a")
-    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+    assert np.array_equal(open_store(tmp_path / "a").read(), stack)
     tifffile.imwrite(folder / "frame3.tif", stack[0, :5])
     assert main(["store", "write", str(folder), str(tmp_path / "b")]) == 2
     assert "frame3.tif is ((5, 30), 'uint16'), but frame1.tif" in capsys.readouterr().err
@@ -143,7 +144,7 @@ def test_another_zarr_is_written_anew(capsys, tmp_path, stack):
     )
     made[...] = stack
     said(capsys, "write", tmp_path / "theirs", tmp_path / "ours", "--codec", "blosc-zstd")
-    assert np.array_equal(open_array(tmp_path / "ours").read(), stack)
+    assert np.array_equal(open_store(tmp_path / "ours").read(), stack)
 
 
 def test_a_table_is_printed(capsys, tmp_path, stack):
@@ -203,7 +204,7 @@ def test_what_is_no_array_is_refused_and_untouched(capsys, tmp_path, stack):
     args = ["store", "write", str(tmp_path / "x.npy"), str(tmp_path / "to"), "--overwrite"]
     assert main(args) == 2
     assert "is a symbolic link, and an array is not replaced through one" in capsys.readouterr().err
-    assert np.array_equal(open_array(tmp_path / "a").read(), stack)
+    assert np.array_equal(open_store(tmp_path / "a").read(), stack)
 
 
 def test_a_copy_has_the_frames_that_came_and_no_more(capsys, tmp_path):
@@ -211,8 +212,8 @@ def test_a_copy_has_the_frames_that_came_and_no_more(capsys, tmp_path):
     with create(tmp_path / "a", (None, 2, 2, 6, 5), "uint16", (1, 1, 1, 3, 5)) as writer:
         writer.append(planes)
     said(capsys, "copy", tmp_path / "a", tmp_path / "b", "--chunks", "2", "1", "2", "6", "5")
-    with open_array(tmp_path / "b", mode="a") as writer:
+    with open_store(tmp_path / "b", mode="a") as writer:
         assert writer.frames == 7
         writer.append(planes[0])
-    found = open_array(tmp_path / "b").read().reshape(8, 6, 5)
+    found = open_store(tmp_path / "b").read().reshape(8, 6, 5)
     assert np.array_equal(found, np.concatenate([planes, planes[:1]]))

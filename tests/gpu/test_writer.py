@@ -8,7 +8,8 @@ from tests.store.reference.runs import encode_runs
 from tests.trials import trials
 
 from weft import WeftError
-from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
+from weft.store import Blosc, Crc32c, Gzip, Zstd, create
+from weft.store import open as open_store
 from weft.store.codecs import checksum as encoded_checksum
 from weft.store.cuda.encoders import library
 
@@ -61,10 +62,10 @@ def test_arrays_are_what_was_appended(tmp_path, codecs):
                 writer.append_rows(given(case, block))
                 if case.rng.random() < 0.2:
                     writer.flush()
-                    count = writer.safe * writer.tiling.frame_size
-                    seen = open_array(path).read().transpose(case.arrival).reshape(-1)[:count]
+                    count = writer.safe * writer.layout.frame_size
+                    seen = open_store(path).read().transpose(case.axis_order).reshape(-1)[:count]
                     assert np.array_equal(seen, case.stream.reshape(-1)[:count]), f"{seed}: {case}"
-        array = open_array(path)
+        array = open_store(path)
         found = array.read()
         assert found.dtype == case.array.dtype, f"seed {seed}: {case}"
         assert np.array_equal(found, case.array), f"seed {seed}: {case}"
@@ -87,7 +88,7 @@ def test_checksums_are_those_of_the_cpu(tmp_path, codecs, width):
             codecs=codecs, checksum=checksum, device="cuda",
         ) as writer:  # fmt: skip
             writer.append(cupy.asarray(data))
-        array = open_array(path)
+        array = open_store(path)
         found = array.verify()
         assert (found, found.matched, found.decoded) == (11, 11 * checksum, 11 * (not checksum))
         assert np.array_equal(array.read(), data)
@@ -103,10 +104,10 @@ def test_memory_is_as_predicted(tmp_path):
             for _ in range(256):
                 writer.append(frame)
             pipeline = writer._pipeline
-            made = pipeline._memory.device + pipeline._memory.pinned + pipeline._arrival.nbytes
+            made = pipeline._memory.device + pipeline._memory.pinned + pipeline._scatter.nbytes
             room = 3 * pipeline._sizes.epochs * pipeline._sizes.elements  # for blocks of the host
             assert made == pipeline.memory - room
-        assert open_array(tmp_path / str(codecs)).verify() == 256 // 8 * 16
+        assert open_store(tmp_path / str(codecs)).verify() == 256 // 8 * 16
 
 
 @pytest.mark.parametrize("codec", [Zstd(1), Gzip(1)], ids=["zstd", "gzip"])
@@ -120,7 +121,7 @@ def test_nvcomp(tmp_path, codec):
         codecs=[codec], device="cuda", encoder="nvcomp",
     ) as writer:  # fmt: skip
         writer.append(data)
-    array = open_array(tmp_path / "a")
+    array = open_store(tmp_path / "a")
     assert np.array_equal(array.read(), data)
     assert array.verify() == 3 * 16
 
@@ -154,7 +155,7 @@ def test_frames_are_those_of_the_reference(tmp_path, codecs):
 
 def test_metrics_and_refusals(tmp_path):
     for codecs in ([Blosc("lz4", 5, "shuffle")], [Crc32c(), Zstd(1)]):
-        with pytest.raises(WeftError, match=r"device='cuda' has no encoder of \["):
+        with pytest.raises(WeftError, match=r"device='cuda' has no encoder for \["):
             create(tmp_path / "a", (None, 8), "uint8", (4, 8), codecs=codecs, device="cuda")
     with pytest.raises(WeftError, match="'zlib' is neither weft nor nvcomp"):
         create(tmp_path / "a", (None, 8), "uint8", (4, 8), device="cuda", encoder="zlib")

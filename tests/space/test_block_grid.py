@@ -62,6 +62,36 @@ def test_blocks_that_meet_a_box(case):
         assert widened.is_empty
 
 
+@given(grids_and_boxes())
+def test_what_a_range_takes_of_blocks(case):
+    grid, box = case
+    for dim, (low, high) in enumerate(zip(box.start, box.stop, strict=True)):
+        taken = []
+        for each in grid.classes_meeting(dim, low, high):
+            for block in range(each.first, each.first + each.count):
+                start = grid.span(dim, block)[0] + each.offset
+                taken.append((block, start, start + each.extent))
+        wanted = [
+            (block, max(a, low), min(b, high))
+            for block, (a, b) in ((k, grid.span(dim, k)) for k in grid.overlaps(dim, low, high))
+        ]
+        assert taken == wanted
+        if grid.edges[dim] is None:
+            assert len(grid.classes_meeting(dim, low, high)) <= 3
+
+
+@given(grids())
+def test_blocks_are_numbered_in_row_major_order(grid):
+    blocks = list(product(*map(range, grid.counts)))
+    assert [grid.ravel(block) for block in blocks] == list(range(grid.size))
+    assert [grid.unravel(number) for number in range(grid.size)] == blocks
+
+
+def test_blocks_of_a_long_dimension_are_not_listed():
+    grid = BlockGrid.blocks((1 << 60, 3), (2, 2))
+    assert next(grid.meeting(ZRange.of(grid.shape))) == (0, 0)
+
+
 @given(grids())
 def test_classes_are_runs_of_equal_extent(grid):
     for dim, count in enumerate(grid.counts):

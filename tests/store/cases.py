@@ -52,9 +52,9 @@ class Case:
         self.index_location = str(rng.choice(["start", "end"]))
         self.order = tuple(map(int, rng.permutation(rank))) if rng.random() < 0.2 else ()
         self.endian = "big" if rng.random() < 0.2 else "little"
-        self.arrival = tuple(range(rank))
+        self.axis_order = tuple(range(rank))
         if rng.random() < 0.4:  # frames count through dimensions in another order
-            self.arrival = tuple(map(int, rng.permutation(rank)))
+            self.axis_order = tuple(map(int, rng.permutation(rank)))
         self.array = self._array()
         self.fill = self.array.dtype.type(rng.integers(0, 2))
         self.is_unbounded = rng.random() < 0.5
@@ -74,18 +74,18 @@ class Case:
             "index_location": self.index_location,
             "order": self.order,
             "endian": self.endian,
-            "arrival": self.arrival,
+            "axis_order": self.axis_order,
         }
 
     @property
     def given_shape(self):
-        outer = self.arrival[0] if self.is_unbounded else None
+        outer = self.axis_order[0] if self.is_unbounded else None
         return tuple(None if dim == outer else n for dim, n in enumerate(self.shape))
 
     @property
     def stream(self):
         """The array as its dimensions arrive."""
-        return self.array.transpose(self.arrival)
+        return self.array.transpose(self.axis_order)
 
     def blocks(self):
         """The stream in pieces, sometimes strided: rows, or lines of rows, or elements."""
@@ -106,5 +106,5 @@ class Case:
         return (
             f"{self.dtype}{self.given_shape} chunks {self.chunks} shards {self.shards} "
             f"{self.codecs} order {self.order} index at the {self.index_location} "
-            f"{self.endian} endian, arrival {self.arrival}"
+            f"{self.endian} endian, axis_order {self.axis_order}"
         )

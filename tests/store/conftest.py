@@ -6,7 +6,7 @@ import boto3
 import pytest
 from tests.store import server
 
-from weft.store.objects.sink import Objects
+from weft.store.objects.sink import ObjectSink
 
 
 @pytest.fixture(scope="module")
@@ -62,4 +62,4 @@ def options(proxy):
 
 @pytest.fixture
 def sink(bucket, options):
-    return Objects.of(f"s3://{bucket}/some folder/a.zarr", options)
+    return ObjectSink.of(f"s3://{bucket}/some folder/a.zarr", options)

@@ -8,7 +8,7 @@ import zarr
 from tests.store.cases import CODECS, DTYPES
 
 from weft.store import Blosc, Metadata
-from weft.store.metadata import Keys
+from weft.store.metadata import KeyEncoding
 
 MORE = [
     (Blosc("blosclz", 3, "shuffle"),),
@@ -38,7 +38,12 @@ def described(seed, rank=None):
         str(rng.choice(["start", "end"])),
         tuple([None, "y", "x", "t", "c"][:rank]) if rng.random() < 0.3 else None,
         is_sharded=is_sharded,
-        keys=[Keys(), Keys("default", "."), Keys("v2", "."), Keys("v2", "/")][rng.integers(4)],
+        keys=[
+            KeyEncoding(),
+            KeyEncoding("default", "."),
+            KeyEncoding("v2", "."),
+            KeyEncoding("v2", "/"),
+        ][rng.integers(4)],
         has_checksum=bool(rng.random() < 0.8),
     )
 

@@ -5,7 +5,8 @@ import tensorstore
 import zarr
 import zarrs  # noqa: F401  registers nothing; it is imported so that it is there
 
-from weft.store import create, open_array
+from weft.store import create
+from weft.store import open as open_store
 
 
 def read_by_zarr(path):
@@ -23,7 +24,7 @@ def read_by_zarrs(path):
 
 
 def read_by_weft(path):
-    return open_array(path).read()
+    return open_store(path).read()
 
 
 def check_readers(path, array, chunks, shards, codec):

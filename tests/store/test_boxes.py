@@ -20,9 +20,10 @@ from tests.store.foreign import WRITERS, described, values
 from tests.trials import trials
 
 from weft import WeftError, ZRange
-from weft.store import Array, Blosc, Crc32c, Gzip, Lz4, Metadata, Zstd, create_shards, open_array
+from weft.store import Array, Blosc, Crc32c, Gzip, Lz4, Metadata, Zstd, create_shards
+from weft.store import open as open_store
 from weft.store.files import Folder
-from weft.store.shard import length
+from weft.store.shard import index_size
 from weft.store.sink import Fetched
 
 MIB = 1 << 20
@@ -76,7 +77,7 @@ def test_the_bytes_of_a_box_are_counted(seed, writer):
     data = values(said, seed)
     with folder() as at:
         WRITERS[writer](at / "a", said, data)
-        near, far = open_array(at / "a"), Far(at / "a")
+        near, far = open_store(at / "a"), Far(at / "a")
         away = Array(far, Metadata.load(far))
         for box in boxes(said.shape, rng):
             threads = [None, 1, 2][rng.integers(3)]
@@ -95,14 +96,14 @@ def test_the_bytes_of_a_box_are_counted(seed, writer):
 def test_what_a_read_takes_in_numbers(tmp_path):
     writer = create_shards(tmp_path / "a", (8, 8), "uint8", (2, 2), (4, 4))
     writer.write(ZRange((0, 0), (4, 4)), np.ones((4, 4), "uint8"))
-    array = open_array(tmp_path / "a")
+    array = open_store(tmp_path / "a")
     box = ZRange((0, 0), (2, 2))
-    assert array.read_counted(box).fetched == length(4) + 4 + 4
+    assert array.read_counted(box).fetched == index_size(4) + 4 + 4
     assert array.read_counted(box).fetched == 4 + 4  # the index is held
     assert array.read_counted(ZRange((4, 4), (8, 8))).fetched == 0
     assert array.read_counted(ZRange((0, 0), (0, 2))).fetched == 0
     there = pickle.loads(pickle.dumps(array))
-    assert there.read_counted(box).fetched == length(4) + 4 + 4
+    assert there.read_counted(box).fetched == index_size(4) + 4 + 4
     assert pickle.loads(pickle.dumps(array)).read_counted(box).fetched == 4 + 4
     for checksum, fetched in [(True, 16 + 4), (False, 6)]:  # the chunk; what the box spans of it
         form = (8, 8), "uint8", (4, 4)
@@ -139,10 +140,10 @@ def test_a_process_keeps_the_handles_that_were_last_used(tmp_path):
 def test_zarr_v2_is_refused_with_the_way_out(tmp_path):
     zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype="u1", zarr_format=2)
     with pytest.raises(WeftError) as caught:
-        open_array(tmp_path / "a")
+        open_store(tmp_path / "a")
     message = f"{tmp_path / 'a'} is of Zarr v2: there is a .zarray, and no zarr.json"
     assert caught.value.args == (message,)
-    assert caught.value.__notes__ == ["hint: zarr-python's `zarr migrate v3` brings it to v3"]
+    assert caught.value.__notes__ == ["hint: zarr-python's `zarr migrate v3` converts it to v3"]
 
 
 # -- memory
@@ -203,7 +204,7 @@ def test_memory_is_known_before(tmp_path, kind, shards):
     assert peak[0] <= writer.write_memory(box)
     for wanted in (box, ZRange((3, 7, 5), (60, 99, 80))):
         out = np.empty(wanted.shape, "uint16")
-        array = open_array(tmp_path / "a")
+        array = open_store(tmp_path / "a")
         with traced() as peak:
             fresh(partial(array.read, wanted, out, threads=1))
         assert peak[0] <= array.read_memory(wanted, threads=1)
@@ -218,7 +219,7 @@ def test_small_chunks_take_what_their_objects_take(seed):
     with folder() as at:
         WRITERS["zarr-python"](at / "a", said, data)
         for box in boxes(said.shape, rng):
-            array = open_array(at / "a")
+            array = open_store(at / "a")
             out = np.empty(box.shape, data.dtype)
             with traced() as peak:
                 fresh(partial(array.read, box, out, threads=1))
@@ -233,7 +234,7 @@ def test_many_small_chunks(tmp_path):
     with traced() as peak:
         fresh(lambda: writer.write(ZRange.of(data.shape), data))
     assert peak[0] <= writer.write_memory()
-    array, out = open_array(tmp_path / "a"), np.empty_like(data)
+    array, out = open_store(tmp_path / "a"), np.empty_like(data)
     with traced() as peak:
         fresh(lambda: array.read(out=out, threads=1))
     assert peak[0] <= array.read_memory(threads=1) < 80 * MIB

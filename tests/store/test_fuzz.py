@@ -25,12 +25,14 @@ from weft.store import (
     Zstd,
     create,
     create_plate,
-    open_array,
     open_image,
     open_plate,
 )
+from weft.store import (
+    open as open_store,
+)
 from weft.store.codecs import checksum, encode, with_checksum
-from weft.store.shard import ABSENT, Index, length
+from weft.store.shard import ABSENT, Index, index_size
 
 SHAPE, CHUNKS, SHARDS = (20, 30), (4, 4), (8, 16)
 DATA = np.random.default_rng(0).integers(1, 99, SHAPE).astype("uint16")
@@ -80,7 +82,7 @@ def metadata_documents():
 
 def read_metadata(data):
     (base() / "zarr.json").write_bytes(data)
-    array = open_array(base())
+    array = open_store(base())
     corner = tuple(min(n, 5) for n in array.shape)
     boxes = [ZRange.of(corner), ZRange([n - c for n, c in zip(array.shape, corner)], array.shape)]
     for box in boxes if np.prod(corner) < 4096 else []:
@@ -163,7 +165,7 @@ def mutate_shard(random, documents):
         return mutate_bytes(random, documents)
     number = random.randrange(len(FAMILIES))
     options, good = FAMILIES[number], family(number)[1]
-    is_first, count = options["index_location"] == "start", length(SLOTS)
+    is_first, count = options["index_location"] == "start", index_size(SLOTS)
     index = Index.parse(good[:count] if is_first else good[-count:], SLOTS)
     spans = zip(index.offsets, index.sizes)
     chunks = [good[at : at + size] for at, size in spans]
@@ -195,8 +197,8 @@ def read_shard(data):
     try:
         for box in (ZRange((9, 1), (11, 30)), ZRange((15, 15), (16, 16))):
             with suppress(WeftError):
-                open_array(path).read(box)
-        array = open_array(path)
+                open_store(path).read(box)
+        array = open_store(path)
         array.verify()
         found = array.read()
         if is_sure and data[2:] != good:
@@ -276,7 +278,7 @@ def read_claim(data):
                 index.offsets[slot], index.sizes[slot] = slot * len(chunk), len(chunk)
             chunk = chunk * count + index.to_bytes()
         (path / "c/0").write_bytes(chunk)
-        array = open_array(path)
+        array = open_store(path)
         for box in (ZRange((0,), (4,)), ZRange((size - 4,), (size,))):
             found = array.read(box)
             assert not found.any()

@@ -12,7 +12,7 @@ from tests.store.foreign import MORE
 from weft import WeftError
 from weft.store import Blosc, Metadata, Zstd
 from weft.store.files import Folder
-from weft.store.metadata import Keys
+from weft.store.metadata import KeyEncoding
 from weft.values import FrozenMap
 
 FILLS = {
@@ -51,7 +51,7 @@ def metadata(draw):
         draw(st.one_of(st.none(), st.tuples(*[names] * rank))),
         FrozenMap(draw(st.dictionaries(st.text(max_size=3), st.integers())).items()),
         is_sharded,
-        Keys(draw(st.sampled_from(["default", "v2"])), draw(st.sampled_from(["/", "."]))),
+        KeyEncoding(draw(st.sampled_from(["default", "v2"])), draw(st.sampled_from(["/", "."]))),
         draw(st.booleans()),
         draw(st.sampled_from(["little", "big"])),
         FrozenMap(draw(extensions).items()),
@@ -108,69 +108,72 @@ SHARDING = json.loads(said())["codecs"][0]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "zarr.json is no JSON"),
-        ("[" * 100_000, "zarr.json is no JSON"),
+        ("", "zarr.json is not JSON"),
+        ("[" * 100_000, "zarr.json is not JSON"),
         ("[]", "zarr_format is None"),
         (said(zarr_format=2), "not of Zarr v3: zarr_format is 2"),
-        (said(node_type="group"), "describes a 'group', and no array"),
-        (said(storage_transformers=[{"name": "x"}]), "storage_transformers: .* is not read"),
+        (said(node_type="group"), "describes a 'group', not an array"),
+        (said(storage_transformers=[{"name": "x"}]), "storage_transformers: .* is not supported"),
         (said(data_type="string"), "'string' cannot be stored in Zarr v3"),
-        (said(data_type=3), "data_type: a name and its configuration are wanted, got 3"),
-        (said(shape=[4, -1]), "shape: whole numbers from 0 on are wanted"),
+        (said(data_type=3), "data_type: expected a name and its configuration, got 3"),
+        (said(shape=[4, -1]), "shape: expected integers from 0 on"),
         (said(shape=[4]), "shape has rank 1 and chunk_shape rank 2"),
-        (said(shape=[True, 4]), "shape: whole numbers"),
-        (said(fill_value=-1), "-1 is no uint16"),
-        (said(fill_value=...), "None is no fill value of uint16"),
+        (said(shape=[True, 4]), "shape: expected integers"),
+        (said(fill_value=-1), "-1 is not of uint16"),
+        (said(fill_value=...), "None is not a fill value of uint16"),
         (said(chunk_grid={"name": "rectilinear"}), "'regular' can be read, got 'rectilinear'"),
         (said(chunk_key_encoding={"name": "x"}), "'default' and 'v2' can be read, got 'x'"),
         (
             said(chunk_key_encoding={"name": "v2", "configuration": {"separator": "-"}}),
             "the separator is '/' or '.', got '-'",
         ),
-        (said(dimension_names=["x"]), "dimension_names: 2 names are wanted"),
+        (said(dimension_names=["x"]), "dimension_names: expected 2 names"),
         (said(dimension_names=[1, 2]), "a name is text or null"),
-        (said(attributes=3), "attributes: an object is wanted, got 3"),
+        (said(attributes=3), "attributes: expected an object, got 3"),
         (said(other=3), "other: this field is not understood, and may matter"),
         (said(other={"must_understand": True}), "other: this field is not understood"),
-        (said(codecs=[]), "codecs: a list of codecs is wanted"),
-        (chain(BYTES, 3), r"codecs\[1\]: a name and its configuration are wanted, got 3"),
-        (chain(BYTES, {"name": "zstd", "configuration": 3}), "configuration: an object is wanted"),
-        (chain(BYTES, {"name": "pcodec"}), r"codecs\[1\]: the codec 'pcodec' is not read here"),
-        (chain({"name": "zstd"}, BYTES), "'zstd' cannot stand here"),
-        (chain(BYTES, BYTES), "'bytes' cannot stand here"),
-        (chain(BYTES, TRANSPOSE), "'transpose' cannot stand here"),
+        (said(codecs=[]), "codecs: expected a list of codecs"),
+        (chain(BYTES, 3), r"codecs\[1\]: expected a name and its configuration, got 3"),
+        (chain(BYTES, {"name": "zstd", "configuration": 3}), "configuration: expected an object"),
+        (chain(BYTES, {"name": "pcodec"}), r"codecs\[1\]: the codec 'pcodec' is not supported"),
+        (chain({"name": "zstd"}, BYTES), "'zstd' is out of order"),
+        (chain(BYTES, BYTES), "'bytes' is out of order"),
+        (chain(BYTES, TRANSPOSE), "'transpose' is out of order"),
         (chain(TRANSPOSE), "'bytes' is missing"),
-        (chain(SHARDING, {"name": "gzip"}), "'gzip' beside 'sharding_indexed' is not read"),
-        (chain(TRANSPOSE, SHARDING), "'transpose' beside 'sharding_indexed' is not read"),
-        (sharded(codecs=[SHARDING]), "the codec 'sharding_indexed' is not read here"),
+        (chain(SHARDING, {"name": "gzip"}), "'gzip' beside 'sharding_indexed' is not supported"),
+        (chain(TRANSPOSE, SHARDING), "'transpose' beside 'sharding_indexed' is not supported"),
+        (sharded(codecs=[SHARDING]), "the codec 'sharding_indexed' is not supported"),
         (sharded(chunk_shape=[3, 2]), r"chunks of \[3, 2\] do not fill shards of \[4, 4\]"),
         (sharded(chunk_shape=[0, 2]), "dimension 0 of size 4 is cut into chunks of 0"),
         (sharded(index_location="middle"), "'middle' is neither start nor end"),
-        (sharded(index_codecs=[BYTES, {"name": "zstd"}]), "bytes and crc32c are read, got"),
+        (sharded(index_codecs=[BYTES, {"name": "zstd"}]), "bytes and crc32c are supported, got"),
         (
             chain({"name": "bytes", "configuration": {"endian": "odd"}}),
             "endian is little or big, got 'odd'",
         ),
         (
             chain({"name": "transpose", "configuration": {"order": [0, 0]}}, BYTES),
-            r"\[0, 0\] is no order of 2 dimensions",
+            r"\[0, 0\] is not an order of 2 dimensions",
         ),
         (
             chain(BYTES, {"name": "blosc", "configuration": {"cname": "other"}}),
-            r"codecs\[1\].configuration.cname: 'other' is not read here",
+            r"codecs\[1\].configuration.cname: 'other' is not supported",
         ),
         (
             chain(BYTES, {"name": "zstd", "configuration": {"level": "1"}}),
-            r"codecs\[1\].configuration.level: '1' is not read here",
+            r"codecs\[1\].configuration.level: '1' is not supported",
         ),
         (
             chain(BYTES, {"name": "gzip", "configuration": {"level": 10**30}}),
             r"codecs\[1\].configuration.level: 10+ is not in 0:10",
         ),
-        (chain(SHARDING, SHARDING), "'sharding_indexed' beside 'sharding_indexed' is not read"),
+        (
+            chain(SHARDING, SHARDING),
+            "'sharding_indexed' beside 'sharding_indexed' is not supported",
+        ),
         (said(shape=[1] * 65), "shape: 65 dimensions; at most 64 are read"),
         (said(shape=[1 << 63, 1]), "shape: 9223372036854775808 is more than 9223372036854775807"),
-        (said(data_type="bool", fill_value=1), "1 is no fill value of bool"),
+        (said(data_type="bool", fill_value=1), "1 is not a fill value of bool"),
         (said(data_type="x" * 5000), r"^'x{999}…"),
         (said(node_type=...)[:-1] + f', "node_type": {"[" * 900}{"]" * 900}}}', "describes a"),
     ],
@@ -190,7 +193,7 @@ def test_spellings_of_others():
     assert Metadata.from_json(chain(BYTES, shuffled)).codecs == (
         Blosc("zstd", 5, "bitshuffle", typesize=2),
     )
-    assert Metadata.from_json(said(chunk_key_encoding="v2")).keys == Keys("v2", ".")
+    assert Metadata.from_json(said(chunk_key_encoding="v2")).keys == KeyEncoding("v2", ".")
     assert Metadata.from_json(said(data_type={"name": "uint16"})).dtype == "uint16"
     empty = said(
         shape=[0, 6], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [0, 4]}}
@@ -226,7 +229,7 @@ def test_what_a_folder_holds(tmp_path):
     with pytest.raises(WeftError, match=r"is of Zarr v2: there is a \.zarray"):
         Metadata.load(sink)
     (tmp_path / "zarr.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(WeftError, match=r"zarr\.json is no UTF-8"):
+    with pytest.raises(WeftError, match=r"zarr\.json is not UTF-8"):
         Metadata.load(sink)
     (tmp_path / "zarr.json").write_text("{}", encoding="utf-8")
     with pytest.raises(WeftError, match=f"{tmp_path}: zarr.json is not of Zarr v3"):

@@ -18,12 +18,13 @@ from tests.store import server
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.store import create, open_array
+from weft.store import create
+from weft.store import open as open_store
 from weft.store.files import Folder
 from weft.store.objects import lease as lease_module
-from weft.store.objects.errors import SinkError
 from weft.store.objects.lease import LOCK, Lease
-from weft.store.objects.sink import Objects
+from weft.store.objects.sink import ObjectSink
+from weft.store.sink import SinkError
 
 PART, QUICK = server.PART, server.QUICK
 
@@ -32,7 +33,7 @@ PART, QUICK = server.PART, server.QUICK
 def any_sink(request):
     if request.param == "s3":
         return request.getfixturevalue("sink")
-    return Objects.of(f"memory://{abs(hash(request.node.name)):x}/a.zarr", {"part_size": PART})
+    return ObjectSink.of(f"memory://{abs(hash(request.node.name)):x}/a.zarr", {"part_size": PART})
 
 
 def noise(size, seed=0):
@@ -118,16 +119,16 @@ def test_keys_and_parts_of_a_store(any_sink):
 
 
 def test_stores_in_memory_are_shared_by_name():
-    Objects.of("memory://one/a", {}).put("k", b"1")
-    assert value(Objects.of("memory://one", {}), "a/k") == b"1"
-    assert value(Objects.of("memory://other/a", {}), "k") is None
+    ObjectSink.of("memory://one/a", {}).put("k", b"1")
+    assert value(ObjectSink.of("memory://one", {}), "a/k") == b"1"
+    assert value(ObjectSink.of("memory://other/a", {}), "k") is None
 
 
 def test_a_server_of_pages_is_read(bucket, moto, client):
     key = "some folder/a.zarr/c/0"
     client.put_object(Bucket=bucket, Key=key, Body=b"0123456789", ACL="public-read")
     client.put_bucket_acl(Bucket=bucket, ACL="public-read")
-    pages = Objects.of(f"http://127.0.0.1:{moto}/{bucket}/some folder/a.zarr", {})
+    pages = ObjectSink.of(f"http://127.0.0.1:{moto}/{bucket}/some folder/a.zarr", {})
     assert pages.fetch("c/0", -3).size == 10
     assert value(pages, "c/1") is None
     assert [bytes(part) for part in pages.fetch_spans("c/0", [(8, 1), (2, 3)])] == [b"8", b"234"]
@@ -149,7 +150,7 @@ def pages(tmp_path, moto):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Whole, directory=tmp_path)) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
-        yield Objects.of(f"http://127.0.0.1:{made.server_port}", {})
+        yield ObjectSink.of(f"http://127.0.0.1:{made.server_port}", {})
         made.shutdown()
         thread.join()
 
@@ -188,7 +189,7 @@ def test_what_is_appended_is_what_is_there(any_sink, size, head):
     for again in (lambda: upload.append([b"x"]), lambda: upload.finish(index)):
         with pytest.raises(SinkError, match="c/0: the upload has ended"):
             again()
-    upload.drop()
+    upload.discard()
     assert value(any_sink, "c/0") == (index + data if head else data + index)
 
 
@@ -206,11 +207,11 @@ def test_small_values_are_one_request_and_large_ones_parts(sink, proxy):
 
 
 def test_large_shards_have_large_parts():
-    sink = Objects.of("memory://parts", {})
-    assert sink.suited(64 << 20, 4, None).held == sink.held == 16 << 20
-    large = sink.suited(1 << 40, 4, None)
-    assert large.held == 2 * large.reached.part_size
-    assert (1 << 40) * 1.5 <= 10_000 * large.reached.part_size < (1 << 40) * 1.5 + 10_000
+    sink = ObjectSink.of("memory://parts", {})
+    assert sink.tuned(64 << 20, 4, None).held == sink.buffered == 16 << 20
+    large = sink.tuned(1 << 40, 4, None)
+    assert large.buffered == 2 * large.store.part_size
+    assert (1 << 40) * 1.5 <= 10_000 * large.store.part_size < (1 << 40) * 1.5 + 10_000
     assert large.state is sink.state
 
 
@@ -218,7 +219,7 @@ def test_an_index_in_front_has_its_size(sink):
     upload = sink.upload("c/0", 20)
     with pytest.raises(WeftError, match="c/0: an index of 19 B, and 20 B for it"):
         upload.finish(bytes(19))
-    upload.drop()
+    upload.discard()
 
 
 @pytest.mark.parametrize("head", [0, 20])
@@ -227,8 +228,8 @@ def test_what_is_dropped_leaves_nothing(sink, client, bucket, head):
     upload = sink.upload("c/0", head)
     upload.append([bytes(PART), bytes(PART)])
     assert bool(uploads(client, bucket)) == (not head)
-    upload.drop()
-    upload.drop()
+    upload.discard()
+    upload.discard()
     assert uploads(client, bucket) == []
     assert value(sink, "c/0") == b"old"
     with pytest.raises(SinkError, match="the upload has ended"):
@@ -248,10 +249,10 @@ def test_an_upload_holds_what_it_says(sink, proxy):
 
     thread = threading.Thread(target=feed)
     thread.start()
-    while sum(taken) < sink.held:
+    while sum(taken) < sink.buffered:
         time.sleep(0.01)
     time.sleep(0.3)
-    assert sum(taken) == sink.held == 2 * PART
+    assert sum(taken) == sink.buffered == 2 * PART
     proxy.heal()
     thread.join()
     assert sink.fetch("c/0", -1).size == 6 * PART
@@ -261,7 +262,7 @@ def test_what_a_killed_writer_left_is_swept(sink, client, bucket):
     lost = [sink.upload("c/0", 0), sink.below("red").upload("c/1", 0)]
     for upload in lost:
         upload.append([bytes(PART)])
-    other = Objects.of(f"s3://{bucket}/other.zarr", sink.options).upload("c/0", 0)
+    other = ObjectSink.of(f"s3://{bucket}/other.zarr", sink.options).upload("c/0", 0)
     other.append([bytes(PART)])
     assert len(uploads(client, bucket)) == 3
     film = sink.upload("film.mp4", 0)
@@ -273,7 +274,7 @@ def test_what_a_killed_writer_left_is_swept(sink, client, bucket):
     sink.below("red").sweep()
     assert uploads(client, bucket) == ["other.zarr/c/0"]
     other.finish(b"")
-    Objects.of("memory://swept", {}).sweep()
+    ObjectSink.of("memory://swept", {}).sweep()
 
 
 def test_a_sweep_that_cannot_be_is_none(sink, proxy):
@@ -311,7 +312,7 @@ def test_what_passes_is_not_noticed(sink, proxy, kind):
 
 @pytest.mark.slow
 def test_a_server_that_hangs_for_a_while_is_waited_for(bucket, options, proxy):
-    sink = Objects.of(f"s3://{bucket}", impatient(options, 1.0))
+    sink = ObjectSink.of(f"s3://{bucket}", impatient(options, 1.0))
     proxy.harm("hang", times=1)
     sink.put("k", b"1")
     proxy.harm("hang", times=1)
@@ -332,8 +333,8 @@ REASONS = {
 
 @pytest.mark.parametrize("kind", list(REASONS))
 def test_what_lasts_is_told_in_one_line(bucket, options, proxy, kind):
-    Objects.of(f"s3://{bucket}/a", options).put("k", b"1")
-    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 0.25 if kind == "hang" else 20.0))
+    ObjectSink.of(f"s3://{bucket}/a", options).put("k", b"1")
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 0.25 if kind == "hang" else 20.0))
     proxy.harm(kind)
     for ask in (
         lambda: sink.fetch("k"),
@@ -350,29 +351,29 @@ def test_what_lasts_is_told_in_one_line(bucket, options, proxy, kind):
     with pytest.raises(SinkError, match=rf"a/{LOCK}: {REASONS[kind]}"):
         sink.lock()
     proxy.heal()
-    assert value(Objects.of(f"s3://{bucket}/a", options), "k") == b"1"
+    assert value(ObjectSink.of(f"s3://{bucket}/a", options), "k") == b"1"
 
 
 @pytest.mark.parametrize("kind", ["500", "hang", "drop"])
 @pytest.mark.parametrize("words", ["?uploads", "partNumber=1", "partNumber=3", "POST uploadId"])
 def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kind, words):
-    patient = Objects.of(f"s3://{bucket}/a", options)
+    patient = ObjectSink.of(f"s3://{bucket}/a", options)
     patient.put("c/0", b"old")
     waits = (1.0, 0) if kind == "hang" else (10.0, 1)
-    sink = Objects.of(f"s3://{bucket}/a", impatient(options, *waits))
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, *waits))
     proxy.harm(kind, *words.split())
     upload = sink.upload("c/0", 0)
     with pytest.raises(SinkError, match=rf"^s3://{bucket}/a/c/0: the server "):
         fill(upload)
     with pytest.raises(SinkError, match="the upload has ended"):
         upload.append([b"x"])
-    upload.drop()
+    upload.discard()
     assert uploads(client, bucket) == [], proxy.seen
     assert value(patient, "c/0") == b"old"
 
 
 def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, proxy):
-    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 5.0, retries=0))
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 5.0, retries=0))
     upload = sink.upload("c/0", 20)
     upload.append([bytes(3 * PART)])
     proxy.harm("500", "partNumber=2")
@@ -383,7 +384,7 @@ def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, pr
 
 
 def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, proxy):
-    sink = Objects.of(f"s3://{bucket}/a", impatient(options, 1.0, retries=0))
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 1.0, retries=0))
     begun = [sink.upload(f"c/{n}", 0) for n in range(8)]
     for upload in begun:
         upload.append([bytes(PART)])
@@ -393,7 +394,7 @@ def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, 
     proxy.harm("hang")
     before = len(proxy.seen)
     for upload in begun:
-        upload.drop()
+        upload.discard()
     assert len(proxy.seen) - before == 1, "one that is not answered is enough"
     proxy.heal()
     sink.sweep()
@@ -402,7 +403,7 @@ def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, 
 
 def test_a_file_that_is_full_is_told(sink, monkeypatch):
     upload = sink.upload("c/0", 20)
-    upload.drop()
+    upload.discard()
     with open("/dev/full", "wb", buffering=0) as full:
         monkeypatch.setattr(upload, "file", full)
         with pytest.raises(SinkError, match="c/0: the temporary file: No space left on device"):
@@ -413,7 +414,7 @@ def test_a_file_that_is_full_is_told(sink, monkeypatch):
 
 
 def test_a_bucket_that_is_not_there(options):
-    sink = Objects.of("s3://nobody-made-this/a", options)
+    sink = ObjectSink.of("s3://nobody-made-this/a", options)
     for ask in (
         lambda: sink.fetch("k"),
         lambda: sink.put("k", b""),
@@ -429,7 +430,7 @@ def test_a_bucket_that_is_not_there(options):
 
 def test_a_server_that_is_not_there(bucket, options):
     nobody = {**impatient(options), "endpoint": f"http://127.0.0.1:{server.free_port()}"}
-    sink = Objects.of(f"s3://{bucket}/a", nobody)
+    sink = ObjectSink.of(f"s3://{bucket}/a", nobody)
     with pytest.raises(SinkError, match="a/k: there is no connection to the server, after 1 "):
         sink.fetch("k")
 
@@ -449,9 +450,9 @@ def nobody(monkeypatch, tmp_path):
 def test_nobody_said_who_asks(nobody, options):
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
     with pytest.raises(SinkError, match=r"^s3://b/a: there are no credentials\n") as caught:
-        Objects.of("s3://b/a", anonymous)
+        ObjectSink.of("s3://b/a", anonymous)
     assert "AWS_ACCESS_KEY_ID" in caught.value.__notes__[0]
-    Objects.of("s3://b/a", {**anonymous, "skip_signature": True})
+    ObjectSink.of("s3://b/a", {**anonymous, "skip_signature": True})
 
 
 def test_without_boto3_the_instance_is_asked(nobody, options, monkeypatch, proxy):
@@ -459,7 +460,7 @@ def test_without_boto3_the_instance_is_asked(nobody, options, monkeypatch, proxy
     proxy.harm("403")
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
     metadata = f"http://127.0.0.1:{proxy.port}/latest"
-    sink = Objects.of("s3://b/a", {**anonymous, "metadata_endpoint": metadata})
+    sink = ObjectSink.of("s3://b/a", {**anonymous, "metadata_endpoint": metadata})
     with pytest.raises(SinkError, match=r"^s3://b/a/k: there are no credentials"):
         sink.fetch("k")
 
@@ -475,7 +476,7 @@ def test_a_profile_says_who_asks(nobody, bucket, options, proxy, monkeypatch):
     (nobody / "config").write_text("[profile lab]\nregion = eu-north-1\n")
     monkeypatch.setenv("AWS_PROFILE", "lab")
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
-    Objects.of(f"s3://{bucket}/a", anonymous).put("k", b"1")
+    ObjectSink.of(f"s3://{bucket}/a", anonymous).put("k", b"1")
     assert "Credential=LABKEY/" in proxy.asked_by[-1]
     assert "/eu-north-1/s3/" in proxy.asked_by[-1]
 
@@ -484,7 +485,7 @@ def test_the_environment_says_who_asks(nobody, bucket, options, proxy, monkeypat
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENVKEY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
-    Objects.of(f"s3://{bucket}/a", {**anonymous, "region": "us-west-2"}).put("k", b"1")
+    ObjectSink.of(f"s3://{bucket}/a", {**anonymous, "region": "us-west-2"}).put("k", b"1")
     assert "Credential=ENVKEY/" in proxy.asked_by[-1]
     assert "/us-west-2/s3/" in proxy.asked_by[-1]
 
@@ -507,17 +508,17 @@ def test_the_environment_says_who_asks(nobody, bucket, options, proxy, monkeypat
 )
 def test_options_are_checked(url, wrong, message):
     with pytest.raises(WeftError, match=message):
-        Objects.of(url, {**({} if url[-1] == "b" and url[0] != "s" else server.KEYS), **wrong})
+        ObjectSink.of(url, {**({} if url[-1] == "b" and url[0] != "s" else server.KEYS), **wrong})
 
 
 def test_an_option_that_is_nearly_right_is_guessed():
     with pytest.raises(WeftError, match="no option endpont") as caught:
-        Objects.of("s3://b", {**server.KEYS, "endpont": "x"})
+        ObjectSink.of("s3://b", {**server.KEYS, "endpont": "x"})
     assert caught.value.__notes__ == ["hint: endpoint?"]
 
 
 def test_http_is_refused_where_it_is_not_allowed(bucket, options):
-    sink = Objects.of(f"s3://{bucket}", {**impatient(options), "allow_http": False})
+    sink = ObjectSink.of(f"s3://{bucket}", {**impatient(options), "allow_http": False})
     with pytest.raises(SinkError, match="the endpoint is not https"):
         sink.fetch("k")
 
@@ -526,7 +527,7 @@ def test_http_is_refused_where_it_is_not_allowed(bucket, options):
 
 
 def leased(sink, seconds=1.2):
-    return Objects.of(sink.url, {**sink.options, "lease": seconds})
+    return ObjectSink.of(sink.url, {**sink.options, "lease": seconds})
 
 
 def test_two_writers_are_refused(any_sink):
@@ -641,7 +642,7 @@ def test_a_lost_answer_does_not_lose_the_lock(sink, proxy):
 
 
 def test_a_store_without_conditions_has_a_weaker_lock(sink):
-    sink = leased(Objects.of(sink.url, {**sink.options, "conditional_put": "disabled"}), 3)
+    sink = leased(ObjectSink.of(sink.url, {**sink.options, "conditional_put": "disabled"}), 3)
     lock = sink.lock()
     with pytest.raises(WeftError, match="somebody else"):
         leased(sink, 3).lock()
@@ -719,7 +720,7 @@ def test_without_conditional_puts_one_of_two_loses_the_lock(sink, monkeypatch):
     )
     first = leased(sink).lock()
     said = json.loads(value(sink, LOCK)) | {"holder": "another"}
-    Objects.of(sink.url, sink.options).put(LOCK, json.dumps(said).encode())
+    ObjectSink.of(sink.url, sink.options).put(LOCK, json.dumps(said).encode())
     until(lambda: first._is_lost)
     assert json.loads(value(sink, LOCK))["holder"] == "another"
     first.release()
@@ -747,7 +748,7 @@ def test_overwriting_removes_the_objects_of_the_array_and_no_others(any_sink):
     any_sink.put("c/9/9/9", b"precious")
     with pytest.raises(WeftError, match="c/9/9/9 lies among the shards of the array and does not"):
         created(any_sink.url, any_sink.options, overwrite=True)
-    assert np.array_equal(open_array(any_sink.url, options=any_sink.options).read(), frames(150))
+    assert np.array_equal(open_store(any_sink.url, options=any_sink.options).read(), frames(150))
     any_sink.delete("c/9/9/9")
     with created(any_sink.url, any_sink.options, overwrite=True) as writer:
         writer.append(frames(3))
@@ -779,16 +780,16 @@ def test_a_replacement_that_stops_anywhere_leaves_the_old_array_or_the_new_one(
 
     with monkeypatch.context() as patched:
         for name in ("put", "delete", "remove"):
-            patched.setattr(Objects, name, _with(counted, getattr(Objects, name)))
+            patched.setattr(ObjectSink, name, _with(counted, getattr(ObjectSink, name)))
         with suppress(StoppedError), created(url, options, overwrite=True):
             pass
-    found = open_array(url, options=options).read()
+    found = open_store(url, options=options).read()
     assert not len(found) or np.array_equal(found, frames(70))
-    with open_array(url, "a", options=options) as writer:
+    with open_store(url, "a", options=options) as writer:
         count = len(found)
         assert writer.frames == count
         writer.append(frames(100)[count:])
-    assert np.array_equal(open_array(url, options=options).read(), frames(100))
+    assert np.array_equal(open_store(url, options=options).read(), frames(100))
     assert not [key for key, _ in any_sink.walk("") if key.startswith(".")]
 
 
@@ -807,7 +808,7 @@ def created(url, options, **more):
 
 
 def seen_by_zarr(sink):
-    store = zarr.storage.ObjectStore(sink.reached.store, read_only=True)
+    store = zarr.storage.ObjectStore(sink.store.client, read_only=True)
     return zarr.open_array(store, path=sink.prefix.rstrip("/"), mode="r")
 
 
@@ -821,14 +822,14 @@ def test_what_is_streamed_is_what_zarr_reads(any_sink, index_location):
             created(any_sink.url, any_sink.options, overwrite=True)
     assert set(any_sink.keys("")) == {"zarr.json", "c/0/0/0", "c/1/0/0", "c/2/0/0"}
     np.testing.assert_array_equal(seen_by_zarr(any_sink)[:], stack)
-    found = open_array(any_sink.url, options=any_sink.options)
+    found = open_store(any_sink.url, options=any_sink.options)
     np.testing.assert_array_equal(found.read(), stack)
     box = ZRange((60, 3, 70), (70, 90, 71))
     np.testing.assert_array_equal(found.read(box), stack[60:70, 3:90, 70:71])
     found.verify()
-    with open_array(any_sink.url, "a", options=any_sink.options) as writer:
+    with open_store(any_sink.url, "a", options=any_sink.options) as writer:
         writer.append(stack[:20])
-    again = open_array(any_sink.url, options=any_sink.options).read()
+    again = open_store(any_sink.url, options=any_sink.options).read()
     np.testing.assert_array_equal(again, np.concatenate([stack, stack[:20]]))
     with pytest.raises(WeftError, match="holds an array already"):
         created(any_sink.url, any_sink.options)
@@ -841,7 +842,7 @@ def test_what_is_streamed_is_what_zarr_reads(any_sink, index_location):
 @pytest.mark.parametrize("kind", ["500", "hang", "drop"])
 def test_a_failure_in_the_middle_is_told_and_nothing_is_torn(bucket, options, client, proxy, kind):
     stack, url = frames(256), f"s3://{bucket}/a"
-    sink = Objects.of(url, options)
+    sink = ObjectSink.of(url, options)
     waits = (1.0, 0) if kind == "hang" else (10.0, 1)
     with created(url, impatient(options, *waits)) as writer:
         writer.append(stack[:64])

@@ -99,7 +99,7 @@ def reduce_stream(case):
     found = []
     for block in case.blocks():
         made = list(reducer.push(block.copy()))
-        assert sum(given.size for given in made) <= reducer.most(block.size)
+        assert sum(given.size for given in made) <= reducer.max_output(block.size)
         found += made
     return [*found, *reducer.finish()], reducer
 
@@ -232,7 +232,7 @@ def test_blocks_can_be_written_to_again():
 
 def test_what_cannot_be_reduced_is_refused():
     for arguments, message in [
-        (((4, 4), (2, 2), "mode", "uint8"), "'mode' is no way to reduce"),
+        (((4, 4), (2, 2), "mode", "uint8"), "'mode' is not a way to reduce"),
         (((4, 4), (2,), "mean", "uint8"), "1 factors for 2 dimensions"),
         (((4, 4), (2, 0), "mean", "uint8"), "dimension 1 is reduced by 0"),
         (((4, 4), (2, 1.5), "mean", "uint8"), r"dimension 1 is reduced by 1\.5"),
@@ -249,10 +249,12 @@ def test_what_cannot_be_reduced_is_refused():
     reducer = Reducer((4, 4), (2, 2), "mean", "uint8")
     with pytest.raises(WeftError, match="the stream is of uint8, and the block of int64"):
         reducer.push(np.zeros((1, 4), int))
-    with pytest.raises(WeftError, match=r"a block of \[1, 5\] is no part of a stream of \[…, 4\]"):
+    with pytest.raises(
+        WeftError, match=r"a block of \[1, 5\] is not a part of a stream of \[…, 4\]"
+    ):
         reducer.push(np.zeros((1, 5), "uint8"))
     assert len(list(reducer.push(np.zeros((3, 4), "uint8")))) == 1
-    with pytest.raises(WeftError, match="8 elements behind 12 lie behind the end"):
+    with pytest.raises(WeftError, match="8 elements after 12 are past the end"):
         reducer.push(np.zeros((2, 4), "uint8"))
     assert len(list(reducer.push(np.zeros((1, 4), "uint8")))) == 1, (
         "what was refused changed nothing"

@@ -25,10 +25,11 @@ from tests.store.readers import read_by_tensorstore, read_by_zarr
 from tests.trials import trials
 
 from weft import WeftError, ZRange
-from weft.store import Zstd, create, create_shards, open_array, open_shards
+from weft.store import Zstd, create, create_shards, open_shards
+from weft.store import open as open_store
 from weft.store.files import Folder
-from weft.store.objects.errors import SinkError
-from weft.store.objects.sink import Objects
+from weft.store.objects.sink import ObjectSink
+from weft.store.sink import SinkError
 
 
 @st.composite
@@ -115,7 +116,7 @@ def test_what_is_written_is_what_others_read(form, seed):
         held = files(at / "a")
         assert stored == sum(len(text) for key, text in held.items() if key != "zarr.json")
         assert not [key for key in held if "partial" in key or "lock" in key]
-        for read in (read_by_zarr, read_by_tensorstore, lambda path: open_array(path).read()):
+        for read in (read_by_zarr, read_by_tensorstore, lambda path: open_store(path).read()):
             found = read(at / "a")
             assert found.dtype == data.dtype
             assert np.array_equal(found, data), read
@@ -455,13 +456,13 @@ READ_ONLY = """
 import os, pickle, sys
 import numpy as np
 from weft import WeftError, ZRange
-from weft.store import create_shards, open_shards, open_array
+from weft.store import create_shards, open_shards, open as open_store
 writer = pickle.loads(bytes.fromhex(sys.argv[1]))
 if os.getuid() == 0:
     os.setuid(65534)  # nobody
 for call in (
     lambda: writer.write(ZRange((0,), (4,)), np.ones(4, "uint8")),
-    lambda: open_array(sys.argv[2]),
+    lambda: open_store(sys.argv[2]),
 ):
     try:
         call()
@@ -624,7 +625,7 @@ def test_shards_in_an_object_store(bucket, options, client):
     url = f"s3://{bucket}/a.zarr"
     writer = create_shards(url, data.shape, "uint8", (2, 1 << 19), (8, 1 << 20), options=options)
     there = pickle.loads(pickle.dumps(writer))
-    assert there.sink.reached.store is not writer.sink.reached.store
+    assert there.sink.store.client is not writer.sink.store.client
     for at in [(1, 0), (0, 0)]:
         assert not writer.done(writer.shard_box(at))
         box = there.shard_box(at)  # 8 MiB, in two parts
@@ -633,10 +634,10 @@ def test_shards_in_an_object_store(bucket, options, client):
     assert writer.written() == [(0, 0), (1, 0)]
     keys = [found["Key"] for found in client.list_objects_v2(Bucket=bucket)["Contents"]]
     assert keys == ["a.zarr/c/0/0", "a.zarr/c/1/0", "a.zarr/zarr.json"]
-    array = pickle.loads(pickle.dumps(open_array(url, options=options)))
+    array = pickle.loads(pickle.dumps(open_store(url, options=options)))
     box = ZRange((7, 5), (9, 1000))
     assert np.array_equal(array.read(box), data[box.slices()])
-    store = zarr.storage.ObjectStore(writer.sink.reached.store, read_only=True)
+    store = zarr.storage.ObjectStore(writer.sink.store.client, read_only=True)
     assert np.array_equal(zarr.open_array(store, mode="r")[...], data)
     small = create_shards(url, (), "float32", (), options=options, overwrite=True)
     assert small.written() == []
@@ -687,7 +688,7 @@ def test_a_server_that_is_not_there_or_refuses(bucket, options, proxy):
         )
     proxy.heal()
     away = {**options, "endpoint": "http://127.0.0.1:9"}
-    gone = pickle.loads(pickle.dumps(type(writer)(Objects.of(url, away), writer.metadata)))
+    gone = pickle.loads(pickle.dumps(type(writer)(ObjectSink.of(url, away), writer.metadata)))
     gone_away = "(there is no connection to the server|the server does not answer), after 3 retries"
     with pytest.raises(SinkError, match=rf"^{url}/c/0: {gone_away}"):
         gone.write(box, block)

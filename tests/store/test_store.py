@@ -14,9 +14,10 @@ from tests.store.cases import OWN, Case
 from tests.trials import trials
 
 from weft import WeftError, ZRange
-from weft.store import Blosc, CodecError, ShardError, Zstd, create, open_array
+from weft.store import Blosc, CodecError, ShardError, Zstd, create
+from weft.store import open as open_store
 from weft.store.codecs import checksum
-from weft.store.shard import ABSENT, Index, length
+from weft.store.shard import ABSENT, Index, index_size
 
 KILLS = trials(6)
 CASES = trials(300)
@@ -51,7 +52,7 @@ def test_arrays_are_read_back_by_everybody(tmp_path):
     for seed in range(CASES):
         case = Case(seed)
         path = stored(tmp_path, case)
-        array = open_array(path)
+        array = open_store(path)
         assert same(array.read(), case.array), f"seed {seed}: {case}"
         assert array.verify() == count_chunks(path, array), f"seed {seed}: {case}"
         assert same(zarr.open_array(path, mode="r")[...], case.array), f"seed {seed}: {case}"
@@ -65,21 +66,21 @@ def test_arrays_are_read_back_by_everybody(tmp_path):
 def count_chunks(path, array):
     """The chunks of all shards; every byte of every shard belongs to a chunk or to the index."""
     total = 0
-    slots = array.tiling.slots
+    slots = array.layout.slots
     for file in (path / "c").rglob("*"):
         if not file.is_file():
             continue
         assert not file.name.startswith("."), "nothing is left aside"
         data = file.read_bytes()
         first = array.metadata.index_location == "start"
-        raw = data[: length(slots)] if first else data[-length(slots) :]
-        index = Index.from_bytes(raw, slots, len(data))
-        spans = sorted((index.offsets[n], index.sizes[n]) for n in index.present())
-        at = length(slots) if first else 0
+        raw = data[: index_size(slots)] if first else data[-index_size(slots) :]
+        index = Index.parse(raw, slots)
+        spans = sorted((index.offsets[n], index.sizes[n]) for n in index.stored_slots())
+        at = index_size(slots) if first else 0
         for offset, size in spans:
             assert offset == at
             at += size
-        assert at + (0 if first else length(slots)) == len(data)
+        assert at + (0 if first else index_size(slots)) == len(data)
         total += len(spans)
     return total
 
@@ -89,7 +90,7 @@ def test_chunks_of_fill_value_are_not_stored_and_every_shard_is(tmp_path):
         block = np.full((8, 8), np.nan, "float32")
         block[5, 5] = 1.0
         writer.append(block)
-    assert open_array(tmp_path / "a").verify() == 1
+    assert open_store(tmp_path / "a").verify() == 1
     sizes = {at: (tmp_path / "a" / "c" / at).stat().st_size for at in ("0/0", "0/1", "1/0", "1/1")}
     assert sizes == {"0/0": 68, "0/1": 68, "1/0": 68, "1/1": 68 + 16 + 4}
 
@@ -99,7 +100,7 @@ def test_bfloat16_with_a_fill_value(tmp_path):
     with create(tmp_path / "a", (4, 4), "bfloat16", (2, 4), fill_value=1.0) as writer:
         writer.append(np.full((2, 4), 0x3F80, "uint16"))  # all fill value: 1.0
         writer.append(np.full((2, 4), 0x4000, "uint16"))  # 2.0
-    array = open_array(tmp_path / "a")
+    array = open_store(tmp_path / "a")
     assert json.loads(array.metadata.to_json())["fill_value"] == 1.0
     assert array.verify() == 1
     assert array.read().tolist() == [[0x3F80] * 4] * 2 + [[0x4000] * 4] * 2
@@ -115,14 +116,14 @@ def test_codecs_that_not_everybody_knows(tmp_path, codecs):
     array = np.arange(100, dtype="int32").reshape(10, 10)
     with create(tmp_path / "a", (10, 10), "int32", (4, 4), (8, 8), codecs=codecs) as writer:
         writer.append(array)
-    assert same(open_array(tmp_path / "a").read(), array)
+    assert same(open_store(tmp_path / "a").read(), array)
     assert same(zarr.open_array(tmp_path / "a", mode="r")[...], array)
 
 
 def test_boxes(tmp_path):
     for seed in range(CASES // 3):
         case = Case(seed)
-        array = open_array(stored(tmp_path, case))
+        array = open_store(stored(tmp_path, case))
         for _ in range(4):
             start = [int(case.rng.integers(0, n)) for n in case.shape]
             stop = [int(case.rng.integers(a, n + 1)) for a, n in zip(start, case.shape)]
@@ -136,7 +137,7 @@ def test_what_others_write_is_read(tmp_path):
     for seed in range(CASES // 3):
         case = Case(seed)
         path = tmp_path / f"zarr{seed}"
-        wanted = json.loads(open_array(stored(tmp_path, case)).metadata.to_json())
+        wanted = json.loads(open_store(stored(tmp_path, case)).metadata.to_json())
         del wanted["attributes"]
         made = zarr.create_array(
             path,
@@ -148,7 +149,7 @@ def test_what_others_write_is_read(tmp_path):
             fill_value=case.fill,
         )
         made[...] = case.array
-        assert same(open_array(path).read(), case.array), f"seed {seed}: {case}"
+        assert same(open_store(path).read(), case.array), f"seed {seed}: {case}"
         spec = {
             "driver": "zarr3",
             "kvstore": {"driver": "file", "path": str(tmp_path / f"ts{seed}")},
@@ -156,7 +157,7 @@ def test_what_others_write_is_read(tmp_path):
         if not (case.codecs and case.order):
             other = tensorstore.open(spec | {"metadata": wanted}, create=True).result()
             other.write(case.array).result()
-            assert same(open_array(tmp_path / f"ts{seed}").read(), case.array), f"seed {seed}"
+            assert same(open_store(tmp_path / f"ts{seed}").read(), case.array), f"seed {seed}"
 
 
 def test_streams_of_several_leading_dimensions(tmp_path):
@@ -165,7 +166,7 @@ def test_streams_of_several_leading_dimensions(tmp_path):
     with create(tmp_path / "a", shape, "uint8", (1, 1, 1, 4, 4), (2, 2, 3, 4, 8)) as writer:
         for plane in array.reshape(-1, 6, 5):
             writer.append(plane)
-    assert same(open_array(tmp_path / "a").read(), array)
+    assert same(open_store(tmp_path / "a").read(), array)
     assert same(zarr.open_array(tmp_path / "a", mode="r")[...], array)
 
 
@@ -178,8 +179,8 @@ def test_what_cannot_be_is_refused(tmp_path):
         ({"shards": (3, 4)}, "dimension 0: chunks of 2 do not fill shards of 3"),
         ({"shape": (4, None)}, "dimension 1 cannot be unbounded"),
         ({"dtype": "str"}, "cannot be stored in Zarr v3"),
-        ({"fill_value": 300}, "300 is no uint8"),
-        ({"order": (0, 0)}, "is no order of 2 dimensions"),
+        ({"fill_value": 300}, "300 is not of uint8"),
+        ({"order": (0, 0)}, "is not an order of 2 dimensions"),
         ({"index_location": "middle"}, "neither start nor end"),
         ({"dimension_names": ["x"]}, "1 names for 2 dimensions"),
     ]:
@@ -188,17 +189,17 @@ def test_what_cannot_be_is_refused(tmp_path):
     with make() as writer:
         with pytest.raises(WeftError, match="the array holds uint8, and the block int64"):
             writer.append(np.zeros((1, 4), int))
-        with pytest.raises(WeftError, match=r"is no frame of .*: a frame is \[4\]"):
+        with pytest.raises(WeftError, match=r"is not a frame of .*: a frame is \[4\]"):
             writer.append(np.zeros((1, 5), "uint8"))
         writer.append(np.zeros((4, 4), "uint8"))
-        with pytest.raises(WeftError, match="row 4 lies behind the end"):
+        with pytest.raises(WeftError, match="row 4 is past the end"):
             writer.append(np.zeros((1, 4), "uint8"))
     with pytest.raises(WeftError, match="is closed"):
         writer.append(np.zeros((1, 4), "uint8"))
     with pytest.raises(WeftError, match="holds an array already"):
         make()
     with pytest.raises(WeftError, match=r"there is no zarr\.json"):
-        open_array(tmp_path / "b")
+        open_store(tmp_path / "b")
 
 
 def test_a_damaged_shard_is_found(tmp_path):
@@ -218,14 +219,14 @@ def test_a_damaged_shard_is_found(tmp_path):
     ):
         file.write_bytes(damaged)
         with pytest.raises(ShardError, match="c/0/0"):
-            open_array(tmp_path / "a").verify()
+            open_store(tmp_path / "a").verify()
     rng = np.random.default_rng(1)
     for _ in range(CASES):
         damaged = bytearray(good)
         damaged[int(rng.integers(len(good)))] ^= int(rng.integers(1, 256))
         file.write_bytes(damaged)
         try:
-            found = open_array(tmp_path / "a").read()
+            found = open_store(tmp_path / "a").read()
         except ShardError:
             continue
         assert same(found, array)  # a bit of a frame's header that says nothing
@@ -234,12 +235,13 @@ def test_a_damaged_shard_is_found(tmp_path):
 def test_an_index_that_points_outside_is_refused():
     index = Index.empty(2)
     index.offsets[1], index.sizes[1] = 90, 20
-    with pytest.raises(ShardError, match="chunk 1 is said to lie at 90, 20 B of 100 B"):
-        Index.from_bytes(index.to_bytes(), 2, 100)
-    assert Index.from_bytes(index.to_bytes(), 2, 110) == index
+    assert Index.parse(index.to_bytes(), 2) == index
+    assert index.misplaced(0, 100) == 1
+    assert index.misplaced(0, 110) is None
+    assert index.describe(1) == "90, 20 B"
     assert index.offsets[0] == ABSENT
     with pytest.raises(ShardError, match="has 36 B, got 35 B"):
-        Index.from_bytes(index.to_bytes()[:-1], 2, 100)
+        Index.parse(index.to_bytes()[:-1], 2)
 
 
 def test_a_codec_claims_no_more_than_a_chunk():
@@ -283,7 +285,7 @@ def test_a_write_that_fails_is_said_and_nothing_torn_is_seen(tmp_path):
     assert "a: writing failed: [Errno 27] File too large" in first
     assert "writing failed before, and nothing can be appended" in second
     assert not [file for file in (tmp_path / "a" / "c").rglob("*") if file.is_file()]
-    assert open_array(tmp_path / "a").shape == (0, 256, 256)
+    assert open_store(tmp_path / "a").shape == (0, 256, 256)
 
 
 def test_an_array_is_continued(tmp_path):
@@ -296,11 +298,11 @@ def test_an_array_is_continued(tmp_path):
             path, case.given_shape, case.dtype, case.chunks, case.shards, **case.options
         ) as writer:
             writer.append(case.stream[:cut])
-        assert open_array(path).shape[case.arrival[0]] == cut
-        with open_array(path, mode="a") as writer:
+        assert open_store(path).shape[case.axis_order[0]] == cut
+        with open_store(path, mode="a") as writer:
             writer.append(case.stream[cut:])
-        assert same(open_array(path).read(), case.array), f"seed {seed}: {case} cut at {cut}"
-        assert open_array(path).verify() == count_chunks(path, open_array(path))
+        assert same(open_store(path).read(), case.array), f"seed {seed}: {case} cut at {cut}"
+        assert open_store(path).verify() == count_chunks(path, open_store(path))
         other = stored(tmp_path, case)
         assert contents(path) == contents(other), f"seed {seed}: {case} cut at {cut}"
 
@@ -322,18 +324,18 @@ def test_bytes_are_the_same_however_threads_run(tmp_path):
             writer.append(array)
         found.append(contents(path))
     assert all(one == found[0] for one in found)
-    assert same(open_array(path).read(), array)
+    assert same(open_store(path).read(), array)
 
 
 def test_two_writers_are_refused(tmp_path):
     with create(tmp_path / "a", (None, 4), "uint8", (2, 4), (4, 4)):
         with pytest.raises(WeftError, match="is being written by somebody else"):
-            open_array(tmp_path / "a", mode="a")
+            open_store(tmp_path / "a", mode="a")
         with pytest.raises(WeftError, match="is being written by somebody else"):
             create(tmp_path / "a", (None, 4), "uint8", (2, 4), (4, 4), overwrite=True)
-    open_array(tmp_path / "a", mode="a").close()
-    with pytest.raises(WeftError, match="mode is 'r' or 'a', and not 'w'"):
-        open_array(tmp_path / "a", mode="w")
+    open_store(tmp_path / "a", mode="a").close()
+    with pytest.raises(WeftError, match="mode is 'r' or 'a', got 'w'"):
+        open_store(tmp_path / "a", mode="w")
 
 
 RECORDING = """
@@ -356,7 +358,7 @@ def test_a_writer_that_is_killed_leaves_whole_shards_and_can_be_continued(tmp_pa
         [np.random.default_rng(n).integers(0, 50, (1, 40, 48)).astype("uint16") for n in range(200)]
     )
     subprocess.run([sys.executable, "-c", RECORDING, str(tmp_path / "whole")], check=True)
-    assert same(open_array(tmp_path / "whole").read(), wanted)
+    assert same(open_store(tmp_path / "whole").read(), wanted)
     rng, seen = np.random.default_rng(0), set()
     for number in range(KILLS):
         path = tmp_path / f"a{number}"
@@ -364,15 +366,15 @@ def test_a_writer_that_is_killed_leaves_whole_shards_and_can_be_continued(tmp_pa
         rows = int(rng.integers(8, 100)) * (number > 0)
         while not (path / "zarr.json").exists():
             time.sleep(0.002)
-        while process.poll() is None and open_array(path).shape[0] < rows:
+        while process.poll() is None and open_store(path).shape[0] < rows:
             time.sleep(0.002)
         process.kill()
         process.wait()
-        array = open_array(path)
+        array = open_store(path)
         array.verify()
         assert same(array.read(), wanted[: array.shape[0]])
         seen.add(array.shape[0])
-        with open_array(path, mode="a") as writer:
+        with open_store(path, mode="a") as writer:
             writer.append(wanted[array.shape[0] :])
         assert contents(path) == contents(tmp_path / "whole")
     assert len(seen) > 1

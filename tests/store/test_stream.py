@@ -5,7 +5,8 @@ import pytest
 import zarr
 
 from weft import WeftError
-from weft.store import Stream, Zstd, open_array
+from weft.store import Stream, Zstd
+from weft.store import open as open_store
 
 
 def test_arrays_are_written_side_by_side(tmp_path):
@@ -20,7 +21,7 @@ def test_arrays_are_written_side_by_side(tmp_path):
             stream.append({"camera": camera[row], "stage/xyz": stage[row : row + 1]})
             if row == 5:
                 stream.flush()
-                assert open_array(path / "camera").shape == (6, 8, 8)
+                assert open_store(path / "camera").shape == (6, 8, 8)
         assert stream.metrics()["camera"].rows == 9
     group = zarr.open_group(path, mode="r")
     assert dict(group.attrs) == {"operator": "x"}
@@ -36,13 +37,13 @@ def test_a_stream_is_continued(tmp_path):
         stream.open("one").append(np.ones((2, 2), "uint8"))
         stream.create("two", (None,), "uint8", (4,)).append(np.ones(3, "uint8"))
     assert dict(zarr.open_group(path, mode="r").attrs) == {"a": 1, "b": 2}
-    assert open_array(path / "one").shape == (5, 2)
+    assert open_store(path / "one").shape == (5, 2)
 
 
 def test_refusals(tmp_path):
     with Stream(tmp_path / "run.zarr") as stream:
         for name in ("", "a//b", ".hidden", "__meta", "/a"):
-            with pytest.raises(WeftError, match="is no name of an array"):
+            with pytest.raises(WeftError, match="is not a name of an array"):
                 stream.create(name, (None,), "uint8", (4,))
         stream.create("one", (None,), "uint8", (4,))
         with pytest.raises(WeftError, match="'one' is an array of the stream already"):
@@ -61,4 +62,4 @@ def test_one_array_that_fails_does_not_keep_others_from_being_closed(tmp_path):
     (tmp_path / "run.zarr" / "one" / "c").write_text("in the way")
     with pytest.raises(WeftError, match="one: writing failed"):
         stream.close()
-    assert open_array(tmp_path / "run.zarr" / "two").shape == (3, 2)
+    assert open_store(tmp_path / "run.zarr" / "two").shape == (3, 2)

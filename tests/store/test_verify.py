@@ -23,10 +23,12 @@ from weft.store import (
     create_image,
     create_plate,
     create_shards,
-    open_array,
     open_image,
 )
-from weft.store.shard import Index, length
+from weft.store import (
+    open as open_store,
+)
+from weft.store.shard import Index, index_size
 
 DATA = np.random.default_rng(0).integers(0, 99, (20, 30)).astype("uint16")
 FAMILIES = {
@@ -47,7 +49,7 @@ def stored(path, codecs="zstd", **more):
     """Forty chunks in six shards."""
     with create(path, (20, 30), "uint16", (4, 4), (8, 16), codecs=codecs, **more) as writer:
         writer.append(DATA)
-    return open_array(path)
+    return open_store(path)
 
 
 def shards(path):
@@ -56,7 +58,7 @@ def shards(path):
 
 def findings(path):
     try:
-        return open_array(path).verify().findings
+        return open_store(path).verify().findings
     except VerificationError as error:
         return error.verification.findings
 
@@ -78,7 +80,7 @@ def test_any_flipped_bit_is_found(tmp_path, codecs, location):
         (finding,) = findings(tmp_path / "a")
         assert finding.startswith(f"{file}: "), finding
         with pytest.raises(WeftError):
-            open_array(tmp_path / "a").read()
+            open_store(tmp_path / "a").read()
         file.write_bytes(good)
     assert findings(tmp_path / "a") == ()
 
@@ -107,7 +109,7 @@ def test_without_checksums_chunks_are_only_decoded(tmp_path):
     zarr.create_array(
         tmp_path / "z", shape=(20, 30), chunks=(4, 4), shards=(20, 32), dtype="uint16"
     )[...] = DATA
-    assert open_array(tmp_path / "z").verify().decoded == 40
+    assert open_store(tmp_path / "z").verify().decoded == 40
 
 
 def test_codecs_that_have_a_checksum_get_no_second_one(tmp_path):
@@ -134,7 +136,7 @@ def test_every_way_to_make_an_array_gives_it_checksums(tmp_path):
     with Stream(tmp_path / "stream") as stream:
         stream.create("camera", *form)
         stream.append({"camera": DATA})
-    arrays.append(open_array(tmp_path / "stream/camera"))
+    arrays.append(open_store(tmp_path / "stream/camera"))
     for array in arrays:
         found = array.verify()
         assert found.matched == found > 0, array
@@ -150,9 +152,9 @@ def test_an_array_that_is_continued_keeps_what_its_metadata_say(tmp_path):
             path, (None, 30), "uint16", (4, 4), (8, 16), frame_ndim=1, checksum=checksum
         ) as writer:
             writer.append(DATA[:13])
-        with open_array(path, mode="a") as writer:
+        with open_store(path, mode="a") as writer:
             writer.append(DATA[13:])
-        array = open_array(path)
+        array = open_store(path)
         found = array.verify()
         assert (found.matched, found.decoded) == ((40, 0) if checksum else (0, 40))
         assert np.array_equal(array.read(), DATA)
@@ -165,31 +167,31 @@ def test_missing_torn_and_longer_shards_are_found(tmp_path):
     for damaged, message in [
         (None, "the shard is missing: it was not written, or was lost"),
         (good[:100], "100 B, and the index of 8 chunks has 132 B"),
-        (good[:-1], "said to lie at"),
+        (good[:-1], "the index places it at"),
         (b"", "0 B, and the index"),
         (good + b"?", rf"{len(good) + 1} B, and its chunks and its index have {len(good)} B"),
     ]:
         file.unlink() if damaged is None else file.write_bytes(damaged)
         with pytest.raises(VerificationError, match=message) as caught:
-            open_array(tmp_path / "a").verify()
+            open_store(tmp_path / "a").verify()
         assert "c/1/0: " in str(caught.value)
         assert caught.value.verification.faults == 1
     file.unlink()
-    assert not open_array(tmp_path / "a").read(ZRange((8, 0), (16, 16))).any(), "as Zarr has it"
+    assert not open_store(tmp_path / "a").read(ZRange((8, 0), (16, 16))).any(), "as Zarr has it"
     file.mkdir()
     with pytest.raises(VerificationError, match="cannot be read"):
-        open_array(tmp_path / "a").verify()
+        open_store(tmp_path / "a").verify()
 
 
 def test_chunks_that_share_bytes_are_found(tmp_path):
     stored(tmp_path / "a")
     file = tmp_path / "a/c/1/0"
     good = file.read_bytes()
-    index = Index.parse(good[-length(8) :], 8)
+    index = Index.parse(good[-index_size(8) :], 8)
     index.offsets[3], index.sizes[3] = index.offsets[2], index.sizes[2]
-    file.write_bytes(good[: -length(8)] + index.to_bytes())
+    file.write_bytes(good[: -index_size(8)] + index.to_bytes())
     with pytest.raises(VerificationError, match=r"chunk [23], .* it lies at .*: they overlap"):
-        open_array(tmp_path / "a").verify()
+        open_store(tmp_path / "a").verify()
 
 
 def test_several_findings_are_listed_and_counted(tmp_path):
@@ -201,7 +203,7 @@ def test_several_findings_are_listed_and_counted(tmp_path):
     with pytest.raises(
         VerificationError, match=r"checksum mismatch.*; and 2 more findings"
     ) as caught:
-        open_array(tmp_path / "a").verify()
+        open_store(tmp_path / "a").verify()
     error = caught.value
     assert len(error.verification.findings) == error.verification.faults == 3
     assert error.verification.text == "40 chunks in 6 shards: 37 match their checksums; 3 findings"
@@ -215,7 +217,7 @@ def test_shards_that_others_leave_out_are_no_finding(tmp_path):
         tmp_path / "a", shape=(8, 8), chunks=(2, 2), shards=(4, 4), dtype="uint8", fill_value=0
     )
     array[:4, :4] = 1
-    found = open_array(tmp_path / "a").verify()
+    found = open_store(tmp_path / "a").verify()
     assert (found, found.shards, found.absent) == (4, 1, 3)
     assert found.text.endswith("4 have no checksum and were only decoded; 3 shards are not stored")
 
@@ -223,7 +225,7 @@ def test_shards_that_others_leave_out_are_no_finding(tmp_path):
 def test_shards_of_fill_value_are_stored_and_missed(tmp_path):
     with create(tmp_path / "a", (None, 8, 8), "uint8", (1, 4, 4), (2, 8, 8)) as writer:
         writer.append(np.zeros((5, 8, 8), "uint8"))
-    found = open_array(tmp_path / "a").verify()
+    found = open_store(tmp_path / "a").verify()
     assert (found, found.shards, found.absent) == (0, 3, 0)
     (tmp_path / "a/c/2/0/0").unlink()
     assert "c/2/0/0: shard [4:6, 0:8, 0:8]: the shard is missing" in findings(tmp_path / "a")[0]
@@ -235,7 +237,7 @@ def test_only_frames_that_were_written_are_missed(tmp_path):
     with create(tmp_path / "a", shape, "uint8", (1, 1, 4, 4), (1, 1, 8, 8)) as writer:
         writer.append(np.ones((2, 4, 8, 8), "uint8"))
         writer.append(np.ones((2, 8, 8), "uint8"))
-    found = open_array(tmp_path / "a").verify()
+    found = open_store(tmp_path / "a").verify()
     assert (found, found.shards, found.absent) == (40, 10, 2)
     (tmp_path / "a/c/2/1/0/0").unlink()
     (finding,) = findings(tmp_path / "a")
@@ -250,7 +252,7 @@ def test_far_more_shards_than_files_are_listed_and_not_counted_through(tmp_path)
         (tmp_path / "a/zarr.json").write_text(json.dumps(said))
         total = -(-shape[0] // 8) * -(-shape[1] // 16)
         with pytest.raises(WeftError) as caught:
-            open_array(tmp_path / "a").verify()
+            open_store(tmp_path / "a").verify()
         if isinstance(caught.value, VerificationError):
             found = caught.value.verification
             assert (found.shards, found.matched, found.absent) == (6, 40, total - 6)
@@ -260,7 +262,7 @@ def test_far_more_shards_than_files_are_listed_and_not_counted_through(tmp_path)
             assert f"{total} shards cannot be counted" in str(caught.value)
     said["shape"], said["attributes"] = [1 << 24, 30], {}
     (tmp_path / "a/zarr.json").write_text(json.dumps(said))
-    found = open_array(tmp_path / "a").verify()
+    found = open_store(tmp_path / "a").verify()
     assert (found.shards, found.absent, found.faults) == (6, (1 << 22) - 6, 0)
 
 
@@ -273,7 +275,7 @@ def test_frames_of_another_size_are_refused(tmp_path):
                 ZRange.of((4, 4)), np.ones((4, 4), "uint16")
             )
             (path / "c/0/0").write_bytes(codec.encode(bytes(size)))
-            for look in (open_array(path).read, open_array(path).verify):
+            for look in (open_store(path).read, open_store(path).verify):
                 with pytest.raises(WeftError, match=r"c/0/0: chunk 0, \[0:4, 0:4\]: "):
                     look()
 
@@ -284,13 +286,13 @@ def test_what_no_memory_holds_is_refused(tmp_path):
     for shape in ([1 << 44, 1 << 10], [1 << 62, 1 << 62]):
         (tmp_path / "a/zarr.json").write_text(json.dumps(said | {"shape": shape}))
         with pytest.raises(WeftError, match=r"there is no memory for the [0-9]+ B of"):
-            open_array(tmp_path / "a").read()
+            open_store(tmp_path / "a").read()
 
 
 def test_a_copy_does_not_inherit_what_weft_says_of_an_array(tmp_path):
-    with create(tmp_path / "a", (4, 6), "uint8", (2, 2), arrival=(1, 0)) as writer:
+    with create(tmp_path / "a", (4, 6), "uint8", (2, 2), axis_order=(1, 0)) as writer:
         writer.append(np.ones((6, 4), "uint8"))
-    said = open_array(tmp_path / "a").metadata.attributes
+    said = open_store(tmp_path / "a").metadata.attributes
     made = create_shards(tmp_path / "b", (4, 6), "uint8", (2, 2), attributes={**said, "n": 1})
     assert made.metadata.attributes == {"n": 1, "weft": {"every_shard_stored": True}}
     assert Path(tmp_path / "b/zarr.json").exists()

@@ -16,10 +16,11 @@ from tests.store.cases import Case
 from tests.trials import trials
 
 from weft import WeftError
-from weft.store import Blosc, Crc32c, Gzip, Zstd, create, open_array
-from weft.store.assembler import Batch, Delivery
-from weft.store.chunk_layout import Tiling
-from weft.store.files import KNOWN, LEAST, file_system, pays
+from weft.store import Blosc, Crc32c, Gzip, Zstd, create
+from weft.store import open as open_store
+from weft.store.assembler import ChunkBatch, ShardAssembler
+from weft.store.chunk_layout import FrameLayout
+from weft.store.files import DIRECT_SYSTEMS, MIN_DIRECT, direct_pays, file_system
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
 
@@ -49,13 +50,13 @@ def test_what_is_flushed_is_seen_and_changes_no_byte_in_the_end(tmp_path):
                     writer.append_rows(block)
                     if name == "flushed" and case.rng.random() < 0.5:
                         writer.flush()
-                        seen = open_array(path)
-                        size = writer.tiling.frame_size
+                        seen = open_store(path)
+                        size = writer.layout.frame_size
                         count = writer.metrics().bytes // case.array.itemsize // size
                         assert writer.safe == count
                         rows = -(-count * size // case.stream[0].size)
-                        assert seen.shape[case.arrival[0]] == rows
-                        found = seen.read().transpose(case.arrival).reshape(-1)[: count * size]
+                        assert seen.shape[case.axis_order[0]] == rows
+                        found = seen.read().transpose(case.axis_order).reshape(-1)[: count * size]
                         assert np.array_equal(found, case.stream.reshape(-1)[: count * size]), case
                         seen.verify()
             made[name] = contents(path)
@@ -82,7 +83,7 @@ def test_every_epoch_is_seen_while_others_are_written(tmp_path, index_location):
             if row % 4 == 3:
                 until(lambda row=row: writer.safe == row + 1)
                 for found in (
-                    open_array(path).read(),
+                    open_store(path).read(),
                     zarr.open_array(path, mode="r")[...],
                     tensorstore.open(
                         {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
@@ -99,10 +100,10 @@ def test_readers_see_nothing_torn(tmp_path):
 
     def look():
         while not is_over.is_set():
-            for find in (open_array, lambda at: zarr.open_array(at, mode="r")):
+            for find in (open_store, lambda at: zarr.open_array(at, mode="r")):
                 array = find(path)
                 rows = array.shape[0]
-                found = array.read() if find is open_array else array[...]
+                found = array.read() if find is open_store else array[...]
                 seen.append((rows, np.array_equal(found, data[:rows])))
 
     with create(
@@ -127,7 +128,7 @@ def test_more_shards_than_files(tmp_path):
     code = """
 import resource, sys
 import numpy as np
-from weft.store import create, open_array
+from weft.store import create, open as open_store
 resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
 data = np.random.default_rng(0).integers(1, 99, (3, 10, 20, 8, 8)).astype("uint8")
 path = sys.argv[1]
@@ -135,7 +136,7 @@ with create(path, (None, 10, 20, 8, 8), "uint8", (1, 1, 1, 8, 8), (4, 1, 1, 8, 8
     for plane in data.reshape(-1, 8, 8):
         writer.append(plane)
     writer.flush()
-assert np.array_equal(open_array(path).read(), data)
+assert np.array_equal(open_store(path).read(), data)
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True)
 
@@ -164,7 +165,7 @@ def test_memory_is_as_predicted_at_most(tmp_path, codecs, chunks):
 def open_array_and_codecs(folder, codecs):
     with create(folder / "warm", (1, 1), "uint16", (1, 1), codecs=codecs) as writer:
         writer.append(np.ones((1, 1), "uint16"))
-    open_array(folder / "warm").read()
+    open_store(folder / "warm").read()
 
 
 def test_metrics(tmp_path):
@@ -193,15 +194,17 @@ def test_metrics(tmp_path):
 def test_blocks_that_do_not_fit_are_refused(tmp_path):
     with create(tmp_path / "a", (None, 4, 6), "uint8", (2, 2, 2), (4, 4, 6)) as writer:
         writer.append_rows(np.ones((1, 6), "uint8"))
-        with pytest.raises(WeftError, match=r"begins in the middle.*6 elements of 24 are there"):
+        with pytest.raises(
+            WeftError, match=r"would begin inside a row: 6 of its 24 elements are there"
+        ):
             writer.append(np.ones((1, 4, 6), "uint8"))
-        with pytest.raises(WeftError, match=r"does not go to rows of \[…, 4, 6\]"):
+        with pytest.raises(WeftError, match=r"does not fit rows of \[…, 4, 6\]"):
             writer.append_rows(np.ones((2, 4, 5), "uint8"))
-        with pytest.raises(WeftError, match="does not go to rows of"):
+        with pytest.raises(WeftError, match="does not fit rows of"):
             writer.append_rows(np.uint8(3))
         writer.append_rows(np.ones((3, 6), "uint8"))
         writer.append(np.ones((1, 4, 6), "uint8"))
-    assert open_array(tmp_path / "a").read().tolist() == np.ones((2, 4, 6), int).tolist()
+    assert open_store(tmp_path / "a").read().tolist() == np.ones((2, 4, 6), int).tolist()
 
 
 def test_arguments_that_do_not_go_together_are_refused(tmp_path):
@@ -210,9 +213,9 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path):
 
     for arguments, message in [
         ({"append_dim": 2}, "append_dim: there is no dimension 2 of 2"),
-        ({"arrival": (0, 0)}, r"arrival: \[0, 0\] is no order of 2 dimensions"),
-        ({"append_dim": 1, "arrival": (0, 1)}, "the two must be one"),
-        ({"append_dim": 1}, "dimension 0 cannot be unbounded: only 1 can"),
+        ({"axis_order": (0, 0)}, r"axis_order: \[0, 0\] is not an order of 2 dimensions"),
+        ({"append_dim": 1, "axis_order": (0, 1)}, "these must be the same"),
+        ({"append_dim": 1}, "dimension 0 cannot be unbounded: only 1, which"),
         ({"endian": "middle"}, "endian: 'middle' is neither little nor big"),
     ]:
         with pytest.raises(WeftError, match=message):
@@ -226,8 +229,8 @@ def test_frames_along_another_dimension(tmp_path):
     ) as writer:
         for frame in data:
             writer.append(frame)
-    assert np.array_equal(open_array(tmp_path / "a").read(), data.transpose(1, 0, 2))
-    with open_array(tmp_path / "a", mode="a") as writer:
+    assert np.array_equal(open_store(tmp_path / "a").read(), data.transpose(1, 0, 2))
+    with open_store(tmp_path / "a", mode="a") as writer:
         writer.append(data[:2])
     wanted = np.concatenate([data, data[:2]]).transpose(1, 0, 2)
     assert np.array_equal(zarr.open_array(tmp_path / "a", mode="r")[...], wanted)
@@ -276,7 +279,7 @@ def test_a_folder_that_goes_away(tmp_path):
     with pytest.raises(WeftError, match="writing failed before"):
         writer.flush()
     writer.close()
-    assert open_array(path).shape == (4, 32, 32)
+    assert open_store(path).shape == (4, 32, 32)
     open_array_is_free = create(tmp_path / "b", (None, 2), "uint8", (1, 2))
     open_array_is_free.abandon()
     open_array_is_free.close()
@@ -289,7 +292,7 @@ def test_a_failure_that_nobody_heard_of_is_said_at_close(tmp_path):
     with pytest.raises(WeftError, match=r"writing failed: .*; 0 of 1 frames"):
         writer.close()
     (tmp_path / "a" / "c").unlink()
-    open_array(tmp_path / "a", mode="a").close()
+    open_store(tmp_path / "a", mode="a").close()
 
 
 @pytest.mark.parametrize("index_location", ["start", "end"])
@@ -307,16 +310,17 @@ def test_past_the_page_cache_the_bytes_are_the_same(tmp_path, index_location):
                     writer.append(frame)
                     if number == 10:
                         writer.flush()
-                        assert open_array(path).verify()
+                        assert open_store(path).verify()
             made[direct] = contents(path)
         assert made[False] == made[True]
-        assert open_array(path).verify() == 14 // chunks[0] * 2 * -(-800 // chunks[2])
+        assert open_store(path).verify() == 14 // chunks[0] * 2 * -(-800 // chunks[2])
 
 
 def test_which_files_are_written_past_the_page_cache(tmp_path):
-    assert not pays(tmp_path, LEAST - 1, 2)
-    assert not pays(tmp_path, LEAST, 1000)
-    assert pays(tmp_path / "not" / "there", LEAST, 2) == (file_system(tmp_path) in KNOWN)
+    assert not direct_pays(tmp_path, MIN_DIRECT - 1, 2)
+    assert not direct_pays(tmp_path, MIN_DIRECT, 1000)
+    known = file_system(tmp_path) in DIRECT_SYSTEMS
+    assert direct_pays(tmp_path / "not" / "there", MIN_DIRECT, 2) == known
 
 
 def test_codecs_as_people_say_them(tmp_path):
@@ -328,13 +332,13 @@ def test_codecs_as_people_say_them(tmp_path):
     ]):  # fmt: skip
         with create(tmp_path / f"{number}", (2, 4), "uint16", (1, 4), codecs=said) as writer:
             writer.append(np.ones((2, 4), "uint16"))
-        array = open_array(tmp_path / f"{number}")
+        array = open_store(tmp_path / f"{number}")
         assert list(array.metadata.codecs) == wanted
         assert array.read().tolist() == [[1] * 4] * 2
     for said, message in [
-        ("zstandard", "'zstandard' is no codec"),
-        ([3], "3 is no codec"),
-        ({"name": "lzma"}, "the codec 'lzma' is not known here"),
+        ("zstandard", "'zstandard' is not a codec"),
+        ([3], "3 is not a codec"),
+        ({"name": "lzma"}, "the codec 'lzma' is not supported"),
     ]:
         with pytest.raises(WeftError, match=message):
             create(tmp_path / "no", (2, 4), "uint16", (1, 4), codecs=said)
@@ -346,7 +350,7 @@ def test_a_system_that_cannot_copy_inside_itself(tmp_path, monkeypatch):
     with create(tmp_path / "a", (None, 8, 8), "uint16", (2, 8, 8), (8, 8, 8)) as writer:
         writer.append(data)
         writer.flush()
-        assert np.array_equal(open_array(tmp_path / "a").read(), data)
+        assert np.array_equal(open_store(tmp_path / "a").read(), data)
 
 
 class Crowded:
@@ -381,15 +385,15 @@ def test_one_thread_at_a_time_is_at_a_shard():
     count = 20 * CASES
     metadata = Metadata((0,), "uint8", (1,), (count,))
     sink, interval = Crowded(), sys.getswitchinterval()
-    delivery = Delivery(sink, metadata, Tiling((None,), (1,), (count,)), Clock())
-    numbers = [delivery.issue((0,)) for _ in range(count)]
+    assembler = ShardAssembler(sink, metadata, FrameLayout((None,), (1,), (count,)), Clock())
+    numbers = [assembler.issue((0,)) for _ in range(count)]
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as threads:
             for number in numbers:
                 chunk = (number.to_bytes(4, "little"),)
-                batch = Batch((0,), number, [number], [chunk], lambda: None)
-                threads.submit(delivery.take, batch)
+                batch = ChunkBatch((0,), number, [number], [chunk], lambda: None)
+                threads.submit(assembler.add, batch)
     finally:
         sys.setswitchinterval(interval)
     assert not sink.is_crowded

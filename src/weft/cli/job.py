@@ -308,10 +308,10 @@ def is_npy(place: Any) -> bool:
 
 def _open_input(place: str) -> Any:
     """Open an input, so that one that cannot be read is refused before the run starts."""
-    from weft import store
+    from weft.store.create import open_array
 
     if not is_npy(place):
-        return store.open(place)
+        return open_array(place)
     try:
         return open_npy(place)
     except FileNotFoundError:

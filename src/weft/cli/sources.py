@@ -137,9 +137,9 @@ def _kind(dtype: str) -> Any:
 
 def of_zarr(place: str) -> ArraySource:
     """Open a Zarr v3 array, read in boxes of rows."""
-    from weft import store
+    from weft.store.create import open_array
 
-    array = store.open_array(place)
+    array = open_array(place)
     metadata = array.metadata
     return ArraySource(
         metadata.shape, metadata.dtype, array.rows, metadata.dimension_names, metadata

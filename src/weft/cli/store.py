@@ -1,4 +1,4 @@
-"""`weft store`: arrays written to sharded Zarr, looked at, verified and copied."""
+"""`weft store`: writes, describes, verifies and copies sharded Zarr arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.errors import WeftError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from weft.store import Array, Verification, Writer
+    from weft.store import Array, Metadata, Verification, Writer
 
 EXAMPLES = """\
 examples:
@@ -45,11 +45,11 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     below = parser.add_subparsers(dest="what", metavar="WHAT")
-    for name, told in (
+    for name, summary in (
         ("info", "what an array is"),
         ("verify", "compare an array with its checksums"),
     ):
-        one = _command(below, name, told, told)
+        one = _command(below, name, summary, summary)
         one.add_argument("url", help="the folder or the address of an array")
         _finish(one)
     write = _command(
@@ -84,23 +84,23 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _command(
-    below: _SubParsersAction[argparse.ArgumentParser], name: str, told: str, more: str
+    below: _SubParsersAction[argparse.ArgumentParser], name: str, summary: str, more: str
 ) -> argparse.ArgumentParser:
-    """A command below, with the examples that are its own."""
+    """Add a subcommand, with its own examples."""
     raw = argparse.RawDescriptionHelpFormatter
     examples = examples_of(EXAMPLES, f"weft store {name}")
     return below.add_parser(
-        name, help=told, description=f"{sentence(more)}.", epilog=examples, formatter_class=raw
+        name, help=summary, description=f"{sentence(more)}.", epilog=examples, formatter_class=raw
     )
 
 
-def _add_sizes(parser: argparse.ArgumentParser, name: str, told: str) -> None:
-    sizes = parser.add_argument(name, type=sizes_of, nargs="+", metavar="N", help=told)
+def _add_sizes(parser: argparse.ArgumentParser, name: str, summary: str) -> None:
+    sizes = parser.add_argument(name, type=sizes_of, nargs="+", metavar="N", help=summary)
     suggest(sizes, files=False)
 
 
 def _flat(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments with their sizes in one row."""
+    """Return the arguments with their sizes flattened."""
     for name in ("shape", "chunks", "shards"):
         if getattr(args, name, None):
             setattr(args, name, [size for word in getattr(args, name) for size in word])
@@ -113,36 +113,35 @@ def _finish(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run what is asked for, and print what came of it."""
+    """Run a subcommand, and print its result."""
     _print(
         args, {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](_flat(args))
     )
 
 
-def _print(args: argparse.Namespace, found: dict[str, Any]) -> None:
+def _print(args: argparse.Namespace, result: dict[str, Any]) -> None:
     if args.json:
-        print_json(found)
+        print_json(result)
     else:
-        findings = found.pop("findings", [])
-        rows = [*found.items(), *(("finding", text) for text in findings)]
+        findings = result.pop("findings", [])
+        rows = [*result.items(), *(("finding", text) for text in findings)]
         wide = max(len(key) for key, _ in rows)
         say("\n".join(f"{key:{wide}}  {value}" for key, value in rows), sys.stdout)
 
 
 def info(args: argparse.Namespace) -> dict[str, Any]:
-    """What the metadata of an array says, and the bytes of its shards."""
-    array: Array = _store().open_array(args.url)
-    said = array.metadata
+    """Return the metadata of an array, and the bytes of its shards."""
+    array, metadata = _open_array(args.url)
     sizes = [found.size for key in array.sink.keys("c") if (found := array.sink.fetch(key, 0, 0))]
     stored, whole = sum(sizes), _bytes(array)
     return {
-        "shape": list(said.shape),
-        "dtype": said.dtype,
-        "chunks": list(said.chunks),
-        "shards": list(said.shards),
-        "codecs": [codec.name for codec in said.codecs] or ["none"],
-        "checksum": any(codec.name == "crc32c" for codec in said.codecs),
-        "dimension_names": list(said.dimension_names or ()),
+        "shape": list(metadata.shape),
+        "dtype": metadata.dtype,
+        "chunks": list(metadata.chunks),
+        "shards": list(metadata.shards),
+        "codecs": [codec.name for codec in metadata.codecs] or ["none"],
+        "checksum": any(codec.name == "crc32c" for codec in metadata.codecs),
+        "dimension_names": list(metadata.dimension_names or ()),
         "files": len(sizes),
         "bytes": whole,
         "stored": stored,
@@ -152,8 +151,8 @@ def info(args: argparse.Namespace) -> dict[str, Any]:
 
 def verify(args: argparse.Namespace) -> dict[str, Any]:
     """Read every index and every chunk; findings are printed before the command fails."""
-    array: Array = _store().open_array(args.url)
-    total = prod(-(-n // max(1, s)) for n, s in zip(array.shape, array.metadata.shards))
+    array, _ = _open_array(args.url)
+    total = array.layout.shard_grid.size
     begin = time.perf_counter()
 
     def progress(shards: int, chunks: int) -> None:
@@ -161,30 +160,30 @@ def verify(args: argparse.Namespace) -> dict[str, Any]:
             sys.stderr.write(f"\r{shards} of {total} shards, {chunks} chunks \033[K")
 
     try:
-        found = array.verify(progress)
+        result = array.verify(progress)
     except _store().VerificationError as error:
         _clear_line()
-        _print(args, _verified(error.verification) | _pace(_bytes(array), begin))
+        _print(args, _as_data(error.verification) | _pace(_bytes(array), begin))
         raise
     _clear_line()
-    return _verified(found) | _pace(_bytes(array), begin)
+    return _as_data(result) | _pace(_bytes(array), begin)
 
 
-def _verified(found: Verification) -> dict[str, Any]:
-    """What was checked and how, and what was found."""
+def _as_data(result: Verification) -> dict[str, Any]:
+    """Return a verification as plain data."""
     return {
-        "chunks": found.chunks,
-        "matched": found.matched,
-        "decoded": found.decoded,
-        "shards": found.shards,
-        "absent": found.absent,
-        "checked": found.text,
-        "findings": list(found.findings),
+        "chunks": result.chunks,
+        "matched": result.matched,
+        "decoded": result.decoded,
+        "shards": result.shards,
+        "absent": result.absent,
+        "checked": result.text,
+        "findings": list(result.findings),
     }
 
 
 def write(args: argparse.Namespace) -> dict[str, Any]:
-    """A file or a stream, read as it is needed."""
+    """Write an array from a file or a stream, piece by piece."""
     source = open_source(args.source, args.shape, args.dtype, args.offset)
     chunks = tuple(args.chunks or chosen_chunks(source))
     shards = args.shards or (chunks if args.chunks else chosen_shards(source, chunks))
@@ -192,7 +191,7 @@ def write(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def copy(args: argparse.Namespace) -> dict[str, Any]:
-    """An array, as many rows at a time as the new chunks have."""
+    """Copy an array, as many rows at a time as the new chunks have."""
     source = of_zarr(args.source)
     chunks = tuple(args.chunks or source.metadata.chunks)
     shards = args.shards or (chunks if args.chunks else source.metadata.shards)
@@ -205,12 +204,12 @@ def copy(args: argparse.Namespace) -> dict[str, Any]:
 def _stream(
     args: argparse.Namespace, source: ArraySource, chunks: Any, shards: Any, codecs: Any
 ) -> dict[str, Any]:
-    """Everything, piece by piece; what came before a failure is kept."""
+    """Append a source piece by piece; what came before a failure is kept."""
     more: dict[str, Any] = {"dimension_names": source.names}
     if source.metadata is not None:
         more |= {"fill_value": source.metadata.fill_value, "attributes": source.metadata.attributes}
     more |= {"codecs": codecs, "checksum": not args.no_checksum, "overwrite": args.overwrite}
-    writer = _created(args.url, source.shape, source.dtype, chunks, shards, **more)
+    writer = _create(args.url, source.shape, source.dtype, chunks, shards, **more)
     begin = time.perf_counter()
     with writer:
         for block in _blocks(source, writer, max(1, chunks[0])):
@@ -218,42 +217,41 @@ def _stream(
             if sys.stderr.isatty():
                 _progress(writer, source)
     _clear_line()
-    told = writer.metrics()
+    metrics = writer.metrics()
     return {
-        "rows": told.rows,
-        **_pace(told.bytes, begin),
-        "stored": told.stored,
-        "ratio": round(told.ratio, 3) if told.ratio else None,
-        "append": f"median {told.append_median * 1e3:.2f} ms, "
-        f"maximum {told.append_maximum * 1e3:.2f} ms",
-        "binds": told.binds,
+        "rows": metrics.rows,
+        **_pace(metrics.bytes, begin),
+        "stored": metrics.stored,
+        "ratio": round(metrics.ratio, 3) if metrics.ratio else None,
+        "append": f"median {metrics.append_median * 1e3:.2f} ms, "
+        f"maximum {metrics.append_maximum * 1e3:.2f} ms",
+        "binds": metrics.binds,
     }
 
 
 def _blocks(source: ArraySource, writer: Writer, rows: int) -> Iterator[Any]:
-    """The blocks of a source, without the fill value behind the frames that came."""
+    """Yield the blocks of a source, without the fill value after its last frame."""
     left = _promised(source, writer)
     for block in source.blocks(rows):
         if left is None or block.size <= left:
             yield block
         else:
-            yield block.reshape(-1, *writer.frame)[: left // writer.tiling.frame_size]
+            yield block.reshape(-1, *writer.frame)[: left // writer.layout.frame_size]
         left = None if left is None else max(0, left - block.size)
 
 
 def _promised(source: ArraySource, writer: Writer) -> int | None:
-    """The elements that the writer of an array promised, where that is not all of its shape."""
+    """Return the elements that the writer of an array promised; None for all of its shape."""
     weft = {} if source.metadata is None else source.metadata.attributes.get("weft", {})
-    if source.metadata is None or "frames" not in weft or "arrival" in weft:
+    if source.metadata is None or "frames" not in weft or "axis_order" in weft:
         return None
-    count: int = import_module("weft.store.create").promised(source.metadata, writer.tiling)
-    return count
+    return writer.layout.promised_elements(source.metadata)
 
 
-def _created(url: str, *said: Any, **more: Any) -> Writer:
-    """The writer of an array; where there is one already, the hint is ours."""
+def _create(url: str, *arguments: Any, **more: Any) -> Writer:
+    """Create an array; where one exists, hint at the option of the command."""
     try:
-        writer: Writer = _store().create(url, *said, **more)
+        writer: Writer = _store().create(url, *arguments, **more)
     except WeftError as error:
         if "holds an array already" not in str(error):
             raise
@@ -267,10 +265,10 @@ def _clear_line() -> None:
 
 
 def _progress(writer: Writer, source: ArraySource) -> None:
-    told = writer.metrics()
+    metrics = writer.metrics()
     of = "" if source.shape[0] is None else f" of {source.shape[0]}"
-    ratio = f", {told.ratio:.2f} times smaller" if told.ratio else ""
-    sys.stderr.write(f"\r{told.rows}{of} rows, {told.rate:.2f} GB/s{ratio} \033[K")
+    ratio = f", {metrics.ratio:.2f} times smaller" if metrics.ratio else ""
+    sys.stderr.write(f"\r{metrics.rows}{of} rows, {metrics.rate:.2f} GB/s{ratio} \033[K")
 
 
 def _pace(size: int, begin: float) -> dict[str, Any]:
@@ -280,6 +278,13 @@ def _pace(size: int, begin: float) -> dict[str, Any]:
 
 def _bytes(array: Array) -> int:
     return prod(array.shape) * int(array.dtype.itemsize)
+
+
+def _open_array(url: str) -> tuple[Array, Metadata]:
+    """Open an array; images and plates are refused."""
+    _store()
+    array: Array = import_module("weft.store.create").open_array(url)
+    return array, array.metadata
 
 
 def _store() -> Any:

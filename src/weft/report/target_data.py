@@ -28,13 +28,10 @@ def store_data(given: Any) -> dict[str, Any]:
     """Return the data of an open array, or of one in a folder or at an address."""
     array: Array = given if hasattr(given, "metadata") else _opened(given)
     metadata, itemsize = array.metadata, int(array.dtype.itemsize)
-    shards = tuple(max(1, n) for n in metadata.shards)
-    chunks = tuple(max(1, n) for n in metadata.chunks)
-    grid = tuple(-(-n // s) for n, s in zip(metadata.shape, shards))
-    inner = tuple(s // c for s, c in zip(shards, chunks))
-    from weft.store.chunk_layout import points
-
-    seen = list(islice(points([range(n) for n in grid]), MOST_SHARDS))
+    layout = array.layout
+    shards, chunks = layout.shards, layout.chunks
+    grid, inner = layout.shard_grid.counts, layout.slot_grid.counts
+    seen = list(islice(layout.shard_grid.meeting(array.box), MOST_SHARDS))
     has_chunks = metadata.is_sharded and len(seen) * prod(inner) <= MOST_CHUNKS
     return {
         "url": array.sink.url,
@@ -55,10 +52,10 @@ def store_data(given: Any) -> dict[str, Any]:
 
 def _opened(place: Any) -> Array:
     try:
-        from weft import store
+        from weft.store.create import open_array
     except ImportError as error:
         raise WeftError("a store's report needs NumPy", hint="pip install 'weft[store]'") from error
-    return store.open_array(place)
+    return open_array(place)
 
 
 def _shard(array: Array, at: Point, slots: int) -> list[Any] | None:
@@ -69,7 +66,7 @@ def _shard(array: Array, at: Point, slots: int) -> list[Any] | None:
     if not slots:
         found = array.sink.fetch(metadata.key(at), 0, 0)
         return None if found is None else [found.size]
-    count = index.length(slots, metadata.has_checksum)
+    count = index.index_size(slots, metadata.has_checksum)
     place = 0 if metadata.index_location == "start" else -count
     found = array.sink.fetch(metadata.key(at), place, count)
     if found is None:

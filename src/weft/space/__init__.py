@@ -2,7 +2,7 @@
 
 from weft.space.block_grid import BlockClass, BlockGrid
 from weft.space.cover import Cover, Defect, cover
-from weft.space.lifting import Digit, Lifting, digits_of, matching, weigh
+from weft.space.digit import Digit, digits_of, matching, weigh
 from weft.space.projection import Projection
 from weft.space.zrange import ZRange
 
@@ -12,7 +12,6 @@ __all__ = [
     "Cover",
     "Defect",
     "Digit",
-    "Lifting",
     "Projection",
     "ZRange",
     "cover",

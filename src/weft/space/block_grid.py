@@ -15,21 +15,23 @@ from math import prod
 
 from weft.errors import LayoutError, WeftError
 from weft.space.zrange import ZRange, unchecked, unchecked_all
-from weft.values import Point, as_point, as_shape, freeze
+from weft.values import Point, as_point, as_shape, freeze, points
 
 
 @dataclass(frozen=True, slots=True)
 class BlockClass:
-    """Consecutive blocks of one dimension that have the same extent.
+    """Consecutive blocks of one dimension that have the same extent, or of which a range takes it.
 
     >>> BlockGrid.cut((9,), (4,)).classes(0)[0]
-    BlockClass(first=0, count=3, extent=3)
+    BlockClass(first=0, count=3, extent=3, offset=0)
     """
 
     first: int
     """The number of the first of them."""
     count: int
     extent: int
+    offset: int = 0
+    """Where the extent begins inside each block: 0 unless a range starts inside a block."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -216,7 +218,8 @@ class BlockGrid:
         >>> list(BlockGrid.blocks((9, 4), (4, 4)).meeting(ZRange((3, 0), (5, 9))))
         [(0, 0), (1, 0)]
         """
-        return product(*map(self.overlaps, range(self.ndim), box.start, box.stop))
+        sides = list(map(self.overlaps, range(self.ndim), box.start, box.stop))
+        return points(tuple(side.start for side in sides), tuple(side.stop for side in sides))
 
     def widen(self, box: ZRange) -> ZRange:
         """Return the smallest box of whole blocks that holds what lies inside the shape of a box.
@@ -254,14 +257,56 @@ class BlockGrid:
                 if 0 <= near < count:
                     yield (*at[:dim], near, *at[dim + 1 :])
 
+    def ravel(self, block: Sequence[int]) -> int:
+        """Return the number of a block in row-major order.
+
+        >>> grid = BlockGrid.cut((8, 10), (2, 4))
+        >>> grid.ravel((1, 2)), grid.unravel(6)
+        (6, (1, 2))
+        """
+        number = 0
+        for place, count in zip(block, self.counts):
+            number = number * count + place
+        return number
+
+    def unravel(self, number: int) -> Point:
+        """Return the block with a number in row-major order."""
+        block = []
+        for count in reversed(self.counts):
+            number, place = divmod(number, count)
+            block.append(place)
+        return tuple(reversed(block))
+
+    def classes_meeting(self, dim: int, low: int, high: int) -> list[BlockClass]:
+        """Return what [low, high) takes of the blocks of a dimension, equal neighbours together.
+
+        A regular dimension has at most three classes: the rest of the first block, whole blocks,
+        and the beginning of the last one.
+
+        >>> for each in BlockGrid.blocks((20,), (4,)).classes_meeting(0, 3, 14):
+        ...     print(each)
+        BlockClass(first=0, count=1, extent=1, offset=3)
+        BlockClass(first=1, count=2, extent=4, offset=0)
+        BlockClass(first=3, count=1, extent=2, offset=0)
+        """
+        found: list[BlockClass] = []
+        for block in self.overlaps(dim, low, high):
+            start, stop = self.span(dim, block)
+            offset, extent = max(low - start, 0), min(high, stop) - max(low, start)
+            if found and (found[-1].offset, found[-1].extent) == (offset, extent):
+                found[-1] = BlockClass(found[-1].first, found[-1].count + 1, extent, offset)
+            else:
+                found.append(BlockClass(block, 1, extent, offset))
+        return found
+
     def classes(self, dim: int) -> tuple[BlockClass, ...]:
         """Return the blocks of a dimension as runs of equal extent: at most full, short and empty.
 
         A ragged dimension may have more runs.
 
         >>> BlockGrid.cut((9,), (8,)).classes(0)
-        (BlockClass(first=0, count=4, extent=2), BlockClass(first=4, count=1, extent=1), \
-BlockClass(first=5, count=3, extent=0))
+        (BlockClass(first=0, count=4, extent=2, offset=0), \
+BlockClass(first=4, count=1, extent=1, offset=0), BlockClass(first=5, count=3, extent=0, offset=0))
         """
         edges, count = self.edges[dim], self.counts[dim]
         if edges is None:

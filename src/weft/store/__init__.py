@@ -2,13 +2,13 @@
 
 from weft.store.array import Array
 from weft.store.codecs import Blosc, CodecError, Crc32c, Gzip, Lz4, Zstd
-from weft.store.create import create, open_array
-from weft.store.create import open_array as open  # noqa: A004 - the word that everybody knows
+from weft.store.create import create
 from weft.store.metadata import Metadata
 from weft.store.metrics import Metrics
 from weft.store.ome.image import Image, ImageWriter, create_image, open_image
 from weft.store.ome.metadata import Acquisition, Axis
 from weft.store.ome.plate import create_plate, open_plate
+from weft.store.open_node import open  # noqa: A004 - what everybody calls it
 from weft.store.shard import ShardError
 from weft.store.shard_writer import ShardWriter, create_shards, open_shards
 from weft.store.stream import Stream
@@ -40,7 +40,6 @@ __all__ = [
     "create_plate",
     "create_shards",
     "open",
-    "open_array",
     "open_image",
     "open_plate",
     "open_shards",

@@ -1,10 +1,10 @@
-"""`Delivery`: compressed tiles to shards, whoever compressed them, and what readers see of that.
+"""`ShardAssembler`: puts encoded chunks into shards, and decides what readers see of them.
 
-Batches of a shard are put into it in the order in which their epochs came, however threads run. A
-shard is seen when it is whole, or as far as it goes when it is published. The metadata follow. They
-promise the frames of which every element, and every element before them, can be read. Where that is
-no whole number of steps of the outermost dimension, the shape is rounded up, frames that did not
-come read as fill value, and the attribute `weft.frames` has the number that is promised.
+Batches of a shard are appended in the order of their epochs, whatever the order of threads. A shard
+becomes visible when it is complete, or as far as it goes when it is published. The metadata follow:
+they promise the frames of which every element, and every element before them, can be read. Where
+the promised frames do not fill the last row, the shape is rounded up, missing frames read as fill
+value, and the attribute `weft.frames` counts the promised ones.
 """
 
 from __future__ import annotations
@@ -12,44 +12,35 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.store.chunk_layout import Tiling
-from weft.store.dtypes import Bytes, Pieces
+from weft.store.chunk_layout import FrameLayout
+from weft.store.dtypes import Bytes
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
-from weft.store.shard import Index, length
+from weft.store.shard import Chunks, Index, chunk_buffers, index_size
 from weft.store.sink import Sink, Upload
-from weft.values import FrozenMap, Point
+from weft.values import Point
 
+SHARD_SLOT_MEMORY = 64
+"""Bytes that a shard holds for each of its chunks while it is written."""
 
-class Packed(NamedTuple):
-    """Chunks that lie one behind the other already."""
-
-    data: Bytes
-    sizes: np.ndarray[Any, Any]
-    """The bytes of each; 0 for one that is all fill value."""
-
-
-Chunks: TypeAlias = Sequence[Pieces | None] | Packed
-"""The bytes of chunks, None for one that is all fill value."""
-
-SHARE = 0.02
-"""The part of the time that may go into showing shards that are not whole yet."""
+PUBLISH_SHARE = 0.02
+"""The share of the time that may be spent on publishing shards that are not complete."""
 
 QUICK = 0.02
-"""Seconds of showing that nobody minds while there is nothing else to do."""
+"""Seconds of publishing that are always allowed while there is nothing else to do."""
 
 
-class Batch(NamedTuple):
-    """Chunks of one shard, one behind the other."""
+class ChunkBatch(NamedTuple):
+    """Consecutive chunks of one shard."""
 
     shard: Point
     number: int
-    """Of the batches of this shard."""
+    """Its number among the batches of the shard."""
     slots: Sequence[int] | np.ndarray[Any, Any]
     chunks: Chunks
     written: Callable[[], None]
@@ -57,77 +48,78 @@ class Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shard:
-    """A shard that is being written: what is there, and which batch comes next."""
+class OpenShard:
+    """A shard that is being written."""
 
     at: Point
     key: str
     index: Index
     expected: int
-    """How many chunks come, those that are all fill value included."""
+    """The number of chunks to come, those that are all fill value included."""
     end: int
     """Where the next chunk goes."""
     marks: deque[tuple[int, int]] = field(default_factory=deque)
-    """Batches and elements at which epochs end that readers do not see yet."""
+    """The batches and elements at which unpublished epochs end."""
     upload: Upload | None = None
-    """None as long as there is no chunk that is stored."""
+    """None while no chunk is stored."""
     issued: int = 0
     next: int = 0
-    seen: int = 0
-    shown: int = 0
-    """The batches that readers see."""
+    received: int = 0
+    """The number of chunks so far."""
+    published: int = 0
+    """The number of batches that readers see."""
     is_busy: bool = False
-    """Whether a thread is putting batches into it, and will take those that come meanwhile."""
-    ready: dict[int, Batch] = field(default_factory=dict)
+    """Whether a thread is appending batches; it also takes those that come meanwhile."""
+    ready: dict[int, ChunkBatch] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Mark:
-    """The end of an epoch: readers see all elements before it once they see the batches left."""
+class EpochMark:
+    """The end of an epoch: all elements before it are readable once the batches left are."""
 
     end: int
     left: dict[Point, int]
-    """For each shard the number of its batches up to here, as far as they were not seen."""
+    """For each shard the number of its batches up to here that readers do not see yet."""
 
 
-class Delivery:
-    """All shards of an array that are begun, and the metadata."""
+class ShardAssembler:
+    """All open shards of an array, and its metadata."""
 
-    def __init__(self, sink: Sink, metadata: Metadata, tiling: Tiling, clock: Clock) -> None:
-        self.sink, self.metadata, self.tiling, self.clock = sink, metadata, tiling, clock
+    def __init__(self, sink: Sink, metadata: Metadata, layout: FrameLayout, clock: Clock) -> None:
+        self.sink, self.metadata, self.layout, self.clock = sink, metadata, layout, clock
         self.promised = 0
-        """The elements that the metadata say are there: whole frames, but at the very end."""
-        self.first = 0
+        """The elements that the metadata promise: whole frames, except at the very end."""
+        self.existing = 0
         """The elements that were there before, of an array that is continued."""
         self._is_continued = False
-        self._marks: deque[Mark] = deque()
+        self._marks: deque[EpochMark] = deque()
         self._issued: dict[Point, int] = {}
         """The shards that got batches since the last mark, and how many they have in all."""
-        self._dim = tiling.dims[0]
-        self._head = length(tiling.slots) if metadata.index_location == "start" else 0
-        self._shards: dict[Point, Shard] = {}
+        self._head = index_size(layout.slots) if metadata.index_location == "start" else 0
+        self._shards: dict[Point, OpenShard] = {}
         self._lock = threading.Condition()
-        self._telling = threading.Lock()
-        self._shows = True
+        self._metadata_lock = threading.Lock()
+        self._can_publish = True
 
     @property
     def memory(self) -> int:
-        """The bytes that shards hold while they are written; two rows of them may be begun."""
-        return 2 * self.tiling.across * (64 * self.tiling.slots + self.sink.held)
+        """The bytes that open shards hold; two rows of them may be open."""
+        per_shard = SHARD_SLOT_MEMORY * self.layout.slots + self.sink.buffered
+        return 2 * self.layout.shards_per_row * per_shard
 
     @property
     def safe(self) -> int:
-        """The frames that the metadata promise."""
-        size = self.tiling.frame_size
+        """The number of frames that the metadata promise."""
+        size = self.layout.frame_size
         return self.promised // size if size else 0
 
-    def start_at(self, first: int) -> None:
-        """Continue an array of which so many elements are there."""
-        self.first = self.promised = first
+    def continue_from(self, elements: int) -> None:
+        """Continue an array that has so many elements."""
+        self.existing = self.promised = elements
         self._is_continued = True
 
     def issue(self, at: Point) -> int:
-        """The number of the next batch of a shard."""
+        """Return the number of the next batch of a shard."""
         with self._lock:
             shard = self._shards.get(at) or self._begin(at)
             shard.issued += 1
@@ -135,31 +127,26 @@ class Delivery:
             return shard.issued - 1
 
     def mark(self, end: int) -> None:
-        """All batches of the elements before `end` have numbers."""
+        """Note that all batches of the elements before `end` have numbers."""
         with self._lock:
             issued, self._issued = self._issued, {}
             for at, count in issued.items():
                 if at in self._shards:
                     self._shards[at].marks.append((count, end))
-            self._marks.append(Mark(end, issued))
-            seen = self._seen() if len(self._marks) == 1 else 0
-        self.promise(seen)
+            self._marks.append(EpochMark(end, issued))
+            readable = self._readable() if len(self._marks) == 1 else 0
+        self.promise(readable)
 
-    def _begin(self, at: Point) -> Shard:
-        shard = Shard(
-            at,
-            self.metadata.key(at),
-            Index.empty(self.tiling.slots),
-            self.tiling.expected(at),
-            self._head,
-        )
+    def _begin(self, at: Point) -> OpenShard:
+        index, expected = Index.empty(self.layout.slots), self.layout.expected_chunks(at)
+        shard = OpenShard(at, self.metadata.key(at), index, expected, self._head)
         self._shards[at] = shard
         return shard
 
     # -- batches
 
-    def take(self, batch: Batch) -> None:
-        """Put a batch into its shard, or leave it to the thread that is at it."""
+    def add(self, batch: ChunkBatch) -> None:
+        """Append a batch to its shard, or leave it to the thread that is appending."""
         with self._lock:
             shard = self._shards[batch.shard]
             shard.ready[batch.number] = batch
@@ -168,22 +155,22 @@ class Delivery:
             shard.is_busy = True
         self._drain(shard)
 
-    def _drain(self, shard: Shard) -> None:
-        """Put all batches that are ready into a shard, and leave it; the last makes it whole."""
+    def _drain(self, shard: OpenShard) -> None:
+        """Append all batches that are ready, in order; the last one completes the shard."""
         try:
             while (batch := self._next(shard)) is not None:
-                self._put(shard, batch)
-                if shard.seen == shard.expected:
+                self._append(shard, batch)
+                if shard.received == shard.expected:
                     self._finish(shard)
                 batch.written()
         except BaseException:
             self._leave(shard)
             raise
 
-    def _next(self, shard: Shard) -> Batch | None:
-        """The batch that comes next; where it is not there yet, the shard is left at once.
+    def _next(self, shard: OpenShard) -> ChunkBatch | None:
+        """Return the next batch; where it is not there yet, leave the shard under the same lock.
 
-        Whoever brings it then finds that nobody is at the shard, and not a moment later.
+        The thread that brings the batch then sees that the shard is not busy.
         """
         with self._lock:
             batch = shard.ready.pop(shard.next, None)
@@ -193,30 +180,29 @@ class Delivery:
                 shard.next += 1
             return batch
 
-    def _leave(self, shard: Shard) -> None:
-        """Let others be at a shard."""
+    def _leave(self, shard: OpenShard) -> None:
         with self._lock:
             shard.is_busy = False
             self._lock.notify_all()
 
-    def _put(self, shard: Shard, batch: Batch) -> None:
-        stored = _buffers(batch.chunks)
-        size = sum(map(len, stored))
-        if stored:
+    def _append(self, shard: OpenShard, batch: ChunkBatch) -> None:
+        buffers = chunk_buffers(batch.chunks)
+        size = sum(map(len, buffers))
+        if buffers:
             upload = shard.upload = shard.upload or self.sink.upload(shard.key, self._head)
             with self.clock.stage("write", size):
-                upload.append(stored)
-        shard.end = _place(shard.index, shard.end, batch.slots, batch.chunks)
+                upload.append(buffers)
+        shard.end = shard.index.append(shard.end, batch.slots, batch.chunks)
         with self._lock:
-            shard.seen += len(batch.slots)
+            shard.received += len(batch.slots)
             self.clock.stored += size
 
-    def _finish(self, shard: Shard) -> None:
-        """Let a whole shard be seen.
+    def _finish(self, shard: OpenShard) -> None:
+        """Make a complete shard visible.
 
         One without chunks is an index alone, or nothing where the array does not store every shard.
         """
-        self._open(shard)
+        self._open_upload(shard)
         index = shard.index.to_bytes() if shard.upload is not None else b""
         if shard.upload is not None:
             with self.clock.stage("write", len(index)):
@@ -227,112 +213,111 @@ class Delivery:
             self.clock.stored += len(index)
             self._shards.pop(shard.at, None)
             shard.upload = None
-            seen = self._seen(shard.at)
-        self.promise(seen)
+            readable = self._readable(shard.at)
+        self.promise(readable)
 
-    def _remove_older(self, shard: Shard) -> None:
-        """Remove what an earlier writer left under the key of a shard that is all fill value."""
+    def _remove_older(self, shard: OpenShard) -> None:
+        """Remove what an earlier writer stored for a shard that is all fill value now."""
         if self._is_continued:
             self.sink.delete(shard.key)
 
     # -- what readers see
 
-    def _seen(self, at: Point | None = None) -> int:
-        """The elements that readers see with all before them, after a change of one shard."""
-        seen = self.promised
+    def _readable(self, at: Point | None = None) -> int:
+        """Return the elements that can be read with all before them, after a shard changed."""
+        readable = self.promised
         while self._marks:
             mark = self._marks[0]
             for one in list(mark.left) if at is None else [at] if at in mark.left else []:
-                shard = self._shards.get(one)  # None: it is whole
-                if shard is None or shard.shown >= mark.left[one]:
+                shard = self._shards.get(one)  # None: it is complete
+                if shard is None or shard.published >= mark.left[one]:
                     del mark.left[one]
             if mark.left:
                 break
-            seen, at = mark.end, None
+            readable, at = mark.end, None
             self._marks.popleft()
-        return seen
+        return readable
 
     def promise(self, elements: int) -> None:
-        """Write the metadata of an array of so many elements; never fewer than were there."""
-        size = self.tiling.frame_size
-        elements = max(self.first, elements // size * size if size else 0)
-        with self._telling:
+        """Write metadata that promise the whole frames of so many elements, if that is more."""
+        size = self.layout.frame_size
+        elements = max(self.existing, elements // size * size if size else 0)
+        with self._metadata_lock:
             if elements > self.promised:
-                self._tell(elements)
+                self._write_metadata(elements)
 
-    def _tell(self, elements: int) -> None:
+    def _write_metadata(self, elements: int) -> None:
         with self.clock.stage("publish", 0):
-            text = counted(self.metadata, self.tiling, elements).to_json()
+            text = self.layout.grown_metadata(self.metadata, elements).to_json()
             self.sink.put("zarr.json", text.encode())
         self.promised = elements
 
-    def show(self, *, is_idle: bool) -> float | None:
-        """Let readers see what shards have that are not whole, if that costs little.
+    def publish(self, *, is_idle: bool) -> float | None:
+        """Publish shards that are not complete, if that costs little.
 
-        The seconds after which it may be tried again, if it would cost too much now.
+        Return the seconds after which to try again, if it would cost too much now.
         """
-        if not self._shows:
+        if not self._can_publish:
             return None
         with self._lock:
-            begun = [shard for shard in self._shards.values() if self._complete(shard)]
-        if not begun:
+            shards = [shard for shard in self._shards.values() if self._has_news(shard)]
+        if not shards:
             return None
         spent, elapsed = self.clock.spent("publish"), self.clock.elapsed
         rate = (spent.bytes + 1e6) / (spent.seconds + 1e-3)  # 1 GB/s, before anything is known
-        cost = sum(shard.end for shard in begun) / rate
-        if not (is_idle and cost <= QUICK) and spent.seconds + cost > SHARE * elapsed:
-            return (spent.seconds + cost) / SHARE - elapsed
-        for shard in begun:
-            self._show(shard)
+        cost = sum(shard.end for shard in shards) / rate
+        if not (is_idle and cost <= QUICK) and spent.seconds + cost > PUBLISH_SHARE * elapsed:
+            return (spent.seconds + cost) / PUBLISH_SHARE - elapsed
+        for shard in shards:
+            self._publish_if_free(shard)
         return None
 
-    def _complete(self, shard: Shard) -> bool:
-        """Whether a shard has epochs that readers do not see, and no fewer than were there."""
+    def _has_news(self, shard: OpenShard) -> bool:
+        """Return whether a shard has complete epochs that readers do not see."""
         return any(
-            shard.shown < count <= shard.next and end > self.first for count, end in shard.marks
+            shard.published < count <= shard.next and end > self.existing
+            for count, end in shard.marks
         )
 
-    def _show(self, shard: Shard) -> None:
-        """Publish one shard, unless a thread is at it."""
+    def _publish_if_free(self, shard: OpenShard) -> None:
         with self._lock:
             if shard.is_busy or shard.at not in self._shards:
                 return
             shard.is_busy = True
         try:
-            if self._complete(shard) and self._publish(shard, shard.index, ()):
-                self._note(shard)
+            if self._has_news(shard) and self._publish(shard, shard.index, ()):
+                self._note_published(shard)
         except BaseException:
             self._leave(shard)
             raise
         self._drain(shard)
 
-    def _open(self, shard: Shard) -> None:
-        """Begin the upload of a shard that is to be seen, even without chunks."""
+    def _open_upload(self, shard: OpenShard) -> None:
+        """Begin the upload of a shard that must be visible, even without chunks."""
         if shard.upload is None and self.metadata.stores_every_shard:
             shard.upload = self.sink.upload(shard.key, self._head)
 
-    def _note(self, shard: Shard) -> None:
-        """Readers see all batches that a shard has."""
+    def _note_published(self, shard: OpenShard) -> None:
         with self._lock:
-            shard.shown = shard.next
-            while shard.marks and shard.marks[0][0] <= shard.shown:
+            shard.published = shard.next
+            while shard.marks and shard.marks[0][0] <= shard.published:
                 shard.marks.popleft()
-            seen = self._seen(shard.at)
-        self.promise(seen)
+            readable = self._readable(shard.at)
+        self.promise(readable)
 
-    def _publish(self, shard: Shard, index: Index, more: Sequence[Bytes]) -> bool:
-        self._open(shard)
+    def _publish(self, shard: OpenShard, index: Index, more: Sequence[Bytes]) -> bool:
+        self._open_upload(shard)
         if shard.upload is not None:
             with self.clock.stage("publish", shard.end):
-                self._shows = shard.upload.publish(more, index.to_bytes())
+                self._can_publish = shard.upload.publish(more, index.to_bytes())
         else:
             self._remove_older(shard)
-        return self._shows
+        return self._can_publish
 
-    # -- in the end, or as if it were
+    # -- at the end
 
     def flush(self, elements: int, more: Mapping[Point, tuple[Sequence[int], Chunks]]) -> None:
-        """Let readers see all elements, with `more` chunks of an epoch that is not full.
+        """Publish all elements, with `more` chunks of an epoch that is not full.
 
         No batch may be under way.
         """
@@ -342,48 +327,47 @@ class Delivery:
                     self._begin(at)
         for shard in self._each():
             slots, chunks = more.get(shard.at, ((), ()))
-            stored = _buffers(chunks)
-            if stored and shard.upload is None:
+            buffers = chunk_buffers(chunks)
+            if buffers and shard.upload is None:
                 shard.upload = self.sink.upload(shard.key, self._head)
-            index = Index(shard.index.offsets[:], shard.index.sizes[:])
-            _place(index, shard.end, slots, chunks)
-            if not self._publish(shard, index, stored):
+            index = shard.index.copy()
+            index.append(shard.end, slots, chunks)
+            if not self._publish(shard, index, buffers):
                 return
-            self._note(shard)
+            self._note_published(shard)
         self.promise(elements)
 
     def close(self, elements: int) -> None:
-        """Let readers see shards that stay short, and say how many elements there are."""
+        """Finish shards that stay short, and write the final metadata."""
         if self.metadata.stores_every_shard:
-            self._begin_rest(elements)
+            self._begin_missing(elements)
         for shard in self._each():
             self._finish(shard)
-        with self._telling:
-            if max(self.first, elements) != self.promised or not self.tiling.units[0]:
-                self._tell(max(self.first, elements))
+        with self._metadata_lock:
+            if max(self.existing, elements) != self.promised or not self.layout.step_sizes[0]:
+                self._write_metadata(max(self.existing, elements))
 
-    def _begin_rest(self, elements: int) -> None:
+    def _begin_missing(self, elements: int) -> None:
         """Begin the shards of a last frame that is not whole to which nothing has come."""
-        size = self.tiling.frame_size
-        stop = -(-elements // size) * size if size else 0
-        at = self.tiling.epoch_end(elements - 1) if elements else stop
+        stop = self.layout.frames_in(elements) * self.layout.frame_size
+        at = self.layout.epoch_end(elements - 1) if elements else stop
         with self._lock:
             while at < stop:
-                for group in self.tiling.groups(self.tiling.epoch(at)[0]):
-                    if group.shard not in self._shards:
-                        self._begin(group.shard)
-                at = self.tiling.epoch_end(at)
+                for each in self.layout.shard_tiles(self.layout.epoch_of(at)[0]):
+                    if each.shard not in self._shards:
+                        self._begin(each.shard)
+                at = self.layout.epoch_end(at)
 
-    def drop(self) -> None:
-        """Forget shards that are not whole; what readers saw stays."""
+    def discard(self) -> None:
+        """Discard shards that are not complete; what was published stays."""
         for shard in self._each():
             with self._lock:
                 self._shards.pop(shard.at)
             if shard.upload is not None:
-                shard.upload.drop()
+                shard.upload.discard()
 
-    def _each(self) -> Iterator[Shard]:
-        """The shards that are begun, one after the other, while no other thread is at it."""
+    def _each(self) -> Iterator[OpenShard]:
+        """Yield the open shards one by one, each while no other thread works on it."""
         for shard in list(self._shards.values()):
             with self._lock:
                 while shard.is_busy:
@@ -396,83 +380,39 @@ class Delivery:
                 self._leave(shard)
 
 
-def counted(metadata: Metadata, tiling: Tiling, elements: int) -> Metadata:
-    """The metadata of an array of so many elements: its shape, and its frames if a row is short.
-
-    >>> tiling = Tiling((None, 2, 4, 4), (1, 1, 4, 4), (1, 2, 4, 4))
-    >>> metadata = Metadata((0, 2, 4, 4), "uint8", tiling.chunks, tiling.shards)
-    >>> found = counted(metadata, tiling, 3 * 16)
-    >>> found.shape, dict(found.attributes)
-    ((2, 2, 4, 4), {'weft': {'frames': 3}})
-    """
-    dim, unit = tiling.dims[0], tiling.units[0]
-    shape = list(metadata.shape)
-    shape[dim] = -(-elements // unit) if unit else tiling.sizes[0] or 0
-    attributes = dict(metadata.attributes)
-    weft = attributes.pop("weft", {})
-    weft = {key: value for key, value in weft.items() if key != "frames"}
-    if unit and elements % unit:
-        weft["frames"] = -(-elements // tiling.frame_size)
-    if weft:
-        attributes["weft"] = weft
-    return replace(metadata, shape=tuple(shape), attributes=FrozenMap(attributes.items()))
-
-
-class Showing:
-    """Lets readers see what shards have so far, now, or later if it would cost too much now."""
+class Publisher:
+    """Publishes the shards of an assembler, now, or later if it would cost too much now."""
 
     def __init__(
         self,
-        delivery: Delivery,
+        assembler: ShardAssembler,
         is_idle: Callable[[], bool],
         guarded: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._delivery, self._is_idle, self._guarded = delivery, is_idle, guarded
+        self._assembler, self._is_idle, self._guarded = assembler, is_idle, guarded
         self._lock = threading.Lock()
-        self._later: threading.Timer | None = None
-        self._is_over = False
+        self._timer: threading.Timer | None = None
+        self._is_stopped = False
 
-    def show(self) -> None:
-        """Now, or later."""
-        delay = self._delivery.show(is_idle=self._is_idle())
+    def publish(self) -> None:
+        """Publish now, or start a timer."""
+        delay = self._assembler.publish(is_idle=self._is_idle())
         with self._lock:
-            if delay is not None and not self._is_over and self._later is None:
-                self._later = threading.Timer(delay, self._again)
-                self._later.daemon = True
-                self._later.start()
+            if delay is not None and not self._is_stopped and self._timer is None:
+                self._timer = threading.Timer(delay, self._publish_later)
+                self._timer.daemon = True
+                self._timer.start()
 
-    def _again(self) -> None:
+    def _publish_later(self) -> None:
         with self._lock:
-            self._later = None
-            if self._is_over:
+            self._timer = None
+            if self._is_stopped:
                 return
-        self._guarded(self.show)
+        self._guarded(self.publish)
 
     def stop(self) -> None:
-        """Not any more."""
+        """Publish no more."""
         with self._lock:
-            self._is_over = True
-            if self._later is not None:
-                self._later.cancel()
-
-
-def _buffers(chunks: Chunks) -> list[Bytes]:
-    """What is written of chunks."""
-    if isinstance(chunks, Packed):
-        return [chunks.data] if len(chunks.data) else []
-    return [piece for chunk in chunks if chunk is not None for piece in chunk]
-
-
-def _place(index: Index, end: int, slots: Any, chunks: Chunks) -> int:
-    """Note chunks that lie one behind the other; the place behind them."""
-    if isinstance(chunks, Packed):
-        there = np.flatnonzero(chunks.sizes)
-        sizes, where = chunks.sizes[there].astype(np.uint64), np.asarray(slots)[there]
-        np.frombuffer(index.sizes, np.uint64)[where] = sizes
-        np.frombuffer(index.offsets, np.uint64)[where] = end + np.cumsum(sizes) - sizes
-        return end + len(chunks.data)
-    for slot, chunk in zip(slots, chunks):
-        if chunk is not None:
-            index.offsets[slot], index.sizes[slot] = end, sum(map(len, chunk))
-            end += index.sizes[slot]
-    return end
+            self._is_stopped = True
+            if self._timer is not None:
+                self._timer.cancel()

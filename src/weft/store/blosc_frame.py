@@ -1,10 +1,9 @@
-"""Blosc 1 frames whose blocks are compressed by `zstandard`: larger blocks, contexts kept.
+"""Blosc 1 frames whose blocks are compressed by `zstandard`, with larger blocks.
 
-A frame is a header of 16 bytes, the offsets of its blocks, and each block behind its size. The
-bytes of a block's elements are shuffled to planes before. The library's own encoder cuts a chunk
-into blocks of 32 KiB at its lowest level and makes a context for each: with blocks of up to 1 MiB
-and one context for each thread, frames are smaller and made in less time. Any reader of Blosc reads
-them.
+A frame is a header of 16 bytes, the offsets of its blocks, and each block after its size. The bytes
+of a block's elements are shuffled to planes first. The Blosc library cuts a chunk into blocks of
+32 KiB at its lowest level and creates a context for each: with blocks of up to 1 MiB and one
+context for each thread, frames are smaller and encoded in less time. Any Blosc reader reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from weft.store.dtypes import Bytes
 Array: TypeAlias = np.ndarray[Any, Any]
 
 BLOCK = 1 << 20
-"""The most bytes of a block, where none is said."""
+"""The most bytes of a block, unless given."""
 
 NO_SPLIT, STORED = 0x10, 0x02
 _ZSTD, _SHUFFLED = 4 << 5, 0x01
@@ -35,7 +34,7 @@ def blosc_frame(
     compress: Callable[[Bytes], Bytes],
     blocksize: int = 0,
 ) -> bytes:
-    """A Blosc frame of bytes, of elements of a size that divides them.
+    """Return a Blosc frame of bytes; `typesize` divides their number.
 
     >>> import zstandard
     >>> compress = zstandard.ZstdCompressor(1).compress
@@ -48,18 +47,18 @@ def blosc_frame(
     packed = list[Bytes]()
     for first in range(0, len(whole), size):
         block = whole[first : first + size]
-        made = planes(block, typesize) if shuffle and typesize > 1 else block
-        shorter: Bytes = compress(made.data)
-        packed.append(shorter if len(shorter) < len(made) else made.data)
+        shuffled = planes(block, typesize) if shuffle and typesize > 1 else block
+        shorter: Bytes = compress(shuffled.data)
+        packed.append(shorter if len(shorter) < len(shuffled) else shuffled.data)
     return framed(packed, whole, typesize, size, _ZSTD | (_SHUFFLED if shuffle else 0))
 
 
 def framed(
     packed: Sequence[Bytes], data: Array, typesize: int, blocksize: int, flags: int
 ) -> bytes:
-    """The frame of blocks that are compressed, or of the bytes as they are if that is no longer.
+    """Return the frame of compressed blocks, or of the raw bytes if that is not longer.
 
-    A block that is as long as its bytes is taken for stored.
+    A block that is as long as its bytes counts as stored raw.
     """
     at, starts = _HEAD.size + 4 * len(packed), []
     for block in packed:
@@ -75,18 +74,18 @@ def framed(
 
 
 def planes(data: Array, size: int) -> Array:
-    """All first bytes of elements, all second ones, and so on.
+    """Return all first bytes of elements, then all second ones, and so on.
 
     >>> planes(np.arange(6, dtype="u1"), 2).tolist()
     [0, 2, 4, 1, 3, 5]
     """
-    made = np.empty((size, len(data) // size), np.uint8)
+    shuffled = np.empty((size, len(data) // size), np.uint8)
     if size not in (2, 4, 8):
-        made[...] = data.reshape(-1, size).T
-        return made.reshape(-1)
+        shuffled[...] = data.reshape(-1, size).T
+        return shuffled.reshape(-1)
     words = data.view(f"<u{size}")
     shifted = np.empty_like(words)
     for place in range(size):
         source = words if place == 0 else np.right_shift(words, 8 * place, out=shifted)
-        np.copyto(made[place], source, casting="unsafe")
-    return made.reshape(-1)
+        np.copyto(shuffled[place], source, casting="unsafe")
+    return shuffled.reshape(-1)

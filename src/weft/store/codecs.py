@@ -1,8 +1,8 @@
-"""Codecs of Zarr v3: from an array's bytes to those that are stored, and back.
+"""Codecs of Zarr v3: from the bytes of a chunk to the stored bytes, and back.
 
-A chunk goes through `transpose`, is made bytes in an order (`bytes`), and then through any number
-of codecs from bytes to bytes. Each is a small value that says what metadata says of it. All of them
-let other threads run while they work.
+A chunk goes through `transpose`, becomes bytes (`bytes`), and then goes through any number of
+codecs from bytes to bytes. Each is a small value with the configuration that `zarr.json` holds.
+All of them release the interpreter lock while they work.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ class Zstd:
     level: int = 1
     checksum: bool = False
     table: int = 0
-    """The logarithm of the places where matches are looked for; 0 for what the level has.
+    """The logarithm of the size of the hash table of matches; 0 for the default of the level.
 
-    No reader needs to know it.
+    It is not part of the configuration: readers do not need it.
     """
 
     name = "zstd"
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What metadata says of it."""
+        """The configuration in `zarr.json`."""
         return {"level": self.level, "checksum": self.checksum}
 
     def encode(self, data: Bytes) -> Bytes:
-        """The stored bytes."""
+        """Return the encoded bytes."""
         known: dict[tuple[Zstd, int], Any] = _LOCAL.__dict__.setdefault("zstd", {})
         key = self, len(data).bit_length() if self.table else 0
         if key not in known:
             known[key] = self._compressor(len(data))
-        made: bytes = known[key].compress(data)
-        return made
+        encoded: bytes = known[key].compress(data)
+        return encoded
 
     def _compressor(self, size: int) -> Any:
         zstandard = needed("zstandard", "store")
@@ -77,24 +77,19 @@ class Zstd:
             )
         )
 
-    def suited(self, sample: Bytes) -> Zstd:
-        """The same codec, as it is quickest for data like a sample.
+    def tuned(self, sample: Bytes) -> Zstd:
+        """Return the same codec with the table that is quickest for data like a sample.
 
-        Noise has no matches to be found: a table that fits a core's nearest cache then gives
-        frames within half a percent of the level's, in two thirds of the time.
+        Noise has no matches: a table that fits the first-level cache then gives frames within half
+        a percent of the default's size, in two thirds of the time.
         """
-        if self.table or self.level not in (1, 2) or len(sample) < _LEAST:
+        if self.table or self.level not in (1, 2) or len(sample) < _MIN_TUNED:
             return self
-        quick = replace(self, table=_NEAR)
+        quick = replace(self, table=_SMALL_TABLE)
         return quick if len(quick.encode(sample)) <= 1.005 * len(self.encode(sample)) else self
 
-    def decode(self, data: Bytes, most: int) -> Bytes:
-        """The bytes as they were, at most so many."""
-        return unzstd(data, most)
-
-    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
-        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
-        unzstd_into(data, out, first, stop)
+    decode = staticmethod(unzstd)
+    decode_into = staticmethod(unzstd_into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +102,21 @@ class Gzip:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What metadata says of it."""
+        """The configuration in `zarr.json`."""
         return {"level": self.level}
 
     def encode(self, data: Bytes) -> Bytes:
-        """The stored bytes."""
+        """Return the encoded bytes."""
         packer = zlib.compressobj(self.level, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
 
-    def decode(self, data: Bytes, most: int) -> Bytes:
-        """The bytes as they were, at most so many."""
-        return ungzip(data, most)
-
-    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
-        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
-        ungzip_into(data, out)
+    decode = staticmethod(ungzip)
+    decode_into = staticmethod(ungzip_into)
 
 
 @dataclass(frozen=True, slots=True)
 class Blosc:
-    """Blosc 1, by `numcodecs`: a compressor behind a shuffle of bytes or bits."""
+    """Blosc 1, by `numcodecs`: a shuffle of bytes or bits, then a compressor."""
 
     cname: Literal["lz4", "lz4hc", "zstd", "zlib", "blosclz"] = "lz4"
     clevel: int = 5
@@ -139,7 +129,7 @@ class Blosc:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What metadata says of it."""
+        """The configuration in `zarr.json`."""
         return {
             "cname": self.cname,
             "clevel": self.clevel,
@@ -150,11 +140,11 @@ class Blosc:
 
     @property
     def zstd_level(self) -> int:
-        """The level of zstd that Blosc means by its own."""
+        """The zstd level that Blosc uses for `clevel`."""
         return 2 * self.clevel - 1 if self.clevel < 9 else 22
 
     def encode(self, data: Bytes) -> Bytes:
-        """The stored bytes."""
+        """Return the encoded bytes."""
         size = self.typesize or 1
         is_ours = self.cname == "zstd" and self.clevel and self.shuffle != "bitshuffle"
         if is_ours and len(data) and len(data) % size == 0:
@@ -166,21 +156,18 @@ class Blosc:
         kinds = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
         kind = kinds.get(self.shuffle, blosc.BITSHUFFLE)
         array = np.frombuffer(data, dtype=f"V{size}" if len(data) % size == 0 else "V1")
-        made: bytes = blosc.compress(array, self.cname.encode(), self.clevel, kind, self.blocksize)
-        return made
+        encoded: bytes = blosc.compress(
+            array, self.cname.encode(), self.clevel, kind, self.blocksize
+        )
+        return encoded
 
-    def decode(self, data: Bytes, most: int) -> Bytes:
-        """The bytes as they were, at most so many."""
-        return unblosc(data, most)
-
-    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
-        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
-        unblosc_into(data, out, first, stop)
+    decode = staticmethod(unblosc)
+    decode_into = staticmethod(unblosc_into)
 
 
 @dataclass(frozen=True, slots=True)
 class Lz4:
-    """LZ4 as numcodecs writes it: a raw block behind its size."""
+    """LZ4 as numcodecs writes it: the size, then a raw block."""
 
     acceleration: int = 1
 
@@ -188,86 +175,81 @@ class Lz4:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What metadata says of it."""
+        """The configuration in `zarr.json`."""
         return {"acceleration": self.acceleration}
 
     def encode(self, data: Bytes) -> Bytes:
-        """The stored bytes."""
-        made: bytes = needed("numcodecs.lz4", "store").compress(data, self.acceleration)
-        return made
+        """Return the encoded bytes."""
+        encoded: bytes = needed("numcodecs.lz4", "store").compress(data, self.acceleration)
+        return encoded
 
-    def decode(self, data: Bytes, most: int) -> Bytes:
-        """The bytes as they were, at most so many."""
-        return unlz4(data, most)
-
-    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
-        """The bytes as they were, in a buffer of just as many; those in `first:stop` at least."""
-        unlz4_into(data, out)
+    decode = staticmethod(unlz4)
+    decode_into = staticmethod(unlz4_into)
 
 
 @dataclass(frozen=True, slots=True)
 class Crc32c:
-    """The bytes, and a checksum of four bytes behind them."""
+    """A CRC32C of four bytes after the data."""
 
     name = "crc32c"
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What metadata says of it."""
+        """The configuration in `zarr.json`."""
         return {}
 
     def encode(self, data: Bytes) -> Bytes:
-        """The stored bytes."""
+        """Return the encoded bytes."""
         return b"".join((data, checksum(data)))
 
-    def decode(self, data: Bytes, most: int) -> Bytes:
-        """Return the bytes before the checksum, once they match it."""
+    def decode(self, data: Bytes, limit: int) -> Bytes:
+        """Return the bytes before the checksum, after comparing them."""
         if len(data) < 4:
             raise CodecError(f"{len(data)} B are too few for a checksum")
         body = memoryview(data)[:-4]
-        check(body, data[-4:])
+        check_checksum(body, data[-4:])
         return body
 
     def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
-        """The bytes as they were, in a buffer of just as many."""
+        """Decode into a buffer of the exact size."""
         copy_into(self.decode(data, len(out)), out)
 
 
 Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c
-"""What makes bytes of bytes."""
+"""A codec from bytes to bytes."""
 
 _LOCAL = threading.local()
 
-_NEAR = 10
-"""The logarithm of a table of 4 KiB."""
+_SMALL_TABLE = 10
+"""The logarithm of the entries of a table of 4 KiB."""
 
-_LEAST = 1 << 16
-"""Bytes below which a table of the level's size is small as well."""
+_MIN_TUNED = 1 << 16
+"""Bytes of a chunk below which the default table is small as well."""
 
-_JOINED = 1 << 14
-"""Bytes up to which copying a chunk behind its checksum is quicker than writing two pieces."""
+_MAX_JOINED = 1 << 14
+"""Bytes of a chunk up to which copying it next to its checksum is quicker than two writes."""
 
 
 def checksum(data: Bytes) -> bytes:
-    """The CRC32C of bytes, as it is stored.
+    """Return the CRC32C of bytes, as it is stored.
 
     >>> checksum(b"123456789").hex()
     '839206e3'
     """
     library = needed("google_crc32c", "store")
-    # Its C extension takes arrays without a copy, but not memoryviews; pure Python wants bytes.
+    # The C extension takes arrays without a copy, but not memoryviews; pure Python takes bytes.
     in_place = library.implementation == "c" and len(data)
     value: int = library.value(np.frombuffer(data, np.uint8) if in_place else bytes(data))
     return value.to_bytes(4, "little")
 
 
-def check(data: Bytes, stored: Bytes) -> None:
-    """Raise `CodecError` unless the CRC32C of `data` is the one that is stored."""
-    found = checksum(data)
-    if found != bytes(stored):
+def check_checksum(data: Bytes, stored: Bytes) -> None:
+    """Raise `CodecError` unless the CRC32C of `data` equals the stored one."""
+    computed = checksum(data)
+    if computed != bytes(stored):
         raise CodecError(
             f"checksum mismatch: {bytes(stored).hex()} is stored, and the CRC32C of the "
-            f"{len(data)} B before it is {found.hex()}"
+            f"{len(data)} B before it is {computed.hex()}"
         )
 
 
@@ -277,7 +259,7 @@ def has_checksum(codecs: Sequence[Codec]) -> bool:
 
 
 def with_checksum(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Return the codecs with a CRC32C behind them, unless one of them is a CRC32C already.
+    """Return the codecs with a CRC32C at the end, unless one of them is a CRC32C already.
 
     >>> with_checksum([Gzip(5)])
     (Gzip(level=5), Crc32c())
@@ -286,7 +268,7 @@ def with_checksum(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
 
 
 def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
-    """Bytes through all codecs, the first first.
+    """Return bytes encoded by all codecs, the first first.
 
     >>> bytes(Gzip().decode(encode([Gzip()], b"abc"), 3))
     b'abc'
@@ -297,10 +279,10 @@ def encode(codecs: Sequence[Codec], data: Bytes) -> Bytes:
 
 
 def encode_pieces(codecs: Sequence[Codec], data: Bytes) -> tuple[Bytes, ...]:
-    """Encode bytes to pieces that are stored one behind the other.
+    """Return encoded bytes as pieces that are stored one after the other.
 
-    A checksum at the end is a piece of its own, unless the bytes before it are few: they are not
-    copied to make room for it.
+    A checksum at the end is a piece of its own, so that the bytes before it are not copied, unless
+    they are few.
 
     >>> [len(piece) for piece in encode_pieces([Crc32c()], bytes(100_000))]
     [100000, 4]
@@ -309,7 +291,7 @@ def encode_pieces(codecs: Sequence[Codec], data: Bytes) -> tuple[Bytes, ...]:
         return (encode(codecs, data),)
     body = encode(codecs[:-1], data)
     pieces = body, checksum(body)
-    return pieces if len(body) > _JOINED else (b"".join(pieces),)
+    return pieces if len(body) > _MAX_JOINED else (b"".join(pieces),)
 
 
 def decode(
@@ -319,10 +301,9 @@ def decode(
     first: int = 0,
     stop: int | None = None,
 ) -> None:
-    """The bytes as they were, into a buffer of as many as there must be.
+    """Decode into a buffer of the exact size.
 
-    Where not all are wanted, those in `first:stop` are there in the end, and the stored bytes may
-    have been changed.
+    Only `first:stop` need be filled; the stored bytes may be changed if that is not all.
 
     >>> out = bytearray(3)
     >>> decode([Gzip()], encode([Gzip()], b"abc"), memoryview(out))
@@ -330,24 +311,24 @@ def decode(
     bytearray(b'abc')
     """
     for codec in reversed(codecs[1:]):
-        data = codec.decode(data, most_between(len(out)))
+        data = codec.decode(data, max_intermediate(len(out)))
     if codecs:
         codecs[0].decode_into(data, out, first, len(out) if stop is None else stop)
     else:
         copy_into(data, out)
 
 
-def most_stored(codecs: Sequence[Codec], size: int) -> int:
-    """The most bytes that a chunk of some size is stored as: more is not read.
+def max_stored(codecs: Sequence[Codec], size: int) -> int:
+    """Return the most bytes that a chunk of some size can be stored as; more is not read.
 
-    No codec makes much more of bytes than they were, and a file may claim anything.
+    No codec expands bytes much, and a file may claim anything.
     """
     fixed = stored_size(codecs, size)
     return 2 * size + 4096 if fixed is None else fixed
 
 
 def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
-    """Return the bytes that a chunk is stored as, or None where its content decides.
+    """Return the bytes that a chunk is stored as; None where they depend on its content.
 
     >>> stored_size([], 10), stored_size([Crc32c()], 10), stored_size([Gzip()], 10)
     (10, 14, None)
@@ -356,54 +337,54 @@ def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
     return size + 4 * len(codecs) if is_fixed else None
 
 
-def most_between(size: int) -> int:
-    """Return the most bytes that may lie between two codecs of a chunk of some size."""
+def max_intermediate(size: int) -> int:
+    """Return the most bytes between two codecs of a chunk of some size."""
     return size + size // 8 + 4096
 
 
-def most_work(codecs: Sequence[Codec], size: int) -> int:
-    """The most bytes that it takes to encode or decode a chunk, beside what is given and made.
+def codec_workspace(codecs: Sequence[Codec], size: int) -> int:
+    """Return the most bytes that encoding or decoding a chunk takes beside its input and output.
 
-    A library has its tables; a stream that is unpacked grows, and is copied in the end; Blosc has
-    a block in three forms, and a block may be all of a chunk. Between two codecs are bytes too.
+    Libraries have tables; a stream that is decompressed grows, and is copied in the end; Blosc
+    holds a block three times, and a block may be a whole chunk. Intermediate bytes count too.
     """
     if stored_size(codecs, size) is not None:  # checksums alone are computed where the bytes are
         return 0
     apart = len(codecs) - isinstance(codecs[-1], Crc32c)
-    between = 2 * most_between(size) if apart > 1 else 0
+    between = 2 * max_intermediate(size) if apart > 1 else 0
     return between + max(_WORK.get(codec.name, 3) for codec in codecs) * size + _TABLES
 
 
-def most_tables(codecs: Sequence[Codec], size: int) -> int:
-    """The bytes that the contexts of a thread take for good, once it has encoded chunks.
+def context_memory(codecs: Sequence[Codec], size: int) -> int:
+    """Return the bytes that the contexts of a thread keep once it has encoded chunks.
 
-    >>> most_tables([Gzip()], 1 << 20), most_tables([Zstd(1)], 1 << 20) < 2 << 20
+    >>> context_memory([Gzip()], 1 << 20), context_memory([Zstd(1)], 1 << 20) < 2 << 20
     (0, True)
     """
     return sum(_tables(codec, size) for codec in codecs)
 
 
 def _tables(codec: Codec, size: int) -> int:
-    """Zstd has tables that grow with its level, and may have tried two of them."""
+    """Return the tables of zstd, which grow with its level; tuning may have tried two."""
     if isinstance(codec, Blosc):
         return _tables(Zstd(codec.zstd_level), size) if codec.cname == "zstd" else 0
     if not isinstance(codec, Zstd):
         return 0
     parameters = needed("zstandard", "store").ZstdCompressionParameters
-    made: int = parameters.from_level(
+    tables: int = parameters.from_level(
         codec.level, source_size=size
     ).estimated_compression_context_size()
-    return made + (made if codec.level in (1, 2) else 0)
+    return tables + (tables if codec.level in (1, 2) else 0)
 
 
 _WORK = {"zstd": 1, "gzip": 2, "blosc": 3, "numcodecs.lz4": 1, "crc32c": 2}
-"""How many times the bytes of a chunk a codec needs while it works."""
+"""How many times the bytes of a chunk a codec needs as workspace."""
 
 _TABLES = 1 << 20
 """Bytes of tables that do not depend on the chunk."""
 
 
-# -- as metadata and people write them
+# -- by name, and as in zarr.json
 
 CODECS: dict[str, type[Any]] = {kind.name: kind for kind in (Zstd, Gzip, Blosc, Lz4, Crc32c)} | {
     "lz4": Lz4
@@ -417,7 +398,7 @@ _RANGES = {
     ("blosc", "typesize"): (0, (1 << 31) - 1),
     ("blosc", "blocksize"): (0, (1 << 31) - 1),
 }
-"""What the numbers of codecs may be; those that are not named have 32 bits."""
+"""The ranges of the numbers of codecs; others have 32 bits."""
 
 NAMED: Mapping[str, tuple[Codec, ...]] = {
     "none": (),
@@ -428,14 +409,14 @@ NAMED: Mapping[str, tuple[Codec, ...]] = {
     "lz4": (Lz4(),),
     "crc32c": (Crc32c(),),
 }
-"""Codecs by the names that commands and people have for them."""
+"""Codecs by name, for the command line and for people."""
 
-Said: TypeAlias = Codec | str | Mapping[str, Any]
-"""A codec, its name, or what `zarr.json` says of it."""
+CodecLike: TypeAlias = Codec | str | Mapping[str, Any]
+"""A codec, its name, or a dictionary as in `zarr.json`."""
 
 
-def as_codecs(given: Said | Sequence[Said], itemsize: int) -> tuple[Codec, ...]:
-    """Codecs for elements of some bytes.
+def as_codecs(given: CodecLike | Sequence[CodecLike], itemsize: int) -> tuple[Codec, ...]:
+    """Return codecs for elements of `itemsize` bytes.
 
     >>> as_codecs("blosc-zstd", 2)
     (Blosc(cname='zstd', clevel=1, shuffle='shuffle', typesize=2, blocksize=0),)
@@ -447,52 +428,53 @@ def as_codecs(given: Said | Sequence[Said], itemsize: int) -> tuple[Codec, ...]:
 
 
 def _is_codec(given: Any) -> bool:
-    """Whether it does what writing asks of codecs; people may bring their own."""
+    """Return whether it has what writing needs; users may bring their own codecs."""
     return all(hasattr(given, name) for name in ("name", "configuration", "encode"))
 
 
-def _codecs(given: Said) -> Sequence[Codec]:
+def _codecs(given: CodecLike) -> Sequence[Codec]:
     if isinstance(given, str):
         if given not in NAMED:
-            raise WeftError(f"{given!r} is no codec", hint=", ".join(NAMED))
+            raise WeftError(f"{given!r} is not a codec", hint=", ".join(NAMED))
         return NAMED[given]
     return (read_codec(given, "codecs"),) if isinstance(given, Mapping) else (given,)
 
 
 def _sized(codec: Codec, itemsize: int) -> Codec:
-    """Blosc with the width of an element, where none was said."""
+    """Return Blosc with the width of an element, where none is given."""
     if not _is_codec(codec):
-        raise WeftError(f"{codec!r} is no codec", hint=", ".join(NAMED))
+        raise WeftError(f"{codec!r} is not a codec", hint=", ".join(NAMED))
     if isinstance(codec, Blosc) and not codec.typesize:
         return replace(codec, typesize=itemsize)
     return codec
 
 
 def read_codec(data: Mapping[str, Any], path: str) -> Codec:
-    """A codec from bytes to bytes, as metadata have it."""
+    """Return a codec from its dictionary in `zarr.json`."""
     name = data.get("name")
     if name not in CODECS:
-        raise WeftError(f"{path}: the codec {name!r} is not known here", hint=", ".join(CODECS))
+        raise WeftError(f"{path}: the codec {name!r} is not supported", hint=", ".join(CODECS))
     return codec_of(name, data.get("configuration") or {}, path)
 
 
-def codec_of(name: str, said: Mapping[str, Any], path: str) -> Codec:
+def codec_of(name: str, options: Mapping[str, Any], path: str) -> Codec:
+    """Return the codec of a name and a configuration; refuse values out of range."""
     kind = CODECS[name]
-    taken: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for field in fields(kind):
-        if field.name not in said or field.name not in kind().configuration:
+        if field.name not in options or field.name not in kind().configuration:
             continue
-        value = said[field.name]
+        value = options[field.name]
         if field.name == "shuffle" and value in (0, 1, 2):
             value = _SHUFFLES[value]
-        options = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(field.name)
-        if type(value) is not type(field.default) or (options and value not in options):
-            raise WeftError(f"{path}.configuration.{field.name}: {value!r} is not read here")
+        choices = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(field.name)
+        if type(value) is not type(field.default) or (choices and value not in choices):
+            raise WeftError(f"{path}.configuration.{field.name}: {value!r} is not supported")
         low, high = _RANGES.get((name, field.name), (-(1 << 31), (1 << 31) - 1))
         if type(value) is int and not low <= value <= high:
             raise WeftError(
                 f"{path}.configuration.{field.name}: {value} is not in {low}:{high + 1}"
             )
-        taken[field.name] = value
-    codec: Codec = kind(**taken)
+        arguments[field.name] = value
+    codec: Codec = kind(**arguments)
     return codec

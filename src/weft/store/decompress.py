@@ -1,7 +1,7 @@
-"""What codecs have made bytes of, made bytes again: bounded by what a chunk can have.
+"""Decompression, bounded by the size of a chunk.
 
-Each `…_into` fills a buffer of as many bytes as there must be. Where not all of them are wanted,
-those in `first:stop` are there in the end, and what is stored may have been changed.
+Each `…_into` fills a buffer of the exact size. Where only `first:stop` is needed, other bytes may
+be left out, and the stored bytes may be changed.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ ZSTD_BLOCK = 1 << 17
 """The most bytes of a block of a zstd frame."""
 
 ZSTD_WINDOW = 1 << 27
-"""The most bytes of a frame that is decoded piece by piece: it has to look back as far as that."""
+"""The most bytes of a frame that is decoded piece by piece: the window that must be kept."""
 
 GZIP_PIECE, GZIP_OUT = 1 << 14, 1 << 20
-"""Bytes of a gzip stream that are decoded at a time, and the most that are made of them."""
+"""Bytes of a gzip stream that are decoded at a time, and the most bytes that these give."""
 
 _ZSTD_MAGIC = bytes.fromhex("28b52ffd")
 _LOCAL = threading.local()
 _UINT = struct.Struct("<I")
 _SIZES = struct.Struct("<III")
-"""Of a blosc header: the bytes of the data, of a block, and of all that is stored."""
+"""Of a Blosc header: the bytes of the data, of a block, and of the stored frame."""
 
 
 class CodecError(WeftError):
-    """Bytes that are not what a codec makes."""
+    """Bytes that a codec cannot decode."""
 
 
 def copy_into(data: Bytes, out: memoryview) -> None:
-    """What is stored as it is."""
+    """Copy bytes that are stored as they are."""
     if len(data) != len(out):
         raise CodecError(f"a chunk of {len(out)} B was stored as {len(data)} B")
     out[:] = data
 
 
-def _check_claim(what: str, claimed: int, most: int) -> None:
-    if claimed > most:
-        raise CodecError(f"{what} claims {claimed} B, and a chunk has {most} B")
+def _check_claim(what: str, claimed: int, limit: int) -> None:
+    if claimed > limit:
+        raise CodecError(f"{what} claims {claimed} B, and a chunk has {limit} B")
 
 
 # -- zstd
 
 
-def unzstd(data: Bytes, most: int) -> bytes:
-    """Return the bytes of zstd frames, at most so many."""
-    _check_claim("a zstd frame", _zstd_claim(data), most)
+def unzstd(data: Bytes, limit: int) -> bytes:
+    """Return the content of zstd frames, at most `limit` bytes."""
+    _check_claim("a zstd frame", _zstd_claim(data), limit)
     with _zstd_errors():
-        made: bytes = _frames(data).read(most + 1)
-    if len(made) > most:
-        raise CodecError(f"zstd frames have more than {most} B")
-    return made
+        content: bytes = _frames(data).read(limit + 1)
+    if len(content) > limit:
+        raise CodecError(f"zstd frames have more than {limit} B")
+    return content
 
 
 def unzstd_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
-    """Fill a buffer with the bytes of zstd frames, of which there must be just as many.
+    """Fill a buffer with the content of zstd frames, of exactly its size.
 
-    Where one frame claims to be all of it, blocks that nobody wants at the end are left out.
+    Where one frame claims to be all of it, blocks at the end that are not needed are left out.
     """
     claimed = _zstd_claim(data)
     _check_claim("a zstd frame", claimed, len(out))
@@ -81,14 +81,14 @@ def unzstd_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
 
 
 def _zstd_claim(data: Bytes) -> int:
-    """Return the bytes that the first frame says it has; -1 where it does not say."""
+    """Return the size that the first frame claims; -1 where it claims none."""
     with _zstd_errors():
         claimed: int = needed("zstandard", "store").frame_content_size(data)
     return claimed
 
 
 def _can_stop(data: Bytes, size: int) -> bool:
-    """Whether it is one frame, without a checksum that only its end could prove."""
+    """Return whether it is one frame without a checksum, which only its end could prove."""
     return size <= ZSTD_WINDOW and data[:4] == _ZSTD_MAGIC and not data[4] & 4
 
 
@@ -100,7 +100,7 @@ def _unzstd_start(data: Bytes, out: memoryview) -> None:
 
 
 def _unzstd_frames(data: Bytes, out: memoryview) -> None:
-    """Several frames, or one that does not say its size."""
+    """Decode several frames, or one that does not claim its size."""
     with _zstd_errors():
         frames, done = _frames(data), 0
         while done < len(out) and (made := frames.readinto(out[done:])):
@@ -111,7 +111,7 @@ def _unzstd_frames(data: Bytes, out: memoryview) -> None:
 
 
 def _frames(data: Bytes) -> Any:
-    """A reader of frames that lie one behind the other."""
+    """Return a reader of consecutive frames."""
     return _decompressor().stream_reader(data, read_across_frames=True)
 
 
@@ -124,7 +124,7 @@ def _zstd_errors() -> Iterator[None]:
 
 
 def _decompressor() -> Any:
-    """One for each thread: to make one takes as long as to decode a small chunk."""
+    """Return this thread's decompressor: creating one takes as long as decoding a small chunk."""
     if not hasattr(_LOCAL, "unzstd"):
         _LOCAL.unzstd = needed("zstandard", "store").ZstdDecompressor()
     return _LOCAL.unzstd
@@ -133,16 +133,16 @@ def _decompressor() -> Any:
 # -- gzip
 
 
-def ungzip(data: Bytes, most: int) -> bytearray:
-    """Return the bytes of a gzip stream, at most so many; it may have several members."""
+def ungzip(data: Bytes, limit: int) -> bytearray:
+    """Return the content of a gzip stream of one or more members, at most `limit` bytes."""
     out = bytearray()
-    for part in _inflated(data, most):
+    for part in _inflated(data, limit):
         out += part
     return out
 
 
-def ungzip_into(data: Bytes, out: memoryview) -> None:
-    """Fill a buffer with the bytes of a gzip stream, of which there must be just as many."""
+def ungzip_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
+    """Fill a buffer with the content of a gzip stream, of exactly its size."""
     done = 0
     for part in _inflated(data, len(out)):
         out[done : done + len(part)] = part
@@ -151,12 +151,12 @@ def ungzip_into(data: Bytes, out: memoryview) -> None:
         raise CodecError(f"a chunk of {len(out)} B was stored as {done} B")
 
 
-def _inflated(data: Bytes, most: int) -> Iterator[bytes]:
-    """Yield the bytes of all members, some at a time, at most so many.
+def _inflated(data: Bytes, limit: int) -> Iterator[bytes]:
+    """Yield the content of all members, some bytes at a time, at most `limit`.
 
-    The stream is fed in pieces: zlib copies what lies behind a member, and there may be many.
+    The stream is fed in pieces: zlib copies what follows a member, and there may be many.
     """
-    whole, unpacker, left = memoryview(data), zlib.decompressobj(31), most
+    whole, unpacker, left = memoryview(data), zlib.decompressobj(31), limit
     pieces = (bytes(whole[at : at + GZIP_PIECE]) for at in range(0, len(whole), GZIP_PIECE))
     try:
         for piece in pieces:
@@ -168,10 +168,10 @@ def _inflated(data: Bytes, most: int) -> Iterator[bytes]:
                     unpacker = zlib.decompressobj(31)
                 part = unpacker.decompress(piece, min(left + 1, GZIP_OUT))
                 piece = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail  # noqa: PLW2901
-                left = _left(left, part, most)
+                left = _left(left, part, limit)
                 yield part
         while not unpacker.eof and (part := unpacker.decompress(b"", min(left + 1, GZIP_OUT))):
-            left = _left(left, part, most)
+            left = _left(left, part, limit)
             yield part
     except zlib.error as error:
         raise CodecError(f"not a gzip stream: {error}") from None
@@ -179,41 +179,41 @@ def _inflated(data: Bytes, most: int) -> Iterator[bytes]:
         raise CodecError("a gzip stream has no end")
 
 
-def _left(left: int, part: bytes, most: int) -> int:
+def _left(left: int, part: bytes, limit: int) -> int:
     if len(part) > left:
-        raise CodecError(f"a gzip stream has more than {most} B")
+        raise CodecError(f"a gzip stream has more than {limit} B")
     return left - len(part)
 
 
 # -- blosc
 
 
-def unblosc(data: Bytes, most: int) -> bytearray:
-    """The bytes of a blosc buffer, at most so many."""
-    out = bytearray(_blosc_claim(data, most))
+def unblosc(data: Bytes, limit: int) -> bytearray:
+    """Return the content of a Blosc frame, at most `limit` bytes."""
+    out = bytearray(_blosc_claim(data, limit))
     _unblosc(data, memoryview(out))
     return out
 
 
 def unblosc_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
-    """The same into a buffer; blocks that nobody wants are left out."""
+    """Decode a Blosc frame into a buffer; blocks that are not needed are left out."""
     claimed = _blosc_claim(data, len(out))
     if claimed != len(out):
-        raise CodecError(f"a blosc buffer of {claimed} B, and a chunk has {len(out)} B")
+        raise CodecError(f"a Blosc frame of {claimed} B, and a chunk has {len(out)} B")
     if stop - first < claimed:
         data, first, stop = _narrowed(data, claimed, first, stop)
         out = out[first:stop]
     _unblosc(data, out)
 
 
-def _blosc_claim(data: Bytes, most: int) -> int:
-    """The bytes that a buffer says it has: the library trusts what its header says."""
+def _blosc_claim(data: Bytes, limit: int) -> int:
+    """Return the size that a frame claims, after checking its header, which the library trusts."""
     if len(data) < 16:
-        raise CodecError(f"{len(data)} B are no blosc buffer")
+        raise CodecError(f"{len(data)} B are too few for a Blosc frame")
     claimed, _, stored = _SIZES.unpack_from(data, 4)
-    _check_claim("a blosc buffer", claimed, most)
+    _check_claim("a Blosc frame", claimed, limit)
     if stored != len(data) or stored < 16:
-        raise CodecError(f"a blosc buffer claims {stored} B, and {len(data)} B are stored")
+        raise CodecError(f"a Blosc frame claims {stored} B, and {len(data)} B are stored")
     return int(claimed)
 
 
@@ -221,18 +221,17 @@ def _unblosc(data: Bytes, out: memoryview) -> None:
     try:
         needed("numcodecs.blosc", "store").decompress(data, out)
     except (RuntimeError, ValueError) as error:
-        raise CodecError(f"not a blosc buffer: {error}") from None
+        raise CodecError(f"not a Blosc frame: {error}") from None
 
 
 def _narrowed(data: Bytes, size: int, first: int, stop: int) -> tuple[Bytes, int, int]:
-    """A buffer of just the blocks that hold some bytes, and which bytes those are.
+    """Return a frame of just the blocks that hold some bytes, and the range of those bytes.
 
-    Blocks do not depend on each other, and a table says where each begins: what is not wanted is
-    left out of the table.
+    Blocks are independent, and a table says where each begins: the others are left out of it.
     """
     _, block, stored = _SIZES.unpack_from(data, 4)
     count = -(-size // block) if block else 0
-    if data[2] & 2 or count < 2 or 16 + 4 * count > stored:  # as it was, one block, or damaged
+    if data[2] & 2 or count < 2 or 16 + 4 * count > stored:  # stored raw, one block, or damaged
         return data, 0, size
     low, high = first // block, -(-stop // block)
     low -= low == count - 1 and size % block > 0  # a short block does not stand alone
@@ -248,26 +247,26 @@ def _narrowed(data: Bytes, size: int, first: int, stop: int) -> tuple[Bytes, int
 # -- lz4
 
 
-def unlz4(data: Bytes, most: int) -> bytearray:
-    """The bytes of an lz4 block behind its size, at most so many."""
-    out = bytearray(_lz4_claim(data, most))
+def unlz4(data: Bytes, limit: int) -> bytearray:
+    """Return the content of an LZ4 block after its size, at most `limit` bytes."""
+    out = bytearray(_lz4_claim(data, limit))
     _unlz4(data, memoryview(out))
     return out
 
 
-def unlz4_into(data: Bytes, out: memoryview) -> None:
-    """The same into a buffer."""
+def unlz4_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
+    """Decode an LZ4 block into a buffer."""
     claimed = _lz4_claim(data, len(out))
     if claimed != len(out):
-        raise CodecError(f"an lz4 block of {claimed} B, and a chunk has {len(out)} B")
+        raise CodecError(f"an LZ4 block of {claimed} B, and a chunk has {len(out)} B")
     _unlz4(data, out)
 
 
-def _lz4_claim(data: Bytes, most: int) -> int:
+def _lz4_claim(data: Bytes, limit: int) -> int:
     if len(data) < 4:
-        raise CodecError(f"{len(data)} B are no lz4 block")
+        raise CodecError(f"{len(data)} B are too few for an LZ4 block")
     claimed: int = _UINT.unpack_from(data)[0]
-    _check_claim("an lz4 block", claimed, most)
+    _check_claim("an LZ4 block", claimed, limit)
     return claimed
 
 
@@ -275,4 +274,4 @@ def _unlz4(data: Bytes, out: memoryview) -> None:
     try:
         needed("numcodecs.lz4", "store").decompress(data, out)
     except (RuntimeError, ValueError) as error:
-        raise CodecError(f"not an lz4 block: {error}") from None
+        raise CodecError(f"not an LZ4 block: {error}") from None

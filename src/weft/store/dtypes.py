@@ -11,10 +11,10 @@ import numpy as np
 from weft.errors import WeftError
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
-"""What a codec takes and makes."""
+"""Bytes in any buffer."""
 
 Pieces: TypeAlias = tuple[Bytes, ...]
-"""The stored bytes of a chunk, in pieces that lie one behind the other."""
+"""The stored bytes of a chunk, in consecutive pieces."""
 
 NAMES = (
     "bool",
@@ -27,7 +27,7 @@ _SPECIAL = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 
 
 def as_dtype(given: Any) -> tuple[str, np.dtype[Any]]:
-    """The name of a data type, and how NumPy holds it; bfloat16 is two bytes to it.
+    """Return the name of a data type, and its NumPy dtype; uint16 for bfloat16.
 
     >>> as_dtype("uint16"), as_dtype(np.float32)
     (('uint16', dtype('uint16')), ('float32', dtype('float32')))
@@ -39,14 +39,14 @@ def as_dtype(given: Any) -> tuple[str, np.dtype[Any]]:
 
 
 def write_fill(name: str, value: Any) -> object:
-    """A fill value as metadata has it.
+    """Return a fill value as in `zarr.json`.
 
     >>> write_fill("uint8", 3), write_fill("float32", nan), write_fill("complex64", 1j)
     (3, 'NaN', [0.0, 1.0])
     >>> write_fill("bfloat16", "0x7fc0")
     '0x7fc0'
     """
-    if isinstance(value, str | list):  # as metadata has it already
+    if isinstance(value, str | list):  # as in zarr.json already
         read_fill(name, value)
         return value
     if name == "bool":
@@ -56,7 +56,7 @@ def write_fill(name: str, value: Any) -> object:
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, WeftError):
             raise
-        raise WeftError(f"{value!r} is no fill value of {name}") from None
+        raise WeftError(f"{value!r} is not a fill value of {name}") from None
 
 
 def _written(name: str, value: Any) -> object:
@@ -71,7 +71,7 @@ def _written(name: str, value: Any) -> object:
 def _whole(name: str, value: Any) -> int:
     number, limits = int(value), np.iinfo(name)
     if number != value or not limits.min <= number <= limits.max:
-        raise WeftError(f"{value!r} is no {name}: {limits.min} to {limits.max}")
+        raise WeftError(f"{value!r} is not of {name}: {limits.min} to {limits.max}")
     return number
 
 
@@ -84,7 +84,7 @@ def _write_float(value: float) -> object:
 
 
 def read_fill(name: str, value: Any) -> Any:
-    """A fill value from metadata, as NumPy holds it: a scalar of the data type's width.
+    """Return a fill value from `zarr.json` as a NumPy scalar.
 
     >>> read_fill("float64", "-Infinity"), read_fill("float32", "0x7fc00000"), read_fill("int8", -1)
     (np.float64(-inf), np.float32(nan), np.int8(-1))
@@ -106,11 +106,11 @@ def read_fill(name: str, value: Any) -> Any:
             return dtype.type(_bfloat16(value))
         return _read_float(name, value)
     except (TypeError, ValueError, OverflowError, struct.error):
-        raise WeftError(f"{value!r} is no fill value of {name}") from None
+        raise WeftError(f"{value!r} is not a fill value of {name}") from None
 
 
 def _read_float(name: str, value: Any) -> Any:
-    """A number, or its bits in hexadecimal digits: they say which of the many NaNs it is."""
+    """Read a number, or its bits in hexadecimal digits, which distinguish NaNs."""
     dtype = np.dtype(name)
     if isinstance(value, str) and value not in _SPECIAL:
         return np.frombuffer(
@@ -129,7 +129,7 @@ def _bits(text: str) -> int:
 
 
 def _bfloat16(value: Any) -> int:
-    """The two upper bytes of a float32, rounded to the nearest, to even."""
+    """Return the two upper bytes of a float32, rounded to the nearest, to even."""
     if isinstance(value, str) and value not in _SPECIAL:
         return _bits(value)
     number = _SPECIAL[value] if isinstance(value, str) else float(value)

@@ -1,12 +1,8 @@
-"""`FileUpload`: a file that is written aside, and appears when it is whole.
+"""`Folder`: values as local files, written beside their place and renamed when they are complete.
 
-Files written past the page cache, where that is quicker: large shards on a disk.
-
-What is written through the cache is copied there, and written back by the system when it likes: a
-recording that outgrows memory stalls. Blocks that are aligned go straight to the disk instead, into
-room that was set aside before.
-
-Values as local files: written aside, and visible at once when they are whole.
+Large shards on a disk bypass the page cache. What is written through the cache is copied there and
+written back when the system decides: a recording that outgrows memory stalls. Aligned blocks go
+straight to the disk instead, into space that was allocated before.
 """
 
 from __future__ import annotations
@@ -25,53 +21,52 @@ from uuid import uuid4
 
 from weft.store.dtypes import Bytes
 from weft.store.lock import FileLock
-from weft.store.objects.errors import SinkError
-from weft.store.sink import Entry, Fetched
+from weft.store.sink import Fetched, SinkError, StoreEntry
 
-MOST_BUFFERS = 512
-"""Buffers in one write; systems allow 1,024."""
+MAX_BUFFERS = 512
+"""Buffers of one write; systems allow 1,024."""
 
-PIECE = 1 << 22
+COPY_BYTES = 1 << 22
 """Bytes that are copied at a time."""
 
-_CANNOT = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-"""What a system says that cannot copy inside itself."""
+_NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+"""The errors of systems that cannot copy between files."""
 
 FLAGS = getattr(os, "O_CLOEXEC", 0)
 
 
 @dataclass(slots=True)
 class FileUpload:
-    """A file that is written aside.
+    """A file that is written beside its place, and renamed when it is complete.
 
-    It is open only while something is written: a store may have more shards begun than a process
-    may have files.
+    It is open only while something is written: a store may have more open shards than a process
+    may have open files.
     """
 
-    aside: str
+    unfinished: str
     final: str
     head: int
-    """The bytes in front that are left for the index."""
+    """The bytes at the start that are left for the index."""
     end: int
     fsync: bool
 
     def append(self, buffers: Sequence[Bytes]) -> None:
-        """Put buffers behind what is there, with few calls."""
-        file = os.open(self.aside, os.O_WRONLY | FLAGS)
+        """Append buffers, with few calls."""
+        file = os.open(self.unfinished, os.O_WRONLY | FLAGS)
         try:
             self.end = write_all(file, self.end, buffers)
         finally:
             os.close(file)
 
     def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
-        """Let a copy be seen: who has the file of before open goes on to read that."""
+        """Make a copy visible: readers that have the earlier file open go on reading it."""
         return self._publish(self.end, more, index)
 
     def _publish(self, stop: int, more: Sequence[Bytes], index: Bytes) -> bool:
-        """A copy of the file up to a place, with more behind it."""
+        """Make a copy of the file up to a place visible, with more bytes after it."""
         folder, _, name = self.final.rpartition("/")
         copy = f"{folder}/.{name}.published.partial"
-        source = os.open(self.aside, os.O_RDONLY | FLAGS)
+        source = os.open(self.unfinished, os.O_RDONLY | FLAGS)
         target = os.open(copy, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666)
         try:
             _copy(source, target, self.head, stop)
@@ -85,7 +80,7 @@ class FileUpload:
 
     def finish(self, index: Bytes) -> None:
         """Write the index, and rename the file."""
-        file = os.open(self.aside, os.O_WRONLY | FLAGS)
+        file = os.open(self.unfinished, os.O_WRONLY | FLAGS)
         try:
             self._complete(file, self.end, index)
         finally:
@@ -98,11 +93,11 @@ class FileUpload:
             os.fsync(file)
 
     def _appear(self) -> None:
-        os.replace(self.aside, self.final)
+        os.replace(self.unfinished, self.final)
         self._sync_folder()
 
     def _sync_folder(self) -> None:
-        """A name is as safe as what it names, if that is asked for."""
+        """Make a new name as durable as its file, with `fsync`."""
         if self.fsync:
             folder = os.open(os.path.dirname(self.final), os.O_RDONLY | FLAGS)
             try:
@@ -110,16 +105,16 @@ class FileUpload:
             finally:
                 os.close(folder)
 
-    def drop(self) -> None:
-        """Remove the file aside, unless it is gone, and be it with its folder."""
+    def discard(self) -> None:
+        """Remove the unfinished file, unless it, or its folder, is gone."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(self.aside)
+            os.unlink(self.unfinished)
 
 
 def write_all(file: int, start: int, buffers: Sequence[Bytes]) -> int:
-    """Put buffers one behind the other from a place on; the place behind them."""
-    for first in range(0, len(buffers), MOST_BUFFERS):
-        part = [memoryview(b) for b in buffers[first : first + MOST_BUFFERS] if len(b)]
+    """Write buffers one after the other from a place on; return where they end."""
+    for first in range(0, len(buffers), MAX_BUFFERS):
+        part = [memoryview(b) for b in buffers[first : first + MAX_BUFFERS] if len(b)]
         while part:
             written = os.pwritev(file, part, start)
             start += written
@@ -131,13 +126,13 @@ def write_all(file: int, start: int, buffers: Sequence[Bytes]) -> int:
 
 
 def _copy(source: int, target: int, start: int, stop: int) -> None:
-    """Bytes of a file to the same place of another; by reference where the file system can."""
+    """Copy bytes of a file to the same place of another; by reference where possible."""
     while start < stop:
-        count = min(PIECE, stop - start)
+        count = min(COPY_BYTES, stop - start)
         try:
             moved = _copied(source, target, count, start)
         except OSError as error:
-            if error.errno not in _CANNOT:
+            if error.errno not in _NO_COPY_RANGE:
                 raise
             moved = os.pwrite(target, os.pread(source, count, start), start)
         if not moved:
@@ -146,32 +141,32 @@ def _copy(source: int, target: int, start: int, stop: int) -> None:
 
 
 def _copied(source: int, target: int, count: int, start: int) -> int:
-    """Copy inside the system; not every one can."""
+    """Copy in the kernel; not every system can."""
     if not hasattr(os, "copy_file_range"):
-        raise OSError(errno.ENOSYS, "this system cannot copy inside itself")
+        raise OSError(errno.ENOSYS, "this system cannot copy between files")
     return os.copy_file_range(source, target, count, start, start)
 
 
 BLOCK = 1 << 22
-"""Bytes that are collected, and written at a time."""
+"""Bytes that are written at a time."""
 
 AHEAD = 1 << 26
-"""Bytes that are set aside at a time."""
+"""Bytes of disk space that are allocated at a time."""
 
-LEAST = 1 << 24
-"""Bytes of a shard from which it pays."""
+MIN_DIRECT = 1 << 24
+"""Bytes of a shard from which bypassing the page cache pays."""
 
-KNOWN = ("ext4", "xfs")
-"""File systems where it was seen to pay."""
+DIRECT_SYSTEMS = ("ext4", "xfs")
+"""File systems where that was measured."""
 
 
-def pays(folder: Path, shard: int, count: int) -> bool:
-    """Whether shards of so many bytes are better written past the cache, so many at a time."""
-    return shard >= LEAST and count * BLOCK <= AHEAD and file_system(folder) in KNOWN
+def direct_pays(folder: Path, shard: int, count: int) -> bool:
+    """Return whether shards of `shard` bytes, `count` at a time, should bypass the page cache."""
+    return shard >= MIN_DIRECT and count * BLOCK <= AHEAD and file_system(folder) in DIRECT_SYSTEMS
 
 
 def file_system(path: Path) -> str | None:
-    """The kind of file system that a folder is on, or will be; None where nobody knows."""
+    """Return the kind of file system of a folder, which need not exist; None if unknown."""
     while not path.exists() and path != path.parent:
         path = path.parent
     try:
@@ -189,7 +184,7 @@ def file_system(path: Path) -> str | None:
 
 @dataclass(slots=True)
 class DirectUpload(FileUpload):
-    """A file that is written aside in aligned blocks, past the cache.
+    """A file that is written in aligned blocks, past the page cache.
 
     The last block, which is not full, and the index are written as usual.
     """
@@ -198,11 +193,11 @@ class DirectUpload(FileUpload):
     block: mmap = field(default_factory=lambda: mmap(-1, BLOCK))
     filled: int = 0
     """Bytes in the block."""
-    set_aside: int = 0
+    allocated: int = 0
 
     def open(self) -> DirectUpload:
-        """Open the file as it is written; OSError where it cannot be."""
-        self.file = os.open(self.aside, os.O_WRONLY | os.O_DIRECT | FLAGS)
+        """Open the file for direct writes; OSError where that is not possible."""
+        self.file = os.open(self.unfinished, os.O_WRONLY | os.O_DIRECT | FLAGS)
         self.filled = self.head
         return self
 
@@ -212,7 +207,7 @@ class DirectUpload(FileUpload):
         return self.end - self.filled
 
     def append(self, buffers: Sequence[Bytes]) -> None:
-        """Collect buffers in blocks, and write those that are full."""
+        """Collect buffers in blocks, and write full ones."""
         for buffer in buffers:
             data = memoryview(buffer).cast("B")
             while len(data):
@@ -226,31 +221,31 @@ class DirectUpload(FileUpload):
 
     def _push(self) -> None:
         """Write the block, which is full."""
-        if self.end > self.set_aside:
-            self._set_aside(self.end)
+        if self.end > self.allocated:
+            self._allocate(self.end)
         data = memoryview(self.block)
         while data:
             count = os.pwrite(self.file, data, self.end - len(data))
             data = data[count:]
         self.filled = 0
 
-    def _set_aside(self, least: int) -> None:
+    def _allocate(self, least: int) -> None:
         wanted = -(-least // AHEAD) * AHEAD
         try:
-            os.posix_fallocate(self.file, self.set_aside, wanted - self.set_aside)
-        except OSError as error:  # less than that may still fit, or nothing can be set aside
+            os.posix_fallocate(self.file, self.allocated, wanted - self.allocated)
+        except OSError as error:  # less may still fit, or the file system cannot allocate
             if error.errno not in (errno.ENOSPC, errno.EOPNOTSUPP, errno.EINVAL, errno.EFBIG):
                 raise
-        self.set_aside = wanted
+        self.allocated = wanted
 
     def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
-        """Let a copy be seen, the block that is not full with it."""
+        """Make a copy visible, with the block that is not full."""
         rest = memoryview(self.block)[self.head if self.place < self.head else 0 : self.filled]
         return self._publish(max(self.place, self.head), [rest, *more], index)
 
     def finish(self, index: Bytes) -> None:
-        """Write what is left and the index, give back what was set aside, and rename."""
-        file = os.open(self.aside, os.O_WRONLY | FLAGS)
+        """Write the rest and the index, free the space that was allocated, and rename."""
+        file = os.open(self.unfinished, os.O_WRONLY | FLAGS)
         try:
             write_all(file, self.place, [memoryview(self.block)[: self.filled]])
             os.ftruncate(file, self.end)
@@ -260,10 +255,10 @@ class DirectUpload(FileUpload):
         self._shut()
         self._appear()
 
-    def drop(self) -> None:
-        """Close and remove the file aside."""
+    def discard(self) -> None:
+        """Close and remove the unfinished file."""
         self._shut()
-        FileUpload.drop(self)
+        FileUpload.discard(self)
 
     def _shut(self) -> None:
         if self.file >= 0:
@@ -277,10 +272,10 @@ LOCK = ".weft.lock"
 UNFINISHED = re.compile(
     r"\.(?:zarr\.json|\.weft\.replaced|c?[\d.]*)\.(?:[0-9a-f]{12}|published)\.partial"
 )
-"""How `upload` and `publish` call a file that is not finished."""
+"""The names of unfinished files of `upload` and `publish`."""
 
 _SHARDS = re.compile(r"(?:c?(?:/\d+)*|\d+(?:/\d+)*)")
-"""The folders in which an array has its shards; not those of arrays below it."""
+"""The folders of an array's shards, but not those of arrays below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +285,14 @@ class Folder:
     path: Path
     fsync: bool = False
     is_direct: bool = False
-    """Whether shards are written past the page cache."""
+    """Whether shards bypass the page cache."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Who it is sent to may work in another folder.
+        # The process that it is sent to may have another working directory.
         return Folder, (self.path.absolute(), self.fsync, self.is_direct)
 
     @property
-    def held(self) -> int:
+    def buffered(self) -> int:
         """The bytes of a block that is collected."""
         return BLOCK if self.is_direct else 0
 
@@ -307,15 +302,15 @@ class Folder:
         return str(self.path)
 
     def check_writable(self) -> None:
-        """Folders can be written; the system says so where one cannot."""
+        """Do nothing: a write to a read-only folder fails with an error."""
 
     def lock(self) -> FileLock:
-        """Be the only writer; the lock is gone with the process, however it ends."""
+        """Become the only writer; the lock ends with the process, however that ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         return FileLock(self.path / LOCK, what=str(self.path))
 
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
-        """A part of a file, and its size."""
+        """Return a part of a file, and its size."""
         try:
             return self._fetch(self.path / key, start, count)
         except (FileNotFoundError, NotADirectoryError):
@@ -334,7 +329,7 @@ class Folder:
             os.close(file)
 
     def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
-        """Several parts of a file."""
+        """Return several parts of a file."""
         file = os.open(self.path / key, os.O_RDONLY | FLAGS)
         try:
             return [os.pread(file, count, start) for start, count in spans]
@@ -342,46 +337,46 @@ class Folder:
             os.close(file)
 
     def put(self, key: str, data: Bytes) -> None:
-        """A small file, new or in place of an old one, at once."""
+        """Write a small file, new or existing, atomically."""
         upload = replace(self, is_direct=False).upload(key, 0)
         upload.append([data])
         upload.finish(b"")
 
     def upload(self, key: str, head: int) -> FileUpload:
-        """A file that is written aside; whoever else writes the same key has a file of its own."""
+        """Begin a file; another writer of the same key has an unfinished file of its own."""
         final = f"{self.path}/{key}"
         folder, _, name = final.rpartition("/")
-        aside = f"{folder}/.{name}.{uuid4().hex[:12]}.partial"
+        unfinished = f"{folder}/.{name}.{uuid4().hex[:12]}.partial"
         try:
-            _make(aside)
+            _create_file(unfinished)
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)
-            _make(aside)
+            _create_file(unfinished)
         if self.is_direct and head < BLOCK:
-            return DirectUpload(aside, final, head, head, self.fsync).open()
-        return FileUpload(aside, final, head, head, self.fsync)
+            return DirectUpload(unfinished, final, head, head, self.fsync).open()
+        return FileUpload(unfinished, final, head, head, self.fsync)
 
-    def suited(self, shard: int, count: int, direct: bool | None) -> Folder:
-        """The folder for shards of so many bytes, so many at a time; past the cache if it pays."""
-        is_direct = pays(self.path, shard, count) if direct is None else direct
+    def tuned(self, shard: int, count: int, direct: bool | None) -> Folder:
+        """Return the folder, bypassing the page cache where that pays for such shards."""
+        is_direct = direct_pays(self.path, shard, count) if direct is None else direct
         return replace(self, is_direct=is_direct)
 
     def keys(self, prefix: str) -> Iterator[str]:
-        """The files below a folder, but for those that are written aside."""
+        """Return the files below a folder, except hidden and unfinished ones."""
         top = self.path / prefix
         for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
             if not file.name.startswith(".") and file.is_file():
                 yield file.relative_to(self.path).as_posix()
 
-    def walk(self, prefix: str) -> Iterator[Entry]:
-        """Everything below a folder; links are reported, and never followed."""
+    def walk(self, prefix: str) -> Iterator[StoreEntry]:
+        """Return everything below a folder; links are reported, and never followed."""
         top = self.path / prefix
         try:
             mode = (top.lstat() if prefix else top.stat()).st_mode
             if stat.S_ISDIR(mode):
                 yield from _entries(str(top), prefix)
             else:
-                yield Entry(prefix, _kind(mode))
+                yield StoreEntry(prefix, _kind(mode))
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -393,7 +388,7 @@ class Folder:
         return self.path.is_symlink()
 
     def absent(self) -> list[Path]:
-        """The folders that locking would create, the innermost first."""
+        """Return the folders that locking would create, the innermost first."""
         return [path for path in (self.path, *self.path.parents) if not os.path.lexists(path)]
 
     def delete(self, key: str) -> None:
@@ -407,14 +402,14 @@ class Folder:
                 os.unlink(self.path / key)
         above = {parent for key in keys for parent in PurePath(key).parents if parent.name}
         for folder in sorted(above, key=lambda path: -len(path.parts)):
-            with suppress(OSError):  # it holds something else, or is gone
+            with suppress(OSError):  # it is not empty, or gone
                 os.rmdir(self.path / folder)
 
     def sweep(self) -> None:
-        """Remove the unfinished files of a writer that was killed, known by their names."""
+        """Remove the unfinished files of a writer that was killed, by their names."""
         try:
-            with os.scandir(self.path) as found:
-                names = [entry.name for entry in found]
+            with os.scandir(self.path) as entries:
+                names = [entry.name for entry in entries]
         except (FileNotFoundError, NotADirectoryError):
             return
         for top in names:
@@ -426,22 +421,22 @@ class Folder:
                         self.remove([key])
 
     def below(self, name: str) -> Folder:
-        """A folder in the folder."""
+        """Return a folder in the folder."""
         return replace(self, path=self.path / name)
 
 
-def _entries(folder: str, key: str) -> Iterator[Entry]:
-    """Everything below a folder, in the order of names; a folder itself if it is empty."""
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+def _entries(folder: str, key: str) -> Iterator[StoreEntry]:
+    """Yield everything below a folder, in the order of names; the folder if it is empty."""
+    with os.scandir(folder) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
     if key and not entries:
-        yield Entry(key, "folder")
+        yield StoreEntry(key, "folder")
     for entry in entries:
         name = f"{key}/{entry.name}" if key else entry.name
         if entry.is_dir(follow_symlinks=False):
             yield from _entries(entry.path, name)
         else:
-            yield Entry(name, _kind(entry.stat(follow_symlinks=False).st_mode))
+            yield StoreEntry(name, _kind(entry.stat(follow_symlinks=False).st_mode))
 
 
 def _kind(mode: int) -> Literal["value", "link", "other"]:
@@ -450,5 +445,5 @@ def _kind(mode: int) -> Literal["value", "link", "other"]:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def _make(path: str) -> None:
+def _create_file(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | FLAGS, 0o666))

@@ -1,7 +1,4 @@
-"""`sink_of`: what a path or an address means.
-
-Zarr groups: the attributes above arrays, written at once and read with care.
-"""
+"""The nodes of a Zarr hierarchy by URL: sinks, groups and their attributes."""
 
 from __future__ import annotations
 
@@ -10,19 +7,19 @@ from collections.abc import Mapping
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from weft.errors import WeftError
 from weft.store.files import Folder
-from weft.store.metadata import MOST
+from weft.store.metadata import MAX_BYTES
 from weft.store.sink import Sink, Url
 
 
 def sink_of(
     url: Url | Sink, *, options: Mapping[str, Any] | None = None, fsync: bool = False
 ) -> Sink:
-    """The sink of a path or an address, or one that is given.
+    """Return the sink of a path or URL, or the sink that is given.
 
     >>> sink_of("here/a.zarr").url
     'here/a.zarr'
@@ -33,12 +30,13 @@ def sink_of(
     parts = urlsplit(text)
     if parts.scheme in ("", "file") or len(parts.scheme) == 1:  # one letter is a drive
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else text), fsync)
-    made: Sink = import_module("weft.store.objects.sink").Objects.of(text, options or {})
-    return made
+    objects: Any = import_module("weft.store.objects.sink")  # needs obstore
+    sink: Sink = objects.ObjectSink.of(text, options or {})
+    return sink
 
 
 def joined(url: Url, *names: str) -> str:
-    """The address of something in a group.
+    """Return the URL of a member of a group.
 
     >>> joined("plate.zarr/", "A", "1")
     'plate.zarr/A/1'
@@ -46,41 +44,93 @@ def joined(url: Url, *names: str) -> str:
     return "/".join([fspath(url).rstrip("/"), *names])
 
 
-def group_text(attributes: Mapping[str, Any]) -> bytes:
-    """The `zarr.json` of a group."""
+class ZarrNode(NamedTuple):
+    """An array or a group as its `zarr.json` describes it."""
+
+    kind: str
+    """array, image, well, plate, or group."""
+    text: bytes
+    data: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The kind with its article."""
+        return f"{'an' if self.kind in ('array', 'image') else 'a'} {self.kind}"
+
+    @property
+    def ome(self) -> Mapping[str, Any]:
+        """The attribute "ome", empty where there is none."""
+        return as_mapping(as_mapping(self.data.get("attributes")).get("ome"))
+
+
+def read_node(sink: Sink) -> ZarrNode | None:
+    """Return the node at a sink; None where there is no `zarr.json`."""
+    fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
+    node = None if fetched is None else parse_node(bytes(fetched.data))
+    if fetched is not None and node is None:
+        raise WeftError(
+            f"{sink.url} holds a zarr.json that describes no Zarr v3 array or group",
+            hint="remove it yourself, or choose another place",
+        )
+    return node
+
+
+def parse_node(text: bytes) -> ZarrNode | None:
+    """Return the node that the text of a `zarr.json` describes; None if it describes none."""
+    try:
+        data = json.loads(text) if len(text) <= MAX_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or data.get("zarr_format") != 3:
+        return None
+    if data.get("node_type") != "group":
+        return ZarrNode("array", text, data) if data.get("node_type") == "array" else None
+    group = ZarrNode("group", text, data)
+    kinds = {"multiscales": "image", "well": "well", "plate": "plate"}
+    kind = next((kind for key, kind in kinds.items() if key in group.ome), "group")
+    return group._replace(kind=kind)
+
+
+def group_json(attributes: Mapping[str, Any]) -> bytes:
+    """Return the `zarr.json` of a group."""
     document = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
     return json.dumps(document, indent=2).encode()
 
 
 def write_group(sink: Sink, attributes: Mapping[str, Any]) -> None:
-    """Write the attributes of a group, new or in place of others, at once."""
-    sink.put("zarr.json", group_text(attributes))
+    """Write the attributes of a group, new or existing, atomically."""
+    sink.put("zarr.json", group_json(attributes))
 
 
 def read_group(sink: Sink) -> Mapping[str, Any]:
-    """The attributes of a group."""
-    found = sink.fetch("zarr.json", 0, MOST)
-    if found is None:
+    """Return the attributes of a group."""
+    fetched = sink.fetch("zarr.json", 0, MAX_BYTES)
+    if fetched is None:
         raise WeftError(f"{sink.url} holds no Zarr v3 group: there is no zarr.json")
-    if found.size > MOST:
-        raise WeftError(f"{sink.url}: zarr.json has {found.size} B; at most {MOST} are read")
+    if fetched.size > MAX_BYTES:
+        raise WeftError(f"{sink.url}: zarr.json has {fetched.size} B; at most {MAX_BYTES} are read")
     try:
-        data = json.loads(bytes(found.data))
+        data = json.loads(bytes(fetched.data))
     except (ValueError, RecursionError) as error:
-        raise WeftError(f"{sink.url}: zarr.json is no JSON: {error}") from None
+        raise WeftError(f"{sink.url}: zarr.json is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("zarr_format") != 3:
         raise WeftError(f"{sink.url}: zarr.json is not of Zarr v3: zarr_format must be 3")
     if data.get("node_type") != "group":
-        raise WeftError(f"{sink.url} is a Zarr {data.get('node_type')!r}, and no group")
+        raise WeftError(f"{sink.url} is a Zarr {data.get('node_type')!r}, not a group")
     attributes = data.get("attributes", {})
     if not isinstance(attributes, dict):
-        raise WeftError(f"{sink.url}: attributes: {attributes!r} is no object")
+        raise WeftError(f"{sink.url}: attributes: expected an object, got {attributes!r}")
     return attributes
 
 
 def read_ome(sink: Sink) -> Any:
-    """What a group says under `ome`."""
+    """Return the attribute "ome" of a group."""
     attributes = read_group(sink)
     if "ome" not in attributes:
-        raise WeftError(f"{sink.url} is no OME-NGFF group: it has no attribute 'ome'")
+        raise WeftError(f"{sink.url} is not an OME-NGFF group: it has no attribute 'ome'")
     return attributes["ome"]
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """Return a JSON object as it is, and anything else as an empty one."""
+    return value if isinstance(value, dict) else {}

@@ -1,7 +1,4 @@
-"""`Keys`: what the shards of an array are called.
-
-`Metadata`: what the `zarr.json` of a sharded array says, written and read with care.
-"""
+"""`Metadata`: the `zarr.json` of an array, written, and read with checks."""
 
 from __future__ import annotations
 
@@ -10,72 +7,79 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from weft.errors import WeftError
-from weft.store.codecs import CODECS, Blosc, Codec, codec_of
+from weft.store.codecs import CODECS, Blosc, Codec, CodecLike, as_codecs, codec_of, with_checksum
 from weft.store.dtypes import as_dtype, read_fill, write_fill
 from weft.values import FrozenMap, Point, freeze
 
 if TYPE_CHECKING:
     from weft.store.sink import Sink
 
+MAX_BYTES = 1 << 24
+"""The most bytes of metadata that are read; parsed, they take up to 20 times as many."""
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """How a key is made of the coordinates of a shard: as Zarr v3 does it, or as v2 did.
+MAX_DIMS = 64
+"""The most dimensions of an array, as in NumPy."""
 
-    >>> Keys().of((0, 12)), Keys("default", ".").of((0, 12)), Keys("v2", ".").of((0, 12))
-    ('c/0/12', 'c.0.12', '0.12')
-    >>> Keys().of(()), Keys("v2", ".").of(())
-    ('c', '0')
-    """
+MAX_SIZE = (1 << 63) - 1
+"""The largest size of a dimension."""
 
-    name: Literal["default", "v2"] = "default"
-    separator: Literal["/", "."] = "/"
+MAX_ELEMENTS = 2**63 // 16 - 1
+"""The most elements of an array, a chunk or a shard: readers count bytes in 64 bits."""
 
-    def of(self, shard: Point) -> str:
-        """The key of a shard."""
-        if self.name == "default":
-            return self.separator.join(["c", *map(str, shard)])
-        return self.separator.join(map(str, shard)) or "0"
+EVERY_SHARD = "every_shard_stored"
+"""The field of the attribute "weft" which promises that shards of fill value are stored too."""
 
+OWN = ("axis_order", "frame_ndim", "frames", EVERY_SHARD)
+"""The fields that Weft writes to the attribute "weft" of an array."""
 
 _FIELDS = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "dimension_names", "storage_transformers"),
 }
+_MAX_MESSAGE = 1000
+"""Characters of a message that quotes metadata."""
 
-_KEYS = Keys()
 
-EVERY_SHARD = "every_shard_stored"
-"""The field of the attribute "weft" which promises that shards of fill value are stored too."""
+@dataclass(frozen=True, slots=True)
+class KeyEncoding:
+    """How the coordinates of a shard become a key: as in Zarr v3, or as in v2.
 
-MOST = 1 << 24
-"""The most bytes of metadata that are read; what they describe takes up to 20 times as many."""
+    >>> KeyEncoding().key((0, 12)), KeyEncoding("default", ".").key((0, 12))
+    ('c/0/12', 'c.0.12')
+    >>> KeyEncoding("v2", ".").key((0, 12)), KeyEncoding().key(()), KeyEncoding("v2", ".").key(())
+    ('0.12', 'c', '0')
+    """
 
-MOST_DIMS = 64
-"""The most dimensions of an array, as NumPy has it."""
+    name: Literal["default", "v2"] = "default"
+    separator: Literal["/", "."] = "/"
 
-MOST_SIZE = (1 << 63) - 1
-"""The largest size of a dimension."""
+    def key(self, shard: Point) -> str:
+        """Return the key of a shard."""
+        if self.name == "default":
+            return self.separator.join(["c", *map(str, shard)])
+        return self.separator.join(map(str, shard)) or "0"
 
-_CLIPPED = 1000
-"""Characters of a message that repeats what metadata say."""
+    @property
+    def root(self) -> str:
+        """The folder that has all keys, "" where they lie beside `zarr.json`."""
+        return "c" if self.name == "default" and self.separator == "/" else ""
 
-MOST_ELEMENTS = 2**63 // 16 - 1
-"""The most elements of an array, a chunk or a shard: readers count bytes in 64 bits."""
+
+_KEYS = KeyEncoding()
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """An array as Zarr v3 describes it: a regular grid of shards, each a regular grid of chunks.
 
-    `order` is the order in which the dimensions of a chunk are stored, as `transpose` has it.
+    `order` is the order in which the dimensions of a chunk are stored, as in the codec `transpose`.
 
     >>> from weft.store.codecs import Zstd
-    >>> said = Metadata((9, 9), "uint8", (2, 2), (4, 4), (Zstd(3),))
-    >>> Metadata.from_json(said.to_json()) == said
+    >>> metadata = Metadata((9, 9), "uint8", (2, 2), (4, 4), (Zstd(3),))
+    >>> Metadata.from_json(metadata.to_json()) == metadata
     True
     """
 
@@ -85,7 +89,7 @@ class Metadata:
     shards: Point
     codecs: tuple[Codec, ...] = ()
     fill_value: Any = 0
-    """As metadata writes it; `fill` is the same as NumPy holds it."""
+    """As in `zarr.json`; `fill` is the NumPy scalar."""
     order: Point = ()
     endian: str = "little"
     index_location: str = "end"
@@ -93,12 +97,12 @@ class Metadata:
     attributes: Mapping[str, Any] = FrozenMap(())
     is_sharded: bool = True
     """Whether chunks lie in shards; else each chunk is a file, and a shard is one chunk."""
-    keys: Keys = _KEYS
+    keys: KeyEncoding = _KEYS
     has_checksum: bool = True
-    """Whether a checksum stands behind the index of a shard."""
+    """Whether the index of a shard has a checksum."""
     index_endian: str = "little"
     extensions: Mapping[str, Any] = FrozenMap(())
-    """Fields that others wrote and that need not be understood."""
+    """Fields of other writers that need not be understood."""
 
     def __post_init__(self) -> None:
         width = as_dtype(self.dtype)[1].itemsize
@@ -118,65 +122,66 @@ class Metadata:
 
     @property
     def fill(self) -> Any:
-        """The fill value, a scalar of the data type's width."""
+        """The fill value, a NumPy scalar."""
         return read_fill(self.dtype, self.fill_value)
 
     @property
     def stores_every_shard(self) -> bool:
-        """Whether a shard that is not there was lost or not written yet, and not left out.
+        """Whether a missing shard was lost or not written yet, rather than left out.
 
-        Arrays that Weft creates say so in their attributes. Others may leave out shards that are
-        all fill value, and then nobody can tell.
+        Arrays that Weft creates say so in their attributes. Other writers may leave out shards
+        that are all fill value, which cannot be told from lost ones.
         """
-        own = self.attributes.get("weft")
-        return isinstance(own, Mapping) and own.get(EVERY_SHARD) is True
+        return own_attributes(self.attributes).get(EVERY_SHARD) is True
 
     def key(self, shard: Point) -> str:
-        """The key of a shard."""
-        return self.keys.of(shard)
+        """Return the key of a shard."""
+        return self.keys.key(shard)
 
     @classmethod
     def load(cls, sink: Sink) -> Metadata:
-        """What the `zarr.json` of a sink says."""
-        found = sink.fetch("zarr.json", 0, MOST + 1)
-        if found is None:
+        """Read the `zarr.json` of a sink."""
+        fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
+        if fetched is None:
             older = [name for name in (".zarray", ".zgroup") if sink.fetch(name, 0, 1) is not None]
             if older:
                 raise WeftError(
                     f"{sink.url} is of Zarr v2: there is a {older[0]}, and no zarr.json",
-                    hint="zarr-python's `zarr migrate v3` brings it to v3",
+                    hint="zarr-python's `zarr migrate v3` converts it to v3",
                 )
             raise WeftError(f"{sink.url} holds no Zarr v3 array: there is no zarr.json")
-        if found.size > MOST:
-            raise WeftError(f"{sink.url}: zarr.json has {found.size} B; at most {MOST} are read")
+        if fetched.size > MAX_BYTES:
+            raise WeftError(
+                f"{sink.url}: zarr.json has {fetched.size} B; at most {MAX_BYTES} are read"
+            )
         try:
-            return cls.from_json(bytes(found.data).decode())
+            return cls.from_json(bytes(fetched.data).decode())
         except WeftError as error:
             error.args = (f"{sink.url}: {error}",)
             raise
         except UnicodeDecodeError as error:
-            raise WeftError(f"{sink.url}: zarr.json is no UTF-8: {error}") from None
+            raise WeftError(f"{sink.url}: zarr.json is not UTF-8: {error}") from None
 
     @classmethod
     def from_json(cls, text: str) -> Metadata:
-        """Read what `zarr.json` says; what cannot be read here is refused by name."""
-        if len(text) > MOST:
-            raise WeftError(f"zarr.json has {len(text)} characters; at most {MOST} are read")
+        """Read the text of `zarr.json`; what cannot be read here is refused by name."""
+        if len(text) > MAX_BYTES:
+            raise WeftError(f"zarr.json has {len(text)} characters; at most {MAX_BYTES} are read")
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise WeftError(f"zarr.json is no JSON: {error}") from None
+            raise WeftError(f"zarr.json is not JSON: {error}") from None
         try:
-            return _Reader(data).metadata()
+            return _parse(data)
         except WeftError as error:
-            if len(str(error)) > _CLIPPED:
-                error.args = (f"{str(error)[:_CLIPPED]}…",)
+            if len(str(error)) > _MAX_MESSAGE:
+                error.args = (f"{str(error)[:_MAX_MESSAGE]}…",)
             raise
         except RecursionError:
             raise WeftError("zarr.json is nested too deeply") from None
 
     def to_json(self) -> str:
-        """The text of `zarr.json`."""
+        """Return the text of `zarr.json`."""
         data: dict[str, Any] = {
             "zarr_format": 3,
             "node_type": "array",
@@ -185,215 +190,295 @@ class Metadata:
             "chunk_grid": _named("regular", chunk_shape=list(self.shards)),
             "chunk_key_encoding": _named(self.keys.name, separator=self.keys.separator),
             "fill_value": self.fill_value,
-            "codecs": [self._sharding()] if self.is_sharded else self._chain(),
+            "codecs": [self._sharding_codec()] if self.is_sharded else self._chunk_codecs(),
             "attributes": dict(self.attributes),
         }
         if self.dimension_names is not None:
             data["dimension_names"] = list(self.dimension_names)
         return json.dumps(data | dict(self.extensions), indent=2)
 
-    def _sharding(self) -> dict[str, Any]:
+    def _sharding_codec(self) -> dict[str, Any]:
         index = [_named("bytes", endian=self.index_endian)]
         return _named(
             "sharding_indexed",
             chunk_shape=list(self.chunks),
-            codecs=self._chain(),
+            codecs=self._chunk_codecs(),
             index_codecs=[*index, _named("crc32c")] if self.has_checksum else index,
             index_location=self.index_location,
         )
 
-    def _chain(self) -> list[dict[str, Any]]:
-        """The codecs of a chunk."""
-        before = [_named("transpose", order=list(self.order))] if self.order else []
-        wide = as_dtype(self.dtype)[1].itemsize > 1
-        array = _named("bytes", endian=self.endian) if wide else _named("bytes")
-        return [*before, array, *(_named(each.name, **each.configuration) for each in self.codecs)]
+    def _chunk_codecs(self) -> list[dict[str, Any]]:
+        transpose = [_named("transpose", order=list(self.order))] if self.order else []
+        is_wide = as_dtype(self.dtype)[1].itemsize > 1
+        array = _named("bytes", endian=self.endian) if is_wide else _named("bytes")
+        return [*transpose, array, *(_named(c.name, **c.configuration) for c in self.codecs)]
 
 
 def _named(name: str, **configuration: Any) -> dict[str, Any]:
     return {"name": name, "configuration": configuration} if configuration else {"name": name}
 
 
-class _Reader:
-    """Reads metadata field by field."""
-
-    def __init__(self, data: Any) -> None:
-        version = data.get("zarr_format") if isinstance(data, dict) else None
-        if version != 3:
-            raise WeftError(f"zarr.json is not of Zarr v3: zarr_format is {version!r}")
-        if data.get("node_type") != "array":
-            raise WeftError(f"zarr.json describes a {data.get('node_type')!r}, and no array")
-        if data.get("storage_transformers"):
-            raise WeftError(f"storage_transformers: {data['storage_transformers']!r} is not read")
-        self.data = data
-
-    def metadata(self) -> Metadata:
-        data = self.data
-        dtype, _ = as_dtype(_part(data.get("data_type"), "data_type")[0])
-        fill = write_fill(dtype, data.get("fill_value"))
-        read_fill(dtype, data.get("fill_value"))  # stricter: no number is a boolean
-        shape = _point(data.get("shape"), "shape")
-        if len(shape) > MOST_DIMS:
-            raise WeftError(f"shape: {len(shape)} dimensions; at most {MOST_DIMS} are read")
-        grid = self._one_of("chunk_grid", "regular")[1]
-        shards = _point(grid.get("chunk_shape"), "chunk_grid.configuration.chunk_shape")
-        _check_grid(shape, shards)
-        codecs = _Codecs(data.get("codecs"), shape, shards)
-        return Metadata(
-            shape,
-            dtype,
-            codecs.chunks,
-            shards,
-            codecs.codecs,
-            fill,
-            codecs.order,
-            codecs.endian,
-            codecs.location,
-            self._names(len(shape)),
-            FrozenMap(self._attributes().items()),
-            codecs.is_sharded,
-            self._keys(),
-            codecs.has_checksum,
-            codecs.index_endian,
-            FrozenMap(self._extensions()),
-        )
-
-    def _one_of(self, field: str, *names: str) -> tuple[str, Mapping[str, Any]]:
-        name, said = _part(self.data.get(field), field)
-        if name not in names:
-            known = " and ".join(map(repr, names))
-            raise WeftError(f"{field}: {known} can be read, got {name!r}")
-        return name, said
-
-    def _keys(self) -> Keys:
-        name, said = self._one_of("chunk_key_encoding", "default", "v2")
-        separator = said.get("separator", "/" if name == "default" else ".")
-        if separator not in ("/", "."):
-            raise WeftError(f"chunk_key_encoding: the separator is '/' or '.', got {separator!r}")
-        return Keys("v2" if name == "v2" else "default", separator)
-
-    def _names(self, rank: int) -> tuple[str | None, ...] | None:
-        names = self.data.get("dimension_names")
-        if names is None:
-            return None
-        if not isinstance(names, list) or len(names) != rank:
-            raise WeftError(f"dimension_names: {rank} names are wanted, got {names!r}")
-        if not all(name is None or isinstance(name, str) for name in names):
-            raise WeftError(f"dimension_names: a name is text or null, got {names!r}")
-        return tuple(names)
-
-    def _attributes(self) -> Mapping[str, Any]:
-        found = self.data.get("attributes", {})
-        if not isinstance(found, dict):
-            raise WeftError(f"attributes: an object is wanted, got {found!r}")
-        return found
-
-    def _extensions(self) -> list[tuple[str, Any]]:
-        """Fields that are not of the specification; they must say that they can be ignored."""
-        more = [(name, said) for name, said in self.data.items() if name not in _FIELDS]
-        for name, said in more:
-            if not isinstance(said, dict) or said.get("must_understand") is not False:
-                raise WeftError(f"{name}: this field is not understood, and may matter")
-        return more
+def own_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attribute "weft", which holds the fields `OWN`; empty where there is none."""
+    own = attributes.get("weft")
+    return own if isinstance(own, Mapping) else {}
 
 
-class _Codecs:
-    """The codecs of an array: a grid of chunks in each shard if there is one, and their chain."""
-
-    def __init__(self, given: Any, shape: Point, shards: Point) -> None:
-        self.chunks, self.is_sharded = shards, False
-        self.location, self.has_checksum, self.index_endian = "end", True, "little"
-        self.order: Point = ()
-        self.endian = "little"
-        found = _parts(given, "codecs")
-        names = [name for name, _ in found]
-        if "sharding_indexed" in names:
-            if len(found) > 1:
-                names.remove("sharding_indexed")
-                raise WeftError(f"codecs: {names[0]!r} beside 'sharding_indexed' is not read here")
-            self._open_shard(found[0][1], shape)
-            found = _parts(found[0][1].get("codecs"), "codecs[0].configuration.codecs")
-        self._read_chain(found, len(shape))
-
-    def _open_shard(self, said: Mapping[str, Any], shape: Point) -> None:
-        shards, what = self.chunks, "codecs[0].configuration.chunk_shape"
-        self.is_sharded, self.chunks = True, _point(said.get("chunk_shape"), what)
-        _check_grid(shape, self.chunks)
-        if any(s % c if c else s for s, c in zip(shards, self.chunks)):
-            raise WeftError(f"chunks of {list(self.chunks)} do not fill shards of {list(shards)}")
-        self.location = said.get("index_location", "end")
-        if self.location not in ("start", "end"):
-            raise WeftError(f"index_location: {self.location!r} is neither start nor end")
-        index = _parts(said.get("index_codecs"), "index_codecs")
-        names = [name for name, _ in index]
-        if names not in (["bytes", "crc32c"], ["bytes"]):
-            raise WeftError(f"index_codecs: bytes and crc32c are read, got {names}")
-        self.has_checksum, self.index_endian = len(names) > 1, _endian(index[0][1])
-
-    def _read_chain(self, given: Sequence[tuple[str, Mapping[str, Any]]], rank: int) -> None:
-        found: list[Codec] = []
-        has_bytes = False
-        for number, (name, said) in enumerate(given):
-            path = f"codecs[{number}]"
-            if name == "transpose" and not has_bytes:
-                self.order = _after(self.order, _order(said.get("order"), rank, path))
-            elif name == "bytes" and not has_bytes:
-                has_bytes, self.endian = True, _endian(said)
-            elif name in CODECS and has_bytes:
-                found.append(codec_of(name, said, path))
-            elif name in (*CODECS, "bytes", "transpose"):
-                raise WeftError(f"{path}: {name!r} cannot stand here: transpose, bytes, others")
-            else:
-                raise WeftError(f"{path}: the codec {name!r} is not read here")
-        if not has_bytes:
-            raise WeftError("codecs: 'bytes' is missing")
-        self.codecs = tuple(found)
+def without_own(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return attributes without the fields that Weft wrote for the array they were copied from."""
+    kept = dict(attributes or {})
+    if isinstance(kept.get("weft"), Mapping):
+        kept["weft"] = {key: value for key, value in kept["weft"].items() if key not in OWN}
+    return kept
 
 
-def _parts(given: Any, what: str) -> list[tuple[str, Mapping[str, Any]]]:
+def make_metadata(
+    shape: Point,
+    dtype: Any,
+    chunks: Point,
+    shards: Point,
+    *,
+    codecs: CodecLike | Sequence[CodecLike] = (),
+    checksum: bool = True,
+    fill_value: Any = 0,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    order: Sequence[int] = (),
+    endian: str = "little",
+    index_location: str = "end",
+    is_sharded: bool = True,
+) -> Metadata:
+    """Return the metadata of a new array; refuse what does not fit together.
+
+    With `checksum`, every chunk has a CRC32C of its stored bytes. The attribute "weft" promises
+    that every shard is stored, those that are all fill value too.
+
+    >>> make_metadata((9, 9), "uint8", (2, 2), (4, 4), codecs="zstd").codecs
+    (Zstd(level=1, checksum=False, table=0), Crc32c())
+    """
+    name, kind = as_dtype(dtype)
+    if index_location not in ("start", "end"):
+        raise WeftError(f"index_location: {index_location!r} is neither start nor end")
+    if endian not in ("little", "big"):
+        raise WeftError(f"endian: {endian!r} is neither little nor big")
+    if order and sorted(order) != list(range(len(shape))):
+        raise WeftError(f"{list(order)} is not an order of {len(shape)} dimensions")
+    if dimension_names is not None and len(dimension_names) != len(shape):
+        raise WeftError(f"{len(dimension_names)} names for {len(shape)} dimensions")
+    chain = as_codecs(codecs, kind.itemsize)
+    own = {**own_attributes(attributes or {}), EVERY_SHARD: True}
+    return Metadata(
+        shape,
+        name,
+        chunks,
+        shards,
+        with_checksum(chain) if checksum else chain,
+        write_fill(name, fill_value),
+        tuple(order),
+        endian,
+        index_location,
+        None if dimension_names is None else tuple(dimension_names),
+        FrozenMap({**(attributes or {}), "weft": own}.items()),
+        is_sharded,
+    )
+
+
+def without_elements(metadata: Metadata) -> Metadata:
+    """Return the metadata of the same array without elements."""
+    if 0 in metadata.shape:
+        return metadata
+    if metadata.shape:
+        return replace(metadata, shape=(0, *metadata.shape[1:]))
+    return Metadata((0,), metadata.dtype, (1,), (1,), is_sharded=False)
+
+
+# -- reading zarr.json
+
+
+def _parse(data: Any) -> Metadata:
+    version = data.get("zarr_format") if isinstance(data, dict) else None
+    if version != 3:
+        raise WeftError(f"zarr.json is not of Zarr v3: zarr_format is {version!r}")
+    if data.get("node_type") != "array":
+        raise WeftError(f"zarr.json describes a {data.get('node_type')!r}, not an array")
+    if data.get("storage_transformers"):
+        raise WeftError(f"storage_transformers: {data['storage_transformers']!r} is not supported")
+    dtype, _ = as_dtype(_parse_named(data.get("data_type"), "data_type")[0])
+    fill = write_fill(dtype, data.get("fill_value"))
+    read_fill(dtype, data.get("fill_value"))  # stricter: a number is not a boolean
+    shape = _parse_point(data.get("shape"), "shape")
+    if len(shape) > MAX_DIMS:
+        raise WeftError(f"shape: {len(shape)} dimensions; at most {MAX_DIMS} are read")
+    grid = _parse_one_of(data, "chunk_grid", "regular")[1]
+    shards = _parse_point(grid.get("chunk_shape"), "chunk_grid.configuration.chunk_shape")
+    _check_grid(shape, shards)
+    codecs = _parse_list(data.get("codecs"), "codecs")
+    sharding = _parse_sharding(codecs, shape, shards)
+    if sharding.is_sharded:
+        codecs = _parse_list(codecs[0][1].get("codecs"), "codecs[0].configuration.codecs")
+    order, endian, chain = _parse_chain(codecs, len(shape))
+    return Metadata(
+        shape,
+        dtype,
+        sharding.chunks,
+        shards,
+        chain,
+        fill,
+        order,
+        endian,
+        sharding.location,
+        _parse_names(data.get("dimension_names"), len(shape)),
+        FrozenMap(_parse_attributes(data).items()),
+        sharding.is_sharded,
+        _parse_keys(data),
+        sharding.has_checksum,
+        sharding.index_endian,
+        FrozenMap(_parse_extensions(data)),
+    )
+
+
+class _Sharding(NamedTuple):
+    """The codec `sharding_indexed` of an array, or its absence."""
+
+    chunks: Point
+    is_sharded: bool = False
+    location: str = "end"
+    has_checksum: bool = True
+    index_endian: str = "little"
+
+
+def _parse_sharding(
+    codecs: list[tuple[str, Mapping[str, Any]]], shape: Point, shards: Point
+) -> _Sharding:
+    names = [name for name, _ in codecs]
+    if "sharding_indexed" not in names:
+        return _Sharding(shards)
+    if len(names) > 1:
+        names.remove("sharding_indexed")
+        raise WeftError(f"codecs: {names[0]!r} beside 'sharding_indexed' is not supported")
+    options = codecs[0][1]
+    chunks = _parse_point(options.get("chunk_shape"), "codecs[0].configuration.chunk_shape")
+    _check_grid(shape, chunks)
+    if any(s % c if c else s for s, c in zip(shards, chunks)):
+        raise WeftError(f"chunks of {list(chunks)} do not fill shards of {list(shards)}")
+    location = options.get("index_location", "end")
+    if location not in ("start", "end"):
+        raise WeftError(f"index_location: {location!r} is neither start nor end")
+    index = _parse_list(options.get("index_codecs"), "index_codecs")
+    names = [name for name, _ in index]
+    if names not in (["bytes", "crc32c"], ["bytes"]):
+        raise WeftError(f"index_codecs: bytes and crc32c are supported, got {names}")
+    return _Sharding(chunks, True, location, len(names) > 1, _parse_endian(index[0][1]))
+
+
+def _parse_chain(
+    codecs: Sequence[tuple[str, Mapping[str, Any]]], rank: int
+) -> tuple[Point, str, tuple[Codec, ...]]:
+    """Return the storage order, the endianness, and the codecs from bytes to bytes."""
+    order, endian, chain = Point(), None, list[Codec]()
+    for number, (name, options) in enumerate(codecs):
+        path = f"codecs[{number}]"
+        if name == "transpose" and endian is None:
+            then = _parse_order(options.get("order"), rank, path)
+            order = tuple(order[dim] for dim in then) if order else then
+        elif name == "bytes" and endian is None:
+            endian = _parse_endian(options)
+        elif name in CODECS and endian is not None:
+            chain.append(codec_of(name, options, path))
+        elif name in (*CODECS, "bytes", "transpose"):
+            raise WeftError(
+                f"{path}: {name!r} is out of order: transpose comes first, then bytes, then others"
+            )
+        else:
+            raise WeftError(f"{path}: the codec {name!r} is not supported")
+    if endian is None:
+        raise WeftError("codecs: 'bytes' is missing")
+    return order, endian, tuple(chain)
+
+
+def _parse_one_of(
+    data: Mapping[str, Any], field: str, *names: str
+) -> tuple[str, Mapping[str, Any]]:
+    name, options = _parse_named(data.get(field), field)
+    if name not in names:
+        known = " and ".join(map(repr, names))
+        raise WeftError(f"{field}: {known} can be read, got {name!r}")
+    return name, options
+
+
+def _parse_keys(data: Mapping[str, Any]) -> KeyEncoding:
+    name, options = _parse_one_of(data, "chunk_key_encoding", "default", "v2")
+    separator = options.get("separator", "/" if name == "default" else ".")
+    if separator not in ("/", "."):
+        raise WeftError(f"chunk_key_encoding: the separator is '/' or '.', got {separator!r}")
+    return KeyEncoding("v2" if name == "v2" else "default", separator)
+
+
+def _parse_names(names: Any, rank: int) -> tuple[str | None, ...] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != rank:
+        raise WeftError(f"dimension_names: expected {rank} names, got {names!r}")
+    if not all(name is None or isinstance(name, str) for name in names):
+        raise WeftError(f"dimension_names: a name is text or null, got {names!r}")
+    return tuple(names)
+
+
+def _parse_attributes(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    attributes = data.get("attributes", {})
+    if not isinstance(attributes, dict):
+        raise WeftError(f"attributes: expected an object, got {attributes!r}")
+    return attributes
+
+
+def _parse_extensions(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return fields outside the specification, which must say that they can be ignored."""
+    more = [(name, value) for name, value in data.items() if name not in _FIELDS]
+    for name, value in more:
+        if not isinstance(value, dict) or value.get("must_understand") is not False:
+            raise WeftError(f"{name}: this field is not understood, and may matter")
+    return more
+
+
+def _parse_list(given: Any, field: str) -> list[tuple[str, Mapping[str, Any]]]:
     if not isinstance(given, list) or not given:
-        raise WeftError(f"{what}: a list of codecs is wanted, got {given!r}")
-    return [_part(value, f"{what}[{number}]") for number, value in enumerate(given)]
+        raise WeftError(f"{field}: expected a list of codecs, got {given!r}")
+    return [_parse_named(value, f"{field}[{number}]") for number, value in enumerate(given)]
 
 
-def _part(value: Any, what: str) -> tuple[str, Mapping[str, Any]]:
-    """A name and what is said of it; a name alone may stand for both."""
+def _parse_named(value: Any, field: str) -> tuple[str, Mapping[str, Any]]:
+    """Return a name and its configuration; a name alone may stand for both."""
     if isinstance(value, str):
         return value, {}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise WeftError(f"{what}: a name and its configuration are wanted, got {value!r}")
-    said = value.get("configuration") or {}
-    if not isinstance(said, dict):
-        raise WeftError(f"{what}.configuration: an object is wanted, got {said!r}")
-    return value["name"], said
+        raise WeftError(f"{field}: expected a name and its configuration, got {value!r}")
+    options = value.get("configuration") or {}
+    if not isinstance(options, dict):
+        raise WeftError(f"{field}.configuration: expected an object, got {options!r}")
+    return value["name"], options
 
 
-def _endian(said: Mapping[str, Any]) -> str:
-    found = said.get("endian", "little")
-    if found not in ("little", "big"):
-        raise WeftError(f"bytes: endian is little or big, got {found!r}")
-    return str(found)
+def _parse_endian(options: Mapping[str, Any]) -> str:
+    endian = options.get("endian", "little")
+    if endian not in ("little", "big"):
+        raise WeftError(f"bytes: endian is little or big, got {endian!r}")
+    return str(endian)
 
 
-def _order(given: Any, rank: int, path: str) -> Point:
+def _parse_order(given: Any, rank: int, path: str) -> Point:
     if given in ("C", "F"):
         return tuple(range(rank))[:: 1 if given == "C" else -1]
-    found = _point(given, f"{path}.configuration.order")
-    if sorted(found) != list(range(rank)):
-        raise WeftError(f"{path}: {list(found)} is no order of {rank} dimensions")
-    return found
+    order = _parse_point(given, f"{path}.configuration.order")
+    if sorted(order) != list(range(rank)):
+        raise WeftError(f"{path}: {list(order)} is not an order of {rank} dimensions")
+    return order
 
 
-def _after(first: Point, then: Point) -> Point:
-    """One order for two, one after the other."""
-    return tuple(first[dim] for dim in then) if first else then
-
-
-def _point(value: Any, what: str) -> Point:
+def _parse_point(value: Any, field: str) -> Point:
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
-        raise WeftError(f"{what}: whole numbers from 0 on are wanted, got {value!r}")
-    if value and max(value) > MOST_SIZE:
-        raise WeftError(f"{what}: {max(value)} is more than {MOST_SIZE}")
+        raise WeftError(f"{field}: expected integers from 0 on, got {value!r}")
+    if value and max(value) > MAX_SIZE:
+        raise WeftError(f"{field}: {max(value)} is more than {MAX_SIZE}")
     return tuple(value)
 
 
@@ -405,16 +490,19 @@ def _check_grid(shape: Point, grid: Point) -> None:
             raise WeftError(f"dimension {dim} of size {n} is cut into chunks of 0")
 
 
-def checked(
+# -- shapes of new arrays
+
+
+def check_shapes(
     shape: Sequence[int | None], chunks: Sequence[int], shards: Sequence[int], append_dim: int = 0
 ) -> tuple[tuple[int | None, ...], Point, Point]:
-    """Shape, chunks and shards that go together.
+    """Return the shape, chunks and shards of a new array; refuse what does not fit together.
 
-    >>> checked((None, 100), (4, 10), (8, 40))
+    >>> check_shapes((None, 100), (4, 10), (8, 40))
     ((None, 100), (4, 10), (8, 40))
     """
-    size = tuple(None if n is None else _whole(n) for n in shape)
-    small, large = tuple(map(_whole, chunks)), tuple(map(_whole, shards))
+    size = tuple(None if n is None else _as_size(n) for n in shape)
+    small, large = tuple(map(_as_size, chunks)), tuple(map(_as_size, shards))
     if not len(size) == len(small) == len(large) or not size:
         raise WeftError(
             f"shape, chunks and shards must have one rank, from 1 on: {list(size)}, "
@@ -427,19 +515,19 @@ def checked(
             raise WeftError(f"dimension {dim} has no size")
         if n is None and dim != append_dim:
             raise WeftError(
-                f"dimension {dim} cannot be unbounded: only {append_dim} can, to which is appended"
+                f"dimension {dim} cannot be unbounded: only {append_dim}, which is appended to"
             )
         if n is not None and n < 0:
             raise WeftError(f"dimension {dim} has the size {n}")
     for what, sizes in (("shape", size), ("chunks", small), ("shards", large)):
-        if prod(max(1, n or 0) for n in sizes) > MOST_ELEMENTS:
+        if prod(max(1, n or 0) for n in sizes) > MAX_ELEMENTS:
             shown = ["…" if n is None else n for n in sizes]
-            raise WeftError(f"{what} of {shown} has more than {MOST_ELEMENTS} elements")
+            raise WeftError(f"{what} of {shown} has more than {MAX_ELEMENTS} elements")
     return size, small, large
 
 
-def _whole(n: Any) -> int:
+def _as_size(n: Any) -> int:
     try:
         return index(n)
     except TypeError:
-        raise WeftError(f"a size is a whole number, got {n!r}") from None
+        raise WeftError(f"a size must be an integer, got {n!r}") from None

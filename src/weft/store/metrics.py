@@ -1,4 +1,4 @@
-"""`Metrics`: what a writer has done so far, stage by stage, and how long `append` took."""
+"""`Metrics`: the progress of a writer, stage by stage, and how long `append` took."""
 
 from __future__ import annotations
 
@@ -13,60 +13,63 @@ from typing import Any
 
 from weft.values import FrozenMap
 
-STAGES = ("scatter", "compress", "write", "publish")
-"""What is done to frames, in order; a stage's seconds are those of all its threads together."""
+CPU_STAGES = ("scatter", "compress", "write", "publish")
+"""The stages of frames on a CPU, in order; the seconds of a stage are those of all its threads."""
 
-KEPT = 4096
+GPU_STAGES = ("arrive", "compress", "aggregate", "leave", "write", "publish")
+"""The stages of frames on a GPU, in order; the seconds of kernels are by the device's clock."""
+
+MAX_CALLS = 4096
 """Calls of `append` whose times are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage: the bytes that went in, and the seconds that threads were at it."""
+class StageTime:
+    """The bytes that went into a stage, and the seconds that its threads took."""
 
     bytes: int
     seconds: float
 
     @property
     def rate(self) -> float:
-        """GB/s of one thread."""
+        """The GB/s of one thread."""
         return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a writer has done so far."""
+    """The progress of a writer."""
 
     rows: int
-    """Rows of the outermost dimension that were appended, the last one perhaps in part."""
+    """Rows of the appended dimension, a begun one included."""
     safe: int
-    """Frames that anybody can read, with all before them."""
+    """Frames that can be read, with all before them."""
     bytes: int
     """The bytes that were appended."""
     stored: int
-    """The bytes that were written, with the indices of shards that are whole."""
+    """The bytes that were written, with the indexes of complete shards."""
     seconds: float
-    """Since the writer was made."""
-    stages: Mapping[str, Stage]
+    """Seconds since the writer was created."""
+    stages: Mapping[str, StageTime]
     waited: float
-    """Seconds that `append` waited for room."""
+    """Seconds that `append` waited for a free buffer."""
     epochs: int
     """Epochs that are full and not written yet."""
     batches: int
     """Batches of tiles that wait for a thread."""
     append_median: float
-    """Seconds; of the last calls."""
+    """Seconds of the median of the last calls."""
     append_maximum: float
-    """Seconds; of all calls."""
+    """Seconds of the longest call."""
 
     @property
     def rate(self) -> float:
-        """GB/s that were appended."""
+        """The GB/s that were appended."""
         return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
     @property
     def ratio(self) -> float | None:
-        """How many times smaller the stored bytes are."""
+        """The compression ratio: appended bytes per stored byte."""
         return self.bytes / self.stored if self.stored else None
 
     @property
@@ -75,10 +78,10 @@ class Metrics:
         return max(self.stages, key=lambda name: self.stages[name].seconds)
 
     def to_json(self) -> dict[str, Any]:
-        """As a dictionary, what follows from it included."""
+        """Return a dictionary, derived values included."""
         stages = {name: asdict(stage) | {"rate": stage.rate} for name, stage in self.stages.items()}
-        told = {name: getattr(self, name) for name in self.__slots__ if name != "stages"}
-        return told | {
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "stages"}
+        return fields | {
             "stages": stages,
             "rate": self.rate,
             "ratio": self.ratio,
@@ -101,9 +104,9 @@ class Metrics:
 
 
 class Clock:
-    """Counts while a writer works; any thread may count."""
+    """Counts the bytes and seconds of a writer; any thread may count."""
 
-    def __init__(self, stages: Sequence[str] = STAGES) -> None:
+    def __init__(self, stages: Sequence[str] = CPU_STAGES) -> None:
         self.stages = tuple(stages)
         self.begin = time.perf_counter()
         self.waited = 0.0
@@ -111,17 +114,17 @@ class Clock:
         self._lock = threading.Lock()
         self._bytes = dict.fromkeys(stages, 0)
         self._seconds = dict.fromkeys(stages, 0.0)
-        self._calls: deque[float] = deque(maxlen=KEPT)
+        self._calls: deque[float] = deque(maxlen=MAX_CALLS)
         self._longest = 0.0
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the writer was made."""
+        """Seconds since the writer was created."""
         return time.perf_counter() - self.begin
 
     @contextmanager
     def stage(self, name: str, size: int) -> Iterator[None]:
-        """While a stage is at so many bytes."""
+        """Count the time of a `with` block as a stage of `size` bytes."""
         begin = time.perf_counter()
         try:
             yield
@@ -134,18 +137,18 @@ class Clock:
             self._bytes[name] += size
             self._seconds[name] += seconds
 
-    def spent(self, name: str) -> Stage:
-        """A stage so far."""
+    def spent(self, name: str) -> StageTime:
+        """Return the time of a stage so far."""
         with self._lock:
-            return Stage(self._bytes[name], self._seconds[name])
+            return StageTime(self._bytes[name], self._seconds[name])
 
-    def called(self, seconds: float) -> None:
-        """Note a call of `append`."""
+    def count_append(self, seconds: float) -> None:
+        """Count a call of `append`."""
         self._calls.append(seconds)
         self._longest = max(self._longest, seconds)
 
     def metrics(self, *, rows: int, safe: int, size: int, epochs: int, batches: int) -> Metrics:
-        """All of it, with what the writer knows."""
+        """Return the metrics, with values of the writer."""
         calls = list(self._calls)
         return Metrics(
             rows=rows,

@@ -1,7 +1,7 @@
-"""`Pipeline`: from elements to chunks of shards. `Threads` is the one of a CPU.
+"""`Pipeline`: from elements to chunks of shards; `CpuPipeline` runs on threads.
 
 Elements are scattered into the tiles of an epoch. A full epoch goes to threads in batches of tiles:
-they drop tiles that are all fill value, compress the others, and hand them to the delivery, while
+they drop tiles that are all fill value, encode the others, and pass them to the assembler, while
 the next epoch is being filled.
 """
 
@@ -10,289 +10,292 @@ from __future__ import annotations
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from math import prod
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.assembler import Batch, Chunks, Delivery, Showing
-from weft.store.chunk_layout import Group, Span, Tiling
-from weft.store.encoder import Chosen, Encoder
-from weft.store.metrics import STAGES, Clock
+from weft.store.assembler import ChunkBatch, Publisher, ShardAssembler
+from weft.store.chunk_layout import FrameLayout, ShardTiles, Slab
+from weft.store.encoder import ChunkEncoder, CodecChoice
+from weft.store.metrics import CPU_STAGES, GPU_STAGES, Clock
 from weft.store.scatter import Scatter
+from weft.store.shard import Chunks
 from weft.values import Point
 
-FILLED = 1 << 25
-"""Bytes of tiles that are held at least; at least two epochs, and at most `MOST_POOLS`."""
+POOL_BYTES = 1 << 25
+"""Bytes of tiles that are buffered, in at least two epochs and at most `MAX_POOLS`."""
 
-MOST_POOLS = 16
+MAX_POOLS = 16
 
-BATCHED = 1 << 22
-"""Bytes of tiles that a thread compresses at a time; at least one tile."""
+BATCH = 1 << 22
+"""Bytes of tiles that a thread encodes at a time; at least one tile."""
+
+MANY_TILES = 32
+"""Tiles of an epoch from which codecs are tuned for each epoch, and not for a row of shards."""
 
 Values: TypeAlias = np.ndarray[Any, Any]
 
 
-class Pipeline(Protocol):
-    """What makes chunks of elements. One thread calls it; what fails in others is its `error`."""
+class Pipeline(ABC):
+    """Makes chunks of elements. One thread calls it; what fails in other threads is its `error`."""
 
-    error: BaseException | None
-    epochs: int
-    """Epochs that are full and not written yet."""
-    waiting: int
-    """Batches that nothing has begun with."""
-
-    @property
-    def memory(self) -> int:
-        """The bytes that are held at most."""
-
-    def asarray(self, block: Any) -> Any:
-        """A block as an array, where the pipeline takes it from."""
-
-    def sent(self, block: Any) -> tuple[Any, bool]:
-        """A block on the pipeline's device, and whether it is a copy."""
-
-    def put_epochs(self, values: Any, done: int) -> int:
-        """A block of whole epochs at once, where that pays; how many elements that was.
-
-        All elements so far are `done`, and an epoch begins there.
-        """
-
-    def put(self, span: Span, values: Values) -> None:
-        """The next elements of an epoch, which are a box; may wait for room."""
-
-    def keep(self) -> None:
-        """What was put will not be changed before it is released."""
-
-    def release(self) -> None:
-        """Until no block is needed any more that was put."""
-
-    def end(self, done: int) -> None:
-        """Hand the epoch over whose last element came; all elements so far are `done`."""
-
-    def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
-        """For each shard the slots and chunks of an epoch that is not full; it stays as it is."""
-
-    def settle(self) -> None:
-        """Until all epochs that were handed over are written, or something failed."""
-
-    def stop(self) -> None:
-        """Stop all threads; what they did not write is gone."""
-
-
-class Work:
-    """Work of other threads: what it fails with is kept for the thread that waits for it."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
+    def __init__(self, assembler: ShardAssembler) -> None:
+        self.assembler = assembler
         self.error: BaseException | None = None
         self.epochs = 0
         """Epochs that are full and not written yet."""
+        self.waiting = 0
+        """Batches that no thread has begun."""
         self._turn = threading.Condition()
         self._free: list[Any] = []
-        """Room for epochs that is not taken."""
-        self._is_due = False
-        """Whether an epoch was written, and nobody has seen to it that readers see it."""
-        self._showing = Showing(delivery, lambda: self.epochs == 0, self._guarded)
+        """Buffers for epochs that are not in use."""
+        self._has_news = False
+        """Whether epochs were written since shards were last published."""
+        self._publisher = Publisher(assembler, lambda: self.epochs == 0, self._guarded)
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """The most bytes that it buffers."""
+
+    @abstractmethod
+    def asarray(self, block: Any) -> Any:
+        """Return a block as an array, where the pipeline reads it."""
+
+    def to_device(self, block: Any) -> tuple[Any, bool]:
+        """Return a block on the pipeline's device, and whether it is a copy."""
+        return self.asarray(block), False
+
+    def put_epochs(self, values: Any, done: int) -> int:
+        """Take whole epochs at once, where that is faster; return the number of elements taken.
+
+        `done` elements came before; an epoch begins there.
+        """
+        return 0
+
+    @abstractmethod
+    def put(self, slab: Slab, values: Any) -> None:
+        """Take the next elements of an epoch; may wait for a free buffer."""
+
+    def keep(self) -> None:  # noqa: B027 - nothing to do where elements are copied
+        """Keep using blocks that were put: their owner changes none of them before `release`."""
+
+    def release(self) -> None:  # noqa: B027
+        """Wait until no block that was put is needed any more."""
+
+    @abstractmethod
+    def end_epoch(self, done: int) -> None:
+        """Pass on the epoch whose last element came; `done` elements came in all."""
+
+    @abstractmethod
+    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+        """Return the slots and chunks, by shard, of an epoch that is not full; it stays open."""
 
     def settle(self) -> None:
-        """Until all epochs that are full are written, or something failed."""
+        """Wait until all full epochs are written, or something failed."""
         with self._turn:
             while self.epochs and self.error is None:
                 self._turn.wait()
 
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop all threads; what they have not written is lost."""
+
     def fail(self, error: BaseException) -> None:
-        """Let nobody wait any longer."""
+        """Keep an error for the thread that appends, and wake all that wait."""
         with self._turn:
             self.error = self.error or error
             self._turn.notify_all()
 
-    def _deliver(self, batch: Batch) -> None:
-        """Hand chunks over, and show what is written by then."""
-        self.delivery.take(batch)
+    def _assemble(self, batch: ChunkBatch) -> None:
+        """Pass chunks to their shard, and publish what was written meanwhile."""
+        self.assembler.add(batch)
         with self._turn:
-            is_due, self._is_due = self._is_due, False
-        if is_due:
-            self._showing.show()
+            has_news, self._has_news = self._has_news, False
+        if has_news:
+            self._publisher.publish()
 
-    def _give_back(self, room: Any, epochs: int) -> None:
-        """Epochs are written, and others find room; the turn is taken."""
-        self._free.append(room)
+    def _give_back(self, buffer: Any, epochs: int) -> None:
+        """Reuse the buffer of epochs that are written; the caller holds the condition."""
+        self._free.append(buffer)
         self.epochs -= epochs
-        self._is_due = True
+        self._has_news = True
 
-    def _start(self, threads: Executor, work: Callable[..., None], *given: Any) -> None:
-        """Let a thread do work; do it here while the interpreter ends, when none can be asked."""
+    def _start(self, threads: Executor, work: Callable[..., None], *arguments: Any) -> None:
+        """Run work on a thread, or here while the interpreter ends and no thread can be started."""
         try:
-            threads.submit(self._guarded, work, *given)
+            threads.submit(self._guarded, work, *arguments)
         except RuntimeError:
-            self._guarded(work, *given)
+            self._guarded(work, *arguments)
 
-    def _guarded(self, work: Callable[..., None], *given: Any) -> None:
-        """Do work; what it fails with is said by the thread that appends."""
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         try:
-            work(*given)
+            work(*arguments)
         except BaseException as error:
             self.fail(error)
 
 
-MANY = 32
-"""Tiles of an epoch from which codecs are chosen anew for it, and not for a row of shards."""
+def create_pipeline(device: str, *arguments: Any, **options: Any) -> Pipeline:
+    """Return the pipeline of a device."""
+    if device == "cpu":
+        return CpuPipeline(*arguments, **options)
+    if device == "cuda":
+        made: Pipeline = import_module("weft.store.cuda.pipeline").GpuPipeline(
+            *arguments, **options
+        )
+        return made
+    raise WeftError(f"device: {device!r} is neither cpu nor cuda")
 
 
-class Epoch:
-    """The tiles of an epoch that is full, and how many of its batches are not written yet."""
-
-    def __init__(self, pool: Values, chosen: Chosen) -> None:
-        self.pool, self.left, self.chosen = pool, 0, chosen
+def stages_of(device: str) -> tuple[str, ...]:
+    """Return the stages that a device's pipeline measures."""
+    return GPU_STAGES if device == "cuda" else CPU_STAGES
 
 
-class Threads(Work):
-    """The pipeline of a CPU: tiles in memory, compressed by threads."""
+class FullEpoch:
+    """The tiles of a full epoch, and how many of its batches are not written yet."""
+
+    def __init__(self, pool: Values, choice: CodecChoice) -> None:
+        self.pool, self.left, self.choice = pool, 0, choice
+
+
+class CpuPipeline(Pipeline):
+    """The pipeline of a CPU: tiles in memory, encoded by threads."""
 
     def __init__(
         self,
-        tiling: Tiling,
-        encoder: Encoder,
-        delivery: Delivery,
+        layout: FrameLayout,
+        encoder: ChunkEncoder,
+        assembler: ShardAssembler,
         clock: Clock,
         *,
         threads: int | None = None,
         epochs: int | None = None,
         by: str | None = None,
     ) -> None:
-        super().__init__(delivery)
+        super().__init__(assembler)
         if by is not None:
             raise WeftError(f"encoder: {by!r} is for device='cuda'")
-        self.tiling, self.encoder, self.clock = tiling, encoder, clock
-        self.scatter = Scatter(tiling, encoder.dtype, encoder.metadata.fill)
-        self.waiting = 0
+        self.layout, self.encoder, self.clock = layout, encoder, clock
+        self.scatter = Scatter(layout, encoder.dtype, encoder.metadata.fill)
         self._count = threads or min(8, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._count, "weft-store")
-        self._batch = max(1, BATCHED // max(1, prod(tiling.chunks) * encoder.dtype.itemsize))
-        enough = min(MOST_POOLS, FILLED // max(1, self.scatter.nbytes))
-        self._pools = max(2, enough if epochs is None else epochs)
-        self._made = 2
+        self._batch = max(1, BATCH // max(1, prod(layout.chunks) * encoder.dtype.itemsize))
+        enough = min(MAX_POOLS, POOL_BYTES // max(1, self.scatter.nbytes))
+        self._max_pools = max(2, enough if epochs is None else epochs)
+        self._pools = 2  # more when they are needed; two at once, so that no early frame waits
         self._free = [self.scatter.pool() for _ in range(2)]
-        """Others are made when they are needed: these two, so that no frame has to wait for it."""
         self._pool: Values | None = None
         """The tiles that are being filled."""
         self._queued = 0
-        """Batches that were ever handed to threads."""
+        """Batches that were ever passed to threads."""
         self._ended = 0
         """Batches that are written."""
-        self._last: tuple[int, Chosen] | None = None
-        """The codecs that were chosen last, and for which row of shards."""
+        self._last_choice: tuple[int, CodecChoice] | None = None
+        """The codecs that were tuned last, and for which row of shards."""
 
     @property
     def memory(self) -> int:
-        """The bytes of tiles, and of the chunks that are made of them and not written yet."""
-        batch = min(self._batch, self.tiling.tiles)
-        return self._pools * self.scatter.nbytes + 2 * self._count * batch * self.encoder.most
+        """The bytes of tiles, and of chunks that are not written yet."""
+        batch = min(self._batch, self.layout.tiles_per_epoch)
+        encoded = 2 * self._count * batch * self.encoder.extra_nbytes
+        return self._max_pools * self.scatter.nbytes + encoded
 
     # -- tiles
 
     def asarray(self, block: Any) -> Values:
-        """A block in the memory of the host."""
+        """Return a block in the memory of the host."""
         return np.asarray(block)
 
-    def sent(self, block: Any) -> tuple[Values, bool]:
-        """A block where it is."""
-        return np.asarray(block), False
-
-    def put_epochs(self, values: Any, done: int) -> int:
-        """Epochs are scattered one by one."""
-        return 0
-
-    def put(self, span: Span, values: Values) -> None:
+    def put(self, slab: Slab, values: Values) -> None:
         """Scatter the next elements of an epoch."""
-        pool = self._taken()
+        pool = self._current_pool()
         if pool is not None:
             with self.clock.stage("scatter", values.nbytes):
-                self.scatter.put(pool, span, values)
+                self.scatter.put(pool, slab, values)
 
-    def _taken(self) -> Values | None:
-        """The tiles that are filled now; others, once some are free; none after a failure."""
+    def _current_pool(self) -> Values | None:
+        """Return the tiles that are being filled, once some are free; None after a failure."""
         if self._pool is None:
             begin = time.perf_counter()
             with self._turn:
-                while not self._free and self._made == self._pools and self.error is None:
+                while not self._free and self._pools == self._max_pools and self.error is None:
                     self._turn.wait()
                 if self._free:
                     self._pool = self._free.pop()
             self.clock.waited += time.perf_counter() - begin
             if self._pool is None and self.error is None:
-                self._made += 1
+                self._pools += 1
                 self._pool = self.scatter.pool()
         return self._pool
 
-    def keep(self) -> None:
-        """Nothing is kept: elements are copied into tiles at once."""
-
-    def release(self) -> None:
-        """Nothing is kept."""
-
-    def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
-        """The chunks of an epoch that is not full, as if no more came."""
+    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+        """Return the chunks of an epoch that is not full, as if no more came."""
         pool = self._pool
         if pool is None:
             return {}
         self.scatter.clear(pool, done)
-        at, _ = self.tiling.epoch(done - 1)
-        codecs = self.encoder.suited(pool)
+        epoch, _ = self.layout.epoch_of(done - 1)
+        codecs = self.encoder.tuned_codecs(pool)
         return {
-            group.shard: (
-                group.slots,
-                [self.encoder.encoded(pool[tile], codecs) for tile in group.tiles],
+            each.shard: (
+                each.slots,
+                [self.encoder.encode(pool[tile], codecs) for tile in each.tiles],
             )
-            for group in self.tiling.groups(at)
+            for each in self.layout.shard_tiles(epoch)
         }
 
-    def end(self, done: int) -> None:
-        """Hand the tiles over to threads, and go on with others."""
+    def end_epoch(self, done: int) -> None:
+        """Pass the tiles to threads, and go on with others."""
         if self._pool is None:
             return
         self.scatter.clear(self._pool, done)
-        at, _ = self.tiling.epoch(done - 1)
-        epoch, self._pool = Epoch(self._pool, self._chosen(at, self._pool)), None
+        at, _ = self.layout.epoch_of(done - 1)
+        epoch, self._pool = FullEpoch(self._pool, self._choice(at, self._pool)), None
         batches = [
-            Group(group.shard, group.tiles[n:end], group.slots[n:end])
-            for group in self.tiling.groups(at)
-            for n in range(0, len(group.tiles), self._batch)
+            ShardTiles(each.shard, each.tiles[n:end], each.slots[n:end])
+            for each in self.layout.shard_tiles(at)
+            for n in range(0, len(each.tiles), self._batch)
             for end in [n + self._batch]
         ]
         epoch.left = len(batches)
         with self._turn:
             self.epochs += 1
             self.waiting += len(batches)
-        for group in batches:
-            number = self.delivery.issue(group.shard)
-            self._start(self._threads, self._compress, epoch, group, number, self._queued)
+        for tiles in batches:
+            number = self.assembler.issue(tiles.shard)
+            self._start(self._threads, self._encode, epoch, tiles, number, self._queued)
             self._queued += 1
-        self.delivery.mark(done)
+        self.assembler.mark(done)
 
-    def _chosen(self, at: Point, pool: Values) -> Chosen:
-        """The codecs of an epoch; where it has few tiles, those of the first one in its row.
+    def _choice(self, at: Point, pool: Values) -> CodecChoice:
+        """Return the codecs of an epoch; where it has few tiles, those of the first in its row.
 
-        Threads begin with the first one: they choose before its tiles are filled with others.
+        Threads begin with the first epoch: they tune before its tiles are reused.
         """
-        row = at[0] // self.tiling.per_shard[self.tiling.dims[0]]
-        if self._last is None or self._last[0] != row or self.tiling.tiles >= MANY:
-            self._last = row, Chosen(self.encoder, pool)
-        return self._last[1]
+        row = at[0] // self.layout.slot_grid.counts[self.layout.append_axis]
+        if (
+            self._last_choice is None
+            or self._last_choice[0] != row
+            or self.layout.tiles_per_epoch >= MANY_TILES
+        ):
+            self._last_choice = row, CodecChoice(self.encoder, pool)
+        return self._last_choice[1]
 
-    # -- what threads do
+    # -- on threads
 
-    def _compress(self, epoch: Epoch, group: Group, number: int, turn: int) -> None:
-        """Compress some tiles of a shard, and hand them over.
+    def _encode(self, epoch: FullEpoch, tiles: ShardTiles, number: int, turn: int) -> None:
+        """Encode some tiles of a shard, and pass them on.
 
-        A thread waits while too many batches are not written. The first of these never waits, for
-        all before it are written; the others cannot hold it up.
+        A thread waits while too many batches are not written. The first of these never waits,
+        because all before it are written; the others cannot block it.
         """
         with self._turn:
             self.waiting -= 1
@@ -300,14 +303,14 @@ class Threads(Work):
                 self._turn.wait()
         if self.error is not None:
             return
-        with self.clock.stage("compress", sum(epoch.pool[tile].nbytes for tile in group.tiles)):
-            codecs = epoch.chosen.codecs()
-            chunks = [self.encoder.encoded(epoch.pool[tile], codecs) for tile in group.tiles]
+        with self.clock.stage("compress", sum(epoch.pool[tile].nbytes for tile in tiles.tiles)):
+            codecs = epoch.choice.codecs()
+            chunks = [self.encoder.encode(epoch.pool[tile], codecs) for tile in tiles.tiles]
         written = partial(self._written, epoch)
-        self._deliver(Batch(group.shard, number, group.slots, chunks, written))
+        self._assemble(ChunkBatch(tiles.shard, number, tiles.slots, chunks, written))
 
-    def _written(self, epoch: Epoch) -> None:
-        """One batch of an epoch is written; with the last one its tiles are free."""
+    def _written(self, epoch: FullEpoch) -> None:
+        """Count a batch that is written; with the last one of an epoch its tiles are free."""
         with self._turn:
             self._ended += 1
             epoch.left -= 1
@@ -315,29 +318,9 @@ class Threads(Work):
                 self._give_back(epoch.pool, 1)
             self._turn.notify_all()
 
-    # -- in the end
-
     def stop(self) -> None:
         """Stop threads."""
-        self._showing.stop()
+        self._publisher.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._free.clear()
         self._pool = None
-
-
-STAGES_CUDA = ("arrive", "compress", "aggregate", "leave", "write", "publish")
-"""What is done to frames on a GPU, in order; seconds of kernels are by the device's clock."""
-
-
-def pipeline_on(device: str) -> Any:
-    """The pipeline of a device, by its name."""
-    if device == "cpu":
-        return Threads
-    if device == "cuda":
-        return import_module("weft.store.cuda.pipeline").Device
-    raise WeftError(f"device: {device!r} is neither cpu nor cuda")
-
-
-def stages_of(device: str) -> tuple[str, ...]:
-    """The stages that a device counts."""
-    return STAGES_CUDA if device == "cuda" else STAGES

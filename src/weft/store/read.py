@@ -1,17 +1,13 @@
-"""`Fetching`: one read of some shards of an array: what is fetched, decoded, placed and counted.
+"""`BoxReader`: reads the chunks that a box meets, and counts the bytes that this takes.
 
-The chunks that a box meets are found shard by shard. What lies close together in a shard is read at
-once, and threads decode it, straight into the result where it lies there in one piece.
+The chunks are found shard by shard. Those that lie close together in a shard are read at once, and
+threads decode them, directly into the result where they are contiguous there.
 
-How much memory hostile input may take: chunks that claim far more than they are stored as.
-
-Metadata say how large a chunk is, and a few bytes can claim to be that chunk: zstd stores 2 GiB of
-zeros in 65 KB. A chunk of up to `CHUNK` bytes is decoded whatever it is stored as. A larger one
-must be stored as at least one byte in `RATIO`: the memory that it takes is then in proportion to
-what is there. The environment variable `WEFT_CHUNK_LIMIT` raises `CHUNK` for data that compress
-better.
-
-How much memory a read takes at most, beside its result: known before it begins.
+Hostile input takes bounded memory. Metadata say how large a chunk is, and a few bytes can claim to
+be that chunk: zstd stores 2 GiB of zeros in 65 KB. A chunk of up to `MAX_FREE_CHUNK` bytes is
+decoded however few bytes it is stored as. A larger one must be stored as at least one byte in
+`MAX_EXPANSION`: its memory is then in proportion to what is stored. The environment variable
+`WEFT_CHUNK_LIMIT` raises the limit for data that compress better.
 """
 
 from __future__ import annotations
@@ -28,180 +24,212 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from weft.space import ZRange
-from weft.store.chunk_layout import Grid, Part, Place
-from weft.store.codecs import CodecError, Crc32c, check, decode, most_stored, most_work, stored_size
+from weft.store.chunk_layout import ArrayIndex, ChunkLayout, ChunkPart
+from weft.store.codecs import (
+    CodecError,
+    Crc32c,
+    check_checksum,
+    codec_workspace,
+    decode,
+    max_stored,
+    stored_size,
+)
 from weft.store.dtypes import Bytes
 from weft.store.metadata import Metadata
-from weft.store.shard import ABSENT, OpenFile, Shard, ShardError, Shards
-from weft.store.threads import SIZES, each, may_join, scratch
+from weft.store.shard import ABSENT, FileShard, ShardError, ShardIndexCache, ShardReader
+from weft.store.threads import POOL_SIZES, for_each, may_join, scratch
 from weft.values import Point
 
 ATTEMPTS = 3
-"""How often a shard is read that is replaced in the meantime."""
+"""How often a shard is read that is replaced meanwhile."""
 
 SMALL = 1 << 16
-"""Bytes that one thread decodes faster than it calls others."""
+"""Bytes that one thread decodes sooner than it starts others."""
+
+MAX_FREE_CHUNK = 1 << 27
+"""Bytes of a chunk that is decoded however few bytes it is stored as."""
+
+MAX_EXPANSION = 64
+"""How many times its stored bytes a larger chunk may have."""
+
+LARGE_CHUNK = 1 << 24
+"""Bytes of a chunk from which it is decoded alone, if it is stored as few."""
+
+LIMIT_VARIABLE = "WEFT_CHUNK_LIMIT"
+
+PART_MEMORY = 2048
+"""Bytes of the objects that describe a part of a chunk, and its task."""
+
+FIXED_MEMORY = 1 << 15
+"""Bytes of the objects of any read or write, whatever its size."""
+
+SHARD_MEMORY = 2048
+"""Bytes of the objects of a cached shard, without its index."""
+
+_ONE_AT_A_TIME = threading.Lock()
 
 Result: TypeAlias = np.ndarray[Any, Any]
 Task: TypeAlias = Callable[[], object]
 
 
-class Form(NamedTuple):
-    """How the chunks of an array are stored, as far as all who read it need to know."""
+class ChunkFormat(NamedTuple):
+    """How the chunks of an array are stored, as far as reading needs it."""
 
     metadata: Metadata
-    grid: Grid
+    layout: ChunkLayout
     dtype: np.dtype[Any]
-    """As elements are stored."""
+    """The dtype of stored elements, with their byte order."""
     is_plain: bool
-    """Whether the bytes of a chunk, once decoded, are those of an array in memory."""
+    """Whether the decoded bytes of a chunk are those of an array in memory."""
     stored: int | None
-    """The stored bytes of a chunk, where its content does not decide: it is not compressed."""
+    """The stored bytes of every chunk; None where they depend on its content."""
 
     @classmethod
-    def of(cls, metadata: Metadata, grid: Grid, dtype: np.dtype[Any]) -> Form:
-        """The form of an array whose elements are of some type in memory."""
+    def of(cls, metadata: Metadata, layout: ChunkLayout, dtype: np.dtype[Any]) -> ChunkFormat:
+        """Return the format of an array whose elements have some dtype in memory."""
         stored = dtype.newbyteorder(">" if metadata.endian == "big" else "<")
         is_plain = stored.isnative and not metadata.order
-        fixed = stored_size(metadata.codecs, grid.size)
-        return cls(metadata, grid, stored, is_plain, fixed)
+        fixed = stored_size(metadata.codecs, layout.chunk_nbytes)
+        return cls(metadata, layout, stored, is_plain, fixed)
 
 
-class Piece(NamedTuple):
-    """A part of a chunk, and the bytes of the shard that it takes."""
+class ChunkRead(NamedTuple):
+    """A part of a chunk to read, and the bytes of the shard that it needs."""
 
     start: int
     stop: int
-    part: Part
+    part: ChunkPart
 
 
-class Fetching:
-    """One read, on some threads at most, and the bytes that it took from storage."""
+class BoxReader:
+    """One read, on limited threads, and the bytes that it fetches from storage."""
 
-    def __init__(self, form: Form, shards: Shards, threads: int | None = None) -> None:
-        self.form, self.threads = form, threads
-        self._metadata, self._grid, self._shards = form.metadata, form.grid, shards
+    def __init__(
+        self, chunk_format: ChunkFormat, shards: ShardIndexCache, threads: int | None = None
+    ) -> None:
+        self.format, self.threads = chunk_format, threads
+        self._metadata, self._layout, self._shards = (
+            chunk_format.metadata,
+            chunk_format.layout,
+            shards,
+        )
         self._fetched: list[int] = []  # many threads append to it
 
     @property
     def fetched(self) -> int:
-        """The bytes that were fetched so far, as they are stored: indexes and chunks."""
+        """The stored bytes that were fetched so far: indexes and chunks."""
         return sum(self._fetched)
 
     def fill(self, box: ZRange, out: Result) -> None:
-        """Bring the elements of a box into an array of its shape."""
-        for window in self._windows(box):
-            self._attempt(window, partial(self._filling, box, out))
+        """Read the elements of a box into an array of its shape."""
+        shards = self._layout.shard_grid.meeting(box)
+        while window := list(islice(shards, self._shards.window)):
+            self._read_window(window, partial(self._tasks, box, out))
 
     # -- shards
 
-    def _windows(self, box: ZRange) -> Iterator[list[Point]]:
-        """The shards that a box meets, some at a time; many where each is one chunk."""
-        shards = self._grid.shards_of(box)
-        while window := list(islice(shards, self._shards.window)):
-            yield window
-
-    def _attempt(
-        self, window: list[Point], tasks_of: Callable[[Point, Shard | None], Iterable[Task]]
+    def _read_window(
+        self,
+        window: list[Point],
+        tasks_of: Callable[[Point, ShardReader | None], Iterable[Task]],
     ) -> None:
-        """Do what is to be done for some shards, again if one of them was replaced meanwhile."""
+        """Run the tasks of some shards, again if one of the shards is replaced meanwhile."""
         if not self._metadata.is_sharded:
-            self._do([task for at in window for task in tasks_of(at, None)])
+            self._run([task for at in window for task in tasks_of(at, None)])
             return
         for attempt in range(1, ATTEMPTS + 1):
-            held, found = self._find(window)
-            checks = [] if self._shards.source.is_near else [*self._checks(held)]
+            cached, shards = self._find(window)
+            checks = [] if self._shards.source.is_local else [*self._checks(cached)]
             try:
-                self._do([*checks, *(t for at in window for t in tasks_of(at, found.get(at)))])
+                self._run([*checks, *(t for at in window for t in tasks_of(at, shards.get(at)))])
                 return
             except ShardError:
-                if attempt == ATTEMPTS or all(map(self._is_current, found.values())):
+                if attempt == ATTEMPTS or all(map(self._is_current, shards.values())):
                     raise
                 self._shards.forget(window)
             finally:
-                for shard in found.values():
+                for shard in shards.values():
                     shard.close()
 
-    def _find(self, window: list[Point]) -> tuple[dict[Point, Shard], dict[Point, Shard]]:
-        """Those of some shards whose index is held, and all of them that are there."""
-        held = {at: shard for at in window if (shard := self._shards.held(at)) is not None}
-        wanted = [at for at in window if at not in held]
+    def _find(
+        self, window: list[Point]
+    ) -> tuple[dict[Point, ShardReader], dict[Point, ShardReader]]:
+        """Return those of some shards whose index is cached, and all that exist."""
+        cached = {at: shard for at in window if (shard := self._shards.cached(at)) is not None}
+        wanted = [at for at in window if at not in cached]
         new = self._shards.find_all(wanted, self.threads)
         self._fetched.append(len(new) * self._shards.index_size)
-        return held, held | new
+        return cached, cached | new
 
-    def _checks(self, held: Mapping[Point, Shard]) -> Iterator[Task]:
-        """Ask whether shards that were found before are current, while their chunks are fetched."""
-        for at, shard in held.items():
-            yield partial(self._check, at, shard)
+    def _checks(self, cached: Mapping[Point, ShardReader]) -> Iterator[Task]:
+        """Yield tasks that check cached shards on the server, while their chunks are fetched."""
+        for at, shard in cached.items():
+            yield partial(self._check_current, at, shard)
 
-    def _check(self, at: Point, shard: Shard) -> None:
+    def _check_current(self, at: Point, shard: ShardReader) -> None:
         if not self._is_current(shard):
             raise self._shards.error(at, None, "it is replaced again and again")
 
-    def _is_current(self, shard: Shard) -> bool:
-        if not self._shards.source.is_near:
+    def _is_current(self, shard: ShardReader) -> bool:
+        if not self._shards.source.is_local:
             self._fetched.append(self._shards.index_size)
         return shard.is_current()
 
-    def _do(self, tasks: list[Task]) -> None:
+    def _run(self, tasks: list[Task]) -> None:
         kind = self._shards.source.kind
-        if kind == "decode" and len(tasks) * self._grid.size <= SMALL:
+        if kind == "decode" and len(tasks) * self._layout.chunk_nbytes <= SMALL:
             for task in tasks:
                 task()
             return
         joins = may_join(self._metadata.codecs)
-        each(_call, tasks, kind=kind, joins=joins, most=self.threads)
+        for_each(_call, tasks, kind=kind, joins=joins, max_threads=self.threads)
 
-    def _filling(self, box: ZRange, out: Result, at: Point, shard: Shard | None) -> Iterator[Task]:
-        """What brings the part of a shard that lies in a box into the result."""
+    def _tasks(
+        self, box: ZRange, out: Result, at: Point, shard: ShardReader | None
+    ) -> Iterator[Task]:
+        """Yield the tasks that read the part of a shard that lies in a box."""
         if not self._metadata.is_sharded:
-            yield partial(self._take, out, at, self._grid.parts_of(box, at)[0])
+            yield partial(self._read_chunk, out, at, self._layout.parts(box, at)[0])
         elif shard is None:
-            where = self._grid.box(at) & box
-            yield partial(self._leave, out, [(*where.slices(box.start), ...)])
+            where = self._layout.shard_grid.box(at) & box
+            yield partial(self._fill, out, [(*where.slices(box.start), ...)])
         else:
-            sizes, parts = shard.index.sizes, self._grid.parts_of(box, at)
-            if empty := [part.into for part in parts if sizes[part.slot] == ABSENT]:
-                yield partial(self._leave, out, empty)
-            present = (part for part in parts if sizes[part.slot] != ABSENT)
-            yield from self._runs(out, at, shard, present)
+            sizes, parts = shard.index.sizes, self._layout.parts(box, at)
+            if absent := [part.target for part in parts if sizes[part.slot] == ABSENT]:
+                yield partial(self._fill, out, absent)
+            stored = [part for part in parts if sizes[part.slot] != ABSENT]
+            reads = [self._chunk_read(at, shard, part) for part in stored]
+            for run, stop in self._grouped(reads):
+                yield partial(self._read_run, out, at, shard, run, stop)
 
     # -- bytes
 
-    def _runs(
-        self, out: Result | None, at: Point, shard: Shard, parts: Iterable[Part]
-    ) -> Iterator[Task]:
-        """Parts by the bytes that are read at once."""
-        for run, stop in self._grouped([self._piece(at, shard, part) for part in parts]):
-            yield partial(self._read_run, out, at, shard, run, stop)
-
-    def _grouped(self, pieces: list[Piece]) -> Iterator[tuple[list[Piece], int]]:
-        """Group pieces that lie close together, up to so many bytes; each group with its end."""
+    def _grouped(self, reads: list[ChunkRead]) -> Iterator[tuple[list[ChunkRead], int]]:
+        """Yield groups of reads that lie close together, each with its end."""
         source = self._shards.source
-        run: list[Piece] = []
+        run: list[ChunkRead] = []
         stop = 0
-        for piece in sorted(pieces):
-            far = not stop <= piece.start <= stop + source.gap
-            if run and (far or piece.stop - run[0].start > source.most):
+        for read in sorted(reads):
+            far = not stop <= read.start <= stop + source.gap
+            if run and (far or read.stop - run[0].start > source.max_request):
                 yield run, stop
                 run = []
-            stop = piece.stop
-            run.append(piece)
+            stop = read.stop
+            run.append(read)
         if run:
             yield run, stop
 
-    def _piece(self, at: Point, shard: Shard, part: Part) -> Piece:
+    def _chunk_read(self, at: Point, shard: ShardReader, part: ChunkPart) -> ChunkRead:
         offset, size = shard.index.offsets[part.slot], shard.index.sizes[part.slot]
         self._check_size(at, part.slot, size)
         if self._metadata.codecs:
-            return Piece(offset, offset + size, part)
-        return Piece(offset + part.first, offset + part.first + part.reach, part)
+            return ChunkRead(offset, offset + size, part)
+        return ChunkRead(offset + part.start, offset + part.start + part.nbytes, part)
 
     def _check_size(self, at: Point, slot: int, size: int) -> None:
-        """No more is read than a chunk can have, whatever an index says."""
-        codecs, whole, fixed = self._metadata.codecs, self._grid.size, self.form.stored
-        if size > most_stored(codecs, whole) or (fixed is not None and size != fixed):
+        """Refuse a chunk of more stored bytes than it can have, or of suspiciously few."""
+        codecs, whole, fixed = self._metadata.codecs, self._layout.chunk_nbytes, self.format.stored
+        if size > max_stored(codecs, whole) or (fixed is not None and size != fixed):
             raise self._shards.error(at, slot, f"a chunk of {whole} B was stored as {size} B")
         if fixed is None:
             try:
@@ -210,89 +238,88 @@ class Fetching:
                 raise self._shards.error(at, slot, error) from None
 
     def _read_run(
-        self, out: Result | None, at: Point, shard: Shard, run: list[Piece], stop: int
+        self, out: Result | None, at: Point, shard: ShardReader, run: list[ChunkRead], stop: int
     ) -> None:
         start, part = run[0].start, run[0].part
         self._fetched.append(stop - start)
         try:
-            if len(run) == 1 and self._read_straight(out, shard, start, part):
+            if len(run) == 1 and self._read_directly(out, shard, start, part):
                 return
             data = memoryview(shard.read(start, stop - start))
-        except CodecError as error:
+        except (CodecError, ShardError) as error:
             raise self._shards.error(at, part.slot, error) from None
-        except ShardError as error:
-            raise self._shards.error(at, part.slot, error) from None
-        for piece in run:
-            self._place(out, at, piece.part, data[piece.start - start : piece.stop - start])
+        for read in run:
+            self._decode_part(out, at, read.part, data[read.start - start : read.stop - start])
 
-    def _read_straight(self, out: Result | None, shard: Shard, start: int, part: Part) -> bool:
-        """Read a chunk that is not compressed into the result, if it lies there in one piece."""
-        if out is None or not isinstance(shard, OpenFile):
+    def _read_directly(
+        self, out: Result | None, shard: ShardReader, start: int, part: ChunkPart
+    ) -> bool:
+        """Read an uncompressed chunk into the result, if it is contiguous there."""
+        if out is None or not isinstance(shard, FileShard):
             return False
-        codecs, size = self._metadata.codecs, self._grid.size
-        is_checked = codecs == (Crc32c(),) and part.reach == size
-        view = self._straight(out, part) if is_checked or not codecs else None
+        codecs, size = self._metadata.codecs, self._layout.chunk_nbytes
+        is_checked = codecs == (Crc32c(),) and part.nbytes == size
+        view = self._contiguous(out, part) if is_checked or not codecs else None
         if view is None:
             return False
         shard.read_into(start, view)
         if is_checked:
             tail = bytearray(4)
             shard.read_into(start + size, memoryview(tail))
-            check(view, tail)
+            check_checksum(view, tail)
         return True
 
-    def _straight(self, out: Result, part: Part) -> memoryview | None:
-        """The bytes of the result that a part is, if they are just those that are stored."""
-        view = out[part.into]
-        if self.form.is_plain and view.nbytes == part.reach and view.flags.c_contiguous:
+    def _contiguous(self, out: Result, part: ChunkPart) -> memoryview | None:
+        """Return the bytes of the result that are the decoded bytes of a part, if contiguous."""
+        view = out[part.target]
+        if self.format.is_plain and view.nbytes == part.nbytes and view.flags.c_contiguous:
             return view.reshape(-1).view(np.uint8).data
         return None
 
-    def _place(self, out: Result | None, at: Point, part: Part, stored: Bytes) -> None:
-        """Decode a chunk, and bring a part of it into the result."""
+    def _decode_part(self, out: Result | None, at: Point, part: ChunkPart, stored: Bytes) -> None:
+        """Decode a chunk, and copy a part of it into the result."""
         try:
-            with turn(len(stored), self._grid.size):
+            with expansion_lock(len(stored), self._layout.chunk_nbytes):
                 self._decode(out, part, stored)
         except CodecError as error:
             raise self._shards.error(at, part.slot, error) from None
 
-    def _decode(self, out: Result | None, part: Part, stored: Bytes) -> None:
-        codecs, size, skipped = self._metadata.codecs, self._grid.size, 0
-        if codecs and self.form.stored is not None:
-            for codec in reversed(codecs):  # checksums alone: what they are of is used where it is
+    def _decode(self, out: Result | None, part: ChunkPart, stored: Bytes) -> None:
+        codecs, size, offset = self._metadata.codecs, self._layout.chunk_nbytes, 0
+        if codecs and self.format.stored is not None:
+            for codec in reversed(codecs):  # checksums alone: their body is used where it is
                 stored = codec.decode(stored, size)
-            skipped = part.first
+            offset = part.start
         elif codecs:
-            view = self._straight(out, part) if out is not None and part.reach == size else None
+            view = self._contiguous(out, part) if out is not None and part.nbytes == size else None
             raw = scratch("chunk", size) if view is None else view
-            decode(codecs, stored, raw, part.first, part.first + part.reach)
+            decode(codecs, stored, raw, part.start, part.start + part.nbytes)
             if view is not None:
                 return
-            stored, skipped = raw, part.first
+            stored, offset = raw, part.start
         if out is not None:
-            strides = self._grid.strides
-            values = np.ndarray(part.shape, self.form.dtype, stored, skipped, strides)
-            out[part.into] = values
+            strides = self._layout.strides
+            out[part.target] = np.ndarray(part.shape, self.format.dtype, stored, offset, strides)
 
-    def _leave(self, out: Result, places: Iterable[Place]) -> None:
-        """Fill value, where nothing is stored."""
+    def _fill(self, out: Result, places: Iterable[ArrayIndex]) -> None:
+        """Write the fill value where nothing is stored."""
         fill = self._metadata.fill
         for place in places:
             out[place] = fill
 
-    def _take(self, out: Result | None, at: Point, part: Part) -> int:
-        """A chunk that is a value of its own; how many there are."""
+    def _read_chunk(self, out: Result | None, at: Point, part: ChunkPart) -> int:
+        """Read a chunk that is a file of its own; return the number of stored chunks, 0 or 1."""
         codecs = self._metadata.codecs
-        most = most_stored(codecs, self._grid.size)
-        wanted = (0, most) if codecs else (part.first, part.reach)
-        found = self._shards.source.take(self._shards.key(at), *wanted)
-        if found is None:
+        most = max_stored(codecs, self._layout.chunk_nbytes)
+        wanted = (0, most) if codecs else (part.start, part.nbytes)
+        fetched = self._shards.source.fetch(self._shards.key(at), *wanted)
+        if fetched is None:
             if out is not None:
-                self._leave(out, [part.into])
+                self._fill(out, [part.target])
             return 0
-        self._fetched.append(len(found.data))
-        self._check_size(at, 0, found.size)
-        self._place(out, at, part, found.data)
+        self._fetched.append(len(fetched.data))
+        self._check_size(at, 0, fetched.size)
+        self._decode_part(out, at, part, fetched.data)
         return 1
 
 
@@ -300,18 +327,7 @@ def _call(task: Task) -> None:
     task()
 
 
-CHUNK = 1 << 27
-"""Bytes of a chunk that is decoded however few bytes it is stored as."""
-
-RATIO = 64
-"""How many times its stored bytes a larger chunk may have."""
-
-LARGE = 1 << 24
-"""Bytes of a chunk from which it is decoded alone, if it is stored as few."""
-
-VARIABLE = "WEFT_CHUNK_LIMIT"
-
-_ALONE = threading.Lock()
+# -- bounds
 
 
 def check_expansion(stored: int, size: int) -> None:
@@ -325,80 +341,59 @@ def check_expansion(stored: int, size: int) -> None:
     hint: above 134217728 B, a chunk has at most 64 times its stored bytes; if this one has more,
     set WEFT_CHUNK_LIMIT=10000000000
     """
-    if size <= CHUNK or size <= RATIO * stored or size <= _limit():
+    if size <= MAX_FREE_CHUNK or size <= MAX_EXPANSION * stored or size <= _limit():
         return
     raise CodecError(
         f"{stored} B claim to be a chunk of {size} B",
-        hint=f"above {CHUNK} B, a chunk has at most {RATIO} times its stored bytes; if this one "
-        f"has more, set {VARIABLE}={size}",
+        hint=f"above {MAX_FREE_CHUNK} B, a chunk has at most {MAX_EXPANSION} times its stored "
+        f"bytes; if this one has more, set {LIMIT_VARIABLE}={size}",
     )
 
 
-def turn(stored: int, size: int) -> AbstractContextManager[object]:
-    """Return what to hold while a chunk is decoded: a lock, where it is large for what is stored.
+def expansion_lock(stored: int, size: int) -> AbstractContextManager[object]:
+    """Return a lock to hold while a chunk is decoded that is large for its stored bytes.
 
-    Such chunks are decoded one at a time, so that however many there are, and however many threads,
-    they take the memory of one.
+    Such chunks are decoded one at a time, so that any number of them, on any number of threads,
+    takes the memory of one.
     """
-    return _ALONE if size > LARGE and size > RATIO * stored else nullcontext()
+    is_large = size > LARGE_CHUNK and size > MAX_EXPANSION * stored
+    return _ONE_AT_A_TIME if is_large else nullcontext()
 
 
 def _limit() -> int:
-    text = os.environ.get(VARIABLE, "0")
+    text = os.environ.get(LIMIT_VARIABLE, "0")
     if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise CodecError(f"{VARIABLE}={text!r} is no number of bytes")
+        raise CodecError(f"{LIMIT_VARIABLE}={text!r} is not a number of bytes")
     return int(text)
 
 
-PART = 2048
-"""Bytes of the objects that say where the part of a chunk lies and goes, and hold its turn."""
+def read_memory(
+    chunk_format: ChunkFormat, shards: ShardIndexCache, box: ZRange, threads: int | None
+) -> int:
+    """Return the most bytes that reading a box takes beside its result, on so many threads.
 
-FIXED = 1 << 15
-"""Bytes of the objects of any read or write, whatever its size."""
-
-HELD = 2048
-"""Bytes of the objects of a shard that is known, its index left out."""
-
-
-def memory_of(form: Form, shards: Shards, box: ZRange, threads: int | None) -> int:
-    """The bytes that reading a box takes at most, on so many threads.
-
-    What no thread can do without is counted for each: the bytes of a run, or of a chunk as it is
-    stored, the chunk as it was, and what its codecs need. An index is held in memory, and needs
-    four times as much while it is read.
+    Each thread needs the bytes of a request or of a stored chunk, the decoded chunk, and the
+    workspace of its codecs. An index is cached, and needs four times as much while it is read.
     """
     if box.is_empty:
-        return FIXED
-    many, per_shard = _most_parts(form, box)
-    pool = SIZES[shards.source.kind]
-    at_work = min(threads or pool, pool, many)
-    index = shards.index_size if form.metadata.is_sharded else 0
-    window = min(shards.window, many)
-    held = min(shards.most, _shards_in(form)) + window if index else 0
-    planned = min(many, window * per_shard)
+        return FIXED_MEMORY
+    layout, metadata = chunk_format.layout, chunk_format.metadata
+    codecs = metadata.codecs
+    sides = map(len, map(layout.chunk_grid.overlaps, range(box.ndim), box.start, box.stop))
+    counts = tuple(sides)
+    chunks, per_shard = prod(counts), prod(map(min, counts, layout.slot_grid.counts))
+    pool = POOL_SIZES[shards.source.kind]
+    at_work = min(threads or pool, pool, chunks)
+    index = shards.index_size if metadata.is_sharded else 0
+    window = min(shards.window, chunks)
+    cached = min(shards.max_cached, layout.shard_grid.size) + window if index else 0
+    fetched = max(shards.source.max_request, max_stored(codecs, layout.chunk_nbytes))
+    if not shards.source.is_local:
+        fetched *= 2  # as it arrives, and in one piece
+    decoded = layout.chunk_nbytes + codec_workspace(codecs, layout.chunk_nbytes) if codecs else 0
     return (
-        at_work * (_each(form, shards) + 4 * index)
-        + held * (2 * index + HELD)
-        + planned * PART
-        + FIXED
+        at_work * (fetched + decoded + 4 * index)
+        + cached * (2 * index + SHARD_MEMORY)
+        + min(chunks, window * per_shard) * PART_MEMORY
+        + FIXED_MEMORY
     )
-
-
-def _each(form: Form, shards: Shards) -> int:
-    """The bytes of one thread."""
-    codecs, size = form.metadata.codecs, form.grid.size
-    fetched = max(shards.source.most, most_stored(codecs, size))
-    if not shards.source.is_near:
-        fetched *= 2  # as it comes over the line, and in one piece
-    return fetched + (size + most_work(codecs, size) if codecs else 0)
-
-
-def _most_parts(form: Form, box: ZRange) -> tuple[int, int]:
-    """The chunks that a box meets, and how many of them lie in one shard at most."""
-    sides = zip(box.start, box.stop, form.grid.chunks)
-    counts = [-(-high // n) - low // n for low, high, n in sides]
-    return prod(counts), prod(map(min, counts, form.grid.per_shard))
-
-
-def _shards_in(form: Form) -> int:
-    return prod(-(-n // s) for n, s in zip(form.metadata.shape, form.grid.shards))

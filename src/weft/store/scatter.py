@@ -1,13 +1,11 @@
-"""`Scatter`: elements as they arrive, put into the tiles of an epoch by lifted strides.
+"""`Scatter`: copies elements, as they arrive, into the tiles of an epoch.
 
-A dimension of size n is split into the digits tile and place in the tile, and the digits are
-permuted: tiles first, then places in the order in which they are stored. NumPy does both with
-strides alone, and copies every element once.
+Each dimension is split into two, the tile and the place in the tile, and the axes are permuted:
+tiles first, then places in stored order. NumPy does both with strides, and copies elements once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -15,115 +13,106 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.store.chunk_layout import Span, Tiling
+from weft.space import BlockGrid
+from weft.store.chunk_layout import FrameLayout, Slab
 from weft.values import Point
 
 
-class Piece(NamedTuple):
+class TileSlices(NamedTuple):
     """A part of a box whose tiles are alike: all whole, or all cut at the same places."""
 
     source: tuple[slice, ...]
     tiles: tuple[slice, ...]
     places: tuple[slice, ...]
     split: Point
-    """For every dimension how many tiles, and how much of each."""
+    """For each dimension the number of tiles, and the extent in each."""
 
 
 class Scatter:
-    """Puts boxes of elements into the tiles of an epoch."""
+    """Copies boxes of elements into the tiles of an epoch."""
 
-    def __init__(self, tiling: Tiling, dtype: np.dtype[Any], fill: Any) -> None:
-        self.tiling, self.dtype, self.fill = tiling, dtype, fill
-        self.tile = tiling.chunks
-        rank, behind = len(tiling.dims), len(tiling.inner)
-        stored = sorted(range(tiling.grain, rank), key=lambda level: tiling.dims[level])
-        digits = [0 if level == tiling.grain else 2 * (level - tiling.grain) for level in stored]
-        self._axes = (*range(1, 2 * behind, 2), *digits)
-        self._places = [level - tiling.grain for level in stored]
-        """Which dimension, from the grain on, every place of a tile is along."""
-        self._pieces = lru_cache(maxsize=256)(self._cut)
+    def __init__(self, layout: FrameLayout, dtype: np.dtype[Any], fill: Any) -> None:
+        self.layout, self.dtype, self.fill = layout, dtype, fill
+        axis, inner = layout.buffered_axis, layout.inner_grid.ndim
+        stored = sorted(range(axis, axis + 1 + inner), key=lambda n: layout.axis_order[n])
+        self._places = [level - axis for level in stored]
+        """For each dimension of a tile, the dimension from the buffered axis on."""
+        self._axes = (*range(1, 2 * inner, 2), *(2 * place for place in self._places))
+        outer = set(layout.axis_order[:axis])  # their chunks are one long
+        kept = (n for dim, n in enumerate(layout.chunks) if dim not in outer)
+        self._pool_shape = (*layout.inner_grid.counts, *kept)
+        """The tiles along each inner dimension, and the places in a tile."""
+        self._slices = lru_cache(maxsize=256)(self._cut)
 
     @property
     def nbytes(self) -> int:
         """The bytes of the tiles of an epoch."""
-        return self.tiling.tiles * prod(self.tile) * self.dtype.itemsize
+        return self.layout.tiles_per_epoch * prod(self.layout.chunks) * self.dtype.itemsize
 
     def pool(self) -> np.ndarray[Any, Any]:
-        """Room for the tiles of an epoch; what no element reaches stays fill value."""
-        pool = np.empty((self.tiling.tiles, *self.tile), self.dtype)
-        pool[...] = self.fill
-        return pool
+        """Return memory for the tiles of an epoch, all fill value."""
+        shape = (self.layout.tiles_per_epoch, *self.layout.chunks)
+        return np.full(shape, self.fill, self.dtype)
 
-    def put(self, pool: np.ndarray[Any, Any], span: Span, values: np.ndarray[Any, Any]) -> None:
-        """A box of elements, as they arrive: `steps` of its level, and all behind it."""
-        grain = self.tiling.grain
-        place = span.at[grain] % self.tiling.extents[grain]
-        above = span.level - grain
+    def put(self, pool: np.ndarray[Any, Any], slab: Slab, values: np.ndarray[Any, Any]) -> None:
+        """Copy the elements of a slab into the tiles of a pool."""
+        axis = self.layout.buffered_axis
+        row = slab.start[axis] % self.layout.ordered_chunks[axis]
+        above = slab.level - axis
         rows = values.reshape((1,) * above + values.shape)
-        fixed = tuple((at, at + 1) for at in span.at[grain + 1 : span.level])
-        last = ((span.at[-1], span.at[-1] + span.steps),) if above else ()
-        whole = tuple((0, n) for n in self.tiling.inner[above:])
-        tiles = self._tiles(pool)
-        for piece in self._pieces((*fixed, *last, *whole)):
-            part = rows[(slice(None), *piece.source)]
-            split = part.reshape(len(part), *piece.split).transpose(self._axes)
-            places = (slice(place, place + len(part)), *piece.places)
-            target = tiles[(*piece.tiles, *(places[level] for level in self._places))]
-            _assign(target, split)
+        fixed = tuple((at, at + 1) for at in slab.start[axis + 1 : slab.level])
+        last = ((slab.start[-1], slab.start[-1] + slab.steps),) if above else ()
+        whole = tuple((0, n) for n in self.layout.inner_grid.shape[above:])
+        tiles = pool.reshape(self._pool_shape)
+        for each in self._slices((*fixed, *last, *whole)):
+            part = rows[(slice(None), *each.source)]
+            split = part.reshape(len(part), *each.split).transpose(self._axes)
+            places = (slice(row, row + len(part)), *each.places)
+            _copy(tiles[(*each.tiles, *(places[n] for n in self._places))], split)
 
     def clear(self, pool: np.ndarray[Any, Any], done: int) -> None:
-        """Fill value behind the last element that came, in the rest of its epoch."""
-        grain, sizes = self.tiling.grain, self.tiling.sizes
-        unit, fill = self.tiling.units[grain], np.asarray(self.fill, self.dtype)
-        for span in self.tiling.spans(done, -(-done // unit) * unit):  # the rest of a row
-            below = (n or 0 for n in sizes[span.level + 1 :])
-            self.put(pool, span, np.broadcast_to(fill, (span.steps, *below)))
-        _, row = self.tiling.epoch(done - 1)
-        places: list[slice] = [slice(None)] * len(self.tile)
-        places[self.tiling.dims[grain]] = slice(row + 1, None)
+        """Write the fill value after the last element that arrived, to the end of its epoch."""
+        axis = self.layout.buffered_axis
+        step, fill = self.layout.step_sizes[axis], np.asarray(self.fill, self.dtype)
+        for slab in self.layout.slabs(done, done + -done % step):  # the rest of a row
+            inner = (n or 0 for n in self.layout.ordered_shape[slab.level + 1 :])
+            self.put(pool, slab, np.broadcast_to(fill, (slab.steps, *inner)))
+        _, row = self.layout.epoch_of(done - 1)
+        places: list[slice] = [slice(None)] * len(self.layout.chunks)
+        places[self.layout.axis_order[axis]] = slice(row + 1, None)
         pool[(slice(None), *places)] = fill
 
-    def _tiles(self, pool: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """A pool by tiles along every dimension behind the grain, and places from the grain on.
-
-        Chunks of the dimensions before it are one long: their places are left out.
-        """
-        before = set(self.tiling.dims[: self.tiling.grain])
-        kept = [n for dim, n in enumerate(self.tile) if dim not in before]
-        return pool.reshape(*self.tiling.inner_counts, *kept)
-
-    def _cut(self, ranges: tuple[tuple[int, int], ...]) -> list[Piece]:
-        """The pieces of a box: along every dimension the whole tiles, and those at its ends."""
-        extents = self.tiling.extents[self.tiling.grain + 1 :]
-        options = [list(_segments(*limits, n)) for limits, n in zip(ranges, extents)]
-        pieces = []
-        for picked in product(*options):
-            sources, tiles, places, splits = zip(*picked) if picked else ((), (), (), ())
-            pieces.append(Piece(sources, tiles, places, tuple(n for two in splits for n in two)))
-        return pieces
+    def _cut(self, ranges: tuple[tuple[int, int], ...]) -> list[TileSlices]:
+        """Return a box as parts: whole tiles, and those that it cuts at its ends."""
+        grid = self.layout.inner_grid
+        sides = [_slices_along(grid, dim, *limits) for dim, limits in enumerate(ranges)]
+        parts = []
+        for picked in product(*sides):
+            source, tiles, places, splits = zip(*picked) if picked else ((), (), (), ())
+            parts.append(TileSlices(source, tiles, places, tuple(n for two in splits for n in two)))
+        return parts
 
 
-def _segments(
-    start: int, stop: int, chunk: int
-) -> Iterator[tuple[slice, slice, slice, tuple[int, int]]]:
-    """A range cut at tiles: its source, its tiles, the places in them, and how it is split."""
-    at = start
-    while at < stop:
-        tile, place = divmod(at, chunk)
-        count = (stop - at) // chunk if place == 0 else 0
-        size = chunk if count else min(chunk - place, stop - at)
-        end = at + max(count, 1) * size
-        yield (
-            slice(at - start, end - start),
-            slice(tile, tile + max(count, 1)),
-            slice(place, place + size),
-            (max(count, 1), size),
+def _slices_along(
+    grid: BlockGrid, dim: int, low: int, high: int
+) -> list[tuple[slice, slice, slice, tuple[int, int]]]:
+    """Return the parts of a range: the elements, the tiles, the places in them, and the split."""
+    parts = []
+    for each in grid.classes_meeting(dim, low, high):
+        start = grid.span(dim, each.first)[0] + each.offset - low
+        parts.append(
+            (
+                slice(start, start + each.count * each.extent),
+                slice(each.first, each.first + each.count),
+                slice(each.offset, each.offset + each.extent),
+                (each.count, each.extent),
+            )
         )
-        at = end
+    return parts
 
 
-def _assign(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
-    """Copy, line by line where lines are contiguous: fewer and longer moves."""
+def _copy(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
+    """Copy an array, line by line where lines are contiguous: fewer and longer moves."""
     width = source.shape[-1] * source.itemsize
     lines = source.dtype == target.dtype and width > source.itemsize
     if lines and source.strides[-1] == target.strides[-1] == source.itemsize:

@@ -1,11 +1,7 @@
-"""The index of a shard: where each of its chunks lies, and a checksum of all that.
+"""Shards as bytes: the index of a shard, and where readers find shards and their chunks.
 
-Where a reader has the bytes of a shard from: a file, or a server.
-
-A shard may be replaced while it is read. A file that is open stays as it was, so that its index and
-its chunks belong together; a value on a server is asked for again.
-
-`Shards`: the shards of an array with their indexes, found once and held as long as they last.
+A shard may be replaced while it is read. An open file stays as it was, so that its index and its
+chunks belong together; of an object it is asked again whether it is the same.
 """
 
 from __future__ import annotations
@@ -15,41 +11,90 @@ from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.chunk_layout import Grid
+from weft.store.chunk_layout import ChunkLayout
 from weft.store.codecs import checksum
-from weft.store.dtypes import Bytes
+from weft.store.dtypes import Bytes, Pieces
 from weft.store.files import Folder
 from weft.store.metadata import Metadata
 from weft.store.sink import Fetched, Sink
-from weft.store.threads import each, scratch
+from weft.store.threads import for_each, scratch
 from weft.values import Point
 
 ABSENT = 0xFFFF_FFFF_FFFF_FFFF
-"""Offset and size of a chunk that is not there: it is all fill value."""
+"""The offset and the size of a chunk that is not stored: it is all fill value."""
+
+MAX_INDEXES = 1024
+"""Shards whose index is cached."""
+
+MAX_CACHED_SLOTS = 1 << 20
+"""Slots of all cached indexes, 16 B each."""
+
+WINDOW = 16
+"""Shards that are read at the same time: each local one is an open file."""
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+"""How shards are opened: a pipe in the place of a file is refused, and not waited for."""
 
 
 class ShardError(WeftError):
-    """A shard that is not what it should be."""
+    """A shard that is damaged, or not as its metadata describe it."""
+
+
+class PackedChunks(NamedTuple):
+    """Encoded chunks that already lie one after the other."""
+
+    data: Bytes
+    sizes: np.ndarray[Any, Any]
+    """The bytes of each; 0 for one that is all fill value."""
+
+
+Chunks: TypeAlias = Sequence[Pieces | None] | PackedChunks
+"""The bytes of chunks, None for one that is all fill value."""
+
+
+def chunk_buffers(chunks: Chunks) -> list[Bytes]:
+    """Return the buffers to write for chunks."""
+    if isinstance(chunks, PackedChunks):
+        return [chunks.data] if len(chunks.data) else []
+    return [piece for chunk in chunks if chunk is not None for piece in chunk]
 
 
 class Index(NamedTuple):
-    """For each slot of a shard the offset and the bytes of its chunk; both `ABSENT` for none."""
+    """For each slot of a shard the offset and the size of its chunk; both `ABSENT` for none."""
 
     offsets: array[int]
     sizes: array[int]
 
     @classmethod
     def empty(cls, slots: int) -> Index:
-        """The index of a shard without chunks."""
+        """Return the index of a shard without chunks."""
         return cls(array("Q", [ABSENT]) * slots, array("Q", [ABSENT]) * slots)
 
+    def copy(self) -> Index:
+        """Return a copy that can be changed."""
+        return Index(self.offsets[:], self.sizes[:])
+
+    def append(self, end: int, slots: Any, chunks: Chunks) -> int:
+        """Enter chunks that lie one after the other from `end` on; return where they end."""
+        if isinstance(chunks, PackedChunks):
+            stored = np.flatnonzero(chunks.sizes)
+            sizes, where = chunks.sizes[stored].astype(np.uint64), np.asarray(slots)[stored]
+            np.frombuffer(self.sizes, np.uint64)[where] = sizes
+            np.frombuffer(self.offsets, np.uint64)[where] = end + np.cumsum(sizes) - sizes
+            return end + len(chunks.data)
+        for slot, chunk in zip(slots, chunks):
+            if chunk is not None:
+                self.offsets[slot], self.sizes[slot] = end, sum(map(len, chunk))
+                end += self.sizes[slot]
+        return end
+
     def to_bytes(self, *, has_checksum: bool = True, endian: str = "little") -> bytes:
-        """The index as it is stored.
+        """Return the index as it is stored.
 
         >>> len(Index.empty(4).to_bytes())
         68
@@ -59,39 +104,21 @@ class Index(NamedTuple):
         return body + checksum(body) if has_checksum else body
 
     @classmethod
-    def from_bytes(
-        cls,
-        data: Bytes,
-        slots: int,
-        limit: int,
-        *,
-        start: int = 0,
-        has_checksum: bool = True,
-        endian: str = "little",
-    ) -> Index:
-        """Read an index, of a shard of so many bytes; no chunk may lie outside of `start:limit`."""
-        index = cls.parse(data, slots, has_checksum=has_checksum, endian=endian)
-        slot = index.misplaced(start, limit)
-        if slot is not None:
-            raise ShardError(f"chunk {slot} is said to lie at {index.said(slot)} of {limit} B")
-        return index
-
-    @classmethod
     def parse(
         cls, data: Bytes, slots: int, *, has_checksum: bool = True, endian: str = "little"
     ) -> Index:
-        """Read an index, wherever its chunks are said to lie."""
-        wanted = length(slots, has_checksum)
-        if len(data) != wanted:
-            raise ShardError(f"an index of {slots} chunks has {wanted} B, got {len(data)} B")
+        """Read an index, without checking where its chunks lie."""
+        expected = index_size(slots, has_checksum)
+        if len(data) != expected:
+            raise ShardError(f"an index of {slots} chunks has {expected} B, got {len(data)} B")
         body = memoryview(data)[: 16 * slots]
         if has_checksum and checksum(body) != bytes(data[-4:]):
-            raise ShardError("the checksum of the index is not that of its bytes")
+            raise ShardError("the checksum of the index does not match its bytes")
         table = np.frombuffer(body, ">u8" if endian == "big" else "<u8").reshape(slots, 2)
         return cls(*(array("Q", column.astype("=u8").tobytes()) for column in table.T))
 
     def misplaced(self, start: int, stop: int) -> int | None:
-        """The first slot whose chunk does not lie between two places, if there is one."""
+        """Return the first slot whose chunk does not lie in [start, stop), if there is one."""
         offsets, sizes = np.frombuffer(self.offsets, "u8"), np.frombuffer(self.sizes, "u8")
         low, high = np.uint64(start), np.uint64(max(start, stop))
         inside = (offsets >= low) & (offsets <= high)
@@ -116,94 +143,47 @@ class Index(NamedTuple):
         """Return the bytes of all chunks."""
         return int(np.frombuffer(self.sizes, "u8")[self._stored()].sum())
 
+    def stored_slots(self) -> list[int]:
+        """Return the slots that have a chunk."""
+        slots: list[int] = self._stored().tolist()
+        return slots
+
     def _stored(self) -> np.ndarray[Any, Any]:
-        """The slots that have a chunk, as an array."""
         return np.flatnonzero(np.frombuffer(self.offsets, "u8") != ABSENT)
 
-    def said(self, slot: int) -> str:
-        """Where the chunk of a slot is said to lie."""
+    def describe(self, slot: int) -> str:
+        """Return where the index places a chunk, for messages."""
         return f"{self.offsets[slot]}, {self.sizes[slot]} B"
 
-    def present(self) -> Iterable[int]:
-        """The slots that have a chunk."""
-        return (n for n, offset in enumerate(self.offsets) if offset != ABSENT)
 
-
-def length(slots: int, has_checksum: bool = True) -> int:
-    """The bytes of an index of so many chunks."""
+def index_size(slots: int, has_checksum: bool = True) -> int:
+    """Return the bytes of an index of so many chunks."""
     return 16 * slots + 4 * has_checksum
 
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-"""How shards are opened: a pipe in the place of a file is refused, and not waited for."""
+# -- where shards are found
 
 
-class Shard(Protocol):
-    """A shard that has been found."""
-
-    index: Index
-
-    @property
-    def head(self) -> Bytes:
-        """The bytes that were asked for first."""
-
-    @property
-    def size(self) -> int:
-        """The bytes of all of it."""
-
-    def read(self, start: int, count: int) -> Bytes:
-        """Some of its bytes, good until this thread reads more."""
-
-    def is_current(self) -> bool:
-        """Whether it is still what one finds under its key."""
-
-    def again(self) -> Shard | None:
-        """The same shard, to be read once more; None where it is seen to be another."""
-
-    def close(self) -> None:
-        """Let go of it; `again` finds it anew."""
-
-
-class Source(Protocol):
-    """Finds shards by their keys."""
-
-    kind: Literal["decode", "fetch"]
-    """The threads that use it."""
-    gap: int
-    """Bytes between two chunks that are read along, since to ask twice takes longer."""
-    most: int
-    """Bytes that are asked for at once, if there is more than one chunk in them."""
-    is_near: bool
-    """Whether a shard that is found again is known to be the same."""
-
-    def find(self, key: str, start: int, count: int) -> Shard | None:
-        """A shard with some of its bytes, None where there is none; a negative start is of the end.
-
-        What lies outside of the shard is left out.
-        """
-
-    def take(self, key: str, start: int, count: int) -> Fetched | None:
-        """Some bytes of a value, good until this thread reads more, and its size."""
-
-
-def source_of(sink: Sink) -> Source:
-    """Where the values of a sink are read from."""
-    return Files(sink) if isinstance(sink, Folder) else Values(sink)
-
-
-class Files:
-    """Shards in local files."""
+class FileSource:
+    """Finds shards in local files."""
 
     kind: Literal["decode", "fetch"] = "decode"
+    """The pool of threads that use it."""
     gap = 1 << 12
-    most = 1 << 18
-    is_near = True
+    """Bytes between two chunks that are read along, because a second request takes longer."""
+    max_request = 1 << 18
+    """Bytes of a request for more than one chunk."""
+    is_local = True
+    """Whether a shard that is reopened is known to be the same."""
 
     def __init__(self, folder: Folder) -> None:
         self.base = os.fspath(folder.path)
 
-    def find(self, key: str, start: int, count: int) -> OpenFile | None:
-        """Open the file of a key."""
+    def find(self, key: str, start: int, count: int) -> FileShard | None:
+        """Open the file of a key, with some of its bytes; None where there is none.
+
+        A negative start counts from the end. What lies outside of the file is left out.
+        """
         shard = self._open(key)
         if shard is None:
             return None
@@ -211,8 +191,8 @@ class Files:
         shard.head = bytes(shard.read(first, min(count, shard.size - first)))
         return shard
 
-    def take(self, key: str, start: int, count: int) -> Fetched | None:
-        """Some bytes of the file of a key."""
+    def fetch(self, key: str, start: int, count: int) -> Fetched | None:
+        """Return some bytes of a file, valid until this thread reads more, and its size."""
         file = self._open(key)
         if file is None:
             return None
@@ -222,26 +202,26 @@ class Files:
         finally:
             file.close()
 
-    def _open(self, key: str) -> OpenFile | None:
+    def _open(self, key: str) -> FileShard | None:
         path = f"{self.base}/{key}"
         try:
-            return OpenFile(path)
+            return FileShard(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise ShardError(f"{path} cannot be read: {error}") from None
 
 
-class OpenFile:
-    """A file that stays what it was when it was opened, whatever its path leads to later."""
+class FileShard:
+    """An open file, which stays the same whatever its path names later."""
 
     index: Index
 
     def __init__(self, path: str) -> None:
         self.path, self.file, self.head = path, -1, b""
         self.file = os.open(path, _FLAGS)
-        said = os.fstat(self.file)
-        self.size, self._seen = said.st_size, _identity(said)
+        status = os.fstat(self.file)
+        self.size, self._identity = status.st_size, _identity(status)
 
     def close(self) -> None:
         """Close the file."""
@@ -251,23 +231,23 @@ class OpenFile:
 
     __del__ = close
 
-    def again(self) -> OpenFile | None:
-        """The file, opened once more, if it is still there and nobody has written to it."""
+    def reopen(self) -> FileShard | None:
+        """Return the file, opened once more, if it is still there and unchanged."""
         with suppress(OSError):
-            other = OpenFile(self.path)
-            if other._seen == self._seen:
+            other = FileShard(self.path)
+            if other._identity == self._identity:
                 other.index = self.index
                 return other
         return None
 
     def read(self, start: int, count: int) -> memoryview:
-        """Some bytes, in a buffer of this thread."""
+        """Return some bytes, in a buffer of this thread."""
         out = scratch("stored", count)
         self.read_into(start, out)
         return out
 
     def read_into(self, start: int, out: memoryview) -> None:
-        """As many bytes as there is room for."""
+        """Fill a buffer from a place on."""
         done = 0
         while done < len(out):
             try:
@@ -275,48 +255,47 @@ class OpenFile:
             except OSError as error:
                 raise ShardError(f"{self.path} cannot be read: {error}") from None
             if not got:
-                raise ended(start + done, start + len(out))
+                raise _too_short(start + done, start + len(out))
             done += got
 
     def is_current(self) -> bool:
-        """Whether the path still leads to this file, and nobody has written to it."""
+        """Return whether the path still names this file, unchanged."""
         with suppress(OSError):
-            return _identity(os.stat(self.path)) == self._seen
+            return _identity(os.stat(self.path)) == self._identity
         return False
 
 
-def ended(at: int, wanted: int) -> ShardError:
-    """A shard that is shorter than its index says, or than it was."""
-    return ShardError(f"the file ends at {at} B, and {wanted} B are wanted")
+def _too_short(size: int, wanted: int) -> ShardError:
+    return ShardError(f"the file ends at {size} B, and {wanted} B are wanted")
 
 
-def _identity(said: os.stat_result) -> tuple[int, ...]:
-    return said.st_dev, said.st_ino, said.st_size, said.st_mtime_ns
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class Values:
-    """Shards behind a sink, of which parts are fetched."""
+class ObjectSource:
+    """Finds shards in an object store; `FileSource` documents its members."""
 
     kind: Literal["decode", "fetch"] = "fetch"
     gap = 1 << 18
-    most = 1 << 22
-    is_near = False
+    max_request = 1 << 22
+    is_local = False
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
 
-    def find(self, key: str, start: int, count: int) -> Value | None:
-        """Fetch some bytes of a value, and learn its size."""
-        found = self.sink.fetch(key, start, count)
-        return None if found is None else Value(self.sink, key, start, found.data, found.size)
+    def find(self, key: str, start: int, count: int) -> ObjectShard | None:
+        """Fetch some bytes of an object, and its size."""
+        got = self.sink.fetch(key, start, count)
+        return None if got is None else ObjectShard(self.sink, key, start, got.data, got.size)
 
-    def take(self, key: str, start: int, count: int) -> Fetched | None:
-        """Some bytes of a value."""
+    def fetch(self, key: str, start: int, count: int) -> Fetched | None:
+        """Fetch some bytes of an object."""
         return self.sink.fetch(key, start, count)
 
 
-class Value:
-    """A value as it was when some of it was fetched."""
+class ObjectShard:
+    """An object as it was when its index was fetched."""
 
     index: Index
 
@@ -324,64 +303,64 @@ class Value:
         self.sink, self.key, self.start, self.head, self.size = sink, key, start, head, size
 
     def read(self, start: int, count: int) -> Bytes:
-        """Some bytes, fetched."""
+        """Fetch some bytes."""
         (data,) = self.sink.fetch_spans(self.key, [(start, count)])
         if len(data) != count:
-            raise ended(start + len(data), start + count)
+            raise _too_short(start + len(data), start + count)
         return data
 
     def is_current(self) -> bool:
-        """Whether the same bytes are there, and as many in all."""
-        found = self.sink.fetch(self.key, self.start, len(self.head))
-        return found is not None and found.size == self.size and found.data == self.head
+        """Return whether the index and the size are the same as before."""
+        now = self.sink.fetch(self.key, self.start, len(self.head))
+        return now is not None and now.size == self.size and now.data == self.head
 
-    def again(self) -> Value:
-        """The same; whether it is current is asked while it is read."""
+    def reopen(self) -> ObjectShard:
+        """Return the same shard: `is_current` asks the server."""
         return self
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to close."""
 
 
-MOST_HELD = 1024
-"""Shards whose index is held."""
-
-MOST_SLOTS = 1 << 20
-"""Slots of all indexes that are held, 16 B each."""
-
-WINDOW = 16
-"""Shards that are read at the same time: each local one is an open file."""
+ShardSource: TypeAlias = FileSource | ObjectSource
+ShardReader: TypeAlias = FileShard | ObjectShard
 
 
-class Shards:
-    """Finds shards, and knows which are still what they were."""
+def shard_source(sink: Sink) -> ShardSource:
+    """Return the source that reads the values of a sink."""
+    return FileSource(sink) if isinstance(sink, Folder) else ObjectSource(sink)
 
-    def __init__(self, sink: Sink, metadata: Metadata, grid: Grid) -> None:
-        self.sink, self.metadata, self.grid = sink, metadata, grid
-        self.source = source_of(sink)
-        self._held: dict[Point, Shard] = {}
-        self.most = max(1, min(MOST_HELD, MOST_SLOTS // max(1, grid.slots)))
-        """Shards whose index is held."""
-        self.window = min(WINDOW, self.most) if metadata.is_sharded else 64 * WINDOW
+
+class ShardIndexCache:
+    """Finds the shards of an array, and caches their indexes while they are current."""
+
+    def __init__(self, sink: Sink, metadata: Metadata, layout: ChunkLayout) -> None:
+        self.sink, self.metadata, self.layout = sink, metadata, layout
+        self.source = shard_source(sink)
+        self._cached: dict[Point, ShardReader] = {}
+        self.max_cached = max(1, min(MAX_INDEXES, MAX_CACHED_SLOTS // max(1, layout.slots)))
+        self.window = min(WINDOW, self.max_cached) if metadata.is_sharded else 64 * WINDOW
         """Shards that are read at the same time."""
-        self.index_size = length(grid.slots, metadata.has_checksum)
+        self.index_size = index_size(layout.slots, metadata.has_checksum)
 
     def key(self, at: Point) -> str:
-        """The key of a shard."""
+        """Return the key of a shard."""
         return self.metadata.key(at)
 
     def error(self, at: Point, slot: int | None, message: object) -> ShardError:
-        """What is wrong with a shard, or with a chunk of it: its key, its slot and its box."""
-        box = self.grid.box(at, slot)
-        where = f"shard {box}" if slot is None else f"chunk {slot}, {box}"
+        """Return an error with the key of a shard, or of a chunk of it, and its box."""
+        if slot is None:
+            where = f"shard {self.layout.shard_box(at)}"
+        else:
+            where = f"chunk {slot}, {self.layout.chunk_box(at, slot)}"
         error = ShardError(f"{self.sink.url}/{self.key(at)}: {where}: {message}")
         for note in getattr(message, "__notes__", ()):
             error.add_note(note)
         return error
 
-    def find(self, at: Point) -> Shard | None:
-        """A shard as it is now, with its index; None where there is none."""
-        has_checksum, slots, count = self.metadata.has_checksum, self.grid.slots, self.index_size
+    def find(self, at: Point) -> ShardReader | None:
+        """Return a shard as it is now, with its index; None where there is none."""
+        slots, count = self.layout.slots, self.index_size
         is_first = self.metadata.index_location == "start"
         shard = self.source.find(self.key(at), 0 if is_first else -count, count)
         if shard is None:
@@ -389,47 +368,48 @@ class Shards:
         if len(shard.head) != count:
             message = f"{shard.size} B, and the index of {slots} chunks has {count} B"
             raise self.error(at, None, message)
+        has_checksum, endian = self.metadata.has_checksum, self.metadata.index_endian
         try:
-            shard.index = Index.parse(
-                shard.head, slots, has_checksum=has_checksum, endian=self.metadata.index_endian
-            )
+            shard.index = Index.parse(shard.head, slots, has_checksum=has_checksum, endian=endian)
         except ShardError as error:
             raise self.error(at, None, error) from None
-        self._check(at, shard, *((count, shard.size) if is_first else (0, shard.size - count)))
-        if isinstance(shard, OpenFile):
-            shard.head = b""  # a file is told from another by other things
-        return shard
-
-    def _check(self, at: Point, shard: Shard, start: int, stop: int) -> None:
+        start, stop = (count, shard.size) if is_first else (0, shard.size - count)
         slot = shard.index.misplaced(start, stop)
         if slot is not None:
-            said = shard.index.said(slot)
-            raise self.error(at, slot, f"said to lie at {said}, and chunks lie in {start}:{stop}")
-
-    def held(self, at: Point) -> Shard | None:
-        """A shard that was found before, opened once more."""
-        known = self._held.pop(at, None)
-        shard = None if known is None else known.again()
-        if shard is not None:
-            self._held[at] = shard  # the last to be dropped
+            where = shard.index.describe(slot)
+            message = f"the index places it at {where}, and chunks lie in {start}:{stop}"
+            raise self.error(at, slot, message)
+        if isinstance(shard, FileShard):
+            shard.head = b""  # files are compared by their status
         return shard
 
-    def find_all(self, wanted: Sequence[Point], threads: int | None = None) -> dict[Point, Shard]:
-        """Those of some shards that are there, as they are now."""
-        found: dict[Point, Shard] = {}
-        each(partial(self._find_one, found), wanted, kind=self.source.kind, most=threads)
-        for at, shard in found.items():
-            self._held[at] = shard
-        for at in list(self._held)[: -self.most]:
-            self._held.pop(at, None)
-        return found
+    def cached(self, at: Point) -> ShardReader | None:
+        """Return a shard that was found before, reopened."""
+        known = self._cached.pop(at, None)
+        shard = None if known is None else known.reopen()
+        if shard is not None:
+            self._cached[at] = shard  # the last to be dropped
+        return shard
 
-    def _find_one(self, found: dict[Point, Shard], at: Point) -> None:
+    def find_all(
+        self, wanted: Sequence[Point], threads: int | None = None
+    ) -> dict[Point, ShardReader]:
+        """Return those of some shards that exist, as they are now."""
+        shards: dict[Point, ShardReader] = {}
+        for_each(
+            partial(self._find_into, shards), wanted, kind=self.source.kind, max_threads=threads
+        )
+        self._cached |= shards
+        for at in list(self._cached)[: -self.max_cached]:
+            self._cached.pop(at, None)
+        return shards
+
+    def _find_into(self, shards: dict[Point, ShardReader], at: Point) -> None:
         shard = self.find(at)
         if shard is not None:
-            found[at] = shard
+            shards[at] = shard
 
     def forget(self, some: Iterable[Point]) -> None:
-        """Find these anew next time."""
+        """Remove shards from the cache."""
         for at in some:
-            self._held.pop(at, None)
+            self._cached.pop(at, None)

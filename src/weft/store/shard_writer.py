@@ -1,10 +1,8 @@
-"""`ShardWriter`: whole shards of an array, written by anybody in any order.
+"""`ShardWriter`: whole shards of an array, written by any process in any order.
 
-A shard is one file or object, and nobody but its writer ever touches it: processes on any hosts
-write different shards at the same time, and need no lock. A shard appears when it is whole, so that
-what is there after a crash is complete, and the rest is written again.
-
-`create_shards` and `open_shards`: an array of which anybody writes whole shards.
+A shard is one file or object that only its writer touches: processes on any hosts write different
+shards at the same time without a lock. A shard appears when it is complete, so that what exists
+after a crash is complete, and the rest is written again.
 """
 
 from __future__ import annotations
@@ -19,25 +17,24 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.store.array import Array, Handle
-from weft.store.codecs import Said
-from weft.store.create import begin, check_chunk, described, locked, without_own
+from weft.store.array import Array, StoredArray
+from weft.store.codecs import CodecLike
+from weft.store.create import begin, check_chunk, locked
 from weft.store.dtypes import as_dtype
 from weft.store.encoder import ShardEncoder, Values
 from weft.store.hierarchy import sink_of
-from weft.store.metadata import Metadata, checked
-from weft.store.objects.errors import SinkError
-from weft.store.shard import Files, ShardError
-from weft.store.sink import Lock, Sink, Url
+from weft.store.metadata import Metadata, check_shapes, make_metadata, without_own
+from weft.store.shard import FileSource, ShardError
+from weft.store.sink import Lock, Sink, SinkError, Url
 from weft.store.target import ArrayKeys, check_target, recover
-from weft.store.threads import each, may_join
+from weft.store.threads import for_each, may_join
 from weft.values import Point
 
-SHARD = 256
-"""Bytes of the objects that say which shards a box has."""
+SHARD_MEMORY = 256
+"""Bytes of the objects that list a shard of a box."""
 
 
-class ShardWriter(Handle):
+class ShardWriter(StoredArray):
     """An array of which whole shards are written; `create_shards` makes one.
 
     It is small and can be sent to other processes, which write other shards.
@@ -53,103 +50,91 @@ class ShardWriter(Handle):
 
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
         super().__init__(sink, metadata)
-        self._encoder = ShardEncoder(metadata, self._grid, self.dtype)
-
-    # -- what a person calls
+        self._encoder = ShardEncoder(metadata, self.layout, self.dtype)
 
     def write(self, box: ZRange, values: Values, *, threads: int = 1) -> int:
-        """Write the shards that a box is made of, one after the other; the bytes that are stored.
+        """Write the shards of a box, one after the other; return the stored bytes.
 
-        A shard that is there already is replaced. One that is all fill value is stored too, as an
-        index without chunks: it is done. An error leaves those that were complete as they are.
+        A shard that exists is replaced. One that is all fill value is stored too, as an index
+        without chunks: it is done. An error leaves the shards that were complete.
         """
-        self._check(box)
-        block = self._block(box, values)
+        self._check_whole_shards(box)
+        block = self._as_block(box, values)
         sizes: list[int] = []
-        here = threads > 1 or may_join(self.metadata.codecs)
-        shards = list(self._grid.shards_of(box))
-        each(
+        joins = threads > 1 or may_join(self.metadata.codecs)
+        for_each(
             lambda at: sizes.append(self._write(at, box, block, threads)),
-            shards,
-            joins=here,
-            most=1,
+            list(self.layout.shard_grid.meeting(box)),
+            joins=joins,
+            max_threads=1,
         )
         return sum(sizes)
 
     def write_memory(self, box: ZRange | None = None, *, threads: int = 1) -> int:
-        """The bytes that writing a box, or all, takes at most, beside its values."""
-        wanted = ZRange.of(self.shape) if box is None else box
-        self._check(wanted)
-        sides = zip(wanted.shape, self._grid.shards)
-        shards = prod(-(-n // s) for n, s in sides)
-        return self._encoder.memory(threads) + 2 * self.sink.held + shards * SHARD
+        """Return the most bytes that writing a box, or all, takes beside its values."""
+        wanted = self.box if box is None else box
+        self._check_whole_shards(wanted)
+        shards = self.layout.shard_grid.count_meeting(wanted)
+        return self._encoder.memory(threads) + 2 * self.sink.buffered + shards * SHARD_MEMORY
 
     def done(self, box: ZRange) -> bool:
-        """Whether all shards that a box meets are complete."""
-        whole = ZRange.of(self.shape)
-        if box.ndim != whole.ndim or (box not in whole and not box.is_empty):
-            raise WeftError(f"{box} is not inside the array, {whole}")
-        return all(map(self._is_done, self._grid.shards_of(box)))
+        """Return whether all shards that a box meets are complete."""
+        return all(map(self._is_done, self.layout.shard_grid.meeting(self._check_inside(box))))
 
     def written(self) -> list[Point]:
-        """The shards that are complete, by their coordinates, in order.
+        """Return the coordinates of the shards that are complete, in order.
 
-        A file whose index is torn, as when a host lost its power, is not.
+        A file whose index is torn, as when a host lost its power, is not complete.
         """
         keys = ArrayKeys.of(json.loads(self.metadata.to_json()))
-        places = (keys.place(key) for key in self._keys())
-        found = sorted(at for at in places if at is not None and keys.is_inside(at))
-        is_far = not isinstance(self._shards.source, Files)
-        return [at for at in found if is_far or self._is_done(at)]
+        shards = (keys.shard_at(key) for key in self._keys())
+        inside = sorted(at for at in shards if at is not None and keys.is_inside(at))
+        is_remote = not isinstance(self._shards.source, FileSource)
+        return [at for at in inside if is_remote or self._is_done(at)]
 
     def shard_box(self, at: Point) -> ZRange:
-        """The box of a shard, as far as the array goes."""
-        return self._grid.box(at) & ZRange.of(self.shape)
+        """Return the box of a shard, as far as the array goes."""
+        return self.layout.shard_grid.box(at)
 
     def reader(self) -> Array:
-        """The array, to be read: shards that are not there are fill value."""
+        """Return the array, to be read: missing shards are fill value."""
         return Array(self.sink, self.metadata)
-
-    # -- one shard
 
     def _write(self, at: Point, box: ZRange, block: Values, threads: int) -> int:
         key = self.metadata.key(at)
         try:
             upload = self.sink.upload(key, self._encoder.head)
             try:
-                size = self._encoder.put(upload, self._grid.parts_of(box, at), block, threads)
+                return self._encoder.write(upload, self.layout.parts(box, at), block, threads)
             except BaseException:
-                upload.drop()
+                upload.discard()
                 raise
         except OSError as error:
             if isinstance(error, WeftError):
                 raise
             raise SinkError(
                 f"{self.sink.url}/{key} cannot be written: {error.strerror or error}",
-                hint="shards that are complete stay; write the others once the cause is gone",
+                hint="complete shards stay; write the others once the cause is gone",
             ) from error
-        return size
 
-    # -- what is given
-
-    def _check(self, box: ZRange) -> None:
-        """Refuse what is not made of whole shards."""
+    def _check_whole_shards(self, box: ZRange) -> None:
         if box.ndim != len(self.shape):
             raise WeftError(f"{box} has rank {box.ndim}, and the array rank {len(self.shape)}")
-        sides = zip(box.start, box.stop, self._grid.shards, self.shape)
-        for dim, (low, high, size, end) in enumerate(sides):
+        for dim, (low, high, end) in enumerate(zip(box.start, box.stop, self.shape)):
             if not 0 <= low <= high <= end:
                 raise WeftError(f"dimension {dim}: {low}:{high} of {box} is not inside 0:{end}")
-            if low % size or (high % size and high != end):
-                first, last = low // size * size, min(-(-high // size) * size, end)
+        whole = box if box.is_empty else self.layout.shard_grid.widen(box)
+        sides = zip(box.start, box.stop, whole.start, whole.stop)
+        for dim, (low, high, first, last) in enumerate(sides):
+            if (low, high) != (first, last):
                 raise WeftError(
                     f"dimension {dim}: {low}:{high} of {box} is not made of whole shards of "
-                    f"{size}, up to the end at {end}",
+                    f"{self.layout.shards[dim]}, up to the end at {self.shape[dim]}",
                     hint=f"the shards that it meets are {first}:{last}",
                 )
 
-    def _block(self, box: ZRange, values: Values) -> Values:
-        """The values as an array that can be stored."""
+    def _as_block(self, box: ZRange, values: Values) -> Values:
+        """Return the values as an array that can be stored."""
         block, name = np.asarray(values), self.metadata.dtype
         is_raw = name == "bfloat16" and block.dtype == self.dtype
         if block.shape != box.shape or (block.dtype.name != name and not is_raw):
@@ -159,20 +144,17 @@ class ShardWriter(Handle):
             )
         return block.view(np.uint16) if name == "bfloat16" else block
 
-    # -- what is there
-
     def _keys(self) -> Iterator[str]:
-        """The keys that are there, among which are those of shards."""
-        keys = self.metadata.keys
+        """Return the keys that exist, those of shards among them."""
         if not self.shape:
-            return iter([keys.of(())] if self._is_done(()) else [])
-        return self.sink.keys("c" if keys.name == "default" and keys.separator == "/" else "")
+            return iter([self.metadata.key(())] if self._is_done(()) else [])
+        return self.sink.keys(self.metadata.keys.root)
 
     def _is_done(self, at: Point) -> bool:
-        """Whether a shard is there, and its index as it must be."""
-        if not (self.metadata.is_sharded and isinstance(self._shards.source, Files)):
-            found = self.sink.fetch(self.metadata.key(at), 0, 0)
-            return found is not None and found.size > 0
+        """Return whether a shard exists, with an intact index."""
+        if not (self.metadata.is_sharded and isinstance(self._shards.source, FileSource)):
+            fetched = self.sink.fetch(self.metadata.key(at), 0, 0)
+            return fetched is not None and fetched.size > 0
         try:
             shard = self._shards.find(at)
         except ShardError:
@@ -189,7 +171,7 @@ def create_shards(
     chunks: Sequence[int],
     shards: Sequence[int] | None = None,
     *,
-    codecs: Said | Sequence[Said] = (),
+    codecs: CodecLike | Sequence[CodecLike] = (),
     checksum: bool = True,
     fill_value: Any = 0,
     dimension_names: Sequence[str | None] | None = None,
@@ -202,19 +184,19 @@ def create_shards(
     options: Mapping[str, Any] | None = None,
     begun: bool = True,
 ) -> ShardWriter:
-    """A new array, of which boxes of whole shards are written in any order, by many.
+    """Create an array of which boxes of whole shards are written in any order, by many processes.
 
-    Without shards, or with shards of one chunk, each chunk is a file. Every chunk carries a CRC32C
-    of its stored bytes, unless `checksum` is False. Metadata are written once, here; the writer
-    that comes back may be sent to as many processes as there are. Without `begun` the array is only
-    described, and `begin_shards` creates it.
+    Without shards, or with shards of one chunk, each chunk is a file. Every chunk has a CRC32C of
+    its stored bytes, unless `checksum` is False. Metadata are written once, here; the writer that
+    is returned may be sent to any number of processes. Without `begun` nothing is written yet, and
+    `begin_shards` creates the array.
 
     >>> import numpy as np, pickle, tempfile
     >>> from weft.space import ZRange
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     writer = create_shards(f"{folder}/a", (4, 6), "uint8", (2, 2), (2, 6), codecs="zstd")
-    ...     there = pickle.loads(pickle.dumps(writer))
-    ...     stored = there.write(ZRange((2, 0), (4, 6)), np.full((2, 6), 7, "uint8"))
+    ...     other = pickle.loads(pickle.dumps(writer))
+    ...     stored = other.write(ZRange((2, 0), (4, 6)), np.full((2, 6), 7, "uint8"))
     ...     writer.done(ZRange((2, 0), (4, 6))), writer.reader().read()[2].tolist()
     (True, [7, 7, 7, 7, 7, 7])
     """
@@ -222,9 +204,9 @@ def create_shards(
     small: Point = ()
     large: Point = ()
     if len(shape) or len(chunks) or len(shards or ()):
-        sizes, small, large = checked(shape, chunks, shards or chunks, append_dim=-1)
+        sizes, small, large = check_shapes(shape, chunks, shards or chunks, append_dim=-1)
         size = tuple(n or 0 for n in sizes)
-    metadata = described(
+    metadata = make_metadata(
         size,
         dtype,
         small,
@@ -242,16 +224,15 @@ def create_shards(
     check_chunk(small, as_dtype(metadata.dtype)[1].itemsize)
     sink = sink_of(url, options=options, fsync=fsync)
     check_target(sink, overwrite, "pass overwrite=True, or continue with open_shards(url)")
-    if not begun:
-        return _writer(sink, metadata)
-    with locked(sink) as lock:
-        begin(sink, metadata, overwrite)
-        lock.release()
+    if begun:
+        with locked(sink) as lock:
+            begin(sink, metadata, overwrite)
+            lock.release()
     return _writer(sink, metadata)
 
 
 def begin_shards(writer: ShardWriter, *, overwrite: bool = False) -> None:
-    """Write the metadata of an array described by `create_shards(..., begun=False)`.
+    """Write the metadata of an array of `create_shards(..., begun=False)`.
 
     The caller holds the lock of `writer.sink`.
     """
@@ -265,10 +246,10 @@ def open_shards(
     options: Mapping[str, Any] | None = None,
     lock: Lock | None = None,
 ) -> ShardWriter:
-    """An array that is there, to write the shards that are missing: after a crash, say.
+    """Open an array to write the shards that are missing, for instance after a crash.
 
-    What writers that were killed left aside is removed, so that nobody may be writing meanwhile:
-    an array that somebody has locked is refused, unless `lock` is that lock, held by the caller.
+    Unfinished files of writers that were killed are removed, so no other process may be writing:
+    an array that is locked is refused, unless `lock` is that lock, held by the caller.
     """
     sink = sink_of(url, options=options, fsync=fsync)
     Metadata.load(sink)  # before anything is created to lock it
@@ -282,6 +263,6 @@ def open_shards(
 
 
 def _writer(sink: Sink, metadata: Metadata) -> ShardWriter:
-    """A writer on the sink as it is best for its shards; through the cache: many share it."""
+    """Return a writer on the sink, tuned for its shards; through the page cache."""
     size = prod(metadata.shards) * as_dtype(metadata.dtype)[1].itemsize
-    return ShardWriter(sink.suited(size, 1, False), metadata)
+    return ShardWriter(sink.tuned(size, 1, False), metadata)

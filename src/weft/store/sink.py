@@ -1,7 +1,8 @@
-"""`Sink`: where the bytes of a store go and come from, whatever keeps them.
+"""`Sink`: where the values of a store are kept, in files or objects.
 
 A store is a map from keys to values: `zarr.json`, `c/0/1`. Small values are put at once. A shard is
-an `Upload`: bytes are appended, and it is seen when it is whole. Values are fetched in parts.
+an `Upload`: bytes are appended, and it becomes visible when it is complete. Parts of values are
+fetched.
 """
 
 from __future__ import annotations
@@ -10,21 +11,30 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from weft.errors import WeftError
 from weft.store.dtypes import Bytes
 
 Url: TypeAlias = str | PathLike[str]
-"""A folder, or the address of one: `file:///…`, `s3://bucket/…`."""
+"""A folder, or a URL: `file:///…`, `s3://bucket/…`."""
+
+
+class SinkError(WeftError, OSError):
+    """A store that cannot be reached, or refuses a request.
+
+    >>> isinstance(SinkError("s3://b/c/0: access is denied"), OSError)
+    True
+    """
 
 
 class Fetched(NamedTuple):
-    """A part of a value, and the bytes of all of it."""
+    """A part of a value, and the size of the value in bytes."""
 
     data: Bytes
     size: int
 
 
-class Entry(NamedTuple):
-    """Something that a store holds, whoever put it there."""
+class StoreEntry(NamedTuple):
+    """Anything that a store holds, whoever wrote it."""
 
     key: str
     kind: Literal["value", "link", "folder", "other"]
@@ -32,84 +42,84 @@ class Entry(NamedTuple):
 
 
 class Upload(Protocol):
-    """A value that is being written. One thread at a time uses it."""
+    """A value that is being written, by one thread at a time."""
 
     def append(self, buffers: Sequence[Bytes]) -> None:
-        """Put buffers behind what is there; they may be changed afterwards."""
+        """Append buffers, which may be changed afterwards."""
 
     def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
-        """Let what is there be seen, `more` behind it and an index, and stay open.
+        """Make the value visible so far, with `more` bytes and an index, and stay open.
 
-        False where values cannot be seen before they are whole.
+        Return False where incomplete values cannot be made visible.
         """
 
     def finish(self, index: Bytes) -> None:
-        """Put the index in its place, and let the value be seen."""
+        """Write the index in its place, and make the value visible."""
 
-    def drop(self) -> None:
-        """Forget all of it; what was seen before stays."""
+    def discard(self) -> None:
+        """Discard the value; what was published stays."""
 
 
 class Lock(Protocol):
-    """What the only writer of a store holds."""
+    """The lock that the only writer of a store holds."""
 
     def release(self) -> None:
         """Let others write."""
 
 
 class Sink(Protocol):
-    """A map from keys to values. All of it may be called from any thread."""
+    """A map from keys to values; any thread may call it."""
 
     @property
     def url(self) -> str:
-        """What messages call it."""
+        """The address, for messages."""
 
     @property
     def is_link(self) -> bool:
-        """Whether the store itself is reached through a symbolic link at the end of its path."""
+        """Whether the path of the store ends with a symbolic link."""
 
     @property
-    def held(self) -> int:
-        """The bytes that one upload holds at most."""
+    def buffered(self) -> int:
+        """The most bytes that one upload buffers."""
 
     def check_writable(self) -> None:
-        """Refuse a store that can only be read, by its kind."""
+        """Refuse a store of a kind that can only be read."""
 
     def lock(self) -> Lock:
-        """Be the only writer, or be refused."""
+        """Become the only writer, or raise an error."""
 
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
-        """A part of a value, None where there is none; a negative start counts from the end.
+        """Return a part of a value; None where there is none. A negative start is from the end.
 
         What lies outside of the value is left out.
         """
 
     def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
-        """Several parts of a value, each a start and a count."""
+        """Return several parts of a value, each given by a start and a count."""
 
     def put(self, key: str, data: Bytes) -> None:
-        """A small value, new or in place of an old one, at once."""
+        """Write a small value, new or existing, atomically."""
 
     def upload(self, key: str, head: int) -> Upload:
-        """A value to be written, whose index has its place in front and `head` bytes, or 0."""
+        """Begin a value; its index takes the first `head` bytes, or 0 where it comes last."""
 
     def keys(self, prefix: str) -> Iterator[str]:
-        """The keys that begin with a folder's name, and the values that are seen."""
+        """Return the keys of visible values below a folder."""
 
-    def walk(self, prefix: str) -> Iterator[Entry]:
-        """Everything below a folder's name, hidden or not; no symbolic link is followed."""
+    def walk(self, prefix: str) -> Iterator[StoreEntry]:
+        """Return everything below a folder, hidden or not; symbolic links are not followed."""
 
     def delete(self, key: str) -> None:
-        """Remove a value, if it is there."""
+        """Remove a value, if it exists."""
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Remove values, as far as they are there."""
+        """Remove values, as far as they exist."""
 
     def sweep(self) -> None:
         """Remove the unfinished values of a writer that was killed, and nothing else."""
 
-    def suited(self, shard: int, count: int, direct: bool | None) -> Sink:
-        """The sink as it is best for shards of so many bytes, so many of them at a time."""
+    def tuned(self, shard: int, count: int, direct: bool | None) -> Sink:
+        """Return the sink tuned for shards of `shard` bytes, `count` of them at a time."""
 
     def below(self, name: str) -> Sink:
-        """The part of the store whose keys begin with a name and a slash."""
+        """Return the part of the store below a name."""

@@ -1,4 +1,4 @@
-"""`Stream`: several named arrays of one source, side by side in a group."""
+"""`Stream`: several named arrays of one source, in a group."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.errors import WeftError
-from weft.store.create import create, open_array
+from weft.store.create import continue_array, create
 from weft.store.hierarchy import joined, read_group, sink_of, write_group
 from weft.store.metrics import Metrics
 from weft.store.sink import Url
 from weft.store.target import check_target
-from weft.store.writer import Closing, Writer
+from weft.store.writer import Closeable, Writer
 
 
-class Stream(Closing):
-    """Arrays that are written at the same time, each at its own pace; used in a `with` block.
+class Stream(Closeable):
+    """Arrays that are recorded together, each at its own rate; used in a `with` block.
 
-    >>> import numpy as np, tempfile
+    >>> import numpy as np, tempfile, weft.store
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with Stream(f"{folder}/run.zarr", attributes={"sample": 7}) as stream:
     ...         _ = stream.create("camera", (None, 4, 4), "uint8", (1, 4, 4))
@@ -28,7 +28,7 @@ class Stream(Closing):
     ...                 "camera": np.full((4, 4), step, "uint8"),
     ...                 "stage/position": np.array([[step, 0]], "float32"),
     ...             })
-    ...     print(open_array(f"{folder}/run.zarr/stage/position").read()[:, 0])
+    ...     print(weft.store.open(f"{folder}/run.zarr/stage/position").read()[:, 0])
     [0. 1. 2.]
     """
 
@@ -52,7 +52,7 @@ class Stream(Closing):
         shards: Sequence[int] | None = None,
         **more: Any,
     ) -> Writer:
-        """A new array of the stream, as `weft.store.create` makes one."""
+        """Create an array of the stream; the arguments are those of `weft.store.create`."""
         self._check(name)
         self._groups_above(name)
         at = joined(self.url, name)
@@ -60,16 +60,16 @@ class Stream(Closing):
         return self._add(name, writer)
 
     def open(self, name: str, **more: Any) -> Writer:
-        """An array that is there, to which more is appended."""
+        """Open an existing array of the stream, to append to it."""
         self._check(name)
         self._groups_above(name)
         at = joined(self.url, name)
-        return self._add(name, open_array(at, mode="a", options=self.options, **more))
+        return self._add(name, continue_array(at, options=self.options, **more))
 
     def _check(self, name: str) -> None:
         parts = name.split("/")
         if not all(parts) or any(part.startswith((".", "__")) for part in parts):
-            raise WeftError(f"{name!r} is no name of an array")
+            raise WeftError(f"{name!r} is not a name of an array")
         if name in self.writers:
             raise WeftError(f"{name!r} is an array of the stream already")
 
@@ -78,25 +78,25 @@ class Stream(Closing):
         return writer
 
     def _groups_above(self, name: str) -> None:
-        """Make the groups that an array lies in; the array itself comes last."""
+        """Create the groups that an array lies in."""
         above = name.split("/")[:-1]
         for depth in range(len(above)):
             self._group("/".join(above[: depth + 1]), {})
 
     def _group(self, name: str, attributes: Mapping[str, Any]) -> None:
-        """A group that is there is left as it is, but for attributes that are new."""
+        """Create a group, or add attributes to one that exists."""
         sink = sink_of(joined(self.url, name) if name else self.url, options=self.options)
-        there = read_group(sink) if sink.fetch("zarr.json", 0, 1) is not None else None
-        if there is None and not name:
+        existing = read_group(sink) if sink.fetch("zarr.json", 0, 1) is not None else None
+        if existing is None and not name:
             check_target(sink, False)
-        if there is None or attributes:
-            write_group(sink, {**(there or {}), **attributes})
+        if existing is None or attributes:
+            write_group(sink, {**(existing or {}), **attributes})
 
     def append(self, blocks: Mapping[str, Any]) -> None:
-        """Append frames to each of the arrays that are named: to all of them, or to none.
+        """Append frames to each of the named arrays: to all of them, or to none.
 
-        Frames that one array refuses are appended to no other. If writing fails (a full disk), what
-        this call appended counts nowhere, and the arrays take no more.
+        If one array refuses its frames, nothing is appended to the others. If writing fails (a full
+        disk), what this call appended does not count, and the arrays take no more.
         """
         checked = {name: self[name].check_frames(block) for name, block in blocks.items()}
         before = {name: self[name].elements for name in checked}
@@ -119,25 +119,25 @@ class Stream(Closing):
         return iter(self.writers)
 
     def flush(self) -> None:
-        """Let readers see what was appended to every array."""
+        """Make all frames that were appended visible."""
         for writer in self.writers.values():
             writer.flush()
 
     @property
     def safe(self) -> dict[str, int]:
-        """For each array, how many frames readers see now, and after a crash."""
+        """For each array the frames that readers see now, and after a crash."""
         return {name: writer.safe for name, writer in self.writers.items()}
 
     def memory(self) -> int:
-        """The bytes that all arrays hold at most."""
+        """Return the most bytes that all arrays buffer."""
         return sum(writer.memory() for writer in self.writers.values())
 
     def metrics(self) -> dict[str, Metrics]:
-        """What was done so far, array by array."""
+        """Return the metrics of each array."""
         return {name: writer.metrics() for name, writer in self.writers.items()}
 
     def close(self) -> None:
-        """Close every array, whatever becomes of the others."""
+        """Close every array, even if closing others fails."""
         with ExitStack() as stack:
             for writer in self.writers.values():
                 stack.callback(writer.close)

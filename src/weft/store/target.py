@@ -1,17 +1,17 @@
-"""Targets: what lies where something is to be created, and how it is replaced.
+"""Targets: what exists where something is to be created, and how it is replaced.
 
-A target is free if it is absent or empty. Otherwise it must be an array or a group by its own
-`zarr.json`: anything else is refused, and so is an array without `overwrite`. What is replaced is
-derived from the metadata alone: the shards of an array's grid, the levels that an image lists, the
-wells that a plate lists. Files that do not belong to it stay, except that nothing else may lie
-among the shards of an array (below `c/`) or inside a group that becomes an array: that is refused.
-No symbolic link is followed.
+A target is free if it is absent or empty. Otherwise its `zarr.json` must describe an array or a
+group: anything else is refused, and so is an array without `overwrite`. What is replaced follows
+from the metadata alone: the shards of an array's grid, the levels that an image lists, the wells
+that a plate lists. Files that do not belong to it stay, except that nothing else may lie among the
+shards of an array (below `c/`) or inside a group that becomes an array: that is refused. Symbolic
+links are not followed.
 
 A replacement happens at one moment: the atomic write of a `zarr.json` that describes the new array
-without any elements. Before it, the old array is untouched; after it, the new array is right
-whichever of the old shards are still there. They are removed next, and then the final metadata are
-written. A journal beside `zarr.json` lets the next writer finish a replacement that was interrupted
-after that moment, or forget one that was interrupted before it.
+without any elements. Before it, the old array is untouched; after it, the new array is correct
+whichever old shards still exist. These are removed next, and then the final metadata are written. A
+journal beside `zarr.json` lets the next writer finish a replacement that was interrupted after that
+moment, or forget one that was interrupted before it.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.store.files import LOCK, UNFINISHED
-from weft.store.metadata import MOST, Keys
-from weft.store.shard import Index, ShardError, length
-from weft.store.sink import Entry, Sink
+from weft.store.hierarchy import ZarrNode, as_mapping, parse_node, read_node
+from weft.store.metadata import MAX_BYTES, KeyEncoding
+from weft.store.shard import Index, ShardError, index_size
+from weft.store.sink import Sink, StoreEntry
 from weft.values import Point
 
 JOURNAL = ".weft.replaced"
 """The value that describes a replacement while it takes place."""
 
 STAGED = "weft-replacing"
-"""The group that holds the levels of a new image, still empty, while those of the old one go."""
+"""The group that holds the empty levels of a new image while those of the old one are removed."""
 
-SHOWN = 3
+MAX_NAMES = 3
 """Names that a message lists."""
 
 _OURS = re.compile(r"\.weft\.(?:lock|replaced|clock\.[0-9a-f]{32})")
 _PATH = re.compile(r"[^./\\][^/\\]*(?:/[^./\\][^/\\]*)*")
 _LISTED = {"image": "array", "well": "image", "plate": "well"}
-"""What the members are that a group of each kind lists."""
-
-_ARTICLES = {"array": "an", "image": "an"}
+"""The kind of the members that a group of each kind lists."""
 
 
 def is_ours(key: str) -> bool:
-    """Whether a key is that of a lock, of a journal, or of a value that was not finished.
+    """Return whether a key is that of a lock, a journal, or an unfinished value.
 
     >>> [is_ours(key) for key in (".weft.lock", "c/0/.1.0123456789ab.partial", ".film.partial")]
     [True, True, False]
@@ -58,49 +57,8 @@ def is_ours(key: str) -> bool:
     return bool(_OURS.fullmatch(name) or UNFINISHED.fullmatch(name))
 
 
-class Node(NamedTuple):
-    """An array or a group as its `zarr.json` describes it."""
-
-    kind: str
-    """array, image, well, plate, or group."""
-    text: bytes
-    data: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"{_ARTICLES.get(self.kind, 'a')} {self.kind}"
-
-
-def read_node(sink: Sink) -> Node | None:
-    """The node at a sink, None where there is no `zarr.json`."""
-    found = sink.fetch("zarr.json", 0, MOST + 1)
-    node = None if found is None else _parsed(bytes(found.data))
-    if found is not None and node is None:
-        raise WeftError(
-            f"{sink.url} holds a zarr.json that describes no Zarr v3 array or group",
-            hint="remove it yourself, or choose another place",
-        )
-    return node
-
-
-def _parsed(text: bytes) -> Node | None:
-    """The node that the text of a `zarr.json` describes, None if it describes none."""
-    try:
-        data = json.loads(text) if len(text) <= MOST else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or data.get("zarr_format") != 3:
-        return None
-    if data.get("node_type") != "group":
-        return Node("array", text, data) if data.get("node_type") == "array" else None
-    ome = _object(_object(data.get("attributes")).get("ome"))
-    kinds = {"multiscales": "image", "well": "well", "plate": "plate"}
-    return Node(next((kinds[key] for key in kinds if key in ome), "group"), text, data)
-
-
-def check_target(sink: Sink, overwrite: bool, hint: str = "pass overwrite=True") -> Node | None:
-    """Refuse a target that may not be written; return the node that is to be replaced, if any."""
+def check_target(sink: Sink, overwrite: bool, hint: str = "pass overwrite=True") -> ZarrNode | None:
+    """Refuse a target that may not be written; return the node to be replaced, if any."""
     sink.check_writable()
     node = read_node(sink)
     if node is None:
@@ -120,38 +78,38 @@ def _check_empty(sink: Sink) -> None:
     journal = _journal(sink)  # of a new group that was interrupted
     known = {f"{path}/zarr.json" for path in (journal.members if journal else ())}
     others = (entry for entry in sink.walk("") if not is_ours(entry.key) and entry.key not in known)
-    found = list(islice(others, SHOWN + 1))
+    found = list(islice(others, MAX_NAMES + 1))
     if not found:
         return
     if not found[0].key:
-        raise WeftError(f"{sink.url} is a file, and not a folder")
+        raise WeftError(f"{sink.url} is a file, not a folder")
     raise WeftError(
         f"{sink.url} is not empty and holds no Zarr v3 array or group: there is {_names(found)}",
-        hint="choose an empty or a new folder; Weft removes nothing that it cannot attribute",
+        hint="choose an empty or a new folder; Weft removes only what belongs to an array or group",
     )
 
 
-def _names(found: list[Entry]) -> str:
-    names = ", ".join(entry.key for entry in found[:SHOWN])
-    return names if len(found) <= SHOWN else f"{names}, …"
+def _names(found: list[StoreEntry]) -> str:
+    names = ", ".join(entry.key for entry in found[:MAX_NAMES])
+    return names if len(found) <= MAX_NAMES else f"{names}, …"
 
 
-# -- what belongs to a node
+# -- the keys of a node
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayKeys:
-    """Which keys are those of an array's shards.
+    """The keys of an array's shards.
 
     >>> grid = {"name": "regular", "configuration": {"chunk_shape": [2, 9]}}
     >>> keys = ArrayKeys.of({"shape": [5, 9], "chunk_grid": grid})
-    >>> keys.place("c/2/0"), keys.place("c/2"), keys.place("c/02/0"), keys.is_inside((3, 0))
-    ((2, 0), None, None, False)
+    >>> [keys.shard_at(key) for key in ("c/2/0", "c/2", "c/02/0")], keys.is_inside((3, 0))
+    ([(2, 0), None, None], False)
     """
 
     shape: Point
     shards: Point
-    keys: Keys
+    keys: KeyEncoding
     slots: int
     """Chunks of a shard; 0 where chunks are not sharded."""
     has_checksum: bool
@@ -160,52 +118,51 @@ class ArrayKeys:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ArrayKeys:
-        """Read the grid of an array; codecs need not be known."""
-        grid = _object(data.get("chunk_grid"))
+        """Read the grid of an array from its metadata; codecs need not be supported."""
+        grid = as_mapping(data.get("chunk_grid"))
         shape = _point(data.get("shape"))
-        shards = _point(_object(grid.get("configuration")).get("chunk_shape"))
+        shards = _point(as_mapping(grid.get("configuration")).get("chunk_shape"))
         given = data.get("chunk_key_encoding", {"name": "default"})
-        encoding = _object({"name": given} if isinstance(given, str) else given)
+        encoding = as_mapping({"name": given} if isinstance(given, str) else given)
         name = encoding.get("name")
-        separator = _object(encoding.get("configuration")).get(
+        separator = as_mapping(encoding.get("configuration")).get(
             "separator", "/" if name == "default" else "."
         )
         is_known = grid.get("name") == "regular" and name in ("default", "v2")
         if shape is None or shards is None or len(shape) != len(shards) or not is_known:
-            raise WeftError("zarr.json has a chunk grid or key encoding that is not known here")
+            raise WeftError("zarr.json has a chunk grid or key encoding that is not supported")
         if separator not in ("/", "."):
-            raise WeftError(f"zarr.json has an unknown separator of keys, {separator!r}")
+            raise WeftError(f"zarr.json has an unsupported separator of keys, {separator!r}")
         codecs = data.get("codecs")
-        first = _object(codecs[0]) if isinstance(codecs, list) and codecs else {}
-        said = (
-            _object(first.get("configuration")) if first.get("name") == "sharding_indexed" else {}
-        )
-        chunks = _point(said.get("chunk_shape"))
+        first = as_mapping(codecs[0]) if isinstance(codecs, list) and codecs else {}
+        is_sharded = first.get("name") == "sharding_indexed"
+        sharding = as_mapping(first.get("configuration")) if is_sharded else {}
+        chunks = _point(sharding.get("chunk_shape"))
         slots = 0
         if chunks is not None and len(chunks) == len(shards) and all(chunks):
             slots = prod(s // c for s, c in zip(shards, chunks))
-        weft = _object(_object(data.get("attributes")).get("weft"))
-        arrival = _point(weft.get("arrival")) or (0,)
+        weft = as_mapping(as_mapping(data.get("attributes")).get("weft"))
+        axes = _point(weft.get("axis_order")) or (0,)
         return cls(
             shape,
             shards,
-            Keys("v2" if name == "v2" else "default", separator),
+            KeyEncoding("v2" if name == "v2" else "default", separator),
             slots,
-            len(said.get("index_codecs") or ()) > 1,
-            str(said.get("index_location", "end")),
-            arrival[0] if arrival[0] < max(1, len(shape)) else 0,
+            len(sharding.get("index_codecs") or ()) > 1,
+            str(sharding.get("index_location", "end")),
+            axes[0] if axes[0] < max(1, len(shape)) else 0,
         )
 
     @property
     def root(self) -> str:
         """The folder that has all keys, "" where they lie beside `zarr.json`."""
-        return "c" if self.keys.name == "default" and self.keys.separator == "/" else ""
+        return self.keys.root
 
-    def place(self, key: str) -> Point | None:
-        """The shard that a key names, inside the grid or not; None if it names none."""
+    def shard_at(self, key: str) -> Point | None:
+        """Return the shard that a key names, inside the grid or not; None if it names none."""
         parts = key.split(self.keys.separator)
         if not self.shape:
-            return () if key == self.keys.of(()) else None
+            return () if key == self.keys.key(()) else None
         if self.keys.name == "default":
             if parts[0] != "c":
                 return None
@@ -215,21 +172,21 @@ class ArrayKeys:
         return tuple(map(int, parts))
 
     def is_inside(self, at: Point) -> bool:
-        """Whether a shard lies in the array as its shape is."""
+        """Return whether a shard lies inside the shape of the array."""
         return all(place * size < n for place, size, n in zip(at, self.shards, self.shape))
 
     def may_follow(self, at: Point) -> bool:
-        """Whether a shard lies behind the end of the dimension that frames are appended along."""
+        """Return whether a shard lies after the end of the dimension that is appended to."""
         sides = enumerate(zip(at, self.shards, self.shape))
         return bool(self.slots) and all(
             place * size < n for dim, (place, size, n) in sides if dim != self.append_dim
         )
 
     def is_shard(self, sink: Sink, key: str) -> bool:
-        """Whether a value is a shard by its index, whose checksum must be right."""
+        """Return whether a value is a shard, by the checksum of its index."""
         if not self.has_checksum:
             return False
-        count = length(self.slots)
+        count = index_size(self.slots)
         found = sink.fetch(key, 0 if self.index_location == "start" else -count, count)
         try:
             return found is not None and bool(Index.parse(found.data, self.slots))
@@ -241,29 +198,28 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
 
 
-class Shards(NamedTuple):
-    """The keys of an array's shards: those inside its shape, and those that follow its end."""
+class ShardKeys(NamedTuple):
+    """The keys of the existing shards of an array: inside its shape, and after its end."""
 
     inside: list[str]
     behind: list[str]
-    """Complete shards that the metadata did not count yet when their writer ended."""
+    """Complete shards that their writer did not promise before it ended."""
 
 
-def shards_of(sink: Sink, data: Mapping[str, Any], *, is_strict: bool = True) -> Shards:
-    """The shards that an array has.
+def shards_of(sink: Sink, data: Mapping[str, Any], *, is_strict: bool = True) -> ShardKeys:
+    """Return the shards of an array that exist.
 
-    An array among whose shards other files lie is refused; if not `is_strict`, only where they have
-    the names of shards.
+    Other files among them are refused; if not `is_strict`, only those with the names of shards.
     """
     try:
         keys = ArrayKeys.of(data)
     except WeftError as error:
         raise WeftError(f"{sink.url}: {error}", hint="remove it yourself") from None
-    found, others = Shards([], []), list[Entry]()
+    found, others = ShardKeys([], []), list[StoreEntry]()
     for entry in sink.walk(keys.root):
         if is_ours(entry.key) and entry.kind == "value":
             continue
-        at = keys.place(entry.key)
+        at = keys.shard_at(entry.key)
         if entry.kind == "value" and at is not None and keys.is_inside(at):
             found.inside.append(entry.key)
         elif (
@@ -275,8 +231,8 @@ def shards_of(sink: Sink, data: Mapping[str, Any], *, is_strict: bool = True) ->
             found.behind.append(entry.key)
         elif at is not None or (is_strict and keys.root and entry.kind != "folder"):
             others.append(entry)
-    if not keys.shape and keys.root and not others and sink.fetch(keys.keys.of(()), 0, 0):
-        found.inside[:] = [keys.keys.of(())]
+    if not keys.shape and keys.root and not others and sink.fetch(keys.keys.key(()), 0, 0):
+        found.inside[:] = [keys.keys.key(())]
     if others:
         raise WeftError(
             f"{sink.url}: {_names(others)} lies among the shards of the array and does not belong "
@@ -286,22 +242,22 @@ def shards_of(sink: Sink, data: Mapping[str, Any], *, is_strict: bool = True) ->
     return found
 
 
-class Belongings(NamedTuple):
-    """The keys of all that belongs to a node, below its own sink; its `zarr.json` is not listed."""
+class OwnedKeys(NamedTuple):
+    """The keys that belong to a node, below its own sink, without its `zarr.json`."""
 
     values: list[str]
     nodes: list[str]
     """The `zarr.json` of members, to be removed after their values."""
 
 
-def belongings(sink: Sink, node: Node) -> Belongings:
-    """All that the metadata of a node attribute to it."""
-    found = Belongings([], [])
+def owned_keys(sink: Sink, node: ZarrNode) -> OwnedKeys:
+    """Return the keys that the metadata of a node attribute to it."""
+    found = OwnedKeys([], [])
     _collect(sink, node, "", found)
     return found
 
 
-def _collect(sink: Sink, node: Node, at: str, found: Belongings) -> None:
+def _collect(sink: Sink, node: ZarrNode, at: str, found: OwnedKeys) -> None:
     if node.kind == "array":
         inside, behind = shards_of(sink, node.data)
         found.values.extend(f"{at}{key}" for key in (*inside, *behind))
@@ -320,7 +276,7 @@ def _collect(sink: Sink, node: Node, at: str, found: Belongings) -> None:
 
 
 def _below(sink: Sink, path: str) -> Sink:
-    """A part of a sink; refuse to reach it through a symbolic link."""
+    """Return a part of a sink; refuse a symbolic link on the way."""
     for name in path.split("/"):
         sink = sink.below(name)
         if sink.is_link:
@@ -328,39 +284,39 @@ def _below(sink: Sink, path: str) -> Sink:
     return sink
 
 
-def _members(sink: Sink, node: Node) -> list[str]:
-    """The paths that a group lists: each once, and none that leaves the group."""
-    ome = _object(_object(node.data.get("attributes")).get("ome"))
+def _members(sink: Sink, node: ZarrNode) -> list[str]:
+    """Return the paths that a group lists: each once, and none that leaves the group."""
+    ome = node.ome
     if node.kind == "image":
         images = ome.get("multiscales")
         listed = [
             level
             for image in (images if isinstance(images, list) else [])
-            for level in (_object(image).get("datasets") or [])
+            for level in (as_mapping(image).get("datasets") or [])
         ]
     elif node.kind == "plate":
-        listed = _object(ome.get("plate")).get("wells") or []
+        listed = as_mapping(ome.get("plate")).get("wells") or []
     elif node.kind == "well":
-        listed = _object(ome.get("well")).get("images") or []
+        listed = as_mapping(ome.get("well")).get("images") or []
     else:
         return []
     paths = dict[str, None]()
     for one in listed if isinstance(listed, list) else ():
-        path = _object(one).get("path")
+        path = as_mapping(one).get("path")
         if not isinstance(path, str) or not _PATH.fullmatch(path):
-            raise WeftError(f"{sink.url} lists {path!r}, which is no path inside of it")
+            raise WeftError(f"{sink.url} lists {path!r}, which is not a path inside of it")
         paths[path] = None
     return list(paths)
 
 
 def remove_behind(sink: Sink) -> None:
-    """Remove complete shards behind the end of an array: their writer never promised them."""
+    """Remove complete shards after the end of an array: their writer never promised them."""
     node = read_node(sink)
     if node is not None and node.kind == "array":
         sink.remove(shards_of(sink, node.data, is_strict=False).behind)
 
 
-# -- how it is replaced
+# -- replacing a node
 
 
 def replace(
@@ -370,10 +326,10 @@ def replace(
     empty: bytes | None = None,
     members: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write the `zarr.json` of a new node in place of whatever recognised node is there.
+    """Write the `zarr.json` of a new node, replacing the node that exists, if any.
 
     `empty` describes the same node without elements, where `new` has some. `members` are the
-    `zarr.json` of a group's new members, by path, and still without values; `empty` then lists them
+    `zarr.json` of a group's new members by path, still without values; `empty` then lists them
     below `STAGED`. The sink must be locked.
     """
     recover(sink)
@@ -409,9 +365,9 @@ def replace(
         sink.put("zarr.json", new)
 
 
-def _replaced(sink: Sink, node: Node, members: list[str]) -> Belongings:
-    """All that goes: what belongs to the old node, and what lies where new members will."""
-    found = belongings(sink, node)
+def _replaced(sink: Sink, node: ZarrNode, members: list[str]) -> OwnedKeys:
+    """Return the keys to remove: those of the old node, and those in the place of new members."""
+    found = owned_keys(sink, node)
     for path in members:
         child = _below(sink, path)
         if f"{path}/zarr.json" in found.nodes or (there := check_target(child, True)) is None:
@@ -423,16 +379,16 @@ def _replaced(sink: Sink, node: Node, members: list[str]) -> Belongings:
     return found
 
 
-def _check_unlocked(sink: Sink, old: Belongings) -> None:
-    """Refuse to remove members that somebody is writing."""
+def _check_unlocked(sink: Sink, old: OwnedKeys) -> None:
+    """Refuse to remove members that are being written."""
     for key in old.nodes:
         member = sink.below(key.removesuffix("/zarr.json"))
         if member.fetch(LOCK, 0, 0) is not None:
             member.lock().release()
 
 
-def _check_beside(sink: Sink, node: Node, old: Belongings, new: bytes) -> None:
-    """Refuse to make an array of a group that holds more than what is replaced."""
+def _check_beside(sink: Sink, node: ZarrNode, old: OwnedKeys, new: bytes) -> None:
+    """Refuse to replace a group by an array if it holds more than what is replaced."""
     if node.kind == "array" or json.loads(new)["node_type"] != "array":
         return
     known = {"zarr.json", *old.values, *old.nodes}
@@ -441,7 +397,7 @@ def _check_beside(sink: Sink, node: Node, old: Belongings, new: bytes) -> None:
         for entry in sink.walk("")
         if entry.key not in known and not is_ours(entry.key) and entry.kind != "folder"
     )
-    found = list(islice(others, SHOWN + 1))
+    found = list(islice(others, MAX_NAMES + 1))
     if found:
         raise WeftError(
             f"{sink.url} is a group, and holds more than an array would replace: {_names(found)}",
@@ -449,8 +405,8 @@ def _check_beside(sink: Sink, node: Node, old: Belongings, new: bytes) -> None:
         )
 
 
-def _finish(sink: Sink, old: Belongings, new: bytes, members: list[str]) -> None:
-    """Remove what belonged to the old node, and write the new one; may be done again."""
+def _finish(sink: Sink, old: OwnedKeys, new: bytes, members: list[str]) -> None:
+    """Remove the old node, and write the new one; may be repeated."""
     sink.remove(old.values)
     sink.remove(old.nodes)
     for path in members:
@@ -469,7 +425,7 @@ def _forget(sink: Sink, members: list[str]) -> None:
 
 
 class _Journal(NamedTuple):
-    """A replacement that is under way, as texts of `zarr.json` and the paths of new members."""
+    """A replacement that is under way: texts of `zarr.json`, and the paths of new members."""
 
     old: bytes
     empty: bytes
@@ -478,7 +434,7 @@ class _Journal(NamedTuple):
 
 
 def _journal(sink: Sink) -> _Journal | None:
-    found = sink.fetch(JOURNAL, 0, 4 * MOST)
+    found = sink.fetch(JOURNAL, 0, 4 * MAX_BYTES)
     if found is None:
         return None
     try:
@@ -493,15 +449,15 @@ def _journal(sink: Sink) -> _Journal | None:
 def recover(sink: Sink) -> None:
     """Finish a replacement that was interrupted after its moment, or forget one before it.
 
-    The sink must be locked. Where `zarr.json` is neither the old nor the new one, somebody else has
-    written it, and nothing is removed.
+    The sink must be locked. Where `zarr.json` is neither the old nor the new one, another program
+    has written it, and nothing is removed.
     """
     journal = _journal(sink)
     if journal is None:
         return
-    found = sink.fetch("zarr.json", 0, MOST + 1)
+    found = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
     now = None if found is None else bytes(found.data)
-    old = _parsed(journal.old)
+    old = parse_node(journal.old)
     if old is not None and now == journal.empty != journal.old:
         _finish(sink, _replaced(sink, old, journal.members), journal.new, journal.members)
         return
@@ -509,13 +465,9 @@ def recover(sink: Sink) -> None:
         for path in journal.members:
             child = _below(sink, path)
             member = read_node(child)
-            if member is not None and not any(belongings(child, member)):
+            if member is not None and not any(owned_keys(child, member)):
                 sink.remove([f"{path}/zarr.json"])
     _forget(sink, journal.members)
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _point(value: Any) -> Point | None:

@@ -14,37 +14,37 @@ T = TypeVar("T")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """The cores that this process may use."""
 
-SIZES = {"decode": CORES, "fetch": max(16, CORES)}
-"""Threads for what keeps a core busy, and for what mostly waits for a server."""
+POOL_SIZES = {"decode": CORES, "fetch": max(16, CORES)}
+"""Threads of the pool that keeps cores busy, and of the one that mostly waits for a server."""
 
-KEPT = 1 << 25
-"""The most bytes of a buffer that a thread keeps for the next time."""
+MAX_KEPT = 1 << 25
+"""Bytes of the largest buffer that a thread keeps for its next call."""
 
 _POOLS: dict[str, ThreadPoolExecutor] = {}
 _LOCK = threading.Lock()
 _LOCAL = threading.local()
 
 
-def each(
+def for_each(
     work: Callable[[T], object],
     tasks: Sequence[T],
     *,
     kind: Literal["decode", "fetch"] = "decode",
     joins: bool = True,
-    most: int | None = None,
+    max_threads: int | None = None,
 ) -> None:
-    """Do all tasks on the shared threads, and here too if this one joins in; an error is raised.
+    """Run all tasks on the shared threads, and on this one too if it joins; raise their error.
 
-    At most so many threads are at work, if that is said; alone, this one works only if it joins.
-    Threads take one task after the other from what is left, so that none waits while there is one.
+    At most `max_threads` run at a time; this one runs tasks only if it joins. Threads take one task
+    after the other, so that none is idle while tasks are left.
 
     >>> done = []
-    >>> each(done.append, range(100))
+    >>> for_each(done.append, range(100))
     >>> sorted(done) == list(range(100))
     True
     """
-    count = min(most or SIZES[kind], SIZES[kind], len(tasks)) - joins
-    if count < 1 or (len(tasks) == 1 and (joins or most != 1)):
+    count = min(max_threads or POOL_SIZES[kind], POOL_SIZES[kind], len(tasks)) - joins
+    if count < 1 or (len(tasks) == 1 and (joins or max_threads != 1)):
         for task in tasks:
             work(task)
         return
@@ -63,9 +63,9 @@ def each(
 
 
 def may_join(codecs: Sequence[Any]) -> bool:
-    """Whether this thread may use codecs itself.
+    """Return whether this thread may run codecs itself.
 
-    Blosc has threads of its own where the main thread calls it, and they would be too many.
+    Blosc starts threads of its own where the main thread calls it, which would be too many.
     """
     if threading.current_thread() is not threading.main_thread():
         return True
@@ -81,12 +81,12 @@ def _drain(work: Callable[[T], object], left: deque[T]) -> None:
                 return
             work(task)
     except BaseException:
-        left.clear()  # nobody needs the rest
+        left.clear()  # the other tasks are not needed any more
         raise
 
 
 def _wait(others: list[Future[None]], left: deque[T]) -> None:
-    """Until no thread is at work any more; those that were too busy to begin need not."""
+    """Wait until no thread works any more; those that have not begun are cancelled."""
     for other in others:
         if not other.cancel():
             try:
@@ -100,13 +100,13 @@ def _pool(kind: str) -> ThreadPoolExecutor:
     pool = _POOLS.get(kind)
     if pool is None:
         with _LOCK:
-            pool = _POOLS.setdefault(kind, ThreadPoolExecutor(SIZES[kind], f"weft-{kind}"))
+            pool = _POOLS.setdefault(kind, ThreadPoolExecutor(POOL_SIZES[kind], f"weft-{kind}"))
     return pool
 
 
 def _forget() -> None:
-    """A forked process has none of the threads of its parent."""
-    global _LOCK  # noqa: PLW0603 - it may have been held by a thread that is not there
+    """Drop the pools in a forked process, which has none of its parent's threads."""
+    global _LOCK  # noqa: PLW0603 - a thread that no longer exists may have held it
     _LOCK = threading.Lock()
     _POOLS.clear()
 
@@ -116,16 +116,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def scratch(name: str, size: int) -> memoryview:
-    """A buffer of this thread; the next call with the same name gives the same bytes.
+    """Return a buffer of this thread; the next call with the same name returns the same bytes.
 
     >>> len(scratch("stored", 10))
     10
     """
-    held: memoryview | None = getattr(_LOCAL, name, None)
-    if held is None or len(held) < size:
-        held = None
-        setattr(_LOCAL, name, None)  # or both are there for a moment
-        held = memoryview(bytearray(size))
-        if size <= KEPT:
-            setattr(_LOCAL, name, held)
-    return held[:size]
+    buffer: memoryview | None = getattr(_LOCAL, name, None)
+    if buffer is None or len(buffer) < size:
+        buffer = None
+        setattr(_LOCAL, name, None)  # free the old one before the new one is allocated
+        buffer = memoryview(bytearray(size))
+        if size <= MAX_KEPT:
+            setattr(_LOCAL, name, buffer)
+    return buffer[:size]

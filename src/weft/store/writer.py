@@ -1,4 +1,4 @@
-"""`Writer`: frames in, shards out, by a pipeline and a delivery."""
+"""`Writer`: appends frames to a sharded array, through a pipeline and a shard assembler."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import Any, Self
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.assembler import Delivery
-from weft.store.chunk_layout import Span, Tiling
+from weft.store.assembler import ShardAssembler
+from weft.store.chunk_layout import FrameLayout, Slab
 from weft.store.dtypes import as_dtype
-from weft.store.encoder import Encoder
+from weft.store.encoder import ChunkEncoder
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock, Metrics
-from weft.store.pipeline import Pipeline, Values, pipeline_on, stages_of
+from weft.store.pipeline import Values, create_pipeline, stages_of
 from weft.store.sink import Lock, Sink
 from weft.values import Point
 
 
-class Closing(ABC):
-    """What is used in a `with` block, and closed at its end."""
+class Closeable(ABC):
+    """Something that a `with` block closes at its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it."""
+        """Close it."""
 
     def __enter__(self) -> Self:
         return self
@@ -47,11 +47,11 @@ class Closing(ABC):
         self.close()
 
 
-class Finishing(Closing):
-    """What is finished even if nobody closes it: when it is dropped, or when the interpreter ends.
+class AutoClosed(Closeable):
+    """Something that is closed even if nobody does it: when it is dropped, or at exit.
 
-    A `ResourceWarning` says so, as for files. A process that is killed finishes nothing, and
-    neither does a forked child: what it inherits belongs to its parent.
+    A `ResourceWarning` says so, as for files. A process that is killed closes nothing, and neither
+    does a forked child: what it inherits belongs to its parent.
     """
 
     is_open: bool
@@ -60,19 +60,19 @@ class Finishing(Closing):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages call it."""
+        """How messages call it."""
 
     def watch(self) -> None:
-        """Finish it at the end of the interpreter, unless it is closed before."""
+        """Close it when the interpreter exits, unless it is closed before."""
         self._process, self._thread = os.getpid(), threading.get_ident()
         _WATCHED[id(self)] = weakref.ref(self)
 
     def unwatch(self) -> None:
-        """It is closed, or belongs to something that is watched."""
+        """Stop watching: it is closed, or belongs to something that is watched."""
         _WATCHED.pop(id(self), None)
 
-    def finish(self) -> None:
-        """Close what nobody closed, with a warning."""
+    def close_unclosed(self) -> None:
+        """Close it with a warning, unless it is closed."""
         self.unwatch()
         if not self.is_open or self._process != os.getpid():
             return
@@ -80,47 +80,47 @@ class Finishing(Closing):
             self.close()
         except Exception as error:
             warnings.warn(
-                f"{self.name} was not closed, and could not be finished: {error}",
+                f"{self.name} was not closed, and closing it failed: {error}",
                 RuntimeWarning,
                 stacklevel=2,
             )
         else:
             warnings.warn(
-                f"{self.name} was not closed, and has been finished", ResourceWarning, stacklevel=2
+                f"{self.name} was not closed; it is closed now", ResourceWarning, stacklevel=2
             )
 
     def __del__(self) -> None:
         if id(self) not in _WATCHED:
             return
         if self._thread == threading.get_ident():
-            self.finish()
+            self.close_unclosed()
         else:
-            # The collector runs in any thread, and one of its own would wait for itself: it lives
-            # on, and is finished at the end of the interpreter.
+            # The garbage collector runs in any thread, and a thread of its own would wait for
+            # itself: it stays alive, and is closed when the interpreter exits.
             _WATCHED[id(self)] = partial(_same, self)
 
 
-_WATCHED: dict[int, Callable[[], Finishing | None]] = {}
+_WATCHED: dict[int, Callable[[], AutoClosed | None]] = {}
 """What is open, in the order in which it was opened."""
 
 
-def _same(one: Finishing) -> Finishing:
+def _same(one: AutoClosed) -> AutoClosed:
     return one
 
 
 @atexit.register
-def _finish_all() -> None:
-    """Finish what is open, the last first."""
+def _close_all() -> None:
+    """Close what is open, the last first."""
     for number in reversed(list(_WATCHED)):
-        found = _WATCHED[number]() if number in _WATCHED else None
-        if found is not None:
-            found.finish()
+        one = _WATCHED[number]() if number in _WATCHED else None
+        if one is not None:
+            one.close_unclosed()
 
 
-class Writer(Finishing):
+class Writer(AutoClosed):
     """Appends frames to a sharded array; used in a `with` block, by one thread.
 
-    One that is never closed is finished when it is dropped or the interpreter ends, with a
+    One that is never closed is closed when it is dropped or the interpreter exits, with a
     `ResourceWarning`.
     """
 
@@ -128,7 +128,7 @@ class Writer(Finishing):
         self,
         sink: Sink,
         metadata: Metadata,
-        tiling: Tiling,
+        layout: FrameLayout,
         lock: Lock,
         *,
         threads: int | None = None,
@@ -136,17 +136,17 @@ class Writer(Finishing):
         device: str = "cpu",
         encoder: str | None = None,
     ) -> None:
-        self.sink, self.metadata, self._lock = sink, metadata, lock
+        self.sink, self.metadata, self.layout, self._lock = sink, metadata, layout, lock
         self.device = device
-        """Where frames are worked on: "cpu" or "cuda"."""
-        self.tiling = tiling
+        """Where frames are processed: "cpu" or "cuda"."""
         self.dtype = as_dtype(metadata.dtype)[1]
         self._clock = Clock(stages_of(device))
-        self._delivery = Delivery(sink, metadata, self.tiling, self._clock)
-        self._pipeline: Pipeline = pipeline_on(device)(
-            self.tiling,
-            Encoder(metadata, self.dtype),
-            self._delivery,
+        self._assembler = ShardAssembler(sink, metadata, layout, self._clock)
+        self._pipeline = create_pipeline(
+            device,
+            layout,
+            ChunkEncoder(metadata, self.dtype),
+            self._assembler,
             self._clock,
             threads=threads,
             epochs=epochs,
@@ -154,20 +154,20 @@ class Writer(Finishing):
         )
         self._done = 0
         """Elements that have been appended, with those that were there before."""
-        self._begun = 0
+        self._first = 0
         """Elements that were there before."""
-        self._is_told = False
-        """Whether somebody has heard of what failed."""
+        self._is_reported = False
+        """Whether a failure was reported to the caller."""
         self.is_open = True
         self._limit: int | None = None
-        """The elements behind which nothing counts, once appending was given up."""
+        """The elements after which nothing counts, once appending was given up."""
 
-    # -- what a person calls
+    # -- appending
 
     def append(self, block: Any, *, is_kept: bool = False) -> None:
         """Append one frame, or several.
 
-        A frame has the shape `frame`: the last two dimensions as they arrive (the last, of an array
+        A frame has the shape `frame`: the last two dimensions that arrive (the last, of an array
         of two dimensions), unless `frame_ndim` was given. An array of [t, y, x] takes [y, x] and
         [5, y, x]; one of [t, c, z, y, x] also takes [z, y, x] and so on. Anything else is refused
         and changes nothing. The block may be changed as soon as this returns, unless it `is_kept`:
@@ -176,210 +176,206 @@ class Writer(Finishing):
         self.append_checked(*self.check_frames(block), is_kept=is_kept)
 
     def append_rows(self, block: Any, *, is_kept: bool = False) -> None:
-        """Append loose rows, as a line scanner gives them, which frames are made of one by one.
+        """Append loose rows, as a line scanner produces them.
 
-        The block has the sizes of the array but for its first, and may leave out leading
-        dimensions: [3, x] are three rows of [t, y, x]. They need not end where a frame does.
+        The block has the sizes of the array except for its first, and may leave out leading
+        dimensions: [3, x] are three rows of [t, y, x]. They need not end where a frame ends.
         """
-        values, level = self._checked(self._pipeline.asarray(block))
-        self.append_checked(values, level, is_kept=is_kept)
+        values, shape = self._check_open(block), self.layout.ordered_shape
+        level = len(shape) - values.ndim
+        if level < 0 or level == len(shape) or values.shape[1:] != shape[level + 1 :]:
+            wanted = ", ".join("…" if n is None else str(n) for n in shape)
+            raise WeftError(f"a block of {list(values.shape)} does not fit rows of [{wanted}]")
+        self.append_checked(self._check_fit(values, level), level, is_kept=is_kept)
 
     def append_checked(self, values: Values, level: int, *, is_kept: bool = False) -> None:
-        """Append elements that were checked; `level` is what their first dimension is."""
+        """Append checked elements; `level` is the dimension that their first one is."""
         begin = time.perf_counter()
         start, stop = self._done, self._done + values.size
         self._done += self._pipeline.put_epochs(values, start)
         self._check()
         while self._done < stop:
-            end = self.tiling.epoch_end(self._done)
-            for span in self.tiling.spans(self._done, min(end, stop)):
-                self._pipeline.put(span, self._part(values, level, start, span))
+            end = self.layout.epoch_end(self._done)
+            for slab in self.layout.slabs(self._done, min(end, stop)):
+                self._pipeline.put(slab, self._slab_values(values, level, start, slab))
                 self._check()
-                self._done += span.steps * self.tiling.units[span.level]
+                self._done += slab.steps * self.layout.step_sizes[slab.level]
             if self._done == end:
-                self._pipeline.end(end)
+                self._pipeline.end_epoch(end)
         if is_kept:
             self._pipeline.keep()
         else:
             self._pipeline.release()
-        self._clock.called(time.perf_counter() - begin)
+        self._clock.count_append(time.perf_counter() - begin)
 
     def release(self) -> None:
-        """Wait until blocks are read that are kept."""
+        """Wait until kept blocks are read."""
         self._pipeline.release()
 
-    def as_block(self, block: Any) -> tuple[Any, bool]:
-        """A block as an array on the writer's device, and whether it had to be sent there."""
-        return self._pipeline.sent(block)
+    def to_device(self, block: Any) -> tuple[Any, bool]:
+        """Return a block as an array on the writer's device, and whether it is a copy."""
+        return self._pipeline.to_device(block)
 
     def flush(self) -> None:
-        """Wait until all that was appended is written, and let readers see every whole frame.
+        """Wait until all that was appended is written, and make every whole frame visible.
 
-        They are safe then: `safe` counts them. In an object store a shard cannot be seen before it
-        is whole.
+        Frames are safe then: `safe` counts them. In an object store a shard is visible only once it
+        is complete.
         """
         self._check()
         self._settle()
         try:
-            self._delivery.flush(self.elements, self._pipeline.rest(self._done))
+            self._assembler.flush(self.elements, self._pipeline.partial_epoch(self._done))
         except OSError as error:
             self._pipeline.error = error
             self._check()
 
     def close(self) -> None:
-        """Write what is there, and say in the metadata how much that is."""
+        """Write what was appended, and the final metadata."""
         if not self.is_open:
             return
         self.is_open = False
         self.unwatch()
         try:
             if self._pipeline.error is None:
-                self._pipeline.end(self._done)
+                self._pipeline.end_epoch(self._done)
                 self._settle()
                 self._finish()
-            elif not self._is_told:
+            elif not self._is_reported:
                 raise self._failure() from self._pipeline.error
         finally:
             self._release()
 
     def _finish(self) -> None:
         try:
-            size = self.tiling.frame_size
-            self._delivery.close(-(-self.elements // size) * size if size else 0)
+            self._assembler.close(self.frames * self.layout.frame_size)
         except OSError as error:
             self._pipeline.error = error
             raise self._failure() from error
 
     def abandon(self) -> None:
-        """Forget what no reader sees, and let others write."""
+        """Discard what is not visible, and release the lock."""
         self.is_open = False
         self.unwatch()
         self._release()
 
     def retract(self, elements: int) -> None:
-        """Let nothing count that came behind so many elements, and take no more."""
+        """Count nothing after so many elements, and refuse more."""
         self._limit = elements
+
+    # -- state
 
     @property
     def elements(self) -> int:
-        """How many elements count: those that were there before, and those that were appended."""
+        """The number of elements: those that were there before, and those appended."""
         return self._done if self._limit is None else min(self._done, self._limit)
 
     @property
     def name(self) -> str:
-        """Where it writes."""
+        """The address of the array."""
         return self.sink.url
 
     def memory(self) -> int:
-        """The bytes that are held at most, whatever comes: tiles, chunks, and parts of shards."""
-        return self._pipeline.memory + self._delivery.memory
+        """Return the most bytes that are buffered: tiles, chunks, and parts of shards."""
+        return self._pipeline.memory + self._assembler.memory
 
     def metrics(self) -> Metrics:
-        """What was done so far, stage by stage."""
+        """Return what was done so far, stage by stage."""
         return self._clock.metrics(
-            rows=self.shape[self.tiling.dims[0]],
+            rows=self.shape[self.layout.append_axis],
             safe=self.safe,
-            size=(self._done - self._begun) * self.dtype.itemsize,
+            size=(self._done - self._first) * self.dtype.itemsize,
             epochs=self._pipeline.epochs,
             batches=self._pipeline.waiting,
         )
 
     @property
     def shape(self) -> Point:
-        """The shape of what has been appended, a last row that is not whole included."""
-        shape, unit = list(self.metadata.shape), self.tiling.units[0]
-        shape[self.tiling.dims[0]] = (
-            -(-self.elements // unit) if unit else self.tiling.sizes[0] or 0
-        )
+        """The shape of what was appended, a last row that is not whole included."""
+        shape = list(self.metadata.shape)
+        shape[self.layout.append_axis] = self.layout.rows_in(self.elements)
         return tuple(shape)
 
     @property
     def frame(self) -> Point:
         """The shape of a frame, as `append` takes it."""
-        return self.tiling.frame
+        return self.layout.frame_shape
 
     @property
     def frames(self) -> int:
-        """How many frames have been appended, those that were there before and a begun one too."""
-        size = self.tiling.frame_size
-        return -(-self.elements // size) if size else 0
+        """The number of frames, those that were there before and a begun one included."""
+        return self.layout.frames_in(self.elements)
 
     @property
     def safe(self) -> int:
-        """How many frames readers see now, and after a crash; appending continues behind them."""
-        return self._delivery.safe
+        """The number of frames that readers see now, and after a crash."""
+        return self._assembler.safe
 
-    def start_at(self, row: int, first: int) -> None:
-        """Continue at a row where shards begin, of an array of which `first` elements are there."""
-        self._begun = self._done = row * self.tiling.units[0]
-        self._delivery.start_at(first)
+    def continue_from(self, row: int, existing: int) -> None:
+        """Continue at a row where shards begin, of an array that has `existing` elements."""
+        self._first = self._done = row * self.layout.step_sizes[0]
+        self._assembler.continue_from(existing)
 
     # -- blocks
 
     def check_frames(self, block: Any) -> tuple[Values, int]:
-        """Frames as an array that can be appended, and which dimension its first one is."""
-        self._check()
-        values, tiling = self._pipeline.asarray(block), self.tiling
-        level = len(tiling.sizes) - values.ndim
-        is_whole = level < tiling.frame_level or values.shape == tiling.frame
-        if level < 0 or not is_whole or values.shape[1:] != tiling.sizes[level + 1 :]:
-            frame = ", ".join(map(str, tiling.frame))
+        """Return frames as an array to append, and the dimension that its first one is."""
+        values, layout = self._check_open(block), self.layout
+        level = len(layout.ordered_shape) - values.ndim
+        is_whole = level < layout.frame_axis or values.shape == layout.frame_shape
+        if level < 0 or not is_whole or values.shape[1:] != layout.ordered_shape[level + 1 :]:
+            frame = ", ".join(map(str, layout.frame_shape))
             raise WeftError(
-                f"a block of {list(values.shape)} is no frame of {self.sink.url}: a frame is "
+                f"a block of {list(values.shape)} is not a frame of {self.sink.url}: a frame is "
                 f"[{frame}]",
                 hint=f"append [{frame}] or [n, {frame}]; append_rows takes loose rows",
             )
         if not values.ndim:
             values, level = values.reshape(1), 0
-        return self._fitting(values, level), level
+        return self._check_fit(values, level), level
 
-    def _checked(self, block: Values) -> tuple[Values, int]:
-        """A block that can be appended, and which dimension its first one is, as they arrive."""
+    def _check_open(self, block: Any) -> Values:
         self._check()
-        sizes = self.tiling.sizes
-        level = len(sizes) - block.ndim
-        if level < 0 or level == len(sizes) or block.shape[1:] != sizes[level + 1 :]:
-            wanted = ", ".join("…" if n is None else str(n) for n in sizes)
-            raise WeftError(f"a block of {list(block.shape)} does not go to rows of [{wanted}]")
-        return self._fitting(block, level), level
+        values: Values = self._pipeline.asarray(block)
+        return values
 
-    def _fitting(self, block: Values, level: int) -> Values:
-        """A block as it is stored; refuse another data type, and one that does not fit here."""
+    def _check_fit(self, block: Values, level: int) -> Values:
+        """Return a block as it is stored; refuse another dtype, and one that does not fit here."""
         name = self.metadata.dtype
         if block.dtype != self.dtype or name == "bfloat16":
             if block.dtype.name != name and block.dtype != self.dtype:
                 raise WeftError(f"the array holds {name}, and the block {block.dtype.name}")
             if name == "bfloat16":
                 block = block.view(np.uint16)
-        unit, most = self.tiling.units[level], self.tiling.most
-        if unit and self._done % unit:
+        step, capacity = self.layout.step_sizes[level], self.layout.capacity
+        if step and self._done % step:
             raise WeftError(
-                f"a block of {list(block.shape)} begins in the middle of what it is made of: "
-                f"{self._done % unit} elements of {unit} are there"
+                f"a block of {list(block.shape)} would begin inside a row: {self._done % step} of "
+                f"its {step} elements are there"
             )
-        if most is not None and self._done + block.size > most:
-            row = most // max(1, unit)
-            raise WeftError(f"row {row} lies behind the end of {list(self.tiling.sizes)}")
+        if capacity is not None and self._done + block.size > capacity:
+            row = capacity // max(1, step)
+            raise WeftError(f"row {row} is past the end of {list(self.layout.ordered_shape)}")
         return block
 
-    def _part(self, values: Values, level: int, start: int, span: Span) -> Values:
-        """The elements of a span, of a block that began at an element; never a copy."""
-        sizes, units = self.tiling.sizes, self.tiling.units
+    def _slab_values(self, values: Values, level: int, start: int, slab: Slab) -> Values:
+        """Return the elements of a slab as a view of a block that began at element `start`."""
+        shape, steps = self.layout.ordered_shape, self.layout.step_sizes
         at = self._done - start
-        if level > span.level:
-            rows = span.steps * units[span.level] // units[level]
-            first = at // units[level]
-            inner = (n or 0 for n in sizes[span.level + 1 :])
-            return values[first : first + rows].reshape(span.steps, *inner)
-        place = [at // units[level]]
-        for n in range(level + 1, span.level + 1):
-            place.append(at // units[n] % (sizes[n] or 1))
+        if level > slab.level:
+            rows = slab.steps * steps[slab.level] // steps[level]
+            first = at // steps[level]
+            inner = (n or 0 for n in shape[slab.level + 1 :])
+            return values[first : first + rows].reshape(slab.steps, *inner)
+        place = [at // steps[level]]
+        for n in range(level + 1, slab.level + 1):
+            place.append(at // steps[n] % (shape[n] or 1))
         *lead, row = place
-        where: tuple[Any, ...] = (*lead, slice(row, row + span.steps))
+        where: Any = (*lead, slice(row, row + slab.steps))
         part: Values = values[where]
         return part
 
-    # -- what can go wrong
+    # -- failures
 
     def _settle(self) -> None:
         self._pipeline.settle()
@@ -395,18 +391,19 @@ class Writer(Finishing):
             raise self._failure() from self._pipeline.error
 
     def _failure(self) -> WeftError:
-        before = " before, and nothing can be appended"
-        told, self._is_told = before if self._is_told else "", True
+        earlier = " before, and nothing can be appended" if self._is_reported else ""
+        self._is_reported = True
         return WeftError(
-            f"{self.sink.url}: writing failed{told}: {self._pipeline.error}; {self.safe} of "
+            f"{self.sink.url}: writing failed{earlier}: {self._pipeline.error}; {self.safe} of "
             f"{self.frames} frames are safe",
-            hint="what is visible is whole; go on with open(url, mode='a') once the cause is gone",
+            hint="visible frames are complete; once the cause is gone, continue with "
+            "open(url, mode='a')",
         )
 
     def _release(self) -> None:
-        """Stop threads, forget what is not whole, and let others write."""
+        """Stop threads, discard incomplete shards, and release the lock."""
         try:
             self._pipeline.stop()
-            self._delivery.drop()
+            self._assembler.discard()
         finally:
             self._lock.release()

@@ -12,7 +12,8 @@ from weft import Plan, WeftError, propagate, run, trace
 from weft.cli.job import npy_lock
 from weft.cli.main import main
 from weft.runtime.cluster import Output, RunDirectory, Threads, run_on
-from weft.store import create_shards, open_array, open_shards
+from weft.store import create_shards, open_shards
+from weft.store import open as open_store
 
 X = np.arange(48.0, dtype="float32").reshape(6, 8)
 
@@ -141,7 +142,7 @@ def test_an_output_is_no_input_and_no_other_output(tmp_path):
     outputs = {name: Output(tmp_path / "both", chunks=(1, 8)) for name in "yz"}
     with pytest.raises(WeftError, match="output z would replace output y: both are "):
         run(both, {"x": X}, on="threads", outputs=outputs)
-    assert np.array_equal(open_array(tmp_path / "x").read(), X)
+    assert np.array_equal(open_store(tmp_path / "x").read(), X)
 
 
 def words_of(tmp_path, *more):

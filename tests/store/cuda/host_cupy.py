@@ -138,7 +138,7 @@ class Host:
             runtime=runtime,
             Stream=Stream,
             Event=Event,
-            Memory=lambda size: size,
+            DeviceMemory=lambda size: size,
             PinnedMemory=lambda size: size,
             MemoryPointer=lambda size, offset: size,
             PinnedMemoryPointer=lambda size, offset: bytearray(size),

@@ -12,7 +12,8 @@ from tests.store.readers import read_by_tensorstore, read_by_weft, read_by_zarr,
 
 from weft import WeftError
 from weft.extra import needed
-from weft.store import Blosc, Crc32c, Zstd, create, create_image, open_array, open_image
+from weft.store import Blosc, Crc32c, Zstd, create, create_image, open_image
+from weft.store import open as open_store
 from weft.store.cuda import device
 
 CODECS = {
@@ -49,10 +50,10 @@ def test_arrays_are_what_was_appended(tmp_path, host, name):
                 writer.append_rows(Array(block) if case.rng.random() < 0.5 else block)
                 if case.rng.random() < 0.3:
                     writer.flush()
-                    count = writer.safe * writer.tiling.frame_size
-                    seen = open_array(path).read().transpose(case.arrival).reshape(-1)[:count]
+                    count = writer.safe * writer.layout.frame_size
+                    seen = open_store(path).read().transpose(case.axis_order).reshape(-1)[:count]
                     assert np.array_equal(seen, case.stream.reshape(-1)[:count]), f"{seed}: {case}"
-        array = open_array(path)
+        array = open_store(path)
         found = array.verify()
         assert (found.matched, found.decoded) == (found, 0)
         assert np.array_equal(array.read(), case.array), f"seed {seed}: {case}"
@@ -87,7 +88,7 @@ def test_checksums_are_those_of_the_cpu(tmp_path, host, name):
             checksum=checksum, device="cuda",
         ) as writer:  # fmt: skip
             writer.append(Array(data))
-        found = open_array(path).verify()
+        found = open_store(path).verify()
         assert (found, found.matched, found.decoded) == (5, 5 * checksum, 5 * (not checksum))
         for read in (read_by_weft, read_by_zarr, read_by_tensorstore, read_by_zarrs):
             assert np.array_equal(read(path), data), read
@@ -104,14 +105,14 @@ def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
     assert list(told.stages) == ["arrive", "compress", "aggregate", "leave", "write", "publish"]
     assert (told.safe, told.stages["leave"].bytes) == (16, data.nbytes + 16 * 4)
     pipeline = writer._pipeline
-    made = pipeline._memory.device + pipeline._memory.pinned + pipeline._arrival.nbytes
+    made = pipeline._memory.device + pipeline._memory.pinned + pipeline._scatter.nbytes
     room = 3 * pipeline._sizes.epochs * pipeline._sizes.elements  # for blocks of the host
     assert made == pipeline.memory - room
 
     def broken(*_):
         raise RuntimeError("an illegal address")
 
-    monkeypatch.setattr(pipeline._stage, "put", broken)
+    monkeypatch.setattr(pipeline._encoder, "put", broken)
     with pytest.raises(
         WeftError, match=r"stage compute, epochs \(4,\) to \(4,\).*16 of \d+ frames"
     ):
@@ -119,7 +120,7 @@ def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
     with pytest.raises(WeftError, match="writing failed before"):
         writer.append(Array(data))
     writer.close()
-    assert np.array_equal(open_array(tmp_path / "a").read(), data)
+    assert np.array_equal(open_store(tmp_path / "a").read(), data)
 
 
 def test_what_cannot_be_is_refused_before_anything_is_there(tmp_path, host):
@@ -171,6 +172,6 @@ def test_planes_are_put_many_at_a_time(tmp_path, host, name):
         writer.append_rows(Array(data[7, 2, :5]))
         writer.append_rows(Array(data[7, 2, 5:]))
         writer.append(Array(data[8:]))
-    array = open_array(tmp_path / "a")
+    array = open_store(tmp_path / "a")
     assert np.array_equal(array.read(), data)
     assert array.verify() == (27 - 1) * 3 * 2

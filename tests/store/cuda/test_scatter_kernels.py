@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.store.cuda.host import Buffer, Host, empty, needs_compiler, u32, u64
 
-from weft.store.chunk_layout import Tiling
+from weft.store.chunk_layout import FrameLayout
 from weft.store.cuda.scatter import (
     moves_of,
     scatter_source,
@@ -25,14 +25,14 @@ def random_tiling(rng):
     chunks = [int(rng.integers(1, n + 2)) for n in shape]
     if rng.random() < 0.5:
         chunks[-1] = 8
-    arrival = tuple(range(rank))
+    axis_order = tuple(range(rank))
     if rng.random() < 0.4:
-        arrival = tuple(map(int, rng.permutation(rank)))
+        axis_order = tuple(map(int, rng.permutation(rank)))
     for level in range(int(rng.integers(0, rank))):
-        chunks[arrival[level]] = 1
+        chunks[axis_order[level]] = 1
     shards = [c * int(rng.integers(1, 3)) for c in chunks]
     order = tuple(map(int, rng.permutation(rank))) if rng.random() < 0.2 else ()
-    return Tiling(tuple(shape), tuple(chunks), tuple(shards), arrival), order
+    return FrameLayout(tuple(shape), tuple(chunks), tuple(shards), axis_order=axis_order), order
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -40,59 +40,59 @@ def test_rows_are_scattered_as_by_numpy(tmp_path, seed):
     """Rows in two launches, and fill value behind them; tiles in the order of their shards."""
     needs_compiler()
     rng = np.random.default_rng(seed)
-    tiling, order = random_tiling(rng)
+    layout, order = random_tiling(rng)
     dtype = np.dtype(str(rng.choice(["u1", "<u2", "<u4", "<u8", "<c16"])))
     swaps = bool(rng.integers(2))
     half = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    source = scatter_source(tiling, order, dtype.itemsize, half if swaps else 1)
+    source = scatter_source(layout, order, dtype.itemsize, half if swaps else 1)
     host = Host(tmp_path, "scatter.cu", source)
     fill = dtype.type(rng.integers(0, 2))
-    rows = tiling.extents[tiling.grain]
-    size = tiling.sizes[tiling.grain]
+    rows = layout.ordered_chunks[layout.buffered_axis]
+    size = layout.ordered_shape[layout.buffered_axis]
     there = int(rng.integers(1, min(rows, size) + 1))
-    unit = tiling.units[tiling.grain]
+    unit = layout.step_sizes[layout.buffered_axis]
     values = (rng.integers(0, 3, there * unit) * (rng.random() < 0.8)).astype(dtype)
-    scatter = Scatter(tiling, dtype, fill)
+    scatter = Scatter(layout, dtype, fill)
     wanted = scatter.pool()
-    for span in tiling.spans(0, there * unit):
-        below = tiling.sizes[span.level + 1 :]
+    for span in layout.slabs(0, there * unit):
+        below = layout.ordered_shape[span.level + 1 :]
         scatter.put(wanted, span, values.reshape(span.steps, *below))
-    wanted = wanted[list(tile_order(tiling))]
-    pool, stored = empty(wanted.size, dtype), Buffer(np.zeros(tiling.tiles, "u4"))
-    numbers = Buffer(np.array(tile_order(tiling), "u4"))
+    wanted = wanted[list(tile_order(layout))]
+    pool, stored = empty(wanted.size, dtype), Buffer(np.zeros(layout.tiles_per_epoch, "u4"))
+    numbers = Buffer(np.array(tile_order(layout), "u4"))
     low, high = np.frombuffer(np.asarray(fill).tobytes() * (16 // dtype.itemsize), "u8").tolist()
     cut = int(rng.integers(0, there + 1))
     for first, last, end in ((0, cut, cut), (cut, there, rows)):
-        begin, stop = moves_of(tiling, order, dtype.itemsize, first, end)
+        begin, stop = moves_of(layout, order, dtype.itemsize, first, end)
         parts = -(-(stop - begin) // PART)
         host.launch(
-            "weft_scatter", tiling.tiles * parts, Buffer(values[first * unit : last * unit]), pool,
-            stored, numbers, u64(low), u64(high), u32(first), u32(last), u32(end), u32(begin),
-            u32(stop), u32(parts),
+            "weft_scatter", layout.tiles_per_epoch * parts,
+            Buffer(values[first * unit : last * unit]), pool, stored, numbers, u64(low), u64(high),
+            u32(first), u32(last), u32(end), u32(begin), u32(stop), u32(parts),
         )  # fmt: skip
-    axes = [0, *(1 + dim for dim in (order or range(len(tiling.chunks))))]
+    axes = [0, *(1 + dim for dim in (order or range(len(layout.chunks))))]
     wanted_stored = [not bool((tile == fill).all()) for tile in wanted]
     wanted = np.ascontiguousarray(wanted.transpose(axes))
     wanted = wanted.byteswap() if swaps else wanted
-    assert np.array_equal(pool.array, wanted.reshape(-1)), (tiling, order, dtype)
+    assert np.array_equal(pool.array, wanted.reshape(-1)), (layout, order, dtype)
     assert stored.array.astype(bool).tolist() == wanted_stored
 
 
 def test_wide_moves_where_lines_are_contiguous():
-    def width(shape, chunks, itemsize, order=(), arrival=()):
-        return width_of(Tiling(shape, chunks, chunks, arrival), order, itemsize)
+    def width(shape, chunks, itemsize, order=(), axis_order=()):
+        return width_of(FrameLayout(shape, chunks, chunks, axis_order=axis_order), order, itemsize)
 
     assert width((None, 2048, 2048), (16, 128, 128), 2) == 16
     assert width((None, 10, 2049), (4, 5, 128), 2) == 2
     assert width((None, 10, 2052), (4, 5, 128), 2) == 8
     assert width((None, 10, 64), (4, 5, 4), 1) == 4
     assert width((None, 10, 64), (4, 5, 64), 2, order=(2, 1, 0)) == 2
-    assert width((None, 10, 64), (4, 5, 64), 4, arrival=(0, 2, 1)) == 4
+    assert width((None, 10, 64), (4, 5, 64), 4, axis_order=(0, 2, 1)) == 4
     assert width((None,), (64,), 4) == 4
-    tiling = Tiling((None, 8, 64), (4, 8, 64), (4, 8, 64))
-    assert stored_levels(tiling, ()) == [0, 1, 2]
-    assert moves_of(tiling, (), 2, 1, 3) == (64, 192)
-    assert moves_of(tiling, (2, 1, 0), 2, 1, 3) == (0, 2048)
+    layout = FrameLayout((None, 8, 64), (4, 8, 64), (4, 8, 64))
+    assert stored_levels(layout, ()) == [0, 1, 2]
+    assert moves_of(layout, (), 2, 1, 3) == (64, 192)
+    assert moves_of(layout, (2, 1, 0), 2, 1, 3) == (0, 2048)
 
 
 @pytest.mark.parametrize("count", [1, 7, 256, 257, 1000])

@@ -1,7 +1,4 @@
-"""`Slot`: the buffers of one batch of epochs on a GPU, from its elements to its chunks.
-
-`Plan`: the order in which the chunks of a batch leave, and what each shard gets of them.
-"""
+"""Batches of epochs on a GPU: their buffers, and the order in which their chunks are written."""
 
 from __future__ import annotations
 
@@ -12,18 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.store.chunk_layout import Tiling
-from weft.store.cuda.device import Memory
-from weft.store.cuda.encoders import Checksums, Stage
+from weft.store.chunk_layout import FrameLayout
+from weft.store.cuda.device import DeviceMemory
+from weft.store.cuda.encoders import Checksums, TileEncoder
 from weft.values import Point
 
 EVENTS = ("arrived", "begun", "compressed", "computed", "placed", "leaving", "left")
-"""What happens to a batch: elements are there, chunks are made, put in order, and on the host."""
+"""The events of a batch, from the arrival of its elements to its chunks on the host."""
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The sizes of a batch: so many epochs of so many tiles."""
+class BatchSizes:
+    """The sizes of the buffers of a batch."""
 
     epochs: int
     tiles: int
@@ -44,41 +41,41 @@ class Sizes:
         tiles: int,
         tile: int,
         elements: int,
-        stage: Stage,
+        stage: TileEncoder,
         checksums: Checksums,
-    ) -> Sizes:
-        """Return the sizes of a batch for a stage and the checksums behind its chunks."""
+    ) -> BatchSizes:
+        """Return the sizes of a batch for an encoder and the checksums of its chunks."""
         count, chunk = epochs * tiles, stage.most(tile) + checksums.extra
         scratch, sums = stage.scratch(tile, count), checksums.scratch(count)
         return cls(epochs, tiles, tile, elements, chunk, scratch, sums)
 
     @property
     def count(self) -> int:
-        """How many tiles there are."""
+        """The number of tiles."""
         return self.epochs * self.tiles
 
     @property
     def pool(self) -> int:
-        """The bytes of all tiles, and up to where they are read, sixteen at a time."""
+        """The bytes of all tiles, rounded up to 16, which are read at a time."""
         return -(-self.count * self.tile // 16) * 16
 
     @property
     def device(self) -> int:
-        """The bytes of the GPU that a slot takes."""
+        """The bytes of the GPU that a batch takes."""
         buffers = self.epochs * self.elements + self.pool + self.count * self.chunk
         return buffers + self.scratch + self.sums + self.count * (4 + 4 + 8 + 8 + 8) + 8
 
     @property
     def pinned(self) -> int:
-        """The pinned bytes of the host that a slot takes."""
+        """The pinned bytes of the host that a batch takes."""
         moved = self.epochs * self.elements + self.count * self.chunk
         return moved + 4 * self.count + 8 * (self.count + 1)
 
 
-class Slot:
+class BatchBuffers:
     """The buffers of one batch."""
 
-    def __init__(self, cp: Any, memory: Memory, sizes: Sizes) -> None:
+    def __init__(self, cp: Any, memory: DeviceMemory, sizes: BatchSizes) -> None:
         count = sizes.count
         self.staged = memory.on_device(sizes.epochs * sizes.elements)
         """Elements as they arrived from the host."""
@@ -98,58 +95,60 @@ class Slot:
         self.host_placed = memory.on_host(8 * (count + 1)).view(np.int64)
         self.events = {name: cp.cuda.Event() for name in EVENTS}
         self.guess = 0
-        """Bytes of chunks that were sent to the host before it was known how many there are."""
+        """Bytes of chunks that were sent to the host before their number was known."""
 
     @property
     def host_in(self) -> np.ndarray[Any, Any]:
-        """Pinned room for blocks that are not pinned; made when the first of them comes."""
+        """Pinned memory for blocks that are not pinned, allocated for the first of them."""
         if self._host_in is None:
             self._host_in = self._memory.on_host(self._in)
         return self._host_in
 
 
-class Part(NamedTuple):
-    """What a shard gets of a batch: so many chunks one behind the other, and their slots."""
+class ShardPart(NamedTuple):
+    """The part of a batch that belongs to one shard: the slots of consecutive chunks."""
 
     shard: Point
     slots: np.ndarray[Any, Any]
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """The tiles of a batch in the order of their shards, then of epochs, then of slots."""
 
     order: np.ndarray[Any, Any]
-    parts: list[Part]
+    parts: list[ShardPart]
 
 
-class Planner:
-    """Plans batches of epochs of a tiling; tiles lie epoch by epoch, in the order of shards."""
+class BatchPlanner:
+    """Plans batches of epochs of a layout; tiles lie epoch by epoch, in the order of shards."""
 
-    def __init__(self, tiling: Tiling) -> None:
-        self.tiling = tiling
-        self._slots = [np.array(slots, np.int64) for _, _, slots in tiling.inner_groups]
+    def __init__(self, layout: FrameLayout) -> None:
+        self.layout = layout
+        self._slots = [np.array(slots, np.int64) for _, _, slots in layout.inner_shards]
         ends = np.cumsum([0, *map(len, self._slots)])
         self._tiles = [np.arange(a, b, dtype=np.uint32) for a, b in pairwise(ends)]
 
-    def plan(self, epochs: Sequence[Point]) -> Plan:
-        """The plan of a batch of epochs, each given by its chunk up to the grain.
+    def plan(self, epochs: Sequence[Point]) -> BatchPlan:
+        """Return the plan of a batch of epochs, each given by its chunk up to the buffered axis.
 
-        >>> planner = Planner(Tiling((None, 4), (1, 1), (2, 2), is_coarse=True))
+        >>> planner = BatchPlanner(FrameLayout((None, 4), (1, 1), (2, 2), whole_planes=True))
         >>> order, parts = planner.plan([(0,), (1,)])
         >>> order.tolist(), [(shard, slots.tolist()) for shard, slots in parts]
         ([0, 1, 4, 5, 2, 3, 6, 7], [((0, 0), [0, 1, 2, 3]), ((0, 1), [0, 1, 2, 3])])
         """
         rows: dict[Point, list[int]] = {}
         for number, at in enumerate(epochs):
-            head = tuple(t // self.tiling.per_shard[dim] for t, dim in zip(at, self.tiling.dims))
+            head = tuple(
+                t // self.layout.slot_grid.counts[dim] for t, dim in zip(at, self.layout.axis_order)
+            )
             rows.setdefault(head, []).append(number)
-        firsts = np.array([self.tiling.first_slot(at) for at in epochs], np.int64)
+        firsts = np.array([self.layout.first_slot(at) for at in epochs], np.int64)
         order, parts = [], []
         for numbers in rows.values():
-            base = np.array(numbers, np.uint32)[:, None] * np.uint32(self.tiling.tiles)
+            base = np.array(numbers, np.uint32)[:, None] * np.uint32(self.layout.tiles_per_epoch)
             added = firsts[numbers][:, None]
-            for place, (behind, _, _) in enumerate(self.tiling.inner_groups):
+            for place, (behind, _, _) in enumerate(self.layout.inner_shards):
                 order.append((base + self._tiles[place]).reshape(-1))
                 slots = (added + self._slots[place]).reshape(-1)
-                parts.append(Part(self.tiling.shard(epochs[numbers[0]], behind), slots))
-        return Plan(np.concatenate(order), parts)
+                parts.append(ShardPart(self.layout.shard_of(epochs[numbers[0]], behind), slots))
+        return BatchPlan(np.concatenate(order), parts)

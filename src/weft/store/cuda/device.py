@@ -1,7 +1,4 @@
-"""CuPy, and kernels compiled by NVRTC: the sources, with what they include put in its place.
-
-Memory of a GPU and pinned memory of its host: plain allocations, counted.
-"""
+"""CuPy, kernels compiled by NVRTC from sources with their includes inlined, and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from weft.extra import needed
 
 
 def cupy() -> Any:
-    """CuPy, where there is a GPU; a clear error where there is none."""
+    """Return CuPy where there is a GPU; raise an error where there is none."""
     try:
         library = needed("cupy", "cuda13")
     except WeftError as error:
@@ -35,12 +32,12 @@ def cupy() -> Any:
 
 @cache
 def kernel_text(name: str) -> str:
-    """The text of a kernel file."""
+    """Return the text of a kernel file."""
     return resources.files(__package__).joinpath("kernels", name).read_text(encoding="utf-8")
 
 
 def inlined(text: str, seen: set[str] | None = None) -> str:
-    """A source with the files that it includes in their places, each once."""
+    """Return a source with the files that it includes inlined, each once."""
     known = set() if seen is None else seen
     lines = []
     for line in text.splitlines():
@@ -56,33 +53,33 @@ def inlined(text: str, seen: set[str] | None = None) -> str:
 
 @cache
 def module(name: str, before: str = "") -> Any:
-    """The kernels of a file, with something before it, compiled for the GPU that is there."""
+    """Return the kernels of a file, with code before them, compiled for this GPU."""
     source = inlined(f"{before}\n{kernel_text(name)}")
     return cupy().RawModule(code=source, options=("-std=c++17",))
 
 
 def move_bytes(cp: Any, to: int, source: int, size: int, stream: Any) -> None:
-    """Copy bytes between the host and the device, in a stream; the runtime sees where they are."""
+    """Copy bytes between the host and the device, in either direction, in a stream."""
     runtime = cp.cuda.runtime
     runtime.memcpyAsync(to, source, size, runtime.memcpyDefault, stream.ptr)
 
 
-class Memory:
-    """Allocates buffers, and knows how many bytes that was."""
+class DeviceMemory:
+    """Allocates buffers, and counts their bytes."""
 
     def __init__(self, cp: Any) -> None:
         self.cp = cp
         self.device = self.pinned = 0
 
     def on_device(self, size: int) -> Any:
-        """Bytes of the GPU, as a CuPy array."""
+        """Allocate bytes of the GPU, as a CuPy array."""
         self.device += size
-        memory = self.cp.cuda.Memory(max(1, size))
+        memory = self.cp.cuda.DeviceMemory(max(1, size))
         pointer = self.cp.cuda.MemoryPointer(memory, 0)
         return self.cp.ndarray((size,), self.cp.uint8, pointer)
 
     def on_host(self, size: int) -> np.ndarray[Any, Any]:
-        """Pinned bytes of the host, as a NumPy array."""
+        """Allocate pinned bytes of the host, as a NumPy array."""
         self.pinned += size
         memory = self.cp.cuda.PinnedMemory(max(1, size))
         pointer = self.cp.cuda.PinnedMemoryPointer(memory, 0)

@@ -1,10 +1,6 @@
-"""The stage that makes chunks of tiles on a GPU: none, and the encoders of standard frames.
+"""Encoders of tiles on a GPU: none, kernels that write standard frames, nvCOMP, and checksums.
 
-NVIDIA's nvCOMP: its batched C API on a batch of tiles. It is found where it is installed.
-
-`stage_of`: which stage on a GPU makes the chunks that codecs say.
-
-`Checksums`: a CRC32C behind every chunk of a batch, computed on the GPU. See `checksum.cu`.
+nvCOMP is used through its batched C API, where it is installed.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,93 +23,78 @@ THREADS = 256
 """Threads of a block, in every kernel."""
 
 COPIED_PART = 1 << 15
-"""Bytes that a block of the gather copies."""
+"""Bytes that one block of the gather kernel copies."""
 
 BATCHED = 1 << 28
 """Bytes of a batch."""
 
 ALIGNED = 256
-"""What buffers inside of another begin at a multiple of."""
+"""The alignment of buffers inside another."""
 
 
-class Stage(Protocol):
-    """What makes chunks of tiles, in two steps with the offsets between them."""
+class TileEncoder:
+    """Encodes tiles to chunks, in two steps: sizes, and then bytes at their offsets.
 
-    name: str
-    fixed: int
-    """The bytes of every chunk, or 0 where they differ."""
-    batch: int
-    """Bytes of tiles that keep the device busy; at least one epoch is a batch."""
-
-    def most(self, tile: int) -> int:
-        """The most bytes of the chunk of a tile."""
-
-    def scratch(self, tile: int, count: int) -> int:
-        """The bytes of memory that so many tiles take meanwhile."""
-
-    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
-        """Find the sizes of chunks, on the stream that is current."""
-
-    def put(
-        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
-    ) -> None:
-        """Put chunks in their places."""
-
-    def check(self, tile: int, count: int, scratch: Any) -> None:
-        """Refuse a batch that was not compressed as it should be, once it is on the host."""
-
-
-class Plain:
-    """No codec: tiles are chunks."""
+    This one copies: without a codec, tiles are chunks.
+    """
 
     name = "none"
     batch = BATCHED
+    """Bytes of tiles that keep the device busy; a batch has at least one epoch."""
 
     def __init__(self, tile: int) -> None:
         self.fixed = tile
+        """The bytes of every chunk; 0 where they differ."""
         self._gather = module("aggregate.cu").get_function("weft_gather")
 
     def most(self, tile: int) -> int:
-        """As it is."""
+        """Return the most bytes of the chunk of a tile."""
         return tile
 
     def scratch(self, tile: int, count: int) -> int:
-        """None."""
+        """Return the bytes of workspace for `count` tiles."""
         return 0
 
     def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
-        """All the same."""
+        """Compute the sizes of chunks, on the current stream, where they differ."""
 
     def put(
         self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
     ) -> None:
-        """Copy those that are stored."""
-        parts = -(-tile // COPIED_PART)
-        given = pool, np.uint64(tile), sizes, offsets, out, np.uint32(parts), np.uint64(COPIED_PART)
+        """Write chunks at their offsets."""
+        self._copy(pool, tile, count, sizes, offsets, out)
+
+    def _copy(
+        self, chunks: Any, stride: int, count: int, sizes: Any, offsets: Any, out: Any
+    ) -> None:
+        """Copy chunks that are `stride` bytes apart to their offsets."""
+        parts = -(-stride // COPIED_PART)
+        rest = np.uint32(parts), np.uint64(COPIED_PART)
+        given = chunks, np.uint64(stride), sizes, offsets, out, *rest
         self._gather((count * parts,), (THREADS,), given)
 
     def check(self, tile: int, count: int, scratch: Any) -> None:
-        """Nothing can go wrong."""
+        """Raise an error if a batch was not encoded correctly, once it is on the host."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How an encoder cuts a chunk: pieces, each made by a block of threads into a slot."""
+class PieceLayout:
+    """How an encoder cuts a chunk into pieces, one for each block of threads."""
 
     pieces: int
     slot: int
-    """The most bytes of what is made of a piece."""
+    """The most bytes of an encoded piece."""
     most: int
     """The most bytes of a chunk."""
 
 
-class Frames:
-    """Frames by kernels of three launches: pieces, sizes, frames. See `encode.cu`."""
+class FrameEncoder(TileEncoder):
+    """Standard frames by kernels in three launches: pieces, sizes, frames. See `encode.cu`."""
 
     fixed = 0
     batch = BATCHED
 
-    def __init__(self, name: str, shape: Shape, typesize: int | None) -> None:
+    def __init__(self, name: str, shape: PieceLayout, typesize: int | None) -> None:
         self.name, self.shape = name, shape
         self._kind = () if typesize is None else (np.uint32(typesize),)
         kernels = module("encode.cu")
@@ -122,21 +103,21 @@ class Frames:
         )
 
     def most(self, tile: int) -> int:
-        """As the encoder has it."""
+        """Return the most bytes of a frame."""
         return self.shape.most
 
     def _parts(self, count: int) -> tuple[int, int, int]:
-        """Where the sizes and the starts of pieces lie behind the slots, and the end."""
+        """Return where the sizes and the starts of pieces lie after the pieces, and the end."""
         pieces = count * self.shape.pieces
         slots, table = aligned(pieces * self.shape.slot), aligned(4 * pieces)
         return slots, slots + table, slots + 2 * table
 
     def scratch(self, tile: int, count: int) -> int:
-        """Slots, and two tables of pieces."""
+        """Return the bytes of the pieces, and of two tables."""
         return self._parts(count)[2]
 
     def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
-        """Compress all pieces, and find the sizes of frames."""
+        """Encode all pieces, and compute the sizes of frames."""
         first, second, _ = self._parts(count)
         table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
         grid = (count * self.shape.pieces,)
@@ -146,19 +127,16 @@ class Frames:
     def put(
         self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
     ) -> None:
-        """Copy pieces into frames; where a frame may be stored, the tiles are read once more."""
+        """Copy pieces into frames; where a frame may be stored raw, tiles are read again."""
         first, second, _ = self._parts(count)
         table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
         tiles = (pool, size) if self._kind else ()
         given = *tiles, size, *self._kind, scratch, table, starts, sizes, offsets, out
         self._frames((count * self.shape.pieces,), (THREADS,), given)
 
-    def check(self, tile: int, count: int, scratch: Any) -> None:
-        """Every piece has a frame that holds it."""
-
 
 def aligned(size: int) -> int:
-    """Bytes rounded up to where the next buffer may begin."""
+    """Return a number of bytes rounded up to the alignment."""
     return -(-size // ALIGNED) * ALIGNED
 
 
@@ -167,14 +145,14 @@ VERSIONS = (6, 5)
 
 
 class Options(ctypes.Structure):
-    """What says how to compress: all zero for what nvCOMP thinks best."""
+    """The options of nvCOMP: all zero for its defaults."""
 
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
 
 @cache
 def library() -> Any:
-    """nvCOMP, from its Python package or from where the system looks for libraries."""
+    """Load nvCOMP from its Python package, or from the system's libraries."""
     spec = find_spec("nvidia.libnvcomp") if find_spec("nvidia") is not None else None
     folders = (
         [Path(place) / "lib64" for place in (spec.submodule_search_locations or [])] if spec else []
@@ -191,7 +169,7 @@ def library() -> Any:
     )
 
 
-class NvComp:
+class NvComp(TileEncoder):
     """Chunks by nvCOMP: all tiles of a batch in one call."""
 
     fixed = 0
@@ -202,7 +180,7 @@ class NvComp:
         self.kind, self.library, self.cp = kind, library(), cupy()
         if tile % 8:
             raise WeftError(f"nvCOMP takes chunks of a multiple of 8 B, and not of {tile} B")
-        self._most = aligned(self._asked("GetMaxOutputChunkSize", ctypes.c_size_t(tile), Options()))
+        self._most = aligned(self._query("GetMaxOutputChunkSize", ctypes.c_size_t(tile), Options()))
         self._gather = module("aggregate.cu").get_function("weft_gather")
 
     def _call(self, name: str, *given: Any) -> None:
@@ -210,20 +188,20 @@ class NvComp:
         if status:
             raise WeftError(f"nvCOMP: {self.kind} {name} failed with status {status}")
 
-    def _asked(self, name: str, *given: Any, after: tuple[Any, ...] = ()) -> int:
+    def _query(self, name: str, *given: Any, after: tuple[Any, ...] = ()) -> int:
         found = ctypes.c_size_t()
         self._call(name, *given, ctypes.byref(found), *after)
         return found.value
 
     def most(self, tile: int) -> int:
-        """As nvCOMP says."""
+        """Return nvCOMP's bound."""
         return self._most
 
     def _parts(self, tile: int, count: int) -> list[int]:
-        """Where the working memory, the chunks, and four tables lie, and the end."""
+        """Return where the workspace, the chunks and four tables lie, and the end."""
         sizes = ctypes.c_size_t(count), ctypes.c_size_t(tile), Options()
         total = ctypes.c_size_t(count * tile), ctypes.c_void_p(0)
-        working = aligned(self._asked("GetTempSize", *sizes, after=total))
+        working = aligned(self._query("GetTempSize", *sizes, after=total))
         steps = [
             working,
             aligned(count * self._most),
@@ -233,11 +211,11 @@ class NvComp:
         return [0, *np.cumsum(steps).tolist()]
 
     def scratch(self, tile: int, count: int) -> int:
-        """Working memory, a slot for every chunk, and tables."""
+        """Return the bytes of the workspace, of every chunk, and of tables."""
         return self._parts(tile, count)[-1]
 
     def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
-        """Compress all tiles."""
+        """Encode all tiles."""
         at, cp = self._parts(tile, count), self.cp
         numbers = cp.arange(count, dtype=cp.uint64)
         tables = [scratch[a : a + 8 * count].view(cp.uint64) for a in at[2:5]]
@@ -263,14 +241,12 @@ class NvComp:
     def put(
         self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
     ) -> None:
-        """Copy chunks from their slots."""
-        parts, at = -(-self._most // COPIED_PART), self._parts(tile, count)
-        slots, stride = scratch[at[1] :], np.uint64(self._most)
-        given = slots, stride, sizes, offsets, out, np.uint32(parts), np.uint64(COPIED_PART)
-        self._gather((count * parts,), (THREADS,), given)
+        """Copy chunks to their offsets."""
+        chunks = scratch[self._parts(tile, count)[1] :]
+        self._copy(chunks, self._most, count, sizes, offsets, out)
 
     def check(self, tile: int, count: int, scratch: Any) -> None:
-        """Refuse a batch of which a chunk was not compressed."""
+        """Raise an error if nvCOMP failed at a chunk."""
         at = self._parts(tile, count)[5]
         statuses = scratch[at : at + 4 * count].view(self.cp.int32).get()
         if statuses.any():
@@ -283,38 +259,40 @@ RUNS = 1 << 14
 """Bytes of a block of runs."""
 
 PIECE, PIECE_SLOT = 1 << 13, (1 << 13) + 16
-"""Bytes of a piece of literals, and what is made of it at most."""
+"""Bytes of a piece of literals, and the most bytes of an encoded one."""
 
 
-def stage_of(codecs: Sequence[Codec], tile: int, encoder: str | None = None) -> Stage:
-    """The stage for codecs; those that the device has not are refused by name.
+def tile_encoder(codecs: Sequence[Codec], tile: int, encoder: str | None = None) -> TileEncoder:
+    """Return the encoder for codecs; refuse those that the device does not have.
 
-    Where there are two, `encoder` says which: "weft", unless said, or "nvcomp".
+    Where there are two, `encoder` chooses: "weft", which is the default, or "nvcomp".
     """
     if encoder not in (None, "weft", "nvcomp"):
         raise WeftError(f"encoder: {encoder!r} is neither weft nor nvcomp")
     match list(codecs):
         case []:
-            return Plain(tile)
+            return TileEncoder(tile)
         case [Zstd() | Gzip() as codec] if encoder == "nvcomp" or isinstance(codec, Gzip):
             return NvComp(type(codec).__name__, tile)
         case [Zstd(checksum=False)]:
             pieces = -(-tile // PIECE)
-            return Frames("zstd", Shape(pieces, PIECE_SLOT, 9 + tile + 3 * pieces), None)
+            return FrameEncoder(
+                "zstd", PieceLayout(pieces, PIECE_SLOT, 9 + tile + 3 * pieces), None
+            )
         case [Blosc(cname="lz4", shuffle="bitshuffle", typesize=size)] if size in WIDTHS:
-            return Frames("runs", Shape(-(-tile // RUNS), RUNS, tile + 16), size)
+            return FrameEncoder("runs", PieceLayout(-(-tile // RUNS), RUNS, tile + 16), size)
         case [Blosc(cname="zstd", shuffle="shuffle", typesize=size)] if size in WIDTHS:
             pieces = -(-tile // (PIECE * size)) * size
-            return Frames("literals", Shape(pieces, PIECE_SLOT, tile + 16), size)
+            return FrameEncoder("literals", PieceLayout(pieces, PIECE_SLOT, tile + 16), size)
     raise WeftError(
-        f"device='cuda' has no encoder of {[codec.name for codec in codecs]} as given",
+        f"device='cuda' has no encoder for {[codec.name for codec in codecs]} as given",
         hint="no codec, Blosc('lz4', shuffle='bitshuffle'), Blosc('zstd', shuffle='shuffle'), "
         "Zstd(), and with nvCOMP Gzip()",
     )
 
 
 CHECKSUM_PART = THREADS * 256
-"""Bytes of a chunk that a block of threads reads."""
+"""Bytes of a chunk that one block of threads reads."""
 
 SIZE = 4
 """Bytes of a checksum."""
@@ -326,7 +304,7 @@ def before_checksum(codecs: Sequence[Codec]) -> Sequence[Codec]:
 
 
 class Checksums:
-    """Puts checksums behind chunks, or does nothing where the codecs do not ask for them.
+    """Appends checksums to chunks, or does nothing where the codecs have none.
 
     Chunks are `extra` bytes apart, where their checksums go.
     """
@@ -340,11 +318,11 @@ class Checksums:
             self._sum, self._put = (kernels.get_function(f"weft_crc_{n}") for n in ("parts", "put"))
 
     def scratch(self, count: int) -> int:
-        """Return the bytes of memory that so many chunks take: a sum for every part."""
+        """Return the bytes of workspace for `count` chunks: a sum for every part."""
         return 4 * self._parts * count
 
     def put(self, count: int, out: Any, sizes: Any, offsets: Any, scratch: Any) -> None:
-        """Compute checksums of chunks that are in their places, on the current stream."""
+        """Compute the checksums of chunks at their offsets, on the current stream."""
         if not self.extra:
             return
         given = out, sizes, offsets, scratch, np.uint32(self._parts)

@@ -1,10 +1,9 @@
-"""`Device`: the pipeline of a GPU.
+"""`GpuPipeline`: the pipeline of a GPU.
 
 Rows are scattered into tiles as they arrive, in the order of their shards. A batch of epochs is
-compressed and its chunks are put one behind the other, while the next batch arrives and chunks of
-the one before go to the host and into shards. Streams keep transfers and kernels apart, events
-their order; the host waits for none of it but in threads of its own, and for a block that it may
-not keep.
+encoded and its chunks are packed, while the next batch arrives and the chunks of the one before go
+to the host and into shards. Streams separate transfers from kernels, and events order them; the
+host waits only in threads of its own, and for blocks that it may not keep.
 """
 
 from __future__ import annotations
@@ -19,108 +18,110 @@ from typing import Any
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.assembler import Batch, Chunks, Delivery, Packed
-from weft.store.chunk_layout import Span, Tiling
-from weft.store.cuda.batch import Plan, Planner, Sizes, Slot
-from weft.store.cuda.device import Memory, cupy, module, move_bytes
-from weft.store.cuda.encoders import THREADS, Checksums, before_checksum, stage_of
-from weft.store.cuda.scatter import Arrival
-from weft.store.encoder import Encoder
+from weft.store.assembler import ChunkBatch, ShardAssembler
+from weft.store.chunk_layout import FrameLayout, Slab
+from weft.store.cuda.batch import BatchBuffers, BatchPlan, BatchPlanner, BatchSizes
+from weft.store.cuda.device import DeviceMemory, cupy, module, move_bytes
+from weft.store.cuda.encoders import THREADS, Checksums, before_checksum, tile_encoder
+from weft.store.cuda.scatter import DeviceScatter
+from weft.store.encoder import ChunkEncoder
 from weft.store.metrics import Clock
-from weft.store.pipeline import Work
+from weft.store.pipeline import Pipeline
+from weft.store.shard import Chunks, PackedChunks
 from weft.values import Point
 
 MOST_EPOCHS = 256
-"""Epochs of a batch, at most."""
+"""The most epochs of a batch."""
 
-SLOTS = 3
-"""Batches that are held: one arrives, one is computed, one leaves."""
+BATCHES = 3
+"""Batches in memory: one arrives, one is encoded, one goes to the host."""
 
 
-class Filling:
-    """A batch that is being filled: its slot, and where its epochs are that are full."""
+class FillingBatch:
+    """A batch that is being filled: its buffers, and its full epochs."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: BatchBuffers) -> None:
         self.slot = slot
         self.epochs: list[Point] = []
         self.left = 0
         """Parts that are not written yet."""
         self.end = 0
-        """The elements of the array up to the last of its epochs."""
+        """The number of elements of the array up to the end of the batch."""
 
 
-class Device(Work):
+class GpuPipeline(Pipeline):
     """The pipeline of a GPU."""
 
     def __init__(
         self,
-        tiling: Tiling,
-        encoder: Encoder,
-        delivery: Delivery,
+        layout: FrameLayout,
+        encoder: ChunkEncoder,
+        assembler: ShardAssembler,
         clock: Clock,
         *,
         threads: int | None = None,
         epochs: int | None = None,
         by: str | None = None,
     ) -> None:
-        super().__init__(delivery)
-        self.tiling, self.clock = tiling, clock
+        super().__init__(assembler)
+        self.layout, self.clock = layout, clock
         self.cp = cupy()
-        self.waiting = 0
-        self._arrival = Arrival(self.cp, tiling, encoder)
-        tile, codecs = self._arrival.tile, encoder.metadata.codecs
-        self._stage = stage_of(before_checksum(codecs), tile, by)
-        self._checksums = Checksums(codecs, self._stage.most(tile))
-        size = self._arrival.elements
-        batch = epochs or max(1, min(MOST_EPOCHS, self._stage.batch // max(1, size)))
-        self._sizes = Sizes.of(batch, tiling.tiles, tile, size, self._stage, self._checksums)
-        self._memory = Memory(self.cp)
-        self._planner = Planner(tiling)
+        self._scatter = DeviceScatter(self.cp, layout, encoder)
+        tile, codecs = self._scatter.tile, encoder.metadata.codecs
+        self._encoder = tile_encoder(before_checksum(codecs), tile, by)
+        self._checksums = Checksums(codecs, self._encoder.most(tile))
+        size = self._scatter.elements
+        batch = epochs or max(1, min(MOST_EPOCHS, self._encoder.batch // max(1, size)))
+        self._sizes = BatchSizes.of(
+            batch, layout.tiles_per_epoch, tile, size, self._encoder, self._checksums
+        )
+        self._memory = DeviceMemory(self.cp)
+        self._planner = BatchPlanner(layout)
         self._offsets = module("aggregate.cu").get_function("weft_offsets")
         self._computing, self._leaving = (self.cp.cuda.Stream(non_blocking=True) for _ in "12")
-        self._free = [Slot(self.cp, self._memory, self._sizes) for _ in range(SLOTS)]
-        self._now: Filling | None = None
+        self._free = [BatchBuffers(self.cp, self._memory, self._sizes) for _ in range(BATCHES)]
+        self._now: FillingBatch | None = None
         self._leaves = ThreadPoolExecutor(1, "weft-cuda")
         self._writes = ThreadPoolExecutor(threads or 8, "weft-store")
         self._guess = 0
-        """Bytes that chunks of a batch had: so many are brought to the host before it is known."""
+        """Bytes of the chunks of the last batch: as many are copied before the size is known."""
 
     @property
     def memory(self) -> int:
-        """The bytes of the device, and the pinned ones of the host."""
-        return SLOTS * (self._sizes.device + self._sizes.pinned) + 4 * self.tiling.tiles
+        """The bytes of the device, and pinned bytes of the host."""
+        return BATCHES * (self._sizes.device + self._sizes.pinned) + 4 * self.layout.tiles_per_epoch
 
     def asarray(self, block: Any) -> Any:
-        """A block where it is: on the device, if it can be had there, or on the host."""
+        """Return a block as an array where it is: on the device or on the host."""
         where = getattr(block, "__dlpack_device__", None)
         if isinstance(block, np.ndarray) or where is None or int(where()[0]) != 2:
             return np.asarray(block)
         return block if isinstance(block, self.cp.ndarray) else self.cp.from_dlpack(block)
 
-    def sent(self, block: Any) -> tuple[Any, bool]:
-        """A block on the device, and whether it is a copy."""
+    def to_device(self, block: Any) -> tuple[Any, bool]:
+        """Return a block on the device, and whether it is a copy."""
         values = self.asarray(block)
         is_here = not isinstance(values, np.ndarray)
-        return (values, False) if is_here else (self._arrival.sent(values), True)
+        return (values, False) if is_here else (self._scatter.to_device(values), True)
 
     # -- elements
 
-    def put(self, span: Span, values: Any) -> None:
-        """The next elements of an epoch."""
-        with self._named("arrive"), self.clock.stage("arrive", values.nbytes):
+    def put(self, span: Slab, values: Any) -> None:
+        """Take the next elements of an epoch."""
+        with self._failing("arrive"), self.clock.stage("arrive", values.nbytes):
             now = self._current()
             if now is not None:
-                self._arrival.put(now.slot, len(now.epochs), values)
+                self._scatter.put(now.slot, len(now.epochs), values)
 
     def put_epochs(self, values: Any, done: int) -> int:
-        """Whole epochs of one row each: one launch for as many as a batch takes."""
-        unit = self.tiling.units[self.tiling.grain]
+        """Take whole epochs of one row each, with one launch for as many as a batch holds."""
+        unit = self.layout.step_sizes[self.layout.buffered_axis]
         count = int(values.size) // max(1, unit)
-        if self._arrival.rows > 1 or count < 2 or values.size % unit or self._arrival.filled:
+        if self._scatter.rows > 1 or count < 2 or values.size % unit or self._scatter.filled:
             return 0
         if isinstance(values, np.ndarray) and not values.flags.c_contiguous:
             return 0
-        with self._named("arrive"), self.clock.stage("arrive", values.nbytes):
+        with self._failing("arrive"), self.clock.stage("arrive", values.nbytes):
             self._put_epochs(values.reshape(count, unit), done)
         return count * unit
 
@@ -129,9 +130,9 @@ class Device(Work):
         while first < count and (now := self._current()) is not None:
             held = len(now.epochs)
             fit = min(count - first, self._sizes.epochs - held)
-            self._arrival.put_epochs(now.slot, held, values[first : first + fit])
+            self._scatter.put_epochs(now.slot, held, values[first : first + fit])
             for number in range(first, first + fit):
-                now.epochs.append(self.tiling.epoch(done + number * unit)[0])
+                now.epochs.append(self.layout.epoch_of(done + number * unit)[0])
             with self._turn:
                 self.epochs += fit
             first += fit
@@ -140,16 +141,16 @@ class Device(Work):
                 self._dispatch()
 
     @contextmanager
-    def _named(self, stage: str, epochs: Sequence[Point] = ()) -> Iterator[None]:
-        """What fails inside is said with the stage and the epochs."""
+    def _failing(self, stage: str, epochs: Sequence[Point] = ()) -> Iterator[None]:
+        """Keep an error of a `with` block, with the stage and the epochs."""
         try:
             yield
         except BaseException as error:
             where = f", epochs {epochs[0]} to {epochs[-1]}" if epochs else ""
             self.fail(WeftError(f"the GPU's stage {stage}{where}: {error!r}"))
 
-    def _current(self) -> Filling | None:
-        """The batch that is filled now; another, once a slot is free; none after a failure."""
+    def _current(self) -> FillingBatch | None:
+        """Return the batch that is being filled, once buffers are free; None after a failure."""
         if self._now is None:
             begin = time.perf_counter()
             with self._turn:
@@ -159,25 +160,25 @@ class Device(Work):
             self.clock.waited += time.perf_counter() - begin
             if slot is None:
                 return None
-            self._arrival.begin(slot)
-            self._now = Filling(slot)
+            self._scatter.begin(slot)
+            self._now = FillingBatch(slot)
         return self._now
 
     def keep(self) -> None:
-        """What was put will not be changed before it is released."""
-        self._arrival.keep()
+        """Keep reading blocks: their owner does not change them before `release`."""
+        self._scatter.keep()
 
     def release(self) -> None:
-        """Until no block is needed any more that was put."""
-        self._arrival.release()
+        """Wait until no block is needed any more."""
+        self._scatter.release()
 
-    def end(self, done: int) -> None:
-        """An epoch is full; with the last one of a batch, that is computed."""
+    def end_epoch(self, done: int) -> None:
+        """End an epoch; with the last one of a batch, encode that."""
         now = self._now
-        if now is None or not self._arrival.filled:
+        if now is None or not self._scatter.filled:
             return
-        self._arrival.end(now.slot, len(now.epochs))
-        now.epochs.append(self.tiling.epoch(done - 1)[0])
+        self._scatter.end(now.slot, len(now.epochs))
+        now.epochs.append(self.layout.epoch_of(done - 1)[0])
         now.end = done
         with self._turn:
             self.epochs += 1
@@ -187,24 +188,29 @@ class Device(Work):
     # -- a batch
 
     def _dispatch(self) -> None:
-        """Compute the epochs that are full, and let their chunks leave."""
+        """Encode the full epochs, and start copying their chunks to the host."""
         now = self._now
         if now is None or not now.epochs:
             return
         self._now = None
         plan = self._planner.plan(now.epochs)
         now.left = len(plan.parts)
-        numbers = [self.delivery.issue(part.shard) for part in plan.parts]
-        self.delivery.mark(now.end)
-        with self._named("compute", now.epochs):
+        numbers = [self.assembler.issue(part.shard) for part in plan.parts]
+        self.assembler.mark(now.end)
+        with self._failing("compute", now.epochs):
             self._compute(now.slot, plan)
             self._start(self._leaves, self._leave, now, plan, numbers)
 
-    def _compute(self, slot: Slot, plan: Plan) -> None:
-        """Compress tiles of a slot, and put their chunks one behind the other."""
-        stream, stage, tile, count = self._computing, self._stage, self._sizes.tile, len(plan.order)
+    def _compute(self, slot: BatchBuffers, plan: BatchPlan) -> None:
+        """Encode the tiles of a batch, and pack their chunks."""
+        stream, stage, tile, count = (
+            self._computing,
+            self._encoder,
+            self._sizes.tile,
+            len(plan.order),
+        )
         slot.host_order[:count] = plan.order
-        slot.events["arrived"].record(self._arrival.stream)
+        slot.events["arrived"].record(self._scatter.stream)
         stream.wait_event(slot.events["arrived"])
         with stream:
             move_bytes(self.cp, slot.order.data.ptr, slot.host_order.ctypes.data, 4 * count, stream)
@@ -226,8 +232,8 @@ class Device(Work):
         slot.guess = whole or min(count * tile, self._guess + self._guess // 64)
         move_bytes(self.cp, slot.host_out.ctypes.data, slot.out.data.ptr, slot.guess, self._leaving)
 
-    def _fetch(self, slot: Slot, count: int) -> np.ndarray[Any, Any]:
-        """Where chunks lie, once they are on the host; most of them were on their way before."""
+    def _fetch(self, slot: BatchBuffers, count: int) -> np.ndarray[Any, Any]:
+        """Wait for the chunks on the host; return their offsets."""
         slot.events["placed"].synchronize()
         total = int(slot.host_placed[count])
         if total > slot.guess:
@@ -237,12 +243,12 @@ class Device(Work):
         self._guess = total
         slot.events["left"].record(self._leaving)
         slot.events["left"].synchronize()
-        self._stage.check(self._sizes.tile, count, slot.scratch)
+        self._encoder.check(self._sizes.tile, count, slot.scratch)
         self._timed(slot, count * self._sizes.tile, total)
         return slot.host_placed[: count + 1].copy()
 
-    def _timed(self, slot: Slot, size: int, total: int) -> None:
-        """Count what the device took, by its own clock."""
+    def _timed(self, slot: BatchBuffers, size: int, total: int) -> None:
+        """Count the time of each stage, by the device's clock."""
         between = self.cp.cuda.get_elapsed_time
         events = slot.events
         for name, first, last, count in (
@@ -252,35 +258,35 @@ class Device(Work):
         ):
             self.clock.count(name, count, between(events[first], events[last]) / 1e3)
 
-    def _leave(self, now: Filling, plan: Plan, numbers: Sequence[int]) -> None:
-        """Bring the chunks of a batch to the host, and hand them over."""
-        with self._named("leave", now.epochs):
+    def _leave(self, now: FillingBatch, plan: BatchPlan, numbers: Sequence[int]) -> None:
+        """Copy the chunks of a batch to the host, and pass them to the assembler."""
+        with self._failing("leave", now.epochs):
             placed = self._fetch(now.slot, len(plan.order))
         if self.error is not None:
             return
         written = partial(self._written, now)
         packed = _packed(memoryview(now.slot.host_out.data), placed, plan)
         for (shard, slots), number, chunks in zip(plan.parts, numbers, packed):
-            batch = Batch(shard, number, slots, chunks, written)
-            self._start(self._writes, self._deliver, batch)
+            batch = ChunkBatch(shard, number, slots, chunks, written)
+            self._start(self._writes, self._assemble, batch)
 
-    def _written(self, now: Filling) -> None:
-        """One part of a batch is written; with the last one its slot is free."""
+    def _written(self, now: FillingBatch) -> None:
+        """Count a part that is written; with the last one the buffers of its batch are free."""
         with self._turn:
             now.left -= 1
             if not now.left:
                 self._give_back(now.slot, len(now.epochs))
             self._turn.notify_all()
 
-    # -- in the end, or as if it were
+    # -- at the end
 
-    def rest(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
-        """The chunks of an epoch that is not full, as if no more came."""
+    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+        """Return the chunks of an epoch that is not full, as if no more came."""
         now = self._now
-        if now is None or not self._arrival.filled:
+        if now is None or not self._scatter.filled:
             return {}
-        self._arrival.fill(now.slot, 0)
-        plan = self._planner.plan([self.tiling.epoch(done - 1)[0]])
+        self._scatter.fill(now.slot, 0)
+        plan = self._planner.plan([self.layout.epoch_of(done - 1)[0]])
         self._compute(now.slot, plan)
         placed = self._fetch(now.slot, len(plan.order))
         data = memoryview(now.slot.host_out[: placed[-1]].tobytes())
@@ -290,42 +296,42 @@ class Device(Work):
         }
 
     def settle(self) -> None:
-        """Until all epochs that are full are written, or something failed."""
+        """Wait until all full epochs are written, or something failed."""
         self._set_apart()
         self._dispatch()
         super().settle()
 
     def _set_apart(self) -> None:
-        """Move what is there of an epoch that is not full to a batch of its own."""
+        """Move an epoch that is not full to a batch of its own."""
         now = self._now
-        if now is None or not now.epochs or not self._arrival.filled:
+        if now is None or not now.epochs or not self._scatter.filled:
             return
         self._now = None
         fresh = self._current()
         if fresh is not None:
-            self._arrival.move(now.slot, len(now.epochs), fresh.slot)
+            self._scatter.move(now.slot, len(now.epochs), fresh.slot)
         self._now = now
         self._dispatch()
         self._now = fresh
 
     def stop(self) -> None:
-        """Stop threads, and give memory back."""
-        self._showing.stop()
+        """Stop threads, and free memory."""
+        self._publisher.stop()
         self._leaves.shutdown(wait=True, cancel_futures=True)
         self._writes.shutdown(wait=True, cancel_futures=True)
-        self._arrival.stop()
-        for stream in (self._arrival.stream, self._computing, self._leaving):
+        self._scatter.stop()
+        for stream in (self._scatter.stream, self._computing, self._leaving):
             stream.synchronize()
         self._free.clear()
         self._now = None
 
 
-def _packed(data: memoryview, placed: np.ndarray[Any, Any], plan: Plan) -> list[Packed]:
-    """The chunks of a batch, shard by shard: they lie in that order."""
-    made, first = [], 0
+def _packed(data: memoryview, placed: np.ndarray[Any, Any], plan: BatchPlan) -> list[PackedChunks]:
+    """Return the chunks of a batch, shard by shard: they lie in that order."""
+    packed, first = [], 0
     for _, slots in plan.parts:
         last = first + len(slots)
         low, high = int(placed[first]), int(placed[last])
-        made.append(Packed(data[low:high], np.diff(placed[first : last + 1])))
+        packed.append(PackedChunks(data[low:high], np.diff(placed[first : last + 1])))
         first = last
-    return made
+    return packed

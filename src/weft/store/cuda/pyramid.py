@@ -1,7 +1,4 @@
-"""The source of the reduction kernel, generated from the windows of a level.
-
-`DevicePyramid`: coarser levels of an image, made on a GPU while frames arrive there.
-"""
+"""`DevicePyramid`: computes the coarser levels of an image on a GPU while frames arrive there."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ from weft.store.dtypes import as_dtype
 from weft.store.writer import Writer
 
 METHODS = ("mean", "min", "max", "median", "first")
-MOST = 64
-"""The elements of a window, at most: a thread holds them all."""
+MAX_WINDOW = 64
+"""The most elements of a window: a thread holds them all."""
 
 _NUMBERS = {
     "bool": ("unsigned char", "unsigned int"),
@@ -36,20 +33,20 @@ _NUMBERS = {
     "float32": ("float", "double"),
     "float64": ("double", "double"),
 }
-"""The types of elements, and those in which they are added."""
+"""The C types of elements, and of their sums."""
 
 
 def reduce_source(inner: Sequence[int], factors: Sequence[int], method: str, name: str) -> str:
-    """What stands before the reduction kernel; `inner` are the sizes behind the outermost.
+    """Return the code before the reduction kernel; `inner` are the sizes after the outermost.
 
     >>> print(reduce_source((4,), (1, 2), "mean", "uint16").splitlines()[0])
     typedef unsigned short Number;
     """
     if name not in _NUMBERS:
-        raise WeftError(f"levels of {name} are not made on a GPU", hint=", ".join(_NUMBERS))
+        raise WeftError(f"levels of {name} cannot be computed on a GPU", hint=", ".join(_NUMBERS))
     window = prod(factors)
-    if window > MOST:
-        raise WeftError(f"a window of {window} elements; a GPU takes at most {MOST}")
+    if window > MAX_WINDOW:
+        raise WeftError(f"a window of {window} elements; a GPU takes at most {MAX_WINDOW}")
     number, total = _NUMBERS[name]
     return "\n".join(
         [
@@ -68,7 +65,7 @@ def reduce_source(inner: Sequence[int], factors: Sequence[int], method: str, nam
 
 
 def _coordinates(inner: Sequence[int], factors: Sequence[int]) -> list[str]:
-    """Where a window is along every dimension."""
+    """Return code for where a window lies along each dimension."""
     lines, rest = [], "n"
     for dim in reversed(range(1, len(factors))):
         size = -(-inner[dim - 1] // factors[dim])
@@ -78,29 +75,30 @@ def _coordinates(inner: Sequence[int], factors: Sequence[int]) -> list[str]:
 
 
 def _loops(inner: Sequence[int], factors: Sequence[int]) -> list[str]:
-    """All elements of a window that are there, in the order in which they arrive.
+    """Return code that visits the elements of a window, in arrival order.
 
-    Loops have constant ends, so that they are unrolled; where windows always fit, nothing is asked.
+    Loops have constant bounds, so that they are unrolled; where windows always fit, no bounds are
+    checked.
     """
     lines, at = [], "a0"
     for dim, factor in enumerate(factors):
         size = "rows" if dim == 0 else f"{inner[dim - 1]}ull"
         fits = factor == 1 or (dim > 0 and inner[dim - 1] % factor == 0)
-        asked = "" if fits else f" if (a{dim} < {size})"
+        check = "" if fits else f" if (a{dim} < {size})"
         step = f"a{dim} = o{dim} * {factor}ull + b{dim}"
         lines.append(f"    for (u32 b{dim} = 0; b{dim} < {factor}; ++b{dim})")
-        lines.append(f"    for (u64 {step}, once{dim} = 1; once{dim}; once{dim} = 0){asked}")
+        lines.append(f"    for (u64 {step}, once{dim} = 1; once{dim}; once{dim} = 0){check}")
         if dim:
             at = f"({at} * {size} + a{dim})"
     return [*lines, f"        visit(window, in[{at}]);"]
 
 
 HELD = 128 << 20
-"""Bytes of a level that are worth an append of their own."""
+"""Bytes of a level that are appended at a time."""
 
 
-class Level:
-    """One level: rows of the level before it are held until a window of them is full."""
+class DeviceLevel:
+    """One level: it buffers rows of the level before until a window of them is full."""
 
     def __init__(
         self, cp: Any, inner: Sequence[int], factors: Sequence[int], method: str, name: str
@@ -109,46 +107,46 @@ class Level:
         self.dtype = as_dtype(name)[1]
         self.row = prod(inner)
         self.inner = tuple(-(-n // f) for n, f in zip(inner, factors[1:]))
-        """The sizes of a row of this level."""
+        """The shape of a row of this level."""
         source = reduce_source(inner, factors, method, name)
         self._kernel = module("reduce.cu", source).get_function("weft_reduce")
-        self._held = cp.empty(0, self.dtype)
+        self._pending = cp.empty(0, self.dtype)
         self._room = cp.empty((0, *self.inner), self.dtype)
-        self._made = 0
+        self._rows = 0
         """Rows in the room."""
 
     @property
     def is_full(self) -> bool:
-        """Whether it has enough rows to go on with."""
-        return self._made * self._made_row >= HELD
+        """Whether it has enough rows to append."""
+        return self._rows * self._row_nbytes >= HELD
 
     @property
-    def _made_row(self) -> int:
+    def _row_nbytes(self) -> int:
         return prod(self.inner) * self.dtype.itemsize
 
     def push(self, block: Any) -> None:
-        """Reduce the windows that are full by now."""
+        """Reduce the windows that are full."""
         flat = block.reshape(-1)
-        if len(self._held):
-            flat = self.cp.concatenate([self._held, flat])
+        if len(self._pending):
+            flat = self.cp.concatenate([self._pending, flat])
         step = self.row * self.factors[0]
         whole = len(flat) // step * step
-        if len(self._held) or whole < len(flat):
-            self._held = flat[whole:].copy()
+        if len(self._pending) or whole < len(flat):
+            self._pending = flat[whole:].copy()
         self._reduce(flat[:whole])
 
     def finish(self) -> None:
-        """Reduce windows that are not full; a row that is not whole is made so."""
-        flat = self._held
+        """Reduce windows that are not full; a row that is not whole is completed."""
+        flat = self._pending
         missing = -len(flat) % self.row
-        if missing:  # the row has no more elements: its last one stands for them
+        if missing:  # its last element stands for the missing ones
             flat = self.cp.concatenate([flat, self.cp.repeat(flat[-1:], missing)])
-        self._held = self.cp.empty(0, self.dtype)
+        self._pending = self.cp.empty(0, self.dtype)
         self._reduce(flat)
 
-    def taken(self) -> Any:
-        """The rows that were made, which it does not hold any longer."""
-        rows, self._made = self._room[: self._made], 0
+    def take_rows(self) -> Any:
+        """Return the reduced rows, and forget them."""
+        rows, self._rows = self._room[: self._rows], 0
         self._room = self.cp.empty((0, *self.inner), self.dtype)
         return rows
 
@@ -159,32 +157,32 @@ class Level:
         if not size:
             return
         self._make_room(count)
-        made = self._room[self._made : self._made + count]
+        out = self._room[self._rows : self._rows + count]
         grid = (-(-size // THREADS),)
-        self._kernel(grid, (THREADS,), (flat, made, np.uint64(rows), np.uint64(size)))
-        self._made += count
+        self._kernel(grid, (THREADS,), (flat, out, np.uint64(rows), np.uint64(size)))
+        self._rows += count
 
     def _make_room(self, count: int) -> None:
-        """For so many rows more; what is there is moved if it is in the way."""
-        if self._made + count <= len(self._room):
+        """Make room for more rows; move those that are there if necessary."""
+        if self._rows + count <= len(self._room):
             return
-        room = self.cp.empty((self._made + max(count, self._most), *self.inner), self.dtype)
-        room[: self._made] = self._room[: self._made]
+        room = self.cp.empty((self._rows + max(count, self._max_rows), *self.inner), self.dtype)
+        room[: self._rows] = self._room[: self._rows]
         self._room = room
 
     @property
-    def _most(self) -> int:
-        """Rows that are about as much as it holds."""
-        return max(1, HELD // self._made_row)
+    def _max_rows(self) -> int:
+        """The rows of one append."""
+        return max(1, HELD // self._row_nbytes)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of rows that are held at most, of both levels."""
-        return self.row * self.factors[0] * self.dtype.itemsize + HELD + self._made_row
+        """The most bytes that it buffers."""
+        return self.row * self.factors[0] * self.dtype.itemsize + HELD + self._row_nbytes
 
 
 class DevicePyramid:
-    """Makes coarser levels of what the finest takes, at once: blocks are on the device."""
+    """Computes coarser levels at once, from blocks on the device."""
 
     def __init__(
         self,
@@ -197,54 +195,54 @@ class DevicePyramid:
         self.cp, self._writers = cupy(), tuple(writers)
         self._stream = self.cp.cuda.Stream(non_blocking=True, priority=URGENT)
         self._reading: deque[tuple[Any, Any]] = deque()
-        """Blocks that are being reduced, and the events that end it."""
+        """Blocks that are being reduced, and the events at which that ends."""
         name, _ = as_dtype(dtype)
-        self._levels: list[Level] = []
+        self._levels: list[DeviceLevel] = []
         inner = tuple(n or 0 for n in shape[1:])
         for _ in writers:
-            level = Level(self.cp, inner, factors, method, name)
+            level = DeviceLevel(self.cp, inner, factors, method, name)
             self._levels.append(level)
             inner = level.inner
 
-    def take(self, block: Any, *, is_own: bool = False) -> None:
-        """Reduce elements that the finest level took; they are read then, unless they are ours."""
+    def append(self, block: Any, *, is_own: bool = False) -> None:
+        """Reduce elements of the finest level; wait until they are read, unless they are a copy."""
         self._stream.wait_event(self.cp.cuda.get_current_stream().record())
         with self._stream:
             self._levels[0].push(self.cp.asarray(block))
             self._reading.append((self._stream.record(), block))
-            self._pass_on()
+            self._append_rows()
         if not is_own:
             self._reading[-1][0].synchronize()
         while self._reading and self._reading[0][0].done:
             self._reading.popleft()
 
-    def _pass_on(self, *, is_all: bool = False) -> None:
+    def _append_rows(self, *, is_all: bool = False) -> None:
         """Append rows to their levels, and reduce them further: many at a time, or all."""
         for number, (level, writer) in enumerate(zip(self._levels, self._writers)):
             if not (is_all or level.is_full):
                 break
-            rows = level.taken()
+            rows = level.take_rows()
             if len(rows):
                 writer.append_rows(rows, is_kept=True)
                 for coarser in self._levels[number + 1 : number + 2]:
                     coarser.push(rows)
 
     def check(self) -> None:
-        """What fails is said at once."""
+        """Do nothing: errors are raised at once."""
 
     def drain(self) -> None:
-        """Append all rows of windows that are full."""
+        """Append all rows of full windows."""
         with self._stream:
-            self._pass_on(is_all=True)
+            self._append_rows(is_all=True)
 
     def close(self) -> None:
-        """Reduce what is there, windows that are not full too."""
+        """Reduce the remaining elements, windows that are not full too."""
         with self._stream:
             for level in self._levels:
-                self._pass_on(is_all=True)
+                self._append_rows(is_all=True)
                 level.finish()
-            self._pass_on(is_all=True)
+            self._append_rows(is_all=True)
 
     def memory(self) -> int:
-        """The bytes of the device that rows take which wait for their windows."""
+        """Return the bytes of the device that buffer rows."""
         return sum(level.nbytes for level in self._levels)

@@ -1,8 +1,8 @@
-"""From an address and options to a store of objects that obstore reaches.
+"""`connect`: from a URL and options to an object store, through obstore.
 
-Credentials for S3 are the options', or those that obstore finds: the environment, a web identity, a
-container, the instance. It does not read profiles. Where none of these is named and boto3 is
-installed, boto3 is asked, which knows profiles, single sign-on and all the rest.
+Credentials for S3 come from the options, or from where obstore finds them: the environment, a web
+identity, a container, the instance. It does not read profiles. Where none of these is configured
+and boto3 is installed, boto3 is asked, which supports profiles and single sign-on.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from urllib.parse import unquote, urlsplit
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.objects.errors import no_credentials
+from weft.store.objects.errors import missing_credentials
 
 PART = 8 << 20
-"""Bytes of a part of an upload, unless told."""
+"""Bytes of a part of an upload, unless given."""
 
-LEAST_PART = 5 << 20
-"""What S3 wants of every part but the last."""
+MIN_PART = 5 << 20
+"""The least bytes of a part but the last, for S3."""
 
 PARTS = 2
-"""Parts that one upload holds: one is filled while others are on their way."""
+"""Parts that one upload buffers: one is filled while others are sent."""
 
 LEASE = 60.0
 """Seconds after which a lock that is not renewed is taken over."""
@@ -38,16 +38,16 @@ KINDS = {
     **dict.fromkeys(("http", "https"), "http"),
     "memory": "memory",
 }
-"""Which store an address is of, by its scheme."""
+"""The kind of store of each URL scheme."""
 
 CLIENT: Mapping[str, Any] = {"connect_timeout": 5.0, "timeout": 60.0}
-"""Seconds until a request is given up, unless told."""
+"""Timeouts of a request in seconds, unless given."""
 
 RETRY: Mapping[str, Any] = {"max_retries": 10, "retry_timeout": 120.0}
-"""How often, and how long, a request is tried again, unless told."""
+"""How often, and how long, a request is retried, unless given."""
 
 _CLIENT = frozenset(
-    {
+    [
         "allow_http",
         "allow_invalid_certificates",
         "connect_timeout",
@@ -68,7 +68,7 @@ _CLIENT = frozenset(
         "read_timeout",
         "timeout",
         "user_agent",
-    }
+    ]
 )
 _BACKOFF = frozenset({"init_backoff", "max_backoff", "base"})
 _RETRY = frozenset({"max_retries", "retry_timeout", "backoff"})
@@ -82,46 +82,47 @@ _CHAIN = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
-"""What obstore reads of the environment."""
+"""The environment variables from which obstore takes credentials."""
 
 _MEMORY: dict[str, Any] = {}
-"""The stores in memory, by name: whoever opens one of this process sees the same values."""
+"""The stores in memory of this process, by name."""
 
 
-KNOWN = 16
+MAX_CACHED = 16
 """Stores that a process stays connected to for what is sent to it."""
 
-_KNOWN: dict[int, list[tuple[str, Mapping[str, Any], Reached]]] = {}
+_KNOWN: dict[int, list[tuple[str, Mapping[str, Any], ObjectStore]]] = {}
 
 
-class Reached(NamedTuple):
-    """A store of obstore, and how it is used."""
+class ObjectStore(NamedTuple):
+    """An obstore store, and how it is used."""
 
-    store: Any
+    client: Any
+    """The store of obstore."""
     kind: str
     prefix: str
-    """What every key begins with, where the store itself does not see to that."""
+    """The prefix of every key, where the store does not add it itself."""
     part_size: int
     parts: int
     lease: float
 
 
-def reach(url: str, options: Mapping[str, Any]) -> Reached:
-    """The store at an address.
+def connect(url: str, options: Mapping[str, Any]) -> ObjectStore:
+    """Return the store at a URL.
 
-    >>> reach("memory://doc/a.zarr", {"part_size": 6 << 20}).part_size
+    >>> connect("memory://doc/a.zarr", {"part_size": 6 << 20}).part_size
     6291456
     """
     scheme = urlsplit(url).scheme
     if scheme not in KINDS:
-        raise WeftError(f"{url} is no store that is known", hint="s3, gs, az, https or memory")
+        raise WeftError(f"{url} is not a supported store", hint="s3, gs, az, https or memory")
     kind = KINDS[scheme]
     part_size = int(options.get("part_size", PART))
     parts, lease = int(options.get("parts", PARTS)), float(options.get("lease", LEASE))
-    if part_size < LEAST_PART or parts < 2 or lease <= 0:
+    if part_size < MIN_PART or parts < 2 or lease <= 0:
         raise WeftError(
-            f"part_size={part_size}, parts={parts}, lease={lease:g} does not do",
-            hint=f"a part has at least {LEAST_PART} B, an upload 2 parts, a lease some seconds",
+            f"part_size={part_size}, parts={parts}, lease={lease:g} is too small",
+            hint=f"part_size is at least {MIN_PART} B, parts at least 2, and lease some seconds",
         )
     rest = {name: value for name, value in options.items() if name not in _OWN}
     if kind == "memory":
@@ -130,30 +131,30 @@ def reach(url: str, options: Mapping[str, Any]) -> Reached:
         at = urlsplit(url)
         prefix = unquote(at.path).strip("/")
         store = _MEMORY.setdefault(at.netloc, needed("obstore.store", "store").MemoryStore())
-        return Reached(store, kind, f"{prefix}/" if prefix else "", part_size, parts, lease)
-    return Reached(_connected(url, kind, rest), kind, "", part_size, parts, lease)
+        return ObjectStore(store, kind, f"{prefix}/" if prefix else "", part_size, parts, lease)
+    return ObjectStore(_connected(url, kind, rest), kind, "", part_size, parts, lease)
 
 
-def known_reach(url: str, options: Mapping[str, Any]) -> Reached:
-    """The same for what was sent here, over connections that this process has already."""
+def cached_connection(url: str, options: Mapping[str, Any]) -> ObjectStore:
+    """Return the store at a URL, reusing a connection that this process has."""
     known = _KNOWN.setdefault(os.getpid(), [])  # a forked process has none of them
-    for place, (at, said, reached) in enumerate(known):
-        if at == url and said == options:
+    for place, (at, given, store) in enumerate(known):
+        if at == url and given == options:
             known.append(known.pop(place))
-            return reached
-    known.append((url, options, reach(url, options)))
-    del known[:-KNOWN]
+            return store
+    known.append((url, options, connect(url, options)))
+    del known[:-MAX_CACHED]
     return known[-1][2]
 
 
 def _endpoint(kind: str) -> str | None:
-    """The server that the environment names."""
+    """Return the endpoint that the environment names."""
     names = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if kind == "s3" else ()
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
 def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
-    """A store that is reached over a network."""
+    """A store that is store over a network."""
     rest = dict(options)
     client = {**CLIENT, **rest.pop("client_options", {})}
     retry = {**RETRY, **rest.pop("retry_config", {})}
@@ -167,7 +168,7 @@ def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
     if str(rest.get("endpoint") or _endpoint(kind) or url).startswith("http://"):
         client.setdefault("allow_http", True)
     if kind == "s3":
-        # Values are deleted one at a time, and not all servers know how to delete many.
+        # Values are deleted one at a time: not all servers support bulk deletes.
         rest.setdefault("disable_bulk_delete", True)
         provider = provider or _profile(url, rest)
     more = {"config": rest, "credential_provider": provider} if kind != "http" else {}
@@ -176,7 +177,7 @@ def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
     errors = needed("obstore.exceptions", "store")
     try:
         return needed("obstore.store", "store").from_url(
-            url, client_options=_spans(client), retry_config=_spans(retry), **more
+            url, client_options=_timedeltas(client), retry_config=_timedeltas(retry), **more
         )
     except errors.UnknownConfigurationKeyError as error:
         name = next((n for n in rest if repr(n) in str(error)), str(error).partition("\n")[0])
@@ -200,19 +201,19 @@ def _unknown(url: str, name: str, known: tuple[str, ...], where: str = "") -> We
     return WeftError(f"{url}: there is no option {name}{where}", hint=hint)
 
 
-def _spans(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with numbers as spans of time, where such are wanted."""
-    made = dict(given)
+def _timedeltas(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with numbers as timedeltas, where obstore expects these."""
+    options = dict(given)
     for name, value in given.items():
         if isinstance(value, Mapping) and name == "backoff":
-            made[name] = _spans(value)
+            options[name] = _timedeltas(value)
         elif name.endswith(("timeout", "_backoff")) and isinstance(value, int | float):
-            made[name] = timedelta(seconds=value)
-    return made
+            options[name] = timedelta(seconds=value)
+    return options
 
 
 def _profile(url: str, options: Mapping[str, Any]) -> Any:
-    """Boto3's credentials, where nothing names others and it is installed."""
+    """Return boto3's credentials, where no others are configured and it is installed."""
     named = {name.lower().removeprefix("aws_") for name in options}
     if named & {"access_key_id", "skip_signature", "web_identity_token_file"}:
         return None
@@ -221,10 +222,10 @@ def _profile(url: str, options: Mapping[str, Any]) -> Any:
     if any(name.startswith("container_") for name in named):
         return None
     try:
-        made = import_module("obstore.auth.boto3").Boto3CredentialProvider
+        provider = import_module("obstore.auth.boto3").Boto3CredentialProvider
     except ImportError:
         return None
     try:
-        return made()
+        return provider()
     except ValueError:
-        raise no_credentials(url) from None
+        raise missing_credentials(url) from None

@@ -1,4 +1,4 @@
-"""What goes wrong between here and a store of objects, in one line."""
+"""Errors of object stores, in one line each."""
 
 from __future__ import annotations
 
@@ -8,74 +8,67 @@ from contextlib import contextmanager
 
 from weft.errors import WeftError
 from weft.extra import needed
+from weft.store.sink import SinkError
 
 _KEYS = (
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the options access_key_id and "
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass the options access_key_id and "
     "secret_access_key; install boto3 for profiles; skip_signature=True reads public buckets"
 )
 
 _BUCKET = r"NoSuchBucket|ContainerNotFound|bucket does not exist"
 
-_WHOLE = r"non-partial response|Range request not supported"
+_NO_RANGES = r"non-partial response|Range request not supported"
 
-_OUTSIDE = rf"code: 416|{_WHOLE}|[Rr]ange (start|end|is)|Invalid range|suffix"
+_OUT_OF_RANGE = rf"code: 416|{_NO_RANGES}|[Rr]ange (start|end|is)|Invalid range|suffix"
 
 _KNOWN = (
-    (_BUCKET, "there is no such bucket", "make it, or look at its name and the endpoint"),
+    (_BUCKET, "there is no such bucket", "create it, or check its name and the endpoint"),
     (r"169\.254\.|metadata\.google|/latest/api/token", "there are no credentials", _KEYS),
     (
         r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|code: 401",
         "the credentials are refused",
-        "look at the keys, the token, the region and the clock",
+        "check the keys, the token, the region and the clock",
     ),
     (
         r"AccessDenied|code: 403|PermissionDenied",
         "access is denied",
-        "look at the rights of these credentials, and at the bucket's policy",
+        "check the permissions of these credentials, and the bucket's policy",
     ),
-    (r"builder error", "the endpoint is not https", "give the option allow_http=True"),
+    (r"builder error", "the endpoint is not https", "pass the option allow_http=True"),
     (r"kind: Timeout", "the server does not answer in time", None),
-    (r"kind: Connect", "there is no connection to the server", "look at the endpoint"),
+    (r"kind: Connect", "there is no connection to the server", "check the endpoint"),
     (
         r"error sending request",
         "the server does not answer",
-        "look at the endpoint, or give longer timeouts in client_options",
+        "check the endpoint, or pass longer timeouts in client_options",
     ),
     (r"error decoding response body|end of file|UnexpectedEof", "the answer is cut short", None),
-    (_WHOLE, "the server cannot send a part of a value", None),
+    (_NO_RANGES, "the server cannot send a part of a value", None),
 )
-"""What a message of obstore holds, what that means, and the way out."""
+"""Patterns of obstore's messages, what they mean, and hints."""
 
 _TRIES = re.compile(r" in ([\d.]+)(ns|µs|ms|s), after (\d+) retries")
 _STATUS = re.compile(r"status code: (\d+ [A-Za-z -]+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
-class SinkError(WeftError, OSError):
-    """A store that cannot be reached, or refuses.
-
-    >>> isinstance(SinkError("s3://b/c/0: access is denied"), OSError)
-    True
-    """
-
-
 @contextmanager
-def told(url: str) -> Iterator[None]:
-    """Say in one line what obstore says in many."""
+def translate_errors(url: str) -> Iterator[None]:
+    """Raise the errors of obstore, which have many lines, as a `SinkError` of one line."""
     known = (needed("obstore.exceptions", "store").BaseError, OSError, NotImplementedError)
     try:
         yield
     except WeftError:
         raise
     except known as error:
-        raise fault(url, error) from None
+        raise sink_error(url, error) from None
 
 
-def fault(url: str, error: Exception) -> SinkError:
-    """An error that names the value, the reason, and how often it was tried.
+def sink_error(url: str, error: Exception) -> SinkError:
+    """Return an error with the URL, the reason, and the number of retries.
 
     >>> text = "PUT http://h/b/k in 1.5s, after 3 retries - status code: 500 Internal Server Error"
-    >>> print(fault("s3://b/k", OSError(text)))
+    >>> print(sink_error("s3://b/k", OSError(text)))
     s3://b/k: the server answers 500 Internal Server Error, after 3 retries in 1.5 s
     """
     text = str(error)
@@ -84,8 +77,8 @@ def fault(url: str, error: Exception) -> SinkError:
     for pattern, what, hint in _KNOWN:
         if re.search(pattern, text):
             code = _CODE.search(text)
-            said = f" ({code[1]})" if code and code[1] != "NoSuchBucket" else ""
-            return SinkError(f"{url}: {what}{said}{tried}", hint=hint)
+            detail = f" ({code[1]})" if code and code[1] != "NoSuchBucket" else ""
+            return SinkError(f"{url}: {what}{detail}{tried}", hint=hint)
     status = _STATUS.search(text)
     if status:
         return SinkError(f"{url}: the server answers {status[1].strip()}{tried}")
@@ -97,16 +90,16 @@ def _seconds(tries: re.Match[str]) -> float:
     return float(tries[1]) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[tries[2]]
 
 
-def no_credentials(url: str) -> SinkError:
-    """Nobody said who asks."""
+def missing_credentials(url: str) -> SinkError:
+    """Return the error for a store without credentials."""
     return SinkError(f"{url}: there are no credentials", hint=_KEYS)
 
 
-def is_no_bucket(error: Exception) -> bool:
-    """Whether it is the bucket that is not there, rather than a value."""
+def is_missing_bucket(error: Exception) -> bool:
+    """Return whether the bucket does not exist, rather than a value."""
     return re.search(_BUCKET, str(error)) is not None
 
 
-def is_outside(error: Exception) -> bool:
-    """Whether a part was asked for that does not lie in a value, or in a way that is not known."""
-    return re.search(_OUTSIDE, str(error)) is not None
+def is_out_of_range(error: Exception) -> bool:
+    """Return whether a range outside of a value was requested, or ranges are not supported."""
+    return re.search(_OUT_OF_RANGE, str(error)) is not None

@@ -1,12 +1,12 @@
-"""`Lease`: a lock among objects, which is lost when nobody renews it.
+"""`Lease`: a lock in an object store, which expires unless it is renewed.
 
-The lock is an object that says who holds it. It is made only if there is none, and renewed or taken
-over only if nobody else changed it meanwhile: conditional puts, which S3, Google, Azure and most of
-those that are compatible with them know. On a store that knows none, the lock is read, written and
-read again, before every renewal too: of two writers that begin at the very same time, both may hold
-it until the first renewal, when one of them loses it.
+The lock is an object that names its holder. It is created only if there is none, and renewed or
+taken over only if nobody else changed it meanwhile: conditional puts, which S3, Google, Azure and
+most compatible stores support. On a store without them, the lock is read, written and read again,
+before every renewal too: of two writers that begin at the same moment, both may hold it until the
+first renewal, when one of them loses it.
 
-How old a lock is, is read off the store's own clock: that of the machines may be wrong.
+The age of a lock is measured by the store's own clock, because that of a machine may be wrong.
 """
 
 from __future__ import annotations
@@ -23,62 +23,63 @@ from uuid import uuid4
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.objects.errors import SinkError, fault, is_no_bucket, told
+from weft.store.objects.errors import is_missing_bucket, sink_error, translate_errors
+from weft.store.sink import SinkError
 
 LOCK = ".weft.lock"
-"""The object that says who writes."""
+"""The object that names the writer."""
 
 CLOCK = ".weft.clock"
-"""How an object is called that is written to see what time the store has."""
+"""The name of an object that is written to read the store's clock."""
 
 
-class _Found(NamedTuple):
-    """A lock as it was read."""
+class _LeaseRecord(NamedTuple):
+    """A lock object as it was read."""
 
-    said: dict[str, Any]
+    content: dict[str, Any]
     version: dict[str, str]
     modified: datetime
 
 
 class Lease:
-    """What the only writer below a prefix holds; renewed by a thread until it is released."""
+    """The lock of the only writer below a prefix; a thread renews it until it is released."""
 
     def __init__(self, store: Any, prefix: str, url: str, seconds: float) -> None:
         self.store, self.prefix, self.url, self.seconds = store, prefix, url, seconds
         self.holder = uuid4().hex
         self._count = 0
         self._renewed = time.monotonic()
-        self._fault = ""
+        self._error = ""
         self._is_lost = False
         self._process = os.getpid()
         self._is_conditional = True
-        """Whether the store knows puts that depend on what is there."""
-        with told(f"{url}/{LOCK}"):
+        """Whether the store supports conditional puts."""
+        with translate_errors(f"{url}/{LOCK}"):
             self._version = self._take()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="weft-lease", daemon=True)
+        self._thread = threading.Thread(target=self._keep_renewing, name="weft-lease", daemon=True)
         self._thread.start()
         # A daemon thread must not be inside of a foreign library while the interpreter ends.
         atexit.register(self.release)
 
     def check(self) -> None:
-        """Refuse to write once somebody else may hold the lock."""
+        """Raise an error once another writer may hold the lock."""
         if self._stop.is_set():
             return
         if self._process != os.getpid():
             raise SinkError(f"{self.url}: the lock belongs to the process that was forked")
         if self._is_lost:
             raise SinkError(
-                f"{self.url}: somebody else took the lock over",
-                hint=f"it was not renewed for {self.seconds:g} s, or somebody removed it",
+                f"{self.url}: another writer took the lock over",
+                hint=f"it was not renewed for {self.seconds:g} s, or was removed",
             )
         age = time.monotonic() - self._renewed
         if age > self.seconds:
-            why = f": {self._fault}" if self._fault else ""
+            why = f": {self._error}" if self._error else ""
             raise SinkError(f"{self.url}: the lock was not renewed for {age:.0f} s{why}")
 
     def release(self) -> None:
-        """Let others write; a server that does not answer lets them when the time is over."""
+        """Release the lock; where the server does not answer, it expires."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -87,9 +88,9 @@ class Lease:
         self._thread.join()
         atexit.unregister(self.release)
         try:
-            # A delete has no condition. Renewed just before, on the condition that it is still
-            # ours, the lock is nobody else's for so long that the request has ended by then.
-            self._version = self._renewal()
+            # A delete has no condition. The lock is renewed just before, on the condition that it
+            # is still ours, so that nobody else takes it over before the request has ended.
+            self._version = self._renew()
             needed("obstore", "store").delete(self.store, self._path)
         except WeftError:  # it is not ours any more
             pass
@@ -110,7 +111,7 @@ class Lease:
         return (needed("obstore.exceptions", "store").BaseError, OSError)
 
     def _take(self) -> dict[str, str]:
-        """Make the lock, or take one over that is too old."""
+        """Create the lock, or take over one that expired."""
         found = self._read()
         if found is None:
             return self._put("create")
@@ -120,23 +121,23 @@ class Lease:
         return self._put(found.version)
 
     def _put(self, mode: str | dict[str, str]) -> dict[str, str]:
-        """Write the lock if nobody else did; its version."""
+        """Write the lock if nobody else did; return its version."""
         obstore, errors = needed("obstore", "store"), needed("obstore.exceptions", "store")
         self._count += 1
-        said = {
+        content = {
             "holder": self.holder,
             "host": socket.gethostname(),
             "process": os.getpid(),
             "renewed": datetime.now(UTC).isoformat(),
             "count": self._count,  # the same bytes would be the same version
         }
-        data = json.dumps(said).encode()
+        data = json.dumps(content).encode()
         try:
             return _version(obstore.put(self.store, self._path, data, mode=mode or "create"))
         except (errors.AlreadyExistsError, errors.PreconditionError, FileNotFoundError) as error:
-            if is_no_bucket(error):
+            if is_missing_bucket(error):
                 raise
-            # Our own, if the answer to a put got lost and it was put again.
+            # It is our own, if the answer to a put was lost and it was put again.
             return self._own()
         except (NotImplementedError, errors.NotSupportedError):
             self._is_conditional = False
@@ -144,62 +145,64 @@ class Lease:
             return self._own()
 
     def _own(self) -> dict[str, str]:
-        """The version of the lock as it is, if it is ours."""
+        """Return the version of the lock, if it is ours."""
         found = self._read()
-        if found is None or found.said.get("holder") != self.holder:
+        if found is None or found.content.get("holder") != self.holder:
             raise self._refused(found)
         return found.version
 
-    def _read(self) -> _Found | None:
+    def _read(self) -> _LeaseRecord | None:
         try:
             got = needed("obstore", "store").get(self.store, self._path)
             text = bytes(got.bytes())
         except FileNotFoundError:
             return None
         try:
-            said = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError):
-            said = {}
+            content = {}
         meta = got.meta
-        return _Found(said if isinstance(said, dict) else {}, _version(meta), meta["last_modified"])
+        return _LeaseRecord(
+            content if isinstance(content, dict) else {}, _version(meta), meta["last_modified"]
+        )
 
     def _now(self) -> float:
-        """What time the store has."""
+        """Return the time of the store's clock."""
         obstore, path = needed("obstore", "store"), f"{self.prefix}{CLOCK}.{self.holder}"
         obstore.put(self.store, path, self.holder.encode())
         now: float = obstore.head(self.store, path)["last_modified"].timestamp()
         obstore.delete(self.store, path)
         return now
 
-    def _refused(self, found: _Found | None, age: float | None = None) -> WeftError:
-        said = found.said if found else {}
-        who = f"process {said.get('process', '?')} on {said.get('host', '?')}"
+    def _refused(self, found: _LeaseRecord | None, age: float | None = None) -> WeftError:
+        content = found.content if found else {}
+        who = f"process {content.get('process', '?')} on {content.get('host', '?')}"
         seen = "" if age is None else f", seen {max(0.0, age):.0f} s ago"
         return WeftError(
-            f"{self.url} is being written by somebody else",
+            f"{self.url} is being written by another process",
             hint=f"{who}{seen}; a lock is free when it is not renewed for {self.seconds:g} s",
         )
 
-    def _keep(self) -> None:
+    def _keep_renewing(self) -> None:
         """Renew the lock until it is released or lost."""
         while not self._is_lost and not self._stop.wait(self.seconds / 3):
             begun = time.monotonic()
             try:
-                self._version = self._renewal()
-                self._renewed, self._fault = begun, ""
+                self._version = self._renew()
+                self._renewed, self._error = begun, ""
             except WeftError:
                 self._is_lost = True
             except self._errors as error:
-                self._fault = str(fault(self._path, error))
+                self._error = str(sink_error(self._path, error))
 
-    def _renewal(self) -> dict[str, str]:
-        """The version of the lock that is put in place of ours."""
+    def _renew(self) -> dict[str, str]:
+        """Renew the lock; return its version."""
         if not self._version or not self._is_conditional:
-            self._own()  # else another writer's lock would be overwritten
+            self._own()  # or another writer's lock would be overwritten
         return self._put(self._version or "overwrite")
 
 
 def _version(meta: Any) -> dict[str, str]:
-    """What tells one writing of an object from another."""
+    """Return what identifies a version of an object."""
     names = ("e_tag", "version")
     return {name: meta[name] for name in names if meta.get(name) is not None}

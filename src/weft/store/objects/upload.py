@@ -1,6 +1,6 @@
-"""Uploads of objects: in parts as bytes come, or from a file when all of them are there.
+"""Uploads of objects: in parts while bytes are appended, or from a file at the end.
 
-Uploads that nobody finished, forgotten through boto3 where it is installed.
+Unfinished uploads of writers that were killed are aborted through boto3, where it is installed.
 """
 
 from __future__ import annotations
@@ -18,48 +18,49 @@ from urllib.parse import unquote, urlsplit
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.store.dtypes import Bytes
-from weft.store.objects.errors import SinkError, told
+from weft.store.objects.errors import translate_errors
+from weft.store.sink import SinkError
 
 
 @dataclass(slots=True)
-class Line:
-    """What is known of the way to a server, by all the uploads that take it."""
+class Connection:
+    """The state of the connection to a server, shared by all uploads."""
 
-    is_cut: bool = False
-    """Whether a request to forget an upload failed; no others are tried then."""
+    is_broken: bool = False
+    """Whether a request to abort an upload failed; no others are tried then."""
 
 
 @dataclass(slots=True)
 class ObjectUpload:
-    """An object whose parts leave as they fill, and that is seen when it is finished."""
+    """An object whose parts are sent as they fill, and which is visible when it is finished."""
 
     name: str
-    """What messages call it."""
+    """Its URL, for messages."""
     file: Any
-    """Obstore's writer, None when it is done."""
+    """Obstore's writer; None when it is done."""
     part_size: int
     check: Callable[[], None]
-    """Refuses where another may write."""
-    line: Line
+    """Raises an error where another may write."""
+    connection: Connection
     filled: int = 0
     """The bytes of the part that is being filled."""
     has_failed: bool = False
 
     def append(self, buffers: Sequence[Bytes]) -> None:
-        """Put buffers behind what is there, and wait while too many parts are on their way."""
+        """Append buffers, and wait while too many parts are being sent."""
         if self.has_failed or self.file is None:
             # Obstore's writer would begin another object.
             raise SinkError(f"{self.name}: the upload has ended")
         self.has_failed = True
-        with told(self.name):
+        with translate_errors(self.name):
             for buffer in buffers:
                 self._write(buffer)
         self.has_failed = False
 
     def _write(self, buffer: Bytes) -> None:
-        """Never over the end of a part: that would begin one more before another has left.
+        """Write a buffer, cut where parts end: else one more part would begin before one was sent.
 
-        Obstore keeps what it is given as it is, so that what may change is copied.
+        Obstore keeps a reference to what it is given, so that memory that may change is copied.
         """
         if isinstance(buffer, bytes) and len(buffer) <= self.part_size - self.filled:
             return self._push(buffer)
@@ -75,32 +76,32 @@ class ObjectUpload:
         self.filled = (self.filled + len(piece)) % self.part_size
 
     def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
-        """False: an object is whole, or not there."""
+        """Return False: an object is complete, or does not exist."""
         return False
 
     def finish(self, index: Bytes) -> None:
-        """The index and the last part; if that fails, the server is told to forget the others."""
+        """Send the index and the last part; if that fails, the upload is aborted."""
         self.check()
         self.append([index])
         file, self.file = self.file, None
-        with told(self.name):
+        with translate_errors(self.name):
             file.close()
 
-    def drop(self) -> None:
-        """Let the server forget the parts, if it can be told."""
+    def discard(self) -> None:
+        """Abort the upload, if the server can be reached."""
         file, self.file = self.file, None
-        if file is None or self.line.is_cut:
+        if file is None or self.connection.is_broken:
             return
         try:
             file.__exit__(WeftError, None, None)
         except (needed("obstore.exceptions", "store").BaseError, OSError):
-            # After this one, others would wait as long, one behind the other.
-            self.line.is_cut = True
+            # Other uploads would wait as long, one after the other.
+            self.connection.is_broken = True
 
 
 @dataclass(slots=True)
 class SpooledUpload:
-    """An object whose index comes last and lies in front: a file keeps the rest until then."""
+    """An object whose index comes first but is known last: a file holds the rest until then."""
 
     name: str
     head: int
@@ -109,7 +110,7 @@ class SpooledUpload:
     begin: Callable[[], ObjectUpload]
 
     def append(self, buffers: Sequence[Bytes]) -> None:
-        """Put buffers behind what is there."""
+        """Append buffers."""
         if self.file.closed:
             raise SinkError(f"{self.name}: the upload has ended")
         try:
@@ -117,15 +118,15 @@ class SpooledUpload:
         except OSError as error:
             raise SinkError(
                 f"{self.name}: the temporary file: {error.strerror}",
-                hint="TMPDIR says where it is; an index at the end needs no file",
+                hint="TMPDIR sets its folder; an index at the end needs no file",
             ) from error
 
     def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
-        """False: an object is whole, or not there."""
+        """Return False: an object is complete, or does not exist."""
         return False
 
     def finish(self, index: Bytes) -> None:
-        """The index, and the file behind it."""
+        """Send the index, and the file after it."""
         if len(index) != self.head:
             raise WeftError(f"{self.name}: an index of {len(index)} B, and {self.head} B for it")
         self.append([])
@@ -134,23 +135,23 @@ class SpooledUpload:
             upload.append([index, _mapped(self.file)])
             upload.finish(b"")
         finally:
-            upload.drop()
+            upload.discard()
             self.file.close()
 
-    def drop(self) -> None:
-        """Forget the file."""
+    def discard(self) -> None:
+        """Close the file."""
         with suppress(OSError):  # what is left to be written
             self.file.close()
 
 
 def flat(data: Bytes) -> memoryview:
-    """A buffer as bytes, one behind the other."""
+    """Return a buffer as contiguous bytes."""
     view = memoryview(data)
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def _mapped(file: IO[bytes]) -> memoryview:
-    """What is in a file, without memory of our own; it is unmapped when nobody looks at it."""
+    """Return the content of a file, mapped into memory."""
     file.flush()
     if not file.tell():
         return memoryview(b"")
@@ -158,14 +159,14 @@ def _mapped(file: IO[bytes]) -> memoryview:
 
 
 SHARD = re.compile(r"(?:c|\d+)(?:[/.]\d+)*")
-"""How the shards of an array may be called."""
+"""The keys of shards."""
 
 
 def abort_leftovers(url: str, options: Mapping[str, Any]) -> None:
-    """Abort the multipart uploads of shards below an address of S3, as far as that is possible.
+    """Abort the multipart uploads of shards below an S3 URL, as far as that is possible.
 
-    Uploads under other names are somebody else's. What goes wrong is not told: nobody sees these
-    uploads, and nothing depends on them.
+    Uploads under other names belong to others. Errors are ignored: nothing depends on these
+    uploads.
     """
     try:
         boto3, botocore = import_module("boto3"), import_module("botocore.exceptions")
@@ -192,7 +193,7 @@ def abort_leftovers(url: str, options: Mapping[str, Any]) -> None:
 
 
 def _client(boto3: Any, options: Mapping[str, Any]) -> Any:
-    """A client that asks as the options say, and does not wait for long."""
+    """Return a client with the options, and short timeouts."""
     config = import_module("botocore.config").Config
     given = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
     endpoint = given.get("endpoint") or given.get("endpoint_url") or os.environ.get("AWS_ENDPOINT")

@@ -1,11 +1,7 @@
-"""Metadata read field by field; what is wrong is refused with its name and what was there.
+"""The metadata of OME-NGFF 0.5: images with axes and levels, plates with wells, wells with fields.
 
-OME-NGFF 0.5: what an image says of its axes and levels.
-
-The coordinates of an element are its index times a scale, plus a translation. An element of a level
-that was made of windows lies in the middle of its window, so that all levels show the same place.
-
-OME-NGFF 0.5: what a plate says of its wells, and a well of its fields.
+The position of an element is its index times a scale, plus a translation. An element of a coarser
+level lies in the middle of its window, so that all levels show the same place.
 """
 
 from __future__ import annotations
@@ -28,11 +24,11 @@ T = TypeVar("T")
 
 
 def read_at(path: str, read: Callable[[Any], T], data: Any) -> T:
-    """What is read at a place, which an error names.
+    """Return what is read at a path, which errors name.
 
     >>> read_at("axes[1]", lambda data: as_text(data, "name"), {})
     Traceback (most recent call last):
-    weft.errors.WeftError: axes[1]: name: None is no text
+    weft.errors.WeftError: axes[1]: name: expected text, got None
     """
     try:
         return read(data)
@@ -41,55 +37,55 @@ def read_at(path: str, read: Callable[[Any], T], data: Any) -> T:
 
 
 def as_ome(data: Any, key: str) -> Mapping[str, Any]:
-    """What a group's attributes say under `ome`, of the version that is read here."""
-    said = as_object(data, "ome")
-    if said.get("version") != VERSION:
-        raise WeftError(f"ome: version {VERSION} is read, and not {said.get('version')!r}")
-    if key not in said:
-        raise WeftError(f"ome: there is no {key!r}, only {sorted(said)}")
-    return said
+    """Return the attribute "ome" of a group, of the version that is supported."""
+    fields = as_object(data, "ome")
+    if fields.get("version") != VERSION:
+        raise WeftError(f"ome: version {VERSION} is supported, got {fields.get('version')!r}")
+    if key not in fields:
+        raise WeftError(f"ome: there is no {key!r}, only {sorted(fields)}")
+    return fields
 
 
 def as_object(data: Any, what: str) -> Mapping[str, Any]:
-    """A JSON object."""
+    """Return a JSON object, or refuse what is not one."""
     if not isinstance(data, Mapping):
-        raise WeftError(f"{what}: {data!r} is no object")
+        raise WeftError(f"{what}: expected an object, got {data!r}")
     return data
 
 
 def as_list(data: Any, what: str) -> list[Any]:
-    """A JSON array."""
+    """Return a JSON array, or refuse what is not one."""
     if not isinstance(data, list | tuple):
-        raise WeftError(f"{what}: {data!r} is no list")
+        raise WeftError(f"{what}: expected a list, got {data!r}")
     return list(data)
 
 
-def as_text(said: Mapping[str, Any], key: str, *default: str | None) -> Any:
-    """A string under a key; if there is a default, the key may be missing."""
-    value = said.get(key)
+def as_text(fields: Mapping[str, Any], key: str, *default: str | None) -> Any:
+    """Return the text under a key; with a default, the key may be missing."""
+    value = fields.get(key)
     if value is None and default:
         return default[0]
     if not isinstance(value, str):
-        raise WeftError(f"{key}: {value!r} is no text")
+        raise WeftError(f"{key}: expected text, got {value!r}")
     return value
 
 
 def as_numbers(data: Any, what: str) -> tuple[float, ...]:
-    """Finite numbers."""
+    """Return finite numbers, or refuse others."""
     numbers = as_list(data, what)
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, Real) or not isfinite(number):
-            raise WeftError(f"{what}: {number!r} is no finite number")
+            raise WeftError(f"{what}: expected finite numbers, got {number!r}")
     return tuple(map(float, numbers))
 
 
-def as_whole(said: Mapping[str, Any], key: str, least: int, *default: int | None) -> Any:
-    """A whole number under a key; if there is a default, the key may be missing."""
-    value = said.get(key)
+def as_integer(fields: Mapping[str, Any], key: str, least: int, *default: int | None) -> Any:
+    """Return the integer under a key; with a default, the key may be missing."""
+    value = fields.get(key)
     if value is None and default:
         return default[0]
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise WeftError(f"{key}: {value!r} is no whole number from {least} on")
+        raise WeftError(f"{key}: expected an integer from {least} on, got {value!r}")
     return value
 
 
@@ -104,7 +100,7 @@ UNITS = {
     ),
     "time": frozenset({f"{prefix}second" for prefix in _PREFIXES} | {"minute", "hour", "day"}),
 }
-"""The units that an axis of space and of time should have."""
+"""The units of axes of space and of time in OME-NGFF."""
 
 _ORDER = {"time": 0, "channel": 1, "space": 2}
 _KINDS = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
@@ -112,9 +108,9 @@ _KINDS = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A dimension of an image: its name, what it is, and its unit.
+    """A dimension of an image: its name, type and unit.
 
-    Where the type is not said, t is time, c is a channel, and z, y and x are space.
+    Unless a type is given, t is time, c is a channel, and z, y and x are space.
 
     >>> Axis("t", unit="second")
     Axis(name='t', type='time', unit='second')
@@ -122,41 +118,43 @@ class Axis:
 
     name: str
     type: str | None = None
-    """space, time or channel; others are allowed, and stand where channel does."""
+    """space, time or channel; others are allowed in the place of channel."""
     unit: str | None = None
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("type", self.type), ("unit", self.unit)):
             if not (isinstance(value, str) and value) and (value is not None or what == "name"):
-                raise WeftError(f"{what}: {value!r} is no {what} of an axis")
+                raise WeftError(f"{what}: {value!r} is not a {what} of an axis")
         if self.type is None:
             freeze(self, type=_KINDS.get(self.name.lower()))
         known = UNITS.get(self.type or "")
         if known and self.unit is not None and self.unit not in known:
             warnings.warn(
-                f"axis {self.name}: {self.unit!r} is no unit of {self.type} that OME-NGFF names",
+                f"axis {self.name}: {self.unit!r} is not a unit of {self.type} in OME-NGFF",
                 stacklevel=3,
             )
 
     @classmethod
     def of(cls, given: Axis | str) -> Axis:
-        """An axis, or the one that a name stands for."""
+        """Return an axis, or the one that a name stands for."""
         return given if isinstance(given, Axis) else cls(given)
 
     def to_json(self) -> dict[str, Any]:
-        """As metadata has it."""
-        said = {"name": self.name, "type": self.type, "unit": self.unit}
-        return {key: value for key, value in said.items() if value is not None}
+        """Return it as in `zarr.json`."""
+        fields = {"name": self.name, "type": self.type, "unit": self.unit}
+        return {key: value for key, value in fields.items() if value is not None}
 
     @classmethod
     def from_json(cls, data: Any) -> Axis:
-        """Read one axis."""
-        said = as_object(data, "axis")
-        return cls(as_text(said, "name"), as_text(said, "type", None), as_text(said, "unit", None))
+        """Read an axis."""
+        fields = as_object(data, "axis")
+        return cls(
+            as_text(fields, "name"), as_text(fields, "type", None), as_text(fields, "unit", None)
+        )
 
 
 def as_axes(given: Sequence[Axis | str]) -> tuple[Axis, ...]:
-    """The axes of an image: time, then channel, then two or three of space.
+    """Return the axes of an image: time, then channel, then two or three of space.
 
     >>> [axis.type for axis in as_axes("tcyx")]
     ['time', 'channel', 'space', 'space']
@@ -164,14 +162,14 @@ def as_axes(given: Sequence[Axis | str]) -> tuple[Axis, ...]:
     axes = tuple(map(Axis.of, given))
     names = [axis.name for axis in axes]
     if not 2 <= len(axes) <= 5:
-        raise WeftError(f"an image has 2 to 5 axes, and not {len(axes)}: {names}")
+        raise WeftError(f"an image has 2 to 5 axes, got {len(axes)}: {names}")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise WeftError(f"two axes have the name {twice!r}")
     ranks = [_ORDER.get(axis.type or "", 1) for axis in axes]
     if ranks != sorted(ranks):
         kinds = [axis.type for axis in axes]
-        raise WeftError(f"axes come in the order time, channel, space, and not {kinds}")
+        raise WeftError(f"axes come in the order time, channel, space, got {kinds}")
     for kind, rank, least, most in (("time", 0, 0, 1), ("channel", 1, 0, 1), ("space", 2, 2, 3)):
         if not least <= ranks.count(rank) <= most:
             wanted = f"{least} to {most}" if least else f"at most {most}"
@@ -180,19 +178,19 @@ def as_axes(given: Sequence[Axis | str]) -> tuple[Axis, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """An array of an image: its path, and where its elements lie."""
+class Dataset:
+    """A level of an image: the path of its array, and the position of its elements."""
 
     path: str
     scale: tuple[float, ...]
-    """How far apart two elements are along each axis, in its unit."""
+    """The distance between two elements along each axis, in its unit."""
     translation: tuple[float, ...] = ()
-    """Where the first element lies."""
+    """The position of the first element."""
 
     def __post_init__(self) -> None:
         parts = self.path.split("/") if isinstance(self.path, str) else [""]
         if any(not part.strip(".") for part in parts):
-            raise WeftError(f"path: {self.path!r} is no path inside of an image")
+            raise WeftError(f"path: {self.path!r} is not a path inside of an image")
         scale = as_numbers(self.scale, "scale")
         shift = as_numbers(self.translation or [0.0] * len(scale), "translation")
         if any(s <= 0 for s in scale):
@@ -202,27 +200,27 @@ class Level:
         freeze(self, scale=scale, translation=shift)
 
     def to_json(self) -> dict[str, Any]:
-        """As metadata has it; a translation of nothing is left out."""
+        """Return it as in `zarr.json`; a translation of 0 is left out."""
         steps: list[dict[str, Any]] = [{"type": "scale", "scale": list(self.scale)}]
         if any(self.translation):
             steps.append({"type": "translation", "translation": list(self.translation)})
         return {"path": self.path, "coordinateTransformations": steps}
 
     @classmethod
-    def from_json(cls, data: Any) -> Level:
-        """Read one level."""
-        said = as_object(data, "dataset")
-        scale, shift = _read_steps(said.get("coordinateTransformations"))
-        return cls(as_text(said, "path"), scale, shift)
+    def from_json(cls, data: Any) -> Dataset:
+        """Read a level."""
+        fields = as_object(data, "dataset")
+        scale, shift = _read_steps(fields.get("coordinateTransformations"))
+        return cls(as_text(fields, "path"), scale, shift)
 
 
 def _read_steps(data: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """A scale, and the translation behind it."""
+    """Return a scale, and the translation after it."""
     steps = as_list(data, "coordinateTransformations")
     kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
     if kinds not in (["scale"], ["scale", "translation"]):
         raise WeftError(
-            f"coordinateTransformations: a scale, then perhaps a translation, and not {kinds}"
+            f"coordinateTransformations: expected a scale, then perhaps a translation, got {kinds}"
         )
     scale = as_numbers(steps[0].get("scale"), "scale")
     if len(steps) == 1:
@@ -243,12 +241,12 @@ class Multiscale:
     """
 
     axes: tuple[Axis, ...]
-    levels: tuple[Level, ...]
+    levels: tuple[Dataset, ...]
     name: str | None = None
     type: str | None = None
-    """How a level was made of the one before."""
+    """How a level was reduced from the one before."""
     metadata: FrozenMap[str, Any] = field(default_factory=lambda: FrozenMap([]))
-    """More about how it was made."""
+    """Details of the reduction."""
 
     key: ClassVar[str] = "multiscales"
 
@@ -283,10 +281,10 @@ class Multiscale:
         translation: Sequence[float] | None = None,
         name: str | None = None,
     ) -> Multiscale:
-        """The image whose levels are reduced by the same factors from one to the next.
+        """Return an image whose levels are reduced by the same factors from one to the next.
 
-        Windows of n elements have their middle (n - 1) / 2 elements behind their first one; there
-        is what they were reduced to, but for the first element, which stays where it was.
+        The middle of a window of n elements is (n - 1) / 2 elements after its first one. The
+        reduced element lies there, except with the method "first", which keeps its position.
         """
         found = as_axes(axes)
         base = as_numbers([1.0] * len(found) if scale is None else list(scale), "scale")
@@ -299,7 +297,7 @@ class Multiscale:
             windows = [f**number for f in factors]
             middles = [0.0 if method == "first" else (n - 1) / 2 for n in windows]
             made.append(
-                Level(
+                Dataset(
                     str(number),
                     tuple(s * n for s, n in zip(base, windows)),
                     tuple(t + s * m for t, s, m in zip(shift, base, middles)),
@@ -309,20 +307,20 @@ class Multiscale:
         return cls(found, tuple(made), name, method, about)
 
     def to_json(self) -> dict[str, Any]:
-        """As metadata has it, in a list of one image."""
-        said: dict[str, Any] = {} if self.name is None else {"name": self.name}
-        said["axes"] = [axis.to_json() for axis in self.axes]
-        said["datasets"] = [level.to_json() for level in self.levels]
+        """Return it as in `zarr.json`, in a list of one image."""
+        fields: dict[str, Any] = {} if self.name is None else {"name": self.name}
+        fields["axes"] = [axis.to_json() for axis in self.axes]
+        fields["datasets"] = [level.to_json() for level in self.levels]
         if self.type is not None:
-            said["type"] = self.type
+            fields["type"] = self.type
         if self.metadata:
             about = self.metadata.items()
-            said["metadata"] = {k: list(v) if isinstance(v, tuple) else v for k, v in about}
-        return {"version": VERSION, self.key: [said]}
+            fields["metadata"] = {k: list(v) if isinstance(v, tuple) else v for k, v in about}
+        return {"version": VERSION, self.key: [fields]}
 
     @classmethod
     def from_json(cls, data: Any) -> Multiscale:
-        """Read the first image that metadata describe."""
+        """Read the first image of the metadata."""
         images = as_list(as_ome(data, cls.key)[cls.key], cls.key)
         try:
             return cls._read(as_object(images[0], "image") if images else {})
@@ -330,25 +328,25 @@ class Multiscale:
             raise error.at(f"{cls.key}[0]") from None
 
     @classmethod
-    def _read(cls, said: Mapping[str, Any]) -> Multiscale:
+    def _read(cls, fields: Mapping[str, Any]) -> Multiscale:
         axes = [
             read_at(f"axes[{n}]", Axis.from_json, axis)
-            for n, axis in enumerate(as_list(said.get("axes"), "axes"))
+            for n, axis in enumerate(as_list(fields.get("axes"), "axes"))
         ]
         levels = [
-            read_at(f"datasets[{n}]", Level.from_json, level)
-            for n, level in enumerate(as_list(said.get("datasets"), "datasets"))
+            read_at(f"datasets[{n}]", Dataset.from_json, level)
+            for n, level in enumerate(as_list(fields.get("datasets"), "datasets"))
         ]
-        if said.get("coordinateTransformations") is not None:
-            levels = _moved(levels, said["coordinateTransformations"])
-        about = as_object(said.get("metadata") or {}, "metadata")
-        kind = as_text(said, "type", None)
-        name = as_text(said, "name", None)
+        if fields.get("coordinateTransformations") is not None:
+            levels = _moved(levels, fields["coordinateTransformations"])
+        about = as_object(fields.get("metadata") or {}, "metadata")
+        kind = as_text(fields, "type", None)
+        name = as_text(fields, "name", None)
         return cls(tuple(axes), tuple(levels), name, kind, FrozenMap(about.items()))
 
 
-def _moved(levels: Sequence[Level], data: Any) -> list[Level]:
-    """Levels with what is said of all of them applied behind what is said of each."""
+def _moved(levels: Sequence[Dataset], data: Any) -> list[Dataset]:
+    """Return levels with the common transformation applied after their own."""
     scale, shift = _read_steps(data)
     made = []
     for level in levels:
@@ -358,7 +356,7 @@ def _moved(levels: Sequence[Level], data: Any) -> list[Level]:
             )
         size = tuple(a * b for a, b in zip(level.scale, scale))
         start = tuple(t * s + u for t, s, u in zip(level.translation, scale, shift))
-        made.append(Level(level.path, size, start))
+        made.append(Dataset(level.path, size, start))
     return made
 
 
@@ -366,14 +364,14 @@ _NAME = re.compile(r"[A-Za-z0-9]+")
 
 
 def as_name(name: Any, what: str) -> str:
-    """A name of letters and digits, which are all that rows, columns and fields may have."""
+    """Return a name of letters and digits, as rows, columns and fields must have."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise WeftError(f"{what}: {name!r} is no name of letters and digits")
+        raise WeftError(f"{what}: {name!r} is not a name of letters and digits")
     return name
 
 
 def as_names(names: Sequence[str], what: str) -> tuple[str, ...]:
-    """Names of which there is at least one, and no two that a file system could take for one.
+    """Return names: at least one, and no two that a file system could confuse.
 
     >>> as_names("AB", "rows")
     ('A', 'B')
@@ -384,13 +382,15 @@ def as_names(names: Sequence[str], what: str) -> tuple[str, ...]:
     lower = [name.lower() for name in found]
     for name in found:
         if lower.count(name.lower()) > 1:
-            raise WeftError(f"{what}: {name!r} is there twice, for file systems at least")
+            raise WeftError(
+                f"{what}: {name!r} occurs twice, at least for file systems that ignore case"
+            )
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Acquisition:
-    """One run of a microscope over a plate; times are seconds since 1970."""
+    """One run of a microscope over a plate; times are in seconds since 1970."""
 
     id: int
     name: str | None = None
@@ -400,28 +400,28 @@ class Acquisition:
     endtime: int | None = None
 
     def __post_init__(self) -> None:
-        said = {key: getattr(self, key) for key in self.__slots__}
-        as_whole(said, "id", 0)
-        as_whole(said, "maximumfieldcount", 1, None)
+        fields = {key: getattr(self, key) for key in self.__slots__}
+        as_integer(fields, "id", 0)
+        as_integer(fields, "maximumfieldcount", 1, None)
         for key in ("starttime", "endtime"):
-            as_whole(said, key, 0, None)
+            as_integer(fields, key, 0, None)
         for key in ("name", "description"):
-            as_text(said, key, None)
+            as_text(fields, key, None)
 
     def to_json(self) -> dict[str, Any]:
-        """As metadata has it."""
-        said = {key: getattr(self, key) for key in self.__slots__}
-        return {key: value for key, value in said.items() if value is not None}
+        """Return it as in `zarr.json`."""
+        fields = {key: getattr(self, key) for key in self.__slots__}
+        return {key: value for key, value in fields.items() if value is not None}
 
     @classmethod
     def from_json(cls, data: Any) -> Acquisition:
-        """Read one acquisition; fields that nobody knows are left out."""
-        said = as_object(data, "acquisition")
-        return cls(**{"id": None} | {key: said[key] for key in cls.__slots__ if key in said})
+        """Read an acquisition; unknown fields are left out."""
+        fields = as_object(data, "acquisition")
+        return cls(**{"id": None} | {key: fields[key] for key in cls.__slots__ if key in fields})
 
 
-class Spot(NamedTuple):
-    """Where a well is: its row and its column, by name."""
+class WellPosition(NamedTuple):
+    """The row and the column of a well, by name."""
 
     row: str
     column: str
@@ -431,47 +431,52 @@ class Spot(NamedTuple):
 class Plate:
     """A plate: the names of its rows and columns, and the wells that have images.
 
-    >>> Plate(("A", "B"), ("1", "2"), (Spot("B", "2"),)).to_json()["plate"]["wells"]
+    >>> Plate(("A", "B"), ("1", "2"), (WellPosition("B", "2"),)).to_json()["plate"]["wells"]
     [{'path': 'B/2', 'rowIndex': 1, 'columnIndex': 1}]
     """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    wells: tuple[Spot, ...] = ()
+    wells: tuple[WellPosition, ...] = ()
     acquisitions: tuple[Acquisition, ...] = ()
     name: str | None = None
     field_count: int | None = None
-    """The most fields that a well has."""
+    """The most fields of a well."""
 
     key: ClassVar[str] = "plate"
 
     def __post_init__(self) -> None:
         rows, columns = as_names(self.rows, "rows"), as_names(self.columns, "columns")
-        wells = tuple(Spot(*spot) for spot in self.wells)
-        for spot in wells:
-            for what, name, names in (("row", spot.row, rows), ("column", spot.column, columns)):
+        wells = tuple(WellPosition(*position) for position in self.wells)
+        for position in wells:
+            for what, name, names in (
+                ("row", position.row, rows),
+                ("column", position.column, columns),
+            ):
                 if name not in names:
-                    raise WeftError(f"well {spot.row}/{spot.column}: there is no {what} {name!r}")
-            if wells.count(spot) > 1:
-                raise WeftError(f"well {spot.row}/{spot.column} is there twice")
+                    raise WeftError(
+                        f"well {position.row}/{position.column}: there is no {what} {name!r}"
+                    )
+            if wells.count(position) > 1:
+                raise WeftError(f"well {position.row}/{position.column} is listed twice")
         runs = as_tuple(self.acquisitions, "acquisitions", Acquisition)
         numbers = [run.id for run in runs]
         if len(set(numbers)) < len(numbers):
             raise WeftError(f"acquisitions: two have one id: {numbers}")
-        as_whole({"field_count": self.field_count}, "field_count", 1, None)
+        as_integer({"field_count": self.field_count}, "field_count", 1, None)
         as_text({"name": self.name}, "name", None)
         freeze(self, rows=rows, columns=columns, wells=wells, acquisitions=runs)
 
     def to_json(self) -> dict[str, Any]:
-        """As metadata has it; there must be a well."""
+        """Return it as in `zarr.json`; there must be a well."""
         if not self.wells:
             raise WeftError("a plate without wells cannot be written")
-        said: dict[str, Any] = {} if self.name is None else {"name": self.name}
+        fields: dict[str, Any] = {} if self.name is None else {"name": self.name}
         if self.acquisitions:
-            said["acquisitions"] = [run.to_json() for run in self.acquisitions]
-        said["rows"] = [{"name": name} for name in self.rows]
-        said["columns"] = [{"name": name} for name in self.columns]
-        said["wells"] = [
+            fields["acquisitions"] = [run.to_json() for run in self.acquisitions]
+        fields["rows"] = [{"name": name} for name in self.rows]
+        fields["columns"] = [{"name": name} for name in self.columns]
+        fields["wells"] = [
             {
                 "path": f"{row}/{column}",
                 "rowIndex": self.rows.index(row),
@@ -480,50 +485,50 @@ class Plate:
             for row, column in self.wells
         ]
         if self.field_count is not None:
-            said["field_count"] = self.field_count
-        return {"version": VERSION, self.key: said | {"version": VERSION}}
+            fields["field_count"] = self.field_count
+        return {"version": VERSION, self.key: fields | {"version": VERSION}}
 
     @classmethod
     def from_json(cls, data: Any) -> Plate:
-        """Read what metadata say of a plate."""
-        said = as_object(as_ome(data, cls.key)[cls.key], cls.key)
+        """Read a plate from metadata."""
+        fields = as_object(as_ome(data, cls.key)[cls.key], cls.key)
         try:
-            return cls._read(said)
+            return cls._read(fields)
         except WeftError as error:
             raise error.at(cls.key) from None
 
     @classmethod
-    def _read(cls, said: Mapping[str, Any]) -> Plate:
+    def _read(cls, fields: Mapping[str, Any]) -> Plate:
         rows, columns = (
-            [as_text(as_object(one, key), "name") for one in as_list(said.get(key), key)]
+            [as_text(as_object(one, key), "name") for one in as_list(fields.get(key), key)]
             for key in ("rows", "columns")
         )
         wells = [
-            read_at(f"wells[{n}]", lambda well: _spot(well, rows, columns), well)
-            for n, well in enumerate(as_list(said.get("wells"), "wells"))
+            read_at(f"wells[{n}]", lambda well: _read_well(well, rows, columns), well)
+            for n, well in enumerate(as_list(fields.get("wells"), "wells"))
         ]
         runs = [
             read_at(f"acquisitions[{n}]", Acquisition.from_json, run)
-            for n, run in enumerate(as_list(said.get("acquisitions") or [], "acquisitions"))
+            for n, run in enumerate(as_list(fields.get("acquisitions") or [], "acquisitions"))
         ]
-        name, count = as_text(said, "name", None), as_whole(said, "field_count", 1, None)
+        name, count = as_text(fields, "name", None), as_integer(fields, "field_count", 1, None)
         return cls(tuple(rows), tuple(columns), tuple(wells), tuple(runs), name, count)
 
 
-def _spot(data: Any, rows: Sequence[str], columns: Sequence[str]) -> Spot:
-    """A well, whose path and numbers must say the same."""
-    said = as_object(data, "well")
-    path = as_text(said, "path")
-    row, column = as_whole(said, "rowIndex", 0), as_whole(said, "columnIndex", 0)
+def _read_well(data: Any, rows: Sequence[str], columns: Sequence[str]) -> WellPosition:
+    """Read a well, whose path and indices must agree."""
+    fields = as_object(data, "well")
+    path = as_text(fields, "path")
+    row, column = as_integer(fields, "rowIndex", 0), as_integer(fields, "columnIndex", 0)
     if row >= len(rows) or column >= len(columns):
         raise WeftError(f"{path}: row {row} of {len(rows)}, column {column} of {len(columns)}")
     if path != f"{rows[row]}/{columns[column]}":
-        raise WeftError(f"{path!r} is not where it is said to be, at {rows[row]}/{columns[column]}")
-    return Spot(rows[row], columns[column])
+        raise WeftError(f"{path!r} does not match its indices: {rows[row]}/{columns[column]}")
+    return WellPosition(rows[row], columns[column])
 
 
-class Field(NamedTuple):
-    """An image of a well, and the acquisition that it belongs to."""
+class FieldOfView(NamedTuple):
+    """An image of a well, and its acquisition."""
 
     path: str
     acquisition: int | None = None
@@ -531,25 +536,25 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Well:
-    """A well: its images, which are its fields of view.
+    """A well: its images, one for each field of view.
 
-    >>> Well((Field("0"),)).to_json()
+    >>> Well((FieldOfView("0"),)).to_json()
     {'version': '0.5', 'well': {'images': [{'path': '0'}], 'version': '0.5'}}
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[FieldOfView, ...]
 
     key: ClassVar[str] = "well"
 
     def __post_init__(self) -> None:
-        fields = tuple(Field(*given) for given in self.fields)
+        fields = tuple(FieldOfView(*given) for given in self.fields)
         as_names([found.path for found in fields], "images")
         for found in fields:
-            as_whole({"acquisition": found.acquisition}, "acquisition", 0, None)
+            as_integer({"acquisition": found.acquisition}, "acquisition", 0, None)
         freeze(self, fields=fields)
 
     def to_json(self) -> dict[str, Any]:
-        """As metadata has it."""
+        """Return it as in `zarr.json`."""
         images = [
             {"path": path} if number is None else {"path": path, "acquisition": number}
             for path, number in self.fields
@@ -558,13 +563,13 @@ class Well:
 
     @classmethod
     def from_json(cls, data: Any) -> Well:
-        """Read what metadata say of a well."""
-        said = as_object(as_ome(data, cls.key)[cls.key], cls.key)
+        """Read a well from metadata."""
+        fields = as_object(as_ome(data, cls.key)[cls.key], cls.key)
         try:
-            images = [as_object(one, "image") for one in as_list(said.get("images"), "images")]
+            images = [as_object(one, "image") for one in as_list(fields.get("images"), "images")]
             return cls(
                 tuple(
-                    Field(as_text(one, "path"), as_whole(one, "acquisition", 0, None))
+                    FieldOfView(as_text(one, "path"), as_integer(one, "acquisition", 0, None))
                     for one in images
                 )
             )

@@ -1,8 +1,8 @@
-"""`Pyramid`: the coarser levels of an image, made by one thread while the finest is written.
+"""`Pyramid`: computes the coarser levels of an image in a thread while the finest is written.
 
-Elements are copied into buffers, of which there are a few; small blocks are collected. The thread
-reduces full buffers, appends what became complete to the next level, and reduces that again. Where
-it cannot keep up, `take` waits for a buffer.
+Elements are copied into a few buffers; small blocks are collected. The thread reduces full buffers,
+appends complete windows to the next level, and reduces these again. Where it cannot keep up,
+`append` waits for a free buffer.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ BUFFERS = 4
 """Buffers that are filled and reduced in turn."""
 
 BUFFERED = 1 << 22
-"""Bytes of a buffer, about."""
+"""Approximate bytes of a buffer."""
 
 
-class _Step(NamedTuple):
-    """How a level is made, and where it goes."""
+class _LevelStep(NamedTuple):
+    """How a level is reduced, and its writer."""
 
     reducer: Reducer
     writer: Writer
 
 
 class Pyramid:
-    """Takes what the finest level takes; used by one thread, and has one of its own.
+    """Takes the frames of the finest level; used by one thread, and has one of its own.
 
-    Where it goes on, `start` is the row of the finest level that comes next; all levels begin a
-    window there.
+    `start` is the row of the finest level that comes next, of an image that is continued; all
+    levels begin a window there.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Pyramid:
         start: int = 0,
     ) -> None:
         self.name, self.dtype = as_dtype(dtype)
-        self._steps: list[_Step] = []
+        self._steps: list[_LevelStep] = []
         sizes = tuple(shape)
         for number, writer in enumerate(writers):
             reducer = Reducer(sizes, factors, method, dtype)
             reducer.start_at(start // factors[0] ** number)
-            self._steps.append(_Step(reducer, writer))
+            self._steps.append(_LevelStep(reducer, writer))
             sizes = reducer.reduced_shape
         self._size = buffer_size(shape, factors, self.dtype.itemsize)
         self._memory = self._predicted()
@@ -71,51 +71,51 @@ class Pyramid:
         """Buffers that are not reduced yet."""
         self._buffer: Numbers | None = None
         self._start = self._at = start * prod(n or 1 for n in shape[1:])
-        """Elements that came before those in the buffer, and with them."""
+        """The elements before those in the buffer, and with them."""
         self._failed: BaseException | None = None
-        self._is_told = False
+        self._is_reported = False
         self._thread = threading.Thread(target=self._run, name="weft-pyramid", daemon=True)
         self._thread.start()
 
-    def take(self, block: Numbers, *, is_own: bool = False) -> None:
-        """Take a copy of elements that the finest level took, whosever they are."""
+    def append(self, block: Numbers, *, is_own: bool = False) -> None:
+        """Copy the elements of a block; `is_own` does not matter here."""
         rows = block.view(np.uint16) if self.name == "bfloat16" else block
         while len(rows):
-            buffer, begin = self._room(), self._at - self._start
+            buffer, begin = self._current_buffer(), self._at - self._start
             fit = (self._limit() - begin) // rows[0].size
             if not fit:
-                self.take(rows[0])
+                self.append(rows[0])
                 rows = rows[1:]
                 continue
             part, rows = rows[:fit], rows[fit:]
             np.copyto(buffer[begin : begin + part.size].reshape(part.shape), part)
             self._at += part.size
             if self._at - self._start == self._limit():
-                self._hand_over()
+                self._queue_buffer()
 
     def drain(self) -> None:
-        """Wait until all windows that are full are written to their levels."""
-        self._hand_over()
+        """Wait until all full windows are appended to their levels."""
+        self._queue_buffer()
         with self._turn:
             self._turn.wait_for(lambda: self._waiting == 0)
         self.check()
 
     def close(self) -> None:
-        """Reduce what is there, windows that are not full too, and end the thread."""
-        self._hand_over()
+        """Reduce the remaining elements, windows that are not full too, and end the thread."""
+        self._queue_buffer()
         self._full.put(None)
         self._thread.join()
-        self._free, self._steps = SimpleQueue(), []  # nothing is held any longer
-        if not self._is_told:
+        self._free, self._steps = SimpleQueue(), []  # release the memory
+        if not self._is_reported:
             self.check()
 
     def check(self) -> None:
-        """Say that a level failed, if one did."""
+        """Raise the error of a level that failed."""
         if self._failed is not None:
-            self._is_told = True
+            self._is_reported = True
             raise WeftError(
                 f"a coarser level failed: {self._failed}",
-                hint="the finest level has all that was appended to it",
+                hint="the finest level has all frames that were appended",
             ) from self._failed
 
     @property
@@ -124,29 +124,29 @@ class Pyramid:
         return self._waiting
 
     def memory(self) -> int:
-        """The bytes that are held at most, those of the levels' writers not counted."""
+        """Return the most bytes that are buffered, without those of the levels' writers."""
         return self._memory
 
     def _predicted(self) -> int:
-        """Buffers, what reducers hold, and what they give for one buffer."""
+        """Return the bytes of buffers, of reducers, and of what these return for one buffer."""
         count, total = self._size, BUFFERS * self._size * self.dtype.itemsize
         for step in self._steps:
-            count = step.reducer.most(count)
+            count = step.reducer.max_output(count)
             total += step.reducer.memory() + count * self.dtype.itemsize
         return total
 
     # -- buffers
 
     def _limit(self) -> int:
-        """How many elements the buffer takes, so that the next one begins where rows do."""
+        """Return how many elements the buffer takes, so that the next one begins with a row."""
         return self._size - self._start % self._size
 
-    def _room(self) -> Numbers:
+    def _current_buffer(self) -> Numbers:
         if self._buffer is None:
             self._buffer = self._free.get()
         return self._buffer
 
-    def _hand_over(self) -> None:
+    def _queue_buffer(self) -> None:
         if self._buffer is None or self._at == self._start:
             return
         with self._turn:
@@ -166,38 +166,38 @@ class Pyramid:
                 self._turn.notify_all()
         self._guarded(self._finish)
 
-    def _guarded(self, work: Any, *given: Any) -> None:
-        """Work, unless something failed; the first failure is kept for who calls next."""
+    def _guarded(self, work: Any, *arguments: Any) -> None:
+        """Run work, unless something failed; keep the first error for the next call."""
         if self._failed is None:
             try:
-                work(*given)
+                work(*arguments)
             except BaseException as error:
                 self._failed = error
 
     def _push(self, level: int, block: Numbers) -> None:
         if level < len(self._steps):
-            for made in self._steps[level].reducer.push(block):
-                self._give(level, made)
+            for output in self._steps[level].reducer.push(block):
+                self._append_to(level, output)
 
-    def _give(self, level: int, made: Numbers) -> None:
-        self._steps[level].writer.append_rows(made)
-        self._push(level + 1, made)
+    def _append_to(self, level: int, block: Numbers) -> None:
+        self._steps[level].writer.append_rows(block)
+        self._push(level + 1, block)
 
     def _finish(self) -> None:
         for level, step in enumerate(self._steps):
-            for made in step.reducer.finish():
-                self._give(level, made)
+            for output in step.reducer.finish():
+                self._append_to(level, output)
 
 
 def buffer_size(shape: Sequence[int | None], factors: Sequence[int], itemsize: int) -> int:
-    """Elements of a buffer: whole windows of rows, of the largest rows that are small enough.
+    """Return the elements of a buffer: whole windows of the largest rows that fit.
 
     >>> buffer_size((None, 2048, 2048), (1, 2, 2), 2) // 2048
     1024
     """
-    most = max(1, BUFFERED // itemsize)
+    limit = max(1, BUFFERED // itemsize)
     inner = [n or 1 for n in shape]
-    dim = next(d for d in range(len(inner)) if prod(inner[d + 1 :]) <= most)
+    dim = next(d for d in range(len(inner)) if prod(inner[d + 1 :]) <= limit)
     unit = prod(inner[dim + 1 :])
-    rows = most // unit
+    rows = limit // unit
     return unit * (rows - rows % factors[dim] or rows)

@@ -1,8 +1,8 @@
-"""`Reducer`: the next level of a pyramid, made while the elements of the one below arrive.
+"""`Reducer`: computes the next level of a pyramid while the elements of a level arrive.
 
-A window of the outermost dimension that is reduced is not full until its last row is there. Until
-then a mean, a minimum and a maximum need one number for each window, and a median all elements;
-this and some room to work in is all that is held.
+A window of the outermost reduced dimension is not full until its last row arrives. Until then a
+mean, a minimum and a maximum need one number for each window, and a median all elements; only that
+and a workspace are held.
 """
 
 from __future__ import annotations
@@ -15,26 +15,32 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.dtypes import as_dtype
-from weft.store.pyramid.window import Fold, Median, reduced, regions, regions_before
+from weft.store.pyramid.window import (
+    WindowFold,
+    WindowMedian,
+    reduced,
+    window_classes,
+    window_classes_before,
+)
 from weft.values import Point
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
 METHODS = ("mean", "min", "max", "median", "first")
-"""How the elements of a window become one."""
+"""The ways to reduce a window to one element."""
 
-MOST = 1 << 30
-"""Elements of one window; the halves of 64-bit sums have room for as many."""
+MAX_WINDOW = 1 << 30
+"""Elements of a window; the halves of 64-bit sums cannot overflow up to it."""
 
 
 class Reducer:
     """Reduces a stream of elements, in row-major order, by whole factors along every dimension.
 
-    Windows at the ends are shorter, and reduce what is there. The mean of integers is exact and
+    Windows at the ends may be short. The mean of integers is exact and
     rounds half up, so does the median where two elements are in the middle. Floats are added in
     float64, one after the other as they arrive, and rounded once; NaN in a window gives NaN. Of
     bools, the mean and the median are whether at least half are true. Complex numbers have a mean.
-    Where 0.0 and -0.0 are least or greatest, either may come out.
+    Where 0.0 and -0.0 are least or greatest, the result may be either.
 
     >>> reducer = Reducer((None, 2, 4), (2, 2, 2), "mean", "uint8")
     >>> frame = np.arange(8, dtype="uint8").reshape(2, 4)
@@ -53,65 +59,65 @@ class Reducer:
         self._sizes = tuple(n or 0 for n in self.shape)
         self._units = [prod(self._sizes[dim + 1 :]) for dim in range(len(self.shape))]
         self._first = next((d for d, f in enumerate(self.factors) if f > 1), len(self.factors))
-        """The outermost dimension that is reduced; those before it only count."""
+        """The outermost dimension that is reduced."""
         self._at = 0
-        """How many elements have come."""
+        """The number of elements that arrived."""
         self._known = 0
-        """How many of them belong to a window that is not full."""
+        """The number of them that belong to windows that are not full."""
         self._work = _working(method, self.name, self.factors[self._first :])
         self._held = self._hold()
 
     def push(self, block: Any) -> Iterator[Numbers]:
-        """Take the next elements, and give what became complete, in the order of the next level.
+        """Take the next elements, and return the blocks of the next level that became complete.
 
-        A block is an array whose sizes, but for the first, are the last ones of the stream: frames,
-        or lines of a frame, or elements; it may begin and end anywhere. All of it is taken before
-        this returns, so that it can be written to again.
+        A block is an array whose sizes, except for the first, are the last ones of the stream:
+        frames, lines of a frame, or elements; it may begin and end anywhere. It can be reused as
+        soon as this returns.
         """
         rows = self._as_block(block)
         with np.errstate(all="ignore"):
-            return iter([self._given(made) for made in self._walk(rows)])
+            return iter([self._as_output(block) for block in self._walk(rows)])
 
     def finish(self) -> Iterator[Numbers]:
-        """What the windows that are not full make of the elements they have."""
+        """Return the windows that are not full, reduced from the elements that they have."""
         if not self._known:
             return iter(())
         with np.errstate(all="ignore"):
-            made = self._cut()
+            block = self._partial_windows()
         self._known = 0
-        return iter([self._given(made)])
+        return iter([self._as_output(block)])
 
     def memory(self) -> int:
-        """The bytes that are held from the beginning, whatever comes; blocks given are not ours."""
+        """Return the bytes that it holds, from the beginning on."""
         if self._work is None:
             return 0
         return self._work.nbytes + sum(array.nbytes for array in self._held)
 
     def start_at(self, row: int) -> None:
-        """Go on at a row of the outermost dimension, where a window begins."""
+        """Continue at a row of the outermost dimension, where a window begins."""
         if row % self.factors[0]:
             raise WeftError(f"no window begins at row {row}: they have {self.factors[0]} rows")
         self._at = row * self._units[0]
 
-    def most(self, count: int) -> int:
-        """The most elements that one `push` of so many gives, or `finish`."""
+    def max_output(self, count: int) -> int:
+        """Return the most elements that one `push` of `count`, or `finish`, returns."""
         if self._work is None:
             return count
         unit = self._units[self._first]
         inner = reduced(self._sizes[self._first + 1 :], self.factors[self._first + 1 :])
         size, factor = self.shape[self._first], self.factors[self._first]
         rows = count // (unit * min(factor, size or factor)) + 2
-        if size is not None:  # at the end of each there may be a window that is short
+        if size is not None:  # each may end with a short window
             rows += count // (unit * size) + 1
         return rows * prod(inner)
 
     @property
     def reduced_shape(self) -> tuple[int | None, ...]:
         """The shape of the reduced stream."""
-        sizes = zip(self.shape, self.factors)
-        return tuple(None if n is None else -(-n // f) for n, f in sizes)
+        counts = reduced(self._sizes, self.factors)
+        return tuple(None if n is None else count for n, count in zip(self.shape, counts))
 
-    # -- what comes and goes
+    # -- blocks
 
     def _as_block(self, block: Any) -> Numbers:
         rows = np.asarray(block)
@@ -124,22 +130,24 @@ class Reducer:
         rank = len(self.shape)
         if not 1 <= rows.ndim <= rank or rows.shape[1:] != self._sizes[rank - rows.ndim + 1 :]:
             wanted = ", ".join(["…", *map(str, self._sizes[1:])])
-            raise WeftError(f"a block of {list(rows.shape)} is no part of a stream of [{wanted}]")
+            raise WeftError(
+                f"a block of {list(rows.shape)} is not a part of a stream of [{wanted}]"
+            )
         end = None if self.shape[0] is None else prod(self._sizes)
         if end is not None and self._at + rows.size > end:
             raise WeftError(
-                f"{rows.size} elements behind {self._at} lie behind the end of "
-                f"{list(self.shape)}: {end}"
+                f"{rows.size} elements after {self._at} are past the end of {list(self.shape)}: "
+                f"{end}"
             )
         return rows
 
-    def _given(self, made: Numbers) -> Numbers:
-        return made.view(np.bool_) if self.name == "bool" else made
+    def _as_output(self, block: Numbers) -> Numbers:
+        return block.view(np.bool_) if self.name == "bool" else block
 
-    # -- where elements belong
+    # -- rows
 
     def _walk(self, rows: Numbers) -> Iterator[Numbers]:
-        """Elements by the outermost dimension along which they are whole."""
+        """Reduce rows by the outermost dimension along which they are whole."""
         dim = len(self.shape) - rows.ndim
         if not rows.size:
             return
@@ -155,7 +163,7 @@ class Reducer:
             yield from self._walk_along(rows, dim)
 
     def _walk_inside(self, rows: Numbers) -> Iterator[Numbers]:
-        """Rows that begin in the middle of others, or have more dimensions before them."""
+        """Reduce rows that begin inside others, or have more dimensions before them."""
         if rows.flags.c_contiguous:
             yield from self._walk(rows.reshape(-1, *rows.shape[2:]))
             return
@@ -163,7 +171,7 @@ class Reducer:
             yield from self._walk(row)
 
     def _walk_along(self, rows: Numbers, dim: int) -> Iterator[Numbers]:
-        """Rows that are whole along a dimension that is reduced, or behind one."""
+        """Reduce rows that are whole along a reduced dimension, or one after it."""
         while len(rows):
             place, size = self._at // self._units[dim], self.shape[dim]
             left = len(rows)
@@ -179,7 +187,7 @@ class Reducer:
             rows = rows[left:]
 
     def _take(self, rows: Numbers, dim: int, place: int) -> Iterator[Numbers]:
-        """Rows that lie in one row of the dimension before, window by window."""
+        """Reduce rows of one row of the dimension before, window by window."""
         assert self._work is not None
         factor, size = self.factors[dim], self.shape[dim]
         while len(rows):
@@ -199,17 +207,17 @@ class Reducer:
     # -- windows that are not full
 
     def _hold(self) -> list[Numbers]:
-        """Room for what is known of the windows in one row of them."""
+        """Return the accumulators of one row of windows."""
         if self._work is None:
             return []
         inner, factors = self._sizes[self._first + 1 :], self.factors[self._first :]
-        if isinstance(self._work, Median):
+        if isinstance(self._work, WindowMedian):
             return [np.empty((factors[0], *inner), self._work.dtype)]
         return self._work.accumulators((1, *reduced(inner, factors[1:])))
 
     def _add(self, rows: Numbers, dim: int, place: int) -> Iterator[Numbers]:
-        """Take a part of windows; where it was the last one, give them."""
-        if isinstance(self._work, Fold):
+        """Add a part of windows; yield them where it was the last one."""
+        if isinstance(self._work, WindowFold):
             self._fold(self._work, rows, dim, place)
         else:
             flat = self._held[0].reshape(-1)[self._known : self._known + rows.size]
@@ -219,7 +227,7 @@ class Reducer:
         if self._is_full():
             yield self._full()
 
-    def _fold(self, work: Fold, rows: Numbers, dim: int, place: int) -> None:
+    def _fold(self, work: WindowFold, rows: Numbers, dim: int, place: int) -> None:
         if not self._known:
             work.clear(self._held)
         places = self._places()
@@ -236,14 +244,14 @@ class Reducer:
         work.add(rows, (step, *factors), into, not inside and not begun)
 
     def _places(self) -> Point:
-        """Where the next element lies, along every dimension."""
-        found = []
-        for unit, size in zip(self._units, self.shape):
-            found.append(self._at // unit if size is None else self._at // unit % size)
-        return tuple(found)
+        """Return where the next element lies, along each dimension."""
+        return tuple(
+            self._at // unit if size is None else self._at // unit % size
+            for unit, size in zip(self._units, self.shape)
+        )
 
     def _rows_known(self) -> int:
-        """How many rows the windows have that are not full."""
+        """Return the number of rows of the windows that are not full."""
         return self._known // self._units[self._first]
 
     def _is_full(self) -> bool:
@@ -256,45 +264,45 @@ class Reducer:
         )
 
     def _full(self) -> Numbers:
-        """The windows of which the last row has come."""
+        """Return the windows whose last row arrived."""
         rows = self._rows_known()
         inner, factors = self._sizes[self._first + 1 :], self.factors[self._first + 1 :]
         self._known = 0
-        if isinstance(self._work, Median):
+        if isinstance(self._work, WindowMedian):
             return self._work.reduce(self._held[0][:rows], (rows, *factors))
         assert self._work is not None
-        made = np.empty((1, *reduced(inner, factors)), self._work.dtype)
-        self._work.end(self._held, regions((rows, *inner), (rows, *factors)), made)
-        return made
+        out = np.empty((1, *reduced(inner, factors)), self._work.dtype)
+        self._work.finish(self._held, window_classes((rows, *inner), (rows, *factors)), out)
+        return out
 
-    def _cut(self) -> Numbers:
-        """The windows of which only some elements have come."""
+    def _partial_windows(self) -> Numbers:
+        """Return the windows of which only some elements arrived."""
         if self._known % self._units[self._first] == 0:
             return self._full()
         assert self._work is not None
         factors = self.factors[self._first :]
         sizes = (factors[0], *self._sizes[self._first + 1 :])
         stop = (self._rows_known(), *self._places()[self._first + 1 :])
-        found = list(regions_before(stop, sizes, factors))
-        made = np.empty(reduced(sizes, factors), self._work.dtype)
-        if isinstance(self._work, Median):
-            self._work.end(self._held[0], factors, iter(found), made)
+        classes = list(window_classes_before(stop, sizes, factors))
+        out = np.empty(reduced(sizes, factors), self._work.dtype)
+        if isinstance(self._work, WindowMedian):
+            self._work.finish(self._held[0], factors, classes, out)
         else:
-            self._work.end(self._held, iter(found), made)
-        count = sum(prod(s.stop - s.start for s in region.windows) for region in found)
-        return made if count == made.size else made.reshape(-1)[:count]
+            self._work.finish(self._held, classes, out)
+        count = sum(each.windows.size for each in classes)
+        return out if count == out.size else out.reshape(-1)[:count]
 
 
-def _working(method: str, name: str, factors: Sequence[int]) -> Fold | Median | None:
+def _working(method: str, name: str, factors: Sequence[int]) -> WindowFold | WindowMedian | None:
     if not factors:
         return None
-    return Median(name, factors) if method == "median" else Fold(method, name, factors)
+    return WindowMedian(name, factors) if method == "median" else WindowFold(method, name, factors)
 
 
 def check_reduction(
     shape: Sequence[int | None], factors: Sequence[int], method: str, dtype: Any
 ) -> tuple[tuple[int | None, ...], Point]:
-    """The shape and the factors of a stream that can be reduced; what cannot be is refused.
+    """Return the shape and the factors of a stream; refuse what cannot be reduced.
 
     >>> check_reduction((None, 4), (1, 2), "median", "complex64")
     Traceback (most recent call last):
@@ -304,20 +312,18 @@ def check_reduction(
     """
     name, _ = as_dtype(dtype)
     if method not in METHODS:
-        raise WeftError(f"{method!r} is no way to reduce", hint=", ".join(METHODS))
+        raise WeftError(f"{method!r} is not a way to reduce", hint=", ".join(METHODS))
     if name.startswith("complex") and method not in ("mean", "first"):
         raise WeftError(f"{name} numbers have no {method}: they have no order", hint="mean, first")
     if not shape or len(shape) != len(factors):
         raise WeftError(f"{len(factors)} factors for {len(shape)} dimensions")
     for dim, (n, f) in enumerate(zip(shape, factors)):
         if isinstance(f, bool) or not isinstance(f, int | np.integer) or f < 1:
-            raise WeftError(
-                f"dimension {dim} is reduced by {f!r}: a whole number from 1 on is wanted"
-            )
+            raise WeftError(f"dimension {dim} is reduced by {f!r}: expected an integer from 1 on")
         if n is None and dim:
             raise WeftError(f"dimension {dim} cannot be unbounded: only the outermost can")
         if n is not None and n < (1 if dim else 0):
             raise WeftError(f"dimension {dim} of a stream has the size {n}")
-    if prod(factors) > MOST:
-        raise WeftError(f"windows of {prod(factors)} elements are too large: at most {MOST}")
+    if prod(factors) > MAX_WINDOW:
+        raise WeftError(f"windows of {prod(factors)} elements are too large: at most {MAX_WINDOW}")
     return tuple(None if n is None else int(n) for n in shape), tuple(int(f) for f in factors)

@@ -1,20 +1,14 @@
-"""The windows of a reduction: blocks of elements that become one, counted and cut into pieces.
+"""Windows of a reduction: blocks of elements that become one element of the next level.
 
-Dimension d is cut into windows of `factors[d]`; the last one may be shorter. Everything here is
-integers: which windows have how many elements, and which pieces of them are small enough to work
-on.
+The windows of a level are the blocks of a `BlockGrid`; the last ones may be short. `WindowFold`
+computes the mean, minimum, maximum or first element of windows, and `WindowMedian` the median, both
+exactly and in bounded memory.
 
-`Fold`: the mean, minimum, maximum or first element of windows, exactly, in bounded memory.
-
-Integers are added in a type that holds any sum, or in their own where those that came are small
-enough; 64-bit ones in two halves. Floats are added in float64, one after the other as they come, so
-that it does not matter into which blocks a stream was cut.
-
-`Median`: the middle element of windows, or the mean of the two middle ones.
-
-The elements of small windows are brought side by side and compared by a network: the same few
-minima and maxima for all windows at once, and of those only the ones that the middle depends on.
-NaN goes through both sides of a comparison, and so reaches the middle.
+Integers are added in a type that holds any sum, or in their own where the values are small enough;
+64-bit ones in two halves. Floats are added in float64, in arrival order, so that the result does
+not depend on how a stream was cut into blocks. The median of small windows is found by a sorting
+network: the same minima and maxima for all windows at once, and of those only the ones that the
+middle depends on. NaN passes through both sides of a comparison, and so reaches the middle.
 """
 
 from __future__ import annotations
@@ -28,133 +22,106 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from weft.space import BlockGrid, ZRange
 from weft.store.dtypes import as_dtype
 from weft.values import Point
 
-Slices = tuple[slice, ...]
+Numbers: TypeAlias = np.ndarray[Any, Any]
+Slices: TypeAlias = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """A box of windows that all have the same elements, seen from each window's first place."""
+class WindowClass:
+    """A box of windows that all have the same elements, relative to each window's first place."""
 
-    windows: Slices
+    windows: ZRange
     count: int
+    """The number of elements of a window."""
     offsets: Iterable[Point]
 
 
 def reduced(sizes: Sequence[int], factors: Sequence[int]) -> Point:
-    """How many windows there are along every dimension.
+    """Return the number of windows along each dimension.
 
     >>> reduced((5, 8), (2, 4))
     (3, 2)
     """
-    return tuple(-(-n // f) for n, f in zip(sizes, factors))
+    return BlockGrid.blocks(sizes, factors).counts
 
 
-def regions(sizes: Sequence[int], factors: Sequence[int]) -> Iterator[Region]:
-    """The windows by how many elements they have: full ones, and short ones at the ends.
+def window_classes(sizes: Sequence[int], factors: Sequence[int]) -> Iterator[WindowClass]:
+    """Yield the windows by their number of elements: full ones, and short ones at the ends.
 
-    >>> [(region.windows, region.count) for region in regions((5,), (2,))]
-    [((slice(0, 2, None),), 2), ((slice(2, 3, None),), 1)]
+    >>> [(str(each.windows), each.count) for each in window_classes((5,), (2,))]
+    [('[0:2]', 2), ('[2:3]', 1)]
     """
-    for picked in product(*map(_extents, sizes, factors)):
-        windows, extents = zip(*picked) if picked else ((), ())
-        yield Region(windows, prod(extents), product(*map(range, extents)))
+    grid = BlockGrid.blocks(sizes, factors)
+    for picked in product(*map(grid.classes, range(grid.ndim))):
+        extents = [each.extent for each in picked]
+        windows = ZRange.of([each.count for each in picked], [each.first for each in picked])
+        yield WindowClass(windows, prod(extents), product(*map(range, extents)))
 
 
-def _extents(size: int, factor: int) -> list[tuple[slice, int]]:
-    whole, rest = divmod(size, factor)
-    found = [(slice(0, whole), factor)] if whole else []
-    return [*found, (slice(whole, whole + 1), rest)] if rest else found
-
-
-def regions_before(
+def window_classes_before(
     stop: Sequence[int], sizes: Sequence[int], factors: Sequence[int]
-) -> Iterator[Region]:
-    """The windows that have elements before `stop` in row-major order, by which ones they have.
+) -> Iterator[WindowClass]:
+    """Yield the windows that have elements before `stop` in row-major order, by which they have.
 
-    >>> found = regions_before((1, 1), (2, 2), (2, 1))
-    >>> [(region.windows, list(region.offsets)) for region in found]
-    [((slice(0, 1, None), slice(0, 1, None)), [(0, 0), (1, 0)]),
-    ((slice(0, 1, None), slice(1, 2, None)), [(0, 0)])]
+    >>> for each in window_classes_before((1, 1), (2, 2), (2, 1)):
+    ...     print(each.windows, list(each.offsets))
+    [0:1, 0:1] [(0, 0), (1, 0)]
+    [0:1, 1:2] [(0, 0)]
     """
-    for box in _boxes_before(stop, reduced(sizes, factors), factors):
-        for windows in product(*map(_edges, box, sizes, factors)):
-            if any(span.start >= span.stop for span in windows):
+    grid, whole = BlockGrid.blocks(sizes, factors), ZRange.of(sizes)
+    classes = [each.windows for each in window_classes(sizes, factors)]
+    for box in _boxes_before(stop, grid):
+        for windows in (box & each for each in classes):
+            if windows.is_empty:
                 continue
-            first = [span.start * f for span, f in zip(windows, factors)]
+            first = [low * f for low, f in zip(windows.start, factors)]
             offsets = [
                 offset
                 for offset in product(*map(range, factors))
-                if _is_before([a + o for a, o in zip(first, offset)], sizes, stop)
+                for at in [tuple(a + o for a, o in zip(first, offset))]
+                if at in whole and at < tuple(stop)
             ]
             if offsets:
-                yield Region(windows, len(offsets), offsets)
+                yield WindowClass(windows, len(offsets), offsets)
 
 
-def _is_before(at: Sequence[int], sizes: Sequence[int], stop: Sequence[int]) -> bool:
-    return all(a < n for a, n in zip(at, sizes)) and list(at) < list(stop)
+def _boxes_before(stop: Sequence[int], grid: BlockGrid) -> Iterator[ZRange]:
+    """Yield boxes of windows on both sides of the one that holds `stop`, by dimension."""
+    low, high = [0] * grid.ndim, list(grid.counts)
+    for dim, (at, factor) in enumerate(zip(stop, grid.block_shape)):
+        here = min(at // factor, grid.counts[dim])
+        yield ZRange(low, [*high[:dim], here, *high[dim + 1 :]])
+        after = min(here + 1, grid.counts[dim])
+        yield ZRange([*low[:dim], after, *low[dim + 1 :]], high)
+        low[dim], high[dim] = here, after
+    yield ZRange(low, high)
 
 
-def _boxes_before(stop: Sequence[int], counts: Point, factors: Sequence[int]) -> Iterator[Slices]:
-    """Boxes of windows on either side of the one in which `stop` lies, dimension by dimension."""
-    head: Slices = ()
-    for dim, (at, f) in enumerate(zip(stop, factors)):
-        rest = tuple(slice(0, n) for n in counts[dim + 1 :])
-        here = at // f
-        yield (*head, slice(0, min(here, counts[dim])), *rest)
-        yield (*head, slice(here + 1, counts[dim]), *rest)
-        head = (*head, slice(here, min(here + 1, counts[dim])))
-    yield head
+def pieces(shape: Sequence[int], limit: int) -> list[ZRange]:
+    """Return boxes that cover an array, in row-major order, of at most `limit` elements each.
 
-
-def _edges(span: slice, size: int, factor: int) -> list[slice]:
-    """A span of windows in full ones and a short last one."""
-    whole = size // factor
-    return [
-        slice(span.start, min(span.stop, whole)),
-        slice(max(span.start, whole), span.stop),
-    ]
-
-
-def pieces(shape: Sequence[int], most: int) -> Iterator[Slices]:
-    """Boxes that cover an array, in row-major order, each with at most so many elements.
-
-    >>> list(pieces((2, 5), 4))[:2]
-    [(slice(0, 1, None), slice(0, 4, None)), (slice(0, 1, None), slice(4, 5, None))]
+    >>> print(*pieces((2, 5), 4)[:2])
+    [0:1, 0:4] [0:1, 4:5]
     """
-    if not prod(shape):
-        return
-    dim, inner = len(shape), 1
-    while dim and inner * shape[dim - 1] <= most:
-        dim -= 1
-        inner *= shape[dim]
-    if not dim:
-        yield tuple(slice(0, n) for n in shape)
-        return
-    step = most // inner
-    tail = tuple(slice(0, n) for n in shape[dim:])
-    for head in product(*map(range, shape[: dim - 1])):
-        for start in range(0, shape[dim - 1], step):
-            cut = slice(start, min(start + step, shape[dim - 1]))
-            yield (*(slice(i, i + 1) for i in head), cut, *tail)
+    extents, left = [1] * len(shape), limit
+    for dim in reversed(range(len(shape))):
+        extents[dim] = max(1, min(shape[dim], left))
+        left //= extents[dim]
+    return BlockGrid.blocks(shape, extents).boxes()
 
 
-def elements(windows: Slices, factors: Sequence[int]) -> Slices:
-    """The elements of a box of windows; beyond the end of an array there are none."""
-    return tuple(slice(span.start * f, span.stop * f) for span, f in zip(windows, factors))
+def element_slices(windows: ZRange, factors: Sequence[int]) -> Slices:
+    """Return the elements of a box of windows as an index; it ends where the array ends."""
+    sides = zip(windows.start, windows.stop, factors)
+    return tuple(slice(low * f, high * f) for low, high, f in sides)
 
-
-def inside(windows: Slices, piece: Slices) -> Slices:
-    """A piece of a box of windows, seen from the array."""
-    return tuple(slice(a.start + b.start, a.start + b.stop) for a, b in zip(windows, piece))
-
-
-Numbers: TypeAlias = np.ndarray[Any, Any]
 
 PIECE = 1 << 18
-"""Elements that are worked on at a time, so that they stay in a core's cache."""
+"""Elements that are reduced at a time, so that they stay in a core's cache."""
 
 LOW = 0xFFFFFFFF
 """The lower half of a 64-bit integer."""
@@ -166,35 +133,37 @@ _STEPS = 1.5 * 2.0 ** (52 - 133)
 """Added and taken off again, it rounds a small float64 to steps of 2^-133."""
 
 
-class Fold:
-    """Makes one element of every window; it holds what it works with, and nothing else.
+class WindowFold:
+    """Reduces every window to one element; it holds its workspace, and nothing else.
 
-    >>> Fold("mean", "uint8", (2, 2)).reduce(np.uint8([[1, 2, 9], [3, 5, 7]]), (2, 2))
+    >>> WindowFold("mean", "uint8", (2, 2)).reduce(np.uint8([[1, 2, 9], [3, 5, 7]]), (2, 2))
     array([[3, 8]], dtype=uint8)
     """
 
-    def __init__(self, method: str, name: str, factors: Sequence[int], most: int = 0) -> None:
+    def __init__(
+        self, method: str, name: str, factors: Sequence[int], max_windows: int = 0
+    ) -> None:
         self.method, self.name = method, name
         self.dtype = np.dtype("uint8") if name == "bool" else as_dtype(name)[1]
         self.op = {"min": np.minimum, "max": np.maximum}.get(method, np.add)
         count = prod(factors)
         self.held = self._held(count)
         self.planes = 2 if method == "mean" and self.dtype.kind in "iu" and self.is_64 else 1
-        self.most = most or max(1 << 10, PIECE // count)
-        """Windows that are worked on at a time."""
-        self._sums = [np.empty(self.most, self.held) for _ in range(self.planes)]
-        self._spare = np.empty(self.most, self.held)
-        self._own = np.empty(self.most, self.dtype)
-        self._rows = np.empty(self.most * factors[-1], self.dtype)
-        self._small = np.empty(self.most, bool)
+        self.max_windows = max_windows or max(1 << 10, PIECE // count)
+        """Windows that are reduced at a time."""
+        self._sums = [np.empty(self.max_windows, self.held) for _ in range(self.planes)]
+        self._spare = np.empty(self.max_windows, self.held)
+        self._own = np.empty(self.max_windows, self.dtype)
+        self._rows = np.empty(self.max_windows * factors[-1], self.dtype)
+        self._small = np.empty(self.max_windows, bool)
 
     @property
     def is_64(self) -> bool:
-        """Whether integers have 64 bits, of which sums are kept in halves."""
+        """Whether elements have 64 bits; sums of such integers are kept in halves."""
         return self.dtype.itemsize == 8
 
     def _held(self, count: int) -> np.dtype[Any]:
-        """The type of what is kept of a window while it is not full."""
+        """Return the type of the accumulator of a window."""
         if self.name == "bfloat16" and self.method != "first":
             return np.dtype("float64" if self.method == "mean" else "float32")
         if self.method != "mean":
@@ -209,21 +178,21 @@ class Fold:
 
     @property
     def nbytes(self) -> int:
-        """The bytes it works with."""
+        """The bytes of its workspace."""
         held = [*self._sums, self._spare, self._own, self._rows, self._small]
         return sum(array.nbytes for array in held)
 
     def accumulators(self, shape: Sequence[int]) -> list[Numbers]:
-        """Room for what is known of windows that are not full yet."""
+        """Return accumulators for windows that are not full yet."""
         return [np.empty(shape, self.held) for _ in range(self.planes)]
 
     def clear(self, into: Sequence[Numbers]) -> None:
-        """Forget what was known: nothing has come yet."""
+        """Reset accumulators."""
         for array in into:
-            array.fill(self._nothing())
+            array.fill(self._identity())
 
-    def _nothing(self) -> Any:
-        """What changes nothing: -0.0 of a sum of floats, since 0.0 would make 0.0 of -0.0."""
+    def _identity(self) -> Any:
+        """Return the identity: -0.0 of a sum of floats, because 0.0 + -0.0 is 0.0."""
         if self.method in ("mean", "first"):
             return -0.0 if self.held.kind == "f" else 0
         if self.held.kind == "f":
@@ -231,23 +200,24 @@ class Fold:
         limits = np.iinfo(self.held)
         return limits.max if self.method == "min" else limits.min
 
-    # -- windows into one element each
+    # -- whole windows
 
     def reduce(self, block: Numbers, factors: Sequence[int]) -> Numbers:
-        """The windows of a block that has all of their elements."""
-        made = np.empty(reduced(block.shape, factors), self.dtype)
-        for windows in pieces(made.shape, self.most):
-            part = block[elements(windows, factors)]
-            found = self._folded(part, factors)
-            for region in regions(part.shape, factors):
-                views = [array[region.windows] for array in found]
-                self._end(views, region.count, made[windows][region.windows])
-        return made
+        """Return the windows of a block that has all of their elements."""
+        out = np.empty(reduced(block.shape, factors), self.dtype)
+        for windows in pieces(out.shape, self.max_windows):
+            part = block[element_slices(windows, factors)]
+            sums = self._folded(part, factors)
+            target = out[windows.slices()]
+            for each in window_classes(part.shape, factors):
+                where = each.windows.slices()
+                self._finish([array[where] for array in sums], each.count, target[where])
+        return out
 
     def add(
         self, block: Numbers, factors: Sequence[int], into: Sequence[Numbers], is_first: bool
     ) -> None:
-        """Fold some elements of windows into what is known of them.
+        """Fold elements of windows into their accumulators.
 
         `is_first` says that the first element of every window is among them.
         """
@@ -255,24 +225,23 @@ class Fold:
             if is_first:
                 np.copyto(into[0], block[tuple(slice(0, None, f) for f in factors)])
             return
-        for windows in pieces(into[0].shape, self.most):
-            part = block[elements(windows, factors)]
-            target = [array[windows] for array in into]
+        for windows in pieces(into[0].shape, self.max_windows):
+            part = block[element_slices(windows, factors)]
+            target = [array[windows.slices()] for array in into]
             if self._is_exact(part, prod(factors)):
                 self._join(target, self._in_own_type(part, factors))
             else:
                 for where, numbers in self._numbers(part, factors):
                     self._join([array[where] for array in target], numbers)
 
-    def end(self, into: Sequence[Numbers], found: Iterator[Region], made: Numbers) -> None:
-        """Make elements of what is known of windows."""
-        for region in found:
-            shape = [span.stop - span.start for span in region.windows]
-            for piece in pieces(shape, self.most):
-                at = inside(region.windows, piece)
-                self._end([array[at] for array in into], region.count, made[at])
+    def finish(self, into: Sequence[Numbers], classes: Iterable[WindowClass], out: Numbers) -> None:
+        """Write the elements of the next level from accumulators."""
+        for each in classes:
+            for piece in pieces(each.windows.shape, self.max_windows):
+                at = piece.translate(each.windows.start).slices()
+                self._finish([array[at] for array in into], each.count, out[at])
 
-    # -- how they are folded
+    # -- folding
 
     def _folded(self, part: Numbers, factors: Sequence[int]) -> list[Numbers]:
         if self.method == "first":
@@ -289,7 +258,7 @@ class Fold:
         return sums
 
     def _is_exact(self, part: Numbers, count: int) -> bool:
-        """Whether nothing is lost if windows are folded in their own type."""
+        """Return whether folding in the elements' own type loses nothing."""
         if self.name == "bfloat16" or self.dtype.kind in "fc":
             return self.method != "mean" and self.name != "bfloat16"
         if self.method != "mean":
@@ -301,7 +270,7 @@ class Fold:
         return int(part.max()) * count + count // 2 <= limits.max and least * count >= limits.min
 
     def _in_own_type(self, part: Numbers, factors: Sequence[int]) -> Numbers:
-        """Rows onto rows first, which lie one behind the other, and then within each row."""
+        """Fold rows onto rows first, which are contiguous, and then within each row."""
         *outer, last = factors
         shape = reduced(part.shape, factors)
         if prod(outer) > 1:
@@ -310,26 +279,26 @@ class Fold:
             self._stack(part, (*outer, 1), rows)
             part = rows
         if last > 1:
-            made = self._own[: prod(shape)].reshape(shape)
-            self._stack(part, (*[1] * len(outer), last), made)
-            part = made
+            out = self._own[: prod(shape)].reshape(shape)
+            self._stack(part, (*[1] * len(outer), last), out)
+            part = out
         return part
 
-    def _stack(self, part: Numbers, factors: Sequence[int], made: Numbers) -> None:
+    def _stack(self, part: Numbers, factors: Sequence[int], out: Numbers) -> None:
         views = _views(part, factors)
         _, one = next(views)
         two = next(views, None)
-        if two is None or two[1].shape != made.shape:
-            np.copyto(made, one)
+        if two is None or two[1].shape != out.shape:
+            np.copyto(out, one)
         else:
-            self.op(one, two[1], out=made)
-        if two is not None and two[1].shape != made.shape:
-            self.op(made[two[0]], two[1], out=made[two[0]])
+            self.op(one, two[1], out=out)
+        if two is not None and two[1].shape != out.shape:
+            self.op(out[two[0]], two[1], out=out[two[0]])
         for where, view in views:
-            self.op(made[where], view, out=made[where])
+            self.op(out[where], view, out=out[where])
 
     def _numbers(self, part: Numbers, factors: Sequence[int]) -> Iterator[tuple[Slices, Numbers]]:
-        """Elements of windows one after the other, as something that can be added."""
+        """Yield the elements of windows one after the other, as numbers that can be added."""
         if self._is_paired(part, factors):
             half = self.dtype.itemsize * 8
             for where, pairs in _views(part.view(self.held), (*factors[:-1], factors[-1] // 2)):
@@ -343,7 +312,7 @@ class Fold:
             yield where, self._lifted(view) if self.name == "bfloat16" else view
 
     def _is_paired(self, part: Numbers, factors: Sequence[int]) -> bool:
-        """Whether two neighbours can be read as one number of twice the width, which is faster."""
+        """Return whether two neighbours can be read as one number of twice the width: faster."""
         wide, size = self.held.itemsize, self.dtype.itemsize
         return (
             self.dtype.kind in "iu"
@@ -374,33 +343,33 @@ class Fold:
             self.op(into[0], numbers, out=into[0])
 
     def _lifted(self, view: Numbers) -> Numbers:
-        """Numbers that NumPy can compute with: bfloat16 is the upper half of a float32."""
+        """Return bfloat16 as float32, of which it is the upper half."""
         bits = self._spare.view(np.uint32)[: view.size].reshape(view.shape)
         np.copyto(bits, view)
         np.left_shift(bits, 16, out=bits)
         return bits.view(np.float32)
 
-    # -- what comes out
+    # -- results
 
-    def _end(self, sums: Sequence[Numbers], count: int, made: Numbers) -> None:
-        """An element of each window, of which so many came; `sums` are used up."""
+    def _finish(self, sums: Sequence[Numbers], count: int, out: Numbers) -> None:
+        """Write one element for each window of `count` elements; `sums` are overwritten."""
         if self.method == "first":
-            np.copyto(made, sums[0])
+            np.copyto(out, sums[0])
         elif self.name == "bfloat16":
-            self._end_bfloat16(sums[0], count, made)
+            self._finish_bfloat16(sums[0], count, out)
         elif self.method != "mean":
-            np.copyto(made, sums[0])
+            np.copyto(out, sums[0])
         elif self.dtype.kind in "fc":
             parts = sums[0].view(np.float64)  # a complex number is divided part by part
             np.divide(parts, count, out=parts)
-            np.copyto(made, sums[0], casting="same_kind")
+            np.copyto(out, sums[0], casting="same_kind")
         elif len(sums) == 2:
-            self._end_halves(sums[0], sums[1], count, made)
+            self._finish_halves(sums[0], sums[1], count, out)
         else:
-            _divide(sums[0], count, made)
+            _divide(sums[0], count, out)
 
-    def _end_halves(self, low: Numbers, high: Numbers, count: int, made: Numbers) -> None:
-        """(high * 2^32 + low + count // 2) // count; no step of it leaves 64 bits."""
+    def _finish_halves(self, low: Numbers, high: Numbers, count: int, out: Numbers) -> None:
+        """Write (high * 2^32 + low + count // 2) // count; no step exceeds 64 bits."""
         whole = self._spare[: low.size].reshape(low.shape)
         np.floor_divide(high, count, out=whole)
         np.remainder(high, count, out=high)
@@ -408,10 +377,10 @@ class Fold:
         np.add(high, low, out=high)
         np.left_shift(whole, 32, out=whole)
         _divide(high, count, high)
-        np.add(whole, high, out=made)
+        np.add(whole, high, out=out)
 
-    def _end_bfloat16(self, sums: Numbers, count: int, made: Numbers) -> None:
-        """Rounded to the nearest once, to even: by float32 it would be twice."""
+    def _finish_bfloat16(self, sums: Numbers, count: int, out: Numbers) -> None:
+        """Round to the nearest once, to even: by way of float32 it would be twice."""
         if self.method == "mean":
             np.divide(sums, count, out=sums)
             spare = self._spare[: sums.size].reshape(sums.shape)
@@ -421,7 +390,7 @@ class Fold:
         np.copyto(single, sums, casting="same_kind")
         bits = single.view(np.uint32)
         np.right_shift(bits, 16, out=bits)
-        np.copyto(made, bits, casting="unsafe")
+        np.copyto(out, bits, casting="unsafe")
 
     def _round_tiny(self, sums: Numbers, spare: Numbers) -> None:
         is_small = self._small[: sums.size].reshape(sums.shape)
@@ -433,20 +402,20 @@ class Fold:
             np.copysign(spare, sums, out=sums)
 
 
-def _divide(sums: Numbers, count: int, made: Numbers) -> None:
-    """The quotient, rounded half up; `sums` are used up."""
+def _divide(sums: Numbers, count: int, out: Numbers) -> None:
+    """Write the quotient, rounded half up; `sums` are overwritten."""
     if count > 1:
         np.add(sums, count // 2, out=sums)
     is_power = not count & (count - 1)
     op, by = (np.right_shift, count.bit_length() - 1) if is_power else (np.floor_divide, count)
-    if sums.dtype == made.dtype:
-        op(sums, by, out=made)
+    if sums.dtype == out.dtype:
+        op(sums, by, out=out)
     else:
-        np.copyto(made, op(sums, by, out=sums), casting="unsafe")
+        np.copyto(out, op(sums, by, out=sums), casting="unsafe")
 
 
 def _round_to_8_bits(bits: Numbers, spare: Numbers) -> None:
-    """The bits of float64 numbers, rounded to 8 binary places of them, half to even."""
+    """Round the bits of float64 numbers to 8 binary places, half to even."""
     np.right_shift(bits, 45, out=spare)
     np.bitwise_and(spare, 1, out=spare)
     np.add(spare, (1 << 44) - 1, out=spare)
@@ -455,9 +424,9 @@ def _round_to_8_bits(bits: Numbers, spare: Numbers) -> None:
 
 
 def _views(part: Numbers, factors: Sequence[int]) -> Iterator[tuple[Slices, Numbers]]:
-    """The first elements of all windows, then the second ones, …: which windows, and the elements.
+    """Yield the first elements of all windows, then the second ones, …: the windows, the elements.
 
-    A window's own elements come in the order in which they arrive.
+    The elements of a window come in arrival order.
     """
     for offset in product(*map(range, factors)):
         view = part[tuple(slice(o, None, f) for o, f in zip(offset, factors))]
@@ -465,76 +434,75 @@ def _views(part: Numbers, factors: Sequence[int]) -> Iterator[tuple[Slices, Numb
             yield tuple(slice(0, n) for n in view.shape), view
 
 
-MOST_COMPARED = 32
-"""Elements of windows that go through a network; larger windows are partitioned one by one."""
+MAX_COMPARED = 32
+"""Elements of windows that go through a sorting network; larger windows are partitioned."""
 
 
-class Median:
-    """Makes one element of every window; it holds what it works with, and nothing else.
+class WindowMedian:
+    """Reduces every window to one element; it holds its workspace, and nothing else.
 
-    >>> Median("uint8", (2, 2)).reduce(np.uint8([[1, 2, 9], [3, 50, 7]]), (2, 2))
+    >>> WindowMedian("uint8", (2, 2)).reduce(np.uint8([[1, 2, 9], [3, 50, 7]]), (2, 2))
     array([[3, 8]], dtype=uint8)
     """
 
     def __init__(self, name: str, factors: Sequence[int]) -> None:
         self.name, count = name, prod(factors)
         self.dtype = np.dtype("uint8") if name == "bool" else as_dtype(name)[1]
-        self.most = max(1 << 8, PIECE // 4 // count)
-        """Windows that are worked on at a time."""
+        self.max_windows = max(1 << 8, PIECE // 4 // count)
+        """Windows that are reduced at a time."""
         kind = np.dtype("float32") if name == "bfloat16" else self.dtype
-        self._room = np.empty((count + 1) * self.most, kind)
+        self._room = np.empty((count + 1) * self.max_windows, kind)
         is_float = kind.kind == "f"
-        self._mean = Fold("mean", name, (2,), self.most) if is_float else None
-        self._sums = np.empty(self.most if is_float else 0, np.float64)
-        self._is_nan = np.empty(self.most if is_float else 0, bool)
+        self._mean = WindowFold("mean", name, (2,), self.max_windows) if is_float else None
+        self._sums = np.empty(self.max_windows if is_float else 0, np.float64)
+        self._is_nan = np.empty(self.max_windows if is_float else 0, bool)
 
     @property
     def nbytes(self) -> int:
-        """The bytes it works with."""
+        """The bytes of its workspace."""
         held = [self._room, self._sums, self._is_nan]
         return sum(array.nbytes for array in held) + (self._mean.nbytes if self._mean else 0)
 
     def reduce(self, block: Numbers, factors: Sequence[int]) -> Numbers:
-        """The windows of a block that has all of their elements."""
-        made = np.empty(reduced(block.shape, factors), self.dtype)
-        self.end(block, factors, regions(block.shape, factors), made)
-        return made
+        """Return the windows of a block that has all of their elements."""
+        out = np.empty(reduced(block.shape, factors), self.dtype)
+        self.finish(block, factors, window_classes(block.shape, factors), out)
+        return out
 
-    def end(
-        self, block: Numbers, factors: Sequence[int], found: Iterator[Region], made: Numbers
+    def finish(
+        self, block: Numbers, factors: Sequence[int], classes: Iterable[WindowClass], out: Numbers
     ) -> None:
-        """Make elements of windows, some of which may have fewer elements than others."""
-        for region in found:
-            shape = [span.stop - span.start for span in region.windows]
-            offsets = list(region.offsets)
-            for piece in pieces(shape, self.most):
-                at = inside(region.windows, piece)
-                views = self._views(block, factors, [s.start for s in at], offsets)
-                self._middle(views, [s.stop - s.start for s in at], region.count, made[at])
+        """Write the medians of windows, some of which may have fewer elements than others."""
+        for each in classes:
+            offsets = list(each.offsets)
+            for piece in pieces(each.windows.shape, self.max_windows):
+                at = piece.translate(each.windows.start)
+                views = self._views(block, factors, at.start, offsets)
+                self._middle(views, at.shape, each.count, out[at.slices()])
 
     def _views(
-        self, block: Numbers, factors: Sequence[int], first: Point | list[int], offsets: list[Point]
+        self, block: Numbers, factors: Sequence[int], first: Point, offsets: list[Point]
     ) -> Iterator[Numbers]:
-        """From each place of a window the elements of all windows."""
+        """Yield, for each place of a window, the elements of all windows."""
         for offset in offsets:
             steps = zip(first, offset, factors)
             yield block[tuple(slice(w * f + o, None, f) for w, o, f in steps)]
 
     def _middle(
-        self, views: Iterable[Numbers], shape: Sequence[int], count: int, made: Numbers
+        self, views: Iterable[Numbers], shape: Sequence[int], count: int, out: Numbers
     ) -> None:
         whole, size = tuple(slice(0, n) for n in shape), prod(shape)
         rows = self._room[: (count + 1) * size].reshape(count + 1, size)
         for row, view in zip(rows, views):
             self._copy(row.reshape(shape), view[whole])
-        if count <= MOST_COMPARED:
+        if count <= MAX_COMPARED:
             low, high, spare = self._compared(rows, count)
         else:
             low, high, spare = self._partitioned(rows, count)
         if count % 2:
-            self._put(low.reshape(shape), made)
+            self._put(low.reshape(shape), out)
         else:
-            self._put_mean(low.reshape(shape), high.reshape(shape), spare.reshape(shape), made)
+            self._put_mean(low.reshape(shape), high.reshape(shape), spare.reshape(shape), out)
 
     def _copy(self, row: Numbers, view: Numbers) -> None:
         if self.name == "bfloat16":
@@ -545,7 +513,7 @@ class Median:
             np.copyto(row, view)
 
     def _compared(self, rows: Numbers, count: int) -> tuple[Numbers, Numbers, Numbers]:
-        """The two in the middle, and a row that nobody needs."""
+        """Return the two middle rows, and a spare one."""
         place, spare = list(range(count)), count
         for a, b in network(count):
             np.minimum(rows[place[a]], rows[place[b]], out=rows[spare])
@@ -556,37 +524,36 @@ class Median:
     def _partitioned(self, rows: Numbers, count: int) -> tuple[Numbers, Numbers, Numbers]:
         low, high, last = (count - 1) // 2, count // 2, count - 1
         rows[:count].partition([low, high, last], axis=0)
-        if rows.dtype.kind == "f":  # NaN is sorted to the end, and must be seen in the middle
+        if rows.dtype.kind == "f":  # NaN is sorted to the end, and must reach the middle
             is_nan = np.isnan(rows[last], out=self._is_nan[: rows.shape[1]])
             np.copyto(rows[low], rows[last], where=is_nan)
         return rows[low], rows[high], rows[count]
 
-    def _put(self, value: Numbers, made: Numbers) -> None:
+    def _put(self, value: Numbers, out: Numbers) -> None:
         if self.name == "bfloat16":
             bits = value.view(np.uint32)
             np.right_shift(bits, 16, out=bits)
-            np.copyto(made, bits, casting="unsafe")
+            np.copyto(out, bits, casting="unsafe")
         else:
-            np.copyto(made, value)
+            np.copyto(out, value)
 
-    def _put_mean(self, low: Numbers, high: Numbers, spare: Numbers, made: Numbers) -> None:
-        """Half up for integers, and in float64 for floats."""
+    def _put_mean(self, low: Numbers, high: Numbers, spare: Numbers, out: Numbers) -> None:
+        """Write the mean of two: half up for integers, and in float64 for floats."""
         if self._mean is None:  # (low + high + 1) // 2, whose sum may need one bit more
             np.bitwise_xor(low, high, out=spare)
             np.right_shift(spare, 1, out=spare)
             np.bitwise_or(low, high, out=low)
-            np.subtract(low, spare, out=made)
+            np.subtract(low, spare, out=out)
             return
         sums = self._sums[: low.size].reshape(low.shape)
         np.copyto(sums, low)
         np.add(sums, high, out=sums)
-        whole = tuple(slice(0, n) for n in low.shape)
-        self._mean.end([sums], iter([Region(whole, 2, ())]), made)
+        self._mean.finish([sums], [WindowClass(ZRange.of(low.shape), 2, ())], out)
 
 
 @cache
 def network(count: int) -> tuple[tuple[int, int], ...]:
-    """The comparisons that bring the middle of `count` elements to its place.
+    """Return the comparisons that bring the middle of `count` elements to its place.
 
     Batcher's odd-even merge sort, less those that the middle does not depend on.
 
@@ -594,12 +561,12 @@ def network(count: int) -> tuple[tuple[int, int], ...]:
     (5, 17, 24)
     """
     wanted = {(count - 1) // 2, count // 2}
-    found = []
+    kept = []
     for a, b in reversed(list(_merge_sort(count))):
         if a in wanted or b in wanted:
             wanted |= {a, b}
-            found.append((a, b))
-    return tuple(reversed(found))
+            kept.append((a, b))
+    return tuple(reversed(kept))
 
 
 def _merge_sort(count: int) -> Iterator[tuple[int, int]]:

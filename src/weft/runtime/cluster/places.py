@@ -160,8 +160,8 @@ def _output(given: Any) -> Output:
 
 
 def _opened(plan: Plan, name: str, given: Any) -> Any:
-    store = import_module("weft.store")
-    array = store.open(given) if isinstance(given, str | PathLike) else given
+    open_array = import_module("weft.store.create").open_array
+    array = open_array(given) if isinstance(given, str | PathLike) else given
     value = plan.graph.values.get(name)
     if value is not None:
         check_array(value, array.shape, array.metadata.dtype)

@@ -130,7 +130,7 @@ def test_what_is_no_lock_file_is_refused_and_left_alone(tmp_path: Path, kind: st
         if kind == "link":
             precious.write_text("data")
         path.symlink_to(precious)
-    with pytest.raises(WeftError, match="lock is not a lock file: it is no regular file"):
+    with pytest.raises(WeftError, match="lock is not a lock file: it is not a regular file"):
         FileLock(path)
     assert os.path.lexists(path)
     assert precious.exists() == (kind == "link")

@@ -361,20 +361,20 @@ class FrameLayout(ChunkLayout):
             slots += (places * self.slot_strides[dim]).reshape(shape)
         tiles, slots = tiles.transpose(stored), slots.transpose(stored)
         grid = BlockGrid.blocks(tiles.shape, [self.slot_grid.counts[inner[n]] for n in stored])
-        found = []
+        groups = []
         for number, box in enumerate(grid.boxes()):
             shard = [0] * len(self.chunks)
             for n, place in zip(stored, grid.unravel(number)):
                 shard[inner[n]] = place
             part: Any = (*box.slices(), ...)
-            found.append(
+            groups.append(
                 ShardTiles(
                     tuple(shard),
                     tuple(tiles[part].ravel().tolist()),
                     tuple(slots[part].ravel().tolist()),
                 )
             )
-        return found
+        return groups
 
     def shard_tiles(self, epoch: Point) -> Iterator[ShardTiles]:
         """Yield the tiles of an epoch by shard; an epoch is its chunk up to the buffered axis.

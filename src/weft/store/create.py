@@ -28,7 +28,7 @@ from weft.store.metadata import (
     without_own,
 )
 from weft.store.sink import Lock, Sink, Url
-from weft.store.target import check_target, recover, remove_behind, replace
+from weft.store.target import check_target, recover, remove_after_end, replace
 from weft.store.writer import Writer
 from weft.values import Point
 
@@ -262,7 +262,7 @@ def continue_array(
         recover(sink)
         metadata = Metadata.load(sink)
         sink.sweep()
-        remove_behind(sink)
+        remove_after_end(sink)
         if not metadata.is_sharded:
             raise WeftError(f"{sink.url} has no shards: frames are appended to sharded arrays only")
         if not metadata.has_checksum or metadata.index_endian != "little" or 0 in metadata.shards:

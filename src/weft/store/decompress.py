@@ -94,17 +94,17 @@ def _can_stop(data: Bytes, size: int) -> bool:
 
 def _unzstd_start(data: Bytes, out: memoryview) -> None:
     with _zstd_errors():
-        made = _decompressor().stream_reader(data).readinto(out)
-    if made != len(out):
-        raise CodecError(f"a zstd frame ends at {made} B, and {len(out)} B are wanted")
+        count = _decompressor().stream_reader(data).readinto(out)
+    if count != len(out):
+        raise CodecError(f"a zstd frame ends at {count} B, and {len(out)} B are wanted")
 
 
 def _unzstd_frames(data: Bytes, out: memoryview) -> None:
     """Decode several frames, or one that does not claim its size."""
     with _zstd_errors():
         frames, done = _frames(data), 0
-        while done < len(out) and (made := frames.readinto(out[done:])):
-            done += made
+        while done < len(out) and (count := frames.readinto(out[done:])):
+            done += count
         if done < len(out) or frames.read(1):
             more = "more" if done == len(out) else str(done)
             raise CodecError(f"zstd frames of {more} B, and a chunk has {len(out)} B")
@@ -235,13 +235,13 @@ def _narrowed(data: Bytes, size: int, first: int, stop: int) -> tuple[Bytes, int
         return data, 0, size
     low, high = first // block, -(-stop // block)
     low -= low == count - 1 and size % block > 0  # a short block does not stand alone
-    made = data if isinstance(data, memoryview) else memoryview(data)
-    if made.readonly:
-        made = memoryview(bytearray(data))
-    made[16 : 16 + 4 * (high - low)] = bytes(made[16 + 4 * low : 16 + 4 * high])
+    frame = data if isinstance(data, memoryview) else memoryview(data)
+    if frame.readonly:
+        frame = memoryview(bytearray(data))
+    frame[16 : 16 + 4 * (high - low)] = bytes(frame[16 + 4 * low : 16 + 4 * high])
     low, high = low * block, min(high * block, size)
-    _UINT.pack_into(made, 4, high - low)
-    return made, low, high
+    _UINT.pack_into(frame, 4, high - low)
+    return frame, low, high
 
 
 # -- lz4

@@ -144,11 +144,11 @@ def _open(path: Path) -> int:
         descriptor = os.open(path, _FLAGS | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
-            raise WeftError(f"{path} is not a lock file: it is no regular file") from None
+            raise WeftError(f"{path} is not a lock file: it is not a regular file") from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise WeftError(f"{path} is not a lock file: it is no regular file")
+        raise WeftError(f"{path} is not a lock file: it is not a regular file")
     return descriptor
 
 

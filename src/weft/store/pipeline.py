@@ -147,10 +147,9 @@ def create_pipeline(device: str, *arguments: Any, **options: Any) -> Pipeline:
     if device == "cpu":
         return CpuPipeline(*arguments, **options)
     if device == "cuda":
-        made: Pipeline = import_module("weft.store.cuda.pipeline").GpuPipeline(
-            *arguments, **options
-        )
-        return made
+        gpu: Any = import_module("weft.store.cuda.pipeline")  # needs CuPy
+        pipeline: Pipeline = gpu.GpuPipeline(*arguments, **options)
+        return pipeline
     raise WeftError(f"device: {device!r} is neither cpu nor cuda")
 
 

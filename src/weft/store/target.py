@@ -78,20 +78,20 @@ def _check_empty(sink: Sink) -> None:
     journal = _journal(sink)  # of a new group that was interrupted
     known = {f"{path}/zarr.json" for path in (journal.members if journal else ())}
     others = (entry for entry in sink.walk("") if not is_ours(entry.key) and entry.key not in known)
-    found = list(islice(others, MAX_NAMES + 1))
-    if not found:
+    listed = list(islice(others, MAX_NAMES + 1))
+    if not listed:
         return
-    if not found[0].key:
+    if not listed[0].key:
         raise WeftError(f"{sink.url} is a file, not a folder")
     raise WeftError(
-        f"{sink.url} is not empty and holds no Zarr v3 array or group: there is {_names(found)}",
+        f"{sink.url} is not empty and holds no Zarr v3 array or group: there is {_names(listed)}",
         hint="choose an empty or a new folder; Weft removes only what belongs to an array or group",
     )
 
 
-def _names(found: list[StoreEntry]) -> str:
-    names = ", ".join(entry.key for entry in found[:MAX_NAMES])
-    return names if len(found) <= MAX_NAMES else f"{names}, …"
+def _names(entries: list[StoreEntry]) -> str:
+    names = ", ".join(entry.key for entry in entries[:MAX_NAMES])
+    return names if len(entries) <= MAX_NAMES else f"{names}, …"
 
 
 # -- the keys of a node
@@ -187,9 +187,9 @@ class ArrayKeys:
         if not self.has_checksum:
             return False
         count = index_size(self.slots)
-        found = sink.fetch(key, 0 if self.index_location == "start" else -count, count)
+        fetched = sink.fetch(key, 0 if self.index_location == "start" else -count, count)
         try:
-            return found is not None and bool(Index.parse(found.data, self.slots))
+            return fetched is not None and bool(Index.parse(fetched.data, self.slots))
         except ShardError:
             return False
 
@@ -202,7 +202,7 @@ class ShardKeys(NamedTuple):
     """The keys of the existing shards of an array: inside its shape, and after its end."""
 
     inside: list[str]
-    behind: list[str]
+    after: list[str]
     """Complete shards that their writer did not promise before it ended."""
 
 
@@ -215,31 +215,31 @@ def shards_of(sink: Sink, data: Mapping[str, Any], *, is_strict: bool = True) ->
         keys = ArrayKeys.of(data)
     except WeftError as error:
         raise WeftError(f"{sink.url}: {error}", hint="remove it yourself") from None
-    found, others = ShardKeys([], []), list[StoreEntry]()
+    shards, others = ShardKeys([], []), list[StoreEntry]()
     for entry in sink.walk(keys.root):
         if is_ours(entry.key) and entry.kind == "value":
             continue
         at = keys.shard_at(entry.key)
         if entry.kind == "value" and at is not None and keys.is_inside(at):
-            found.inside.append(entry.key)
+            shards.inside.append(entry.key)
         elif (
             entry.kind == "value"
             and at is not None
             and keys.may_follow(at)
             and keys.is_shard(sink, entry.key)
         ):
-            found.behind.append(entry.key)
+            shards.after.append(entry.key)
         elif at is not None or (is_strict and keys.root and entry.kind != "folder"):
             others.append(entry)
     if not keys.shape and keys.root and not others and sink.fetch(keys.keys.key(()), 0, 0):
-        found.inside[:] = [keys.keys.key(())]
+        shards.inside[:] = [keys.keys.key(())]
     if others:
         raise WeftError(
             f"{sink.url}: {_names(others)} lies among the shards of the array and does not belong "
             f"to it",
             hint="move it elsewhere; Weft removes only what the metadata attribute to the array",
         )
-    return found
+    return shards
 
 
 class OwnedKeys(NamedTuple):
@@ -252,27 +252,27 @@ class OwnedKeys(NamedTuple):
 
 def owned_keys(sink: Sink, node: ZarrNode) -> OwnedKeys:
     """Return the keys that the metadata of a node attribute to it."""
-    found = OwnedKeys([], [])
-    _collect(sink, node, "", found)
-    return found
+    keys = OwnedKeys([], [])
+    _collect(sink, node, "", keys)
+    return keys
 
 
-def _collect(sink: Sink, node: ZarrNode, at: str, found: OwnedKeys) -> None:
+def _collect(sink: Sink, node: ZarrNode, at: str, keys: OwnedKeys) -> None:
     if node.kind == "array":
-        inside, behind = shards_of(sink, node.data)
-        found.values.extend(f"{at}{key}" for key in (*inside, *behind))
+        inside, after = shards_of(sink, node.data)
+        keys.values.extend(f"{at}{key}" for key in (*inside, *after))
         return
     for path in _members(sink, node):
         child = _below(sink, path)
         member = read_node(child)
         if member is not None and member.kind == _LISTED[node.kind]:
-            _collect(child, member, f"{at}{path}/", found)
-            found.nodes.append(f"{at}{path}/zarr.json")
+            _collect(child, member, f"{at}{path}/", keys)
+            keys.nodes.append(f"{at}{path}/zarr.json")
     if node.kind == "plate":
         for row in sorted({path.split("/")[0] for path in _members(sink, node)}):
             above = read_node(_below(sink, row))
             if above is not None and above.kind == "group":
-                found.nodes.append(f"{at}{row}/zarr.json")
+                keys.nodes.append(f"{at}{row}/zarr.json")
 
 
 def _below(sink: Sink, path: str) -> Sink:
@@ -309,11 +309,11 @@ def _members(sink: Sink, node: ZarrNode) -> list[str]:
     return list(paths)
 
 
-def remove_behind(sink: Sink) -> None:
+def remove_after_end(sink: Sink) -> None:
     """Remove complete shards after the end of an array: their writer never promised them."""
     node = read_node(sink)
     if node is not None and node.kind == "array":
-        sink.remove(shards_of(sink, node.data, is_strict=False).behind)
+        sink.remove(shards_of(sink, node.data, is_strict=False).after)
 
 
 # -- replacing a node
@@ -367,16 +367,16 @@ def replace(
 
 def _replaced(sink: Sink, node: ZarrNode, members: list[str]) -> OwnedKeys:
     """Return the keys to remove: those of the old node, and those in the place of new members."""
-    found = owned_keys(sink, node)
+    keys = owned_keys(sink, node)
     for path in members:
         child = _below(sink, path)
-        if f"{path}/zarr.json" in found.nodes or (there := check_target(child, True)) is None:
+        if f"{path}/zarr.json" in keys.nodes or (existing := check_target(child, True)) is None:
             continue
-        if there.kind != "array":
-            raise WeftError(f"{child.url} is {there.name}, and an array would replace it")
-        _collect(child, there, f"{path}/", found)
-        found.nodes.append(f"{path}/zarr.json")
-    return found
+        if existing.kind != "array":
+            raise WeftError(f"{child.url} is {existing.name}, and an array would replace it")
+        _collect(child, existing, f"{path}/", keys)
+        keys.nodes.append(f"{path}/zarr.json")
+    return keys
 
 
 def _check_unlocked(sink: Sink, old: OwnedKeys) -> None:
@@ -397,10 +397,10 @@ def _check_beside(sink: Sink, node: ZarrNode, old: OwnedKeys, new: bytes) -> Non
         for entry in sink.walk("")
         if entry.key not in known and not is_ours(entry.key) and entry.kind != "folder"
     )
-    found = list(islice(others, MAX_NAMES + 1))
-    if found:
+    listed = list(islice(others, MAX_NAMES + 1))
+    if listed:
         raise WeftError(
-            f"{sink.url} is a group, and holds more than an array would replace: {_names(found)}",
+            f"{sink.url} is a group, and holds more than an array would replace: {_names(listed)}",
             hint="remove what it holds yourself, or choose another place",
         )
 
@@ -434,11 +434,11 @@ class _Journal(NamedTuple):
 
 
 def _journal(sink: Sink) -> _Journal | None:
-    found = sink.fetch(JOURNAL, 0, 4 * MAX_BYTES)
-    if found is None:
+    fetched = sink.fetch(JOURNAL, 0, 4 * MAX_BYTES)
+    if fetched is None:
         return None
     try:
-        data = json.loads(bytes(found.data))
+        data = json.loads(bytes(fetched.data))
         members = [path for path in data["members"] if _PATH.fullmatch(path)]
         old, empty, new = (data[key].encode() for key in ("old", "empty", "new"))
         return _Journal(old, empty, new, members)
@@ -455,8 +455,8 @@ def recover(sink: Sink) -> None:
     journal = _journal(sink)
     if journal is None:
         return
-    found = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
-    now = None if found is None else bytes(found.data)
+    fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
+    now = None if fetched is None else bytes(fetched.data)
     old = parse_node(journal.old)
     if old is not None and now == journal.empty != journal.old:
         _finish(sink, _replaced(sink, old, journal.members), journal.new, journal.members)

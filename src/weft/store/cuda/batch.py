@@ -147,8 +147,8 @@ class BatchPlanner:
         for numbers in rows.values():
             base = np.array(numbers, np.uint32)[:, None] * np.uint32(self.layout.tiles_per_epoch)
             added = firsts[numbers][:, None]
-            for place, (behind, _, _) in enumerate(self.layout.inner_shards):
+            for place, (inner, _, _) in enumerate(self.layout.inner_shards):
                 order.append((base + self._tiles[place]).reshape(-1))
                 slots = (added + self._slots[place]).reshape(-1)
-                parts.append(ShardPart(self.layout.shard_of(epochs[numbers[0]], behind), slots))
+                parts.append(ShardPart(self.layout.shard_of(epochs[numbers[0]], inner), slots))
         return BatchPlan(np.concatenate(order), parts)

@@ -189,9 +189,9 @@ class NvComp(TileEncoder):
             raise WeftError(f"nvCOMP: {self.kind} {name} failed with status {status}")
 
     def _query(self, name: str, *given: Any, after: tuple[Any, ...] = ()) -> int:
-        found = ctypes.c_size_t()
-        self._call(name, *given, ctypes.byref(found), *after)
-        return found.value
+        size = ctypes.c_size_t()
+        self._call(name, *given, ctypes.byref(size), *after)
+        return size.value
 
     def most(self, tile: int) -> int:
         """Return nvCOMP's bound."""

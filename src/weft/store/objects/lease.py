@@ -70,7 +70,7 @@ class Lease:
             raise SinkError(f"{self.url}: the lock belongs to the process that was forked")
         if self._is_lost:
             raise SinkError(
-                f"{self.url}: another writer took the lock over",
+                f"{self.url}: somebody else took the lock over",
                 hint=f"it was not renewed for {self.seconds:g} s, or was removed",
             )
         age = time.monotonic() - self._renewed
@@ -112,13 +112,13 @@ class Lease:
 
     def _take(self) -> dict[str, str]:
         """Create the lock, or take over one that expired."""
-        found = self._read()
-        if found is None:
+        record = self._read()
+        if record is None:
             return self._put("create")
-        age = self._now() - found.modified.timestamp()
+        age = self._now() - record.modified.timestamp()
         if age <= self.seconds:
-            raise self._refused(found, age)
-        return self._put(found.version)
+            raise self._refused(record, age)
+        return self._put(record.version)
 
     def _put(self, mode: str | dict[str, str]) -> dict[str, str]:
         """Write the lock if nobody else did; return its version."""
@@ -146,10 +146,10 @@ class Lease:
 
     def _own(self) -> dict[str, str]:
         """Return the version of the lock, if it is ours."""
-        found = self._read()
-        if found is None or found.content.get("holder") != self.holder:
-            raise self._refused(found)
-        return found.version
+        record = self._read()
+        if record is None or record.content.get("holder") != self.holder:
+            raise self._refused(record)
+        return record.version
 
     def _read(self) -> _LeaseRecord | None:
         try:
@@ -174,12 +174,12 @@ class Lease:
         obstore.delete(self.store, path)
         return now
 
-    def _refused(self, found: _LeaseRecord | None, age: float | None = None) -> WeftError:
-        content = found.content if found else {}
+    def _refused(self, record: _LeaseRecord | None, age: float | None = None) -> WeftError:
+        content = record.content if record else {}
         who = f"process {content.get('process', '?')} on {content.get('host', '?')}"
         seen = "" if age is None else f", seen {max(0.0, age):.0f} s ago"
         return WeftError(
-            f"{self.url} is being written by another process",
+            f"{self.url} is being written by somebody else",
             hint=f"{who}{seen}; a lock is free when it is not renewed for {self.seconds:g} s",
         )
 

@@ -118,7 +118,7 @@ class ObjectSink:
         errors = needed("obstore.exceptions", "store")
         with translate_errors(self._name(key)):
             try:
-                found = self._got(key, _range(start, count))
+                fetched = self._got(key, _range(start, count))
             except FileNotFoundError as error:
                 if is_missing_bucket(error):
                     raise
@@ -127,7 +127,7 @@ class ObjectSink:
                 if not is_out_of_range(error):
                     raise
                 return self._clipped(key, start, count)
-        return found if count is None else Fetched(found.data[:count], found.size)
+        return fetched if count is None else Fetched(fetched.data[:count], fetched.size)
 
     def _got(self, key: str, wanted: Any) -> Fetched:
         options = None if wanted is None else {"range": wanted}
@@ -217,8 +217,8 @@ class ObjectSink:
         at = f"{self.prefix}{prefix}".rstrip("/")
         with translate_errors(self._name(prefix)):
             for chunk in needed("obstore", "store").list(self._client, at or None):
-                for found in chunk:
-                    yield StoreEntry(found["path"].removeprefix(self.prefix), "value")
+                for entry in chunk:
+                    yield StoreEntry(entry["path"].removeprefix(self.prefix), "value")
 
     @property
     def is_link(self) -> bool:
@@ -282,10 +282,10 @@ class ObjectSink:
                 lease.check()
 
     def _present(self, key: str, start: int, count: int) -> Bytes:
-        found = self.fetch(key, start, count)
-        if found is None:
+        fetched = self.fetch(key, start, count)
+        if fetched is None:
             raise SinkError(f"{self._name(key)} does not exist")
-        return found.data
+        return fetched.data
 
 
 def _reopened(

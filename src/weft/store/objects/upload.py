@@ -180,11 +180,11 @@ def abort_leftovers(url: str, options: Mapping[str, Any]) -> None:
             for page in client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=bucket, Prefix=prefix
             ):
-                for found in page.get("Uploads", ()):
-                    if not SHARD.fullmatch(found["Key"].removeprefix(prefix)):
+                for upload in page.get("Uploads", ()):
+                    if not SHARD.fullmatch(upload["Key"].removeprefix(prefix)):
                         continue
                     client.abort_multipart_upload(
-                        Bucket=bucket, Key=found["Key"], UploadId=found["UploadId"]
+                        Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
                     )
         finally:
             client.close()

@@ -286,17 +286,17 @@ class Multiscale:
         The middle of a window of n elements is (n - 1) / 2 elements after its first one. The
         reduced element lies there, except with the method "first", which keeps its position.
         """
-        found = as_axes(axes)
-        base = as_numbers([1.0] * len(found) if scale is None else list(scale), "scale")
-        shift = as_numbers(list(translation or [0.0] * len(found)), "translation")
+        checked = as_axes(axes)
+        base = as_numbers([1.0] * len(checked) if scale is None else list(scale), "scale")
+        shift = as_numbers(list(translation or [0.0] * len(checked)), "translation")
         for what, given in (("scale", base), ("translation", shift), ("factors", factors)):
-            if len(given) != len(found):
-                raise WeftError(f"{what} has {len(given)} numbers for {len(found)} axes")
-        made = []
+            if len(given) != len(checked):
+                raise WeftError(f"{what} has {len(given)} numbers for {len(checked)} axes")
+        datasets = []
         for number in range(levels):
             windows = [f**number for f in factors]
             middles = [0.0 if method == "first" else (n - 1) / 2 for n in windows]
-            made.append(
+            datasets.append(
                 Dataset(
                     str(number),
                     tuple(s * n for s, n in zip(base, windows)),
@@ -304,7 +304,7 @@ class Multiscale:
                 )
             )
         about = FrozenMap([("method", f"weft.store: {method}"), ("factors", tuple(factors))])
-        return cls(found, tuple(made), name, method, about)
+        return cls(checked, tuple(datasets), name, method, about)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as in `zarr.json`, in a list of one image."""
@@ -348,7 +348,7 @@ class Multiscale:
 def _moved(levels: Sequence[Dataset], data: Any) -> list[Dataset]:
     """Return levels with the common transformation applied after their own."""
     scale, shift = _read_steps(data)
-    made = []
+    moved = []
     for level in levels:
         if len(level.scale) != len(scale):
             raise WeftError(
@@ -356,8 +356,8 @@ def _moved(levels: Sequence[Dataset], data: Any) -> list[Dataset]:
             )
         size = tuple(a * b for a, b in zip(level.scale, scale))
         start = tuple(t * s + u for t, s, u in zip(level.translation, scale, shift))
-        made.append(Dataset(level.path, size, start))
-    return made
+        moved.append(Dataset(level.path, size, start))
+    return moved
 
 
 _NAME = re.compile(r"[A-Za-z0-9]+")
@@ -376,16 +376,16 @@ def as_names(names: Sequence[str], what: str) -> tuple[str, ...]:
     >>> as_names("AB", "rows")
     ('A', 'B')
     """
-    found = tuple(as_name(name, what) for name in names)
-    if not found:
+    checked = tuple(as_name(name, what) for name in names)
+    if not checked:
         raise WeftError(f"{what}: there are none")
-    lower = [name.lower() for name in found]
-    for name in found:
+    lower = [name.lower() for name in checked]
+    for name in checked:
         if lower.count(name.lower()) > 1:
             raise WeftError(
                 f"{what}: {name!r} occurs twice, at least for file systems that ignore case"
             )
-    return found
+    return checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,9 +548,9 @@ class Well:
 
     def __post_init__(self) -> None:
         fields = tuple(FieldOfView(*given) for given in self.fields)
-        as_names([found.path for found in fields], "images")
-        for found in fields:
-            as_integer({"acquisition": found.acquisition}, "acquisition", 0, None)
+        as_names([one.path for one in fields], "images")
+        for one in fields:
+            as_integer({"acquisition": one.acquisition}, "acquisition", 0, None)
         freeze(self, fields=fields)
 
     def to_json(self) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def create_plate(
     ...     image = {"shape": (4, 4), "dtype": "uint8", "chunks": (4, 4), "axes": "yx"}
     ...     with create_plate(f"{folder}/p.zarr", "AB", "123", **image) as plate:
     ...         plate.field("B", "2", 0).append(np.ones((4, 4), "uint8"))
-    ...     found = open_plate(f"{folder}/p.zarr")
-    ...     print(found.plate.wells, found.image("B", "2", 0).levels[0].shape)
+    ...     plate = open_plate(f"{folder}/p.zarr")
+    ...     print(plate.plate.wells, plate.image("B", "2", 0).levels[0].shape)
     (WellPosition(row='B', column='2'),) (4, 4)
     """
     label = PurePath(fspath(url)).name if name is None else name
@@ -111,7 +111,7 @@ class PlateWriter(Closeable):
         if acquisition is not None and acquisition not in known:
             raise WeftError(f"{where}: there is no acquisition {acquisition}, only {known}")
         before = self._wells[position].fields if position in self._wells else ()
-        if path in [found.path for found in before]:
+        if path in [one.path for one in before]:
             raise WeftError(f"{where} exists already")
         if self._max_fields is not None and len(before) == self._max_fields:
             raise WeftError(f"{where}: the well has {len(before)} fields, its field_count")
@@ -161,7 +161,7 @@ class StoredPlate:
 
     def image(self, row: str, column: str, field: str | int) -> Image:
         """Open a field of a well."""
-        paths = [found.path for found in self.well(row, column).fields]
+        paths = [one.path for one in self.well(row, column).fields]
         if str(field) not in paths:
             raise WeftError(f"well {row}/{column} has no field {field}, only {paths}")
         where = joined(self.url, row, column, str(field))

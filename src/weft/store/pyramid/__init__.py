@@ -1,1 +1,1 @@
-"""Coarser levels of an image, made while its frames arrive."""
+"""Coarser levels of an image, computed while its frames arrive."""

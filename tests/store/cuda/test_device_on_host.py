@@ -125,8 +125,8 @@ def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
 
 def test_what_cannot_be_is_refused_before_anything_is_there(tmp_path, host):
     for more, message in [
-        ({"codecs": [Blosc("lz4", 5, "shuffle")]}, r"no encoder of \['blosc'\] as given"),
-        ({"codecs": [Crc32c(), Zstd(1)]}, r"no encoder of \['crc32c', 'zstd'\] as given"),
+        ({"codecs": [Blosc("lz4", 5, "shuffle")]}, r"no encoder for \['blosc'\] as given"),
+        ({"codecs": [Crc32c(), Zstd(1)]}, r"no encoder for \['crc32c', 'zstd'\] as given"),
         ({"encoder": "zlib"}, "'zlib' is neither weft nor nvcomp"),
         ({"codecs": [Zstd(1)], "encoder": "nvcomp"}, "nvCOMP is needed and not installed"),
     ]:

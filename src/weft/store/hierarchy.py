@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from weft.errors import WeftError
 from weft.store.files import Folder
-from weft.store.metadata import MAX_BYTES
+from weft.store.metadata import MAX_BYTES, fetch_metadata
 from weft.store.sink import Sink, Url
 
 
@@ -104,13 +104,8 @@ def write_group(sink: Sink, attributes: Mapping[str, Any]) -> None:
 
 def read_group(sink: Sink) -> Mapping[str, Any]:
     """Return the attributes of a group."""
-    fetched = sink.fetch("zarr.json", 0, MAX_BYTES)
-    if fetched is None:
-        raise WeftError(f"{sink.url} holds no Zarr v3 group: there is no zarr.json")
-    if fetched.size > MAX_BYTES:
-        raise WeftError(f"{sink.url}: zarr.json has {fetched.size} B; at most {MAX_BYTES} are read")
     try:
-        data = json.loads(bytes(fetched.data))
+        data = json.loads(fetch_metadata(sink, "group"))
     except (ValueError, RecursionError) as error:
         raise WeftError(f"{sink.url}: zarr.json is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("zarr_format") != 3:

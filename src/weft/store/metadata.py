@@ -141,21 +141,9 @@ class Metadata:
     @classmethod
     def load(cls, sink: Sink) -> Metadata:
         """Read the `zarr.json` of a sink."""
-        fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
-        if fetched is None:
-            older = [name for name in (".zarray", ".zgroup") if sink.fetch(name, 0, 1) is not None]
-            if older:
-                raise WeftError(
-                    f"{sink.url} is of Zarr v2: there is a {older[0]}, and no zarr.json",
-                    hint="zarr-python's `zarr migrate v3` converts it to v3",
-                )
-            raise WeftError(f"{sink.url} holds no Zarr v3 array: there is no zarr.json")
-        if fetched.size > MAX_BYTES:
-            raise WeftError(
-                f"{sink.url}: zarr.json has {fetched.size} B; at most {MAX_BYTES} are read"
-            )
+        text = fetch_metadata(sink, "array")
         try:
-            return cls.from_json(bytes(fetched.data).decode())
+            return cls.from_json(text.decode())
         except WeftError as error:
             error.args = (f"{sink.url}: {error}",)
             raise
@@ -216,6 +204,22 @@ class Metadata:
 
 def _named(name: str, **configuration: Any) -> dict[str, Any]:
     return {"name": name, "configuration": configuration} if configuration else {"name": name}
+
+
+def fetch_metadata(sink: Sink, kind: str) -> bytes:
+    """Return the `zarr.json` of an array or a group; refuse a store without one."""
+    fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
+    if fetched is None:
+        older = [name for name in (".zarray", ".zgroup") if sink.fetch(name, 0, 1) is not None]
+        if older:
+            raise WeftError(
+                f"{sink.url} is of Zarr v2: there is a {older[0]}, and no zarr.json",
+                hint="zarr-python's `zarr migrate v3` converts it to v3",
+            )
+        raise WeftError(f"{sink.url} holds no Zarr v3 {kind}: there is no zarr.json")
+    if fetched.size > MAX_BYTES:
+        raise WeftError(f"{sink.url}: zarr.json has {fetched.size} B; at most {MAX_BYTES} are read")
+    return bytes(fetched.data)
 
 
 def own_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ from weft.errors import WeftError
 from weft.store.assembler import ChunkBatch, Publisher, ShardAssembler
 from weft.store.chunk_layout import FrameLayout, ShardTiles, Slab
 from weft.store.encoder import ChunkEncoder, CodecChoice
-from weft.store.metrics import CPU_STAGES, GPU_STAGES, Clock
+from weft.store.metrics import Clock
 from weft.store.scatter import Scatter
 from weft.store.shard import Chunks
 from weft.values import Point
@@ -151,11 +151,6 @@ def create_pipeline(device: str, *arguments: Any, **options: Any) -> Pipeline:
         pipeline: Pipeline = gpu.GpuPipeline(*arguments, **options)
         return pipeline
     raise WeftError(f"device: {device!r} is neither cpu nor cuda")
-
-
-def stages_of(device: str) -> tuple[str, ...]:
-    """Return the stages that a device's pipeline measures."""
-    return GPU_STAGES if device == "cuda" else CPU_STAGES
 
 
 class FullEpoch:

@@ -312,7 +312,7 @@ class BoxReader:
         codecs = self._metadata.codecs
         most = max_stored(codecs, self._layout.chunk_nbytes)
         wanted = (0, most) if codecs else (part.start, part.nbytes)
-        fetched = self._shards.source.fetch(self._shards.key(at), *wanted)
+        fetched = self._shards.source.fetch(self._metadata.key(at), *wanted)
         if fetched is None:
             if out is not None:
                 self._fill(out, [part.target])

@@ -343,17 +343,13 @@ class ShardIndexCache:
         """Shards that are read at the same time."""
         self.index_size = index_size(layout.slots, metadata.has_checksum)
 
-    def key(self, at: Point) -> str:
-        """Return the key of a shard."""
-        return self.metadata.key(at)
-
     def error(self, at: Point, slot: int | None, message: object) -> ShardError:
         """Return an error with the key of a shard, or of a chunk of it, and its box."""
         if slot is None:
             where = f"shard {self.layout.shard_box(at)}"
         else:
             where = f"chunk {slot}, {self.layout.chunk_box(at, slot)}"
-        error = ShardError(f"{self.sink.url}/{self.key(at)}: {where}: {message}")
+        error = ShardError(f"{self.sink.url}/{self.metadata.key(at)}: {where}: {message}")
         for note in getattr(message, "__notes__", ()):
             error.add_note(note)
         return error
@@ -362,7 +358,7 @@ class ShardIndexCache:
         """Return a shard as it is now, with its index; None where there is none."""
         slots, count = self.layout.slots, self.index_size
         is_first = self.metadata.index_location == "start"
-        shard = self.source.find(self.key(at), 0 if is_first else -count, count)
+        shard = self.source.find(self.metadata.key(at), 0 if is_first else -count, count)
         if shard is None:
             return None
         if len(shard.head) != count:

@@ -153,11 +153,6 @@ class ArrayKeys:
             axes[0] if axes[0] < max(1, len(shape)) else 0,
         )
 
-    @property
-    def root(self) -> str:
-        """The folder that has all keys, "" where they lie beside `zarr.json`."""
-        return self.keys.root
-
     def shard_at(self, key: str) -> Point | None:
         """Return the shard that a key names, inside the grid or not; None if it names none."""
         parts = key.split(self.keys.separator)
@@ -216,7 +211,7 @@ def shards_of(sink: Sink, data: Mapping[str, Any], *, is_strict: bool = True) ->
     except WeftError as error:
         raise WeftError(f"{sink.url}: {error}", hint="remove it yourself") from None
     shards, others = ShardKeys([], []), list[StoreEntry]()
-    for entry in sink.walk(keys.root):
+    for entry in sink.walk(keys.keys.root):
         if is_ours(entry.key) and entry.kind == "value":
             continue
         at = keys.shard_at(entry.key)
@@ -229,9 +224,9 @@ def shards_of(sink: Sink, data: Mapping[str, Any], *, is_strict: bool = True) ->
             and keys.is_shard(sink, entry.key)
         ):
             shards.after.append(entry.key)
-        elif at is not None or (is_strict and keys.root and entry.kind != "folder"):
+        elif at is not None or (is_strict and keys.keys.root and entry.kind != "folder"):
             others.append(entry)
-    if not keys.shape and keys.root and not others and sink.fetch(keys.keys.key(()), 0, 0):
+    if not keys.shape and keys.keys.root and not others and sink.fetch(keys.keys.key(()), 0, 0):
         shards.inside[:] = [keys.keys.key(())]
     if others:
         raise WeftError(

@@ -180,7 +180,7 @@ class Verifier(BoxReader):
             raise WeftError(f"{self._shards.sink.url}: {grid.size} shards cannot be counted")
 
         def existing() -> Iterator[Point]:
-            for key in self._shards.sink.keys(keys.root):
+            for key in self._shards.sink.keys(keys.keys.root):
                 at = keys.shard_at(key)
                 if at is not None and keys.is_inside(at):
                     numbers.append(grid.ravel(at))

@@ -22,8 +22,8 @@ from weft.store.chunk_layout import FrameLayout, Slab
 from weft.store.dtypes import as_dtype
 from weft.store.encoder import ChunkEncoder
 from weft.store.metadata import Metadata
-from weft.store.metrics import Clock, Metrics
-from weft.store.pipeline import Values, create_pipeline, stages_of
+from weft.store.metrics import CPU_STAGES, GPU_STAGES, Clock, Metrics
+from weft.store.pipeline import Values, create_pipeline
 from weft.store.sink import Lock, Sink
 from weft.values import Point
 
@@ -140,7 +140,7 @@ class Writer(AutoClosed):
         self.device = device
         """Where frames are processed: "cpu" or "cuda"."""
         self.dtype = as_dtype(metadata.dtype)[1]
-        self._clock = Clock(stages_of(device))
+        self._clock = Clock(GPU_STAGES if device == "cuda" else CPU_STAGES)
         self._assembler = ShardAssembler(sink, metadata, layout, self._clock)
         self._pipeline = create_pipeline(
             device,

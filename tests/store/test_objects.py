@@ -99,7 +99,7 @@ def test_spans_that_lie_outside_are_cut(any_sink):
     for spans in ([(8, 5), (2, 3)], [(0, 2), (20, 5)], [(30, 2)], [(0, 2), (9 << 20, 5)]):
         wanted = [b"0123456789"[start : start + count] for start, count in spans]
         assert [bytes(part) for part in any_sink.fetch_spans("c/0", spans)] == wanted
-    with pytest.raises(SinkError, match="/c/1 is not there"):
+    with pytest.raises(SinkError, match="/c/1 does not exist"):
         any_sink.fetch_spans("c/1", [(0, 2)])
 
 
@@ -208,7 +208,7 @@ def test_small_values_are_one_request_and_large_ones_parts(sink, proxy):
 
 def test_large_shards_have_large_parts():
     sink = ObjectSink.of("memory://parts", {})
-    assert sink.tuned(64 << 20, 4, None).held == sink.buffered == 16 << 20
+    assert sink.tuned(64 << 20, 4, None).buffered == sink.buffered == 16 << 20
     large = sink.tuned(1 << 40, 4, None)
     assert large.buffered == 2 * large.store.part_size
     assert (1 << 40) * 1.5 <= 10_000 * large.store.part_size < (1 << 40) * 1.5 + 10_000
@@ -270,7 +270,7 @@ def test_what_a_killed_writer_left_is_swept(sink, client, bucket):
     sink.sweep()  # neither what is no shard nor what is another array's
     rest = ["other.zarr/c/0", "some folder/a.zarr/film.mp4", "some folder/a.zarr/red/c/1"]
     assert sorted(uploads(client, bucket)) == rest
-    film.drop()
+    film.discard()
     sink.below("red").sweep()
     assert uploads(client, bucket) == ["other.zarr/c/0"]
     other.finish(b"")
@@ -425,7 +425,7 @@ def test_a_bucket_that_is_not_there(options):
     ):
         with pytest.raises(SinkError, match=r"^s3://nobody.*: there is no such bucket\n") as caught:
             ask()
-        assert caught.value.__notes__ == ["hint: make it, or look at its name and the endpoint"]
+        assert caught.value.__notes__ == ["hint: create it, or check its name and the endpoint"]
 
 
 def test_a_server_that_is_not_there(bucket, options):
@@ -499,10 +499,10 @@ def test_the_environment_says_who_asks(nobody, bucket, options, proxy, monkeypat
         ("s3://b", {"retry_config": {"backoff": {"x": 1}}}, "no option x in backoff"),
         ("memory://b", {"region": "x"}, "memory://b: there is no option region"),
         ("http://b", {"region": "x"}, "http://b: there is no option region"),
-        ("s3://b", {"part_size": 1000}, "part_size=1000, parts=2, lease=60 does not do"),
+        ("s3://b", {"part_size": 1000}, "part_size=1000, parts=2, lease=60 is too small"),
         ("s3://b", {"parts": 1}, "parts=1"),
         ("s3://b", {"lease": 0}, "lease=0"),
-        ("ftp://b", {}, "ftp://b is no store that is known"),
+        ("ftp://b", {}, "ftp://b is not a supported store"),
         ("s3://b", {"client_options": {"timeout": "soon"}}, "s3://b: "),
     ],
 )
@@ -605,7 +605,7 @@ def test_a_lock_that_nobody_renews_is_taken_over(sink):
     assert json.loads(value(sink, LOCK))["holder"] == taken[0].holder
     taken[0].release()
     assert value(sink, LOCK) is None
-    slow.drop()
+    slow.discard()
     assert list(sink.keys("")) == ["k"]
 
 

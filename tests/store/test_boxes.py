@@ -39,7 +39,7 @@ class Far:
     """A folder as a store that is asked for values, and counts what it gives."""
 
     def __init__(self, path):
-        self.folder, self.url, self.held, self.given = Folder(path), str(path), 0, []
+        self.folder, self.url, self.buffered, self.given = Folder(path), str(path), 0, []
 
     def fetch(self, key, start=0, count=None):
         found = self.folder.fetch(key, start, count)

@@ -676,7 +676,7 @@ def test_a_server_that_is_not_there_or_refuses(bucket, options, proxy):
     refused(
         lambda: writer.write(box, block),
         f"{url}/c/0: access is denied (AccessDenied)",
-        "look at the rights of these credentials, and at the bucket's policy",
+        "check the permissions of these credentials, and the bucket's policy",
     )
     proxy.heal()
     proxy.harm("401")
@@ -684,7 +684,7 @@ def test_a_server_that_is_not_there_or_refuses(bucket, options, proxy):
         refused(
             call,
             f"{url}/c/0: the credentials are refused (InvalidToken)",
-            "look at the keys, the token, the region and the clock",
+            "check the keys, the token, the region and the clock",
         )
     proxy.heal()
     away = {**options, "endpoint": "http://127.0.0.1:9"}

@@ -402,7 +402,7 @@ def test_a_full_disk(tmp_path, shards):
         )
         assert said
         assert caught.value.__notes__ == [
-            "hint: shards that are complete stay; write the others once the cause is gone"
+            "hint: complete shards stay; write the others once the cause is gone"
         ]
         held = files(disk / "a")
         assert said[1] not in held
@@ -448,7 +448,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         writer.write(ZRange((0, 0), (8, 8)), np.ones((8, 8), "uint8"))
     assert writer.written() == [(0, 0), (0, 1)]
     (tmp_path / "b").write_text("in the way")
-    with pytest.raises(WeftError, match=f"^{tmp_path}/b is a file, and not a folder$"):
+    with pytest.raises(WeftError, match=f"^{tmp_path}/b is a file, not a folder$"):
         create_shards(tmp_path / "b", (8,), "uint8", (2,))
 
 

@@ -59,7 +59,7 @@ def test_arrays_without_checksums(capsys, tmp_path, stack):
         assert np.array_equal(open_store(path).read(), stack)
 
 
-def test_what_verify_finds_is_printed_and_fails(capsys, tmp_path, stack):
+def test_findings_of_verify_are_printed_and_fail(capsys, tmp_path, stack):
     one = tmp_path / "one"
     sizes = ["--chunks", 4, 8, 8, "--shards", 8, 16, 16]
     said(capsys, "write", tmp_path / "stack.npy", one, *sizes)
@@ -184,7 +184,7 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
     assert "checksum" in capsys.readouterr().err
 
 
-def test_what_is_no_array_is_refused_and_untouched(capsys, tmp_path, stack):
+def test_objects_that_are_not_arrays_are_refused_and_untouched(capsys, tmp_path, stack):
     """With and without --overwrite, in the folder itself and through a link."""
     np.save(tmp_path / "x.npy", stack)
     source, project = tmp_path / "proj/c/src/main.c", tmp_path / "proj"

@@ -49,7 +49,7 @@ def given(case, block):
 
 
 @pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
-def test_arrays_are_what_was_appended(tmp_path, codecs):
+def test_arrays_hold_what_was_appended(tmp_path, codecs):
     for seed in range(CASES):
         case = Case(seed)
         path = tmp_path / f"a{seed}"

@@ -93,7 +93,7 @@ def test_the_bytes_of_a_box_are_counted(seed, writer):
                 assert one.tobytes() == data[box.slices()].tobytes()
 
 
-def test_what_a_read_takes_in_numbers(tmp_path):
+def test_read_memory_by_hand(tmp_path):
     writer = create_shards(tmp_path / "a", (8, 8), "uint8", (2, 2), (4, 4))
     writer.write(ZRange((0, 0), (4, 4)), np.ones((4, 4), "uint8"))
     array = open_store(tmp_path / "a")
@@ -213,7 +213,7 @@ def test_memory_is_known_before(tmp_path, kind, shards):
 
 @given(st.integers(0, 1 << 32))
 @settings(max_examples=trials(40))
-def test_small_chunks_take_what_their_objects_take(seed):
+def test_small_chunks_take_the_memory_of_their_objects(seed):
     said, rng = described(seed), np.random.default_rng(seed)
     data = values(said, seed)
     with folder() as at:
@@ -289,7 +289,7 @@ for box in (ZRange((0, 0, 0), (2 * side, side, side)), ZRange((5, 5, 5), (side +
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no /proc")
-def test_libraries_take_no_more_than_is_said(tmp_path, kind):
+def test_codec_libraries_take_no_more_than_predicted(tmp_path, kind):
     """What the process as a whole takes, with chunks of 8 MB."""
     root = str(Path(__file__).parent.parent.parent)
     environment = {**os.environ, "PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}"}
@@ -305,7 +305,7 @@ def test_libraries_take_no_more_than_is_said(tmp_path, kind):
         assert seen <= bound + MIB // 4, ran.stdout  # pages of the allocator
 
 
-def test_far_values_take_twice_what_comes(tmp_path):
+def test_remote_reads_take_twice_the_fetched_bytes(tmp_path):
     data = np.ones((64, 64, 64), "uint16")
     writer = create_shards(tmp_path / "a", data.shape, "uint16", (32,) * 3, data.shape)
     writer.write(ZRange.of(data.shape), data)

@@ -50,7 +50,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("shape", "more", "blocks"), REFUSED)
-def test_a_block_that_is_no_frame_is_refused_and_changes_nothing(tmp_path, shape, more, blocks):
+def test_blocks_that_are_not_frames_are_refused_and_change_nothing(tmp_path, shape, more, blocks):
     chunks = tuple(min(4, n or 2) for n in shape)
     with create(tmp_path / "a", shape, "uint16", chunks, **more) as writer:
         whole = writer.layout.ordered_shape[1:]
@@ -147,7 +147,7 @@ def test_attributes_of_another_array_are_not_taken_for_its_own(tmp_path):
 # -- what is promised
 
 
-def test_every_plane_that_was_flushed_is_there(tmp_path):
+def test_every_flushed_plane_is_stored(tmp_path):
     """99 of 100 planes of one time point: other readers see a valid array, too."""
     data, path = frames(1, 2, 50, 8, 8), tmp_path / "a"
     planes = data.reshape(100, 8, 8)
@@ -273,7 +273,7 @@ def test_a_stream_appends_to_all_of_its_arrays_or_to_none(tmp_path):
     assert open_store(tmp_path / "run/camera").shape == (1, 4, 4)
 
 
-def test_a_stream_whose_disk_fails_counts_what_all_of_its_arrays_have(tmp_path, monkeypatch):
+def test_a_stream_whose_disk_fails_counts_the_frames_of_all_arrays(tmp_path, monkeypatch):
     with Stream(tmp_path / "run") as stream:
         for name in ("a", "b"):
             stream.create(name, (None, 4, 4), "uint16", (1, 4, 4))
@@ -365,7 +365,7 @@ HUGE = [
 
 
 @pytest.mark.parametrize(("shape", "chunks"), HUGE)
-def test_sizes_that_nothing_can_hold_are_refused_before_anything_is_there(tmp_path, shape, chunks):
+def test_impossible_sizes_are_refused_before_anything_is_written(tmp_path, shape, chunks):
     small = shape == (10**15, 4)  # 4 PB in frames of 8 B: that can be recorded
     for make in (
         lambda path: create(path, shape, "uint16", chunks),
@@ -388,7 +388,7 @@ def test_sizes_that_nothing_can_hold_are_refused_before_anything_is_there(tmp_pa
     assert not (tmp_path / "a").exists()
 
 
-def test_what_does_not_fit_is_said_in_numbers():
+def test_blocks_that_do_not_fit_are_refused_with_numbers():
     with pytest.raises(WeftError, match=r"frames of \['…', 10+\] need buffers of \d+ B, and this"):
         check_memory(FrameLayout((None, 10**15), (1, 100), (1, 100)), 2)
     for given in (2.5, "3"):

@@ -183,7 +183,7 @@ def test_noisy_images_become_little_more_than_half():
     assert data.nbytes / len(encode_literals(data.tobytes(), 2)) > 1.8
 
 
-def test_stores_are_read_by_everybody(tmp_path):
+def test_stores_are_read_by_all_readers(tmp_path):
     rng = np.random.default_rng(0)
     for dtype in ("uint8", "uint16", "float32", "float64", "complex128"):
         array = rng.poisson(50, (7, 130, 70)).astype(dtype)

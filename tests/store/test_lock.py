@@ -120,7 +120,7 @@ def test_it_is_held_once_in_a_process_and_released_with_its_block(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["link", "broken link", "folder", "pipe"])
-def test_what_is_no_lock_file_is_refused_and_left_alone(tmp_path: Path, kind: str) -> None:
+def test_files_that_are_not_locks_are_refused_and_left_alone(tmp_path: Path, kind: str) -> None:
     path, precious = tmp_path / "lock", tmp_path / "precious"
     if kind == "folder":
         path.mkdir()

@@ -59,7 +59,7 @@ def metadata(draw):
 
 
 @given(metadata())
-def test_what_is_written_is_read(said):
+def test_written_shards_are_read(said):
     again = Metadata.from_json(said.to_json())
     assert again == said
     assert again.to_json() == said.to_json()
@@ -178,7 +178,7 @@ SHARDING = json.loads(said())["codecs"][0]
         (said(node_type=...)[:-1] + f', "node_type": {"[" * 900}{"]" * 900}}}', "describes a"),
     ],
 )
-def test_what_is_not_understood_is_refused(text, message):
+def test_metadata_that_are_not_understood_are_refused(text, message):
     with pytest.raises(WeftError, match=message):
         Metadata.from_json(text)
 
@@ -221,7 +221,7 @@ def test_fields_that_need_not_be_understood_are_kept():
     assert json.loads(found.to_json())["extra"] == extra
 
 
-def test_what_a_folder_holds(tmp_path):
+def test_walking_a_folder(tmp_path):
     sink = Folder(tmp_path)
     with pytest.raises(WeftError, match=r"holds no Zarr v3 array: there is no zarr\.json"):
         Metadata.load(sink)

@@ -155,7 +155,7 @@ def pages(tmp_path, moto):
         thread.join()
 
 
-def test_a_server_that_knows_no_parts_is_told(pages, tmp_path):
+def test_a_server_without_range_requests_is_reported(pages, tmp_path):
     (tmp_path / "k").write_bytes(b"0123456789")
     assert value(pages, "k") == b"0123456789"
     assert bytes(pages.fetch("k", 10, 5).data) == b""
@@ -173,7 +173,7 @@ def test_secrets_are_not_shown(sink):
 
 @pytest.mark.parametrize("head", [0, 20])
 @pytest.mark.parametrize("size", [0, 1000, PART - 20, PART, 2 * PART + 7])
-def test_what_is_appended_is_what_is_there(any_sink, size, head):
+def test_uploads_hold_what_was_appended(any_sink, size, head):
     data, index = noise(size), noise(20, 1)
     upload = any_sink.upload("c/0", head)
     rng = np.random.default_rng(size)
@@ -223,7 +223,7 @@ def test_an_index_in_front_has_its_size(sink):
 
 
 @pytest.mark.parametrize("head", [0, 20])
-def test_what_is_dropped_leaves_nothing(sink, client, bucket, head):
+def test_discarded_uploads_leave_nothing(sink, client, bucket, head):
     sink.put("c/0", b"old")
     upload = sink.upload("c/0", head)
     upload.append([bytes(PART), bytes(PART)])
@@ -236,7 +236,7 @@ def test_what_is_dropped_leaves_nothing(sink, client, bucket, head):
         upload.append([b"x"])
 
 
-def test_an_upload_holds_what_it_says(sink, proxy):
+def test_an_upload_buffers_no_more_than_predicted(sink, proxy):
     """While no part arrives, no more is taken than `held`."""
     proxy.harm("hang", "partNumber")
     upload, taken = sink.upload("c/0", 0), []
@@ -258,7 +258,7 @@ def test_an_upload_holds_what_it_says(sink, proxy):
     assert sink.fetch("c/0", -1).size == 6 * PART
 
 
-def test_what_a_killed_writer_left_is_swept(sink, client, bucket):
+def test_leftovers_of_a_killed_writer_are_swept(sink, client, bucket):
     lost = [sink.upload("c/0", 0), sink.below("red").upload("c/1", 0)]
     for upload in lost:
         upload.append([bytes(PART)])
@@ -277,7 +277,7 @@ def test_what_a_killed_writer_left_is_swept(sink, client, bucket):
     ObjectSink.of("memory://swept", {}).sweep()
 
 
-def test_a_sweep_that_cannot_be_is_none(sink, proxy):
+def test_a_sweep_without_access_does_nothing(sink, proxy):
     proxy.harm("403")
     sink.sweep()
     assert any("uploads" in line for line in proxy.seen)
@@ -287,7 +287,7 @@ def test_a_sweep_that_cannot_be_is_none(sink, proxy):
 
 
 @pytest.mark.parametrize("kind", ["500", "503", "drop", "lose", "truncate"])
-def test_what_passes_is_not_noticed(sink, proxy, kind):
+def test_passing_faults_are_not_noticed(sink, proxy, kind):
     data = noise(2 * PART + 100)
     proxy.harm(kind, times=2)
     sink.put("zarr.json", b"{}" * 1000)
@@ -332,7 +332,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("kind", list(REASONS))
-def test_what_lasts_is_told_in_one_line(bucket, options, proxy, kind):
+def test_lasting_faults_are_reported_in_one_line(bucket, options, proxy, kind):
     ObjectSink.of(f"s3://{bucket}/a", options).put("k", b"1")
     sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 0.25 if kind == "hang" else 20.0))
     proxy.harm(kind)
@@ -401,7 +401,7 @@ def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, 
     assert uploads(client, bucket) == []
 
 
-def test_a_file_that_is_full_is_told(sink, monkeypatch):
+def test_a_full_temporary_file_is_reported(sink, monkeypatch):
     upload = sink.upload("c/0", 20)
     upload.discard()
     with open("/dev/full", "wb", buffering=0) as full:
@@ -447,7 +447,7 @@ def nobody(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_nobody_said_who_asks(nobody, options):
+def test_missing_credentials_are_reported(nobody, options):
     anonymous = {k: v for k, v in options.items() if k not in server.KEYS}
     with pytest.raises(SinkError, match=r"^s3://b/a: there are no credentials\n") as caught:
         ObjectSink.of("s3://b/a", anonymous)
@@ -579,7 +579,7 @@ def test_a_lock_is_renewed(sink):
     assert first["renewed"] < last["renewed"]
 
 
-def test_a_lock_that_nobody_renews_is_taken_over(sink):
+def test_a_lock_that_is_not_renewed_is_taken_over(sink):
     """The writer that slept may not finish what it began."""
     sink, awake = leased(sink), threading.Event()
     slow, lock = sink.upload("c/0", 0), sink.lock()
@@ -730,7 +730,7 @@ def test_without_conditional_puts_one_of_two_loses_the_lock(sink, monkeypatch):
 # -- targets
 
 
-def test_what_is_no_array_is_refused_and_untouched(any_sink):
+def test_objects_that_are_not_arrays_are_refused_and_untouched(any_sink):
     for key in ("c/src/main.c", "notes.txt"):
         any_sink.put(key, b"precious")
         for overwrite in (False, True):
@@ -813,7 +813,7 @@ def seen_by_zarr(sink):
 
 
 @pytest.mark.parametrize("index_location", ["start", "end"])
-def test_what_is_streamed_is_what_zarr_reads(any_sink, index_location):
+def test_streamed_arrays_are_read_by_zarr(any_sink, index_location):
     stack = frames(150)
     with created(any_sink.url, any_sink.options, index_location=index_location) as writer:
         for first in range(0, 150, 10):
@@ -840,7 +840,7 @@ def test_what_is_streamed_is_what_zarr_reads(any_sink, index_location):
 
 
 @pytest.mark.parametrize("kind", ["500", "hang", "drop"])
-def test_a_failure_in_the_middle_is_told_and_nothing_is_torn(bucket, options, client, proxy, kind):
+def test_a_failure_while_streaming_is_raised(bucket, options, client, proxy, kind):
     stack, url = frames(256), f"s3://{bucket}/a"
     sink = ObjectSink.of(url, options)
     waits = (1.0, 0) if kind == "hang" else (10.0, 1)

@@ -105,7 +105,7 @@ def test_an_image_is_read_as_it_was_written():
     assert found.metadata["factors"] == [1, 1, 2, 2]
 
 
-def test_what_is_said_of_all_levels_is_applied():
+def test_common_transformations_are_applied_to_all_levels():
     data = Multiscale.of("yx", (1, 1), (2, 2), 2).to_json()
     data["multiscales"][0]["coordinateTransformations"] = [
         {"type": "scale", "scale": [10, 100]},
@@ -349,7 +349,7 @@ class Case:
         )
 
 
-def test_levels_are_what_windows_give(tmp_path):
+def test_levels_equal_windows_reduced_by_hand(tmp_path):
     for seed in range(60):
         case = Case(seed)
         path = tmp_path / f"{seed}.zarr"
@@ -421,7 +421,7 @@ def test_numbers_that_numpy_has_not(tmp_path):
         assert coarse.astype("float32").tolist() == [[2.5, 4.5], [10.5, 12.5]]
 
 
-def test_a_frame_that_is_not_whole_has_what_there_is(tmp_path):
+def test_an_incomplete_frame_is_padded_with_the_fill_value(tmp_path):
     array = np.arange(1, 33, dtype="uint8").reshape(2, 4, 4)
     options = {"axes": "tyx", "levels": 2, "chunks": (1, 2, 2)}
     with create_image(tmp_path / "a", (None, 4, 4), "uint8", **options) as writer:
@@ -549,13 +549,13 @@ def test_chunks_and_shards_are_not_larger_than_a_level(tmp_path):
     ]
 
 
-def test_the_finest_level_is_cut_as_said(tmp_path):
+def test_the_finest_level_has_the_given_chunks(tmp_path):
     with create_image(tmp_path / "a", (5, 6), "uint8", (8, 8), (16, 8), axes="yx", levels=2) as w:
         found = [(level.metadata.chunks, level.metadata.shards) for level in w.levels]
     assert found == [((8, 8), (16, 8)), ((3, 3), (3, 3))]
 
 
-def test_what_an_image_says(tmp_path):
+def test_metadata_of_an_image(tmp_path):
     with create_image(
         tmp_path / "a.zarr",
         (2, 8, 8),
@@ -634,7 +634,7 @@ def test_taking_does_not_wait_for_the_reduction(monkeypatch):
     pyramid.close()
 
 
-def test_a_level_that_fails_is_heard_of(monkeypatch):
+def test_the_failure_of_a_level_is_raised(monkeypatch):
     monkeypatch.setattr("weft.store.pyramid.levels.BUFFERED", 8)
     level = Slow(OSError("no space left"))
     level.go.set()
@@ -670,7 +670,7 @@ def test_an_image_whose_level_fails_keeps_its_finest(tmp_path, monkeypatch):
     assert is_accepted(tmp_path / "a")
 
 
-def test_images_that_cannot_be_are_refused_before_anything_is_there(tmp_path):
+def test_invalid_images_are_refused_before_anything_is_written(tmp_path):
     path = tmp_path / "a"
 
     def make(shape=(4, 8, 8), dtype="uint8", axes="tyx", **more):

@@ -60,7 +60,7 @@ def test_verification_tells_how_far_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_others_write_is_read(tmp_path, writer):
+def test_arrays_of_other_writers_are_read(tmp_path, writer):
     for seed in range(CASES // 3):
         said = described(seed)
         data, rng = values(said, seed), np.random.default_rng(seed)
@@ -361,7 +361,7 @@ def test_a_value_that_is_replaced_on_a_server(tmp_path):
     assert same(array.read(ZRange((0, 0), (8, 16))), new[:8, :16])
 
 
-def test_a_value_that_is_replaced_all_the_time_is_said(tmp_path):
+def test_a_value_that_is_replaced_again_and_again_is_reported(tmp_path):
     stored(tmp_path / "a")
     server = Server(tmp_path / "a")
     array = Array(server, Metadata.load(server))
@@ -569,7 +569,7 @@ def feed(_, count):
 
 
 @pytest.mark.parametrize("what", ["shards", "chunks"])
-def test_what_is_damaged_is_said_and_never_harms(tmp_path, what):
+def test_damage_is_reported_and_never_harms(tmp_path, what):
     """In a process of its own, whose end would be seen."""
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
@@ -585,7 +585,7 @@ def test_what_is_damaged_is_said_and_never_harms(tmp_path, what):
     assert ran.stdout == "all seen\n"
 
 
-def test_what_a_checksum_covers_is_never_other_numbers(tmp_path):
+def test_changed_bytes_under_a_checksum_are_never_read(tmp_path):
     rng = np.random.default_rng(1)
     for codecs in [(Zstd(1, checksum=True),), (Crc32c(),), (Blosc(), Crc32c()), (Gzip(1),)]:
         data = stored(tmp_path / "a", codecs)

@@ -112,7 +112,7 @@ def is_same(one, two, name):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_stream_is_what_the_whole_array_gives():
+def test_reducing_a_stream_equals_reducing_the_whole_array():
     for seed in range(CASES):
         case = Stream(seed)
         made, reducer = reduce_stream(case)
@@ -190,7 +190,7 @@ def test_bytes_of_either_order_are_numbers():
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["uint16", "uint64", "float32", "bfloat16"])
-def test_memory_is_what_is_held_and_no_more(method, name):
+def test_memory_is_no_more_than_predicted(method, name):
     frames = np.ones((4, 512, 640), "uint16" if name == "bfloat16" else name)
     tracemalloc.start()
     try:
@@ -230,7 +230,7 @@ def test_blocks_can_be_written_to_again():
         assert np.concatenate(found).tolist() == np.concatenate(wanted).tolist()
 
 
-def test_what_cannot_be_reduced_is_refused():
+def test_invalid_reductions_are_refused():
     for arguments, message in [
         (((4, 4), (2, 2), "mode", "uint8"), "'mode' is not a way to reduce"),
         (((4, 4), (2,), "mean", "uint8"), "1 factors for 2 dimensions"),

@@ -100,7 +100,7 @@ def files(path):
 
 
 @given(forms(), st.integers(0, 1 << 32))
-def test_what_is_written_is_what_others_read(form, seed):
+def test_written_shards_are_read_by_others(form, seed):
     given_, said = form
     data, rng = values(*given_[:2], seed), np.random.default_rng(seed)
     with folder() as at:
@@ -324,7 +324,7 @@ def test_blocks_of_another_form_are_refused(tmp_path):
     )
 
 
-def test_what_is_there_is_not_overwritten_unless_it_may_be(tmp_path):
+def test_existing_arrays_are_not_replaced_without_overwrite(tmp_path):
     path = tmp_path / "a"
     writer = create_shards(path, (8,), "uint8", (2,), (4,))
     writer.write(ZRange((0,), (8,)), np.ones(8, "uint8"))
@@ -343,7 +343,7 @@ def test_what_is_there_is_not_overwritten_unless_it_may_be(tmp_path):
     assert list(files(path)) == ["zarr.json"]
 
 
-def test_what_does_not_go_together_is_refused(tmp_path):
+def test_arguments_that_contradict_each_other_are_refused(tmp_path):
     refused(
         lambda: create_shards(tmp_path / "a", (8, 8), "uint8", (2, 3), (4, 4)),
         "dimension 1: chunks of 3 do not fill shards of 4",
@@ -702,7 +702,7 @@ def test_a_server_that_is_not_there_or_refuses(bucket, options, proxy):
     assert writer.written() == []
 
 
-def test_what_is_in_memory_stays_in_its_process():
+def test_memory_stores_stay_in_their_process():
     writer = create_shards("memory://stays/a", (8,), "uint8", (2,), (4,))
     there = pickle.loads(pickle.dumps(writer))
     there.write(ZRange((0,), (4,)), np.ones(4, "uint8"))
@@ -718,7 +718,7 @@ def test_what_is_in_memory_stays_in_its_process():
     assert f"WeftError: memory://stays/a ends with process {os.getpid()}, and this" in ran.stderr
 
 
-def test_levels_of_zstd_take_what_they_are_said_to(tmp_path):
+def test_zstd_levels_take_the_predicted_memory(tmp_path):
     writers = [
         create_shards(tmp_path / str(n), (64,) * 3, "uint16", (64,) * 3, codecs=Zstd(n))
         for n in (1, 3, 9, 19)

@@ -48,7 +48,7 @@ def same(one, two):
     return one.dtype == two.dtype and one.shape == two.shape and np.array_equal(one, two)
 
 
-def test_arrays_are_read_back_by_everybody(tmp_path):
+def test_arrays_are_read_back_by_all_readers(tmp_path):
     for seed in range(CASES):
         case = Case(seed)
         path = stored(tmp_path, case)
@@ -112,7 +112,7 @@ def test_bfloat16_with_a_fill_value(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
 @pytest.mark.parametrize("codecs", OWN)
-def test_codecs_that_not_everybody_knows(tmp_path, codecs):
+def test_codecs_that_few_readers_support(tmp_path, codecs):
     array = np.arange(100, dtype="int32").reshape(10, 10)
     with create(tmp_path / "a", (10, 10), "int32", (4, 4), (8, 8), codecs=codecs) as writer:
         writer.append(array)
@@ -133,7 +133,7 @@ def test_boxes(tmp_path):
         array.read(ZRange.of([n + 1 for n in case.shape]))
 
 
-def test_what_others_write_is_read(tmp_path):
+def test_arrays_of_other_writers_are_read(tmp_path):
     for seed in range(CASES // 3):
         case = Case(seed)
         path = tmp_path / f"zarr{seed}"
@@ -170,7 +170,7 @@ def test_streams_of_several_leading_dimensions(tmp_path):
     assert same(zarr.open_array(tmp_path / "a", mode="r")[...], array)
 
 
-def test_what_cannot_be_is_refused(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     def make(shape=(4, 4), dtype="uint8", chunks=(2, 2), shards=(4, 4), **more):
         return create(tmp_path / "a", shape, dtype, chunks, shards, **more)
 
@@ -273,7 +273,7 @@ writer.close()
 """
 
 
-def test_a_write_that_fails_is_said_and_nothing_torn_is_seen(tmp_path):
+def test_a_failed_write_is_raised_and_nothing_torn_is_visible(tmp_path):
     """Files may not grow: a real refusal by the system."""
     ran = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "a")],

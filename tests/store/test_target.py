@@ -104,7 +104,7 @@ def test_a_zarr_json_that_describes_nothing_is_refused(tmp_path, kind, text):
 
 
 @pytest.mark.parametrize("kind", sorted(CREATORS))
-def test_an_empty_folder_and_what_a_killed_writer_left_are_free(tmp_path, kind):
+def test_empty_folders_and_leftovers_of_killed_writers_are_free(tmp_path, kind):
     for name in (".weft.lock", ".zarr.json.0123456789ab.partial"):
         (tmp_path / name).write_text("")
     CREATORS[kind](tmp_path)
@@ -200,7 +200,7 @@ def test_a_scalar_array_is_replaced_and_replaces(tmp_path):
         assert zarr.open_array(path)[...].tolist() == np.full(shape, 7).tolist()
 
 
-def test_what_is_there_is_named_and_kept_without_overwrite(tmp_path):
+def test_existing_files_are_named_and_kept_without_overwrite(tmp_path):
     for kind, create_it in CREATORS.items():
         create_it(tmp_path / kind)
     held = {"create": "an array", "create_shards": "an array", "create_image": "an image"}
@@ -279,7 +279,7 @@ def test_one_writer_at_a_time_has_an_image(tmp_path):
     assert np.array_equal(open_image(tmp_path / "a").levels[0].read(), OLD)
 
 
-def test_one_writer_at_a_time_has_a_plate_and_what_is_in_it(tmp_path):
+def test_one_writer_at_a_time_holds_a_plate_and_its_images(tmp_path):
     with plate(tmp_path / "p") as wells:
         field = wells.field("B", "2", 0)
         with pytest.raises(WeftError, match="p is being written by somebody else"):
@@ -315,7 +315,7 @@ def test_keys_are_read_as_they_are_written():
         ArrayKeys.of({"shape": [2], "chunk_grid": grid, "chunk_key_encoding": encoding})
 
 
-def test_a_journal_that_somebody_else_wrote_is_refused(tmp_path):
+def test_a_journal_of_another_program_is_refused(tmp_path):
     write(tmp_path / "a")
     (tmp_path / "a/.weft.replaced").write_text("precious")
     with pytest.raises(WeftError, match="is not the journal of a replacement"):

@@ -87,7 +87,7 @@ def test_any_flipped_bit_is_found(tmp_path, codecs, location):
 
 @pytest.mark.parametrize("codecs", FAMILIES.values(), ids=FAMILIES)
 @pytest.mark.parametrize("shape", [(8, 16), (4, 4)], ids=["sharded", "alone"])
-def test_everybody_reads_arrays_with_checksums(tmp_path, codecs, shape):
+def test_all_readers_read_arrays_with_checksums(tmp_path, codecs, shape):
     writer = create_shards(tmp_path / "a", (20, 30), "uint16", (4, 4), shape, codecs=codecs)
     writer.write(ZRange.of((20, 30)), DATA)
     assert writer.metadata.codecs[-1] == Crc32c()
@@ -145,7 +145,7 @@ def test_every_way_to_make_an_array_gives_it_checksums(tmp_path):
     assert [level.verify().matched for level in open_image(tmp_path / "b").levels] == [0, 0]
 
 
-def test_an_array_that_is_continued_keeps_what_its_metadata_say(tmp_path):
+def test_a_continued_array_keeps_its_metadata(tmp_path):
     for checksum in (True, False):
         path = tmp_path / str(checksum)
         with create(
@@ -280,7 +280,7 @@ def test_frames_of_another_size_are_refused(tmp_path):
                     look()
 
 
-def test_what_no_memory_holds_is_refused(tmp_path):
+def test_boxes_beyond_memory_are_refused(tmp_path):
     stored(tmp_path / "a")
     said = json.loads((tmp_path / "a/zarr.json").read_text())
     for shape in ([1 << 44, 1 << 10], [1 << 62, 1 << 62]):
@@ -289,7 +289,7 @@ def test_what_no_memory_holds_is_refused(tmp_path):
             open_store(tmp_path / "a").read()
 
 
-def test_a_copy_does_not_inherit_what_weft_says_of_an_array(tmp_path):
+def test_a_copy_does_not_inherit_the_attributes_of_weft(tmp_path):
     with create(tmp_path / "a", (4, 6), "uint8", (2, 2), axis_order=(1, 0)) as writer:
         writer.append(np.ones((6, 4), "uint8"))
     said = open_store(tmp_path / "a").metadata.attributes

@@ -36,7 +36,7 @@ def contents(path):
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
-def test_what_is_flushed_is_seen_and_changes_no_byte_in_the_end(tmp_path):
+def test_flushing_is_visible_and_does_not_change_the_final_bytes(tmp_path):
     """After every flush all whole frames are read; then all goes on as if nothing had been."""
     for seed in range(CASES):
         case = Case(seed)
@@ -285,7 +285,7 @@ def test_a_folder_that_goes_away(tmp_path):
     open_array_is_free.close()
 
 
-def test_a_failure_that_nobody_heard_of_is_said_at_close(tmp_path):
+def test_a_failure_that_was_not_raised_before_is_raised_at_close(tmp_path):
     writer = create(tmp_path / "a", (None, 32, 32), "uint16", (2, 16, 16), (2, 32, 32))
     (tmp_path / "a" / "c").write_text("in the way")
     writer.append(frames(1, 32, 32))
@@ -323,7 +323,7 @@ def test_which_files_are_written_past_the_page_cache(tmp_path):
     assert direct_pays(tmp_path / "not" / "there", MIN_DIRECT, 2) == known
 
 
-def test_codecs_as_people_say_them(tmp_path):
+def test_codecs_by_name_dictionary_and_value(tmp_path):
     for number, (said, wanted) in enumerate([
         ("blosc-lz4", [Blosc("lz4", 5, "shuffle", 2), Crc32c()]),
         (Zstd(3), [Zstd(3), Crc32c()]),

@@ -37,7 +37,7 @@ def host(monkeypatch, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_arrays_are_what_was_appended(tmp_path, host, name):
+def test_arrays_hold_what_was_appended(tmp_path, host, name):
     for seed in range(4):
         case = Case(seed)
         path = tmp_path / f"a{seed}"
@@ -94,7 +94,7 @@ def test_checksums_are_those_of_the_cpu(tmp_path, host, name):
             assert np.array_equal(read(path), data), read
 
 
-def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
+def test_memory_metrics_and_failures(tmp_path, host, monkeypatch):
     data = np.random.default_rng(0).poisson(100, (16, 64, 64)).astype("uint16")
     writer = create(
         tmp_path / "a", (None, 64, 64), "uint16", (4, 32, 32), (8, 64, 64), device="cuda", epochs=1
@@ -123,7 +123,7 @@ def test_memory_metrics_and_what_fails(tmp_path, host, monkeypatch):
     assert np.array_equal(open_store(tmp_path / "a").read(), data)
 
 
-def test_what_cannot_be_is_refused_before_anything_is_there(tmp_path, host):
+def test_invalid_arguments_are_refused_before_anything_is_written(tmp_path, host):
     for more, message in [
         ({"codecs": [Blosc("lz4", 5, "shuffle")]}, r"no encoder for \['blosc'\] as given"),
         ({"codecs": [Crc32c(), Zstd(1)]}, r"no encoder for \['crc32c', 'zstd'\] as given"),

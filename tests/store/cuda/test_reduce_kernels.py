@@ -36,7 +36,7 @@ def test_windows_are_reduced_as_by_the_cpu(tmp_path, seed):
     assert np.array_equal(out.array, wanted, equal_nan=name.startswith("float")), (method, name)
 
 
-def test_what_a_gpu_does_not_reduce_is_refused():
+def test_unsupported_reductions_on_a_gpu_are_refused():
     with pytest.raises(WeftError, match="levels of complex64 are not made on a GPU"):
         reduce_source((4,), (1, 2), "mean", "complex64")
     with pytest.raises(WeftError, match="a window of 125 elements; a GPU takes at most 64"):

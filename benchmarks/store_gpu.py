@@ -327,12 +327,12 @@ def alone(
     for frame in stack:
         writer.append(frame)
     now = pipeline._current()
-    arrival, slot = pipeline._scatter, now.slot
+    arrival, buffers = pipeline._scatter, now.buffers
     arrival.stream.synchronize()
     begin, count = time.perf_counter(), 20
     epochs = max(1, min(pipeline._sizes.epochs, DEPTH // arrival.rows))
     for _ in range(count):
-        arrival._launch(slot, 0, stack.data.ptr, 0, arrival.rows, epochs=epochs)
+        arrival._launch(buffers, 0, stack.data.ptr, 0, arrival.rows, epochs=epochs)
     arrival.stream.synchronize()
     scatter = 2 * count * epochs * arrival.elements / (time.perf_counter() - begin) / 1e9
     whole = max(1, -(-pipeline._sizes.epochs * arrival.rows // DEPTH))  # stacks of a batch

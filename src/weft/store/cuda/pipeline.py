@@ -40,8 +40,8 @@ BATCHES = 3
 class FillingBatch:
     """A batch that is being filled: its buffers, and its full epochs."""
 
-    def __init__(self, slot: BatchBuffers) -> None:
-        self.slot = slot
+    def __init__(self, buffers: BatchBuffers) -> None:
+        self.buffers = buffers
         self.epochs: list[Point] = []
         self.left = 0
         """Parts that are not written yet."""
@@ -111,7 +111,7 @@ class GpuPipeline(Pipeline):
         with self._failing("arrive"), self.clock.stage("arrive", values.nbytes):
             now = self._current()
             if now is not None:
-                self._scatter.put(now.slot, len(now.epochs), values)
+                self._scatter.put(now.buffers, len(now.epochs), values)
 
     def put_epochs(self, values: Any, done: int) -> int:
         """Take whole epochs of one row each, with one launch for as many as a batch holds."""
@@ -130,7 +130,7 @@ class GpuPipeline(Pipeline):
         while first < count and (now := self._current()) is not None:
             held = len(now.epochs)
             fit = min(count - first, self._sizes.epochs - held)
-            self._scatter.put_epochs(now.slot, held, values[first : first + fit])
+            self._scatter.put_epochs(now.buffers, held, values[first : first + fit])
             for number in range(first, first + fit):
                 now.epochs.append(self.layout.epoch_of(done + number * unit)[0])
             with self._turn:
@@ -156,12 +156,12 @@ class GpuPipeline(Pipeline):
             with self._turn:
                 while not self._free and self.error is None:
                     self._turn.wait()
-                slot = self._free.pop() if self._free and self.error is None else None
+                buffers = self._free.pop() if self._free and self.error is None else None
             self.clock.waited += time.perf_counter() - begin
-            if slot is None:
+            if buffers is None:
                 return None
-            self._scatter.begin(slot)
-            self._now = FillingBatch(slot)
+            self._scatter.begin(buffers)
+            self._now = FillingBatch(buffers)
         return self._now
 
     def keep(self) -> None:
@@ -177,7 +177,7 @@ class GpuPipeline(Pipeline):
         now = self._now
         if now is None or not self._scatter.filled:
             return
-        self._scatter.end(now.slot, len(now.epochs))
+        self._scatter.end(now.buffers, len(now.epochs))
         now.epochs.append(self.layout.epoch_of(done - 1)[0])
         now.end = done
         with self._turn:
@@ -198,59 +198,73 @@ class GpuPipeline(Pipeline):
         numbers = [self.assembler.issue(part.shard) for part in plan.parts]
         self.assembler.mark(now.end)
         with self._failing("compute", now.epochs):
-            self._compute(now.slot, plan)
+            self._compute(now.buffers, plan)
             self._start(self._leaves, self._leave, now, plan, numbers)
 
-    def _compute(self, slot: BatchBuffers, plan: BatchPlan) -> None:
+    def _compute(self, batch: BatchBuffers, plan: BatchPlan) -> None:
         """Encode the tiles of a batch, and pack their chunks."""
-        stream, stage, tile, count = (
-            self._computing,
-            self._encoder,
-            self._sizes.tile,
-            len(plan.order),
-        )
-        slot.host_order[:count] = plan.order
-        slot.events["arrived"].record(self._scatter.stream)
-        stream.wait_event(slot.events["arrived"])
+        stream, encoder = self._computing, self._encoder
+        tile, count = self._sizes.tile, len(plan.order)
+        batch.host_order[:count] = plan.order
+        batch.events["arrived"].record(self._scatter.stream)
+        stream.wait_event(batch.events["arrived"])
         with stream:
-            move_bytes(self.cp, slot.order.data.ptr, slot.host_order.ctypes.data, 4 * count, stream)
-            slot.events["begun"].record(stream)
-            stage.sizes(slot.pool, tile, count, slot.scratch, slot.sizes)
-            slot.events["compressed"].record(stream)
-            tables = slot.stored, slot.order, slot.sizes, slot.offsets, slot.placed
-            given = (np.uint64(n) for n in (count, stage.fixed, self._checksums.extra))
+            move_bytes(
+                self.cp, batch.order.data.ptr, batch.host_order.ctypes.data, 4 * count, stream
+            )
+            batch.events["begun"].record(stream)
+            encoder.sizes(batch.pool, tile, count, batch.scratch, batch.sizes)
+            batch.events["compressed"].record(stream)
+            tables = batch.stored, batch.order, batch.sizes, batch.offsets, batch.placed
+            given = (np.uint64(n) for n in (count, encoder.fixed, self._checksums.extra))
             self._offsets((1,), (THREADS,), (*tables, *given))
-            stage.put(slot.pool, tile, count, slot.scratch, slot.sizes, slot.offsets, slot.out)
-            self._checksums.put(count, slot.out, slot.sizes, slot.offsets, slot.sums)
-            slot.events["computed"].record(stream)
-        self._leaving.wait_event(slot.events["computed"])
+            encoder.put(
+                batch.pool,
+                tile,
+                count,
+                batch.scratch,
+                batch.sizes,
+                batch.offsets,
+                batch.out,
+            )
+            self._checksums.put(count, batch.out, batch.sizes, batch.offsets, batch.sums)
+            batch.events["computed"].record(stream)
+        self._leaving.wait_event(batch.events["computed"])
         size = 8 * (count + 1)
-        move_bytes(self.cp, slot.host_placed.ctypes.data, slot.placed.data.ptr, size, self._leaving)
-        slot.events["placed"].record(self._leaving)
-        slot.events["leaving"].record(self._leaving)
-        whole = count * (stage.fixed + self._checksums.extra) if stage.fixed else 0
-        slot.guess = whole or min(count * tile, self._guess + self._guess // 64)
-        move_bytes(self.cp, slot.host_out.ctypes.data, slot.out.data.ptr, slot.guess, self._leaving)
+        move_bytes(
+            self.cp, batch.host_placed.ctypes.data, batch.placed.data.ptr, size, self._leaving
+        )
+        batch.events["placed"].record(self._leaving)
+        batch.events["leaving"].record(self._leaving)
+        whole = count * (encoder.fixed + self._checksums.extra) if encoder.fixed else 0
+        batch.guess = whole or min(count * tile, self._guess + self._guess // 64)
+        move_bytes(
+            self.cp,
+            batch.host_out.ctypes.data,
+            batch.out.data.ptr,
+            batch.guess,
+            self._leaving,
+        )
 
-    def _fetch(self, slot: BatchBuffers, count: int) -> np.ndarray[Any, Any]:
+    def _fetch(self, batch: BatchBuffers, count: int) -> np.ndarray[Any, Any]:
         """Wait for the chunks on the host; return their offsets."""
-        slot.events["placed"].synchronize()
-        total = int(slot.host_placed[count])
-        if total > slot.guess:
-            to, source = slot.host_out.ctypes.data, slot.out.data.ptr
-            rest = total - slot.guess
-            move_bytes(self.cp, to + slot.guess, source + slot.guess, rest, self._leaving)
+        batch.events["placed"].synchronize()
+        total = int(batch.host_placed[count])
+        if total > batch.guess:
+            to, source = batch.host_out.ctypes.data, batch.out.data.ptr
+            rest = total - batch.guess
+            move_bytes(self.cp, to + batch.guess, source + batch.guess, rest, self._leaving)
         self._guess = total
-        slot.events["left"].record(self._leaving)
-        slot.events["left"].synchronize()
-        self._encoder.check(self._sizes.tile, count, slot.scratch)
-        self._timed(slot, count * self._sizes.tile, total)
-        return slot.host_placed[: count + 1].copy()
+        batch.events["left"].record(self._leaving)
+        batch.events["left"].synchronize()
+        self._encoder.check(self._sizes.tile, count, batch.scratch)
+        self._timed(batch, count * self._sizes.tile, total)
+        return batch.host_placed[: count + 1].copy()
 
-    def _timed(self, slot: BatchBuffers, size: int, total: int) -> None:
+    def _timed(self, batch: BatchBuffers, size: int, total: int) -> None:
         """Count the time of each stage, by the device's clock."""
         between = self.cp.cuda.get_elapsed_time
-        events = slot.events
+        events = batch.events
         for name, first, last, count in (
             ("compress", "begun", "compressed", size),
             ("aggregate", "compressed", "computed", total),
@@ -261,11 +275,11 @@ class GpuPipeline(Pipeline):
     def _leave(self, now: FillingBatch, plan: BatchPlan, numbers: Sequence[int]) -> None:
         """Copy the chunks of a batch to the host, and pass them to the assembler."""
         with self._failing("leave", now.epochs):
-            placed = self._fetch(now.slot, len(plan.order))
+            placed = self._fetch(now.buffers, len(plan.order))
         if self.error is not None:
             return
         written = partial(self._written, now)
-        packed = _packed(memoryview(now.slot.host_out.data), placed, plan)
+        packed = _packed(memoryview(now.buffers.host_out.data), placed, plan)
         for (shard, slots), number, chunks in zip(plan.parts, numbers, packed):
             batch = ChunkBatch(shard, number, slots, chunks, written)
             self._start(self._writes, self._assemble, batch)
@@ -275,7 +289,7 @@ class GpuPipeline(Pipeline):
         with self._turn:
             now.left -= 1
             if not now.left:
-                self._give_back(now.slot, len(now.epochs))
+                self._give_back(now.buffers, len(now.epochs))
             self._turn.notify_all()
 
     # -- at the end
@@ -285,11 +299,11 @@ class GpuPipeline(Pipeline):
         now = self._now
         if now is None or not self._scatter.filled:
             return {}
-        self._scatter.fill(now.slot, 0)
+        self._scatter.fill(now.buffers, 0)
         plan = self._planner.plan([self.layout.epoch_of(done - 1)[0]])
-        self._compute(now.slot, plan)
-        placed = self._fetch(now.slot, len(plan.order))
-        data = memoryview(now.slot.host_out[: placed[-1]].tobytes())
+        self._compute(now.buffers, plan)
+        placed = self._fetch(now.buffers, len(plan.order))
+        data = memoryview(now.buffers.host_out[: placed[-1]].tobytes())
         packed = _packed(data, placed, plan)
         return {
             shard: (slots.tolist(), chunks) for (shard, slots), chunks in zip(plan.parts, packed)
@@ -309,7 +323,7 @@ class GpuPipeline(Pipeline):
         self._now = None
         fresh = self._current()
         if fresh is not None:
-            self._scatter.move(now.slot, len(now.epochs), fresh.slot)
+            self._scatter.move(now.buffers, len(now.epochs), fresh.buffers)
         self._now = now
         self._dispatch()
         self._now = fresh

@@ -295,11 +295,7 @@ def encode_pieces(codecs: Sequence[Codec], data: Bytes) -> tuple[Bytes, ...]:
 
 
 def decode(
-    codecs: Sequence[Codec],
-    data: Bytes,
-    out: memoryview,
-    first: int = 0,
-    stop: int | None = None,
+    codecs: Sequence[Codec], data: Bytes, out: memoryview, first: int = 0, stop: int | None = None
 ) -> None:
     """Decode into a buffer of the exact size.
 

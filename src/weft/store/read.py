@@ -129,9 +129,7 @@ class BoxReader:
     # -- shards
 
     def _read_window(
-        self,
-        window: list[Point],
-        tasks_of: Callable[[Point, ShardReader | None], Iterable[Task]],
+        self, window: list[Point], tasks_of: Callable[[Point, ShardReader | None], Iterable[Task]]
     ) -> None:
         """Run the tasks of some shards, again if one of the shards is replaced meanwhile."""
         if not self._metadata.is_sharded:

@@ -164,8 +164,7 @@ def library() -> Any:
         except OSError:
             continue
     raise WeftError(
-        "nvCOMP is needed and not installed",
-        hint="pip install nvidia-libnvcomp-cu13 (or -cu12)",
+        "nvCOMP is needed and not installed", hint="pip install nvidia-libnvcomp-cu13 (or -cu12)"
     )
 
 

@@ -219,13 +219,7 @@ class GpuPipeline(Pipeline):
             given = (np.uint64(n) for n in (count, encoder.fixed, self._checksums.extra))
             self._offsets((1,), (THREADS,), (*tables, *given))
             encoder.put(
-                batch.pool,
-                tile,
-                count,
-                batch.scratch,
-                batch.sizes,
-                batch.offsets,
-                batch.out,
+                batch.pool, tile, count, batch.scratch, batch.sizes, batch.offsets, batch.out
             )
             self._checksums.put(count, batch.out, batch.sizes, batch.offsets, batch.sums)
             batch.events["computed"].record(stream)
@@ -239,11 +233,7 @@ class GpuPipeline(Pipeline):
         whole = count * (encoder.fixed + self._checksums.extra) if encoder.fixed else 0
         batch.guess = whole or min(count * tile, self._guess + self._guess // 64)
         move_bytes(
-            self.cp,
-            batch.host_out.ctypes.data,
-            batch.out.data.ptr,
-            batch.guess,
-            self._leaving,
+            self.cp, batch.host_out.ctypes.data, batch.out.data.ptr, batch.guess, self._leaving
         )
 
     def _fetch(self, batch: BatchBuffers, count: int) -> np.ndarray[Any, Any]:

@@ -198,10 +198,7 @@ class ObjectSink:
     def _parts(self, key: str) -> ObjectUpload:
         store = self.store
         file = needed("obstore", "store").open_writer(
-            self._client,
-            self._path(key),
-            buffer_size=store.part_size,
-            max_concurrency=store.parts,
+            self._client, self._path(key), buffer_size=store.part_size, max_concurrency=store.parts
         )
         check = partial(self._check, key)
         return ObjectUpload(self._name(key), file, store.part_size, check, self.state.connection)

@@ -15,7 +15,7 @@ import zarr
 from tests.store.windows import brute
 from tests.trials import trials
 
-from weft import WeftError
+from weft import WeftError, store
 from weft.store import Crc32c, Zstd
 from weft.store.hierarchy import read_group, sink_of, write_group
 from weft.store.ome.image import create_image, open_image
@@ -801,3 +801,26 @@ def test_fields_that_cannot_be_are_refused(tmp_path):
     with create_plate(path, "A", "1", overwrite=True, **IMAGE) as plate:
         plate.field("A", "1", 0)
         assert is_accepted(path)
+
+
+def test_open_recognises_images_and_plates(tmp_path):
+    image = {"shape": (None, 4, 4), "dtype": "uint8", "chunks": (1, 4, 4), "axes": "tyx"}
+    with create_image(tmp_path / "a", **image) as writer:
+        writer.append(np.ones((4, 4), "uint8"))
+    with store.open(tmp_path / "a", mode="a") as writer:
+        assert isinstance(writer, store.ImageWriter)
+        writer.append(np.ones((4, 4), "uint8"))
+    found = store.open(tmp_path / "a")
+    assert isinstance(found, store.Image)
+    assert found.levels[0].shape == (2, 4, 4)
+    assert isinstance(store.open(tmp_path / "a" / "0"), store.Array)
+    with create_plate(tmp_path / "p", "A", "1", **image) as plate:
+        plate.field("A", "1", 0).append(np.ones((4, 4), "uint8"))
+    assert store.open(tmp_path / "p").plate.wells == (WellPosition("A", "1"),)
+    with pytest.raises(WeftError, match="describes a 'group', not an array"):
+        store.open(tmp_path / "p", mode="a")
+    write_group(sink_of(tmp_path / "g"), {})
+    with pytest.raises(WeftError, match="describes a 'group', not an array"):
+        store.open(tmp_path / "g")
+    with pytest.raises(WeftError, match="mode is 'r' or 'a', got 'w'"):
+        store.open(tmp_path / "a", mode="w")

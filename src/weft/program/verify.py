@@ -267,6 +267,7 @@ class _Verifier:
     def _transfer(self, transfer: Transfer, before: Layout, after: Layout) -> None:
         """Every cell can get its box, and every old part is in exactly one new one."""
         _expect(covers(before), "the source is not held in full")
+        _expect(transfer.kept is None, "parts that stay on the same cells are given other digits")
         gone = [(digit, run.monoid) for run in transfer.combine for digit in run.digits]
         digits = [digit for digit, _ in (*gone, *after.parts)]
         _expect(are_apart(before.cells.shape, digits), "parts are combined twice, or stay as well")

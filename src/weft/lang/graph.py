@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from weft.draw import Drawing, Drawn
@@ -251,16 +252,31 @@ def check_sharding(text: str, shape: Point, meshes: Mapping[str, DeviceMesh] | N
     while reading <@m, [{"z"}]>
     """
     try:
-        rank = len(read_sharding(text).dims)
+        name, rank = _mesh_and_rank(text)
     except ParseError as error:
         error.args = (f"{text!r} is not a sharding: {error}",)
         raise
-    spec = None if meshes is None else ShardingSpec.parse(text, meshes)
-    if rank != len(shape) and (rank or (spec is not None and spec.mesh.ndim)):
+    mesh = None if meshes is None else meshes.get(name)
+    if mesh is not None:
+        _parse_sharding(text, mesh)
+    elif meshes is not None:
+        known = ", ".join(map(write_symbol, meshes)) or "none"
+        raise LayoutError(f"mesh {write_symbol(name)} is not known: {text}", hint=f"known: {known}")
+    if rank != len(shape) and (rank or (mesh is not None and mesh.ndim)):
         raise LayoutError(
             f"the sharding has {counted(rank, 'dimension')} and the array has {len(shape)}, "
             f"{list(shape)}: {text}"
         )
+
+
+# Thousands of values have few different shardings.
+_parse_sharding = lru_cache(maxsize=4096)(ShardingSpec.parse)
+
+
+@lru_cache(maxsize=4096)
+def _mesh_and_rank(text: str) -> tuple[str, int]:
+    sharding = read_sharding(text)
+    return sharding.mesh, len(sharding.dims)
 
 
 def _add(values: dict[str, Value], everything: dict[str, Value], value: Value) -> None:

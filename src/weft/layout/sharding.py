@@ -218,7 +218,7 @@ class ShardingSpec(Drawn):
         >>> print(*(spec.region((9,), cell) for cell in range(4)))
         [0:3] [3:6] [6:9] [9:9]
         """
-        return self.blocks(shape).box(self.block(coord))
+        return self.blocks(shape).unchecked_box(self.block(coord))
 
     def block(self, cell: Cell) -> Point:
         """Return the number of the block that a cell holds, in each dimension.

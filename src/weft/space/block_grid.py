@@ -148,15 +148,17 @@ class BlockGrid:
         """Return the box of a block, given its number along every dimension."""
         if len(block) != len(self.shape):
             raise LayoutError(f"block {tuple(block)} of a grid of rank {self.ndim}")
-        start, stop = list[int](), list[int]()
-        for number, count, size, extent, edges in zip(
-            block, self.counts, self.shape, self.block_shape, self.edges
-        ):
+        for dim, (number, count) in enumerate(zip(block, self.counts)):
             if not 0 <= number < count:
-                raise LayoutError(
-                    f"dimension {len(start)} has no block {number}: it is cut into {count}"
-                )
-            if edges is None:  # as `span`, which would be called for every dimension of every box
+                raise LayoutError(f"dimension {dim} has no block {number}: it is cut into {count}")
+        return self.unchecked_box(block)
+
+    def unchecked_box(self, block: Sequence[int]) -> ZRange:
+        """Return the box of a block that is known to exist."""
+        start: list[int] = []
+        stop: list[int] = []
+        for number, size, extent, edges in zip(block, self.shape, self.block_shape, self.edges):
+            if edges is None:  # as `span`, inlined for speed
                 low = extent * number
                 high = low + extent
                 start.append(low if low < size else size)

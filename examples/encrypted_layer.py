@@ -9,8 +9,8 @@ import numpy as np
 from weft import Tensor, ckks, ops, trace
 
 # %% [markdown]
-# The layer, with shapes alone: three channels of 16 x 16 to eight. What is encrypted is stated, and
-# the range of its elements; the first line of the plan repeats it.
+# The layer, with shapes alone: three channels of 16 x 16 to eight. The encrypted input and the range
+# of its elements are stated; the first line of the plan repeats them.
 
 # %%
 graph = trace(lambda x, w: ops.convolve(x, w, padding=(1, 1)), (1, 3, 16, 16), (8, 3, 3, 3))
@@ -27,12 +27,12 @@ rng = np.random.default_rng(0)
 x, w = rng.uniform(-1, 1, (1, 3, 16, 16)), rng.normal(size=(8, 3, 3, 3))
 print(ckks.check_bounds(plan, {"w": w}, plan.parameters(security=128)))
 backend = ckks.Seal(plan.parameters(security=128), plan.cost.keys, plan.needs_products)
-made = ckks.run(plan, {"x": x, "w": w}, backend)["convolution"]
+result = ckks.run(plan, {"x": x, "w": w}, backend)["convolution"]
 
 # %% [markdown]
-# What it took, and how far it is from the same in the clear.
+# The predicted and the counted rotations, and the distance from the result in the clear.
 
 # %%
 plain = ops.convolve(Tensor(x), Tensor(w), padding=(1, 1)).numpy()
 print(f"predicted {plan.cost.rotations} rotations, counted {backend.counters.rotations}")
-print(f"at most apart {np.abs(made - plain).max():.0e}")
+print(f"at most apart {np.abs(result - plain).max():.0e}")

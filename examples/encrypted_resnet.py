@@ -22,14 +22,14 @@ from weft import Graph, ckks
 from weft.ckks.plan import PlannedLayer
 
 KEYS = 24
-"""Rotation keys that may be made, of 170 MiB each; without a limit there would be 142 of them."""
+"""The most rotation keys, of 170 MiB each; without a limit there would be 142."""
 
 WORKERS = 2
-"""Processes that share the keys: SEAL has one core of each."""
+"""Processes that share the keys: SEAL uses one core of each."""
 
 
 def network(channels: int = 16, size: int = 32) -> Graph:
-    """The graph: `weft ckks plan examples.encrypted_resnet:network --keys 24`."""
+    """Return the graph: `weft ckks plan examples.encrypted_resnet:network --keys 24`."""
     return build(mini(channels, size=size), ckks.fit("relu", degree=2, low=-4, high=4))
 
 
@@ -39,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a toy ring for a test: NOT SECURE")
     quick = parser.parse_args(arguments).quick
 
-    # What it takes is known before anything is encrypted.
+    # The operation counts are known before anything is encrypted.
     graph = network(channels=4, size=8) if quick else network()
     slots = 1024 if quick else 1 << 14
     plan = ckks.plan(graph, slots, encrypted="image", ranges=1, keys=KEYS)
     print(plan)
 
-    # So is what is refused: too few levels, too little security, a modulus that is too small for
-    # the values, a value out of range.
+    # Errors are too: too few levels, too little security, a modulus that is too small for the
+    # values, a value out of range.
     chosen = plan.parameters(security=None if quick else 128)
     print(f"\n{chosen}")
     image = np.random.default_rng(1).uniform(-1, 1, graph.inputs[0].shape)
@@ -63,11 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def progress(layer: PlannedLayer, operands: Any) -> None:
         print(f"{since(begin):>8}  {layer.name} at level {layer.start}", flush=True)
 
-    outcome = ckks.run(plan, arrays, backend, progress, workers=WORKERS)
+    result = ckks.run(plan, arrays, backend, progress, workers=WORKERS)
     print(f"{since(begin):>8}  decrypted\n")
 
     # The same network on the image in the clear, and the same counts.
-    show(outcome["fc"], forward(graph, arrays)["fc"])
+    show(result["fc"], forward(graph, arrays)["fc"])
     for name in ("rotations", "plain_products", "products", "rescales"):
         predicted, counted = getattr(plan.cost, name), getattr(backend.counters, name)
         print(f"{name:14} predicted {predicted:5,}   counted {counted:5,}")
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def show(encrypted: Any, clear: Any) -> None:
-    """Both answers, and how far apart they are."""
+    """Print both answers, and their largest difference."""
     for what, scores in (("encrypted", encrypted), ("in the clear", clear)):
         print(f"{what:14}" + "".join(f"{score:8.4f}" for score in scores[0]))
     print(f"{'the class':14} {encrypted.argmax()} and {clear.argmax()}")
@@ -83,7 +83,7 @@ def show(encrypted: Any, clear: Any) -> None:
 
 
 def since(begin: float) -> str:
-    """The seconds since then."""
+    """Return the seconds since a time."""
     return f"{time.perf_counter() - begin:.1f} s"
 
 

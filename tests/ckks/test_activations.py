@@ -131,7 +131,7 @@ def test_what_would_fit_is_said():
         (lambda: Activation.of({"coefficients": (1,), "name": "p"}), "p has no range"),
     ],
 )
-def test_what_is_refused(call, message):
+def test_refusals(call, message):
     with pytest.raises(WeftError) as caught:
         call()
     assert str(caught.value) == message

@@ -262,7 +262,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(backend, case):
+def test_refusals(backend, case):
     act, message, hint = REFUSED[case]
     a = backend.encrypt([1.0, 2.0])
     with pytest.raises(WeftError) as refused:

@@ -124,7 +124,7 @@ def test_steps_back_over_the_seam_are_small():
     ]
 
 
-def test_what_is_refused():
+def test_refusals():
     with pytest.raises(WeftError, match="0 rotation keys reach nothing; at least 1 is needed"):
         chain([np.array([0, 1])], 0, [1], 8)
     with pytest.raises(WeftError, match=r"a rotation by 1 cannot be made of \[2, 4\], modulo 8"):

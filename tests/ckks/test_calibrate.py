@@ -73,6 +73,6 @@ def test_a_machine_keeps_them(tmp_path):
         (lambda: calibrate(Parameters(8192, 1), repeats=0), "repeats is 0; nothing would be"),
     ],
 )
-def test_what_is_refused(act, message):
+def test_refusals(act, message):
     with pytest.raises(WeftError, match=message):
         act()

@@ -88,7 +88,7 @@ def test_height_that_is_cut_repeats_the_layer():
         (lambda: shared_rotations(1, 0, 4), "there are 0 inputs; at least 1", None),
     ],
 )
-def test_what_is_refused(call, message, hint):
+def test_refusals(call, message, hint):
     with pytest.raises(WeftError) as caught:
         call()
     assert str(caught.value) == message

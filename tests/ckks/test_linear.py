@@ -144,7 +144,7 @@ def test_lines_that_are_not_linear(line, shapes, sizes, message):
     assert message in str(caught.value)
 
 
-def test_what_is_refused():
+def test_refusals():
     line = Signature.of("k, k n -> n  sum: k", [(6,), (6, 2)])
     source, target = Packing.vector(6, 16), Packing.vector(2, 16)
     with pytest.raises(WeftError, match="an operand in 16 slots has a result in 8"):

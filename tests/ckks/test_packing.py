@@ -182,7 +182,7 @@ def test_multiplexed_channels_stand_in_the_gaps():
         ),
     ],
 )
-def test_what_is_refused(make, message):
+def test_refusals(make, message):
     with pytest.raises(WeftError) as caught:
         make()
     assert str(caught.value).startswith(message)

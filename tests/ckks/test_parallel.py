@@ -245,7 +245,7 @@ class Nothing:
         return np.zeros(SMALL.slots)
 
 
-def test_what_is_refused(monkeypatch):
+def test_refusals(monkeypatch):
     program, backend = turned([Whole(), Whole()]), Simulator(SMALL)
     with pytest.raises(WeftError, match="a program needs at least 1 worker"):
         execute_parallel(program, backend, encrypted(backend, 1), 0)

@@ -216,7 +216,7 @@ def hint_of(refused):
         ),
     ],
 )
-def test_what_is_refused(make, message, hint):
+def test_refusals(make, message, hint):
     with pytest.raises(WeftError) as refused:
         make()
     assert str(refused.value).startswith(message)

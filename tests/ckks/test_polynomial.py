@@ -212,7 +212,7 @@ def test_large_degrees(degree):
         ([1, float("nan")], "a polynomial has the coefficients [1.0, nan]"),
     ],
 )
-def test_what_is_refused(p, message):
+def test_refusals(p, message):
     with pytest.raises(WeftError) as caught:
         plan(p)
     assert str(caught.value) == message

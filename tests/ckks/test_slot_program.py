@@ -116,7 +116,7 @@ def test_counts_add_up():
     assert (copy.rotations, one.rotations) == (2, 3)
 
 
-def test_what_is_refused():
+def test_refusals():
     with pytest.raises(WeftError, match="a program of 2 ciphertexts is given 0"):
         execute(SlotProgram(2, (0,), ()), simulator(8), [])
     with pytest.raises(WeftError, match="a program of 2 ciphertexts is given 1"):

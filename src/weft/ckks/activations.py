@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -31,6 +31,32 @@ NAMED: dict[str, Function] = {
     "square": lambda x: x * x,
 }
 """The functions that have a name."""
+
+
+class ValuesOutside(NamedTuple):
+    """The values outside of a range: the worst one, how many, and a range that holds all values."""
+
+    worst: float
+    summary: str
+    low: float
+    high: float
+
+
+def values_outside(values: ArrayLike, low: float, high: float) -> ValuesOutside | None:
+    """Return the values outside of a range; None if there are none. NaN is outside.
+
+    >>> values_outside([0.5, 3.0], -1, 1)
+    ValuesOutside(worst=3.0, summary='1 of 2 values are outside', low=-1.0, high=3.0)
+    """
+    given = np.asarray(values, np.float64)
+    wrong = given[~((given >= low) & (given <= high))]
+    if not wrong.size:
+        return None
+    worst = float(wrong[np.argmax(np.maximum(low - wrong, wrong - high))])
+    summary = f"{wrong.size} of {given.size} values are outside"
+    known = given[np.isfinite(given)]
+    low, high = float(known.min(initial=low)), float(known.max(initial=high))
+    return ValuesOutside(worst, summary, low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +139,13 @@ class Activation:
         weft.errors.WeftError: stem.relu: the value 5.5 is outside of [-3, 5], where square fits
         hint: 1 of 2 values are outside; fit it on [-3, 5.5]
         """
-        given = np.asarray(values, np.float64)
-        outside = ~((given >= self.low) & (given <= self.high))  # NaN is outside
-        if not outside.any():
-            return
-        wrong = given[outside]
-        worst = float(wrong[np.argmax(np.maximum(self.low - wrong, wrong - self.high))])
-        message = (
-            f"{layer or self.name}: the value {worst:.6g} is outside of "
-            f"[{self.low:g}, {self.high:g}], where {self.name} fits"
-        )
-        known = given[np.isfinite(given)]
-        low, high = known.min(initial=self.low), known.max(initial=self.high)
-        raise WeftError(
-            message,
-            hint=f"{wrong.size} of {given.size} values are outside; fit it on [{low:g}, {high:g}]",
-        )
+        outside = values_outside(values, self.low, self.high)
+        if outside is not None:
+            raise WeftError(
+                f"{layer or self.name}: the value {outside.worst:.6g} is outside of "
+                f"[{self.low:g}, {self.high:g}], where {self.name} fits",
+                hint=f"{outside.summary}; fit it on [{outside.low:g}, {outside.high:g}]",
+            )
 
     def __repr__(self) -> str:
         where = f"[{self.low:g}, {self.high:g}]"

@@ -329,7 +329,7 @@ def _mapped(part: LinearPart) -> LinearMap:
     blocks, known = structure(part.components, source, target, source.period)
     sets, reached = _Sets(known), {out for out, _ in blocks}
     for number in range(target.ciphertexts):
-        # An output without inputs is a product with zeros: a ciphertext is made of a ciphertext.
+        # An output without inputs is a product with zeros: ciphertexts only come from ciphertexts.
         if number not in reached:
             blocks[number, 0] = sets.number(np.zeros(1, np.int64))
     return LinearMap((part,), (source,), (target,), blocks, tuple(sets.distinct))

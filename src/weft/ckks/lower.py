@@ -143,7 +143,7 @@ def _leaves_first(tree: RotationTree) -> Iterator[tuple[int, int | None, int]]:
     while stack:
         step, parent, difference = stack.pop()
         order.append((step, parent, difference))
-        stack += [(child, step, way) for child, way in tree.children.get(step, ())]
+        stack += [(child, step, key) for child, key in tree.children.get(step, ())]
     return reversed(order)
 
 
@@ -199,7 +199,7 @@ def reshard(
     """Return the cheapest program from one packing to another: the fewest levels first.
 
     Where the content of every ciphertext moves as a whole, it is rotated and added, at no level:
-    the zeros around it leave room. Copies are made by doubling. Everything else is a linear map of
+    the zeros around it leave room. Copies come from doubling. Everything else is a linear map of
     masks, which takes one level.
 
     >>> apart = Packing.tiled((4, 5, 5), slots=128, side=(16, 8))  # a channel in each ciphertext

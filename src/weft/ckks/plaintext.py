@@ -107,7 +107,7 @@ def _grouped(lookups: Sequence[tuple[int, Lookup]]) -> list[_Group]:
     return groups
 
 
-class _Rows:
+class _SlotRows:
     """The parts that each slot of a ciphertext adds to the pair of every group and to the address.
 
     Rows are stored twice in a row, so that a rotation is a slice.
@@ -170,7 +170,7 @@ class _Operand:
         self.weight = _flat(part, weight)
         self.scale = None if scale is None else [_twice(row) for row in packed(part.target, scale)]
 
-    def _rows(self, side: int, lookups: list[tuple[int, Lookup]], single: set[int]) -> _Rows:
+    def _rows(self, side: int, lookups: list[tuple[int, Lookup]], single: set[int]) -> _SlotRows:
         """Return the rows of the operand (0) or of the result (1).
 
         A component with a single number on the other side adds to the address by itself; if both
@@ -187,7 +187,7 @@ class _Operand:
             for group in self.groups
         ]
         packing = (self.part.source, self.part.target)[side]
-        return _Rows(packing, groups, alone, start=side)  # 1 for the zero before the weights
+        return _SlotRows(packing, groups, alone, start=side)  # 1 for the zero before the weights
 
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
         """Return the weights of one diagonal, each in the slot of its product."""

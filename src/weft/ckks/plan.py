@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from weft.ckks.activations import values_outside
 from weft.ckks.bsgs import Split, split
 from weft.ckks.calibrate import OperationTimes
 from weft.ckks.choose_packings import choose_packings
@@ -130,19 +131,15 @@ def check_range(name: str, values: ArrayLike, limits: Range) -> None:
     weft.errors.WeftError: input x: the value 3 is outside of its declared range [-1, 1]
     hint: 1 of 2 values are outside; scale the input, or plan with ranges={"x": (-1, 3)}
     """
-    given = np.asarray(values, np.float64)
-    outside = ~((given >= limits.low) & (given <= limits.high))  # NaN is outside
-    if not outside.any():
+    outside = values_outside(values, limits.low, limits.high)
+    if outside is None:
         return
-    wrong = given[outside]
-    if not np.isfinite(wrong).all():
+    if not isfinite(outside.worst):
         raise WeftError(f"input {name}: values must be finite numbers; one is nan or infinite")
-    worst = float(wrong[np.argmax(np.maximum(limits.low - wrong, wrong - limits.high))])
-    low, high = min(limits.low, float(given.min())), max(limits.high, float(given.max()))
     raise WeftError(
-        f"input {name}: the value {worst:g} is outside of its declared range {limits}",
-        hint=f"{wrong.size} of {given.size} values are outside; scale the input, or plan with "
-        f'ranges={{"{name}": ({low:g}, {high:g})}}',
+        f"input {name}: the value {outside.worst:g} is outside of its declared range {limits}",
+        hint=f"{outside.summary}; scale the input, or plan with "
+        f'ranges={{"{name}": ({outside.low:g}, {outside.high:g})}}',
     )
 
 

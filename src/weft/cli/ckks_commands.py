@@ -325,7 +325,7 @@ class _LayerProgress:
     """Prints a line for each layer of a run, and collects its counts."""
 
     def __init__(self, planned: EncryptedPlan, backend: Backend, quiet: bool) -> None:
-        self.found, self.backend, self.quiet = planned, backend, quiet
+        self.plan, self.backend, self.quiet = planned, backend, quiet
         self.rows: list[tuple[PlannedLayer, OperationCounts, float]] = []
         self.open: tuple[PlannedLayer, OperationCounts, float] | None = None
         self.wide = max(map(len, ("layer", *(layer.name for layer in planned.layers))))
@@ -335,7 +335,7 @@ class _LayerProgress:
         self.finish()
         if not self.rows and not self.quiet:
             heads = ["levels", "rotations", "products", "seconds"]
-            heads += ["predicted"] * (self.found.times is not None)
+            heads += ["predicted"] * (self.plan.times is not None)
             say(f"{'layer':{self.wide}}" + "".join(f"{each:>11}" for each in heads), sys.stdout)
         self.open = layer, self.backend.counters.copy(), time.perf_counter()
 
@@ -351,7 +351,7 @@ class _LayerProgress:
             sys.stdout.flush()
 
     def _line(self, layer: PlannedLayer, counters: OperationCounts, spent: float) -> str:
-        expected = layer.seconds(self.found.times)
+        expected = layer.seconds(self.plan.times)
         cells = [
             f"{layer.start} > {layer.level}",
             f"{counters.rotations:,}",

@@ -89,12 +89,12 @@ def measure(layer: ConvolutionLayer, parameters: Parameters, workers: int) -> di
     """Plan, make keys, encrypt, run, decrypt, compare."""
     begin, rng = time.process_time(), np.random.default_rng(0)
     linear_map = layer.map(parameters.slots)
-    parted = split(linear_map)
+    diagonal_split = split(linear_map)
     planned = time.process_time() - begin
     weight = rng.normal(size=linear_map.parts[0].weight) / (layer.channels * layer.kernel**2) ** 0.5
     image = rng.normal(size=linear_map.sources[0].shape)
-    backend = Seal(parameters, parted.keys, relinearise=False)
-    program, answer = lower(linear_map, parted, [weight]), layer.answer(image, weight)
+    backend = Seal(parameters, diagonal_split.keys, relinearise=False)
+    program, answer = lower(linear_map, diagonal_split, [weight]), layer.answer(image, weight)
     error, wall, busiest = _run(linear_map, program, backend, image, answer, workers)
     counted = backend.counters
     return {

@@ -9,8 +9,8 @@ import numpy as np
 from weft import Tensor, ckks, ops, trace
 
 # %% [markdown]
-# The layer, with shapes alone: three channels of 16 x 16 to eight. The encrypted input and the range
-# of its elements are stated; the first line of the plan repeats them.
+# The layer, with shapes alone: three channels of 16 x 16 to eight. The encrypted input and the
+# range of its elements are stated; the first line of the plan repeats them.
 
 # %%
 graph = trace(lambda x, w: ops.convolve(x, w, padding=(1, 1)), (1, 3, 16, 16), (8, 3, 3, 3))

@@ -53,10 +53,10 @@ def linear_cases(draw, sizes, side):
     """A layer from its line: convolutions, matrices, pools, transposes, slices, padding."""
     signature, source, target, x, w, answer, scale = draw(packed_layers(kinds(side), sizes))
     linear_map = linear(signature, source, target, weight=None if w is None else 1)
-    parted = split(linear_map, draw(budgets))
+    diagonal_split = split(linear_map, draw(budgets))
     bias = np.linspace(-1, 1, answer.size).reshape(answer.shape) if draw(st.booleans()) else None
-    program = lower(linear_map, parted, [w], scales=[scale], biases=[bias])
-    cost = predict(linear_map, parted, [bias is not None])
+    program = lower(linear_map, diagonal_split, [w], scales=[scale], biases=[bias])
+    cost = predict(linear_map, diagonal_split, [bias is not None])
     expected = target.pack(answer if bias is None else answer + bias)
     parameters = parameters_of(source.slots, draw(st.integers(1, 2)))
     return _case(signature.notation, parameters, program, cost, source.pack(x), expected)
@@ -76,11 +76,11 @@ def concatenations(draw, sizes):
     target = draw(packings(line.result_shapes[0], slots))
     assume(sum(each.ciphertexts for each in sources) * target.ciphertexts <= 300)
     linear_map = joined([linear(line, each, target, operand=n) for n, each in enumerate(sources)])
-    parted = split(linear_map, draw(budgets))
+    diagonal_split = split(linear_map, draw(budgets))
     xs = [numbers(draw, shape) for shape in shapes]
     rows = [row for each, x in zip(sources, xs) for row in each.pack(x)]
     expected = target.pack(np.concatenate(xs, axis=dim))
-    program, cost = lower(linear_map, parted), predict(linear_map, parted)
+    program, cost = lower(linear_map, diagonal_split), predict(linear_map, diagonal_split)
     return _case("concatenate", parameters_of(slots, 1), program, cost, rows, expected)
 
 

@@ -1,4 +1,4 @@
-"""Rotations of a pointwise convolution on a mesh of ciphertexts, by formula: the seed's and ours.
+"""Formulas for the rotations of a pointwise convolution on a mesh of ciphertexts: oracles of tests.
 
 The mesh has the axes x (features), y (channels) and z (height); a cell computes a block, from one
 ciphertext of the input to one of the output. The formulas are for 1 x 1 convolutions, or for any
@@ -27,7 +27,7 @@ class Pointwise(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What one cell of the mesh computes."""
+    """The block that one cell of the mesh computes."""
 
     channels: int
     features: int
@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
     @property
     def diagonals(self) -> int:
-        """How many rolls by a channel bring every channel of the block to every feature."""
+        """The number of rolls that bring every channel of the block to every feature."""
         return max(self.channels, self.features)
 
     @property
@@ -46,12 +46,12 @@ class Block(NamedTuple):
 
     @property
     def is_doubled(self) -> bool:
-        """Whether its data stand twice in a ciphertext, so that one rotation rolls them."""
+        """Whether a ciphertext holds its data twice, so that one rotation rolls them."""
         return 2 * self.used <= self.slots
 
 
 def block_of(layer: Pointwise, mesh: DeviceMesh) -> Block:
-    """The block of a cell: channels cut by y, features by x, height by z.
+    """Return the block of a cell: channels cut by y, features by x, height by z.
 
     >>> block_of(Pointwise(64, 16, 7, 7, 1024), mesh_of(1, 4))
     Block(channels=16, features=16, pixels=49, slots=1024)
@@ -75,11 +75,11 @@ def block_of(layer: Pointwise, mesh: DeviceMesh) -> Block:
 def seed_rotations(
     layer: Pointwise, mesh: DeviceMesh, *, diagonals: int | None = None, babies: int = BABIES
 ) -> int:
-    """The rotations of a layer as seed 002 counts them: a block's, times the cells of the mesh.
+    """Return the rotations of a layer as seed 002 counts them: a block's, times the cells.
 
-    Where the data of a block stand once in a ciphertext, a roll takes two rotations, and there is
-    one for each diagonal: 2 D. Where they stand twice, a roll is one rotation, and the D diagonals
-    are b baby steps and D / b giant ones, with b = min(D, 16): b + D / b.
+    If a ciphertext holds the data of a block once, a roll takes two rotations, one roll for each
+    diagonal: 2 D. If it holds them twice, a roll is one rotation, and the D diagonals are b baby
+    steps and D / b giant ones, with b = min(D, 16): b + D / b.
 
     >>> small = Pointwise(64, 16, 7, 7, slots=1024)
     >>> seed_rotations(small, mesh_of(1, 4)), seed_rotations(small, mesh_of(2, 8))
@@ -110,7 +110,7 @@ class Shared(NamedTuple):
 
 
 def shared_rotations(outputs: int, inputs: int, diagonals: int) -> Shared:
-    """The fewest rotations of a matrix of so many diagonals between each two ciphertexts.
+    """Return the fewest rotations of a matrix with D diagonals between any two ciphertexts.
 
     Each input is rotated by b - 1 baby steps, whatever the number of outputs; each output by
     D / b - 1 giant steps, whatever the number of inputs: min over b of y (b - 1) + x (D / b - 1).
@@ -129,7 +129,7 @@ def shared_rotations(outputs: int, inputs: int, diagonals: int) -> Shared:
 
 
 def weft_rotations(layer: Pointwise, mesh: DeviceMesh) -> Shared:
-    """The rotations of a layer where steps are shared over the whole mesh.
+    """Return the rotations of a layer if steps are shared over the whole mesh.
 
     Tiles padded to a power of two make a rotation a roll, at the same number of ciphertexts as
     long as the padded block fits; height that is cut (z) repeats the layer.
@@ -152,7 +152,7 @@ def weft_rotations(layer: Pointwise, mesh: DeviceMesh) -> Shared:
 
 
 def mesh_of(x: int, y: int, z: int = 1) -> DeviceMesh:
-    """The mesh of ciphertexts of a convolution.
+    """Return the mesh of ciphertexts of a convolution.
 
     >>> print(mesh_of(2, 8))
     @ciphertexts = <["x"=2, "y"=8, "z"=1]>
@@ -171,5 +171,5 @@ def _sizes(mesh: DeviceMesh) -> tuple[int, int, int]:
 
 
 def _power(size: int) -> int:
-    """The smallest power of two that is no less."""
+    """Return the smallest power of two that is not below the size."""
     return 1 << (size - 1).bit_length()

@@ -140,7 +140,7 @@ def test_levels_and_scales(backend):
     assert backend.mul_plain(a, 2.0, scale=2.0**20).scale == 2.0**60
 
 
-def test_what_comes_down_two_ways_can_be_added(backend):
+def test_values_that_reach_a_level_in_two_ways_can_be_added(backend):
     x = numbers(4, SECURE.slots)
     a = backend.encrypt(x)
     ones = backend.mul_plain(backend.rescale(backend.mul_plain(a, 1.0)), np.ones(SECURE.slots))
@@ -150,7 +150,7 @@ def test_what_comes_down_two_ways_can_be_added(backend):
 
 
 @pytest.mark.parametrize("values", [0, 0.0, np.zeros(5), [], 1e-300, np.full(4096, 1e-200)])
-def test_a_product_with_nothing_is_nothing_and_counts(backend, values):
+def test_a_product_with_zeros_is_zero_and_counts(backend, values):
     x = numbers(5, SECURE.slots)
     a = backend.encrypt(x)
     before = backend.counters.copy()
@@ -161,7 +161,7 @@ def test_a_product_with_nothing_is_nothing_and_counts(backend, values):
     np.testing.assert_allclose(backend.decrypt(total), x / 2, rtol=0, atol=1e-6)
 
 
-def test_a_ciphertext_less_itself_is_nothing(backend):
+def test_a_ciphertext_less_itself_is_zero(backend):
     a = backend.encrypt([1.0, 2.0])
     nothing = backend.sub(a, a)
     assert np.abs(backend.decrypt(nothing)).max() < 1e-7

@@ -189,7 +189,7 @@ def test_weights_that_are_lost_in_the_noise_are_refused(size):
     assert alone.startswith("output linear: an error of ")
 
 
-def test_what_makes_an_error_small_enough():
+def test_hints_that_make_an_error_small_enough():
     planned = linear(1.0)
     weights = {"w": np.full((64, 4), 0.1)}
     small = ckks.Parameters(128, 1, 20, 40, 60, security=None)

@@ -32,26 +32,26 @@ LAYERS = {
 def test_rotations_of_known_layers(name):
     signature, source, target, rotations, products = LAYERS[name]
     linear_map = linear(signature, Packing.tiled(source, S), Packing.tiled(target, S), weight=1)
-    parted = split(linear_map)
-    assert (parted.rotations, linear_map.products) == (rotations, products)
+    diagonal_split = split(linear_map)
+    assert (diagonal_split.rotations, linear_map.products) == (rotations, products)
 
 
 def test_the_stem_reads_its_phases():
     # Rows of even phase need three taps, of odd phase four: 78 babies, not 90.
     source = Packing.phased((3, 224, 224), S, 2)
     linear_map = linear(conv(3, 64, 7, 224, 2), source, Packing.tiled((64, 112, 112), S), weight=1)
-    parted = split(linear_map)
-    assert (linear_map.inputs, linear_map.outputs, parted.rotations) == (6, 32, 110)
-    assert sum(map(len, parted.babies)) == 3 * 15 + 3 * 11
+    diagonal_split = split(linear_map)
+    assert (linear_map.inputs, linear_map.outputs, diagonal_split.rotations) == (6, 32, 110)
+    assert sum(map(len, diagonal_split.babies)) == 3 * 15 + 3 * 11
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_handful_of_keys_takes_no_more_rotations(name):
     signature, source, target, rotations, _ = LAYERS[name]
     linear_map = linear(signature, Packing.tiled(source, S), Packing.tiled(target, S), weight=1)
-    parted = split(linear_map, keys=5)
-    assert parted.rotations == rotations
-    assert len(parted.keys) <= 5
+    diagonal_split = split(linear_map, keys=5)
+    assert diagonal_split.rotations == rotations
+    assert len(diagonal_split.keys) <= 5
 
 
 def naive(linear_map: LinearMap) -> int:
@@ -68,14 +68,14 @@ def naive(linear_map: LinearMap) -> int:
 def test_every_diagonal_is_a_baby_and_a_giant_step(layer, keys):
     signature, source, target, _, w, _, _ = layer
     linear_map = linear(signature, source, target, weight=None if w is None else 1)
-    parted = split(linear_map, keys)
-    babies = [{0, *(node for node, _, _ in tree.edges)} for tree in parted.babies]
-    giants = [{0, *(node for node, _, _ in tree.edges)} for tree in parted.giants]
+    diagonal_split = split(linear_map, keys)
+    babies = [{0, *(node for node, _, _ in tree.edges)} for tree in diagonal_split.babies]
+    giants = [{0, *(node for node, _, _ in tree.edges)} for tree in diagonal_split.giants]
     for (out, number), key in linear_map.blocks.items():
-        for d, b in zip(linear_map.sets[key].tolist(), parted.parts[key].tolist()):
+        for d, b in zip(linear_map.sets[key].tolist(), diagonal_split.parts[key].tolist()):
             assert b in babies[number]
             assert (d - b) % linear_map.period in giants[out]
-    for tree in (*parted.babies, *parted.giants):
+    for tree in (*diagonal_split.babies, *diagonal_split.giants):
         reached = {0}
         for node, parent, step in tree.edges:
             assert parent in reached
@@ -84,10 +84,10 @@ def test_every_diagonal_is_a_baby_and_a_giant_step(layer, keys):
             assert node not in reached
             reached.add(node)
     if keys is None:
-        assert parted.rotations <= naive(linear_map)
-        assert predict(linear_map, parted).rotations == parted.rotations
+        assert diagonal_split.rotations <= naive(linear_map)
+        assert predict(linear_map, diagonal_split).rotations == diagonal_split.rotations
     else:
-        assert len(parted.keys) <= keys
+        assert len(diagonal_split.keys) <= keys
 
 
 @given(packed_layers())
@@ -100,7 +100,7 @@ def test_only_given_keys_are_used(layer):
     assert split(linear_map, direct.keys).rotations == direct.rotations
 
 
-def test_dear_giants_become_babies():
+def test_expensive_giant_steps_become_baby_steps():
     linear_map = linear(conv(64, 64, 3, 8), *[Packing.tiled((64, 8, 8), 4096)] * 2, weight=1)
     cheap, dear = split(linear_map), split(linear_map, giant=8.0)
     assert len(dear.giants[0]) < len(cheap.giants[0])

@@ -27,7 +27,7 @@ def refused(*args, **more):
     return [str(caught.value), *getattr(caught.value, "__notes__", ())]
 
 
-def test_the_only_input_that_is_no_parameter_is_encrypted():
+def test_the_only_input_that_is_not_a_parameter_is_encrypted():
     planned = ckks.plan(layer(parameters=["w"]), 64)
     assert (planned.encrypted, planned.clear) == (("x",), ("w",))
 
@@ -78,7 +78,7 @@ def test_parameters_alone_are_refused():
     assert hint == 'hint: state it: encrypted=["w"]'
 
 
-def test_what_is_stated_is_encrypted_be_it_a_parameter():
+def test_a_stated_input_is_encrypted_even_if_it_is_a_parameter():
     planned = ckks.plan(layer(parameters=["w"]), 64, "w")
     assert planned.headline == "encrypted: w in [-1, 1] (the default range); in the clear: x"
     both = trace(lambda image, mask: image * mask, (1, 8), (1, 8))
@@ -140,7 +140,7 @@ def test_values_outside_the_declared_range_are_refused_before_anything_is_encryp
 
 
 @pytest.mark.parametrize("slots", [1000, 3 << 10, 100])
-def test_slots_that_are_no_power_of_two_are_refused_with_what_fits(slots):
+def test_slots_that_are_not_a_power_of_two_are_refused_with_a_hint(slots):
     below = 1 << (slots.bit_length() - 1)
     message, hint = refused(layer(parameters=["w"]), slots)
     assert message == f"slots={slots} is not a power of two: a ring N has N/2 slots"
@@ -170,7 +170,7 @@ def test_parameters_survive_json():
     assert '"parameters"' not in to_json(layer())
 
 
-def test_parameters_that_are_no_inputs_are_refused():
+def test_parameters_that_are_not_inputs_are_refused():
     with pytest.raises(WeftError, match="parameters: v is not an input of the function"):
         layer(parameters=["v"])
     text = to_json(layer(parameters=["w"]))

@@ -26,13 +26,13 @@ from weft.lang import OPERATORS, Signature
 def test_a_layer_is_right_and_costs_what_was_predicted(layer, keys, biased):
     signature, packing, target, x, w, answer, scale = layer
     linear_map = linear(signature, packing, target, weight=None if w is None else 1)
-    parted = split(linear_map, keys)
+    diagonal_split = split(linear_map, keys)
     bias = np.arange(answer.size).reshape(answer.shape) / answer.size if biased else None
-    program = lower(linear_map, parted, [w], scales=[scale], biases=[bias])
+    program = lower(linear_map, diagonal_split, [w], scales=[scale], biases=[bias])
     rows, counters = run(program, packing, x)
     expected = target.pack(answer if bias is None else answer + bias)
     assert np.abs(np.array(rows) - expected).max() < 1e-10
-    cost = predict(linear_map, parted, [biased])
+    cost = predict(linear_map, diagonal_split, [biased])
     assert cost == count(program) == counters
     assert cost.levels == count(program).levels == 1
     assert keys is None or len(cost.keys) <= keys or cost.rotations == 0
@@ -45,14 +45,14 @@ def test_layers_of_one_operand_share_their_baby_steps(layer, keys, biased):
     total = Packing.dense(sums.result_shapes[0], packing.slots)
     maps = [linear(signature, packing, target, weight=1), linear(sums, packing, total)]
     linear_map = stacked(maps)
-    parted = split(linear_map, keys)
+    diagonal_split = split(linear_map, keys)
     bias = np.full(total.shape, 0.5) if biased else None
-    program = lower(linear_map, parted, [w], scales=[None, 2.0], biases=[None, bias])
+    program = lower(linear_map, diagonal_split, [w], scales=[None, 2.0], biases=[None, bias])
     rows, counters = run(program, packing, x)
     first, second = rows[: target.ciphertexts], rows[target.ciphertexts :]
     assert np.abs(np.array(first) - target.pack(answer)).max() < 1e-10
     assert np.abs(total.unpack(second) - 2 * x.sum(axis=1) - 0.5 * biased).max() < 1e-10
-    assert predict(linear_map, parted, [False, biased]) == count(program) == counters
+    assert predict(linear_map, diagonal_split, [False, biased]) == count(program) == counters
 
 
 def test_a_shortcut_is_cheaper_with_its_convolution():
@@ -72,10 +72,10 @@ def test_keys_that_go_more_than_once_around_are_used_as_they_are():
     line = Signature.of("k, k n -> n  sum: k", [(8,), (8, 8)])
     source, target = Packing.vector(8, 64).replicated(), Packing.vector(8, 64)
     linear_map = linear(line, source, target, weight=1)
-    parted = split(linear_map, [17, -20])
+    diagonal_split = split(linear_map, [17, -20])
     x, w = np.arange(8.0), np.random.default_rng(0).normal(size=(8, 8))
-    rows, counters = run(lower(linear_map, parted, [w]), source, x, [17, 44])
-    assert parted.keys == {17, 44} == set(counters.rotations_by_step)
+    rows, counters = run(lower(linear_map, diagonal_split, [w]), source, x, [17, 44])
+    assert diagonal_split.keys == {17, 44} == set(counters.rotations_by_step)
     assert np.abs(target.unpack(rows) - x @ w).max() < 1e-12
 
 
@@ -125,7 +125,7 @@ def test_any_packing_becomes_any_other(pair, keys):
 
 
 @given(packings())
-def test_a_packing_becomes_itself_for_nothing(packing):
+def test_repacking_to_the_same_packing_is_free(packing):
     repacking = reshard(packing, packing)
     assert (repacking.cost.rotations, repacking.cost.additions, repacking.cost.levels) == (0, 0, 0)
 

@@ -38,9 +38,9 @@ def layer(channels=8, size=32, features=8, keys=None):
     kernel = (features, channels, 3, 3)
     line = conv_signature((1, channels, size, size), kernel, padding=(1, 1, 1, 1))
     found = linear(line, source, target, weight=1)
-    parted = split(found, keys)
+    diagonal_split = split(found, keys)
     weight = np.random.default_rng(0).normal(size=kernel)
-    return lower(found, parted, [weight]), parted.keys
+    return lower(found, diagonal_split, [weight]), diagonal_split.keys
 
 
 def encrypted(backend, count):
@@ -208,7 +208,7 @@ def children():
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
 
 
-def test_nothing_is_left_behind(tmp_path, monkeypatch):
+def test_no_files_or_processes_are_left_behind(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     files, shared = len(os.listdir("/proc/self/fd")), set(Path("/dev/shm").iterdir())
     before = children()

@@ -83,7 +83,7 @@ def test_a_residual_block_on_real_ciphertexts():
     check_counts(planned, result)
 
 
-def test_levels_that_are_not_needed_are_spare():
+def test_parameters_with_spare_levels():
     graph, arrays = block()
     planned = plan(graph, 512)
     parameters = Parameters(1024, planned.depth + 2, security=None)
@@ -92,7 +92,7 @@ def test_levels_that_are_not_needed_are_spare():
     check_counts(planned, result)
 
 
-def test_a_packing_given_by_hand_is_taken():
+def test_a_fixed_packing_is_used():
     graph, arrays = block(channels=4)
     given = Packing.multiplexed((4, 6, 6), 1024, gap=2)
     planned = plan(graph, 1024, packed={"x": given})
@@ -197,7 +197,7 @@ def test_the_table_has_a_line_for_each_layer_and_a_total():
     assert lines[-1].startswith("total")
 
 
-def test_memory_for_keys_is_kept_to():
+def test_the_memory_limit_for_keys_holds():
     graph, _ = block(channels=4)
     free = plan(graph, 512)
     size = free.parameters(security=None).rotation_key_bytes

@@ -149,14 +149,14 @@ def test_the_square_is_one_product_with_or_without_folding():
         assert evaluation.counts == OperationCounts(products=1, rescales=1)
 
 
-def test_a_line_folded_is_nothing():
+def test_a_folded_line_has_no_operations():
     evaluation = evaluate(Activation("line", (3.0, 2.0), -4, 4))
     assert (evaluation.levels, evaluation.counts.products) == (0, 0)
     at = np.linspace(-4, 4, 32)
     check(evaluation, 3 + at / 2, at)
 
 
-def test_a_basis_may_be_asked_for():
+def test_the_basis_can_be_chosen():
     relu, at = fit("relu", 4, -8, 8), np.linspace(-8, 8, 32)
     assert evaluate(relu).levels == 2
     assert evaluate(relu).counts.products == 2
@@ -166,7 +166,7 @@ def test_a_basis_may_be_asked_for():
 
 
 @pytest.mark.parametrize("level", [4, 6, 8])
-def test_any_level_will_do(level):
+def test_polynomials_start_at_any_level(level):
     evaluation, at = plan([0.3] * 16), np.linspace(-1, 1, 32)
     found, _ = run(evaluation, at, level=level)
     np.testing.assert_allclose(found, polynomial.polyval(at, [0.3] * 16), atol=1e-9)

@@ -52,7 +52,7 @@ def test_seal_agrees_that_it_is_secure(security):
             assert backend.decrypt(backend.encrypt([1.0]))[0] == pytest.approx(1, abs=1e-6)
 
 
-def test_what_seal_refuses_is_said(monkeypatch):
+def test_refusals_of_seal_are_reported(monkeypatch):
     monkeypatch.setattr("weft.ckks.parameters._check_security", lambda given: None)
     with pytest.raises(WeftError, match=r"SEAL refuses CKKS N=4096: .*: .* not compliant"):
         Seal(Parameters(4096, 2))

@@ -49,13 +49,13 @@ def layer(keys=None):
     packing = Packing.tiled((16, 4, 4), 64)
     line = conv_signature((1, 16, 4, 4), (16, 16, 3, 3), padding=(1, 1, 1, 1))
     linear_map = linear(line, packing, packing, weight=1)
-    parted = split(linear_map, keys)
-    return linear_map, parted, lower(linear_map, parted, [np.ones((16, 16, 3, 3))])
+    diagonal_split = split(linear_map, keys)
+    return linear_map, diagonal_split, lower(linear_map, diagonal_split, [np.ones((16, 16, 3, 3))])
 
 
 @pytest.mark.parametrize("keys", [None, 5])
 def test_registers_are_written_once_and_released_after_their_last_use(keys):
-    linear_map, parted, program = layer(keys)
+    linear_map, diagonal_split, program = layer(keys)
     written, released = set(range(linear_map.inputs)), set()
     uses = last_uses(map(reads, program.instructions), program.outputs)
     for instruction, ended in zip(program.instructions, uses, strict=True):
@@ -65,7 +65,7 @@ def test_registers_are_written_once_and_released_after_their_last_use(keys):
         written.add(instruction.out)
         released |= set(ended)
     assert written - released == set(program.outputs)
-    babies = sum(map(len, parted.babies)) + linear_map.inputs
+    babies = sum(map(len, diagonal_split.babies)) + linear_map.inputs
     assert babies < count(program).live <= babies + linear_map.outputs + 4
 
 

@@ -346,10 +346,10 @@ class Split:
     giants: tuple[RotationTree, ...]
     """A tree for each output ciphertext."""
 
-    @cached_property
+    @property
     def rotations(self) -> int:
         """The number of rotations."""
-        return sum(map(len, self.babies)) + sum(map(len, self.giants))
+        return self.rotations_by_step.total()
 
     @cached_property
     def rotations_by_step(self) -> Counter[int]:

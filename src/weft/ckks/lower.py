@@ -37,7 +37,7 @@ PairOperation: TypeAlias = Literal["add", "subtract", "multiply"]
 
 def lower(
     linear_map: LinearMap,
-    parted: Split,
+    diagonal_split: Split,
     weights: Sequence[ArrayLike | None] = (),
     *,
     scales: Sequence[ArrayLike | None] = (),
@@ -62,7 +62,9 @@ def lower(
     >>> print(counts, counts.live)
     14 rotations, 64 plain products, 1 rescale, 63 additions, 1 level 12
     """
-    lowering = _LinearLowering(linear_map, parted, DiagonalWeights(linear_map, weights, scales))
+    lowering = _LinearLowering(
+        linear_map, diagonal_split, DiagonalWeights(linear_map, weights, scales)
+    )
     number = 0
     for source, scale, level in zip_longest(linear_map.sources, encoded, drop):
         for _ in range(source.ciphertexts):
@@ -78,15 +80,17 @@ def lower(
 class _LinearLowering:
     """Appends the baby steps of all inputs, then every output, giant step by giant step."""
 
-    def __init__(self, linear_map: LinearMap, parted: Split, weights: DiagonalWeights) -> None:
-        self.map, self.split, self.weights = linear_map, parted, weights
+    def __init__(
+        self, linear_map: LinearMap, diagonal_split: Split, weights: DiagonalWeights
+    ) -> None:
+        self.map, self.split, self.weights = linear_map, diagonal_split, weights
         self.builder = SlotProgramBuilder(linear_map.inputs)
         self.babies: list[dict[int, int]] = []
         """For each input, the register of every baby step."""
         self.scales: list[float | None] = []
         self.giants = [
             (diagonals - babies) % linear_map.period
-            for diagonals, babies in zip(linear_map.sets, parted.parts)
+            for diagonals, babies in zip(linear_map.sets, diagonal_split.parts)
         ]
 
     def rotate_input(self, number: int, scale: float | None, level: int | None) -> None:
@@ -148,7 +152,7 @@ def _leaves_first(tree: RotationTree) -> Iterator[tuple[int, int | None, int]]:
 
 
 def predict(
-    linear_map: LinearMap, parted: Split, biases: Sequence[bool] = (), drops: int = 0
+    linear_map: LinearMap, diagonal_split: Split, biases: Sequence[bool] = (), drops: int = 0
 ) -> OperationCounts:
     """Return the operations of a linear map from its sets alone, without writing its program.
 
@@ -169,7 +173,7 @@ def predict(
         additions=linear_map.products - linear_map.outputs,
         plain_additions=sum(target.ciphertexts for target, has in biased if has),
         drops=drops,
-        rotations_by_step=parted.rotations_by_step,
+        rotations_by_step=diagonal_split.rotations_by_step,
         levels=1,
     )
 
@@ -225,9 +229,9 @@ def reshard(
 def _masked(
     source: Packing, target: Packing, linear_map: LinearMap, keys: int | Collection[int] | None
 ) -> Repacking:
-    parted = split(linear_map, keys)
-    cost = predict(linear_map, parted)
-    return Repacking(source, target, cost, lambda: lower(linear_map, parted))
+    diagonal_split = split(linear_map, keys)
+    cost = predict(linear_map, diagonal_split)
+    return Repacking(source, target, cost, lambda: lower(linear_map, diagonal_split))
 
 
 def _in_sequence(first: Repacking, second: Repacking) -> Repacking:

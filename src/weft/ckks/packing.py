@@ -88,7 +88,7 @@ class Packing(Drawn):
         (5, 1)
         """
         sizes = as_shape(shape)
-        order = [_SlotDigit(dim) for dim in reversed(range(len(sizes)))]
+        order = [_Fill(dim) for dim in reversed(range(len(sizes)))]
         return cls._arranged(sizes, [(n,) for n in sizes], order, slots, period)
 
     @classmethod
@@ -106,7 +106,7 @@ class Packing(Drawn):
         """
         sizes = as_shape(shape)
         high, wide = _sides(side)
-        order = [_SlotDigit(dim) for dim in reversed(range(len(sizes)))]
+        order = [_Fill(dim) for dim in reversed(range(len(sizes)))]
         for number, given in enumerate((wide, high)[: len(sizes)]):
             order[number] = order[number]._replace(pads=True, side=given)
         return cls._arranged(sizes, [(n,) for n in sizes], order, slots, period)
@@ -136,14 +136,8 @@ class Packing(Drawn):
         radices: list[Point] = [(n,) for n in sizes[:-3]]
         radices += [(-(-channels // gap**2), gap, gap)]
         top, a, b, y, x = range(lead, lead + 5)
-        order = [
-            _SlotDigit(b),
-            _SlotDigit(x, True, wide),
-            _SlotDigit(a),
-            _SlotDigit(y, True, high),
-            _SlotDigit(top),
-        ]
-        order += [_SlotDigit(dim) for dim in reversed(range(lead))]
+        order = [_Fill(b), _Fill(x, True, wide), _Fill(a), _Fill(y, True, high), _Fill(top)]
+        order += [_Fill(dim) for dim in reversed(range(lead))]
         uncut = (a, b)
         return cls._arranged(sizes, [*radices, *((n,) for n in image)], order, slots, period, uncut)
 
@@ -173,14 +167,8 @@ class Packing(Drawn):
         radices: list[Point] = [(n,) for n in (*sizes[:-3], channels)]
         radices += [(-(-rows // down), down), (-(-columns // along), along)]
         c, y, r, x, s = range(lead, lead + 5)
-        order = [
-            _SlotDigit(x, True, wide),
-            _SlotDigit(y, True, high),
-            _SlotDigit(s),
-            _SlotDigit(r),
-            _SlotDigit(c),
-        ]
-        order += [_SlotDigit(dim) for dim in reversed(range(lead))]
+        order = [_Fill(x, True, wide), _Fill(y, True, high), _Fill(s), _Fill(r), _Fill(c)]
+        order += [_Fill(dim) for dim in reversed(range(lead))]
         return cls._arranged(sizes, radices, order, slots, period)
 
     @classmethod
@@ -193,7 +181,7 @@ class Packing(Drawn):
         if stride < 1:
             raise WeftError(f"stride is {stride}; it must be at least 1")
         (size,) = as_shape((size,))
-        order = [_SlotDigit(0, first=stride)]
+        order = [_Fill(0, first=stride)]
         return cls._arranged((size,), [(size,)], order, slots, period)
 
     @classmethod
@@ -201,7 +189,7 @@ class Packing(Drawn):
         cls,
         shape: Point,
         radices: Sequence[Point],
-        order: Sequence[_SlotDigit],
+        order: Sequence[_Fill],
         slots: int,
         period: int | None,
         uncut: Sequence[int] = (),
@@ -384,8 +372,8 @@ def _tables(packing: Packing) -> tuple[AddressTable, ...]:
     return tuple(tables)
 
 
-class _SlotDigit(NamedTuple):
-    """A digit that is placed into the slots; the fastest running digit is placed first."""
+class _Fill(NamedTuple):
+    """A digit that fills slots; the fastest running digit comes first."""
 
     digit: int
     pads: bool = False
@@ -398,7 +386,7 @@ class _SlotDigit(NamedTuple):
 def _arrange(
     shape: Point,
     radices: Sequence[Point],
-    order: Sequence[_SlotDigit],
+    order: Sequence[_Fill],
     room: int,
     uncut: Sequence[int],
 ) -> tuple[ShardingSpec, Point]:
@@ -426,7 +414,7 @@ def _arrange(
 
 
 def _largest(
-    lifted: Point, extents: list[int], order: Sequence[_SlotDigit], digit: int, room: int
+    lifted: Point, extents: list[int], order: Sequence[_Fill], digit: int, room: int
 ) -> int:
     """Return the most values of a digit that fit, or 1."""
     low, high = 1, lifted[digit]
@@ -437,12 +425,12 @@ def _largest(
     return low
 
 
-def _span(lifted: Point, extents: Sequence[int], order: Sequence[_SlotDigit]) -> int:
+def _span(lifted: Point, extents: Sequence[int], order: Sequence[_Fill]) -> int:
     strides = _strides(lifted, extents, order)
     return 1 + sum((n - 1) * stride for n, stride in zip(extents, strides))
 
 
-def _strides(lifted: Point, extents: Sequence[int], order: Sequence[_SlotDigit]) -> Point:
+def _strides(lifted: Point, extents: Sequence[int], order: Sequence[_Fill]) -> Point:
     """Return the stride of each digit: as many slots as the digits before it fill."""
     strides, filled, row = [0] * len(lifted), 1, 1
     for digit, pads, side, first in order:

@@ -143,28 +143,6 @@ def check_range(name: str, values: ArrayLike, limits: Range) -> None:
     )
 
 
-def headline(
-    ranges: Mapping[str, Range], clear: Sequence[str], parameters: Sequence[str], declared: bool
-) -> str:
-    """Return the first line of a plan: which inputs are encrypted, and which are not.
-
-    >>> headline({"x": DEFAULT_RANGE}, ["mask", "w"], ["w"], declared=True)
-    'encrypted: x in [-1, 1]; in the clear: mask, and the parameter w'
-    """
-    encrypted = ", ".join(f"{name} in {limits}" for name, limits in ranges.items())
-    if not declared:
-        encrypted += " (the default range)"
-    data = [name for name in clear if name not in parameters]
-    weights = [name for name in clear if name in parameters]
-    parts = [", ".join(data)] if data else []
-    if weights:
-        more = len(weights) - LISTED
-        shown = ", ".join(weights[:LISTED]) + (f" and {more} more" if more > 0 else "")
-        kind = "parameter" if len(weights) == 1 else counted(len(weights), "parameter")
-        parts.append(f"the {kind} {shown}")
-    return f"encrypted: {encrypted}; in the clear: {', and '.join(parts) or 'nothing'}"
-
-
 # -- the plan -------------------------------------------------------------------------------------
 
 
@@ -290,7 +268,19 @@ class EncryptedPlan:
     @property
     def headline(self) -> str:
         """The first line of the plan: which inputs are encrypted, and which are not."""
-        return headline(self.ranges, self.clear, self.network.graph.parameters, self.declared)
+        encrypted = ", ".join(f"{name} in {limits}" for name, limits in self.ranges.items())
+        if not self.declared:
+            encrypted += " (the default range)"
+        parameters = self.network.graph.parameters
+        weights = [name for name in self.clear if name in parameters]
+        data = ", ".join(name for name in self.clear if name not in parameters)
+        parts = [data] if data else []
+        if weights:
+            more = len(weights) - LISTED
+            shown = ", ".join(weights[:LISTED]) + (f" and {more} more" if more > 0 else "")
+            kind = "parameter" if len(weights) == 1 else counted(len(weights), "parameter")
+            parts.append(f"the {kind} {shown}")
+        return f"encrypted: {encrypted}; in the clear: {', and '.join(parts) or 'nothing'}"
 
     @property
     def depth(self) -> int:
@@ -365,8 +355,16 @@ class EncryptedPlan:
             "slots": self.slots,
             "depth": self.depth,
             "layers": [layer.describe(self.times) for layer in self.layers],
-            "total": _describe_counts(self.cost),
+            "total": {
+                **_describe_counts(self.cost),
+                "inputs": self._ciphertexts(self.network.inputs),
+                "outputs": self._ciphertexts(self.network.outputs),
+            },
         }
+
+    def _ciphertexts(self, names: Iterable[str]) -> int:
+        roots = [self.network.views.get(name, name) for name in names]
+        return sum(self.packings[root].ciphertexts for root in roots)
 
     def __str__(self) -> str:
         return _table(self)
@@ -582,10 +580,10 @@ def _planned_layer(
             for source, place in zip(sources, layer.places)
         ]
         joint = maps[0] if len(maps) == 1 else joined(maps)
-        parted = split(joint, keys)
+        diagonal_split = split(joint, keys)
         has_bias = bool(layer.bias or layer.shift)
-        cost = predict(joint, parted, [has_bias], drops=sum(count for count, _ in higher))
-        return replace(planned, cost=cost, map=joint, split=parted)
+        cost = predict(joint, diagonal_split, [has_bias], drops=sum(count for count, _ in higher))
+        return replace(planned, cost=cost, map=joint, split=diagonal_split)
     if isinstance(layer, RepackingLayer):
         planned = replace(planned, repacking=reshard(sources[0], target, keys))
     cost = planned.cost.repeated(target.ciphertexts)

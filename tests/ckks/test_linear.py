@@ -42,7 +42,7 @@ def related(signature):
     for point in np.ndindex(*sizes.values()):
         at = dict(zip(sizes, point))
         made = element(line.results[0], at, (), shapes[1])
-        windows = [row.reach for row in line.operands[0]]
+        windows = [row.extent for row in line.operands[0]]
         for window in np.ndindex(*windows):
             given_ = element(line.operands[0], at, window, shapes[0])
             if given_ is not None and made is not None:

@@ -30,7 +30,7 @@ def place_operands(
     itemsizes: Sequence[int],
     alike: Sequence[int] = (),
     dtypes: Sequence[str] = (),
-    made: Sequence[str] = (),
+    result_dtypes: Sequence[str] = (),
 ) -> Placed:
     """Place an application; partial operands stay partial where that moves fewer bytes.
 
@@ -45,7 +45,7 @@ def place_operands(
     >>> print(place_operands(add, add.sign([(8,), (8,)]), mesh, {}, [parts] * 2, [4, 4]).results[0])
     <@m, [{}], unreduced={"x"}>
     """
-    kept = _kept(operator, signature, mesh, placement, specs, dtypes, made)
+    kept = _kept(operator, signature, mesh, placement, specs, dtypes, result_dtypes)
     placed = fit(mesh, signature, placement, kept)
     if not any(spec is not None and spec.partial for spec in specs):
         return placed
@@ -65,7 +65,7 @@ def _kept(
     placement: Placement,
     specs: Sequence[ShardingSpec | None],
     dtypes: Sequence[str],
-    made: Sequence[str],
+    result_dtypes: Sequence[str],
 ) -> Kept:
     """Return the axes over which operands may stay partial, beside those of the placement."""
     used: AxisRefs = tuple(axis_ref(mesh, axis) for axes in placement.values() for axis in axes)
@@ -75,7 +75,7 @@ def _kept(
     for number, spec in enumerate(specs):
         for axis, monoid in spec.partial.items() if spec is not None else ():
             ref = axis_ref(mesh, axis)
-            groups = operator.groups(monoid, signature, dtypes, made)
+            groups = operator.groups(monoid, signature, dtypes, result_dtypes)
             group = _group(groups, len(specs), number)
             # Parts by two monoids at once would depend on the order in which they are combined.
             if group is None or monoids - {monoid} or prefix_without_overlap(ref, used) != ref:

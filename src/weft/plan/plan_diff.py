@@ -129,9 +129,9 @@ def _machine(plan: Plan) -> str:
 
 
 def _value(name: str, one: Plan, two: Plan) -> Iterator[PlanChange]:
-    found = [plan.graph.values.get(name) for plan in (one, two)]
-    yield PlanChange(name, "value", *(NONE if value is None else str(value) for value in found))
-    if None not in found:
+    values = [plan.graph.values.get(name) for plan in (one, two)]
+    yield PlanChange(name, "value", *(NONE if value is None else str(value) for value in values))
+    if None not in values:
         yield PlanChange(name, "sharding", str(one.specs[name]), str(two.specs[name]))
 
 
@@ -145,10 +145,10 @@ def _applications(one: Plan, two: Plan) -> Iterator[PlanChange]:
         for plan in (one, two)
     )
     for results in dict.fromkeys((*ones, *twos)):
-        name, found = ", ".join(results), [ones.get(results), twos.get(results)]
-        applied = [NONE if each is None else str(each[0]).partition(" = ")[2] for each in found]
+        name, both = ", ".join(results), [ones.get(results), twos.get(results)]
+        applied = [NONE if each is None else str(each[0]).partition(" = ")[2] for each in both]
         yield PlanChange(name, "application", *applied)
-        if None not in found:
+        if None not in both:
             (first, placed), (_, other) = ones[results], twos[results]
             yield PlanChange(name, first.operator, cuts_text(placed), cuts_text(other))
 

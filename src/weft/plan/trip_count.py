@@ -158,8 +158,8 @@ def _entered(
 
 
 def _constants(application: Application, outside: Known) -> dict[str, Fact]:
-    found = {name: _constant(outside.get(name)) for name in application.operands}
-    return {name: number for name, number in found.items() if number is not None}
+    constants = {name: _constant(outside.get(name)) for name in application.operands}
+    return {name: number for name, number in constants.items() if number is not None}
 
 
 def _constant(known: Fact | None) -> Number | None:

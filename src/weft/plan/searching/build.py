@@ -337,7 +337,7 @@ class ProblemBuilder:
         operator = graph.operators.find(application.operator)
         dtypes = [graph.values[name].dtype for name in application.operands]
         result_dtypes = [graph.values[name].dtype for name in application.results]
-        found: dict[PartialGroup, None] = {}
+        groups: dict[PartialGroup, None] = {}
         for slot, name in enumerate(application.operands):
             for monoid in sorted(monoids[name]):
                 for group in operator.groups(
@@ -345,8 +345,8 @@ class ProblemBuilder:
                 ):
                     every = range(len(application.operands)) if group is ... else group
                     if slot in every:
-                        found[monoid, tuple(every)] = None
-        return tuple(found)
+                        groups[monoid, tuple(every)] = None
+        return tuple(groups)
 
     # -- decisions and the costs between them
 

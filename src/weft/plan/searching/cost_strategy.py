@@ -209,12 +209,12 @@ def _propagation(
         for name, spec in usual.specs.items()
     }
     placements = tuple(placed.placement for placed in plan.placed)
-    made = {
+    result_partials = {
         name: spec.partial
         for application, placed in zip(graph.applications, plan.placed)
         for name, spec in zip(application.results, placed.results)
     }
-    inner = {name: parts for name, parts in usual.partials.items() if name not in made}
+    inner = {name: parts for name, parts in usual.partials.items() if name not in result_partials}
     return replace(
         usual,
         specs=specs,
@@ -223,7 +223,7 @@ def _propagation(
         ),
         placements=placements,
         all_placements=tuple(_with_regions(graph, placements, usual)),
-        partials=inner | {name: parts for name, parts in made.items() if parts},
+        partials=inner | {name: parts for name, parts in result_partials.items() if parts},
         settled=Settled(
             FrozenMap(plan.specs.items()),
             tuple(FrozenMap(kept_of(placed).items()) for placed in plan.placed),

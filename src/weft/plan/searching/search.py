@@ -211,7 +211,7 @@ class _Search:
         """Return why the costs of storage do not allow a proof."""
         stored = StoragePrices(graph, self.machine, self.storage)
         if stored.is_shared:
-            return ["several applications read a stored input: what they read is no sum of prices"]
+            return ["several applications read a stored input: their costs do not add up"]
         if stored.inputs and (self.goal.memory or self.machine.capacity < inf):
             return ["stored inputs are placed where they are read only after the search"]
         return []

@@ -52,18 +52,20 @@ def variants(graph: Graph, blocks: int, most: int = MAX_VARIANTS) -> list[Varian
     >>> [variant.name for variant in variants(graph, 2, most=4)]
     ['as written', 'fused', 'softmax in stages', 'softmax in stages, fused']
     """
-    found = [Variant("as written", graph)]
+    rewritten = [Variant("as written", graph)]
     if len(graph.applications) > MAX_APPLICATIONS:
-        return found
-    for variant in found:
+        return rewritten
+    for variant in rewritten:
         for rewrite in rewrites_in(blocks):
             if rewrite.name in variant.name or rewrite.name in EXCLUDED:
                 continue
             for again in _rewritten(variant, rewrite):
-                if len(found) < (most + 1) // 2 and again.graph not in [v.graph for v in found]:
-                    found.append(again)
-    every = [both for variant in found for both in _with_fused(variant)][:most]
-    more = [other for variant in found for other in _partly_fused(variant, every)]
+                if len(rewritten) < (most + 1) // 2 and again.graph not in [
+                    v.graph for v in rewritten
+                ]:
+                    rewritten.append(again)
+    every = [both for variant in rewritten for both in _with_fused(variant)][:most]
+    more = [other for variant in rewritten for other in _partly_fused(variant, every)]
     return every + more if len(every) + len(more) <= most else every
 
 

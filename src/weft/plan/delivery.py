@@ -19,14 +19,14 @@ Slices = tuple[slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What moves, what each cell takes of what it holds then, and on which cells it counts."""
+    """The movement of one operand to an application."""
 
     reshard: Reshard | None
     fetch: Fetch | None
     slices: tuple[Slices | None, ...]
-    """For each cell what it takes; None for all that it holds."""
+    """For each cell the part of its array that it uses; None for all of it."""
     hidden: tuple[str, ...]
-    """For each cell the monoid from which its copy is hidden, or nothing."""
+    """For each cell the monoid by whose identity its copy is replaced, or nothing."""
     itemsize: int
 
     @property
@@ -46,7 +46,7 @@ def deliver(
     itemsize: int,
     machine: Machine | None = None,
 ) -> Delivery:
-    """How an operand comes to a placed application; one without a sharding is whole everywhere.
+    """Return the delivery of an operand to a placed application.
 
     >>> from weft import DeviceMesh
     >>> from weft.lang import Signature
@@ -82,12 +82,12 @@ def _slices(boxes: Sequence[ZRange], needs: Sequence[ZRange]) -> tuple[Slices | 
 
 
 def masks(placed: Placed, number: int, held: ShardingSpec) -> tuple[str, ...]:
-    """For each cell the monoid from which its copy of an operand is hidden, or nothing."""
+    """Return for each cell the monoid by whose identity its copy is replaced, or nothing."""
     return _hidden(placed, number, held.partial)
 
 
 def _hidden(placed: Placed, number: int, already: Mapping[Axis, str]) -> tuple[str, ...]:
-    """The cells on which an operand that counts once does not count."""
+    """Return the cells on which an operand outside the reduction is masked."""
     mesh = placed.mesh
     parts = [
         (mesh.digit(axis), monoid)

@@ -59,7 +59,7 @@ class Item:
 
     @property
     def amount(self) -> str:
-        """How much it moves, or computes."""
+        """The bytes or the operations, as a text."""
         if self.needed:
             return f"{self.moved} B, {self.moved / self.needed:.3g} x what is needed"
         return f"{self.received} B" if self.received else f"{self.flops} flop"
@@ -67,13 +67,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a plan takes: by application and by collective, in exact bytes and estimated seconds."""
+    """The cost of a plan, by application and by transfer: exact bytes, estimated seconds."""
 
     plan: Plan
     machine: Machine
     items: tuple[Item, ...]
     storage: Mapping[str, Storage] = FrozenMap(())
-    """How the inputs and outputs lie in storage that do."""
+    """The storage of inputs and outputs."""
 
     @property
     def compute(self) -> float:
@@ -87,7 +87,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """The seconds in all: what of communication does not hide behind computation is added."""
+        """The seconds in all: computation, and communication that does not overlap with it."""
         hidden = min(self.machine.overlap * self.communicate, self.compute)
         return self.compute + self.communicate - hidden
 
@@ -145,7 +145,7 @@ class Cost:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the program does not say of its loops and branches; empty if bytes are exact."""
+        """What is assumed about loops and branches; empty if bytes are exact."""
         return self.plan.assumed
 
     @cached_property
@@ -155,7 +155,7 @@ class Cost:
 
     @property
     def fits(self) -> bool:
-        """Whether no cell holds more than it can."""
+        """Whether every cell has enough memory."""
         return max(self.peak, default=0) <= self.machine.capacity
 
     def __str__(self) -> str:
@@ -177,7 +177,7 @@ def estimate(
     machine: Machine | None = None,
     storage: Mapping[str, Storage | Chunking] | None = None,
 ) -> Cost:
-    """What a plan takes on a machine, before it runs.
+    """Return the cost of a plan on a machine.
 
     `storage` says which inputs and outputs lie in storage, and how; that of an output may be left
     to be chosen. `weft.plan.stored` says what is read and written then, and does not move.
@@ -203,7 +203,7 @@ def estimate(
 
 
 def _loads(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Iterator[Item]:
-    """What is read from storage, input by input."""
+    """Return the cost of reading stored inputs."""
     for name in (value.name for value in plan.graph.inputs if value.name in storage):
         read = loads(plan, name, storage[name])
         if read.nbytes:
@@ -212,7 +212,7 @@ def _loads(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Iter
 
 
 def _stores(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Iterator[Item]:
-    """What is written to storage, output by output."""
+    """Return the cost of writing stored outputs."""
     inputs = {value.name for value in plan.graph.inputs}
     for name in dict.fromkeys(plan.graph.outputs):
         if name in storage and name not in inputs:
@@ -223,7 +223,7 @@ def _stores(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Ite
 
 
 def priced(program: Program, executed: Iterable[Executed], machine: Machine) -> Iterator[Item]:
-    """Return what instructions take, each in all the times that it is executed."""
+    """Return the cost of instructions, times how often each is executed."""
     for each in executed:
         item = _item(program, each, machine)
         if item is not None:
@@ -238,7 +238,7 @@ def priced(program: Program, executed: Iterable[Executed], machine: Machine) -> 
 
 
 def _item(program: Program, each: Executed, machine: Machine) -> Item | None:
-    """Return what an instruction takes once; None for one that takes no time."""
+    """Return the cost of executing an instruction once; None if it takes no time."""
     body, graph = program.bodies[each.body], program.graphs[each.body]
     match each.instruction:
         case Apply() as apply:
@@ -259,7 +259,7 @@ def _item(program: Program, each: Executed, machine: Machine) -> Item | None:
 
 
 def seconds_of_transfer(program: Program, transfer: Transfer, machine: Machine) -> float:
-    """Return what a transfer takes on a machine: an estimate."""
+    """Return the estimated seconds of a transfer on a machine."""
     source, result = program.buffers[transfer.source], program.buffers[transfer.result]
     mesh, width = program.mesh, source.itemsize
     before, after = (sharding_of(mesh, buffer.layout) for buffer in (source, result))

@@ -1,7 +1,6 @@
-"""Fetching boxes: what cells need of an array and do not have, where no sharding says it.
+"""Fetching boxes that no sharding describes: halos, and slices that lie elsewhere.
 
-A convolution's cell needs a halo of its neighbours; a slice needs what lies elsewhere. Each cell
-takes what is missing from the nearest that have it, and nothing else moves.
+Each cell takes what is missing from the nearest cells that have it, and nothing else moves.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Fetch:
 
     @property
     def route(self) -> Route:
-        """All that decides who sends what to whom."""
+        """The layouts and digits that determine the messages."""
         source = layout_of(self.src, self.shape)
         return Route(source, self.need.with_parts(source.parts))
 
@@ -68,7 +67,7 @@ class Fetch:
 
 
 def moved_bytes(src: ShardingSpec, placed: Placed, number: int, itemsize: int) -> int:
-    """The bytes that all cells receive to have an operand as a placement needs it."""
+    """Return the bytes that all cells receive for an operand of a placed application."""
     shape, held = placed.signature.operand_shapes[number], landing(src, placed, number)
     moved = 0 if held == src else sum(plan_reshard(src, held, shape, itemsize).received)
     if placed.operands[number] is None:
@@ -77,7 +76,7 @@ def moved_bytes(src: ShardingSpec, placed: Placed, number: int, itemsize: int) -
 
 
 def landing(src: ShardingSpec, placed: Placed, number: int) -> ShardingSpec:
-    """The sharding to which an operand is brought: partial only where it is so already.
+    """Return the sharding to which an operand is resharded before boxes are fetched.
 
     What else must be partial, or count once, is hidden from all cells but the first by themselves.
     Where boxes are fetched, nothing but the parts changes before.
@@ -96,5 +95,5 @@ def landing(src: ShardingSpec, placed: Placed, number: int) -> ShardingSpec:
 def _landing(
     mesh: DeviceMesh, dims: tuple[DimSpec, ...], parts: tuple[tuple[Axis, str], ...]
 ) -> ShardingSpec:
-    """A sharding, made once."""
+    """Return a sharding, made once."""
     return ShardingSpec(mesh, dims, (), parts)

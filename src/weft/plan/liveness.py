@@ -1,4 +1,4 @@
-"""How long values live: from when they are made to their last use; outputs live to the end."""
+"""The lifetimes of values: from where they are made to their last use."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from weft.plan.resharding.reshard import Reshard
 
 
 class Lives(NamedTuple):
-    """Which values end where."""
+    """The last uses of values."""
 
     unused: tuple[str, ...]
-    """The inputs that nobody needs."""
+    """Inputs that nothing uses."""
     ends: tuple[tuple[str, ...], ...]
-    """For every application the values that nobody needs after it."""
+    """For every application the values whose last use it is."""
 
 
 def lives(graph: Graph) -> Lives:
-    """When the values of a graph end.
+    """Return the last uses of the values of a graph; outputs live to the end.
 
     >>> from weft import trace
     >>> lives(trace(lambda x, y: (x + x) @ x, (4, 4), (4, 4)))
@@ -37,14 +37,14 @@ def lives(graph: Graph) -> Lives:
 
 
 def invariant(application: Application, body: Graph, returns: Collection[Reshard]) -> set[int]:
-    """The values of a loop that its body gives back as they came, so that one array is enough."""
+    """Return the carried values of a loop that its body returns unchanged."""
     given = [value.name for value in arguments(application, body)]
     triples = enumerate(zip(given, body.outputs, returns))
     return {n for n, (name, output, way) in triples if name == output and not way.steps}
 
 
 def handed(application: Application, ends: Collection[str], lent: Collection[str]) -> set[int]:
-    """The values from which a loop starts that it may take over: nobody else has or needs them."""
+    """Return the initial values whose buffers a loop may reuse, as it is their last use."""
     operands = application.operands
     return {
         number

@@ -1,4 +1,4 @@
-"""The memory of single reshards and deliveries, for the search's tables of prices.
+"""The memory of single reshards and deliveries, for the search's price tables.
 
 A program's memory is counted by `weft.program.count`; what is counted here of one step of it agrees
 with that.
@@ -22,18 +22,18 @@ Made: TypeAlias = Sequence[int | None]
 
 
 def brought(delivery: Delivery, placed: Placed, place: int) -> tuple[list[int], list[int]]:
-    """What cells hold beyond what they had for one operand: on the way at most, and in the end."""
+    """Return the extra bytes of cells for one operand: at most, and in the end."""
     return along(_delivered(delivery, placed, place), placed.mesh.size)
 
 
 def along(steps: Iterable[Made], count: int) -> tuple[list[int], list[int]]:
-    """What so many cells hold beyond the source of some steps: at most, and in the end."""
+    """Return the extra bytes of cells during steps: at most, and in the end."""
     most, beside = _along(steps, count)
     return most, [size or 0 for size in beside]
 
 
 def settled(way: Reshard, gone: bool = True, made: Sequence[Made] | None = None) -> list[int]:
-    """The most that cells hold beyond the source, until a value lies in arrays of its own.
+    """Return the most that cells hold beyond the source of a reshard.
 
     A view is copied, unless it is a view of all that is left: the source is gone, or not. What
     the steps make may be given, where it is known.
@@ -51,7 +51,7 @@ def settled(way: Reshard, gone: bool = True, made: Sequence[Made] | None = None)
 
 
 def _along(steps: Iterable[Made], count: int) -> tuple[list[int], list[int | None]]:
-    """The most that cells hold on a way, and in the end what each made last, None for nothing."""
+    """Return the peak of steps, and the array that each cell made last, if any."""
     most, beside = [0] * count, list[int | None]([None] * count)
     for made in steps:
         cells = zip(most, beside, made)
@@ -61,7 +61,7 @@ def _along(steps: Iterable[Made], count: int) -> tuple[list[int], list[int | Non
 
 
 def _delivered(delivery: Delivery, placed: Placed, place: int) -> Iterator[Made]:
-    """What is made on the way to an application: by a reshard, a fetch, and to be hidden."""
+    """Return the arrays that a delivery makes, step by step."""
     if delivery.reshard is not None:
         yield from (step.made for step in delivery.reshard.steps)
     if delivery.fetch is None and not any(delivery.hidden):
@@ -75,5 +75,5 @@ def _delivered(delivery: Delivery, placed: Placed, place: int) -> Iterator[Made]
 
 @lru_cache(maxsize=4096)
 def sizes_of(spec: ShardingSpec, shape: Point, itemsize: int) -> Point:
-    """The bytes of the shard of every cell, in rank order."""
+    """Return the bytes of the shard of every cell, in rank order."""
     return tuple(size * itemsize for size in sizes(spec, shape))

@@ -131,7 +131,7 @@ def place(
 def _spec(
     mesh: DeviceMesh, axes: tuple[tuple[Axis, ...], ...], partial: tuple[tuple[Axis, str], ...]
 ) -> ShardingSpec:
-    """A sharding, made once."""
+    """Return a sharding, made once."""
     return ShardingSpec(mesh, map(DimSpec, axes), (), partial)
 
 
@@ -141,7 +141,7 @@ def fit(
     placement: Placement,
     kept: Mapping[Axis, tuple[str, Sequence[int]]] | None = None,
 ) -> Placed:
-    """The placement, or as much of it as leaves the results in blocks of one size.
+    """Place an application, with as many of the cuts as leave its results in equal blocks.
 
     >>> mesh = DeviceMesh("m", (3,), ("x",))
     >>> line = Signature.of("2*i+j -> i j", [(8,)], sizes={"i": 4, "j": 2})
@@ -225,7 +225,7 @@ def _partials(
 
 
 def kept_of(placed: Placed) -> dict[Axis, tuple[str, tuple[int, ...]]]:
-    """What was said of operands that stay partial: the `kept` with which it was placed.
+    """Return the operands that stay partial, as `place` was given them.
 
     >>> mesh = DeviceMesh("m", (2,), ("x",))
     >>> line = Signature.of("i, i -> i", [(8,), (8,)])
@@ -285,7 +285,7 @@ class _Arrays:
     def _spec(
         self, rows: Sequence[Row], shape: Point, partial: Mapping[Axis, str]
     ) -> tuple[ShardingSpec | None, bool]:
-        """The sharding with the axes of each dimension; whether it is sure to be right."""
+        """Return the sharding by the axes of each row, and whether it needs no check."""
         axes = tuple(self._axes(row) for row in rows)
         used = [axis for of_dim in axes for axis in of_dim]
         if len(used) != len(set(used)):
@@ -295,7 +295,7 @@ class _Arrays:
         return _spec(self.mesh, axes, tuple(partial.items())), is_plain
 
     def _axes(self, row: Row) -> tuple[Axis, ...]:
-        """The axes that cut a dimension: those of its digits, major to minor, while each is cut up.
+        """Return the axes that cut a dimension: those of its terms, major to minor.
 
         A digit that is cut in part hides those below it.
         """

@@ -30,11 +30,11 @@ from weft.program import Apply, Executed, Free, Mask, Program, Proof, Slice, Tra
 from weft.values import FrozenMap, Point
 
 RUN_INSIDE = frozenset(["while", "case", "if"])
-"""The operators that run their regions in place, so that nothing is brought to them."""
+"""Operators that run their regions in place: no operand is delivered to them."""
 
 
 class LoopReshards(NamedTuple):
-    """How the values that a loop carries come to where its body has them, and from there."""
+    """The reshards of the values that a loop carries, at its entry and at its exit."""
 
     entry: tuple[Reshard, ...]
     exit: tuple[Reshard, ...]
@@ -42,7 +42,7 @@ class LoopReshards(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan(Drawn):
-    """How a graph runs on a mesh: where everything lies, who computes what, and what moves.
+    """A graph with the sharding of every value and the placement of every application.
 
     >>> from weft import propagate, trace
     >>> graph = trace(
@@ -63,18 +63,18 @@ class Plan(Drawn):
     graph: Graph
     mesh: DeviceMesh
     specs: Mapping[str, ShardingSpec]
-    """How every value lies once it is made."""
+    """The sharding of every value."""
     outputs: tuple[ShardingSpec, ...]
-    """How every output is wanted."""
+    """The sharding of every output."""
     placed: tuple[Placed, ...]
     machine: Machine | None = None
 
     regions: Mapping[int, tuple[Plan, ...]] = FrozenMap(())
-    """For applications that run graphs of their own, the plans of those."""
+    """The plans of the regions of loops and branches, by application."""
 
     @classmethod
     def of(cls, found: Propagation, machine: Machine | None = None) -> Plan:
-        """The plan that follows from a propagation.
+        """Return the plan that follows from a propagation.
 
         A partial result that one application uses stays partial until that one needs it. Products
         before their sum are fused with it, so that they are never held in full.
@@ -83,7 +83,7 @@ class Plan(Drawn):
         return without_products(maker.plan(found.graph, found.output_specs))
 
     def fused(self) -> Plan:
-        """The plan with producers and consumers that are placed alike as one application each.
+        """Return the plan with producers fused into consumers that are placed alike.
 
         Nothing more moves, no cell holds more, and it takes no longer.
         """
@@ -91,7 +91,7 @@ class Plan(Drawn):
 
     @cached_property
     def deliveries(self) -> tuple[tuple[Delivery, ...], ...]:
-        """For every application how its operands come to it; one that makes nothing needs none."""
+        """For every application how its operands are delivered."""
         return tuple(
             tuple(
                 deliver(placed, n, self.specs[name], self.itemsize(name), self.machine)
@@ -101,12 +101,12 @@ class Plan(Drawn):
         )
 
     def brought(self, number: int) -> Iterator[tuple[str, Delivery]]:
-        """What an application needs brought; a value that two operands need alike comes once."""
+        """Return the operands that are delivered to an application, equal deliveries once."""
         operands, deliveries = self.graph.applications[number].operands, self.deliveries[number]
         return ((operands[n], deliveries[n]) for n in self.places_brought(number))
 
     def places_brought(self, number: int) -> Iterator[int]:
-        """The operands that are brought: of those that come as one, the first.
+        """Return the places of the operands that are delivered, of equal ones the first.
 
         Nothing is brought to loops and branches: what they use comes to what is inside.
         """
@@ -121,7 +121,7 @@ class Plan(Drawn):
 
     @cached_property
     def result_reshards(self) -> tuple[tuple[Reshard, ...], ...]:
-        """For every application how its results come to lie as they are kept."""
+        """For every application the reshards of its results to the shardings they are kept in."""
         return tuple(
             tuple(
                 self.reshard(name, made, self.specs[name])
@@ -132,7 +132,7 @@ class Plan(Drawn):
 
     @cached_property
     def returns(self) -> tuple[Reshard, ...]:
-        """How the outputs come to lie as they are wanted."""
+        """The reshards of the outputs."""
         return tuple(
             self.reshard(name, self.specs[name], wanted)
             for name, wanted in zip(self.graph.outputs, self.outputs)
@@ -140,7 +140,7 @@ class Plan(Drawn):
 
     @cached_property
     def loop_reshards(self) -> Mapping[int, LoopReshards]:
-        """For every loop how its values come to lie as its body has them, and how they leave."""
+        """For every loop the reshards of its values at entry and exit."""
         found = {}
         for number, application in enumerate(self.graph.applications):
             if application.operator != "while" or not application.regions:
@@ -156,7 +156,7 @@ class Plan(Drawn):
 
     @cached_property
     def branch_reshards(self) -> Mapping[int, tuple[tuple[Reshard, ...], ...]]:
-        """For every choice, and every branch of it, how what it returns becomes the results."""
+        """For every branch of a choice the reshards of what it returns."""
         return {
             number: tuple(
                 tuple(map(self.reshard, application.results, inner.outputs, placed.results))
@@ -169,12 +169,12 @@ class Plan(Drawn):
         }
 
     def reshard(self, name: str, src: ShardingSpec, dst: ShardingSpec) -> Reshard:
-        """How a value comes from one sharding to another."""
+        """Return the reshard of a value from one sharding to another."""
         shape = self.graph.values[name].shape
         return plan_reshard(src, dst, shape, self.itemsize(name), self.machine)
 
     def itemsize(self, name: str) -> int:
-        """The bytes of an element of a value."""
+        """Return the bytes of an element of a value."""
         return itemsize(self.graph.values[name].dtype)
 
     @cached_property
@@ -189,7 +189,7 @@ class Plan(Drawn):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the program does not say of its loops and branches; empty if bytes are exact."""
+        """What is assumed about loops and branches; empty if bytes are exact."""
         return self.program.count.assumed
 
     @property
@@ -220,11 +220,11 @@ class Plan(Drawn):
         return self.program.verify(None if graph is None else define(graph))
 
     def drawing(self) -> Drawing:
-        """The applications, how every value lies, and what moves."""
+        """Return a picture of the applications, the shardings of values, and what moves."""
         return draw_plan(self)
 
     def to_json(self, indent: int | None = 1) -> str:
-        """The plan as text, from which `from_json` reads an equal one; see `plan_file`."""
+        """Return the plan as JSON, from which `from_json` reads an equal one; see `plan_file`."""
         return write_plan(self, indent)
 
     @classmethod
@@ -257,7 +257,7 @@ class MovedValue:
     """A value that goes from one layout to another, in one transfer or in several."""
 
     name: str
-    """What the application makes for which it moves, or the output."""
+    """The results of the application for which it moves, or the output."""
     value: str
     steps: tuple[Executed, ...]
     """The transfers, one after another."""
@@ -377,7 +377,7 @@ class _Maker:
             )
 
     def _returned(self, application: Application, place: int) -> list[ShardingSpec]:
-        """How what a region returns is wanted: as the arguments of a loop, or as the results."""
+        """Return the shardings of what a region returns: of a loop's arguments, or of the results."""
         region = application.regions[place]
         if application.operator != "while":
             return [self.specs[name] for name in application.results]
@@ -386,7 +386,7 @@ class _Maker:
         return [self.specs[value.name] for value in arguments(application, region)]
 
     def _on_mesh(self, name: str, spec: ShardingSpec) -> ShardingSpec:
-        """The sharding with nothing left open: what is, not what may be."""
+        """Return a sharding on the plan's mesh without open dimensions."""
         if spec.mesh != self.mesh and any(dim.axes for dim in spec.dim_specs):
             raise WeftError(f"{name} lies on {spec.mesh}, and the plan is for {self.mesh}")
         dims = [DimSpec(dim.axes) for dim in spec.dim_specs]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MOST_BOXES = 8_000_000
-"""The most boxes of cells, weighted by the work that they are, in the applications of a file."""
+"""The limit on the boxes of cells in a file, weighted by the work to compute them."""
 FIELDS = "weft_plan graph mesh specs outputs placements machine"
 
 Cuts: TypeAlias = Mapping[str, tuple[Axis, ...]]
@@ -51,14 +51,14 @@ Parts: TypeAlias = tuple[
     Machine | None,
     Mapping[int, tuple["Plan", ...]],
 ]
-"""What a `Plan` is made of."""
+"""The fields of a `Plan`."""
 
 Make: TypeAlias = Callable[..., "Plan"]
 """Makes a plan of its parts."""
 
 
 def write_plan(plan: Plan, indent: int | None = 1) -> str:
-    """The plan as text."""
+    """Return the plan as JSON."""
     for spec in (*plan.specs.values(), *plan.outputs):
         if spec.mesh != plan.mesh:
             raise WeftError(f"a plan on {plan.mesh} has a sharding on {spec.mesh}")
@@ -75,7 +75,7 @@ def write_plan(plan: Plan, indent: int | None = 1) -> str:
 
 
 def _inside(plan: Plan) -> dict[str, Any]:
-    """What a plan says of its graph."""
+    """Return the fields of a plan as JSON values."""
     return {
         "specs": {name: str(spec) for name, spec in plan.specs.items()},
         "outputs": list(map(str, plan.outputs)),
@@ -113,7 +113,7 @@ def read_plan(text: str, make: Make, operators: Library = OPERATORS) -> Parts:
 
 
 def read_mesh(field: Field) -> DeviceMesh:
-    """A mesh from its text, of no more cells than are planned."""
+    """Return a mesh from its text; meshes that are too large to plan are refused."""
     mesh = field.make(DeviceMesh.parse, field.text())
     if mesh.size > MOST:
         field.fail(f"a mesh of at most {MOST} cells")
@@ -171,7 +171,7 @@ class _Reader:
         self.mesh = placer.mesh
 
     def parts(self, field: Field) -> Parts:
-        """What a plan is made of."""
+        """Return the fields of a plan."""
         return (
             self.graph,
             self.mesh,
@@ -183,7 +183,7 @@ class _Reader:
         )
 
     def _regions(self, field: Field) -> Iterator[tuple[int, tuple[Plan, ...]]]:
-        """The plans of the regions of every application that has some."""
+        """Return the plans of regions, by application."""
         for number, one in enumerate(field.items(lambda each: each)):
             graphs = self.graph.applications[number].regions
             found = one.at("regions").items(lambda each: each)
@@ -198,7 +198,7 @@ class _Reader:
                 yield number, tuple(plans)
 
     def specs(self, field: Field) -> Mapping[str, ShardingSpec]:
-        """A sharding for each value, in the order of the program."""
+        """Return the sharding of each value, in program order."""
         values = self.graph.values
         for name in field.table(Field.text):
             if name not in values:
@@ -208,7 +208,7 @@ class _Reader:
         )
 
     def outputs(self, field: Field) -> tuple[ShardingSpec, ...]:
-        """A sharding for each output."""
+        """Return the sharding of each output."""
         ranks = [len(self.graph.values[name].shape) for name in self.graph.outputs]
         found = field.items(lambda one: one)
         if len(found) != len(ranks):

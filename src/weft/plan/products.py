@@ -27,7 +27,7 @@ PRODUCTS = "prod_of"
 
 
 def without_products(plan: Plan) -> Plan:
-    """The plan in which products are made box by box, as what reduces them asks for them."""
+    """Return the plan with large products fused into the reductions that consume them."""
     if not any(application.operator == PRODUCTS for application, _ in plan.graph.walk()):
         return plan
     fused, before = fuse_plan(_apart(plan), where=_are_products), plan
@@ -39,7 +39,7 @@ def without_products(plan: Plan) -> Plan:
 
 
 def _are_products(made: Application, user: Application) -> bool:
-    """Whether what is made are products still, none of them reduced."""
+    """Whether an application makes products that are not reduced yet."""
     first, *rest = made.operator.split(ARROW)
     return first == PRODUCTS and not any(map(_reduces, rest))
 
@@ -49,7 +49,7 @@ def _reduces(operator: str) -> bool:
 
 
 def _in_full(plan: Plan) -> Iterator[tuple[str, int]]:
-    """The products that are made in full and are too many, with the bytes on the fullest cell."""
+    """Return the products that take too much memory, with their bytes on the fullest cell."""
     for number, application in enumerate(plan.graph.applications):
         if _are_products(application, application):
             (name,) = application.results
@@ -62,7 +62,7 @@ def _in_full(plan: Plan) -> Iterator[tuple[str, int]]:
 
 
 def _apart(plan: Plan) -> Plan:
-    """The plan in which every consumer of products has products of its own."""
+    """Return the plan in which every consumer of products computes its own."""
     graph = plan.graph
     uses = Counter(name for a in graph.applications for name in a.operands)
     kept = {*graph.outputs, *graph.shardings}
@@ -101,7 +101,7 @@ def _apart(plan: Plan) -> Plan:
 
 
 def _free(name: str, names: set[str]) -> str:
-    """A name like another that nothing has yet."""
+    """Return an unused name that resembles another."""
     number = 1
     while f"{name}_{number}" in names:
         number += 1

@@ -1,4 +1,4 @@
-"""What cells read from storage and write to it: boxes that follow from a plan.
+"""The boxes that cells read from storage and write to it, as they follow from a plan.
 
 - Of a stored input every cell reads straight from storage what its applications need, halos
   included; from cell to cell nothing moves for it. What several applications need is read once:
@@ -35,7 +35,7 @@ Boxes = Sequence[Sequence[ZRange]]
 
 
 class Traffic(NamedTuple):
-    """What goes between storage and the cells."""
+    """The bytes that go between storage and cells."""
 
     cells: Point
     """The bytes of the chunks that each cell reads or writes, decoded, in rank order."""
@@ -48,7 +48,7 @@ class Traffic(NamedTuple):
         return sum(self.cells)
 
     def seconds(self, storage: Storage, link: Link) -> float:
-        """How long it takes: as long as the busiest cell needs, or all where they share a link."""
+        """Return the seconds of the busiest cell, or of all cells where they share a link."""
         most = self.nbytes if link.shared else max(self.cells, default=0)
         return link.latency + most / storage.ratio / link.bandwidth if most else 0.0
 
@@ -69,7 +69,7 @@ def reads(plan: Plan, name: str, storage: Storage) -> tuple[tuple[ZRange, ...], 
 
 
 def _needed(plan: Plan, name: str) -> Iterator[Sequence[ZRange]]:
-    """For each that reads an input the boxes of the cells; none at all if nobody does."""
+    """Return the boxes of the cells, for each reader of an input."""
     graph = plan.graph
     yield [ZRange.of((0,) * len(graph.values[name].shape))] * plan.mesh.size
     for number, slot in readers(graph, name):
@@ -89,7 +89,7 @@ def readers(graph: Graph, name: str) -> list[tuple[int, int]]:
 
 
 def lies(graph: Graph, name: str) -> bool:
-    """Whether somebody has an input as it lies: an output, or what runs graphs of its own."""
+    """Whether an output, a loop or a branch takes an input as it is sharded."""
     inside = (a.operands for a in graph.applications if a.results and a.regions)
     return name in graph.outputs or any(name in operands for operands in inside)
 
@@ -115,7 +115,7 @@ def _belong(storage: Storage, one: ZRange, two: ZRange) -> bool:
 
 
 def loaded(storage: Storage, boxes: Boxes) -> Traffic:
-    """What reading the boxes takes that cells need; those of one cell are joined."""
+    """Return the traffic of reading boxes; those of one cell are joined."""
     found = [_loaded(storage, tuple(cell)) for cell in boxes]
     return Traffic(tuple(read for read, _ in found), sum(needed for _, needed in found))
 
@@ -129,7 +129,7 @@ def _loaded(storage: Storage, boxes: tuple[ZRange, ...]) -> tuple[int, int]:
 
 
 def loads(plan: Plan, name: str, storage: Storage) -> Traffic:
-    """What reading a stored input takes."""
+    """Return the traffic of reading a stored input."""
     return loaded(storage, list(zip(*_needed(plan, name))))
 
 
@@ -164,7 +164,7 @@ def _check_whole(spec: ShardingSpec, name: str) -> None:
 
 
 def stored(storage: Storage, boxes: Iterable[ZRange | None]) -> Traffic:
-    """What writing the boxes of cells takes."""
+    """Return the traffic of writing the boxes of cells."""
     every = list(boxes)
     cells = tuple(storage.written(box).nbytes if box else 0 for box in every)
     return Traffic(cells, storage.itemsize * sum(box.size for box in every if box))
@@ -192,7 +192,7 @@ def check_storage(graph: Graph, storage: Mapping[str, Storage | Chunking]) -> No
 def settled_storage(
     plan: Plan, storage: Mapping[str, Storage | Chunking]
 ) -> FrozenMap[str, Storage]:
-    """How inputs and outputs lie in storage, with all chosen that was left to be chosen."""
+    """Return the storage of inputs and outputs; chunks that were left open are chosen."""
     check_storage(plan.graph, storage)
     for name in (value.name for value in plan.graph.inputs if value.name in storage):
         _check_whole(plan.specs[name], name)

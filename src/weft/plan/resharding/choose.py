@@ -39,11 +39,11 @@ PLAIN = Machine()
 """The machine that counts bytes alone."""
 
 BETTER = 1 - 1e-9
-"""A longer way must be cheaper by more than rounding."""
+"""A longer route must be cheaper by more than a rounding error."""
 
 
 class Request(NamedTuple):
-    """What is moved, and on which machine; None stands for the plain one, and for fewest bytes."""
+    """What is moved and on which machine; None asks for the fewest bytes."""
 
     shape: Point
     itemsize: int
@@ -56,7 +56,7 @@ class Request(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What one step would be."""
+    """A possible step."""
 
     kind: Kind
     seconds: float
@@ -65,7 +65,7 @@ class Candidate(NamedTuple):
 
 
 def choose_steps(src: ShardingSpec, dst: ShardingSpec, request: Request) -> tuple[Step, ...]:
-    """The cheapest steps; of equals the fewest."""
+    """Return the cheapest steps; of equally cheap ones the fewest."""
     common = common_digits(src, dst)
     link = single_link(request.machine, (src.mesh, dst.mesh), common is not None)
     direct = _look(src, dst, common, link, request)
@@ -114,7 +114,7 @@ def _look(
     link: Link | None,
     request: Request,
 ) -> Candidate | None:
-    """What one step between two shardings is, and what it costs; None if nothing is to do."""
+    """Return the single step between two shardings with its cost; None if there is none."""
     shape = request.shape
     if common is None:
         return _look_apart(before, after, link, request)
@@ -134,7 +134,7 @@ def _look(
 
 
 def _by_axis(kind: Kind, before: ShardingSpec, after: ShardingSpec, request: Request) -> float:
-    """A step priced where links differ; in a regular one all cells do the same."""
+    """Return the seconds of a step over links of different speeds."""
     shape, itemsize, _ = request
     alike = kind not in ("exchange", "collective_permute")
     alike = alike and before.is_even(shape) and after.is_even(shape)
@@ -145,7 +145,7 @@ def _by_axis(kind: Kind, before: ShardingSpec, after: ShardingSpec, request: Req
 def _weigh(
     kind: Kind, before: ShardingSpec, after: ShardingSpec, link: Link, request: Request
 ) -> Candidate:
-    """A step between uneven shards, or between meshes, priced cell by cell."""
+    """Return a step between uneven shards, or between meshes."""
     most, mean = busiest(before, after, request.shape, parts_between(before, after).size)
     if not most:
         return Candidate("slice", 0.0)
@@ -155,7 +155,7 @@ def _weigh(
 def _look_apart(
     before: ShardingSpec, after: ShardingSpec, link: Link | None, request: Request
 ) -> Candidate | None:
-    """The same for meshes whose cells do not correspond."""
+    """Return the single step between meshes whose cells do not correspond."""
     alike = before.grid == after.grid and after.mesh.size <= before.mesh.size
     combines = parts_between(before, after).size > 1
     kind: Kind = "collective_permute" if alike and not combines else "exchange"
@@ -169,7 +169,7 @@ def _look_apart(
 
 
 def _near_first(kind: Kind, before: ShardingSpec) -> Kind:
-    """Where links differ and replicas can be chosen, near ones come before one for each."""
+    """Return the kind of a step: over links of different speeds, near replicas send."""
     chooses = kind == "collective_permute" and before.replica_count > 1
     return "exchange" if chooses else kind
 
@@ -182,7 +182,7 @@ def _same_boxes(before: ShardingSpec, after: ShardingSpec, shape: Point) -> bool
 
 
 def _best_route(direct: Step, link: Link | None, request: Request) -> tuple[Step, ...]:
-    """The cheapest route through other shardings, if one is cheaper than the direct way."""
+    """Return the cheapest route through other shardings, if it is cheaper than the direct step."""
     src, dst, limit = direct.before, direct.after, direct.seconds
     start, common = src, common_digits(src, dst, by_axis=True)
     if common is None:  # all that routes can do is gather on the destination's mesh
@@ -213,7 +213,7 @@ def _received(steps: Sequence[Step]) -> int:
 
 
 def _quick_price(commons: Sequence[CommonDigits], link: Link, request: Request) -> float | None:
-    """What a route costs where all links and shards are alike; None where they are not."""
+    """Return the seconds of a route over equal links and shards; None where they differ."""
     cost = 0.0
     for common in commons:
         change = find_change(common.src, common.dst)
@@ -231,7 +231,7 @@ def _walk(
     request: Request,
     limit: float,
 ) -> tuple[Step, ...]:
-    """The steps from each sharding to the next; none if they take as long as the limit."""
+    """Return the steps from each sharding to the next; none if they exceed the limit."""
     steps, taken = [], 0.0
     for (before, after), common in zip(pairwise(specs), commons):
         link = single_link(request.machine, (before.mesh, after.mesh), common is not None)
@@ -274,7 +274,7 @@ def find_routes(
 def _paces(
     common: CommonDigits, dst: ShardingSpec, strides: Point, machine: Machine
 ) -> dict[int, Pace]:
-    """How slow each digit is to cross on the destination's mesh; smaller is faster."""
+    """Return the pace of each digit on the destination's mesh; smaller is faster."""
     paces = {}
     for stride, radix in common.radix.items():
         axis = dst.mesh.axis_names[digit_of(dst.mesh, strides, stride, radix).dim]
@@ -317,7 +317,7 @@ def _through(
 def _cut_by_pace(
     common: CommonDigits, order: Sequence[int], pace: Mapping[int, Pace], shape: Point, first: int
 ) -> dict[Pace, tuple[Point, ...]]:
-    """The destination's cuts, cut further by one pace after the other; only those if it fails."""
+    """Return the destination's cuts, cut further by one pace after the other."""
     cuts = {(0.0, 0.0): common.dst.cuts}
     last = common.dst.cuts
     for step, group in groupby(order, key=pace.__getitem__):
@@ -350,7 +350,7 @@ def _combining(
 def _cut_further(
     common: CommonDigits, cuts: tuple[Point, ...], digits: Sequence[int], shape: Point, first: int
 ) -> tuple[Point, ...] | None:
-    """The cuts with more digits at the minor end, blocks inside those before, and the last ones."""
+    """Return cuts with more digits at the minor end, so that blocks nest; None if impossible."""
     found, before = list(cuts), list(map(common.count, cuts))
     outer = list(map(common.count, common.dst.cuts))
     homes = {digit: dim for dim, cut in enumerate(common.src.cuts) for digit in cut}

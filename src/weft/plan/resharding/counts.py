@@ -1,4 +1,4 @@
-"""How much each cell holds, wants, and has already: elements counted cell by cell, in lists."""
+"""Counts of elements that cells hold, want, and have already."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def ranks_in(before: DeviceMesh, after: DeviceMesh) -> list[int] | None:
 
 
 def sizes(spec: ShardingSpec, shape: Point) -> list[int]:
-    """How many elements each cell holds."""
+    """Return how many elements each cell holds."""
     found = [1] * spec.mesh.size
     for n, count, digits in zip(shape, spec.grid, spec.digits):
         extent = -(-n // count)

@@ -1,4 +1,4 @@
-"""What becomes of the parts of an unreduced array on its way: combined, kept, or made."""
+"""The parts of an unreduced array in a reshard: combined, kept, or made."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Kept(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What becomes of the parts between two shardings."""
+    """The parts that are combined, kept and made between two shardings."""
 
     reduced: tuple[Run, ...] = ()
-    """What is combined, in digits of the source's mesh, major to minor: the last run first."""
+    """Runs of digits that are combined, on the source's mesh, major to minor; the last first."""
     kept: tuple[Kept, ...] = ()
-    """What stays unreduced."""
+    """Digits that stay unreduced."""
     masked: tuple[tuple[Digit, str], ...] = ()
-    """What becomes unreduced: the first cell along the digit keeps the values, the others get the
+    """Digits that become unreduced: the first cell along one keeps the values, others get the
     identity of the monoid."""
 
     @property
@@ -56,7 +56,7 @@ NONE = Parts()
 
 
 def parts_between(src: ShardingSpec, dst: ShardingSpec) -> Parts:
-    """What becomes of the parts; a destination that cannot be is refused."""
+    """Return the parts that are combined, kept and made; refuse impossible destinations."""
     return _parts_between(src, dst) if src.partial or dst.partial else NONE
 
 
@@ -117,7 +117,7 @@ def _check_none(src: ShardingSpec, dst: ShardingSpec) -> None:
 def _check_one(
     stride: int, monoid: str, have: dict[int, str], cuts: tuple[tuple[int, ...], ...], name: str
 ) -> None:
-    """A digit may be unreduced if it was so before, or held replicas."""
+    """Check that a digit was unreduced before, or held replicas."""
     if have.get(stride, monoid) != monoid:
         raise LayoutError(
             f"axis {name} is unreduced by {have[stride]} in the source and by {monoid} in the "
@@ -144,7 +144,7 @@ def _check_order(there: list[int], here: list[int], monoids: dict[int, str]) -> 
 def _check_inside(
     doing: str, name: str, stride: int, monoids: dict[int, str], kept: list[int]
 ) -> None:
-    """What is combined or made must not lie outside parts of another monoid that are kept."""
+    """Check that parts are not combined outside parts of another monoid that are kept."""
     order = list(monoids)
     for other in kept:
         if order.index(other) > order.index(stride) and monoids[other] != monoids[stride]:

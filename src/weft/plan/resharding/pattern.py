@@ -39,7 +39,7 @@ class CommonDigits(NamedTuple):
     radix: Mapping[int, int]
 
     def count(self, digits: Iterable[int]) -> int:
-        """How many values the digits have together."""
+        """Return the number of values that digits have together."""
         return prod(map(self.radix.__getitem__, digits))
 
 
@@ -120,7 +120,7 @@ def digit_of(mesh: DeviceMesh, strides: Point, stride: int, radix: int) -> Digit
 
 
 def _strides(one: DeviceMesh, two: DeviceMesh) -> tuple[Point, Point] | None:
-    """What a step along each axis of the meshes adds to the number of the device."""
+    """Return what a step along each axis adds to a device's number, if there is a rule."""
     if one is two or (one.shape == two.shape and one.device_ids == two.device_ids):
         same = row_major(one.shape)
         return same, same
@@ -144,7 +144,7 @@ def strides_between(src: ShardingSpec, dst: ShardingSpec) -> tuple[Point, Point]
 
 @lru_cache(maxsize=1024)
 def row_major(shape: Point) -> Point:
-    """What a step along each axis adds to the rank of a cell.
+    """Return what a step along each axis adds to the rank of a cell.
 
     >>> row_major((2, 3, 4))
     (12, 4, 1)
@@ -188,11 +188,11 @@ Kind: TypeAlias = Literal[
     "exchange",
     "mask",
 ]
-"""What a step can be; `exchange` is the general exchange of blocks, whatever the pattern."""
+"""Kinds of steps; `exchange` is the general exchange of blocks."""
 
 
 class Change(NamedTuple):
-    """What happens to the digits between two layouts of a common."""
+    """The digits that change between two layouts."""
 
     gone: tuple[Point, ...]
     """For each dimension the digits that no longer cut it."""
@@ -262,7 +262,7 @@ def nests(n: int, outer: int, inner: int) -> bool:
 
 
 def most_received(change: Change, count: int, src: Point, dst: Point, shape: Point) -> int | None:
-    """How many elements the cell receives that receives the most; None if shards are uneven.
+    """Return the most elements that a cell receives; None if shards are uneven.
 
     `count` parts of each element are combined.
 

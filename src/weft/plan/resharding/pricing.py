@@ -1,4 +1,4 @@
-"""What a step costs on a machine: seconds, from the bytes that the slowest cell waits for.
+"""The seconds of a step on a machine, from the bytes that the slowest cell waits for.
 
 A cell has one port. A message pays the link of the slowest axis that it goes along; the messages
 of a step start together, so a step pays one latency. Where few cells hold what many want, their
@@ -22,11 +22,11 @@ from weft.space import Digit, ZRange
 from weft.values import Point
 
 SAMPLE = 16
-"""Of a larger mesh so many cells are looked at where links differ."""
+"""Cells of a large mesh that are sampled where links differ."""
 
 
 def single_link(machine: Machine, meshes: Iterable[DeviceMesh], is_common: bool) -> Link | None:
-    """The link that all messages pay, if there is one, and each cell has its own."""
+    """Return the one kind of link that all messages use, if there is one and it is not shared."""
     if not machine.links:
         return None if machine.shared else machine.rest
     axes = [pair for mesh in meshes for pair in zip(mesh.axis_names, mesh.shape)]
@@ -58,7 +58,7 @@ def busiest(
 
 
 def senders(spec: ShardingSpec, shape: Point) -> int:
-    """How many cells hold anything.
+    """Return the number of cells that hold anything.
 
     >>> mesh = DeviceMesh("m", (2, 4), ("x", "y"))
     >>> senders(ShardingSpec.parse('<@m, [{"y"}]>', mesh), (3,))
@@ -79,7 +79,7 @@ def seconds_by_axis(
     machine: Machine,
     are_alike: bool,
 ) -> float:
-    """What a step takes where links differ: the worst of all cells, or of a sample.
+    """Return the seconds of a step over different links: the worst cell of all, or of a sample.
 
     One cell is looked at if all `are_alike`.
     """
@@ -95,7 +95,7 @@ def seconds_by_axis(
 
 
 class _Wait(NamedTuple):
-    """What one cell waits for."""
+    """The seconds that one cell waits."""
 
     latency: float
     port: float
@@ -109,7 +109,7 @@ class _Wait(NamedTuple):
 
 
 class _Incoming:
-    """How much comes to each cell of the destination, and through which group of links."""
+    """The elements that come to each cell of the destination, by link group."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _Incoming:
         return {rank: cell for cell, rank in enumerate(self.ranks) if rank >= 0}
 
     def wait(self, cell: int, itemsize: int, are_alike: bool) -> _Wait:
-        """What a cell of the destination waits for."""
+        """Return how long a cell of the destination waits."""
         if self.ranks[cell] < 0:
             return self._wait_outside(cell, itemsize)
         latency = port = shared = 0.0
@@ -143,7 +143,7 @@ class _Incoming:
         return _Wait(latency, port, shared)
 
     def _wait_outside(self, cell: int, itemsize: int) -> _Wait:
-        """A cell that is none of the source's: all that it wants comes by the rest's link."""
+        """Return the wait of a cell outside the source's mesh: everything comes by the default link."""
         held, latency, bandwidth = sizes(self.after, self.shape), *self.rest[:2]
         if not held[cell]:
             return _Wait(0.0, 0.0, 0.0)
@@ -167,7 +167,7 @@ class _Incoming:
         return max(1.0, total * count / len(group) / self._elements(cell)[number])
 
     def _elements(self, cell: int) -> list[int]:
-        """How many elements come to a cell through each group of links."""
+        """Return the elements that come to a cell through each link group."""
         if cell not in self.known:
             box, at = self.after.region(self.shape, cell), self.before.mesh.coord(self.ranks[cell])
             given = box, at, self.before, self.shape, self.parts
@@ -185,7 +185,7 @@ def _reachable(
     parts: Parts,
     crossed: frozenset[int],
 ) -> int:
-    """How many elements of a box, in all their parts, lie on cells across those axes only."""
+    """Return the elements of a box, in all parts, on cells that differ along some axes only."""
     found = prod(d.radix for run in parts.reduced for d in run.digits if d.dim in crossed)
     for dim, (low, high) in enumerate(zip(box.start, box.stop)):
         fixed = [d for d in before.digits[dim] if d.dim not in crossed]
@@ -195,7 +195,7 @@ def _reachable(
 
 
 def _covered(low: int, high: int, extent: int, fixed: Sequence[Digit], at: Point) -> int:
-    """How much of an interval lies in blocks that share those digits with a cell."""
+    """Return the length of an interval in blocks that share some digits with a cell."""
     own = [(d, d.of(at)) for d in fixed]
     return sum(
         min(high, (block + 1) * extent) - max(low, block * extent)
@@ -208,7 +208,7 @@ def _covered(low: int, high: int, extent: int, fixed: Sequence[Digit], at: Point
 
 
 class LinkGroup(NamedTuple):
-    """A link, and the axes of a mesh along which messages pay it."""
+    """A link, and the mesh axes along which messages use it."""
 
     link: Link
     axes: frozenset[int]
@@ -216,12 +216,12 @@ class LinkGroup(NamedTuple):
     """Its axes, and those that cost less: what can be crossed for its price."""
 
     def group(self, at: Point) -> Point:
-        """What the cells have in common that share it: their coordinates along the other axes."""
+        """Return what cells that share the link have in common: their other coordinates."""
         return tuple(x for dim, x in enumerate(at) if dim not in self.axes)
 
 
 def link_groups(mesh: DeviceMesh, machine: Machine) -> list[LinkGroup]:
-    """The groups of links of a mesh, from fast to slow.
+    """Return the link groups of a mesh, from fast to slow.
 
     A shared link of its own is a group of links for its axis; all the axes of the rest share one.
 
@@ -251,7 +251,7 @@ def _slowness(item: tuple[tuple[Link, str], set[int]]) -> tuple[float, float, bo
 def seconds_of_messages(
     messages: Iterable[tuple[int, int, int]], itemsize: int, mesh: DeviceMesh, machine: Machine
 ) -> float:
-    """What messages between the devices of a mesh take: as long as the busiest device needs.
+    """Return the seconds of messages between devices: those of the busiest device.
 
     >>> mesh = DeviceMesh("m", (2,), ("x",))
     >>> messages = [(0, 1, 1000), (1, 0, 1000)]
@@ -296,7 +296,7 @@ def _between(
 
 
 def _sending(sent: dict[_Key, int], all_links: list[LinkGroup]) -> Iterator[float]:
-    """How long each sender is busy."""
+    """Return how long each sender is busy."""
     busy: dict[int, list[float]] = {}
     for (number, rank), size in sent.items():
         link, each = all_links[number].link, busy.setdefault(rank, [0.0, 0.0])

@@ -51,7 +51,7 @@ class Reshard(Drawn):
 
     @property
     def price(self) -> float:
-        """What the steps take on the machine, in seconds: an estimate."""
+        """The estimated seconds of the steps."""
         return sum(step.seconds for step in self.steps)
 
     @property
@@ -104,7 +104,7 @@ class Reshard(Drawn):
         return (elements * (parts.size - 1) + sum(wanted) - met) * self.itemsize
 
     def drawing(self) -> Drawing:
-        """Who sends which box to whom, step by step."""
+        """Return a picture of the messages, step by step."""
         return draw_reshard(self)
 
     def _bytes(self, spec: ShardingSpec) -> list[int]:
@@ -133,7 +133,7 @@ def plan_reshard(
     itemsize: SupportsIndex = 4,
     machine: Machine | None = None,
 ) -> Reshard:
-    """The cheapest steps that take an array of that shape from one sharding to another.
+    """Return the cheapest steps that take an array from one sharding to another.
 
     The two may lie on different meshes: cells are matched by device. `itemsize` is the bytes of
     an element. With a machine the steps are those that take the least time on it; without one
@@ -176,7 +176,7 @@ def forget_plans() -> None:
 
 
 def _unmasked(dst: ShardingSpec, parts: Parts) -> ShardingSpec:
-    """The destination before its new parts are made: replicas in their place."""
+    """Return the destination with replicas in place of the parts that are made."""
     kept = [(dst.mesh.axis(there), monoid) for _, there, monoid in parts.kept]
     return ShardingSpec(dst.mesh, dst.dim_specs, dst.replicated_axes, kept)
 

@@ -43,7 +43,7 @@ class Step:
     itemsize: int
     machine: Machine
     seconds: float
-    """What it takes on the machine: an estimate."""
+    """The estimated seconds on the machine."""
 
     @property
     def devices(self) -> Point:
@@ -52,12 +52,12 @@ class Step:
 
     @property
     def parts(self) -> Parts:
-        """What becomes of the parts of an unreduced array."""
+        """The parts that are combined, kept and made."""
         return parts_between(self.before, self.after)
 
     @property
     def monoids(self) -> tuple[str, ...]:
-        """What combines the parts, for each place of `Message.part`; the last first."""
+        """The monoids that combine parts, for each place of `Message.part`; the last first."""
         return tuple(run.monoid for run in self.parts.reduced)
 
     @property
@@ -106,7 +106,7 @@ class Step:
 
     @property
     def route(self) -> Route:
-        """All that decides who sends what to whom."""
+        """The layouts and digits that determine the messages."""
         combine = tuple(
             Combine(run.monoid, tuple(d._replace(stride=1) for d in run.digits))
             for run in self.parts.reduced
@@ -150,7 +150,7 @@ def union(src: ShardingSpec, dst: ShardingSpec) -> Point:
 
 
 def _masked(step: Step) -> Iterator[Message]:
-    """Every cell keeps its box; which of them keep the values is said by the parts."""
+    """Return the boxes of a mask: every cell keeps its own."""
     for cell in step.after.mesh.cells():
         device, box = step.after.mesh.device(cell), step.after.region(step.shape, cell)
         if box:
@@ -215,7 +215,7 @@ def _sent(step: Step) -> Point:
 
 
 def _scattered(step: Step) -> list[int]:
-    """Every cell sends each other of its group what that one is to hold."""
+    """Return what cells send in a reduce-scatter: to each of the group its piece."""
     mesh, strides = step.before.mesh, row_major(step.before.mesh.shape)
     along = [
         digit._replace(stride=strides[digit.dim] * digit.divisor)
@@ -232,7 +232,7 @@ def _scattered(step: Step) -> list[int]:
 
 
 def _passed_on(step: Step) -> list[int]:
-    """Every cell sends what it does not keep."""
+    """Return what cells send in an all-to-all: all that they do not keep."""
     _, kept = wanted_and_held(step.before, step.after, step.shape)
     back = ranks_in(step.after.mesh, step.before.mesh)
     kept = kept if back is None else [kept[rank] for rank in back]

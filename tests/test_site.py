@@ -19,11 +19,11 @@ import weft
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
-    "space", "layout", "lang", "plan", "runtime", "runtime.cluster", "runtime.torch", "store",
-    "ckks", "ttmesh", "draw",
+    "space", "layout", "lang", "program", "plan", "runtime", "runtime.cluster", "runtime.torch",
+    "store", "ckks", "ttmesh", "draw",
 )  # fmt: skip
 MODULES = (
-    "errors", "plan.machines", "plan.check", "interop.jax", "interop.torch", "interop.export",
+    "errors", "plan.machines", "interop.jax", "interop.torch", "interop.export",
     "interop.hlo", "interop.stablehlo",
 )  # fmt: skip
 """Modules without `__all__`, whose definitions are all public."""

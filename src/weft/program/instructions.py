@@ -191,6 +191,7 @@ class Branch:
 
 
 Instruction: TypeAlias = Transfer | Slice | Mask | Copy | Apply | Free | Loop | Branch
+"""An instruction of a body."""
 
 
 @dataclass(frozen=True, eq=False)

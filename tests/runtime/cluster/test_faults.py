@@ -20,6 +20,8 @@ from weft.lang import Operator
 from weft.lang.arithmetic import apply_all
 from weft.runtime.cluster import Dask, Output, Ray, TaskError, Threads, run_on
 
+pytestmark = pytest.mark.slow
+
 ENGINES = {
     "threads": (lambda: Threads(2), "numpy"),
     "ray": (lambda: Ray(workers=2), "ray"),

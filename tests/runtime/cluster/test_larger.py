@@ -6,6 +6,8 @@ from benchmarks.grid_volume import blur, worst, write_volume
 from weft.runtime.cluster import Dask, Ray
 from weft.runtime.cluster.engines.limits import OWN_MEMORY
 
+pytestmark = pytest.mark.slow
+
 ARRAYS = 16 << 20
 SHAPE = (576, 384, 384)
 

@@ -2,7 +2,7 @@
 
 import { clip, h } from "./dom.js";
 import { bytes, counted, operations, seconds } from "./format.js";
-import { drawMove } from "./move.js";
+import { drawMove } from "./movement.js";
 import { drawReasons } from "./reasons.js";
 import { title } from "./scene.js";
 import { drawSharding } from "./sharding.js";

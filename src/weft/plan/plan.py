@@ -377,7 +377,7 @@ class _Maker:
             )
 
     def _returned(self, application: Application, place: int) -> list[ShardingSpec]:
-        """Return the shardings of what a region returns: of a loop's arguments, or of the results."""
+        """Return the shardings of a region's results: a loop's arguments, or the results."""
         region = application.regions[place]
         if application.operator != "while":
             return [self.specs[name] for name in application.results]

@@ -143,7 +143,7 @@ class _Incoming:
         return _Wait(latency, port, shared)
 
     def _wait_outside(self, cell: int, itemsize: int) -> _Wait:
-        """Return the wait of a cell outside the source's mesh: everything comes by the default link."""
+        """Return the wait of a cell outside the source's mesh, by the default link."""
         held, latency, bandwidth = sizes(self.after, self.shape), *self.rest[:2]
         if not held[cell]:
             return _Wait(0.0, 0.0, 0.0)

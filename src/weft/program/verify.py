@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
 from weft.program.instructions import (
@@ -43,7 +43,7 @@ from weft.program.layout_rule import (
     same_boxes,
     span_pairs,
 )
-from weft.space import Digit, Projection, ZRange
+from weft.space import BlockGrid, Digit, Projection, ZRange
 from weft.values import Point
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def verify(program: Program, graph: GraphDefinition | None = None) -> Proof:
         return _Verifier(program).verify(graph or program.main.graph)
     except VerificationError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise VerificationError(f"the program is malformed: {error!r}") from None
 
 
@@ -95,6 +95,10 @@ class _Verifier:
         self.count = 0
         self.applied: list[AppliedProof] = []
         self.active: list[int] = []
+        self.made: list[set[int]] = []
+        """For each active body the buffers that it has made or was given."""
+        self.homes: dict[int, int] = {}
+        """The body of each buffer."""
         self.proved: dict[object, object] = {}
 
     def verify(self, graph: GraphDefinition) -> Proof:
@@ -112,6 +116,8 @@ class _Verifier:
         _expect(layout.cells == self.program.cells, "a layout lies on other cells")
         grid, ndim = layout.grid, len(layout.shape)
         _expect(len(layout.cuts) == grid.ndim, f"{len(layout.cuts)} cuts of rank {grid.ndim}")
+        self._expect_digits(layout.digits())
+        self._expect_tiles(grid)
         for dim, cut in enumerate(layout.cuts):
             number = prod([digit.radix for digit in cut])
             _expect(number == grid.counts[dim], f"dimension {dim} of a grid has no such block")
@@ -128,6 +134,24 @@ class _Verifier:
         _expect(layout.parts == join_parts(layout.parts), "parts are not in mesh order")
         _expect(are_apart(layout.cells.shape, digits), "digits of parts overlap")
 
+    def _expect_digits(self, digits: Iterable[Digit]) -> None:
+        """Digits are of axes of the mesh, and have values."""
+        axes = len(self.program.cells.shape)
+        for digit in digits:
+            exists = 0 <= digit.dim < axes and digit.divisor > 0 and digit.radix > 0
+            _expect(exists, f"a cell has no digit {tuple(digit)}")
+
+    def _expect_tiles(self, grid: BlockGrid) -> None:
+        """Every point of the grid's shape lies in one block."""
+        for dim, (size, count) in enumerate(zip(grid.shape, grid.counts, strict=True)):
+            edges, extent = grid.edges[dim], grid.block_shape[dim]
+            if edges is None:
+                tiles = extent >= 0 and extent * count >= size
+            else:
+                rising = all(low <= high for low, high in pairwise(edges))
+                tiles = rising and (edges[0], edges[-1], len(edges)) == (0, size, count + 1)
+            _expect(tiles, f"{count} blocks do not cover {size} points of dimension {dim}")
+
     def _body(self, number: int, graph: GraphDefinition) -> Body:
         """Follow the instructions of a body; what it is given and returns is the caller's."""
         _expect(0 <= number < len(self.program.bodies), f"there is no body {number}")
@@ -136,12 +160,15 @@ class _Verifier:
         body = self.program.bodies[number]
         values = [self.buffers[buffer].value for buffer in body.arguments]
         _expect(values == list(graph.inputs), f"arguments {values} where {list(graph.inputs)} are")
+        _expect(body.graph.inputs == graph.inputs, f"body {number} is called by other names")
         for buffer in body.arguments:
             shape = self.buffers[buffer].layout.shape
             value = self.buffers[buffer].value
             _expect(shape == graph.shapes[value], f"{value} has the shape {list(shape)}")
-        live = set(body.arguments)
-        _expect(len(live) == len(body.arguments), "a buffer is two arguments")
+        live = set[int]()
+        self.made.append(set())
+        for buffer in body.arguments:
+            self._define(buffer, live)
         owned = {body.arguments[n] for n in body.owned}
         for place, instruction in enumerate(body.instructions):
             self.count += 1
@@ -157,6 +184,7 @@ class _Verifier:
             _expect(value == name, f"output {name} is {value}")
             _expect(covers(self.buffers[buffer].layout), f"output {name} is not held in full")
         self.active.pop()
+        self.made.pop()
         return body
 
     def _text(self, instruction: Instruction) -> str:
@@ -177,7 +205,10 @@ class _Verifier:
 
     def _define(self, buffer: int, live: set[int]) -> None:
         _expect(0 <= buffer < len(self.buffers), f"there is no buffer {buffer}")
-        _expect(buffer not in live, f"buffer {buffer} is already there")
+        _expect(buffer not in self.made[-1], f"buffer {buffer} is made twice")
+        home = self.homes.setdefault(buffer, self.active[-1])
+        _expect(home == self.active[-1], f"buffer {buffer} belongs to body {home}")
+        self.made[-1].add(buffer)
         live.add(buffer)
 
     def _free(self, buffers: Iterable[int], live: set[int], owned: set[int], body: Body) -> None:
@@ -216,9 +247,9 @@ class _Verifier:
                     self._expect_live(buffer, live)
                 self._loop(instruction, graph)
                 donated = [instruction.carried[n] for n in instruction.donated]
-                _expect(len(set(donated)) == len(donated), "a buffer is donated twice")
-                taken = set(donated) & {b for c in instruction.captured for b in c}
-                _expect(not taken, "a donated buffer is captured, too")
+                given = (*instruction.carried, *(b for c in instruction.captured for b in c))
+                alone = all(given.count(buffer) == 1 for buffer in donated)
+                _expect(alone, "a donated buffer is carried or captured twice")
                 self._free(donated, live, owned, body)
                 for buffer in instruction.results:
                     self._define(buffer, live)
@@ -257,6 +288,7 @@ class _Verifier:
         _expect(same_boxes(before, after), "what is masked moves")
         new = [(digit, mask.monoid) for digit in mask.digits]
         _expect(bool(new), "a mask without digits")
+        self._expect_digits(mask.digits)
         used = [*box_digits(before), *(digit for digit, _ in before.parts), *mask.digits]
         apart = are_apart(before.cells.shape, used)
         _expect(apart, "only copies become parts, and cells along the digits are not copies")
@@ -270,6 +302,7 @@ class _Verifier:
         _expect(transfer.kept is None, "parts that stay on the same cells are given other digits")
         gone = [(digit, run.monoid) for run in transfer.combine for digit in run.digits]
         digits = [digit for digit, _ in (*gone, *after.parts)]
+        self._expect_digits(digits)
         _expect(are_apart(before.cells.shape, digits), "parts are combined twice, or stay as well")
         _expect(
             join_parts((*gone, *after.parts)) == join_parts(before.parts),
@@ -280,18 +313,20 @@ class _Verifier:
             for kept, other in after.parts:
                 inside = _place(digit) > _place(kept) or monoid == other
                 _expect(inside, f"{monoid} is combined before {other}, which lies inside it")
-        runs = [(_place(run.digits[0]), run.monoid) for run in transfer.combine if run.digits]
-        if len({monoid for _, monoid in runs}) > 1:
-            _expect(runs == sorted(runs), "parts by several monoids are combined in another order")
-            spans = [(_place(run.digits[0]), _place(run.digits[-1])) for run in transfer.combine]
-            nested = all(a[1] < b[0] for a, b in pairwise(spans))
-            _expect(nested, "runs of parts by several monoids overlap")
+        if len({monoid for _, monoid in gone}) > 1:
+            places = [_place(digit) for digit, _ in gone]
+            in_order = all(one < two for one, two in pairwise(places))
+            _expect(in_order, "parts by several monoids are combined in another order")
 
     # Applications.
 
     def _defined(self, number: int, graph: GraphDefinition) -> Definition:
         _expect(0 <= number < len(graph.applications), f"the graph has no application {number}")
-        return graph.applications[number]
+        found = graph.applications[number]
+        runs = self.program.graphs[self.active[-1]].applications[number]
+        same = runs.operator == found.operator and runs.attributes == found.attributes
+        _expect(same, f"{_operator_text(runs)} runs where the graph has {_operator_text(found)}")
+        return found
 
     def _expect_values(self, buffers: Sequence[int], names: Sequence[str], what: str) -> None:
         found = [self.buffers[buffer].value for buffer in buffers]
@@ -309,6 +344,7 @@ class _Verifier:
         key = (id(found.space), apply.index, apply.factors, operands, results)
         if key not in self.proved:
             self._expect_well_formed(apply.index)
+            self._expect_digits(digit for digits, _, _ in apply.factors for digit in digits)
             _Application(found.space, apply.index, operands, results, apply.factors).check()
             self.proved[key] = found.space  # kept, so that its id stays its own
         if is_main:
@@ -342,6 +378,7 @@ class _Verifier:
         for place, buffer in zip(theirs, captured):
             value, name = self.buffers[buffer].value, region.inputs[place]
             _expect(value == name, f"{value} is captured as {name}")
+            _expect(place not in body.owned, f"a body owns {name}, which it captures")
         return body
 
     def _loop(self, loop: Loop, graph: GraphDefinition) -> None:
@@ -522,6 +559,12 @@ def box_digits(layout: Layout) -> list[Digit]:
     """Return the digits on which the boxes of a layout depend."""
     found = (digit for dim in range(len(layout.shape)) for digit in layout.rule(dim).digits)
     return list(dict.fromkeys(digit._replace(stride=1) for digit in found))
+
+
+def _operator_text(application: Any) -> str:
+    """Return an operator with its attributes, as text."""
+    attributes = ", ".join(f"{name}={value}" for name, value in application.attributes.items())
+    return f"{application.operator}({attributes})"
 
 
 def _dims_of(projection: Projection) -> set[int]:

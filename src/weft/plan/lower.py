@@ -58,6 +58,10 @@ def lower(plan: Plan, owned: Collection[str] | None = None) -> Program:
     lowering.graphs.append(plan.graph)
     lowering.bodies[0] = _BodyLowering(lowering, plan, define(plan.graph), owned, {}).body()
     bodies = tuple(body for body in lowering.bodies if body is not None)
+    for name, spec, buffer in zip(plan.graph.outputs, plan.outputs, bodies[0].results):
+        layout = lowering.buffers[buffer].layout
+        if layout != layout_of(spec, layout.shape):
+            raise WeftError(f"output {name} lies as {layout}, and the plan says {spec}")
     return Program(
         lowering.cells, tuple(lowering.buffers), bodies, tuple(lowering.graphs), plan.mesh
     )

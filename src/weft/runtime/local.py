@@ -255,14 +255,15 @@ class _Executor:
         self, source: int, result: int, shards: Shards, fresh: list[bool], held: dict[int, Shards]
     ) -> None:
         """Hold what was made of a buffer: arrays of its own on the `fresh` cells, or views."""
-        before = self._rooms(source, held)
+        there, devices = (self.here.devices(self.buffers[n].layout) for n in (source, result))
+        before = dict(zip(there, self._rooms(source, held)))
         held[result] = shards
         self.rooms[result] = [
-            int(shards[n].nbytes) if is_new else before[n] for n, is_new in enumerate(fresh)
+            int(shard.nbytes) if is_new else before[device]
+            for device, shard, is_new in zip(devices, shards, fresh)
         ]
         self.parents[result] = source, fresh
         if self.memory is not None:
-            devices = self.here.devices(self.buffers[result].layout)
             self.memory.derive(result, source, dict(zip(devices, zip(shards, fresh))))
 
     def _rooms(self, buffer: int, held: Mapping[int, Shards]) -> list[int]:

@@ -31,6 +31,7 @@ from weft.program.instructions import (
     Transfer,
 )
 from weft.program.layout_rule import CellClasses, Layout
+from weft.program.messages import Route, messages
 from weft.values import Point
 
 if TYPE_CHECKING:
@@ -102,7 +103,11 @@ class Counts:
         return {}
 
     def total(self, transfer: Transfer) -> int:
-        """Return the bytes that all cells receive in a transfer."""
+        """Return the bytes that all cells receive in a transfer, which may be to another mesh."""
+        source, result = (self.program.buffers[n] for n in (transfer.source, transfer.result))
+        if {source.layout.cells, result.layout.cells} != {self.program.cells}:
+            found = messages(Route.of(transfer, source.layout, result.layout))
+            return sum(m.box.size for m in found if m.sender != m.receiver) * source.itemsize
         return sum(map(int.__mul__, self.received(transfer), self.classes.counts))
 
     @cached_property

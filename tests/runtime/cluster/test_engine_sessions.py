@@ -19,6 +19,8 @@ from weft.runtime.cluster.engines import ray as ray_engine
 from weft.runtime.cluster.engines import ray_cluster
 from weft.runtime.cluster.perform import Program
 
+pytestmark = pytest.mark.slow
+
 MEMORY = 320 << 20
 LIBRARIES = {"ray": "ray", "dask": "distributed"}
 ENGINES = {
@@ -73,7 +75,6 @@ def one_application(name, x):
     return cut(lambda x: apply_all(name, x)[0], x, x='<@m, [{"x"}, {}]>')
 
 
-@pytest.mark.slow
 def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators, gate):  # noqa: F811
     wait = waiting(gate)
 
@@ -156,7 +157,6 @@ def test_libraries_of_workers_start_no_threads(engine, operators):  # noqa: F811
     assert (y.numpy() == (2 if isinstance(engine, Threads) else 1)).all()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no limits as Linux has them")
 def test_a_task_that_takes_too_much_memory_fails_and_the_worker_lives(operators):  # noqa: F811
     pytest.importorskip("ray")
@@ -174,7 +174,6 @@ def test_a_task_that_takes_too_much_memory_fails_and_the_worker_lives(operators)
         assert pids == engine._ray.get([actor.pid.remote() for actor in engine.actors])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_task_that_kills_its_worker_each_time_is_named(name, operators, monkeypatch):  # noqa: F811
     pytest.importorskip(LIBRARIES[name])

@@ -217,7 +217,7 @@ def test_results_have_their_dtypes():
         ("topk", [(8,)], {"k": 2.5}, "k of topk must be an integer, got 2.5", ""),
         ("topk", [(8,)], {"k": True}, "k of topk must be an integer, got True", ""),
         ("layer_norm", [(8,)], {"eps": "x"}, "eps of layer_norm must be a number, got 'x'", ""),
-        ("einsum", [(8,)], {"equation": 3}, "equation of einsum must be a text, got 3", ""),
+        ("einsum", [(8,)], {"equation": 3}, "equation of einsum must be a string, got 3", ""),
     ],
 )
 def test_attributes_are_those_of_the_operator(name, shapes, attributes, message, hint):

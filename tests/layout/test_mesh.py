@@ -85,7 +85,7 @@ def test_a_mesh_of_a_million_cells_costs_nothing():
             "axis_names of mesh @m must be a list of str: 'xy'",
         ),
         (lambda: DeviceMesh("m", (2,), (1,)), "axis_names of mesh @m must be a list of str: (1,)"),
-        (lambda: DeviceMesh(5, (2,), ("x",)), "a mesh is named by a string, got 5"),
+        (lambda: DeviceMesh(5, (2,), ("x",)), "expected the name of a mesh, got 5"),
         (lambda: DeviceMesh("my m", 3, ("x",)), 'shape of mesh @"my m" must be a sequence of inte'),
         (lambda: DeviceMesh.parse(None), "expected a DeviceMesh or its text, got None"),
         (lambda: DeviceMesh("m", (2, 2), ("x", "x")), 'mesh @m has two axes named "x"'),

@@ -1,8 +1,7 @@
-"""The attributes that operators have: which names, and which values they may take.
+"""The attributes of operators: their names, and the kinds of their values.
 
-Attributes and index dimensions have separate names. In a line of text the names that stand for
-numbers, as `s` in `s*y+u`, are attributes; a name that stands alone in a row, or is reduced, is an
-index dimension, and no attribute can have it.
+Attributes and index dimensions have separate names. In a line of text the names of numbers, such as
+`s` in `s*y+u`, are attributes; a name that is a row by itself, or reduced, is an index dimension.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ RULE_ATTRIBUTE = "sdy.sharding_rule"
 """The attribute of an application that gives its factor rule as text."""
 
 Kind: TypeAlias = Literal["int", "float", "bool", "str", "ints", "any"]
-"""The values that an attribute may take; `ints` are integers in tuples, nested or not."""
+"""The kind of an attribute's value; `ints` are integers in tuples, nested or not."""
 
 Declared: TypeAlias = Mapping[str, Kind | type] | Iterable[str] | None
 """The attributes of an operator: names with kinds, names alone, or None if it takes any."""
@@ -32,7 +31,7 @@ _WORDS: dict[Kind, str] = {
     "int": "an integer",
     "float": "a number",
     "bool": "True or False",
-    "str": "a text",
+    "str": "a string",
     "ints": "integers",
 }
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -88,7 +87,7 @@ def attributes_named(names: str = "") -> Mapping[str, Kind]:
 
 @lru_cache(maxsize=4096)
 def names_of(line: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of the index dimensions in a line of notation, and those of numbers.
+    """Return the names of the index dimensions in a line of notation, and those of numbers.
 
     >>> dims, numbers = names_of("b s*y+d*u-p, c u -> b c y  sum: u")
     >>> sorted(dims), sorted(numbers)
@@ -105,7 +104,7 @@ def names_of(line: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def declared(operator: str, line: object, given: Declared) -> Mapping[str, Kind] | None:
-    """The attributes of an operator with their kinds; those that its line uses are integers."""
+    """Return the attributes of an operator with their kinds; those in its line are integers."""
     if given is None:
         return None
     known: dict[str, Kind] = {}
@@ -121,7 +120,7 @@ def declared(operator: str, line: object, given: Declared) -> Mapping[str, Kind]
                 raise WeftError(
                     f"{operator} has an attribute {name} and an index dimension of that name: "
                     f"{line}",
-                    hint="call the attribute otherwise",
+                    hint="rename the attribute",
                 )
         known |= dict.fromkeys(numbers, "int")
     return FrozenMap(known.items())
@@ -130,7 +129,7 @@ def declared(operator: str, line: object, given: Declared) -> Mapping[str, Kind]
 def check_attributes(
     operator: str, line: object, known: Mapping[str, Kind] | None, given: Mapping[str, Any]
 ) -> None:
-    """Refuse attributes that an operator does not have, and values that they do not take.
+    """Raise for attributes that an operator does not have, and for invalid values.
 
     >>> try:
     ...     check_attributes("layer_norm", "", {"eps": "float"}, {"epsilon": 1.0})

@@ -24,7 +24,7 @@ MOST_VALUES = 4_000_000
 LONGEST = 1 << 26
 """The longest text of JSON that is parsed, in characters."""
 DEEPEST = 4
-"""How deep lists may stand in lists in an attribute."""
+"""The deepest nesting of lists in an attribute."""
 
 T = TypeVar("T")
 

@@ -62,14 +62,14 @@ def fused_operator(name: str, operators: Library) -> Operator:
     )
 
 
-def _pair_of(name: str, operators: Library) -> _Pair:
+def _pair_of(name: str, operators: Library) -> _FusedPair:
     producer, _, rest = name.rpartition(ARROW)
     consumer, at, operand = rest.partition("@")
     if at and not _NUMBER.fullmatch(operand):
         raise WeftError(
             f"{clip(name, 80)} is not a fused operator: expected an operand number after @"
         )
-    return _Pair(operators.find(producer), operators.find(consumer), int(operand or 0))
+    return _FusedPair(operators.find(producer), operators.find(consumer), int(operand or 0))
 
 
 class _Parts(NamedTuple):
@@ -83,7 +83,7 @@ class _Parts(NamedTuple):
     """The names in the fused line of index dimensions that only the producer has."""
 
 
-class _Pair(NamedTuple):
+class _FusedPair(NamedTuple):
     producer: Operator
     consumer: Operator
     operand: int
@@ -182,7 +182,7 @@ def part_of(attributes: Attributes, part: int) -> FrozenMap[str, Any]:
 
 
 @lru_cache(maxsize=4096)
-def _parts(pair: _Pair, shapes: tuple[Point, ...], attributes: FrozenMap[str, Any]) -> _Parts:
+def _parts(pair: _FusedPair, shapes: tuple[Point, ...], attributes: FrozenMap[str, Any]) -> _Parts:
     count = attributes[FIRST]
     one, two = part_of(attributes, 1), part_of(attributes, 2)
     first = pair.producer.sign(shapes[:count], one)
@@ -240,11 +240,11 @@ class _Composition:
 
 
 @lru_cache(maxsize=4096)
-def _blocks(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
+def _blocks(pair: _FusedPair, block: Block) -> tuple[Block, Block, int]:
     return _split(pair, block)
 
 
-def _split(pair: _Pair, block: Block) -> tuple[Block, Block, int]:
+def _split(pair: _FusedPair, block: Block) -> tuple[Block, Block, int]:
     """Return the blocks of the producer and the consumer in a block of both."""
     attributes = FrozenMap(block.attributes.items())
     parts = pair.parts(block.signature.operand_shapes, attributes)
@@ -353,7 +353,7 @@ def join(
 
 
 def own_names(library: Library, both: Application, line: Signature) -> Mapping[str, str]:
-    """What a fused line calls those index dimensions of the producer that are its own."""
+    """Return the names in a fused line of index dimensions that only the producer has."""
     parts = _pair_of(both.operator, library).parts(
         line.operand_shapes, FrozenMap(both.attributes.items())
     )

@@ -1,4 +1,4 @@
-r"""Graphs as JSON: versioned, checked field by field when it is read, never executed.
+r"""Graphs as JSON: versioned, checked field by field when read, never executed.
 
     {"weft": 1,
      "meshes": ["@m = <[\"x\"=2]>"],
@@ -10,10 +10,10 @@ r"""Graphs as JSON: versioned, checked field by field when it is read, never exe
      "output_shardings": {"0": "<@m, [{}, {}]>"},
      "parameters": ["a"]}
 
-`parameters` names the inputs that are weights or constants of a model; it may be left out.
+`parameters` names the inputs that are weights or constants of a model; it is optional.
 
 An application that runs graphs of its own has them under `regions`: each with inputs, applications,
-outputs and shardings. An error names the path of the field that is wrong:
+outputs and shardings. An error names the path of the wrong field:
 `applications[0].operands[1]`, `applications[3].regions[1].inputs[0].shape`.
 """
 
@@ -36,13 +36,13 @@ from weft.values import FrozenMap
 
 VERSION = 1
 NESTED = 32
-"""How deep regions may stand in regions."""
+"""The deepest nesting of regions."""
 MOST_DIMS = 256
 """The most dimensions of a value."""
 
 
 def to_json(graph: Graph, indent: int | None = 1) -> str:
-    """The graph as text.
+    """Return the graph as text.
 
     >>> from weft.lang import Graph, Value
     >>> text = to_json(Graph([Value("x", (2,))], [], ["x"]), indent=None)
@@ -53,7 +53,7 @@ def to_json(graph: Graph, indent: int | None = 1) -> str:
         {
             "weft": VERSION,
             "meshes": list(graph.meshes),
-            **_written(graph),
+            **_fields_of(graph),
             "output_shardings": {str(place): s for place, s in graph.output_shardings.items()},
             **({"parameters": list(graph.parameters)} if graph.parameters else {}),
         },
@@ -61,17 +61,19 @@ def to_json(graph: Graph, indent: int | None = 1) -> str:
     )
 
 
-def _written(graph: Graph) -> dict[str, Any]:
-    """The fields that a graph and a region have."""
+def _fields_of(graph: Graph) -> dict[str, Any]:
+    """Return the fields that graphs and regions share."""
     return {
         "inputs": [value._asdict() for value in graph.inputs],
-        "applications": [_applied(graph, application) for application in graph.applications],
+        "applications": [
+            _application_fields(graph, application) for application in graph.applications
+        ],
         "outputs": list(graph.outputs),
         "shardings": dict(graph.shardings),
     }
 
 
-def _applied(graph: Graph, application: Application) -> dict[str, Any]:
+def _application_fields(graph: Graph, application: Application) -> dict[str, Any]:
     written: dict[str, Any] = {
         "operator": application.operator,
         "operands": list(application.operands),
@@ -81,7 +83,7 @@ def _applied(graph: Graph, application: Application) -> dict[str, Any]:
         "attributes": dict(application.attributes),
     }
     if application.regions:
-        written["regions"] = list(map(_written, application.regions))
+        written["regions"] = list(map(_fields_of, application.regions))
     return written
 
 
@@ -100,19 +102,19 @@ def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
     root.fields("weft meshes inputs applications outputs shardings output_shardings parameters")
     if root.at("weft").value != VERSION:
         root.at("weft").fail(f"the version {VERSION}")
-    reader = _Reader(operators)
+    reader = _GraphReader(operators)
     return reader.graph(
         root,
         meshes=root.at("meshes").items(_mesh),
         output_shardings={
-            _place(k): v for k, v in root.at("output_shardings").table(_Field.text).items()
+            _output_number(k): v for k, v in root.at("output_shardings").table(_Field.text).items()
         },
         parameters=root.at("parameters").items(_Field.text),
     )
 
 
 def _check_results(graph: Graph) -> None:
-    """Refuse results that no file may have: attributes are not bounded by themselves."""
+    """Raise for results beyond the limits: attributes alone do not bound them."""
     for number, application in enumerate(graph.applications):
         for place, name in enumerate(application.results):
             value, path = graph.values[name], f"applications[{number}].results[{place}]"
@@ -124,7 +126,7 @@ def _check_results(graph: Graph) -> None:
                         f"{path}: {name} has a dimension of {short_repr(size)}, above {LARGEST}"
                     )
             if value.dtype not in DTYPES:
-                raise WeftError(f"{path}: there is no dtype {short_repr(value.dtype)}")
+                raise WeftError(f"{path}: unknown dtype {short_repr(value.dtype)}")
 
 
 def _value(field: _Field) -> Value:
@@ -137,7 +139,7 @@ def _value(field: _Field) -> Value:
 
 
 def _mesh(field: _Field) -> str:
-    """A mesh in its text form, of no more cells than are planned."""
+    """Read the text of a mesh, with at most as many cells as can be planned."""
     text = field.text()
     if prod(size for _, size in field.make(read_mesh, text).axes) > MOST:
         field.fail(f"a mesh of at most {MOST} cells")
@@ -150,8 +152,8 @@ def _dtype(field: _Field) -> str:
     return str(field.value)
 
 
-class _Reader:
-    """Reads a graph and its regions; dtypes are known by name, which no two values share."""
+class _GraphReader:
+    """Reads a graph and its regions; names are unique, so dtypes are kept by name."""
 
     def __init__(self, operators: Library) -> None:
         self.operators = operators
@@ -203,7 +205,7 @@ class _Reader:
         return name
 
 
-def _place(key: str) -> int:
+def _output_number(key: str) -> int:
     if not key.isdecimal() or len(key) > 9:
         raise WeftError(f"output_shardings.{key}: expected the number of an output")
     return int(key)

@@ -127,7 +127,7 @@ class Notation:
                   ^
         hint: the monoids are sum, prod, max, min, and, or, logsumexp, softmax
         """
-        return _Reader(text, numbers).notation()
+        return _NotationReader(text, numbers).notation()
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ def axis_of(dim: int, shape: Point) -> int:
     return dim % len(shape)
 
 
-class _Reader:
+class _NotationReader:
     """Reads one line from the left."""
 
     def __init__(self, text: str, numbers: Mapping[str, int]) -> None:

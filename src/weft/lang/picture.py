@@ -1,4 +1,4 @@
-"""A picture of a graph: each application a line, values as boxes, the operator an arrow."""
+"""Draw a graph: each application is a line, with values as boxes and the operator as an arrow."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from weft.lang.graph import Graph
 
 MOST = 12
-"""Applications that are drawn; of a longer program the first and the last."""
+"""The most applications that are drawn: the first and the last of a longer program."""
 
 TALL = 5
-"""Rows of one application: a box of three, its index dimensions below, a free one."""
+"""The rows of one application: a box of three, its index dimensions, a blank one."""
 
 INDENT = 4
-"""Columns by which what is in a region stands to the right."""
+"""The columns by which a region is indented."""
 
 
 def draw_graph(graph: Graph) -> Drawing:
-    """The applications in order, and under each value which index dimensions run along it."""
+    """Draw the applications in order, with the index dimensions of each value below it."""
     steps = list(_steps(graph, 0, ""))
     count = len(steps)
     head = count if count <= MOST else MOST // 2
@@ -34,8 +34,8 @@ def draw_graph(graph: Graph) -> Drawing:
     return Drawing(tuple(items), clip(title), tuple(notes if len(drawn) < count else ()))
 
 
-class _Step(NamedTuple):
-    """An application, and where it stands."""
+class _DrawnApplication(NamedTuple):
+    """An application and its position."""
 
     graph: Graph
     number: int
@@ -43,16 +43,16 @@ class _Step(NamedTuple):
     region: str
 
 
-def _steps(graph: Graph, depth: int, where: str) -> Iterator[_Step]:
-    """The applications in order; those of a region behind the one that runs it."""
+def _steps(graph: Graph, depth: int, where: str) -> Iterator[_DrawnApplication]:
+    """Yield the applications in order, each followed by those of its regions."""
     for number, application in enumerate(graph.applications):
-        yield _Step(graph, number, depth, where)
+        yield _DrawnApplication(graph, number, depth, where)
         for place, region in enumerate(application.regions):
             inside = f"region {place} of {application.operator}"
             yield from _steps(region, depth + 1, inside)
 
 
-def _application(step: _Step, y: int) -> list[Item]:
+def _application(step: _DrawnApplication, y: int) -> list[Item]:
     graph, number, depth, where = step
     application, notation = graph.applications[number], graph.signatures[number].notation
     items: list[Item] = []
@@ -75,7 +75,7 @@ def _application(step: _Step, y: int) -> list[Item]:
 
 
 def _value(items: list[Item], graph: Graph, name: str, dims: str, x: int, y: int) -> int:
-    """Draw a value with its index dimensions below; the column where the next may begin."""
+    """Draw a value with its index dimensions below, and return the next free column."""
     label = clip(str(graph.values[name]), 32)
     width = max(len(label), len(dims)) + 3
     tone = list(graph.values).index(name)

@@ -61,7 +61,7 @@ class FactorRule(NamedTuple):
 @lru_cache(maxsize=65536)
 def factor_rule(signature: Signature) -> FactorRule:
     """Return the rule that follows from a signature."""
-    return _Builder(signature).rule()
+    return _RuleBuilder(signature).rule()
 
 
 def _tensors_with(tensors: Iterable[Iterable[Row]]) -> Counter[str]:
@@ -69,7 +69,7 @@ def _tensors_with(tensors: Iterable[Iterable[Row]]) -> Counter[str]:
     return Counter(name for rows in tensors for name in {name for row in rows for name in row.dims})
 
 
-class _Builder:
+class _RuleBuilder:
     """Derives the rule of a signature."""
 
     def __init__(self, signature: Signature) -> None:

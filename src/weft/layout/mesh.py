@@ -33,9 +33,9 @@ Cell: TypeAlias = SupportsIndex | Sequence[int]
 
 @dataclass(frozen=True, slots=True, init=False)
 class DeviceMesh(Drawn):
-    """A named N-D grid of cells with named axes; a cell is whatever the target makes of it.
+    """A named N-D grid of cells with named axes; a cell is a device, worker, chip or file.
 
-    `device_ids` gives the device of each cell in rank order; None says that cell k is device k.
+    `device_ids` gives the device of each cell in rank order; None: cell k is device k.
 
     >>> mesh = DeviceMesh("cluster", (2, 4), ("dp", "tp"))
     >>> print(mesh, mesh.size, mesh.coord(6), mesh.rank((1, 2)))
@@ -55,7 +55,7 @@ class DeviceMesh(Drawn):
         device_ids: Iterable[int] | None = None,
     ) -> None:
         if not isinstance(name, str):
-            raise LayoutError(f"a mesh is named by a string, got {name!r}")
+            raise LayoutError(f"expected the name of a mesh, got {name!r}")
         what = f"mesh {write_symbol(name)}"
         sizes = as_point(shape, f"shape of {what}")
         axes = as_tuple(axis_names, f"axis_names of {what}", str)
@@ -65,7 +65,7 @@ class DeviceMesh(Drawn):
             raise LayoutError(f"{what} has {len(axes)} axes; at most {MOST_AXES}")
         for text in (name, *axes):
             if not text or not text.isprintable() or {*'"\\'} & {*text} or SUB_AXIS.fullmatch(text):
-                raise LayoutError(f"{text!r} cannot be a name: it would not be readable in text")
+                raise LayoutError(f"{text!r} cannot be a name: it could not be read back from text")
         seen = set[str]()
         for axis, size in zip(axes, sizes):
             if axis in seen:
@@ -103,7 +103,7 @@ class DeviceMesh(Drawn):
         return prod(self.shape)
 
     def axis_size(self, axis: Axis) -> int:
-        """The size of an axis or of part of one.
+        """Return the size of an axis or of part of one.
 
         >>> DeviceMesh("m", (8,), ("x",)).axis_size(SubAxis("x", 1, 4))
         4
@@ -111,7 +111,7 @@ class DeviceMesh(Drawn):
         return self.digit(axis).radix
 
     def digit(self, axis: Axis, role: str = "") -> Digit:
-        """The digit of a cell's coordinate that an axis is; `role` says in errors what it is for.
+        """Return the digit of a cell's coordinate that an axis is; errors mention its `role`.
 
         >>> DeviceMesh("m", (2, 8), ("x", "y")).digit(SubAxis("y", 2, 2))
         Digit(dim=1, divisor=2, radix=2, stride=1)
@@ -136,13 +136,13 @@ class DeviceMesh(Drawn):
         return Digit(dim, whole // part, axis.size, 1)
 
     def axis(self, digit: Digit) -> Axis:
-        """The axis, or the part of one, that a digit is: the inverse of `digit`."""
+        """Return the axis, or the part of one, that a digit is: the inverse of `digit`."""
         name, whole = self.axis_names[digit.dim], self.shape[digit.dim]
         before = whole // (digit.divisor * digit.radix)
         return name if digit.radix == whole else SubAxis(name, before, digit.radix)
 
     def coord(self, cell: Cell) -> Point:
-        """The coordinate of a cell given by its rank, or a coordinate checked.
+        """Return the coordinate of a cell given by its rank; a coordinate is checked.
 
         >>> DeviceMesh("m", (2, 4), ("x", "y")).coord(5)
         (1, 1)
@@ -162,7 +162,7 @@ class DeviceMesh(Drawn):
         return tuple(reversed(digits))
 
     def rank(self, coord: Sequence[int]) -> int:
-        """The linear rank of the cell at a coordinate, the last axis running fastest.
+        """Return the linear rank of the cell at a coordinate, the last axis running fastest.
 
         >>> DeviceMesh("m", (2, 4), ("x", "y")).rank((1, 1))
         5
@@ -173,7 +173,7 @@ class DeviceMesh(Drawn):
         return rank
 
     def device(self, cell: Cell) -> int:
-        """The device on which a cell lies.
+        """Return the device of a cell.
 
         >>> DeviceMesh("m", (3,), ("x",), device_ids=(2, 1, 0)).device((0,))
         2
@@ -182,7 +182,7 @@ class DeviceMesh(Drawn):
         return rank if self.device_ids is None else self.device_ids[rank]
 
     def cells(self) -> Iterator[Point]:
-        """The coordinates of all cells in rank order.
+        """Return the coordinates of all cells in rank order.
 
         >>> list(DeviceMesh("m", (2, 2), ("x", "y")).cells())
         [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -190,7 +190,7 @@ class DeviceMesh(Drawn):
         return points((0,) * self.ndim, self.shape)
 
     def drawing(self) -> Drawing:
-        """The cells with their devices."""
+        """Draw the cells with their devices."""
         return draw_mesh(self)
 
     def __str__(self) -> str:
@@ -200,9 +200,9 @@ class DeviceMesh(Drawn):
 
 
 def _device_order(what: str, shape: Point, device_ids: Iterable[int]) -> Point | None:
-    """The devices, checked; None for the natural order, so that it has one spelling.
+    """Return the devices, checked; None for the natural order, so that it has one spelling.
 
-    A mesh without axes that names its device is not the one that names none.
+    A mesh without axes that names its device differs from one that does not.
     """
     size = prod(shape)
     ids = as_point(device_ids, f"device_ids of {what}")

@@ -1,4 +1,4 @@
-"""Pictures of meshes and shardings, of any rank and any size."""
+"""Draw meshes and shardings, of any rank and any size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def draw_mesh(mesh: DeviceMesh) -> Drawing:
-    """The cells of a mesh, each with its device."""
+    """Draw the cells of a mesh, each with its device."""
     scales = []
     for axis, size, most in zip(mesh.axis_names, mesh.shape, limits(mesh.ndim)):
         plain = Scale.of_blocks(size, 1, most)
@@ -29,7 +29,7 @@ def draw_mesh(mesh: DeviceMesh) -> Drawing:
 
 
 def draw_sharding(spec: ShardingSpec, shape: tuple[int, ...] | None) -> Drawing:
-    """The boxes of an array, each with the devices that hold it; without a shape, the blocks."""
+    """Draw the boxes of an array, each with the devices that hold it; without a shape, blocks."""
     sizes = spec.grid if shape is None else shape
     extents = spec.shard_shape(sizes)
     copies = spec.mesh.size // prod(spec.grid)

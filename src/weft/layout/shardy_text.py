@@ -32,7 +32,7 @@ MOST_LISTED = 4096
 
 
 class SubAxis(NamedTuple):
-    """Part of an axis: of its coordinate in mixed radix, the digit of `size` after `before` cells.
+    """Part of an axis: the digit of `size` after `before` cells of its coordinate in mixed radix.
 
     An axis of 8 cells is 2 x 2 x 2; the digits are, major to minor, `"x":(1)2`, `"x":(2)2` and
     `"x":(4)2`, and `"x":(1)4` is the first two together.
@@ -82,7 +82,7 @@ class ShardingText(NamedTuple):
 
 
 def read_mesh(text: str) -> MeshText:
-    """Read `@name = <["axis"=size, …]>`, with `device_ids=[…]` where the order is another.
+    """Read `@name = <["axis"=size, …]>`, with `device_ids=[…]` for another order.
 
     >>> read_mesh('@m = <["x"=2], device_ids=[1, 0]>')
     MeshText(name='m', axes=[('x', 2)], device_ids=[1, 0])
@@ -155,7 +155,7 @@ def read_dim(text: str) -> DimText:
 
 
 def write_symbol(name: str) -> str:
-    """The name of a mesh as it is written: bare if it can be, else in quotes.
+    """Return the name of a mesh in text: bare if possible, otherwise in quotes.
 
     >>> print(write_symbol("cluster"), write_symbol("my cluster"))
     @cluster @"my cluster"
@@ -164,7 +164,7 @@ def write_symbol(name: str) -> str:
 
 
 def write_axis(axis: Axis) -> str:
-    """An axis, or part of one.
+    """Return the text of an axis, or of part of one.
 
     >>> print(write_axis("x"), write_axis(SubAxis("y", 1, 2)))
     "x" "y":(1)2
@@ -173,7 +173,7 @@ def write_axis(axis: Axis) -> str:
 
 
 def as_axes(axes: Iterable[object], what: str) -> tuple[Axis, ...]:
-    """The axes as a tuple; a sub-axis may be given as text or as a plain tuple.
+    """Return the axes as a tuple; a sub-axis may be given as text or as a plain tuple.
 
     >>> as_axes(["x", "y:(1)2", ("z", 2, 2)], "axes")
     ('x', SubAxis(name='y', before=1, size=2), SubAxis(name='z', before=2, size=2))
@@ -212,15 +212,15 @@ def _axis(scan: Scanner) -> Axis:
 
 
 def _dim(scan: Scanner) -> DimText:
-    found = scan.items("{", "}", lambda: None if scan.accept("?") else _axis(scan), MOST_LISTED)
-    if None in found[:-1]:
+    entries = scan.items("{", "}", lambda: None if scan.accept("?") else _axis(scan), MOST_LISTED)
+    if None in entries[:-1]:
         scan.fail("'?' must come last in a dimension")
-    axes = [axis for axis in found if axis is not None]
-    return DimText(axes, None in found, scan.integer() if scan.accept("p") else 0)
+    axes = [axis for axis in entries if axis is not None]
+    return DimText(axes, None in entries, scan.integer() if scan.accept("p") else 0)
 
 
 class Scanner:
-    """Reads tokens from the left; blanks between tokens do not matter.
+    """Reads tokens of one-line notations from the left, ignoring blanks; errors give the column.
 
     >>> scan = Scanner('"x" = 4')
     >>> scan.string(), scan.expect("="), scan.integer(), scan.done
@@ -248,10 +248,10 @@ class Scanner:
 
     def accept(self, token: str) -> bool:
         """Take `token` if it is next."""
-        found = self.starts(token)
-        if found:
+        is_next = self.starts(token)
+        if is_next:
             self._advance(self._at + len(token))
-        return found
+        return is_next
 
     def expect(self, token: str) -> None:
         """Take `token`, which must be next."""
@@ -284,30 +284,30 @@ class Scanner:
         [1, 2, 3]
         """
         self.expect(opening)
-        found: list[T] = []
+        entries: list[T] = []
         while not self.accept(closing):
-            if found:
+            if entries:
                 self.expect(",")
-            if len(found) == most:
+            if len(entries) == most:
                 self.fail(f"more than {most} entries in one list")
-            found.append(item())
-        return found
+            entries.append(item())
+        return entries
 
     def starts(self, token: str) -> bool:
-        """Whether `token` is next."""
+        """Return whether `token` is next."""
         return self.text.startswith(token, self._at)
 
     def matches(self, pattern: re.Pattern[str]) -> bool:
-        """Whether what is next looks like the pattern."""
+        """Return whether the pattern is next."""
         return pattern.match(self.text, self._at) is not None
 
     def finish(self) -> None:
-        """Nothing may be left."""
+        """Raise if anything is left."""
         if not self.done:
             self.fail(f"expected the end, found {self.found}")
 
     def fail(self, message: str, column: int | None = None, hint: str | None = None) -> NoReturn:
-        """Refuse the text, pointing at `column` (the next token unless given)."""
+        """Raise an error that points at `column` (by default the next token)."""
         raise ParseError(message, text=self.text, column=column or self.column, hint=hint)
 
     @property

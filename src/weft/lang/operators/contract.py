@@ -186,7 +186,7 @@ def _without_lone(block: Block) -> tuple[list[Point], Block]:
     return lost, Block(block.xp, inner, {}, inner.space)
 
 
-class _Step(NamedTuple):
+class _Product(NamedTuple):
     """One product of two arrays as a product of matrices; None: no transpose, no reshape."""
 
     left: tuple[Point | None, Point | None]
@@ -211,7 +211,7 @@ class _Contraction(NamedTuple):
     """Whether each operand has one axis for each of its names."""
     factors: tuple[int, ...]
     added: tuple[int, ...]
-    steps: tuple[_Step, ...]
+    steps: tuple[_Product, ...]
     summed: Point
     order: Point | None
     result: Names
@@ -252,7 +252,9 @@ def _once_each(names: Names) -> Names:
     return tuple(name for name in dict.fromkeys(names) if name)
 
 
-def _pair(left: Names, right: Names, later: set[str], sizes: dict[str, int]) -> tuple[_Step, Names]:
+def _pair(
+    left: Names, right: Names, later: set[str], sizes: dict[str, int]
+) -> tuple[_Product, Names]:
     """Return the product of two arrays, summed over the names that no later step needs."""
     both = [name for name in left if name in right]
     batch = [name for name in both if name in later]
@@ -269,7 +271,7 @@ def _pair(left: Names, right: Names, later: set[str], sizes: dict[str, int]) -> 
 
     names = (*batch, *rows, *columns)
     single = len(batch) < 2 and len(rows) == len(columns) == 1
-    step = _Step(
+    step = _Product(
         sides((batch, rows, inner), left),
         sides((batch, inner, columns), right),
         None if single else tuple(sizes[name] for name in names),

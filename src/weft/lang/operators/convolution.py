@@ -96,10 +96,10 @@ class _Line:
         )
         return Signature(line, self.shapes, {d: self.sizes[d] for d in line.dims})
 
-    def _tensor(self, tensor: str, first: str, second: str) -> _Rows:
+    def _tensor(self, tensor: str, first: str, second: str) -> _TensorRows:
         at = self.attributes
         ends = [at[f"{tensor}_{role}_dimension"] for role in (first, second)]
-        return _Rows([*ends, *at[f"{tensor}_spatial_dimensions"]])
+        return _TensorRows([*ends, *at[f"{tensor}_spatial_dimensions"]])
 
     def _grouped(self, name: str, groups: int) -> Row:
         """Return the row of a dimension of groups; a single feature is not a factor."""
@@ -118,7 +118,7 @@ class _Line:
         return Row(((y, window.stride), (u, step)), offset, divisor=window.base)
 
 
-class _Rows:
+class _TensorRows:
     """The rows of a tensor, set one by one."""
 
     def __init__(self, axes: Sequence[int]) -> None:

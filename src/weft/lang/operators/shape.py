@@ -87,13 +87,13 @@ def sign_reshape(shapes: Sequence[Point], attributes: Attributes) -> Signature:
         sizes = {f"j{dim}": size for dim, size in enumerate(result)}
         empty = Notation([[whole(f"i{dim}") for dim in range(len(shape))]], [map(whole, sizes)])
         return Signature(empty, shapes, sizes)
-    old, new = _Side(shape), _Side(result)
+    old, new = _ReshapeSide(shape), _ReshapeSide(result)
     _factor(old, new)
     sizes = {name: n for dim in old.digits + new.digits for name, n in dim}
     return Signature(Notation([old.rows()], [new.rows()]), shapes, sizes)
 
 
-class _Side:
+class _ReshapeSide:
     """One shape of a reshape, split into digits from the major end."""
 
     def __init__(self, shape: Point) -> None:
@@ -111,7 +111,7 @@ class _Side:
             self.dims.pop(0)
             self.left = self.dims[0][1] if self.dims else 1
 
-    def catch_up(self, ahead: _Side) -> int:
+    def catch_up(self, ahead: _ReshapeSide) -> int:
         """Return the next digit of the side that is behind: up to the other if it divides."""
         gap, rest = divmod(ahead.done, self.done)
         if rest == 0 and self.left % gap == 0:
@@ -123,7 +123,7 @@ class _Side:
         return [digits(pairs) for pairs in self.digits]
 
 
-def _factor(old: _Side, new: _Side) -> None:
+def _factor(old: _ReshapeSide, new: _ReshapeSide) -> None:
     """Split both shapes into the digits that they share, and others where they differ."""
     number = 0
     while old.dims or new.dims:

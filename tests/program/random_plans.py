@@ -54,7 +54,7 @@ def evaluate(graph, given):
 
 
 def _evaluated(application, operands, known):
-    name, said = application.operator, application.attributes
+    name, attributes = application.operator, application.attributes
     if name == "while":
         return _looped(application, operands, known)
     if name == "case":
@@ -63,17 +63,17 @@ def _evaluated(application, operands, known):
     if name in POINTWISE:
         return [POINTWISE[name](*operands)]
     if name in REDUCED:
-        found = REDUCED[name](operands[0], axis=tuple(said["dimensions"]))
+        found = REDUCED[name](operands[0], axis=tuple(attributes["dimensions"]))
         return [np.asarray(found, operands[0].dtype)]
-    return [OTHERS[name](said, *operands)]
+    return [OTHERS[name](attributes, *operands)]
 
 
-def _sliced(said, x):
-    cuts = zip(said["start_indices"], said["limit_indices"], said["strides"])
+def _sliced(attributes, x):
+    cuts = zip(attributes["start_indices"], attributes["limit_indices"], attributes["strides"])
     return x[tuple(slice(*cut) for cut in cuts)]
 
 
-def _convolved(said, x, kernel):
+def _convolved(attributes, x, kernel):
     """A correlation of batch x feature x length with padding 1."""
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2], axis=2)
@@ -81,14 +81,16 @@ def _convolved(said, x, kernel):
 
 
 OTHERS = {
-    "constant": lambda said: np.full(said["result_shape"], said["value"], said["dtype"]),
-    "compare": lambda said, x, y: COMPARED[said["comparison_direction"]](x, y),
-    "matmul": lambda said, x, y: x @ y,
-    "linear": lambda said, x, y, z: x @ y + z,
-    "transpose": lambda said, x: np.transpose(x, said["permutation"]),
-    "reshape": lambda said, x: x.reshape(said["result_shape"]),
-    "concatenate": lambda said, *x: np.concatenate(x, said["dimension"]),
-    "cumsum": lambda said, x: np.cumsum(x, said["dimension"]),
+    "constant": lambda attributes: np.full(
+        attributes["result_shape"], attributes["value"], attributes["dtype"]
+    ),
+    "compare": lambda attributes, x, y: COMPARED[attributes["comparison_direction"]](x, y),
+    "matmul": lambda attributes, x, y: x @ y,
+    "linear": lambda attributes, x, y, z: x @ y + z,
+    "transpose": lambda attributes, x: np.transpose(x, attributes["permutation"]),
+    "reshape": lambda attributes, x: x.reshape(attributes["result_shape"]),
+    "concatenate": lambda attributes, *x: np.concatenate(x, attributes["dimension"]),
+    "cumsum": lambda attributes, x: np.cumsum(x, attributes["dimension"]),
     "slice": _sliced,
     "convolution": _convolved,
 }
@@ -150,17 +152,17 @@ class Writer:
         self.count += 1
         return f"{self.prefix}v{self.count}"
 
-    def add(self, operator, operands, shape, said=(), regions=()):
+    def add(self, operator, operands, shape, attributes=(), regions=()):
         name = self.name()
-        made = Application(operator, tuple(operands), (name,), FrozenMap(said), regions)
+        made = Application(operator, tuple(operands), (name,), FrozenMap(attributes), regions)
         self.applications.append(made)
         if shape is not None:
             self.shapes[name] = tuple(shape)
         return name
 
     def constant(self, value, dtype="int32", shape=()):
-        said = {"value": value, "dtype": dtype, "result_shape": shape}
-        return self.add("constant", (), None, said.items())
+        attributes = {"value": value, "dtype": dtype, "result_shape": shape}
+        return self.add("constant", (), None, attributes.items())
 
     def pointwise(self):
         a = self.any()
@@ -175,8 +177,8 @@ class Writer:
     def select(self):
         a = self.any()
         b, shape = self.alike(self.shapes[a]), self.shapes[a]
-        said = {"comparison_direction": "LT"}.items()
-        flag = self.add("compare", (a, b), None, said)
+        attributes = {"comparison_direction": "LT"}.items()
+        flag = self.add("compare", (a, b), None, attributes)
         self.add("select", (flag, a, b), shape)
 
     def matmul(self):
@@ -226,8 +228,8 @@ class Writer:
             cuts.append((start, int(self.rng.integers(start + 1, size + 1)), 1))
         names = ("start_indices", "limit_indices", "strides")
         if cuts:
-            said = dict(zip(names, zip(*cuts))).items()
-            self.add("slice", (a,), [stop - start for start, stop, _ in cuts], said)
+            attributes = dict(zip(names, zip(*cuts))).items()
+            self.add("slice", (a,), [stop - start for start, stop, _ in cuts], attributes)
 
     def cumsum(self):
         a = self.any()
@@ -318,8 +320,8 @@ class Writer:
 
     def index(self):
         """The number of a branch: the sum of an array of integers."""
-        said = {"dimensions": (0,)}.items()
-        return self.add("sum_dim", ("index",), None, said)
+        attributes = {"dimensions": (0,)}.items()
+        return self.add("sum_dim", ("index",), None, attributes)
 
 
 class RandomGraph:

@@ -49,7 +49,7 @@ def test_an_unknown_name_is_refused():
     )
     assert ran.returncode == 2
     assert (
-        "no benchmark 'nope'; there are ckks, conflicts, eager, grid, grid-volume, layout"
+        "no benchmark 'nope'; there are ckks, cluster, cluster-volume, conflicts, eager, layout"
         in ran.stderr
     )
 

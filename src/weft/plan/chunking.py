@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft.errors import WeftError
 from weft.layout import ShardingSpec
 from weft.plan.storage import Storage
-from weft.space import ZRange
+from weft.space import BlockGrid, ZRange
 from weft.values import Point, as_count, as_point, as_tuple, check_rank, freeze
 
 if TYPE_CHECKING:
@@ -142,10 +142,12 @@ class _Chunks:
 
     def _extents(self, dim: int, size: int, cut: int) -> list[_Extent]:
         spans = [(r.box.start[dim], r.box.stop[dim]) for r in self.readers]
-        return [
-            _Extent(n, tuple((-(-b // n) - a // n) * n for a, b in spans), -(-size // n) * n)
-            for n in lengths(size, cut)
-        ]
+        found = []
+        for n in lengths(size, cut):
+            grid = BlockGrid.blocks((size,), (n,))
+            touched = tuple(n * len(grid.overlaps(0, *span)) for span in spans)
+            found.append(_Extent(n, touched, n * grid.size))
+        return found
 
     def best(self, least: int, most: int) -> Point:
         """Return the chunk of which readers touch least; of several the one that stores least."""
@@ -212,7 +214,7 @@ def divisors(number: int) -> Iterator[int]:
 
 def _shard(shape: Point, cuts: Point, chunk: Point, limit: int) -> Point:
     """Return how many chunks a shard has along every dimension, so that there are fewest shards."""
-    counts = [max(1, -(-size // n)) for size, n in zip(shape, chunk)]
+    counts = [max(1, count) for count in BlockGrid.blocks(shape, chunk).counts]
     choices = [
         list(divisors(cut // n)) if cut else _parts(count)
         for cut, n, count in zip(cuts, chunk, counts)

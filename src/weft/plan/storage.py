@@ -1,25 +1,24 @@
-"""`Storage`: how an array lies in chunks and shards, and what boxes of it touch.
+"""`Storage`: the chunks and shards of an array, and which of them a box touches.
 
-The chunks of an array are the smallest that is read, its shards the smallest that is written; both
-are boxes on a grid from the origin, and a shard is made of whole chunks. At the edge of an array
-chunks reach beyond it: they are stored whole, as Zarr does, and count whole. Chunks of a shard that
-lie outside altogether are not stored.
+Chunks are the unit of reading, shards the unit of writing. Both are blocks of a `BlockGrid`, and a
+shard consists of whole chunks. At the edge of an array chunks reach beyond it: they are stored
+whole, as Zarr does, and count whole. Chunks of a shard that lie outside altogether are not stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import NamedTuple, SupportsFloat, SupportsIndex
 
 from weft.errors import WeftError
-from weft.space import ZRange
+from weft.space import BlockGrid, ZRange
 from weft.values import Point, as_count, as_point, as_shape, freeze
 
 
 class Touched(NamedTuple):
-    """How many chunks, and how many bytes in them once they are decoded."""
+    """A number of chunks, and their bytes once they are decoded."""
 
     chunks: int
     nbytes: int
@@ -44,6 +43,8 @@ class Storage:
     shard: Point
     itemsize: int
     ratio: float
+    chunk_grid: BlockGrid = field(repr=False, compare=False)
+    shard_grid: BlockGrid = field(repr=False, compare=False)
 
     def __init__(
         self,
@@ -69,7 +70,14 @@ class Storage:
         if not (float(ratio) > 0 and isfinite(float(ratio))):
             raise WeftError(f"the ratio of storage is {ratio}; it must be finite, above 0")
         freeze(
-            self, shape=sizes, chunk=small, shard=large, itemsize=int(itemsize), ratio=float(ratio)
+            self,
+            shape=sizes,
+            chunk=small,
+            shard=large,
+            itemsize=int(itemsize),
+            ratio=float(ratio),
+            chunk_grid=BlockGrid.blocks(sizes, small),
+            shard_grid=BlockGrid.blocks(sizes, large),
         )
 
     @property
@@ -78,69 +86,50 @@ class Storage:
         return ZRange.of(self.shape)
 
     def chunks(self, box: ZRange | None = None) -> Iterator[ZRange]:
-        """The chunks that a box touches, or all, as far as they lie in the array.
+        """Return the chunks that a box touches, or all, as far as they lie in the array.
 
         >>> print(*Storage((5, 4), (2, 4)).chunks())
         [0:2, 0:4] [2:4, 0:4] [4:5, 0:4]
         """
-        return self._blocks(box, self.chunk)
+        return map(self.chunk_grid.box, self.chunk_grid.meeting(self.space if box is None else box))
 
     def shards(self, box: ZRange | None = None) -> Iterator[ZRange]:
-        """The shards that a box touches, or all, as far as they lie in the array.
+        """Return the shards that a box touches, or all, as far as they lie in the array.
 
         >>> print(*Storage((8, 4), (1, 4), (3, 4)).shards(ZRange((2, 1), (4, 2))))
         [0:3, 0:4] [3:6, 0:4]
         """
-        return self._blocks(box, self.shard)
-
-    def _blocks(self, box: ZRange | None, block: Point) -> Iterator[ZRange]:
-        whole = self.space if box is None else box
-        return self._widened(whole, block).tiles(block, (0,) * len(block))
+        return map(self.shard_grid.box, self.shard_grid.meeting(self.space if box is None else box))
 
     def touched(self, box: ZRange) -> Touched:
-        """The chunks that are read for a box, each of them whole."""
-        return self._whole(self._widened(box, self.chunk))
+        """Return the chunks that are read for a box, each of them whole."""
+        count = self.chunk_grid.count_meeting(box)
+        return Touched(count, count * prod(self.chunk) * self.itemsize)
 
     def written(self, box: ZRange) -> Touched:
-        """The chunks that are written for a box: all those of the shards that it touches.
+        """Return the chunks that are written for a box: all those of the shards that it touches.
 
         >>> y = Storage((8, 4), (1, 4), (4, 4))
         >>> y.written(ZRange((0, 0), (4, 4))), y.written(ZRange((2, 0), (4, 4)))
         (Touched(chunks=4, nbytes=16), Touched(chunks=4, nbytes=16))
         """
-        return self._whole(self._widened(box, self.shard))
+        return self.touched(self.shard_grid.widen(box))
 
     def aligned(self, box: ZRange) -> bool:
-        """Whether a box is made of whole shards, as far as they lie in the array.
+        """Return whether a box consists of whole shards, as far as they lie in the array.
 
         >>> y = Storage((10, 4), (1, 4), (4, 4))
         >>> y.aligned(ZRange((4, 0), (10, 4))), y.aligned(ZRange((0, 0), (2, 4)))
         (True, False)
         """
-        return box.is_empty or self._widened(box, self.shard) == box
+        return box.is_empty or self.shard_grid.widen(box) == box
 
     def amplification(self, boxes: Iterable[ZRange]) -> float:
-        """The bytes of the chunks that boxes touch, over those that they hold; 1 for nothing."""
+        """Return the bytes of the chunks that boxes touch over their own; 1 for nothing."""
         every = list(boxes)
         needed = self.itemsize * sum((box & self.space).size for box in every)
         read = sum(self.touched(box).nbytes for box in every)
         return read / needed if needed else 1.0
-
-    def _widened(self, box: ZRange, block: Point) -> ZRange:
-        """The smallest box of whole blocks around one, as far as they lie in the array."""
-        inside = box & self.space
-        if inside.is_empty:
-            return inside
-        spans = list(zip(inside.start, inside.stop, block, self.shape))
-        return ZRange(
-            (low // n * n for low, _, n, _ in spans),
-            (min(-(-high // n) * n, size) for _, high, n, size in spans),
-        )
-
-    def _whole(self, box: ZRange) -> Touched:
-        spans = zip(box.start, box.stop, self.chunk)
-        count = 0 if box.is_empty else prod(-(-high // n) - low // n for low, high, n in spans)
-        return Touched(count, count * prod(self.chunk) * self.itemsize)
 
     def __str__(self) -> str:
         shard = "" if self.shard == self.chunk else f" in shards of {_by(self.shard)}"

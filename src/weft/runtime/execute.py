@@ -50,11 +50,11 @@ def run(
     """
     plan = as_plan(plan)
     if on is not None:
-        grid = import_module("weft.runtime.cluster")
+        cluster = import_module("weft.runtime.cluster")
         check_inputs(plan.graph, inputs)
-        grid.check_places(plan, inputs, outputs or {})  # before a cluster is started
-        with grid.engine_of(on) as engine:
-            found: tuple[Any, ...] = grid.run_on(engine, plan, inputs, outputs, memory=memory)
+        cluster.check_places(plan, inputs, outputs or {})  # before a cluster is started
+        with cluster.engine_of(on) as engine:
+            found: tuple[Any, ...] = cluster.run_on(engine, plan, inputs, outputs, memory=memory)
         return found
     if outputs or memory is not None or any(map(is_stored, inputs.values())):
         raise WeftError(

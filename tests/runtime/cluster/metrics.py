@@ -4,7 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from weft import DeviceMesh, Plan, ZRange, propagate, trace
-from weft.runtime.cluster import Embedding
+from weft.runtime.cluster import TaskGraph
 from weft.runtime.cluster.metrics.meter import Meter
 from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord
 
@@ -22,18 +22,18 @@ def planned(machine=None):
     return Plan.of(propagate(graph), machine)
 
 
-def reported(embedding, workers=2):
+def reported(graph, workers=2):
     """What workers report that wait a little in place of every task."""
 
     def work(task):
         with Meter(task.number, alone=False) as meter:
-            meter.received.update(embedding.moved(task))
+            meter.received.update(graph.moved(task))
             time.sleep(0.0005)
         return meter.report()
 
     pools = [ThreadPoolExecutor(1, f"weft-{n}") for n in range(workers)]
     begin, clock = time.time(), time.perf_counter()
-    jobs = [pools[task.cell % workers].submit(work, task) for task in embedding.tasks]
+    jobs = [pools[task.cell % workers].submit(work, task) for task in graph.tasks]
     reports = [job.result() for job in jobs]
     for pool in pools:
         pool.shutdown()
@@ -41,10 +41,10 @@ def reported(embedding, workers=2):
 
 
 def recorded(machine=None, workers=2, **more):
-    embedding = Embedding.of(planned(machine))
-    reports, begin, seconds = reported(embedding, workers)
+    graph = TaskGraph.of(planned(machine))
+    reports, begin, seconds = reported(graph, workers)
     said = {"engine": "threads", "workers": workers, "begin": begin, "seconds": seconds, **more}
-    return RunRecord.of(embedding, reports, **said)
+    return RunRecord.of(graph, reports, **said)
 
 
 def task(number=0, **said):

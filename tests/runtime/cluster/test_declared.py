@@ -8,7 +8,7 @@ from weft import Plan, WeftError, propagate, run, trace
 from weft.lang import OPERATORS, Operator
 from weft.lang.arithmetic import apply_all
 from weft.runtime.cluster import Output, TaskError
-from weft.runtime.cluster.perform import Program, Work, _check_declared
+from weft.runtime.cluster.worker import ApplicationKernel, WorkerContext, _check_declared
 
 X = np.arange(24, dtype="uint16").reshape(4, 6)
 
@@ -44,8 +44,8 @@ def test_a_kernel_that_makes_another_shape_or_number_of_results_is_refused(opera
 
 def test_the_declared_dtype_is_that_of_the_graph():
     plan = Plan.of(propagate(trace(lambda x: {"y": x + x}, X)))
-    assert [work.dtypes for work in Program.of(plan).works] == [("uint16",)]
-    assert Work._fields[-1] == "dtypes"
+    assert [kernel.dtypes for kernel in WorkerContext.of(plan).kernels] == [("uint16",)]
+    assert ApplicationKernel._fields[-1] == "dtypes"
     with pytest.raises(WeftError, match="made float32 for y, which is declared as uint16"):
         _check_declared(("y",), ("uint16",), (X.astype("float32"),))
 

@@ -13,11 +13,11 @@ from tests.runtime.cluster.test_engines import cut, operators  # noqa: F401
 from weft import WeftError, run
 from weft.lang import Operator
 from weft.lang.arithmetic import apply_all
-from weft.runtime.cluster import Dask, Embedding, Ray, TaskError, Threads
+from weft.runtime.cluster import Dask, Ray, TaskError, TaskGraph, Threads
 from weft.runtime.cluster.engines import dask as dask_engine
 from weft.runtime.cluster.engines import ray as ray_engine
 from weft.runtime.cluster.engines import ray_cluster
-from weft.runtime.cluster.perform import Program
+from weft.runtime.cluster.worker import WorkerContext
 
 pytestmark = pytest.mark.slow
 
@@ -42,14 +42,14 @@ def engine(request):
 
 def submitted(engine, plan, x):
     """A session with all tasks of a plan, and their handles."""
-    session, handles = engine.start(Program.of(plan)), []
-    embedding = Embedding.of(plan)
-    for task in embedding.tasks:
-        reads = {n: (embedding.tasks[n].cell, handles[n]) for n in task.reads}
+    session, handles = engine.start(WorkerContext.of(plan)), []
+    graph = TaskGraph.of(plan)
+    for task in graph.tasks:
+        reads = {n: (graph.tasks[n].cell, handles[n]) for n in task.needs}
         given = x if task.kind == "read" else None
-        worker = embedding.worker(task.cell, engine.workers)
+        worker = graph.worker(task.cell, engine.workers)
         handles.append(session.submit(task, worker, reads, given))
-    return session, embedding, handles
+    return session, graph, handles
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators, 
 
     operators.add(Operator("sleepy", "m n -> m n", kernel))
     x = np.ones((2, 3))
-    session, embedding, handles = submitted(engine, one_application("sleepy", x), x)
-    first, last = (task.number for task in embedding.tasks if task.kind == "compute")
+    session, graph, handles = submitted(engine, one_application("sleepy", x), x)
+    first, last = (task.number for task in graph.tasks if task.kind == "compute")
     session.wait([handles[first]])
     assert session.is_done(handles[first])
     assert not session.is_done(handles[last])
@@ -111,8 +111,8 @@ def test_a_wait_ends_as_soon_as_one_failed(engine, operators, gate):  # noqa: F8
     operators.add(Operator("hasty", "m n -> m n", kernel))
     x = np.ones((2, 3))
     plan = cut(lambda x: apply_all("hasty", x)[0] - x, x, x='<@m, [{"x"}, {}]>')
-    session, embedding, handles = submitted(engine, plan, x)
-    slow, _ = (task.number for task in embedding.tasks if task.operator.startswith("hasty"))
+    session, graph, handles = submitted(engine, plan, x)
+    slow, _ = (task.number for task in graph.tasks if task.operator.startswith("hasty"))
     with pytest.raises(TaskError, match="hasty could not compute hasty"):
         session.wait(handles)
     assert not session.is_done(handles[slow])

@@ -150,7 +150,7 @@ def test_a_budget_is_refused_before_anything_runs(engine):
     plan = cut(lambda x: x.sum(0), x, x='<@m, [{"x"}, {}]>')
     with (
         communication(budget=10) as moved,
-        pytest.raises(CommunicationError, match="the grid would move 48 B for sum_dim"),
+        pytest.raises(CommunicationError, match="the cluster would move 48 B for sum_dim"),
     ):
         run(plan, {"x": x}, on=engine)
     assert moved.movements == []

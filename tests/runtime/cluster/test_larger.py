@@ -1,10 +1,10 @@
 """A volume twenty times as large as what the workers may take for arrays, on both engines."""
 
 import pytest
-from benchmarks.grid_volume import blur, worst, write_volume
+from benchmarks.cluster_volume import blur, worst, write_volume
 
 from weft.runtime.cluster import Dask, Ray
-from weft.runtime.cluster.engines.limits import OWN_MEMORY
+from weft.runtime.cluster.engines.engine import OWN_MEMORY
 
 pytestmark = pytest.mark.slow
 

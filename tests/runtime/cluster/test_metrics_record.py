@@ -9,7 +9,7 @@ from tests.runtime.test_programs import planned as program
 from tests.trials import trials
 
 from weft import Machine, Plan, WeftError, ZRange, propagate, run
-from weft.runtime.cluster import Embedding, Report, Threads, recording
+from weft.runtime.cluster import Report, TaskGraph, Threads, recording
 from weft.runtime.cluster.metrics.amount import Amount, amount_of, seconds_by
 from weft.runtime.cluster.metrics.record import RunRecord
 
@@ -19,7 +19,7 @@ MACHINE = Machine(flops={"float32": 1e9}, latency=1e-6, bandwidth=1e9, memory_ba
 def test_a_run_adds_up():
     record = recorded(MACHINE)
     plan = planned()
-    assert len(record.tasks) == len(Embedding.of(plan).tasks)
+    assert len(record.tasks) == len(TaskGraph.of(plan).tasks)
     assert [one.number for one in record.tasks] == list(range(len(record.tasks)))
     assert record.is_exact
     assert record.total.received == record.total.sent == sum(plan.received) > 0
@@ -60,17 +60,17 @@ def test_programs_send_what_is_received_and_come_back_from_json():
     for seed in range(trials(60)):
         _, graph, _ = program(seed)
         plan = Plan.of(propagate(graph), MACHINE)
-        embedding = Embedding.of(plan)
+        graph = TaskGraph.of(plan)
         reports = [
-            Report(one.number, 1e-3, embedding.moved(one), f"host:{one.cell}", 1000.0 + one.number)
-            for one in embedding.tasks
+            Report(one.number, 1e-3, graph.moved(one), f"host:{one.cell}", 1000.0 + one.number)
+            for one in graph.tasks
         ]
         said = {"engine": "fuzz", "workers": 2, "begin": 1000.0, "seconds": 1.0}
-        record = RunRecord.of(embedding, reports, **said)
+        record = RunRecord.of(graph, reports, **said)
         assert record.is_exact
         assert record.total.sent == record.total.received == sum(plan.received), f"seed {seed}"
         assert RunRecord.from_json(record.to_json()) == record
-        by_cell = dict.fromkeys(embedding.ranks, 0)
+        by_cell = dict.fromkeys(graph.ranks, 0)
         for one in record.tasks:
             for cell, size in one.received.items():
                 by_cell[cell] += size
@@ -91,15 +91,15 @@ def test_what_tasks_have_to_do_is_what_the_plan_says():
     assert {one.predicted for one in record.tasks} == {None}
 
 
-def test_tasks_of_several_stages():
+def test_tasks_of_several_steps():
     class Fused:
-        class stage:  # noqa: N801
+        class step:  # noqa: N801
             application, box = 0, ZRange((0, 0, 0), (8, 4, 4))
 
-        stages = (stage, stage)
+        steps = (step, step)
 
     plan = planned()
-    assert plan.placed[0].boxes[0] == Fused.stage.box
+    assert plan.placed[0].boxes[0] == Fused.step.box
     once = Amount(2 * 8 * 4 * 4, "float32", 4 * (8 * 4 + 4 * 4 + 8 * 4))
     assert amount_of(plan, Fused) == once + once
 
@@ -118,19 +118,19 @@ def test_seconds_by_a_machine():
 
 
 def test_a_task_that_ran_twice_is_counted_once_and_kept():
-    embedding = Embedding.of(planned())
-    reports, begin, seconds = reported(embedding)
+    graph = TaskGraph.of(planned())
+    reports, begin, seconds = reported(graph)
     first = reports[0]
     later = first._replace(begin=first.begin + 1, worker="weft-1_0")
     said = {"engine": "threads", "workers": 2, "begin": begin, "seconds": seconds}
     for order in ([*reports, later], [later, *reports]):
-        record = RunRecord.of(embedding, order, **said)
-        assert len(record.tasks) == len(embedding.tasks)
+        record = RunRecord.of(graph, order, **said)
+        assert len(record.tasks) == len(graph.tasks)
         assert record.tasks[0].worker == "weft-1_0"
         assert [(one.number, one.worker) for one in record.again] == [(0, first.worker)]
         assert record.total.received == sum(planned().received)
         assert "1 attempt had to be repeated" in str(record)
-    record = RunRecord.of(embedding, reports[1:], **said)
+    record = RunRecord.of(graph, reports[1:], **said)
     assert record.missing == 1
     assert str(record).endswith("1 task had run before or sent no report")
 

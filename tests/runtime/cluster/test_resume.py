@@ -131,7 +131,7 @@ def test_a_client_that_is_killed(job, tmp_path, name):
     assert workers
     assert await_end(workers) == set()
     refused = weft(tmp_path, *job, "--on", name)
-    assert "plan.run holds a run that has not come to its end" in refused.communicate()[1]
+    assert "plan.run holds an unfinished run" in refused.communicate()[1]
     finish(tmp_path, name)
 
 
@@ -181,7 +181,7 @@ def test_a_cluster_that_is_killed(job, tmp_path, name):
     assert lines == [
         f"weft run: the {cluster_name} cluster{where} is gone, and the run with it",
         "hint: shards that are complete stay: run it again with resume=True",
-        f"hint: once the cause is gone, go on with: weft run --resume plan.run {again}",
+        f"hint: once the cause is removed, resume with: weft run --resume plan.run {again}",
     ]
     assert "Traceback" not in err
     with DaskCluster(tmp_path, port) if name == "dask" else ExitStack():

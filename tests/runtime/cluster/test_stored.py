@@ -13,10 +13,10 @@ from tests.trials import trials
 
 from weft import Plan, WeftError, communication, ops, propagate, run, trace
 from weft.plan.storage import Storage
-from weft.runtime.cluster import Embedding, Output, Program, RunRecord, Threads, recording, run_on
-from weft.runtime.cluster.perform import Came, Given, perform
-from weft.runtime.cluster.weaving.memory import working
-from weft.runtime.cluster.weaving.source import Leaf
+from weft.runtime.cluster import Output, RunRecord, TaskGraph, Threads, recording, run_on
+from weft.runtime.cluster.schedule import task_memory
+from weft.runtime.cluster.tasks import InputBox
+from weft.runtime.cluster.worker import GivenInput, ReceivedBlocks, WorkerContext, run_task
 
 BUFFERS = 100_000
 """What NumPy takes for itself, whatever the arrays."""
@@ -94,21 +94,21 @@ class Arrays:
         return array.nbytes
 
 
-def performed(embedding, program, inputs):
+def run_in_order(graph, context, inputs):
     """Run all tasks here; their blocks, and the most memory of each task beside those."""
     made, peaks = {}, {}
-    for task in embedding.tasks:
-        came = {n: Came(embedding.tasks[n].cell, made[n]) for n in task.reads}
-        leaf = next((m.source for m in task.made if isinstance(m.source, Leaf)), None)
+    for task in graph.tasks:
+        received = {n: ReceivedBlocks(graph.tasks[n].cell, made[n]) for n in task.needs}
+        leaf = next((b.array for b in task.blocks if isinstance(b.array, InputBox)), None)
         is_given = leaf is not None and leaf.name in inputs
-        given = Given(inputs[leaf.name], (0,) * inputs[leaf.name].ndim) if is_given else None
+        given = GivenInput(inputs[leaf.name], (0,) * inputs[leaf.name].ndim) if is_given else None
         tracemalloc.start()
-        made[task.number], report = perform(program, task, came, given)
+        made[task.number], report = run_task(context, task, received, given)
         peaks[task.number] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert report.received == embedding.moved(task)
-        assert [block.nbytes for block in made[task.number]] == [m.nbytes for m in task.made]
-        for gone in embedding.ends[task.number]:
+        assert report.received == graph.moved(task)
+        assert [block.nbytes for block in made[task.number]] == [m.nbytes for m in task.blocks]
+        for gone in graph.ends[task.number]:
             del made[gone]
     return made, peaks
 
@@ -126,24 +126,24 @@ def test_tiles_of_a_blur_are_written_once_and_take_what_is_predicted(seed):
         chunk = tuple(rng.randint(4, 16) for _ in full)
         layouts[name] = Storage(full, chunk, [n * rng.randint(1, 2) for n in chunk], 4)
     inputs = {"x": Storage(shape, chunks, None, 4)}
-    free = max(Embedding.of(plan, inputs, layouts, workers=2).peak(2))
+    free = max(TaskGraph.of(plan, inputs, layouts, workers=2).peak(2))
     for part in (None, 0.5):
         memory = part and int(part * free)
         try:
-            embedding = Embedding.of(plan, inputs, layouts, memory=memory, workers=2)
+            graph = TaskGraph.of(plan, inputs, layouts, memory=memory, workers=2)
         except WeftError as error:
             assert f"has {memory} B" in str(error)  # noqa: PT017 - some are too small to be cut
             continue
         writers = {n: Arrays(np.zeros(s.shape, "float32"), s) for n, s in layouts.items()}
-        program = Program.of(plan, {"x": Arrays(x, None)}, writers)
-        _, peaks = performed(embedding, program, {"w": WEIGHTS})
+        context = WorkerContext.of(plan, {"x": Arrays(x, None)}, writers)
+        _, peaks = run_in_order(graph, context, {"w": WEIGHTS})
         for name, wanted in zip(plan.graph.outputs, (blurred(x), blurred(x).mean(0))):
             assert (writers[name].times == 1).all()
             assert np.allclose(writers[name].whole, wanted, atol=1e-5)
-        for task in (task for task in embedding.tasks if task.stages):
-            room = working(task, embedding.tasks, plan.itemsize) + BUFFERS
+        for task in (task for task in graph.tasks if task.steps):
+            room = task_memory(task, graph.tasks, plan.itemsize) + BUFFERS
             assert peaks[task.number] <= room, f"{task}: {peaks[task.number]} > {room}"
-        assert memory is None or max(embedding.peak(2)) <= memory
+        assert memory is None or max(graph.peak(2)) <= memory
 
 
 def test_a_volume_is_cut_until_its_tasks_fit():
@@ -155,19 +155,19 @@ def test_a_volume_is_cut_until_its_tasks_fit():
         blur: Storage(shape, (64, 64, 64), (128, 128, 128), 4),
         mean: Storage(shape[1:], (256, 256), None, 4),
     }
-    embedding = Embedding.of(plan, inputs, outputs, memory=320 << 20, workers=2)
-    assert max(embedding.peak(2)) <= 320 << 20
-    written = [w.box for task in embedding.tasks for w in task.writes if w.value == blur]
+    graph = TaskGraph.of(plan, inputs, outputs, memory=320 << 20, workers=2)
+    assert max(graph.peak(2)) <= 320 << 20
+    written = [w.box for task in graph.tasks for w in task.writes if w.value == blur]
     assert sum(box.size for box in written) == 2560 * 1448 * 1448
     assert all(
-        task.kind == "compute" for task in embedding.tasks for w in task.writes if w.value == blur
+        task.kind == "compute" for task in graph.tasks for w in task.writes if w.value == blur
     )
-    read = {leaf for t in embedding.tasks for s in t.sources() for leaf in _leaves(s)}
+    read = {leaf for t in graph.tasks for s in t.arrays() for leaf in _leaves(s)}
     assert sum(leaf.box.size for leaf in read) < 1.2 * 2560 * 1448 * 1448
 
 
 def _leaves(source):
-    if isinstance(source, Leaf) and source.name == "x":
+    if isinstance(source, InputBox) and source.name == "x":
         yield source
     for inner in source if isinstance(source, tuple) else ():
         yield from _leaves(inner)
@@ -178,17 +178,17 @@ def test_what_cannot_be_cut_to_fit_is_refused_with_both_numbers():
     layout = {"x": Storage((64, 2000), (8, 100), None, 4)}
     told = (
         "no tiling fits: a worker needs at least 512000 B for arrays at once, its part of sort, "
-        "which is given back in memory, and has 99 B\nhint: store the outputs, or give the plan"
+        "which is returned in memory, and has 99 B\nhint: store the outputs, or give the plan"
     )
     with pytest.raises(WeftError, match=told):
-        Embedding.of(plan, layout, {}, memory=99)
+        TaskGraph.of(plan, layout, {}, memory=99)
     stored = {"sort": Storage((64, 2000), (1, 100), None, 4)}
     told = r"the smallest task of sort takes \d+ B, and a worker has 9999 B for arrays\n"
     with pytest.raises(WeftError, match=told + "hint: it cannot be cut further: give workers more"):
-        Embedding.of(plan, layout, stored, memory=9999)
-    told = r"at least 512000 B for arrays at once, what a cell has of input x: float32\[64, 2000\]"
+        TaskGraph.of(plan, layout, stored, memory=9999)
+    told = r"at least 512000 B for arrays at once, a cell's part of input x: float32\[64, 2000\]"
     with pytest.raises(WeftError, match=told):
-        Embedding.of(plan, {}, stored, memory=9999)
+        TaskGraph.of(plan, {}, stored, memory=9999)
 
 
 def test_shards_that_are_too_large_are_named():
@@ -199,11 +199,11 @@ def test_shards_that_are_too_large_are_named():
         r"\[32, 64\], and has 8000 B\nhint: make shards smaller"
     )
     with pytest.raises(WeftError, match=told):
-        Embedding.of(plan, *layouts, memory=8000)
+        TaskGraph.of(plan, *layouts, memory=8000)
     told = r"none of the \d+ tilings that were tried fits: a worker would need \d+ B for arrays at"
     with pytest.raises(WeftError, match=told):
-        Embedding.of(plan, *layouts, memory=16 << 10)
-    assert Embedding.of(plan, layouts[0], {"y": Storage((64, 64), (8, 8), None, 4)}, memory=8 << 10)
+        TaskGraph.of(plan, *layouts, memory=16 << 10)
+    assert TaskGraph.of(plan, layouts[0], {"y": Storage((64, 64), (8, 8), None, 4)}, memory=8 << 10)
 
 
 def test_an_output_that_is_an_input_is_copied_and_one_given_back_is_read(tmp_path):
@@ -254,10 +254,10 @@ def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
         n: Storage(plan.graph.values[n].shape, (16,) * d, None, 4)
         for n, d in zip(plan.graph.outputs, (3, 2))
     }
-    free = max(Embedding.of(plan, {"x": layout}, outputs).peak(1))
+    free = max(TaskGraph.of(plan, {"x": layout}, outputs).peak(1))
     memory = free * 9 // 20
-    embedding = Embedding.of(plan, {"x": layout}, outputs, memory=memory)
-    assert any(task.keeps for task in embedding.tasks)
+    graph = TaskGraph.of(plan, {"x": layout}, outputs, memory=memory)
+    assert any(task.keeps for task in graph.tasks)
     path, boxes = stored(tmp_path / "x", x, (16, 16, 16)), []
 
     class Counted:
@@ -266,15 +266,15 @@ def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
             return x[box.slices()].copy(), layout.touched(box).nbytes
 
     writers = {n: Arrays(np.zeros(s.shape, "float32"), s) for n, s in outputs.items()}
-    program = Program.of(plan, {"x": Counted()}, writers)
-    _, peaks = performed(embedding, program, {"w": WEIGHTS})
+    context = WorkerContext.of(plan, {"x": Counted()}, writers)
+    _, peaks = run_in_order(graph, context, {"w": WEIGHTS})
     assert np.allclose(writers[plan.graph.outputs[0]].whole, blurred(x), atol=1e-5)
-    leaf_boxes = [leaf.box for t in embedding.tasks for s in t.sources() for leaf in _leaves(s)]
+    leaf_boxes = [leaf.box for t in graph.tasks for s in t.arrays() for leaf in _leaves(s)]
     once = sum(layout.touched(box).nbytes for box in dict.fromkeys(leaf_boxes))
     assert sum(layout.touched(box).nbytes for box in boxes) < once
-    for task in (task for task in embedding.tasks if task.stages):
-        assert peaks[task.number] <= working(task, embedding.tasks, plan.itemsize) + BUFFERS
-    assert max(embedding.peak(1)) <= memory
+    for task in (task for task in graph.tasks if task.steps):
+        assert peaks[task.number] <= task_memory(task, graph.tasks, plan.itemsize) + BUFFERS
+    assert max(graph.peak(1)) <= memory
     with Threads(2) as engine:  # the cells of a thread keep for themselves
         both = plan_of(x.shape, 2)
         said = {n: Output(tmp_path / n, s.chunk) for n, s in outputs.items()}

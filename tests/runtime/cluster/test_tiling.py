@@ -11,8 +11,8 @@ from tests.trials import trials
 from weft import Plan, WeftError, ops, propagate, run, trace
 from weft.plan.storage import Storage
 from weft.runtime.cluster import Output
-from weft.runtime.cluster.weaving.embedding import Embedding
-from weft.runtime.cluster.weaving.order import in_depth
+from weft.runtime.cluster.schedule import depth_first
+from weft.runtime.cluster.task_graph import TaskGraph
 
 SWEEPS = trials(2)
 
@@ -20,10 +20,10 @@ SWEEPS = trials(2)
 def fits(plan, layouts, memory):
     """Whether a plan fits so much memory of each of two workers; what is found keeps to it."""
     try:
-        embedding = Embedding.of(plan, *layouts, memory=memory, workers=2)
+        graph = TaskGraph.of(plan, *layouts, memory=memory, workers=2)
     except WeftError:
         return False
-    assert max(embedding.peak(2)) <= memory
+    assert max(graph.peak(2)) <= memory
     return True
 
 
@@ -47,7 +47,7 @@ def test_what_fits_keeps_fitting_with_more_memory(seed):
     shape = (8 * rng.randint(3, 12), 48, 64)
     plan, chunk = plan_of(shape, rng.randint(1, 3)), rng.choice([(16, 16, 16), (8, 24, 32)])
     layouts = layouts_of(plan, shape, chunk)
-    free = max(Embedding.of(plan, *layouts, workers=2).peak(2))
+    free = max(TaskGraph.of(plan, *layouts, workers=2).peak(2))
     found = [fits(plan, layouts, free // part) for part in (8, 4, 2, 1)]
     assert found[-1]
     assert found == sorted(found)
@@ -105,8 +105,8 @@ def test_shards_that_are_left_to_the_plan_fit_the_memory(tmp_path):
 def test_every_task_comes_behind_what_it_reads():
     shape = (40, 48, 64)
     plan = plan_of(shape, 3)
-    embedding = Embedding.of(plan, *layouts_of(plan, shape, (16, 16, 16)), workers=2)
-    order = in_depth(embedding.tasks, lambda task: embedding.worker(task.cell, 2))
+    graph = TaskGraph.of(plan, *layouts_of(plan, shape, (16, 16, 16)), workers=2)
+    order = depth_first(graph.tasks, lambda task: graph.worker(task.cell, 2))
     place = {number: n for n, number in enumerate(order)}
-    assert sorted(order) == list(range(len(embedding.tasks)))
-    assert all(place[n] < place[t.number] for t in embedding.tasks for n in t.reads)
+    assert sorted(order) == list(range(len(graph.tasks)))
+    assert all(place[n] < place[t.number] for t in graph.tasks for n in t.needs)

@@ -9,9 +9,9 @@ from weft import Plan, ops, propagate, trace
 from weft.lang import OPERATORS, Operator
 from weft.lang.arithmetic import apply_all
 from weft.plan.storage import Storage
-from weft.runtime.cluster import Embedding, Program
-from weft.runtime.cluster.perform import perform
-from weft.runtime.cluster.weaving.memory import working
+from weft.runtime.cluster import TaskGraph, WorkerContext
+from weft.runtime.cluster.schedule import task_memory
+from weft.runtime.cluster.worker import run_task
 
 SIDE = 500
 BUFFERS = 100_000
@@ -80,17 +80,17 @@ def took(function, shapes, memory=None):
     stored = {
         n: Storage(x.shape, [min(64, s) for s in x.shape], None, 4) for n, x in inputs.items()
     }
-    embedding = Embedding.of(plan, stored, memory=memory)
-    program, made = Program.of(plan, {name: Whole(x) for name, x in inputs.items()}), {}
-    for task in embedding.tasks:
-        if not task.stages:
+    graph = TaskGraph.of(plan, stored, memory=memory)
+    context, made = WorkerContext.of(plan, {name: Whole(x) for name, x in inputs.items()}), {}
+    for task in graph.tasks:
+        if not task.steps:
             continue
-        perform(program, task, {})
+        run_task(context, task, {})
         tracemalloc.start()
-        made[task.number] = perform(program, task, {})[0]
+        made[task.number] = run_task(context, task, {})[0]
         yield (
             task,
-            working(task, embedding.tasks, plan.itemsize),
+            task_memory(task, graph.tasks, plan.itemsize),
             tracemalloc.get_traced_memory()[1],
         )
         tracemalloc.stop()

@@ -1,8 +1,8 @@
-"""`Dask`: tasks on a Dask.distributed cluster.
+"""`Dask`: run tasks on a Dask.distributed cluster.
 
-Every task is for one worker, and goes to another only if that one died. The active memory manager
-and work stealing, which move blocks and tasks by rules of their own, are off meanwhile: then what
-moves is what the plan says. A block moves from worker to worker when a task elsewhere reads it.
+Every task is submitted to one worker, and runs on another only if that one dies. The active memory
+manager and work stealing, which move blocks and tasks on their own, are off during runs, so that
+only what the plan says is moved: a block moves when a task on another worker reads it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,26 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.engines.engine import gone, lost
-from weft.runtime.cluster.engines.limits import ONE_THREAD, check_memory, check_workers, setting
+from weft.runtime.cluster.engines.engine import (
+    ONE_THREAD,
+    check_memory,
+    check_workers,
+    cluster_lost,
+    environment,
+    task_lost,
+)
 from weft.runtime.cluster.metrics.meter import Report
-from weft.runtime.cluster.perform import Blocks, Came, Given, Program, perform
-from weft.runtime.cluster.weaving.source import Leaf
-from weft.runtime.cluster.weaving.task import Made, Task
+from weft.runtime.cluster.tasks import InputBox, Task, TaskOutput
+from weft.runtime.cluster.worker import Blocks, GivenInput, ReceivedBlocks, WorkerContext, run_task
 
-LOOK = 1.0
-"""The seconds that a wait lasts before the scheduler is looked at."""
+POLL_SECONDS = 1.0
+"""How long a wait lasts before the scheduler is checked."""
 
 PENDING = ("pending", "lost")
-"""What Dask calls tasks that have still to run; the last had run, on a worker that died."""
+"""Dask's states of tasks that have still to run; the last had run, on a worker that died."""
 
-RESTART = 12
-"""Workers of a local cluster may take so many times five seconds to be there again."""
+RESTART_TRIES = 12
+"""How often to wait five seconds for the workers of a local cluster to restart."""
 
 
 class Dask:
@@ -52,7 +57,7 @@ class Dask:
         memory: int | None = None,
     ) -> None:
         self._dask, self._limit = needed("distributed", "dask"), workers
-        self._said, self._is_ours = check_memory(memory), client is None
+        self._memory, self._is_ours = check_memory(memory), client is None
         self._cluster: Any = None
         self.client: Any = client
         self._manages = self._steals = False
@@ -63,10 +68,10 @@ class Dask:
             raise
 
     def _join(self, address: str | None) -> None:
-        """Be in a cluster, in which nothing moves by itself."""
+        """Connect to a cluster or start one, and turn off what moves blocks by itself."""
         if self.client is None and address is None:
             count = check_workers(self._limit)
-            self._cluster = _start_local(self._dask, count, self._said)
+            self._cluster = _start_local(self._dask, count, self._memory)
         if self.client is None:
             self.client = self._dask.Client(self._cluster or address, set_as_default=False)
         self._addresses = _addresses(self.client, self._limit)
@@ -77,32 +82,32 @@ class Dask:
 
     @property
     def memory(self) -> int | None:
-        """What was said, or else what the workers of a cluster that was there say."""
-        if self._said is not None or self._cluster is not None:
-            return self._said
+        """The limit that was given, or that of the workers of an existing cluster."""
+        if self._memory is not None or self._cluster is not None:
+            return self._memory
         known = self.client.scheduler_info(n_workers=-1)["workers"].values()
         return min((one["memory_limit"] for one in known if one["memory_limit"]), default=None)
 
     @property
     def workers(self) -> int:
-        """How many take tasks now; of a local cluster it is always as many."""
+        """The number of workers that take tasks now; constant in a local cluster."""
         if self._cluster is not None:
             return len(self._cluster.worker_spec)
         return len(_addresses(self.client, self._limit))
 
-    def start(self, program: Program) -> _Run:
-        """Begin a run, with the workers that are there: one that died has another address now."""
+    def start(self, context: WorkerContext) -> _DaskSession:
+        """Start a run on the current workers: one that was restarted has another address."""
         if _is_gone(self.client):
-            raise _gone(self.client)
+            raise _lost(self.client)
         if self._cluster is not None:
-            self._revive()
+            self._wait_for_workers()
         self._addresses = _addresses(self.client, self._limit)
-        return _Run(self.client, self._addresses, program)
+        return _DaskSession(self.client, self._addresses, context)
 
-    def _revive(self) -> None:
-        """Wait until workers that died are there again, each, or go on with the others."""
-        for _ in range(RESTART):
-            self._cluster.scale(self.workers)  # it gives up those that are away for a while
+    def _wait_for_workers(self) -> None:
+        """Wait until workers that died have restarted, or go on with the others."""
+        for _ in range(RESTART_TRIES):
+            self._cluster.scale(self.workers)  # it drops workers that are away for a while
             with suppress(self._dask.TimeoutError):
                 self.client.wait_for_workers(self.workers, timeout=5)
                 return
@@ -118,7 +123,7 @@ class Dask:
         self._stop()
 
     def _stop(self) -> None:
-        """Leave the cluster as it was, or stop it."""
+        """Restore the settings of the cluster, or stop it."""
         is_there = self._cluster is None and not _is_gone(self.client)
         if is_there and self._manages:
             self.client.amm.start()
@@ -131,26 +136,28 @@ class Dask:
 
 
 def _start_local(dask: Any, workers: int, memory: int | None) -> Any:
-    """A cluster of this machine: on loopback alone, with no dashboard, a thread for each worker."""
+    """Start a cluster on this machine: loopback only, no dashboard, one thread for each worker."""
     config = needed("dask", "dask").config
     alone = config.get("distributed.nanny.pre-spawn-environ") | ONE_THREAD
     settings = {
         "distributed.scheduler.active-memory-manager.start": False,
         "distributed.nanny.pre-spawn-environ": alone,
     }
-    with config.set(settings), setting(ONE_THREAD):  # what is in the environment comes first
+    with config.set(settings), environment(ONE_THREAD):  # variables that are set take precedence
         return _steady(dask.LocalCluster)(
             n_workers=workers,
             threads_per_worker=1,
             memory_limit="auto" if memory is None else memory,
             host="127.0.0.1",
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any port, for its health alone
+            scheduler_kwargs={
+                "dashboard_address": "127.0.0.1:0"
+            },  # any port, for health checks only
         )
 
 
 def _steady(kind: Any) -> Any:
-    """A cluster that may hear of the end of a worker before it has heard of the worker."""
+    """Return a cluster class that accepts the end of a worker whose start it has not seen yet."""
 
     class Steady(kind):  # type: ignore[misc]
         def _update_worker_status(self, op: str, msg: Any) -> None:
@@ -161,13 +168,13 @@ def _steady(kind: Any) -> Any:
 
 
 def _is_gone(client: Any) -> bool:
-    """Whether the scheduler does not answer; what it knew is lost even if it comes back."""
+    """Return whether the scheduler does not answer; its state is lost even if it comes back."""
     return client is None or client.status != "running"
 
 
-def _gone(client: Any) -> WeftError:
+def _lost(client: Any) -> WeftError:
     where = client.scheduler.address if client.scheduler else "the scheduler"
-    return gone(f"the Dask cluster at {where}")
+    return cluster_lost(f"the Dask cluster at {where}")
 
 
 def _addresses(client: Any, limit: int | None) -> list[str]:
@@ -177,57 +184,57 @@ def _addresses(client: Any, limit: int | None) -> list[str]:
 
 
 async def _set_stealing(dask_scheduler: Any, is_on: bool) -> bool:
-    """Turn work stealing on or off; whether it was on."""
+    """Turn work stealing on or off; return whether it was on."""
     was, stealing = "stealing" in dask_scheduler.periodic_callbacks, dask_scheduler.extensions
     if "stealing" in stealing:
         await (stealing["stealing"].start() if is_on else stealing["stealing"].stop())
     return was
 
 
-_DONE: dict[str, list[Report]] = {}
-"""What tasks took on this worker, run by run."""
+_REPORTS: dict[str, list[Report]] = {}
+"""The reports of the tasks of this worker, run by run."""
 
 
-def _program(text: bytes) -> Program:
-    found: Program = needed("cloudpickle", "dask").loads(text)
+def _context(text: bytes) -> WorkerContext:
+    found: WorkerContext = needed("cloudpickle", "dask").loads(text)
     return found
 
 
-def _perform(job: bytes, program: Program, given: Given | None, *blocks: Blocks) -> Blocks:
+def _run(job: bytes, context: WorkerContext, given: GivenInput | None, *blocks: Blocks) -> Blocks:
     run, task, cells = pickle.loads(job)
-    came = {n: Came(*pair) for n, pair in zip(task.reads, zip(cells, blocks))}
-    made, report = perform(program, task, came, given)
-    _DONE.setdefault(run, []).append(report)
+    received = {n: ReceivedBlocks(*pair) for n, pair in zip(task.needs, zip(cells, blocks))}
+    made, report = run_task(context, task, received, given)
+    _REPORTS.setdefault(run, []).append(report)
     return made
 
 
 def _reports(run: str) -> list[Report]:
-    return _DONE.get(run, [])
+    return _REPORTS.get(run, [])
 
 
 def _forget(run: str) -> None:
-    _DONE.pop(run, None)
+    _REPORTS.pop(run, None)
 
 
-class _Run:
-    def __init__(self, client: Any, addresses: Sequence[str], program: Program) -> None:
+class _DaskSession:
+    def __init__(self, client: Any, addresses: Sequence[str], context: WorkerContext) -> None:
         self.client, self.addresses, self.name = client, addresses, uuid4().hex
         self.tasks: dict[str, Task] = {}
-        text = needed("cloudpickle", "dask").dumps(program)
-        # A task and no scattered value, so that a worker that dies does not take it along.
-        self.program = client.submit(_program, text, key=f"program-{self.name}", priority=1)
+        text = needed("cloudpickle", "dask").dumps(context)
+        # A task, not a scattered value, so that it is not lost with a worker.
+        self.context = client.submit(_context, text, key=f"context-{self.name}", priority=1)
 
     def submit(
         self, task: Task, worker: int, reads: Mapping[int, tuple[int, Any]], given: Array | None
     ) -> Any:
         cells, blocks = zip(*reads.values()) if reads else ((), ())
-        job = pickle.dumps((self.name, task, cells))  # many small things: faster than by Dask
+        job = pickle.dumps((self.name, task, cells))  # faster than Dask for many small objects
         key = f"{task.operator}-{task.kind}-{self.name}-{task.number}"
         self.tasks[key] = task
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(
-                *(_perform, job, self.program, _cut(task, given), *blocks),
+                *(_run, job, self.context, _part(task, given), *blocks),
                 key=key,
                 workers=[self.addresses[worker % len(self.addresses)]],
                 allow_other_workers=True,
@@ -242,14 +249,16 @@ class _Run:
         dask, pending = needed("distributed", "dask"), list(filter(self._is_pending, handles))
         while pending:
             if _is_gone(self.client):
-                raise _gone(self.client)
+                raise _lost(self.client)
             with suppress(dask.TimeoutError):
-                for handle in dask.as_completed(pending, loop=self.client.loop, timeout=LOOK):
+                for handle in dask.as_completed(
+                    pending, loop=self.client.loop, timeout=POLL_SECONDS
+                ):
                     self._is_pending(handle)
             pending = list(filter(self._is_pending, pending))
 
     def _is_pending(self, handle: Any) -> bool:
-        """Whether a task has still to run; one that failed raises."""
+        """Return whether a task has still to run; one that failed raises."""
         status = handle.status
         if status not in (*PENDING, "finished"):
             raise self._failure(handle)
@@ -259,24 +268,26 @@ class _Run:
         return handle.status not in PENDING
 
     def _failure(self, handle: Any) -> WeftError:
-        """What a task raised, or which task it was that Dask gave up."""
+        """Return what a task raised, or the error for a task that Dask gave up."""
         if _is_gone(self.client):
-            return _gone(self.client)
+            return _lost(self.client)
         error = handle.exception()
-        return error if isinstance(error, WeftError) else lost(self.tasks.get(handle.key), error)
+        return (
+            error if isinstance(error, WeftError) else task_lost(self.tasks.get(handle.key), error)
+        )
 
     def gather(self, handles: Sequence[Any]) -> list[Blocks]:
         try:
             found: list[Blocks] = self.client.gather(list(handles))
         except (OSError, CancelledError):
             if _is_gone(self.client):
-                raise _gone(self.client) from None
+                raise _lost(self.client) from None
             raise
         return found
 
     def reports(self) -> list[Report]:
         if _is_gone(self.client):
-            raise _gone(self.client)
+            raise _lost(self.client)
         found = self.client.run(_reports, self.name, on_error="ignore")
         return [report for reports in found.values() for report in reports]
 
@@ -285,9 +296,11 @@ class _Run:
             self.client.run(_forget, self.name, on_error="ignore")
 
 
-def _cut(task: Task, given: Array | None) -> Given | None:
-    """The box that a reader reads, which goes with the task: it can be read again elsewhere."""
-    match task.made:
-        case (Made(source=Leaf(box=box)),) if given is not None:
-            return Given(np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start)
+def _part(task: Task, given: Array | None) -> GivenInput | None:
+    """Return the box of an input that a task reads; it travels with the task, which may move."""
+    match task.blocks:
+        case (TaskOutput(array=InputBox(box=box)),) if given is not None:
+            return GivenInput(
+                np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start
+            )
     return None

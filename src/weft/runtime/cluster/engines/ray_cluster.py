@@ -1,9 +1,11 @@
-"""`start_ray`: a Ray cluster of this machine, for this process alone."""
+"""Start a Ray cluster on this machine for this process alone, and notice when a cluster is gone."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import socket
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,24 +16,24 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.runtime.cluster.engines.limits import ONE_THREAD, setting
+from weft.runtime.cluster.engines.engine import ONE_THREAD, ClusterError, environment
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-"""Ray as it is on macOS and Windows, where it listens on loopback, and without usage reports."""
+"""Ray behaves as on macOS and Windows, where it listens on loopback, and reports no usage."""
 
-LEAST_STORE = 80 << 20
+MIN_OBJECT_STORE = 80 << 20
 """Ray refuses object stores that are much smaller."""
 
 
 def start_ray(ray: Any, workers: int, memory: int | None) -> None:
-    """Start a cluster: on loopback alone, no dashboard, nothing told to anybody.
+    """Start a cluster on loopback only, without a dashboard and usage reports.
 
-    The object store is as large as what the workers may use: their blocks lie in it.
+    The object store, which holds the blocks, is as large as the memory of all workers.
     """
     limits = {} if memory is None else _limits(workers * memory)
     _agree_on_token()
     try:
-        with setting(ALONE | ONE_THREAD), _no_cluster(), _quiet_forks():
+        with environment(ALONE | ONE_THREAD), _no_cluster(), _quiet_forks():
             ray.init(
                 address="local",
                 num_cpus=workers,
@@ -47,7 +49,7 @@ def start_ray(ray: Any, workers: int, memory: int | None) -> None:
 
 
 def _limits(memory: int) -> dict[str, int]:
-    return {"_memory": memory, "object_store_memory": max(memory, LEAST_STORE)}
+    return {"_memory": memory, "object_store_memory": max(memory, MIN_OBJECT_STORE)}
 
 
 def _check_loopback(address: str) -> None:
@@ -60,7 +62,7 @@ def _check_loopback(address: str) -> None:
 
 @contextmanager
 def _no_cluster() -> Iterator[None]:
-    """Ray reads the first of `ALONE` when it is imported; what it starts reads it again."""
+    """Set what Ray read from `ALONE` at its import; the processes it starts read it again."""
     constants = needed("ray._private.ray_constants", "ray")
     clusters = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
@@ -72,9 +74,9 @@ def _no_cluster() -> Iterator[None]:
 
 @contextmanager
 def _quiet_forks() -> Iterator[None]:
-    """No warnings that this process has threads and forks.
+    """Suppress the warnings of JAX and Python that a process with threads forks.
 
-    JAX and Python give them. What Ray forks turns into another program at once.
+    What Ray forks becomes another program at once.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
@@ -83,19 +85,82 @@ def _quiet_forks() -> Iterator[None]:
 
 
 def _agree_on_token() -> None:
-    """One token for the clusters of a user, made at once.
+    """Create the token that all clusters of a user share, atomically.
 
-    Ray makes one where there is none; two that start together would each make their own, and read
-    that of the other or half of it.
+    Ray creates one where there is none; two clusters that start together would each create their
+    own, and read that of the other or half of it.
     """
-    said = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    is_given = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     is_off = os.environ.get("RAY_AUTH_MODE", "token").lower() != "token"
     path = Path.home() / ".ray" / "auth_token"
-    if said or is_off or path.exists() or find_spec("ray._private.authentication") is None:
+    if is_given or is_off or path.exists() or find_spec("ray._private.authentication") is None:
         return
-    with suppress(OSError):  # Ray will say what is wrong with the folder
+    with suppress(OSError):  # Ray reports what is wrong with the folder
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=path.parent) as file:
             file.write(secrets.token_hex(32))
             file.flush()
             os.link(file.name, path)
+
+
+# -- is the cluster there? -------------------------------------------------------------------------
+
+POLL_SECONDS = 1.0
+"""How long a wait lasts before the cluster is checked."""
+
+GONE_SECONDS = 4.0
+"""A head that has not answered for so long is gone; a head may be restarted."""
+
+
+class Heartbeat:
+    """Checks whether the head of the cluster and the daemon of this node accept connections.
+
+    Ray itself waits a minute for a head that is gone, and then ends the process that asks.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        self.head, self.daemon = _head(ray), _daemon()
+        self.seen = time.monotonic()
+
+    def is_gone(self, *, at_once: bool = False) -> bool:
+        """Return whether one of them does not answer, now or for a while."""
+        if _answers(socket.AF_INET, self.head) and _answers(socket.AF_UNIX, self.daemon):
+            self.seen = time.monotonic()
+            return False
+        return at_once or time.monotonic() - self.seen > GONE_SECONDS
+
+
+def check_reachable(address: str | None) -> None:
+    """Refuse an address where nothing listens; Ray would try for two minutes, and then abort."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit() and not _answers(socket.AF_INET, (host.strip("[]"), int(port))):
+        raise ClusterError(
+            f"no Ray cluster answers at {address}", hint="is it running? ray status says where"
+        )
+
+
+def _head(ray: Any) -> tuple[str, int] | None:
+    """Return the head's host and port; None for a Ray client, which notices a loss itself."""
+    if ray.util.client.ray.is_connected():
+        return None
+    host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+    return (host.strip("[]"), int(port)) if port.isdigit() else None
+
+
+def _daemon() -> str | None:
+    """Return the socket of the raylet."""
+    node = needed("ray._private.worker", "ray")._global_node
+    return getattr(node, "raylet_socket_name", None)
+
+
+def _answers(family: socket.AddressFamily, address: Any) -> bool:
+    """Return whether an address accepts a connection; one that cannot be checked counts as such."""
+    if address is None or (isinstance(address, str) and "://" in address):
+        return True
+    if family == socket.AF_INET and ":" in address[0]:
+        family = socket.AF_INET6
+    with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as link:
+        link.settimeout(2.0)
+        link.connect(address)
+        return True
+    return False

@@ -14,7 +14,7 @@ from weft.plan.resharding.pricing import seconds_of_messages
 from weft.space import ZRange
 
 if TYPE_CHECKING:
-    from weft.runtime.cluster.weaving.task import Task
+    from weft.runtime.cluster.tasks import Task
 
 KIND = "grid"
 """The table of `Machine.operations` measured on clusters, with a row for each operator."""
@@ -42,7 +42,7 @@ class Amount(NamedTuple):
 
 def amount_of(plan: Plan, task: Task) -> Amount:
     """Return the work of a task."""
-    return sum((_amount(plan, stage.application, stage.box) for stage in task.stages), Amount())
+    return sum((_amount(plan, step.application, step.box) for step in task.steps), Amount())
 
 
 def _amount(plan: Plan, number: int, box: ZRange) -> Amount:

@@ -21,7 +21,7 @@ from weft.space import ZRange
 from weft.values import FrozenMap, counted, scaled
 
 if TYPE_CHECKING:
-    from weft.runtime.cluster.weaving.embedding import Embedding
+    from weft.runtime.cluster.task_graph import TaskGraph
 
 
 class TaskRecord(NamedTuple):
@@ -151,7 +151,7 @@ class RunRecord:
     @classmethod
     def of(
         cls,
-        embedding: Embedding,
+        graph: TaskGraph,
         reports: Iterable[Report],
         *,
         engine: str,
@@ -161,19 +161,19 @@ class RunRecord:
         bound: int | None = None,
     ) -> RunRecord:
         """Return the record of a run from the reports of its workers."""
-        plan = embedding.plan
+        plan = graph.plan
         attempts = sorted(reports, key=lambda report: (report.task, report.begin))
         last = {report.task: report for report in attempts}
-        sent = _sent(embedding, last.values())
+        sent = _sent(graph, last.values())
         return cls(
             engine,
             workers,
             plan.mesh,
             begin,
             seconds,
-            tuple(_record(embedding, one, sent.get(one.task, 0)) for one in last.values()),
-            tuple(_record(embedding, one) for one in attempts if one is not last[one.task]),
-            len(embedding.tasks) - len(last),
+            tuple(_record(graph, one, sent.get(one.task, 0)) for one in last.values()),
+            tuple(_record(graph, one) for one in attempts if one is not last[one.task]),
+            len(graph.tasks) - len(last),
             bound,
             None if plan.machine is None else estimate(plan).seconds,
             plan.machine,
@@ -247,9 +247,9 @@ class RunRecord:
 # -- building a record ----------------------------------------------------------------------------
 
 
-def _record(embedding: Embedding, report: Report, sent: int = 0) -> TaskRecord:
-    plan, task = embedding.plan, embedding.tasks[report.task]
-    amount, moved = amount_of(plan, task), embedding.moved(task)
+def _record(graph: TaskGraph, report: Report, sent: int = 0) -> TaskRecord:
+    plan, task = graph.plan, graph.tasks[report.task]
+    amount, moved = amount_of(plan, task), graph.moved(task)
     predicted = None
     if plan.machine is not None:
         predicted = seconds_by(plan.machine, plan.mesh, task.operator, amount, moved, task.cell)
@@ -281,25 +281,25 @@ def _record(embedding: Embedding, report: Report, sent: int = 0) -> TaskRecord:
     )
 
 
-def _sent(embedding: Embedding, reports: Iterable[Report]) -> dict[int, int]:
+def _sent(graph: TaskGraph, reports: Iterable[Report]) -> dict[int, int]:
     """Return the bytes each task sent: received from its cell by tasks that use its blocks."""
     sent: dict[int, int] = {}
     for report in reports:
-        for cell, used in _used(embedding, report).items():
+        for cell, used in _used(graph, report).items():
             parts = split_bytes(report.received[cell], list(used.values()))
             for number, part in zip(used, parts):
                 sent[number] = sent.get(number, 0) + part
     return sent
 
 
-def _used(embedding: Embedding, report: Report) -> dict[int, dict[int, int]]:
+def _used(graph: TaskGraph, report: Report) -> dict[int, dict[int, int]]:
     """Return the bytes a task uses of other tasks' results, by cell and task."""
     by_cell: dict[int, dict[int, int]] = {cell: {} for cell in report.received}
-    for read in embedding.tasks[report.task].uses() if by_cell else ():
-        maker = embedding.tasks[read.task]
+    for read in graph.tasks[report.task].block_uses() if by_cell else ():
+        maker = graph.tasks[read.task]
         if maker.cell in by_cell:
             used = by_cell[maker.cell]
-            used[read.task] = used.get(read.task, 0) + maker.made[read.place].nbytes
+            used[read.task] = used.get(read.task, 0) + maker.blocks[read.place].nbytes
     return by_cell
 
 

@@ -1,4 +1,4 @@
-"""`Places`: where the inputs and outputs of a run lie, if not in memory."""
+"""`StorageBindings`: the inputs and outputs of a run that lie in storage."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.chunking import Chunking, choose_storage
 from weft.plan.storage import Storage
-from weft.runtime.cluster.weaving.embedding import Embedding
-from weft.runtime.cluster.weaving.task import Made
+from weft.runtime.cluster.task_graph import TaskGraph
+from weft.runtime.cluster.tasks import TaskOutput
 from weft.runtime.execute import check_array, is_stored
 
-SHARDS = 16
+SHARDS_PER_WORKER = 16
 """A shard whose size is left to the plan is at most this fraction of the memory of a worker."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where an output is stored, and how; what is not said is chosen by the plan.
+    """Where and how an output is stored; the plan chooses what is not given.
 
     >>> Output("blurred.zarr", chunks=(64, 64, 64), shards=(256, 256, 256)).codecs
     'zstd'
@@ -42,7 +42,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Places:
+class StorageBindings:
     """The arrays in storage that a run reads, and those that it writes."""
 
     plan: Plan
@@ -61,25 +61,24 @@ class Places:
         locks: ExitStack,
         resume: bool = False,
         memory: int | None = None,
-    ) -> Places:
-        """Open what is read, lock what is written and describe it; with `resume`, open that, too.
+    ) -> StorageBindings:
+        """Open the inputs and lock the outputs; with `resume`, open outputs that exist.
 
-        Nothing is replaced before `begin`. `locks` keeps the locks of the outputs, so that nobody
-        else writes them during the run. Chunks and shards that are left to the plan are small
-        beside the memory of a worker.
+        Nothing is replaced before `create_outputs`. `locks` holds the locks of the outputs, so that
+        nobody else writes them during the run. Chunks and shards that are left to the plan are
+        small against the memory of a worker.
         """
-        found, sinks = check_places(plan, inputs, outputs)
-        given = {name: _output(said) for name, said in outputs.items()}
-        places = cls(plan, found, {}, set())
-        for name, output in given.items():
-            lock = _locked(sinks[name], locks)
-            writer = _continued(plan, name, sinks[name], lock) if resume else None
+        stored, sinks = check_places(plan, inputs, outputs)
+        bindings = cls(plan, stored, {}, set())
+        for name, output in outputs.items():
+            lock = _lock(sinks[name], locks)
+            writer = _open_writer(plan, name, sinks[name], lock) if resume else None
             if writer is None:
-                writer = _described(plan, name, output, sinks[name], memory)
-                places.new.add(name)
-            places.outputs[name] = writer
-        places.check_dtypes()
-        return places
+                writer = _new_writer(plan, name, _output(output), sinks[name], memory)
+                bindings.new.add(name)
+            bindings.outputs[name] = writer
+        bindings.check_dtypes()
+        return bindings
 
     def check_dtypes(self) -> None:
         """Refuse storage that holds another dtype or shape than the plan computes."""
@@ -91,24 +90,24 @@ class Places:
                     f"{array.sink.url} is {there[1]}{list(there[0])}, and {value} is declared"
                 )
 
-    def begin(self, outputs: Mapping[str, Any]) -> None:
-        """Create the outputs that are not there; if that fails, none of them stays."""
+    def create_outputs(self, outputs: Mapping[str, Any]) -> None:
+        """Create the outputs that do not exist; if that fails, remove those that were created."""
         create = import_module("weft.store.shard_writer").begin_shards
-        begun = []
+        created = []
         try:
             for name in self.new:
                 create(self.outputs[name], overwrite=_output(outputs[name]).overwrite)
-                begun.append(self.outputs[name])
+                created.append(self.outputs[name])
         except BaseException:
-            for writer in begun:
+            for writer in created:
                 writer.sink.delete("zarr.json")
             raise
 
-    def embedding(self, workers: int, memory: int | None) -> Embedding:
-        """The tasks of the plan."""
+    def task_graph(self, workers: int, memory: int | None) -> TaskGraph:
+        """Return the tasks of the plan."""
         reading = [array.read_memory(threads=1) for array in self.inputs.values()]
         writing = [writer.write_memory() for writer in self.outputs.values()]
-        return Embedding.of(
+        return TaskGraph.of(
             self.plan,
             {name: self._storage(name, array) for name, array in self.inputs.items()},
             {name: self._storage(name, writer) for name, writer in self.outputs.items()},
@@ -121,15 +120,15 @@ class Places:
         size = self.plan.itemsize(name)
         return Storage(array.shape, array.chunks, array.shards, size)
 
-    def settle(self) -> None:
-        """Nobody writes any more: remove what workers that were killed left aside."""
+    def finish(self) -> None:
+        """Remove the temporary files of workers that were killed; the run writes no more."""
         for name, writer in self.outputs.items():
             writer.sink.sweep()
             if writer.sink.fetch("zarr.json", 0, 1) is None:
                 raise WeftError(f"output {name}: {writer.sink.url} went away during the run")
 
-    def is_done(self, write: Made) -> bool:
-        """Whether the shards of a box are there."""
+    def is_done(self, write: TaskOutput) -> bool:
+        """Return whether the shards of a box are complete."""
         return bool(self.outputs[write.value].done(write.box))
 
 
@@ -145,10 +144,10 @@ def check_places(
         if name not in plan.graph.outputs:
             known = ", ".join(plan.graph.outputs) or "none"
             raise WeftError(f"there is no output {name}", hint=f"the outputs are {known}")
-    found = {name: _opened(plan, name, x) for name, x in inputs.items() if is_stored(x)}
-    sinks = {name: _sink(_output(said)) for name, said in outputs.items()}
-    check_apart({name: array.sink for name, array in found.items()}, sinks)
-    return found, sinks
+    stored = {name: _open(plan, name, x) for name, x in inputs.items() if is_stored(x)}
+    sinks = {name: _sink(_output(output)) for name, output in outputs.items()}
+    check_apart({name: array.sink for name, array in stored.items()}, sinks)
+    return stored, sinks
 
 
 def _output(given: Any) -> Output:
@@ -159,7 +158,7 @@ def _output(given: Any) -> Output:
     raise WeftError(f"an output goes to a path, a URL or an Output, got {given!r}")
 
 
-def _opened(plan: Plan, name: str, given: Any) -> Any:
+def _open(plan: Plan, name: str, given: Any) -> Any:
     open_array = import_module("weft.store.create").open_array
     array = open_array(given) if isinstance(given, str | PathLike) else given
     value = plan.graph.values.get(name)
@@ -175,8 +174,8 @@ def _sink(output: Output) -> Any:
     return sink_of(output.url, options=output.options or None)
 
 
-def _locked(sink: Any, locks: ExitStack) -> Any:
-    """Lock a sink until `locks` is closed; folders that hold nothing then are removed again."""
+def _lock(sink: Any, locks: ExitStack) -> Any:
+    """Lock a sink until `locks` is closed; folders that are empty then are removed."""
     absent = sink.absent() if hasattr(sink, "absent") else []
     with import_module("weft.store.create").locked(sink) as lock:
         locks.callback(_release, lock, absent)
@@ -185,34 +184,34 @@ def _locked(sink: Any, locks: ExitStack) -> Any:
 
 def _release(lock: Any, absent: Sequence[Path]) -> None:
     lock.release()
-    with suppress(OSError):  # it holds an array
+    with suppress(OSError):  # a folder is not empty
         for folder in absent:
             folder.rmdir()
 
 
 def check_apart(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Refuse an output that lies where an input or another output does, or inside of it."""
-    there = [(_place(sink), f"input {name}") for name, sink in inputs.items()]
+    """Refuse an output at or inside the location of an input or of another output."""
+    taken = [(_location(sink), f"input {name}") for name, sink in inputs.items()]
     for name, sink in outputs.items():
-        place = _place(sink)
-        for other, what in there:
+        place = _location(sink)
+        for other, what in taken:
             if f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/"):
                 both = f"both are {sink.url}" if place == other else f"{place} and {other}"
                 raise WeftError(
                     f"output {name} would replace {what}: {both}",
                     hint="write it elsewhere: a run reads its inputs while it writes",
                 )
-        there.append((place, f"output {name}"))
+        taken.append((place, f"output {name}"))
 
 
-def _place(sink: Any) -> str:
-    """Return where a sink really is: links are followed."""
+def _location(sink: Any) -> str:
+    """Return where a sink is, with links resolved."""
     path = getattr(sink, "path", None)
     return str(sink.url).rstrip("/") if path is None else os.path.realpath(path)
 
 
-def _continued(plan: Plan, name: str, sink: Any, lock: Any) -> Any:
-    """Return the writer of an array that was begun, if it was."""
+def _open_writer(plan: Plan, name: str, sink: Any, lock: Any) -> Any:
+    """Return the writer of an array that exists; None if it does not."""
     if sink.fetch("zarr.json", 0, 1) is None:
         return None
     value = plan.graph.values[name]
@@ -226,16 +225,16 @@ def _continued(plan: Plan, name: str, sink: Any, lock: Any) -> Any:
 
 
 def _chunking(itemsize: int, memory: int | None) -> Chunking:
-    """Return what chunks and shards may be that a worker holds several of at once."""
+    """Return limits for chunks and shards, so that a worker holds several of them at once."""
     if memory is None:
         return Chunking()
     whole, (low, high) = Chunking(), Chunking().chunk_bytes
-    most = max(itemsize, min(whole.shard_bytes, memory // SHARDS))
+    most = max(itemsize, min(whole.shard_bytes, memory // SHARDS_PER_WORKER))
     return Chunking((min(low, most), min(high, most)), shard_bytes=most)
 
 
-def _described(plan: Plan, name: str, output: Output, sink: Any, memory: int | None) -> Any:
-    """Return the writer of an array that is to be created."""
+def _new_writer(plan: Plan, name: str, output: Output, sink: Any, memory: int | None) -> Any:
+    """Return the writer of an array that is yet to be created."""
     value, chunks, shards = plan.graph.values[name], output.chunks, output.shards
     if chunks is None:
         chosen = choose_storage(plan, name, _chunking(plan.itemsize(name), memory))

@@ -1,4 +1,4 @@
-"""The grid's jobs as plans."""
+"""The cluster benchmark's jobs as plans."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grid_data import WEIGHTS, Sizes
-from benchmarks.grid_peers import WORKERS
+from benchmarks.cluster_data import WEIGHTS, Sizes
+from benchmarks.cluster_peers import WORKERS
 from weft import Plan, communication, ops, propagate, run, trace
 from weft.runtime.cluster import Dask, Output, Ray
 

@@ -1,4 +1,4 @@
-"""The grid's jobs in dask.array, in cubed and in NumPy, as those who know them would write them."""
+"""The same jobs in dask.array, cubed and NumPy, as those who know them would write them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grid_data import WEIGHTS, Sizes, blurred
+from benchmarks.cluster_data import WEIGHTS, Sizes, blurred
 
 RADIUS = len(WEIGHTS) // 2
 WORKERS = 2

@@ -1,6 +1,6 @@
 """One job by one peer in a process of its own, so that its memory is nobody else's.
 
-`python -m benchmarks.grid_case WHO WHAT FOLDER REPEATS CHUNK`: one JSON object.
+`python -m benchmarks.cluster_case WHO WHAT FOLDER REPEATS CHUNK`: one JSON object.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.grid_data import check
-from benchmarks.grid_memory import Watch
-from benchmarks.grid_peers import Cubed, CubedProcesses, Dask, Numpy
-from benchmarks.grid_weft import Weft, WeftDask
+from benchmarks.cluster_data import check
+from benchmarks.cluster_memory import Watch
+from benchmarks.cluster_peers import Cubed, CubedProcesses, Dask, Numpy
+from benchmarks.cluster_weft import Weft, WeftDask
 
 WHO: dict[str, Any] = {
     "weft": Weft,

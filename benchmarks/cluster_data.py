@@ -1,4 +1,4 @@
-"""The arrays that the grid's benchmark works on, in Zarr, and what must come out of it."""
+"""The arrays that the cluster's benchmark works on, in Zarr, and what must come out of it."""
 
 from __future__ import annotations
 

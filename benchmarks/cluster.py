@@ -1,4 +1,4 @@
-"""The grid beside dask.array, cubed and NumPy: a product, a blur from Zarr to Zarr, and no-ops.
+"""The cluster beside dask.array, cubed and NumPy: a product, a blur from Zarr to Zarr, and no-ops.
 
 All on one machine, with two workers, in one run; each job by each peer in a process of its own, at
 the best of the chunk sizes that are tried. Seconds, bytes moved and memory are told of both.
@@ -17,10 +17,10 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.grid_case import WHO
-from benchmarks.grid_data import FULL, TINY, Sizes, make_data
-from benchmarks.grid_peers import noops
-from benchmarks.grid_weft import Weft, WeftDask
+from benchmarks.cluster_case import WHO
+from benchmarks.cluster_data import FULL, TINY, Sizes, make_data
+from benchmarks.cluster_peers import noops
+from benchmarks.cluster_weft import Weft, WeftDask
 from benchmarks.row import Row
 
 PEERS = {"dask.array": "dask.array", "cubed": "cubed", "cubed-processes": "cubed", "numpy": "numpy"}
@@ -53,7 +53,7 @@ def _against(what: str, folder: Path, sizes: Sizes, seconds: float) -> Iterator[
             continue
         theirs = _best(peer, what, folder, chunks, repeats)
         row = Row.against(
-            f"grid/{what}-{peer}", ours["seconds"], peer, theirs["seconds"], "s", repeats
+            f"cluster/{what}-{peer}", ours["seconds"], peer, theirs["seconds"], "s", repeats
         )
         more = {f"weft {key}": ours[key] for key in ("moved", "peak", "largest")}
         more |= {f"weft on Dask {key}": on_dask[key] for key in ("seconds", "peak", "largest")}
@@ -67,7 +67,7 @@ def _best(
     """The fastest that somebody does a job, with the chunks that are best."""
     found = []
     for chunk in chunks:
-        command = [sys.executable, "-m", "benchmarks.grid_case", who, what, str(folder)]
+        command = [sys.executable, "-m", "benchmarks.cluster_case", who, what, str(folder)]
         said = [str(repeats), ",".join(map(str, chunk))]
         ran = subprocess.run([*command, *said], capture_output=True, text=True, check=True)
         found.append(json.loads(ran.stdout.splitlines()[-1]))
@@ -90,4 +90,6 @@ def _overhead(tasks: int, seconds: float) -> Iterator[Row]:
                 own(tasks)
                 theirs = median(own(tasks) for _ in range(rounds))
             micro = 1e6 / tasks
-            yield Row.against(f"grid/noop-{name}", ours * micro, peer, theirs * micro, "µs", rounds)
+            yield Row.against(
+                f"cluster/noop-{name}", ours * micro, peer, theirs * micro, "µs", rounds
+            )

@@ -40,7 +40,7 @@ def run(seconds: float) -> Iterator[Row]:
         error = worst(folder, shape)
     size, peak = 4 * side**3, max(task.peak for task in record.tasks)
     yield Row(
-        name="grid-volume/blur",
+        name="cluster-volume/blur",
         weft=size / 1e9 / record.seconds,
         unit="GB/s",
         n=1,

@@ -1,4 +1,4 @@
-"""`Threads`: the engine without an engine, a thread for each worker of this process."""
+"""`Threads`: one thread of this process for each worker."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Self
 
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.engines.limits import check_memory, check_workers
+from weft.runtime.cluster.engines.engine import check_memory, check_workers
 from weft.runtime.cluster.metrics.meter import Report
-from weft.runtime.cluster.perform import Blocks, Came, Given, Program, perform
-from weft.runtime.cluster.weaving.task import Task
+from weft.runtime.cluster.tasks import Task
+from weft.runtime.cluster.worker import Blocks, GivenInput, ReceivedBlocks, WorkerContext, run_task
 
 
 class Threads:
-    """Workers that are threads: each does its tasks in their order, and waits for what they read.
+    """Workers that are threads: each runs its tasks in order, and waits for the blocks they read.
 
-    Nobody waits in a circle, as tasks read only what comes before them. The memory of a worker is
-    what plans are made for; nothing holds a thread to it.
+    There is no deadlock, as tasks read only blocks of earlier ones. The memory of a worker is what
+    tasks are cut for; it is not enforced.
 
     >>> with Threads(workers=2) as engine:
     ...     print(engine.workers)
@@ -28,9 +28,9 @@ class Threads:
         self.workers, self.memory = check_workers(workers), check_memory(memory)
         self._pools = [ThreadPoolExecutor(1, f"weft-{n}") for n in range(self.workers)]
 
-    def start(self, program: Program) -> _Run:
-        """Begin a run."""
-        return _Run(program, self._pools)
+    def start(self, context: WorkerContext) -> _ThreadsSession:
+        """Start a run."""
+        return _ThreadsSession(context, self._pools)
 
     def __enter__(self) -> Self:
         return self
@@ -40,9 +40,9 @@ class Threads:
             pool.shutdown(cancel_futures=True)
 
 
-class _Run:
-    def __init__(self, program: Program, pools: Sequence[ThreadPoolExecutor]) -> None:
-        self.program, self.pools = program, pools
+class _ThreadsSession:
+    def __init__(self, context: WorkerContext, pools: Sequence[ThreadPoolExecutor]) -> None:
+        self.context, self.pools = context, pools
         self.done: list[Report] = []
         self.is_open = True
 
@@ -53,21 +53,21 @@ class _Run:
         reads: Mapping[int, tuple[int, Future[Blocks]]],
         given: Array | None,
     ) -> Future[Blocks]:
-        return self.pools[worker].submit(self._perform, task, dict(reads), given)
+        return self.pools[worker].submit(self._run, task, dict(reads), given)
 
-    def _perform(
+    def _run(
         self, task: Task, reads: Mapping[int, tuple[int, Future[Blocks]]], given: Array | None
     ) -> Blocks:
         if not self.is_open:
             return ()
-        came = {number: Came(cell, made.result()) for number, (cell, made) in reads.items()}
-        start = None if given is None else Given(given, (0,) * given.ndim)
-        blocks, report = perform(self.program, task, came, start, alone=False)
+        received = {n: ReceivedBlocks(cell, made.result()) for n, (cell, made) in reads.items()}
+        start = None if given is None else GivenInput(given, (0,) * given.ndim)
+        blocks, report = run_task(self.context, task, received, start, alone=False)
         self.done.append(report)
         return blocks
 
     def release(self, handle: Future[Blocks]) -> None:
-        """What nobody holds is gone: tasks hold what they read until they have run."""
+        """Do nothing: tasks hold what they read until they have run."""
 
     def wait(self, handles: Sequence[Future[Blocks]]) -> None:
         done, _ = wait(handles, return_when=FIRST_EXCEPTION)
@@ -84,6 +84,6 @@ class _Run:
         return self.done
 
     def close(self) -> None:
-        """Begin no more tasks, and wait for those that had begun: no run writes behind its end."""
+        """Start no more tasks, and wait for those that run: nothing is written after the end."""
         self.is_open = False
         wait([pool.submit(int) for pool in self.pools])

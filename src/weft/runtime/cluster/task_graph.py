@@ -1,0 +1,352 @@
+"""`TaskGraph`: a program lowered to tasks for cells, whatever engine runs them.
+
+Each cell runs a group of applications as one task, or as one per tile where that takes too much
+memory. Further tasks send parts that leave a cell, keep values that arrive in another layout, and
+write the shards of stored outputs that no tile fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from math import prod
+from operator import add
+from typing import NamedTuple
+
+from weft.errors import WeftError
+from weft.plan import Plan
+from weft.plan.storage import Storage
+from weft.runtime.cluster.build import TaskGraphBuilder
+from weft.runtime.cluster.groups import GroupedProgram
+from weft.runtime.cluster.schedule import block_memory, depth_first, keep_overlaps, task_memory
+from weft.runtime.cluster.tasks import BlockRef, Joined, Task, TaskOutput
+from weft.runtime.cluster.tiling import RULES, DoesNotFit, TileChooser, targets
+from weft.runtime.cluster.verify import verify_tasks
+from weft.values import FrozenMap, Point
+
+IN_FLIGHT = (None, 32, 8, 2, 1)
+"""How many tasks of each worker may be in flight at once: the first that memory allows."""
+
+
+@dataclass(frozen=True)
+class TaskGraph:
+    r"""The tasks of a plan: what they read and make, on which cell and in which order.
+
+    >>> from weft import propagate, trace
+    >>> graph = trace(
+    ...     lambda x, w: x @ w, (8, 4), (4, 2),
+    ...     meshes=['@m = <["x"=2]>'], shardings={"x": '<@m, [{}, {"x"}]>'},
+    ... )
+    >>> tasks = TaskGraph.of(Plan.of(propagate(graph)))
+    >>> print(*tasks.tasks[4:8], sep="\n")
+    4: compute matmul [0:8, 0:2, 0:2] for matmul on cell 0
+    5: compute matmul [0:8, 0:2, 2:4] for matmul on cell 1
+    6: keep matmul [0:8, 0:2] for matmul on cell 0
+    7: keep matmul [0:8, 0:2] for matmul on cell 1
+    >>> tasks.received == tasks.plan.received
+    True
+    """
+
+    plan: Plan
+    tasks: tuple[Task, ...]
+    """In the order of the run, which is their priority: each comes behind those that it needs."""
+    outputs: tuple[tuple[BlockRef, ...], ...]
+    """The blocks of every output, in rank order; empty for a stored output."""
+    window: int | None = None
+    """How many tasks may be in flight at once; None for any number."""
+    extra: int = 0
+    """The bytes that a task takes in addition to its arrays."""
+    stored: Mapping[str, Storage] = FrozenMap(())
+    """The outputs that are written to storage."""
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        inputs: Mapping[str, Storage] | None = None,
+        outputs: Mapping[str, Storage] | None = None,
+        *,
+        memory: int | None = None,
+        workers: int | None = None,
+        extra: int = 0,
+    ) -> TaskGraph:
+        """Return the tasks of a plan.
+
+        `inputs` and `outputs` are those that lie in storage. With `memory`, the bytes that a worker
+        may take for arrays, tasks are cut until they fit; each takes `extra` bytes in addition.
+        What fits some memory fits more of it. A plan is refused if no tiling can fit, or if none of
+        those that were tried does; the message says which.
+        """
+        program = GroupedProgram(plan, inputs, outputs)
+        count = min(workers or plan.mesh.size, plan.mesh.size)
+        if memory is None:
+            builder = TaskGraphBuilder(program, TileChooser(extra=extra))
+            return cls._build(builder, count, extra)._keeping(program, count)
+        _check_lower_bounds(program, count, memory, extra)
+        tried = _Tried()
+        for found in cls._tilings(program, count, memory, extra):
+            if isinstance(found, DoesNotFit):
+                tried = tried.with_large_task(found)
+                continue
+            own = found._task_memory(count)
+            for in_flight in IN_FLIGHT:
+                window = in_flight and in_flight * count
+                peak = max(map(add, found._block_memory(count, window), own), default=0)
+                if peak <= memory:
+                    fits = replace(found, window=window)
+                    more = fits._keeping(program, count)
+                    room = memory - more._kept_bytes
+                    return more if max(more.peak(count), default=0) <= room else fits
+            tried = tried.with_tiling(peak)
+        raise tried.error(memory)
+
+    @classmethod
+    def _tilings(
+        cls, program: GroupedProgram, workers: int, memory: int, extra: int
+    ) -> Iterator[TaskGraph | DoesNotFit]:
+        """Return the tasks of every tiling that the rules make, large tiles first.
+
+        Which ones there are does not depend on `memory`: it only leaves out those with a task that
+        takes more. So what fits some memory is found with more memory, too.
+        """
+        choosers = [TileChooser(extra=extra, rule=rule, memory=memory) for rule in RULES]
+        for chooser in choosers[1:]:
+            chooser.costs, chooser.dead = choosers[0].costs, choosers[0].dead
+        for rungs in targets():
+            below = dict.fromkeys(RULES, 1 << 62)
+            for target, chooser in product(rungs, choosers):
+                if target >= below[chooser.rule]:
+                    continue
+                chooser.target, chooser.peak = target, 0
+                builder = TaskGraphBuilder(program, chooser)
+                try:
+                    graph = cls._build(builder, workers, extra)
+                except DoesNotFit as large:
+                    yield large
+                else:
+                    chooser.dead.add(builder.chosen)
+                    yield graph
+                    if any(_join_bytes(task) + extra > memory for task in graph.tasks):
+                        chooser.peak = 0  # smaller tiles leave no less to put together
+                below[chooser.rule] = chooser.peak  # no target above it changes anything
+
+    @classmethod
+    def _build(cls, builder: TaskGraphBuilder, workers: int, extra: int) -> TaskGraph:
+        """Return the tasks in program order or, with storage, depth first."""
+        program, (tasks, outputs) = builder.program, builder.build()
+        stored = FrozenMap(program.outputs.items())
+        found = cls(program.plan, tasks, outputs, extra=extra, stored=stored)
+        if not program.inputs and not program.outputs:
+            return found
+        order = depth_first(tasks, lambda task: found.worker(task.cell, workers))
+        place = {number: n for n, number in enumerate(order)}
+        blocks = (tuple(BlockRef(place[b.task], b.place) for b in each) for each in outputs)
+        ordered = tuple(tasks[number].renumber(place.__getitem__) for number in order)
+        return replace(found, tasks=ordered, outputs=tuple(blocks))
+
+    def _keeping(self, program: GroupedProgram, workers: int) -> TaskGraph:
+        """Return the same tasks with what they keep of stored inputs for each other."""
+        if not program.inputs:
+            return self
+
+        def worker(task: Task) -> int:
+            return self.worker(task.cell, workers)
+
+        return replace(self, tasks=keep_overlaps(self.tasks, worker, program.inputs))
+
+    def verify(self) -> None:
+        """Prove that the tasks compute the graph of the plan, whole and once.
+
+        See `weft.runtime.cluster.verify` for the rules; what does not hold raises
+        `VerificationError`.
+        """
+        verify_tasks(self.plan, self.tasks, self.outputs, self.stored)
+
+    @cached_property
+    def ends(self) -> tuple[tuple[int, ...], ...]:
+        """For every task those whose blocks nobody needs after it.
+
+        Outputs have no end, nor do blocks that nobody reads: the run waits for them, as their
+        tasks may fail.
+        """
+        last: dict[int, int] = {}
+        for task in self.tasks:
+            last |= dict.fromkeys(task.needs, task.number)
+        kept = {block.task for blocks in self.outputs for block in blocks}
+        found: list[list[int]] = [[] for _ in self.tasks]
+        for number in sorted(last.keys() - kept):
+            found[last[number]].append(number)
+        return tuple(map(tuple, found))
+
+    def remaining(self, is_done: Callable[[TaskOutput], bool]) -> frozenset[int]:
+        """Return the tasks that write what is not done yet, and all that those need.
+
+        An output that is not stored is needed in full.
+        """
+        wanted = {block.task for blocks in self.outputs for block in blocks}
+        found: set[int] = set()
+        for task in reversed(self.tasks):
+            is_left = not all(map(is_done, task.writes))
+            if is_left or task.number in wanted or not (task.writes or task.blocks):
+                found.add(task.number)
+                wanted |= set(task.needs)
+        return frozenset(found)
+
+    def moved(self, task: Task) -> dict[int, int]:
+        """Return the bytes that a task receives from other cells, by cell."""
+        found: dict[int, int] = {}
+        for block in task.block_uses():
+            maker = self.tasks[block.task]
+            if maker.cell != task.cell:
+                size = maker.blocks[block.place].nbytes
+                found[maker.cell] = found.get(maker.cell, 0) + size
+        return found
+
+    @cached_property
+    def received(self) -> Point:
+        """The bytes that each cell receives, in rank order."""
+        counts = dict.fromkeys(self.ranks, 0)
+        for task in self.tasks:
+            counts[task.cell] += sum(self.moved(task).values())
+        return tuple(counts.values())
+
+    @cached_property
+    def ranks(self) -> Mapping[int, int]:
+        """The rank of each device."""
+        mesh = self.plan.mesh
+        return {device: n for n, device in enumerate(mesh.device_ids or range(mesh.size))}
+
+    def worker(self, cell: int, workers: int) -> int:
+        """Return the worker that runs a cell; neighbours share one if cells outnumber workers."""
+        return self.ranks[cell] * min(workers, len(self.ranks)) // len(self.ranks)
+
+    def peak(self, workers: int) -> Point:
+        """Return the most bytes of arrays that each of some workers has at once.
+
+        That is its largest task and the blocks that lie between tasks. A worker runs one task at a
+        time; without a window all blocks may lie there until their last reader.
+        """
+        return tuple(map(add, self._block_memory(workers, self.window), self._task_memory(workers)))
+
+    def _task_memory(self, workers: int) -> Point:
+        """Return the bytes of the largest task of each worker."""
+        most = [0] * min(workers, len(self.ranks))
+        for task in self.tasks:
+            worker = self.worker(task.cell, workers)
+            size = task_memory(task, self.tasks, self.plan.itemsize, self.extra)
+            most[worker] = max(most[worker], size)
+        return tuple(most)
+
+    def _block_memory(self, workers: int, window: int | None) -> Point:
+        """Return the most bytes of blocks on each worker."""
+        ends = [len(self.tasks)] * len(self.tasks)
+        for number, freed in enumerate(self.ends):
+            for each in freed:
+                ends[each] = number
+        at = [self.worker(task.cell, workers) for task in self.tasks]
+        in_flight = len(self.tasks) if window is None else window
+        return block_memory(self.tasks, ends, at, in_flight, min(workers, len(self.ranks)))
+
+    @property
+    def _kept_bytes(self) -> int:
+        """The most bytes that a task keeps for the next, while that one reads."""
+        size = self.plan.itemsize
+        kept = (sum(k.box.size * size(k.name) for k in task.keeps) for task in self.tasks)
+        return max(kept, default=0)
+
+
+def _join_bytes(task: Task) -> int:
+    """Return the bytes that a task needs at least to put an array together from smaller blocks."""
+    outputs = (*task.writes, *task.blocks)
+    return max((2 * o.nbytes for o in outputs if isinstance(o.array, Joined)), default=0)
+
+
+# -- plans that do not fit -------------------------------------------------------------------------
+
+
+class _LowerBound(NamedTuple):
+    """Bytes that some worker needs at once, however tasks are cut."""
+
+    nbytes: int
+    why: str
+    hint: str
+
+
+def _check_lower_bounds(program: GroupedProgram, workers: int, memory: int, extra: int) -> None:
+    """Refuse a plan that cannot fit, whatever its tiles are."""
+    bound = max(_lower_bounds(program, workers), key=lambda bound: bound.nbytes, default=None)
+    if bound is not None and bound.nbytes + extra > memory:
+        codecs = f" and {extra} B for codecs" if extra else ""
+        raise WeftError(
+            f"no tiling fits: a worker needs at least {bound.nbytes + extra} B for arrays at once, "
+            f"{bound.why}{codecs}, and has {memory} B",
+            hint=bound.hint if extra < memory else "give workers more memory",
+        )
+
+
+def _lower_bounds(program: GroupedProgram, workers: int) -> Iterator[_LowerBound]:
+    plan, body = program.plan, program.program.main
+    for name, storage in program.outputs.items():
+        shard = tuple(map(min, storage.shard, storage.shape))
+        size = prod(shard) * plan.itemsize(name)
+        yield _LowerBound(size, f"a shard of {name}, {list(shard)}", "make shards smaller")
+    for value, number in zip(plan.graph.inputs, body.arguments):
+        if value.name not in program.inputs:
+            buffer = program.program.buffers[number]
+            size = max(box.size for box in buffer.layout.boxes()) * buffer.itemsize
+            why = f"a cell's part of input {value}"
+            yield _LowerBound(size, why, f"store {value.name}, or give the plan more cells")
+    held, names = [0] * workers, list[str]()
+    for number in body.results:
+        buffer = program.program.buffers[number]
+        if buffer.value not in (*program.outputs, *names):
+            names.append(buffer.value)
+            for rank, box in enumerate(buffer.layout.boxes()):
+                held[rank * workers // plan.mesh.size] += box.size * buffer.itemsize
+    if names:
+        why = f"its part of {' and '.join(names)}, which is returned in memory"
+        yield _LowerBound(max(held), why, "store the outputs, or give the plan more cells")
+
+
+class _Tried(NamedTuple):
+    """The tilings that did not fit."""
+
+    number: int = 0
+    """How many have no task that is too large, but too many blocks between tasks."""
+    least: int | None = None
+    """The bytes that the best of them needs."""
+    large: DoesNotFit | None = None
+    """The smallest task that was too large."""
+
+    def with_tiling(self, peak: int) -> _Tried:
+        """Return this with one more tiling, which needs `peak` bytes."""
+        least = peak if self.least is None else min(peak, self.least)
+        return self._replace(number=self.number + 1, least=least)
+
+    def with_large_task(self, large: DoesNotFit) -> _Tried:
+        """Return this with a tiling whose tasks are too large."""
+        is_less = self.large is None or large.nbytes < self.large.nbytes
+        return self._replace(large=large) if is_less and large.nbytes else self
+
+    def error(self, memory: int) -> WeftError:
+        """Return the error that says what was tried, and what could be done."""
+        if self.least is not None:
+            what = (
+                f"none of the {self.number} tilings that were tried fits"
+                if self.number > 1
+                else "the tiling that was tried does not fit"
+            )
+            return WeftError(
+                f"{what}: a worker would need {self.least} B for arrays at once, and has "
+                f"{memory} B; blocks lie between tasks",
+                hint="give workers more memory, or the plan more cells; smaller shards need less",
+            )
+        assert self.large is not None
+        whole = "it cannot be cut further: " if self.large.is_smallest else ""
+        return WeftError(
+            f"no tiling that was tried fits: the smallest task of {self.large.what} takes "
+            f"{self.large.nbytes} B, and a worker has {memory} B for arrays",
+            hint=f"{whole}give workers more memory",
+        )

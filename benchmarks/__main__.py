@@ -12,10 +12,10 @@ from benchmarks.row import Row
 
 BENCHMARKS = {
     "ckks": ("ckks",),
-    "conflicts": ("conflicts",),
-    "eager": ("eager",),
     "cluster": ("cluster",),
     "cluster-volume": ("cluster_volume",),
+    "conflicts": ("conflicts",),
+    "eager": ("eager",),
     "layout": ("layout",),
     "program": ("program",),
     "propagation": ("propagation",),

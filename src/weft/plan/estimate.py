@@ -300,35 +300,46 @@ def roofline(
     """
     application, values = graph.applications[number], graph.values
     flops = flops_of(graph, number, index)
-    classes = CellClasses(index.cells)
-    for layout in (*operands, *results):
-        for dim in range(len(layout.shape)):
-            classes.refine_spans(layout.rule(dim))
-
-    def sizes(names: Sequence[str], layouts: Sequence[Layout]) -> list[int]:
-        totals = [0] * len(classes.representatives)
-        for name, layout in zip(names, layouts):
-            width = itemsize(values[name].dtype)
-            held = [layout.box(at).size * width for at in classes.representatives]
-            totals = [total + more for total, more in zip(totals, held)]
-        return totals
-
-    reads, writes = sizes(application.operands, operands), sizes(application.results, results)
+    widths = [
+        itemsize(values[name].dtype) for name in (*application.operands, *application.results)
+    ]
+    layouts, reading = (*operands, *results), len(operands)
+    sizes = [layout.size for layout in layouts]
+    if None not in sizes:
+        held = [width * (size or 0) for width, size in zip(widths, sizes)]
+        touched, read = sum(held), sum(held[:reading]) * index.cells.size
+    else:
+        touched, read = _uneven_traffic(layouts, widths, reading)
     dtypes = [values[name].dtype for name in application.operands or application.results]
     rate = min(map(machine.rate, dtypes), default=inf)
-    touched = max(map(sum, zip(reads, writes)), default=0)
-    read = sum(map(int.__mul__, reads, classes.counts))
     return max(flops / rate, touched / machine.memory_bandwidth), flops, read
+
+
+def _uneven_traffic(
+    layouts: Sequence[Layout], widths: Sequence[int], reading: int
+) -> tuple[int, int]:
+    """Return the bytes that the busiest cell touches, and those that all cells read."""
+    classes = CellClasses(layouts[0].cells)
+    for layout in layouts:
+        for dim in range(len(layout.shape)):
+            classes.refine_spans(layout.rule(dim))
+    touched = read = 0
+    for at, count in zip(classes.representatives, classes.counts):
+        held = [layout.box(at).size * width for layout, width in zip(layouts, widths)]
+        touched, read = max(touched, sum(held)), read + sum(held[:reading]) * count
+    return touched, read
 
 
 def flops_of(graph: Graph, number: int, index: Layout) -> int:
     """Return the operations of the cell that has most to compute for an application."""
     application, signature = graph.applications[number], graph.signatures[number]
     operator, attributes = graph.operators.find(application.operator), application.attributes
+    largest = ZRange.of(index.grid.block_shape)
+    if operator.count is None:
+        return operator.count_flops(signature, largest, attributes)
     spans = [sorted(index.spans(dim)) for dim in range(len(index.shape))]
-    if operator.count is None or prod(map(len, spans)) > MOST_BOXES:
-        extents = [sorted({high - low for low, high in each}) for each in spans]
-        spans = [[(0, extent) for extent in each] for each in extents]
+    if prod(map(len, spans)) > MOST_BOXES:
+        return operator.count_flops(signature, largest, attributes)
     boxes = (
         ZRange([low for low, _ in each], [high for _, high in each]) for each in product(*spans)
     )

@@ -82,7 +82,11 @@ class Placed:
 
 def layout_of(spec: ShardingSpec, shape: Iterable[int]) -> Layout:
     """Return the layout that a sharding gives an array of that shape."""
-    sizes = tuple(shape)
+    return _layout_of(spec, tuple(shape))
+
+
+@lru_cache(maxsize=1 << 14)
+def _layout_of(spec: ShardingSpec, sizes: Point) -> Layout:
     return Layout(
         Cells(spec.mesh.shape, spec.mesh.device_ids),
         sizes,

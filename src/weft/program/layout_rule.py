@@ -144,6 +144,16 @@ class Layout:
             for spans in zip(*sides)
         ]
 
+    @cached_property
+    def size(self) -> int | None:
+        """The number of elements that every cell has; None where they differ."""
+        found = 1
+        for rule in self._rules:
+            if rule.extent is None:
+                return None
+            found *= rule.extent
+        return found
+
     def part(self, coordinate: Sequence[int]) -> Point:
         """Return the number of a cell's part, digit by digit."""
         return tuple([digit.of(coordinate) for digit, _ in self.parts])
@@ -214,6 +224,12 @@ class SpanRule:
     def numbers(self, shape: Point) -> list[int]:
         """Return the numbers of all cells of a mesh of that shape, in rank order."""
         return weigh(shape, self.digits)
+
+    @cached_property
+    def extent(self) -> int | None:
+        """The extent that all spans have; None where they differ."""
+        extents = {high - low for low, high in self.spans}
+        return extents.pop() if len(extents) == 1 else None
 
     @cached_property
     def axes(self) -> frozenset[int]:
@@ -391,7 +407,7 @@ class CellClasses:
     def refine_spans(self, one: SpanRule, two: SpanRule | None = None) -> None:
         """Tell cells apart by the extent of a span, and by how much of it they have elsewhere."""
         if two is None or two is one:
-            if len({b - a for a, b in one.spans}) > 1:
+            if one.extent is None:
                 self.refine(one.axes, one, lambda: self._extents(one))
             return
         if len(set(one.spans)) < 2 and len(set(two.spans)) < 2:

@@ -8,7 +8,7 @@ nearest that has not had its share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, product
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from weft.program.instructions import Combine, Transfer
 from weft.program.layout_rule import Cells, Layout
 from weft.space import Digit, ZRange, matching, weigh
+from weft.space.zrange import unchecked
 from weft.values import Point
 
 Slices = tuple[slice, ...]
@@ -93,7 +94,6 @@ def messages(route: Route) -> list[Message]:
     numbers = list(product(*(range(prod([d.radix for d in run.digits])) for run in route.combine)))
     offsets = [_part_offset(route.combine, number, weights) for number in numbers]
     ranks = _ranks(before.cells)
-    wishes: dict[int, list[_Wish]] = {}
     order: list[_Wish] = []
     sides = [_Side(before, dim, weights) for dim in range(len(before.shape))]
     for coordinate, box in zip(after.cells.coordinates(), after.boxes()):
@@ -107,20 +107,34 @@ def messages(route: Route) -> list[Message]:
         ):
             start, stop, adds = zip(*piece) if piece else ((), (), ())
             base = sum(adds) + own
-            wish = _Wish(device, rank, ZRange(start, stop), base)
+            wish = _Wish(device, rank, unchecked(start, stop), base)
             order.append(wish)
-            wishes.setdefault(base, []).append(wish)
-    senders = _Senders(route, weights)
-    chosen: dict[tuple[int, int], Iterator[int]] = {}
-    for base, some in wishes.items():
-        for offset in offsets:
-            chosen[base, offset] = iter(senders.choose(some, offset))
-    found = []
+    senders, devices = _Senders(route, weights), before.cells.devices or range(before.cells.size)
+    if route.balance is None and not any(wish.rank < 0 for wish in order):
+        fixed = senders.fixed
+        return [
+            Message(
+                devices[wish.base + offset + wish.rank - fixed[wish.rank]],
+                wish.receiver,
+                wish.box,
+                part,
+            )
+            for wish in order
+            for part, offset in zip(numbers, offsets)
+        ]
+    wishes: dict[int, list[_Wish]] = {}
     for wish in order:
-        for part, offset in zip(numbers, offsets):
-            sender = before.cells.device(next(chosen[wish.base, offset]))
-            found.append(Message(sender, wish.receiver, wish.box, part))
-    return found
+        wishes.setdefault(wish.base, []).append(wish)
+    chosen = {
+        (base, offset): iter(senders.choose(some, offset))
+        for base, some in wishes.items()
+        for offset in offsets
+    }
+    return [
+        Message(devices[next(chosen[wish.base, offset])], wish.receiver, wish.box, part)
+        for wish in order
+        for part, offset in zip(numbers, offsets)
+    ]
 
 
 class _Piece(NamedTuple):

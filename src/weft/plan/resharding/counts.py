@@ -13,6 +13,9 @@ from weft.program import CellClasses
 from weft.space import Digit, weigh
 from weft.values import Point
 
+SMALL = 64
+"""Cells of a mesh that are quicker to enumerate than to classify."""
+
 
 def ranks_by_device(mesh: DeviceMesh) -> dict[int, int]:
     """The rank of each device of a mesh."""
@@ -66,7 +69,8 @@ def wanted_and_held_by_class(
     [(6, 6, 2), (6, 0, 2)]
     """
     mesh, other = before.mesh, after.mesh
-    if (mesh.shape, mesh.device_ids) != (other.shape, other.device_ids):
+    is_small = mesh.size <= SMALL
+    if is_small or (mesh.shape, mesh.device_ids) != (other.shape, other.device_ids):
         tally = Counter(zip(*wanted_and_held(before, after, shape)))
         return [(want, have, count) for (want, have), count in tally.items()]
     one, two = layout_of(before, shape), layout_of(after, shape)

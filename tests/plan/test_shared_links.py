@@ -10,6 +10,7 @@ from tests.strategies import specs
 from weft import DeviceMesh, Machine, ShardingSpec, ops, plan_reshard, propagate, trace
 from weft.plan import Plan, estimate
 from weft.plan.machines import H200_NODE
+from weft.program import Route, Transfer, messages
 
 AXES = ("x", "y", "z")
 KB = 1000
@@ -39,9 +40,9 @@ def machines(draw, mesh):
 def timed(steps, mesh, machine):
     """What the messages of steps take; who shares a link is found by looking at all cells."""
     total = 0.0
-    for messages, itemsize in steps:
+    for moves, itemsize in steps:
         received, added = Counter(), Counter()
-        for move in messages:
+        for move in moves:
             one, two = mesh.coord(move.sender), mesh.coord(move.receiver)
             crossed = [axis for axis, a, b in zip(mesh.axis_names, one, two) if a != b]
             axis = min(crossed, key=lambda axis: machine.link(axis).bandwidth)
@@ -114,8 +115,9 @@ def halo(machine):
         shardings={"image": '<@m, [{}, {}, {"x"}, {"y"}]>'},
     )
     plan = Plan.of(propagate(graph))
-    (fetch,) = [d.fetch for d in plan.deliveries[0] if d.fetch]
-    moved = [move for move in fetch.transfers if move.sender != move.receiver]
+    (fetch,) = [i for i in plan.program.walk() if isinstance(i, Transfer)]
+    layouts = [plan.program.buffers[n].layout for n in (fetch.source, fetch.result)]
+    moved = [m for m in messages(Route.of(fetch, *layouts)) if m.sender != m.receiver]
     (item,) = [item for item in estimate(plan, machine).items if item.received]
     return item.seconds, timed([(moved, 4)], plan.mesh, machine)
 

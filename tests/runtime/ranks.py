@@ -37,6 +37,7 @@ from weft import (
 from weft.lang import OPERATORS
 from weft.lang.arithmetic import apply_all
 from weft.plan import plan_reshard
+from weft.program import Mask, Slice, Transfer
 from weft.runtime import Tensor
 from weft.runtime.torch import RankError, Shard, ranks
 from weft.runtime.torch import run as run_ranks
@@ -60,19 +61,12 @@ def some_mesh(rng, size):
     return DeviceMesh("m", shape, [f"a{n}" for n in range(len(shape))], ids)
 
 
-def hops(plan):
-    for deliveries in plan.deliveries:
-        for delivery in deliveries:
-            yield from delivery.reshard.steps if delivery.reshard else ()
-            if delivery.fetch:
-                yield delivery.fetch
-    for result_reshards in (*plan.result_reshards, plan.returns):
-        for reshard in result_reshards:
-            yield from reshard.steps
-
-
 def kinds(plan):
-    return [getattr(hop, "kind", "fetch") for hop in hops(plan)]
+    """Return the kinds of the moves of a plan's program."""
+    names = {Slice: "slice", Mask: "mask"}
+    for move in plan.program.walk():
+        if isinstance(move, Transfer | Slice | Mask):
+            yield move.kind if isinstance(move, Transfer) else names[type(move)]
 
 
 UNSIGNED = frozenset(["uint16", "uint32", "uint64"])

@@ -18,6 +18,7 @@ from weft.lang import Application, Block, Signature
 from weft.lang.fusion import ARROW, join, own_names, pays, restrict, with_applications
 from weft.lang.operator import Library
 from weft.lang.region import arguments
+from weft.plan.delivery import deliver
 from weft.plan.liveness import invariant, lives
 from weft.plan.lower import lower
 from weft.plan.memory import sizes_of
@@ -196,7 +197,9 @@ class _Fuser:
         placed = place(plan.mesh, line, cuts)
         if self.where is not None:
             return placed if placed.results == two.results else None
-        delivery, reshard = plan.deliveries[pair.second][at], plan.result_reshards[pair.first][0]
+        spec, width = plan.specs[pair.value], plan.itemsize(pair.value)
+        delivery = deliver(plan.placed[pair.second], at, spec, width, plan.machine)
+        reshard = plan.result_reshards[pair.first][0]
         if reshard.steps or delivery.reshard or delivery.fetch:
             return None
         if any(delivery.slices) or any(delivery.hidden):

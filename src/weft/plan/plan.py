@@ -16,7 +16,6 @@ from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments, read_as_kept
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
-from weft.plan.delivery import Delivery, deliver
 from weft.plan.fuse import fuse_plan
 from weft.plan.lower import lower
 from weft.plan.machine import Machine
@@ -28,9 +27,6 @@ from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.program import Apply, Executed, Free, Mask, Program, Proof, Slice, Transfer
 from weft.values import FrozenMap, Point
-
-RUN_INSIDE = frozenset(["while", "case", "if"])
-"""Operators that run their regions in place: no operand is delivered to them."""
 
 
 class LoopReshards(NamedTuple):
@@ -88,36 +84,6 @@ class Plan(Drawn):
         Nothing more moves, no cell holds more, and it takes no longer.
         """
         return fuse_plan(self)
-
-    @cached_property
-    def deliveries(self) -> tuple[tuple[Delivery, ...], ...]:
-        """For every application how its operands are delivered."""
-        return tuple(
-            tuple(
-                deliver(placed, n, self.specs[name], self.itemsize(name), self.machine)
-                for n, name in enumerate(application.operands if application.results else ())
-            )
-            for application, placed in zip(self.graph.applications, self.placed)
-        )
-
-    def brought(self, number: int) -> Iterator[tuple[str, Delivery]]:
-        """Return the operands that are delivered to an application, equal deliveries once."""
-        operands, deliveries = self.graph.applications[number].operands, self.deliveries[number]
-        return ((operands[n], deliveries[n]) for n in self.places_brought(number))
-
-    def places_brought(self, number: int) -> Iterator[int]:
-        """Return the places of the operands that are delivered, of equal ones the first.
-
-        Nothing is brought to loops and branches: what they use comes to what is inside.
-        """
-        application, seen = self.graph.applications[number], list[tuple[str, Delivery]]()
-        if application.regions and application.operator in RUN_INSIDE:
-            return
-        pairs = zip(application.operands, self.deliveries[number])
-        for place, pair in enumerate(pairs):
-            if pair not in seen:
-                seen.append(pair)
-                yield place
 
     @cached_property
     def result_reshards(self) -> tuple[tuple[Reshard, ...], ...]:

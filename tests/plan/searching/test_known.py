@@ -4,6 +4,7 @@ import pytest
 
 from weft import DeviceMesh, Machine, communication, ops, run, search, trace
 from weft.plan.machines import H200_NODE
+from weft.program import Transfer
 
 EIGHT = DeviceMesh("m", (8,), ("x",))
 GRID = DeviceMesh("m", (2, 4), ("a", "b"))
@@ -61,7 +62,9 @@ def test_a_wide_mlp_is_cut_by_columns_then_by_rows():
     assert plan.specs["v"].dim_specs[0].axes == ("x",)
     assert not any(dim.axes for dim in plan.specs["x"].dim_specs)
     # One reduction of the result is all that moves.
-    assert [sum(d.received) for each in plan.deliveries for d in each if d.received] == []
+    count, buffers = plan.program.count, plan.program.buffers
+    moves = [i for i in plan.program.walk() if isinstance(i, Transfer) and count.total(i)]
+    assert {buffers[move.source].value for move in moves} == set(plan.graph.outputs)
     assert sum(plan.received) == 7 * 64 * 8192 * 4
 
 
@@ -85,9 +88,9 @@ def test_large_convolutions_are_cut_by_height_with_a_halo():
     plan = fastest(trace(twice, *shapes), EIGHT, H200_NODE)
     (out,) = plan.outputs
     assert out.dim_specs[2].axes == ("x",)
-    fetched = [d for each in plan.deliveries for d in each if d.fetch is not None]
+    fetched = [i for i in plan.program.walk() if isinstance(i, Transfer) and i.kind == "fetch"]
     # Seven seams, a row each way: sixteen channels of a row of 1536.
-    assert sum(sum(d.received) for d in fetched) == 7 * 2 * 16 * 1536 * 4
+    assert sum(map(plan.program.count.total, fetched)) == 7 * 2 * 16 * 1536 * 4
     assert sum(plan.received) == 7 * 2 * 16 * 1536 * 4
 
 

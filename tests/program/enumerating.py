@@ -12,7 +12,8 @@ from math import prod
 
 import numpy as np
 
-from weft.program import Apply, Branch, Copy, Free, Loop, Mask, Route, Slice, Transfer, messages
+from weft.program import Apply, Branch, Copy, Free, Loop, Mask, Route, Slice, Transfer
+from weft.program.messages import messages
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 

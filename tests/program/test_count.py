@@ -6,8 +6,9 @@ from tests.program.random_plans import Planner, RandomGraph, random_mesh, run_pr
 from tests.trials import trials
 
 from weft import DeviceMesh, Plan, communication, propagate, trace
-from weft.program import Branch, Route, Transfer, messages
+from weft.program import Branch, Route, Transfer
 from weft.program.count import _Memory
+from weft.program.messages import messages
 
 PROGRAMS = trials(150)
 

@@ -9,8 +9,9 @@ from tests.program.random_layouts import random_cells, random_image, random_layo
 from tests.program.random_plans import COMBINED, gather
 from tests.trials import trials
 
-from weft.program import Cells, Combine, Route, messages
+from weft.program import Cells, Combine, Route
 from weft.program.count import received_elements
+from weft.program.messages import messages
 from weft.runtime.exchange import copy
 
 ROUTES = trials(500)

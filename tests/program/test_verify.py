@@ -18,17 +18,8 @@ from weft import DeviceMesh, Plan, ShardingSpec, WeftError, ops, propagate, run,
 from weft.lang import Application, Graph, Library, Operator, Value
 from weft.lang.definition import define
 from weft.plan.placed import place
-from weft.program import (
-    Apply,
-    Combine,
-    Copy,
-    Free,
-    Loop,
-    Mask,
-    Transfer,
-    VerificationError,
-    verify,
-)
+from weft.program import Apply, Combine, Copy, Free, Loop, Mask, Transfer, VerificationError
+from weft.program.verify import verify
 from weft.space import BlockGrid, Digit
 from weft.values import FrozenMap
 

@@ -21,7 +21,8 @@ from weft.plan.resharding.pricing import seconds_of_messages
 from weft.plan.resharding.reshard import check_machine
 from weft.plan.storage import Storage
 from weft.plan.stored import loads, moving, settled_storage, stored, writes
-from weft.program import Apply, CellClasses, Executed, Layout, Program, Route, Transfer, messages
+from weft.program import Apply, CellClasses, Executed, Layout, Program, Route, Transfer
+from weft.program.messages import messages
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
 

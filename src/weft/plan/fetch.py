@@ -11,8 +11,9 @@ from functools import cached_property, lru_cache
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.placed import Placed, layout_of
 from weft.plan.resharding.reshard import plan_reshard
-from weft.program import CellClasses, Layout, Message, Route, messages
+from weft.program import CellClasses, Layout, Message, Route
 from weft.program.count import received_elements
+from weft.program.messages import messages
 from weft.values import Point
 
 

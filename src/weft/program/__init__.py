@@ -22,9 +22,9 @@ from weft.program.instructions import (
     Transfer,
 )
 from weft.program.layout_rule import CellClasses, Cells, Layout
-from weft.program.messages import Message, Route, messages
+from weft.program.messages import Message, Route
 from weft.program.program import Program
-from weft.program.verify import AppliedProof, Proof, VerificationError, verify
+from weft.program.verify import AppliedProof, Proof, VerificationError
 
 __all__ = [
     "AppliedProof",
@@ -53,6 +53,4 @@ __all__ = [
     "Slice",
     "Transfer",
     "VerificationError",
-    "messages",
-    "verify",
 ]

@@ -13,7 +13,8 @@ from weft.plan.estimate import priced, seconds_of_transfer
 from weft.plan.lower import sharding_of, transfer_axes
 from weft.plan.plan import MovedValue, moved_values
 from weft.plan.searching.pareto import cuts_summary
-from weft.program import Apply, Executed, Message, Program, Route, Transfer, messages
+from weft.program import Apply, Executed, Message, Program, Route, Transfer
+from weft.program.messages import messages
 from weft.report.plan_graph import GraphNode, PlanGraph, plan_graph
 from weft.report.reasons import Reasons
 from weft.values import Point

@@ -21,7 +21,8 @@ from weft.plan.resharding.pattern import (
     row_major,
     strides_between,
 )
-from weft.program import Combine, Message, Route, messages
+from weft.program import Combine, Message, Route
+from weft.program.messages import messages
 from weft.space import Digit, weigh
 from weft.values import Point
 

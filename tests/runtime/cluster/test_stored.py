@@ -131,6 +131,7 @@ def test_tiles_of_a_blur_are_written_once_and_take_what_is_predicted(seed):
         memory = part and int(part * free)
         try:
             graph = TaskGraph.of(plan, inputs, layouts, memory=memory, workers=2)
+            graph.verify()
         except WeftError as error:
             assert f"has {memory} B" in str(error)  # noqa: PT017 - some are too small to be cut
             continue
@@ -156,6 +157,7 @@ def test_a_volume_is_cut_until_its_tasks_fit():
         mean: Storage(shape[1:], (256, 256), None, 4),
     }
     graph = TaskGraph.of(plan, inputs, outputs, memory=320 << 20, workers=2)
+    graph.verify()
     assert max(graph.peak(2)) <= 320 << 20
     written = [w.box for task in graph.tasks for w in task.writes if w.value == blur]
     assert sum(box.size for box in written) == 2560 * 1448 * 1448
@@ -257,6 +259,7 @@ def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
     free = max(TaskGraph.of(plan, {"x": layout}, outputs).peak(1))
     memory = free * 9 // 20
     graph = TaskGraph.of(plan, {"x": layout}, outputs, memory=memory)
+    graph.verify()
     assert any(task.keeps for task in graph.tasks)
     path, boxes = stored(tmp_path / "x", x, (16, 16, 16)), []
 

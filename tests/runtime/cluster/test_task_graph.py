@@ -19,7 +19,9 @@ PROGRAMS = trials(200)
 
 def tasks_of(function, *shapes, mesh, shardings):
     graph = trace(function, *shapes, meshes=[mesh], shardings=shardings)
-    return TaskGraph.of(Plan.of(propagate(graph)))
+    tasks = TaskGraph.of(Plan.of(propagate(graph)))
+    tasks.verify()
+    return tasks
 
 
 def applies(plan):

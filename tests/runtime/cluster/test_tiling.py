@@ -24,6 +24,7 @@ def fits(plan, layouts, memory):
     except WeftError:
         return False
     assert max(graph.peak(2)) <= memory
+    graph.verify()
     return True
 
 
@@ -106,6 +107,7 @@ def test_every_task_comes_behind_what_it_reads():
     shape = (40, 48, 64)
     plan = plan_of(shape, 3)
     graph = TaskGraph.of(plan, *layouts_of(plan, shape, (16, 16, 16)), workers=2)
+    graph.verify()
     order = depth_first(graph.tasks, lambda task: graph.worker(task.cell, 2))
     place = {number: n for n, number in enumerate(order)}
     assert sorted(order) == list(range(len(graph.tasks)))

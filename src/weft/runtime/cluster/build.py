@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
+from weft.lang import Application
 from weft.program import Copy, Mask, Route, Slice, Transfer
 from weft.program.messages import Piece, Slices, assemblies
 from weft.runtime.cluster.groups import GroupedProgram, TaskGroup, first_holders
@@ -492,7 +493,7 @@ class TileLowering:
         values = (name for n in partial for name in self._application(n).results)
         return TileWork(tuple(steps), dict(self._wanted()), frozenset(values))
 
-    def _application(self, number: int):  # type: ignore[no-untyped-def]
+    def _application(self, number: int) -> Application:
         return self.program.graph.applications[number]
 
     def _workspace(self, number: int, box: ZRange) -> int:

@@ -8,7 +8,7 @@ other operands come from other cells, or are read by several groups, and are blo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -108,7 +108,7 @@ class GroupedProgram:
         return {number: apply.index.boxes() for number, apply in self.applies.items()}
 
     @cached_property
-    def block(self):  # type: ignore[no-untyped-def]
+    def block(self) -> Callable[[int, ZRange], Block]:
         """A function that returns the block of an application's box; recent ones are kept."""
         signatures, applications = self.graph.signatures, self.graph.applications
 

@@ -1,7 +1,7 @@
 """The cluster beside dask.array, cubed and NumPy: a product, a blur from Zarr to Zarr, and no-ops.
 
-All on one machine, with two workers, in one run; each job by each peer in a process of its own, at
-the best of the chunk sizes that are tried. Seconds, bytes moved and memory are told of both.
+All run on one machine with two workers. Each peer runs each job in a process of its own, at the best
+of the chunk sizes that are tried. Seconds, bytes moved and memory are reported for both.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from benchmarks.cluster_weft import Weft, WeftDask
 from benchmarks.row import Row
 
 PEERS = {"dask.array": "dask.array", "cubed": "cubed", "cubed-processes": "cubed", "numpy": "numpy"}
-"""What has to be there for each."""
+"""The module that each peer needs."""
 RAY = {"ray": "Ray task", "ray-actor": "Ray actor call"}
 DASK = {"dask": "Dask submit"}
 RIGHT = 1e-5
-"""No result may be further off, for its size."""
+"""The largest relative error of a result."""
 
 
 def run(seconds: float) -> Iterator[Row]:
@@ -68,8 +68,8 @@ def _best(
     found = []
     for chunk in chunks:
         command = [sys.executable, "-m", "benchmarks.cluster_case", who, what, str(folder)]
-        said = [str(repeats), ",".join(map(str, chunk))]
-        ran = subprocess.run([*command, *said], capture_output=True, text=True, check=True)
+        options = [str(repeats), ",".join(map(str, chunk))]
+        ran = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
         found.append(json.loads(ran.stdout.splitlines()[-1]))
     best: dict[str, Any] = min(found, key=lambda each: float(each["seconds"]))
     if best["wrong"] > RIGHT:

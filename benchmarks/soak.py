@@ -19,7 +19,7 @@ SIDE = 2048
 
 
 def main(gigabytes: float, folder: str | None) -> None:
-    """Stream so much, and say what was held."""
+    """Stream so many gigabytes, and print the memory that was held."""
     count = int(gigabytes * 1e9 / (2 * SIDE * SIDE))
     job = Job(count, SIDE, (16, 128, 128), (64, 1024, 1024))
     frames, path = noisy(job), Path(tempfile.mkdtemp(dir=folder))
@@ -34,10 +34,12 @@ def main(gigabytes: float, folder: str | None) -> None:
                     done = (number + 1) * 2 * SIDE * SIDE / 1e9
                     print(f"{done:6.1f} GB  {seen[-1]:6.1f} MB more", flush=True)
         taken = time.perf_counter() - begin
-        told = made.metrics()
-        print(f"{told.bytes / 1e9:.1f} GB in {taken:.0f} s, {told.bytes / taken / 1e9:.2f} GB/s")
+        metrics = made.metrics()
+        print(
+            f"{metrics.bytes / 1e9:.1f} GB in {taken:.0f} s, {metrics.bytes / taken / 1e9:.2f} GB/s"
+        )
         print(f"at most {max(seen):.0f} MB more; the last tenth {seen[-1] - seen[1]:+.1f} MB")
-        print(told)
+        print(metrics)
     finally:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -141,7 +141,7 @@ def test_many_small_tasks_and_few_large_ones_with_several_blocks(engine, operato
             assert np.array_equal(found.numpy(), wanted.numpy())
 
 
-def test_memory_is_what_was_said(engine):
+def test_memory_is_the_given_limit(engine):
     assert engine.memory == MEMORY
     with pytest.raises(WeftError, match="a worker cannot run in 512 bytes"):
         Threads(2, memory=512)
@@ -204,7 +204,7 @@ def test_a_cluster_is_stopped_if_it_cannot_be_joined(monkeypatch):
     assert active_children() == before
 
 
-def test_those_who_start_together_have_one_token(monkeypatch, tmp_path):
+def test_clusters_that_start_together_share_one_token(monkeypatch, tmp_path):
     pytest.importorskip("ray")
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)

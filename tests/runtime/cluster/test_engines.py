@@ -73,7 +73,7 @@ def is_same(one, two):
     )
 
 
-def test_programs_give_what_one_process_gives_and_move_what_is_predicted(engine):
+def test_programs_equal_one_process_and_move_the_predicted_bytes(engine):
     """Tasks receive what is predicted, to the byte; at most, and mostly, what the plan says."""
     same = 0
     for seed in range(engine.programs):
@@ -226,7 +226,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(name):
             assert np.array_equal(found.numpy(), wanted.numpy())
 
 
-def test_what_it_runs_on_may_be_a_name_or_nothing_known():
+def test_engines_are_chosen_by_name_and_unknown_names_refused():
     x = np.ones(4)
     plan = cut(lambda x: x + x, x, x='<@m, [{"x"}]>')
     assert run(plan, {"x": x}, on="threads")[0].numpy().tolist() == [2, 2, 2, 2]

@@ -1,4 +1,4 @@
-"""Kernels and storage that fail under a run: the path or the box is told, and a resume finishes."""
+"""Kernels and storage that fail under a run: the error names path or box, and resume finishes."""
 
 import os
 import random
@@ -97,7 +97,7 @@ def unlucky(operators, seed):  # noqa: F811
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_stage_of_a_tile_from_storage_names_its_box(engine, operators, tmp_path, seed):  # noqa: F811
+def test_a_step_of_a_tile_from_storage_names_its_box(engine, operators, tmp_path, seed):  # noqa: F811
     plane, plan = unlucky(operators, seed)
     x = np.ones((40, 40, 40), "float32")
     made = zarr.create_array(tmp_path / "x", shape=x.shape, chunks=(10, 20, 20), dtype="float32")
@@ -149,7 +149,7 @@ def test_a_disk_that_may_only_be_read(small_disk, volume, wanted, threads):
     assert files(small_disk) == wanted
 
 
-def test_an_output_that_cannot_be_made(tmp_path, volume, threads):
+def test_an_output_that_cannot_be_created(tmp_path, volume, threads):
     (tmp_path / "blur").write_text("no folder")
     with pytest.raises(WeftError, match=f"{tmp_path}/blur"):
         volume.run(threads, tmp_path)
@@ -191,7 +191,7 @@ def test_a_chunk_of_an_input_that_is_corrupt(tmp_path, volume, wanted, threads):
     assert files(tmp_path) == wanted
 
 
-def test_a_store_that_nobody_reaches(volume, threads):
+def test_a_store_that_cannot_be_reached(volume, threads):
     quick = {**KEYS, **QUICK, "endpoint": f"http://127.0.0.1:{free_port()}", "allow_http": True}
     blur, mean = volume.plan.graph.outputs
     outputs = {

@@ -63,7 +63,7 @@ class Killer:
 
 
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_shards_are_those_of_a_run_in_which_nobody_died(engine, volume, wanted, tmp_path, seed):
+def test_shards_are_those_of_a_run_in_which_no_worker_died(engine, volume, wanted, tmp_path, seed):
     rng = random.Random(seed)
     killer = Killer(rng.choice(workers_of(engine)), rng.random() * 0.95, rng.random() * 0.003)
     with recording() as records, communication() as moved:
@@ -79,7 +79,7 @@ def test_shards_are_those_of_a_run_in_which_nobody_died(engine, volume, wanted, 
 
 
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_blocks_in_memory_are_made_again(engine, seed):
+def test_blocks_in_memory_are_computed_again(engine, seed):
     rng = random.Random(seed)
     x = np.random.default_rng(0).integers(0, 9, (64, 64))
 

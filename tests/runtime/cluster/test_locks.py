@@ -131,12 +131,12 @@ def test_a_run_that_is_refused_leaves_the_array_that_it_would_replace(tmp_path):
     assert np.array_equal(zarr.open_array(tmp_path / "y")[...], 2 * X)
 
 
-def test_an_output_is_no_input_and_no_other_output(tmp_path):
+def test_an_output_must_not_be_an_input_or_another_output(tmp_path):
     zarr.create_array(tmp_path / "x", data=X, chunks=(1, 8), zarr_format=3)
     (tmp_path / "link").symlink_to(tmp_path / "x")
     for place in ("x", "link", "x/inside", "."):
-        told = "output y would replace input x: "
-        with pytest.raises(WeftError, match=told):
+        message = "output y would replace input x: "
+        with pytest.raises(WeftError, match=message):
             run(plan_of(), {"x": tmp_path / "x"}, on="threads", outputs=output(tmp_path / place))
     both = Plan.of(propagate(trace(lambda x: {"y": x * 2, "z": x * 3}, X.shape)))
     outputs = {name: Output(tmp_path / "both", chunks=(1, 8)) for name in "yz"}
@@ -165,8 +165,8 @@ def test_a_run_directory_belongs_to_one_run_at_a_time(tmp_path, capsys):
     folder = RunDirectory(tmp_path / "plan.run")
     with folder.locked():
         assert main(words_of(tmp_path)) == 2
-        told = capsys.readouterr().err
-        assert f"the run directory {folder.path} is being written by somebody else" in told
+        message = capsys.readouterr().err
+        assert f"the run directory {folder.path} is being written by somebody else" in message
     assert not folder.path.exists()
     assert main(words_of(tmp_path)) == 0
     folder.record.unlink()  # as if it had been killed
@@ -181,13 +181,13 @@ def test_a_refused_run_leaves_the_directory_of_an_earlier_one(tmp_path, capsys):
     before = {path.name: path.read_bytes() for path in (tmp_path / "plan.run").iterdir()}
     with Held(tmp_path / "y"):
         assert main(words_of(tmp_path, "--overwrite")) == 2
-    told = capsys.readouterr().err
-    assert "is being written by somebody else" in told
-    assert "--resume" not in told
+    message = capsys.readouterr().err
+    assert "is being written by somebody else" in message
+    assert "--resume" not in message
     assert {path.name: path.read_bytes() for path in (tmp_path / "plan.run").iterdir()} == before
 
 
-def test_npy_outputs_are_locked_and_no_input(tmp_path, capsys):
+def test_npy_outputs_are_locked_and_must_not_be_inputs(tmp_path, capsys):
     words = [
         word.replace(f"y={tmp_path / 'y'}", f"y={tmp_path / 'y.npy'}")
         for word in words_of(tmp_path)

@@ -136,7 +136,7 @@ def test_a_client_that_is_killed(job, tmp_path, name):
 
 
 def named(folder, on):
-    """What a run that goes on is told again: what it reads, writes, imports and runs on."""
+    """Return the options that a resumed run must repeat."""
     places = ["--input", f"x={folder}/x.zarr", "--output", f"slowly={folder}/y.zarr"]
     return [*places, "--import", "slow_operators", *(["--on", on] if "://" in on else [])]
 

@@ -41,7 +41,7 @@ def sizes(rng, shape):
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_programs_from_storage_to_storage_give_what_one_process_gives(tmp_path, part):
+def test_programs_from_storage_to_storage_equal_one_process(tmp_path, part):
     with Threads(2) as engine:
         for seed in range(part, PROGRAMS, 4):
             rng = random.Random(seed)
@@ -178,37 +178,41 @@ def _leaves(source):
 def test_what_cannot_be_cut_to_fit_is_refused_with_both_numbers():
     plan = Plan.of(propagate(trace(ops.sort, (64, 2000), meshes=['@m = <["x"=1]>'])))
     layout = {"x": Storage((64, 2000), (8, 100), None, 4)}
-    told = (
+    message = (
         "no tiling fits: a worker needs at least 512000 B for arrays at once, its part of sort, "
         "which is returned in memory, and has 99 B\nhint: store the outputs, or give the plan"
     )
-    with pytest.raises(WeftError, match=told):
+    with pytest.raises(WeftError, match=message):
         TaskGraph.of(plan, layout, {}, memory=99)
     stored = {"sort": Storage((64, 2000), (1, 100), None, 4)}
-    told = r"the smallest task of sort takes \d+ B, and a worker has 9999 B for arrays\n"
-    with pytest.raises(WeftError, match=told + "hint: it cannot be cut further: give workers more"):
+    message = r"the smallest task of sort takes \d+ B, and a worker has 9999 B for arrays\n"
+    with pytest.raises(
+        WeftError, match=message + "hint: it cannot be cut further: give workers more"
+    ):
         TaskGraph.of(plan, layout, stored, memory=9999)
-    told = r"at least 512000 B for arrays at once, a cell's part of input x: float32\[64, 2000\]"
-    with pytest.raises(WeftError, match=told):
+    message = r"at least 512000 B for arrays at once, a cell's part of input x: float32\[64, 2000\]"
+    with pytest.raises(WeftError, match=message):
         TaskGraph.of(plan, {}, stored, memory=9999)
 
 
 def test_shards_that_are_too_large_are_named():
     plan = Plan.of(propagate(trace(lambda x: {"y": x + 1}, (64, 64), meshes=['@m = <["x"=1]>'])))
     layouts = [{name: Storage((64, 64), (8, 8), (32, 64), 4)} for name in "xy"]
-    told = (
+    message = (
         r"no tiling fits: a worker needs at least 8192 B for arrays at once, a shard of y, "
         r"\[32, 64\], and has 8000 B\nhint: make shards smaller"
     )
-    with pytest.raises(WeftError, match=told):
+    with pytest.raises(WeftError, match=message):
         TaskGraph.of(plan, *layouts, memory=8000)
-    told = r"none of the \d+ tilings that were tried fits: a worker would need \d+ B for arrays at"
-    with pytest.raises(WeftError, match=told):
+    message = (
+        r"none of the \d+ tilings that were tried fits: a worker would need \d+ B for arrays at"
+    )
+    with pytest.raises(WeftError, match=message):
         TaskGraph.of(plan, *layouts, memory=16 << 10)
     assert TaskGraph.of(plan, layouts[0], {"y": Storage((64, 64), (8, 8), None, 4)}, memory=8 << 10)
 
 
-def test_an_output_that_is_an_input_is_copied_and_one_given_back_is_read(tmp_path):
+def test_an_output_that_is_an_input_is_copied_and_one_in_memory_is_read(tmp_path):
     x = np.arange(35.0).reshape(5, 7)
     plan = Plan.of(propagate(trace(lambda x: (x, x + x), x, meshes=['@m = <["x"=2]>'])))
     path = stored(tmp_path / "x", x, (2, 3))
@@ -280,6 +284,6 @@ def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
     assert max(graph.peak(1)) <= memory
     with Threads(2) as engine:  # the cells of a thread keep for themselves
         both = plan_of(x.shape, 2)
-        said = {n: Output(tmp_path / n, s.chunk) for n, s in outputs.items()}
-        found = run_on(engine, both, {"x": path, "w": WEIGHTS}, said, memory=2 * free)
+        options = {n: Output(tmp_path / n, s.chunk) for n, s in outputs.items()}
+        found = run_on(engine, both, {"x": path, "w": WEIGHTS}, options, memory=2 * free)
     assert np.allclose(found[0].read(), blurred(x), atol=1e-5)

@@ -106,7 +106,7 @@ def test_no_task_takes_more_than_is_predicted(name):
         assert predicted <= 4 * measured + BUFFERS, f"{task}: so much is not needed"
 
 
-def test_an_operator_says_what_its_kernel_takes():
+def test_an_operator_declares_the_workspace_of_its_kernel():
     def kernel(block, x):
         return sum(x * k for k in range(3)) + np.concatenate([x, x, x, x])[: len(x)]
 

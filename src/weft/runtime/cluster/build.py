@@ -61,7 +61,7 @@ GroupInputs: TypeAlias = Mapping[int, PlacedArrays]
 """The buffers that a group takes from other tasks."""
 
 
-class Cause(NamedTuple):
+class MoveCause(NamedTuple):
     """The operator for which a value is moved, and the value."""
 
     operator: str
@@ -97,25 +97,25 @@ class TaskList:
         """Return the bytes of a box of a value."""
         return box.size * self.plan.itemsize(name)
 
-    def block(self, kind: str, cell: int, cause: Cause, located: LocatedArray) -> BlockRef:
+    def block(self, kind: str, cell: int, cause: MoveCause, located: LocatedArray) -> BlockRef:
         """Return the array as a block on a cell, which it may be already."""
         array = located.array
         if isinstance(array, BlockRef) and self.tasks[array.task].cell == cell:
             return array
         return self._copy(kind, cell, cause, located)
 
-    def send(self, cell: int, cause: Cause, located: LocatedArray) -> BlockRef:
+    def send(self, cell: int, cause: MoveCause, located: LocatedArray) -> BlockRef:
         """Return a part as a block of its own, so that nothing else moves with it."""
         array = located.array
         if isinstance(array, BlockRef) and len(self.tasks[array.task].blocks) == 1:
             return array
         return self._copy("send", cell, cause, located)
 
-    def _copy(self, kind: str, cell: int, cause: Cause, located: LocatedArray) -> BlockRef:
+    def _copy(self, kind: str, cell: int, cause: MoveCause, located: LocatedArray) -> BlockRef:
         blocks = (self.output(cause.value, located),)
         return BlockRef(self.add(kind, cell, cause.operator, located.box, blocks=blocks))
 
-    def keep(self, placed: PlacedArrays, cause: Cause) -> PlacedArrays:
+    def keep(self, placed: PlacedArrays, cause: MoveCause) -> PlacedArrays:
         """Return arrays that consist of blocks on their own cells, or views of such."""
         return {
             cell: located
@@ -140,7 +140,7 @@ class TaskList:
         parts: Sequence[tuple[Point, ArrayExpr]],
         monoids: Sequence[str],
         box: ZRange,
-        cause: Cause,
+        cause: MoveCause,
         cell: int,
     ) -> ArrayExpr:
         """Return numbered parts combined on a cell, along the last number first."""
@@ -218,7 +218,7 @@ class TaskGraphBuilder:
             if name not in self.program.stored_only or name not in self.program.maker:
                 self._store(name, self.program.kept[name])
             return ()
-        cause, placed = Cause("output", name), self._place(buffer)
+        cause, placed = MoveCause("output", name), self._place(buffer)
         return tuple(self.list.block("keep", cell, cause, placed[cell]) for cell in self.cells)
 
     # -- one value in another layout
@@ -233,13 +233,13 @@ class TaskGraphBuilder:
         boxes, value = self._boxes(buffer), self._value(buffer)
         move = self.program.moves.get(buffer)
         if move is None:
-            cause = Cause("input", value)
+            cause = MoveCause("input", value)
             arrays = [LocatedArray(InputBox(value, box), box) for box in boxes]
             return {
                 cell: LocatedArray(self.list.block("read", cell, cause, array), array.box)
                 for cell, array in zip(self.cells, arrays)
             }
-        cause, source = Cause(self.program.operators[buffer], value), self._place(move.source)
+        cause, source = MoveCause(self.program.operators[buffer], value), self._place(move.source)
         match move:
             case Copy():
                 return self.list.keep(source, cause)
@@ -264,7 +264,7 @@ class TaskGraphBuilder:
         return any(digit.of(at) for digit in mask.digits)
 
     def _transfer(
-        self, transfer: Transfer, source: PlacedArrays, boxes: Sequence[ZRange], cause: Cause
+        self, transfer: Transfer, source: PlacedArrays, boxes: Sequence[ZRange], cause: MoveCause
     ) -> PlacedArrays:
         """Return what the cells have after a transfer: pieces that are joined where they are read.
 
@@ -337,7 +337,7 @@ class TaskGraphBuilder:
         """Put the tiles of a result together, and store it or keep it as others read it."""
         application, boxes = self.program.graph.applications[number], self._boxes(buffer)
         reduced = self.program.graph.signatures[number].notation.reduced
-        cause, monoid = Cause(application.operator, name), next(iter(reduced.values()), "sum")
+        cause, monoid = MoveCause(application.operator, name), next(iter(reduced.values()), "sum")
         self.placed[buffer] = {
             cell: self._join_tiles(cell, cause, boxes[self.ranks[cell]], parts, monoid)
             for cell, parts in tiles.items()
@@ -348,7 +348,7 @@ class TaskGraphBuilder:
             self._place(self.program.kept[name])
 
     def _join_tiles(
-        self, cell: int, cause: Cause, box: ZRange, tiles: Sequence[LocatedArray], monoid: str
+        self, cell: int, cause: MoveCause, box: ZRange, tiles: Sequence[LocatedArray], monoid: str
     ) -> LocatedArray:
         """Return what a cell has of a value from its tiles: parts of one box are combined."""
         found: dict[ZRange, list[ArrayExpr]] = {}
@@ -447,7 +447,7 @@ class TaskGraphBuilder:
                 found.setdefault(piece, []).append((part, cell, located.take(piece)))
         cells = [cell for parts in found.values() for _, cell, _ in parts]
         at = cells[number % len(cells)]
-        cause, monoids = Cause("output", name), [monoid for _, monoid in layout.parts]
+        cause, monoids = MoveCause("output", name), [monoid for _, monoid in layout.parts]
         pieces = []
         for piece, parts in found.items():
             arrays = [

@@ -76,7 +76,7 @@ def verify_tasks(
     stored: Mapping[str, Storage],
 ) -> None:
     """Raise `VerificationError` unless the tasks compute the outputs of a plan."""
-    verifier = _Verifier(plan)
+    verifier = _TaskVerifier(plan)
     for number, task in enumerate(tasks):
         _expect(task.number == number, f"task {task.number} is at place {number}")
         try:
@@ -105,7 +105,7 @@ def _check_shards(name: str, storage: Storage, writes: Iterable[ZRange]) -> None
         _expect(shard in seen, f"shard {shard} of {name} is not written")
 
 
-class _Verifier:
+class _TaskVerifier:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.graph = plan, define(plan.graph)
         self.maker = {name: each for each in self.graph.applications for name in each.results}

@@ -55,14 +55,14 @@ class ApplicationKernel(NamedTuple):
     """Their dtypes, as the graph declares them."""
 
 
-class Reader(Protocol):
+class StoredInput(Protocol):
     """An input in storage, of which any worker reads boxes."""
 
     def read_counted(self, box: ZRange, *, threads: int) -> tuple[Array, int]:
         """Return a box, and the bytes that were fetched for it."""
 
 
-class Writer(Protocol):
+class StoredOutput(Protocol):
     """An output in storage, of which any worker writes whole shards."""
 
     def write(self, box: ZRange, array: Array) -> int:
@@ -75,8 +75,8 @@ class WorkerContext:
 
     kernels: tuple[ApplicationKernel, ...]
     """The applications in order."""
-    inputs: Mapping[str, Reader] = field(default_factory=dict)
-    outputs: Mapping[str, Writer] = field(default_factory=dict)
+    inputs: Mapping[str, StoredInput] = field(default_factory=dict)
+    outputs: Mapping[str, StoredOutput] = field(default_factory=dict)
     kept: dict[tuple[int, str], tuple[ZRange, Array]] = field(default_factory=dict, compare=False)
     """What the threads of this process have kept of stored inputs for their next tasks."""
 
@@ -84,8 +84,8 @@ class WorkerContext:
     def of(
         cls,
         plan: Plan,
-        inputs: Mapping[str, Reader] | None = None,
-        outputs: Mapping[str, Writer] | None = None,
+        inputs: Mapping[str, StoredInput] | None = None,
+        outputs: Mapping[str, StoredOutput] | None = None,
     ) -> WorkerContext:
         """Return the context for the tasks of a plan."""
         graph = plan.graph

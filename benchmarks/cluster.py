@@ -1,7 +1,7 @@
 """The cluster beside dask.array, cubed and NumPy: a product, a blur from Zarr to Zarr, and no-ops.
 
-All run on one machine with two workers. Each peer runs each job in a process of its own, at the best
-of the chunk sizes that are tried. Seconds, bytes moved and memory are reported for both.
+All run on one machine with two workers. Each peer runs each job in its own process, at the best of
+the chunk sizes that are tried. Seconds, bytes moved and memory are reported for both.
 """
 
 from __future__ import annotations

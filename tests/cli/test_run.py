@@ -292,7 +292,7 @@ REFUSED = [
     ([*STORED, "--chunks", "add=3,a"], "add: invalid size '3,a': expected `64` or `64,64`", None),
     ([*STORED, "--codec", "zip"], "'zip' is not a codec", None),
     ([*STORED, "--memory", "193MiB", "--chunks", "add=1,1,1"], "must have one rank", None),
-    ([*FILES, "--directory", "plan.json"], "plan.json is a file, and no folder for a run", None),
+    ([*FILES, "--directory", "plan.json"], "plan.json is a file, not a folder for a run", None),
 ]
 
 

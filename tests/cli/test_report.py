@@ -111,7 +111,7 @@ def test_what_a_page_is_made_of_can_be_printed(capsys, plan, tmp_path):
     [
         ("{}", "is not a plan, run, front or ciphertext plan"),
         ("[1]", "is not a plan, run, front or ciphertext plan"),
-        ("{", "is no JSON"),
+        ("{", "invalid JSON"),
         ('{"weft_plan": 2}', "while reading"),
     ],
 )

@@ -10,7 +10,8 @@ from tests.strategies import specs
 from weft import DeviceMesh, Machine, ShardingSpec, ops, plan_reshard, propagate, trace
 from weft.plan import Plan, estimate
 from weft.plan.machines import H200_NODE
-from weft.program import Route, Transfer, messages
+from weft.program import Route, Transfer
+from weft.program.messages import messages
 
 AXES = ("x", "y", "z")
 KB = 1000

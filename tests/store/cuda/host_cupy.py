@@ -138,7 +138,7 @@ class Host:
             runtime=runtime,
             Stream=Stream,
             Event=Event,
-            DeviceMemory=lambda size: size,
+            Memory=lambda size: size,
             PinnedMemory=lambda size: size,
             MemoryPointer=lambda size, offset: size,
             PinnedMemoryPointer=lambda size, offset: bytearray(size),

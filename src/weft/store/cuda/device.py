@@ -74,7 +74,7 @@ class DeviceMemory:
     def on_device(self, size: int) -> Any:
         """Allocate bytes of the GPU, as a CuPy array."""
         self.device += size
-        memory = self.cp.cuda.DeviceMemory(max(1, size))
+        memory = self.cp.cuda.Memory(max(1, size))
         pointer = self.cp.cuda.MemoryPointer(memory, 0)
         return self.cp.ndarray((size,), self.cp.uint8, pointer)
 

@@ -191,7 +191,11 @@ KEPT = {"axis": "dp", "monoid": "sum", "operands": [0]}
         (["graph"], [], r"graph: expected an object, got \[\]"),
         (["graph", "weft"], 9, "graph.weft: expected the version 1, got 9"),
         (["graph", "inputs", 0, "shape", 1], -1, r"graph.inputs\[0\].shape\[1\]: expected a size"),
-        (["graph", "applications", 0, "operator"], 3, r"applications\[0\].operator: expected a string"),
+        (
+            ["graph", "applications", 0, "operator"],
+            3,
+            r"\[0\].operator: expected a string",
+        ),
         (["mesh"], None, "mesh: expected a string, got None"),
         (["mesh"], "@m", "mesh: column 3: expected '=', found the end"),
         (["mesh"], '@m = <["dp"=2, "tp"=10000000]>', "mesh: expected a mesh of at most 1000000"),

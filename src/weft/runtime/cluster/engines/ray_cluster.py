@@ -21,6 +21,9 @@ from weft.runtime.cluster.engines.engine import ONE_THREAD, ClusterError, enviro
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 """Ray behaves as on macOS and Windows, where it listens on loopback, and reports no usage."""
 
+START_ATTEMPTS = 6
+"""Ray gives a node 30 seconds to start, which a busy machine may exceed; so often it is tried."""
+
 MIN_OBJECT_STORE = 80 << 20
 """Ray refuses object stores that are much smaller."""
 
@@ -33,19 +36,38 @@ def start_ray(ray: Any, workers: int, memory: int | None) -> None:
     limits = {} if memory is None else _limits(workers * memory)
     _agree_on_token()
     try:
-        with environment(ALONE | ONE_THREAD), _no_cluster(), _quiet_forks():
-            ray.init(
-                address="local",
-                num_cpus=workers,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="error",
-                **limits,
-            )
+        for attempt in range(START_ATTEMPTS):
+            try:
+                with environment(ALONE | ONE_THREAD), _no_cluster(), _quiet_forks():
+                    ray.init(
+                        address="local",
+                        num_cpus=workers,
+                        include_dashboard=False,
+                        log_to_driver=False,
+                        logging_level="error",
+                        **limits,
+                    )
+                break
+            except Exception as error:
+                _stop_node(error)
+                if "timed out during startup" not in str(error) or attempt == START_ATTEMPTS - 1:
+                    raise
         _check_loopback(ray.util.get_node_ip_address())
     except BaseException:
         ray.shutdown()
         raise
+
+
+def _stop_node(error: BaseException) -> None:
+    """Stop the processes of a node that did not start; Ray leaves them until this process ends."""
+    trace = error.__traceback__
+    while trace is not None:
+        node = trace.tb_frame.f_locals.get("self")
+        if type(node).__name__ == "Node" and hasattr(node, "kill_all_processes"):
+            with suppress(Exception):
+                node.kill_all_processes(check_alive=False, allow_graceful=False)
+            return
+        trace = trace.tb_next
 
 
 def _limits(memory: int) -> dict[str, int]:

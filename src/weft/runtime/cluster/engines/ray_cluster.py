@@ -62,7 +62,7 @@ def _stop_node(error: BaseException) -> None:
     """Stop the processes of a node that did not start; Ray leaves them until this process ends."""
     trace = error.__traceback__
     while trace is not None:
-        node = trace.tb_frame.f_locals.get("self")
+        node: Any = trace.tb_frame.f_locals.get("self")
         if type(node).__name__ == "Node" and hasattr(node, "kill_all_processes"):
             with suppress(Exception):
                 node.kill_all_processes(check_alive=False, allow_graceful=False)

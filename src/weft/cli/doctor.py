@@ -142,7 +142,7 @@ class Health(NamedTuple):
     gpus: list[host.Gpu]
     processors: host.Share
     memory: host.Share
-    places: dict[str, host.Folder]
+    places: dict[str, host.DiskSpace]
     clusters: dict[str, host.Cluster | None]
     browser: str | None
 

@@ -124,7 +124,7 @@ def _first_line(file: Path) -> str | None:
         return None
 
 
-class Folder(NamedTuple):
+class DiskSpace(NamedTuple):
     """A folder for files."""
 
     path: str
@@ -132,7 +132,7 @@ class Folder(NamedTuple):
     writable: bool
 
 
-def places() -> dict[str, Folder]:
+def places() -> dict[str, DiskSpace]:
     """Return the current folder, the temporary one, and shared memory if there is any."""
     found = {"here": str(Path.cwd()), "temporary": tempfile.gettempdir()}
     if Path("/dev/shm").is_dir():
@@ -140,11 +140,11 @@ def places() -> dict[str, Folder]:
     return {name: _place(path) for name, path in found.items()}
 
 
-def _place(path: str) -> Folder:
+def _place(path: str) -> DiskSpace:
     try:
-        return Folder(path, shutil.disk_usage(path).free, os.access(path, os.W_OK))
+        return DiskSpace(path, shutil.disk_usage(path).free, os.access(path, os.W_OK))
     except OSError:
-        return Folder(path, None, False)
+        return DiskSpace(path, None, False)
 
 
 def browser() -> str | None:

@@ -26,7 +26,7 @@ def health(**more):
         "gpus": [],
         "processors": host.Share(2, 2),
         "memory": host.Share(8 * GIB, 4 * GIB),
-        "places": {"here": host.Folder("/here", 9 * GIB, True)},
+        "places": {"here": host.DiskSpace("/here", 9 * GIB, True)},
         "clusters": {"ray": None, "dask": None},
         "browser": None,
     }
@@ -163,17 +163,17 @@ def test_a_sound_machine_has_no_problems(installed):
         ),
         (
             {},
-            {"places": {"here": host.Folder("/here", 9 * GIB, False)}},
+            {"places": {"here": host.DiskSpace("/here", 9 * GIB, False)}},
             "/here is not writable",
         ),
         (
             {},
-            {"places": {"temporary": host.Folder("/tmp", 1000, True)}},
+            {"places": {"temporary": host.DiskSpace("/tmp", 1000, True)}},
             "/tmp has 1 kB free: delete something",
         ),
         (
             {"ray": "2.60"},
-            {"places": {"shared memory": host.Folder("/dev/shm", 64 << 20, True)}},
+            {"places": {"shared memory": host.DiskSpace("/dev/shm", 64 << 20, True)}},
             "/dev/shm, where Ray stores objects, has 67.1 MB free",
         ),
         (

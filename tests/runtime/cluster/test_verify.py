@@ -140,9 +140,10 @@ def test_shards_that_are_written_twice_in_part_or_not_at_all_are_refused():
     refused(changed(graph, number, writes=(short,)), "not whole shards")
 
 
-def mutations(task: Task, rng: random.Random):
-    """Return the task with one expression changed so that it holds something else."""
-    outputs = [o for o in (*task.blocks, *task.writes) if o.box]
+def mutations(task: Task, places: set[int], rng: random.Random):
+    """Return the task with one of the blocks at `places`, or a write, changed."""
+    blocks = [task.blocks[place] for place in sorted(places)]
+    outputs = [output for output in (*blocks, *task.writes) if output.box]
     if not outputs:
         return None
     output = rng.choice(outputs)
@@ -166,9 +167,11 @@ def test_random_mutations_of_what_reaches_an_output_are_refused(seed):
     """A block that is read by nobody and is not an output may hold anything."""
     rng = random.Random(seed)
     graph = TaskGraph.of(Plan.of(propagate(planned(seed)[1])))
-    needed = {block.task for blocks in graph.outputs for block in blocks}
-    for number in sorted(needed):
-        mutated = mutations(graph.tasks[number], rng)
+    needed: dict[int, set[int]] = {}
+    for block in (block for blocks in graph.outputs for block in blocks):
+        needed.setdefault(block.task, set()).add(block.place)
+    for number, places in sorted(needed.items()):
+        mutated = mutations(graph.tasks[number], places, rng)
         if mutated is not None:
             tasks = (*graph.tasks[:number], mutated, *graph.tasks[number + 1 :])
             refused(replace(graph, tasks=tasks), ".")

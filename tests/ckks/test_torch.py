@@ -89,7 +89,7 @@ def check(module, shape, seed=0):
     try:
         graph, arrays, want = written(module, 2 * x - 1)
     except WeftError as error:
-        assert "hang over the padding" in str(error)  # noqa: PT017
+        assert "beyond the padding" in str(error)  # noqa: PT017
         return
     if not graph.applications:
         return  # the input itself

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def test_eight_processes_never_hold_it_at_the_same_time(tmp_path: Path) -> None:
     assert found.strip() == f"{[0] * 8} []"
 
 
+def taken_after_death(path: Path) -> FileLock:
+    """Take the lock as soon as its holder is gone: on a busy machine processes end a little later."""
+    for _ in range(600):
+        with suppress(LockedError):
+            return FileLock(path)
+        time.sleep(0.1)
+    return FileLock(path)
+
+
 @pytest.mark.parametrize("kind", ["alone", "forked"])
 def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "lock"
@@ -86,7 +96,7 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path, kind: str) -> Non
         os.kill(pid, signal.SIGKILL)
         holder.wait()
         assert path.exists()  # the file stays, and means nothing
-        FileLock(path).release()
+        taken_after_death(path).release()
         assert not path.exists()
     finally:
         with suppress(ProcessLookupError):  # all of them have ended

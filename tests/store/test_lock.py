@@ -75,7 +75,7 @@ def test_eight_processes_never_hold_it_at_the_same_time(tmp_path: Path) -> None:
 
 
 def taken_after_death(path: Path) -> FileLock:
-    """Take the lock as soon as its holder is gone: on a busy machine processes end a little later."""
+    """Take the lock once its holder is gone; a process may take a moment to end."""
     for _ in range(600):
         with suppress(LockedError):
             return FileLock(path)

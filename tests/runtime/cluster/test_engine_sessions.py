@@ -223,3 +223,12 @@ def test_clusters_that_start_together_share_one_token(monkeypatch, tmp_path):
     assert len(set(found)) == 1
     assert len(found[0]) == 64
     assert [file.name for file in path.parent.iterdir()] == ["auth_token"]
+
+
+def test_workers_are_those_the_scheduler_knows_not_those_the_client_remembers(monkeypatch):
+    """The client's memory is refreshed on a timer by an answer that has no workers."""
+    pytest.importorskip("distributed")
+    with Dask(workers=2) as engine:
+        monkeypatch.setattr(engine.client, "scheduler_info", lambda **_: {"workers": {}})
+        (y,) = run(cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>'), {"x": np.ones(4)}, on=engine)
+    assert y.numpy().tolist() == [2.0] * 4

@@ -85,7 +85,7 @@ class Dask:
         """The limit that was given, or that of the workers of an existing cluster."""
         if self._memory is not None or self._cluster is not None:
             return self._memory
-        known = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        known = _workers(self.client).values()
         return min((one["memory_limit"] for one in known if one["memory_limit"]), default=None)
 
     @property
@@ -177,8 +177,18 @@ def _lost(client: Any) -> WeftError:
     return cluster_lost(f"the Dask cluster at {where}")
 
 
+def _workers(client: Any) -> dict[str, Any]:
+    """Return the scheduler's own list of its workers.
+
+    `client.scheduler_info` returns what the client remembers, which a refresh on a timer may
+    replace by a list without workers between the asking and the answer.
+    """
+    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return found
+
+
 def _addresses(client: Any, limit: int | None) -> list[str]:
-    found = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    found = sorted(_workers(client))
     check_workers(len(found))
     return found[:limit]
 

@@ -235,7 +235,7 @@ def unchecked(start: Point, stop: Point) -> ZRange:
 
 
 def unchecked_all(count: int, starts: Iterable[Point], stops: Iterable[Point]) -> list[ZRange]:
-    """So many such boxes, without a step of Python for each."""
+    """Return boxes without checking them, and without a step of Python for each."""
     boxes = list(map(object.__new__, repeat(ZRange, count)))
     deque(map(_SET_START, boxes, starts), maxlen=0)
     deque(map(_SET_STOP, boxes, stops), maxlen=0)

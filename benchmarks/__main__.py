@@ -30,7 +30,7 @@ BENCHMARKS = {
 
 
 def rows(name: str, seconds: float) -> Iterator[Row]:
-    """The rows of a benchmark, which may spend so many seconds on one of them."""
+    """Return the rows of a benchmark, each of which may take about `seconds`."""
     for module in BENCHMARKS[name]:
         yield from import_module(f"benchmarks.{module}").run(seconds)
 

@@ -1,4 +1,4 @@
-"""One job by one peer in a process of its own, so that its memory is nobody else's.
+"""One job by one peer in a process of its own, so that its memory can be measured.
 
 `python -m benchmarks.cluster_case WHO WHAT FOLDER REPEATS CHUNK`: one JSON object.
 """

@@ -172,7 +172,7 @@ def _empty(out: Path, shape: Any, chunks: Any, dtype: Any, compressors: Any) -> 
 
 @contextmanager
 def noops(engine: str) -> Iterator[Any]:
-    """An engine's own no-ops, many of them: a function that runs so many and tells the seconds."""
+    """Return a function that runs a number of an engine's own no-op tasks and returns the seconds."""
     if engine == "dask":
         with _dask_noops() as run:
             yield run

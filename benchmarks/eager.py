@@ -49,7 +49,7 @@ def run(seconds: float) -> Iterator[Row]:
 
 
 class FakeRanks:
-    """A process group that pretends to have so many ranks."""
+    """A process group that pretends to have `size` ranks."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -19,7 +19,7 @@ SIDE = 2048
 
 
 def main(gigabytes: float, folder: str | None) -> None:
-    """Stream so many gigabytes, and print the memory that was held."""
+    """Stream a number of gigabytes, and print the memory in use."""
     count = int(gigabytes * 1e9 / (2 * SIDE * SIDE))
     job = Job(count, SIDE, (16, 128, 128), (64, 1024, 1024))
     frames, path = noisy(job), Path(tempfile.mkdtemp(dir=folder))

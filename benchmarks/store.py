@@ -43,7 +43,7 @@ LOAD = 0.8
 
 @dataclass(frozen=True)
 class Job:
-    """What is streamed: so many frames of some size, in chunks and shards."""
+    """A recording: the number and size of its frames, its chunks and its shards."""
 
     count: int
     side: int

@@ -1,4 +1,4 @@
-"""A convolution of an image that nobody sees: planned, encrypted, run on SEAL, compared.
+"""A convolution of an encrypted image: planned, encrypted, run on SEAL, compared.
 
 Run it with `python -m examples.encrypted_layer`. It needs the extra `ckks`.
 """

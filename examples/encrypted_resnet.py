@@ -1,4 +1,4 @@
-"""A residual network on an image that nobody sees: planned, encrypted, run, compared.
+"""A residual network on an encrypted image: planned, encrypted, run, compared.
 
 The network is a ResNet-8 for images of 32 x 32: three stages of 16, 32 and 64 channels, two of them
 with a stride of 2, a global average pool and a linear layer. Its activations are polynomials of

@@ -26,7 +26,7 @@ RELU = fit("relu", 4, -8, 8)
 """The activation unless another is given."""
 
 IMAGE = "image"
-"""The name of the input that is no parameter."""
+"""The name of the input that is not a parameter."""
 
 
 class Stage(NamedTuple):

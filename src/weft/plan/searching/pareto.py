@@ -61,16 +61,15 @@ def hypervolume(points: Iterable[Costs], worst: Costs) -> float:
     >>> hypervolume([(1, 2), (2, 1)], (3, 3))
     3.0
     """
-    inside = sorted({tuple(point) for point in points if all(a < b for a, b in zip(point, worst))})
-    if not inside or len(worst) == 1:
-        return float(worst[0] - inside[0][0]) if inside else 0.0
-    total = 0.0
-    for number, point in enumerate(inside):
-        end = inside[number + 1][0] if number + 1 < len(inside) else worst[0]
-        if end > point[0]:
-            rest = [other[1:] for other in inside[: number + 1]]
-            total += (end - point[0]) * hypervolume(rest, worst[1:])
-    return total
+    inside = ((point, None) for point in points if all(a < b for a, b in zip(point, worst)))
+    front = [point for point, _ in pareto_front(inside)]
+    if not front or len(worst) == 1:
+        return float(worst[0] - front[0][0]) if front else 0.0
+    ends = [*(point[0] for point in front[1:]), worst[0]]
+    return sum(
+        (end - point[0]) * hypervolume([other[1:] for other in front[: number + 1]], worst[1:])
+        for number, (point, end) in enumerate(zip(front, ends))
+    )
 
 
 @dataclass(frozen=True)

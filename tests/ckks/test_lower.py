@@ -133,7 +133,7 @@ def test_repacking_to_the_same_packing_is_free(packing):
 @pytest.mark.parametrize(
     ("source", "target", "rotations", "levels"),
     [
-        # 64 ciphertexts of one channel become 32 of two, as the seed has it.
+        # 64 ciphertexts of one channel become 32 of two, as in seed 002 (8 x 8 pixels here).
         (Packing.tiled((64, 8, 8), 128, (16, 8)), Packing.tiled((64, 8, 8), 128), 32, 0),
         (Packing.vector(8, 64, stride=8), Packing.vector(8, 64, stride=8).replicated(), 0, 0),
         (Packing.vector(8, 64), Packing.vector(8, 64).replicated(), 3, 0),

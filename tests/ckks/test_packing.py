@@ -1,4 +1,4 @@
-"""Packings: laws for all kinds, the cuts of the seed, views of other shapes, what is refused."""
+"""Packings: laws for all kinds, the cuts of seed 002, views of other shapes, what is refused."""
 
 import itertools
 import pickle
@@ -127,7 +127,7 @@ def test_channels_are_cut_first_then_rows_then_columns(packing, grid, strides):
     assert (packing.spec.grid, packing.strides) == (grid, strides)
 
 
-def test_the_mesh_has_the_axes_of_the_seed():
+def test_channels_are_cut_by_y_and_rows_by_z_as_in_example_1_of_seed_002():
     packing = Packing.tiled((3, 224, 224), 1 << 15)
     assert str(packing.spec) == '<@ct, [{"y"}, {"z"}, {"w"}]>'
     assert str(packing.spec.mesh) == '@ct = <["y"=3, "z"=2, "w"=1]>'

@@ -204,9 +204,21 @@ def test_results_have_their_dtypes():
 @pytest.mark.parametrize(
     ("name", "shapes", "attributes", "message", "hint"),
     [
-        ("layer_norm", [(8, 4)], {"epsilon": 1.0}, "has no attribute epsilon", "did you mean eps?"),
+        (
+            "layer_norm",
+            [(8, 4)],
+            {"epsilon": 1.0},
+            "has no attribute epsilon",
+            "did you mean eps? (its attributes are eps, dtype)",
+        ),
         ("relu", [(8,)], {"n": 2}, "relu has no attribute n", "its attributes are dtype"),
-        ("softmax", [(8,)], {"dim": 0}, "no attribute dim", "did you mean dimension?"),
+        (
+            "softmax",
+            [(8,)],
+            {"dim": 0},
+            "no attribute dim",
+            "did you mean dimension? (its attributes are dimension, dtype)",
+        ),
         (
             "sum_dim",
             [(8,)],
@@ -258,7 +270,7 @@ def test_own_operators_declare_their_attributes():
         scale.sign([(8,)], {"factor": "much"})
     with pytest.raises(WeftError, match="scale has no attribute faktor") as caught:
         scale.sign([(8,)], {"faktor": 2.5})
-    assert "hint: did you mean factor?" in caught.value.__notes__
+    assert "hint: did you mean factor? (its attributes are factor)" in caught.value.__notes__
     Operator("scale", "n -> n", kernel, attributes=["factor"]).sign([(8,)], {"factor": "any"})
     Operator("scale", "n -> n", kernel, attributes=None).sign([(8,)], {"anything": 1})
     with pytest.raises(WeftError, match="scale has no attribute factor") as caught:

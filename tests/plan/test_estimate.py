@@ -1,4 +1,4 @@
-"""Estimates: the arithmetic of seed 004's examples to the byte, and what follows from a machine."""
+"""Estimates: linear layers and convolutions to the byte, and what follows from a machine."""
 
 from math import prod
 
@@ -25,12 +25,13 @@ def bytes_of(boxes, itemsize=4):
     return sum(box.size * itemsize for box in boxes)
 
 
-def test_linear_cut_by_batch_and_out_reads_what_the_seed_says():
+def test_linear_cut_by_batch_and_out_reads_x_once_per_column_and_w_once_per_row():
     mesh = DeviceMesh("m", (4, 2), ("batch", "out"))
     plan = planned(linear, (X, W, B), mesh, x='[{"batch"}, {}]', w='[{}, {"out"}]')
     assert dict(plan.placed[0].placement) == {"m": ("batch",), "n": ("out",), "k": ()}
     cost = estimate(plan)
-    assert cost.read == 67_141_632
+    x, w, b = (4 * prod(shape) for shape in (X, W, B))
+    assert cost.read == 2 * x + 4 * w + 4 * b == 67_141_632
     assert cost.received == 0
 
 

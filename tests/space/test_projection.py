@@ -163,7 +163,11 @@ def test_image_and_density_agree_with_islpy(case):
 
 
 class TestLinearOfSeed004:
-    """`Linear(X[batch, in], W[in, out], b[out]) -> Y[batch, out]` over (batch, in, out)."""
+    """`Linear(X[batch, in], W[in, out], b[out]) -> Y[batch, out]` over (batch, in, out).
+
+    Cut along `out`, the seed prints windows of [W_out, 1] for both P_W and P_Y. A column of
+    W[in, out] has in elements and one of Y[batch, out] has batch: the windows are corrected here.
+    """
 
     batch, n_in, n_out = 6, 4, 5
 

@@ -36,10 +36,15 @@ def test_tiles_of_an_epoch_are_in_the_order_of_seed_000(sides):
 
 
 def test_the_typical_configuration_of_seed_000():
-    """768 tiles in an epoch, 4 x 4 x 1 of them in a shard: 48 shards."""
-    layout = FrameLayout((None, 16, 16, 3), (2, 1, 1, 1), (2, 4, 4, 1))
-    assert layout.tiles_per_epoch == 768
-    assert layout.shards_per_row == 48
+    """768 tiles in an epoch, 4 x 4 x 4 x 1 of them in a shard.
+
+    The seed counts 768 / 64 = 12 active shards. That is so if an epoch has all tiles of a shard; if
+    the first 4 are along the dimension that grows, it has 16 of each, and 48 shards are active.
+    """
+    inside = FrameLayout((None, 8, 8, 4, 3), (2, 1, 1, 1, 1), (2, 4, 4, 4, 1))
+    assert (inside.tiles_per_epoch, inside.shards_per_row) == (768, 12)
+    layout = FrameLayout((None, 16, 16, 3), (2, 1, 1, 1), (8, 4, 4, 1))
+    assert (layout.tiles_per_epoch, layout.shards_per_row) == (768, 48)
     assert next(iter(layout.shard_tiles((0,)))).tiles[:5] == (0, 3, 6, 9, 48)
 
 

@@ -135,7 +135,7 @@ def check_attributes(
     ...     check_attributes("layer_norm", "", {"eps": "float"}, {"epsilon": 1.0})
     ... except WeftError as error:
     ...     print(error, error.__notes__)
-    layer_norm has no attribute epsilon ['hint: did you mean eps?']
+    layer_norm has no attribute epsilon ['hint: did you mean eps? (its attributes are eps)']
     """
     if known is None:
         return
@@ -159,10 +159,9 @@ def _hint(operator: str, line: object, known: Mapping[str, Kind], name: str) -> 
         return f"{name} is an index dimension of {operator}: {line}"
     close = get_close_matches(name, known, 1, 0.5)
     close = close or [other for other in known if name.startswith(other) or other.startswith(name)]
-    if close:
-        return f"did you mean {close[0]}?"
     if known:
-        return f"its attributes are {', '.join(known)}"
+        every = f"its attributes are {', '.join(known)}"
+        return f"did you mean {close[0]}? ({every})" if close else every
     return "it has none; an operator of your own declares them: Operator(..., attributes=[...])"
 
 

@@ -126,7 +126,7 @@ def _run(
     made = execute_parallel(program, backend, given, workers)
     wall = time.perf_counter() - begin
     busiest = max(time.process_time() - start, forks())
-    got = linear_map.targets[0].unpack([backend.decrypt(each) for each in made])
+    got = linear_map.target.unpack([backend.decrypt(each) for each in made])
     return float(np.abs(got - answer).max()), wall, busiest
 
 

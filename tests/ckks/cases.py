@@ -55,8 +55,8 @@ def linear_cases(draw, sizes, side):
     linear_map = linear(signature, source, target, weight=None if w is None else 1)
     diagonal_split = split(linear_map, draw(budgets))
     bias = np.linspace(-1, 1, answer.size).reshape(answer.shape) if draw(st.booleans()) else None
-    program = lower(linear_map, diagonal_split, [w], scales=[scale], biases=[bias])
-    cost = predict(linear_map, diagonal_split, [bias is not None])
+    program = lower(linear_map, diagonal_split, [w], scales=[scale], bias=bias)
+    cost = predict(linear_map, diagonal_split, bias is not None)
     expected = target.pack(answer if bias is None else answer + bias)
     parameters = parameters_of(source.slots, draw(st.integers(1, 2)))
     return _case(signature.notation, parameters, program, cost, source.pack(x), expected)

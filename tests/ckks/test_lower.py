@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.ckks.layers import conv_signature, convolutions, packed_layers, run
+from tests.ckks.layers import packed_layers, run
 from tests.ckks.packings import packings
 
 from weft.ckks.activations import Activation, fit
 from weft.ckks.backends import Simulator
 from weft.ckks.bsgs import split
-from weft.ckks.linear import identity, linear, stacked
+from weft.ckks.linear import identity, linear
 from weft.ckks.lower import lower, lower_pairs, lower_polynomial, predict, reshard
 from weft.ckks.packing import Packing
 from weft.ckks.parameters import Parameters
 from weft.ckks.polynomial import evaluate
-from weft.ckks.slot_program import count, execute, last_uses, reads
+from weft.ckks.slot_program import count, execute, last_uses
 from weft.errors import WeftError
-from weft.lang import OPERATORS, Signature
+from weft.lang import Signature
 
 
 @given(packed_layers(), st.sampled_from([None, None, 1, 2, 3, 8]), st.booleans())
@@ -28,44 +28,14 @@ def test_a_layer_is_right_and_costs_what_was_predicted(layer, keys, biased):
     linear_map = linear(signature, packing, target, weight=None if w is None else 1)
     diagonal_split = split(linear_map, keys)
     bias = np.arange(answer.size).reshape(answer.shape) / answer.size if biased else None
-    program = lower(linear_map, diagonal_split, [w], scales=[scale], biases=[bias])
+    program = lower(linear_map, diagonal_split, [w], scales=[scale], bias=bias)
     rows, counters = run(program, packing, x)
     expected = target.pack(answer if bias is None else answer + bias)
     assert np.abs(np.array(rows) - expected).max() < 1e-10
-    cost = predict(linear_map, diagonal_split, [biased])
+    cost = predict(linear_map, diagonal_split, biased)
     assert cost == count(program) == counters
     assert cost.levels == count(program).levels == 1
     assert keys is None or len(cost.keys) <= keys or cost.rotations == 0
-
-
-@given(packed_layers(convolutions()), st.sampled_from([None, 3]), st.booleans())
-def test_layers_of_one_operand_share_their_baby_steps(layer, keys, biased):
-    signature, packing, target, x, w, answer, _ = layer
-    sums = OPERATORS["sum_dim"].sign([x.shape], {"dimensions": (1,)})
-    total = Packing.dense(sums.result_shapes[0], packing.slots)
-    maps = [linear(signature, packing, target, weight=1), linear(sums, packing, total)]
-    linear_map = stacked(maps)
-    diagonal_split = split(linear_map, keys)
-    bias = np.full(total.shape, 0.5) if biased else None
-    program = lower(linear_map, diagonal_split, [w], scales=[None, 2.0], biases=[None, bias])
-    rows, counters = run(program, packing, x)
-    first, second = rows[: target.ciphertexts], rows[target.ciphertexts :]
-    assert np.abs(np.array(first) - target.pack(answer)).max() < 1e-10
-    assert np.abs(total.unpack(second) - 2 * x.sum(axis=1) - 0.5 * biased).max() < 1e-10
-    assert predict(linear_map, diagonal_split, [False, biased]) == count(program) == counters
-
-
-def test_a_shortcut_is_cheaper_with_its_convolution():
-    source, target = (
-        Packing.tiled((64, 56, 56), 1 << 15),
-        Packing.multiplexed((128, 28, 28), 1 << 15, 2),
-    )
-    conv = conv_signature((1, 64, 56, 56), (128, 64, 3, 3), (2, 2), (1, 1, 1, 1))
-    short = conv_signature((1, 64, 56, 56), (128, 64, 1, 1), (2, 2))
-    maps = [linear(line, source, target, weight=1) for line in (conv, short)]
-    alone = [split(each).rotations for each in maps]
-    assert alone == [116, 52]
-    assert split(stacked(maps)).rotations < sum(alone)
 
 
 def test_keys_that_go_more_than_once_around_are_used_as_they_are():
@@ -83,10 +53,7 @@ def test_linear_maps_that_are_refused():
     line = Signature.of("i -> i", [(4,)])
     linear_map = linear(line, Packing.vector(4, 8), Packing.vector(4, 8))
     with pytest.raises(WeftError, match=r"values of shape \[3\] do not broadcast to \[4\]"):
-        lower(linear_map, split(linear_map), biases=[[1, 2, 3]])
-    other = linear(line, Packing.vector(4, 8, 2), Packing.vector(4, 8))
-    with pytest.raises(WeftError, match="maps of different packings of an operand"):
-        stacked([linear_map, other])
+        lower(linear_map, split(linear_map), bias=[1, 2, 3])
 
 
 # -- repackings -----------------------------------------------------------------------------------
@@ -205,7 +172,7 @@ def test_polynomials(degree, fold, level, ciphertexts, sign):
 
 def test_registers_of_polynomials_are_released():
     program = lower_polynomial(evaluate(fit("gelu", 15, -4, 4)), DEEP, 6, 4)
-    uses = last_uses(map(reads, program.instructions), program.outputs)
+    uses = last_uses((each.operands for each in program.instructions), program.outputs)
     released = [register for ended in uses for register in ended]
     assert len(released) == len(set(released))
     written = {each.out for each in program.instructions}

@@ -18,7 +18,6 @@ from weft.ckks.slot_program import (
     count,
     execute,
     last_uses,
-    reads,
 )
 from weft.errors import WeftError
 
@@ -57,11 +56,11 @@ def layer(keys=None):
 def test_registers_are_written_once_and_released_after_their_last_use(keys):
     linear_map, diagonal_split, program = layer(keys)
     written, released = set(range(linear_map.inputs)), set()
-    uses = last_uses(map(reads, program.instructions), program.outputs)
+    uses = last_uses((each.operands for each in program.instructions), program.outputs)
     for instruction, ended in zip(program.instructions, uses, strict=True):
         assert instruction.out not in written
-        assert released.isdisjoint(reads(instruction))
-        assert set(ended) <= set(reads(instruction))
+        assert released.isdisjoint(instruction.operands)
+        assert set(ended) <= set(instruction.operands)
         written.add(instruction.out)
         released |= set(ended)
     assert written - released == set(program.outputs)

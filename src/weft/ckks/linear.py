@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, product
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -207,7 +207,7 @@ def _component(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearPart:
-    """One operand and one result of a linear map: packings, components, the weight's shape."""
+    """One operand of a linear map: packings, components, the weight's shape."""
 
     source: Packing
     target: Packing
@@ -215,13 +215,10 @@ class LinearPart:
     weight: Point | None
     first: int = 0
     """The number of the operand's first ciphertext among all inputs."""
-    start: int = 0
-    """The number of the result's first ciphertext among all outputs."""
 
-    def has(self, out: int, number: int) -> bool:
-        """Whether an output and an input ciphertext belong to this result and this operand."""
-        inside = 0 <= number - self.first < self.source.ciphertexts
-        return inside and 0 <= out - self.start < self.target.ciphertexts
+    def has(self, number: int) -> bool:
+        """Whether an input ciphertext belongs to this operand."""
+        return 0 <= number - self.first < self.source.ciphertexts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,7 +236,7 @@ class LinearMap:
 
     parts: tuple[LinearPart, ...]
     sources: tuple[Packing, ...]
-    targets: tuple[Packing, ...]
+    target: Packing
     blocks: Mapping[tuple[int, int], int]
     sets: tuple[Integers, ...]
 
@@ -251,12 +248,12 @@ class LinearMap:
     @property
     def outputs(self) -> int:
         """The number of output ciphertexts."""
-        return sum(target.ciphertexts for target in self.targets)
+        return self.target.ciphertexts
 
     @property
     def slots(self) -> int:
         """The number of slots of a ciphertext."""
-        return self.targets[0].slots
+        return self.target.slots
 
     @property
     def period(self) -> int:
@@ -270,8 +267,8 @@ class LinearMap:
 
     @property
     def strides(self) -> tuple[Point, Point]:
-        """The strides of the digits inside a ciphertext, of the operands and of the results."""
-        return _inner_strides(self.sources), _inner_strides(self.targets)
+        """The strides of the digits inside a ciphertext, of the operands and of the result."""
+        return _inner_strides(self.sources), _inner_strides([self.target])
 
     def __str__(self) -> str:
         plural = "s" if self.inputs > 1 else ""
@@ -332,7 +329,7 @@ def _mapped(part: LinearPart) -> LinearMap:
         # An output without inputs is a product with zeros: ciphertexts only come from ciphertexts.
         if number not in reached:
             blocks[number, 0] = sets.number(np.zeros(1, np.int64))
-    return LinearMap((part,), (source,), (target,), blocks, tuple(sets.distinct))
+    return LinearMap((part,), (source,), target, blocks, tuple(sets.distinct))
 
 
 def joined(maps: Sequence[LinearMap]) -> LinearMap:
@@ -348,42 +345,16 @@ def joined(maps: Sequence[LinearMap]) -> LinearMap:
     >>> print(both, [diagonals.tolist() for diagonals in both.sets])
     2 diagonals, 2 ciphertexts to 1 [[0], [13]]
     """
-    if len({each.targets for each in maps}) > 1:
+    if len({each.target for each in maps}) > 1:
         raise WeftError("maps to different packings of a result cannot be joined")
-    sources = [source for each in maps for source in each.sources]
-    places = accumulate((each.inputs for each in maps[:-1]), initial=0)
-    return _combined(maps, [(0, first) for first in places], sources, maps[0].targets)
-
-
-def stacked(maps: Sequence[LinearMap]) -> LinearMap:
-    """Return several maps of the same operands to different results: they share baby steps.
-
-    >>> line = Signature.of("k, k n -> n  sum: k", [(16,), (16, 16)])
-    >>> dense = linear(line, Packing.vector(16, 16), Packing.vector(16, 16), weight=1)
-    >>> print(stacked([dense, dense]))
-    32 diagonals, 1 ciphertext to 2
-    """
-    if len({each.sources for each in maps}) > 1:
-        raise WeftError("maps of different packings of an operand cannot be stacked")
-    targets = [target for each in maps for target in each.targets]
-    places = accumulate((each.outputs for each in maps[:-1]), initial=0)
-    return _combined(maps, [(start, 0) for start in places], maps[0].sources, targets)
-
-
-def _combined(
-    maps: Sequence[LinearMap],
-    places: Sequence[tuple[int, int]],
-    sources: Sequence[Packing],
-    targets: Sequence[Packing],
-) -> LinearMap:
-    """Return maps side by side; `places` has the first output and input ciphertext of each."""
-    parts, blocks, sets = list[LinearPart](), dict[tuple[int, int], int](), _Sets()
-    for each, (start, first) in zip(maps, places):
+    parts, blocks, sets, first = list[LinearPart](), dict[tuple[int, int], int](), _Sets(), 0
+    for each in maps:
         for (out, number), key in each.blocks.items():
-            blocks[start + out, first + number] = sets.number(each.sets[key])
-        for part in each.parts:
-            parts.append(replace(part, first=first + part.first, start=start + part.start))
-    return LinearMap(tuple(parts), tuple(sources), tuple(targets), blocks, tuple(sets.distinct))
+            blocks[out, first + number] = sets.number(each.sets[key])
+        parts += [replace(part, first=first + part.first) for part in each.parts]
+        first += each.inputs
+    sources = tuple(source for each in maps for source in each.sources)
+    return LinearMap(tuple(parts), sources, maps[0].target, blocks, tuple(sets.distinct))
 
 
 def view_as(packing: Packing, shape: Point, what: str) -> Packing:

@@ -17,7 +17,6 @@ from weft.ckks.parameters import Parameters
 from weft.ckks.plaintext import Diagonal, DiagonalWeights, packed
 from weft.ckks.polynomial import Evaluation
 from weft.ckks.slot_program import (
-    AddPlain,
     Constant,
     OperationCounts,
     SlotProgram,
@@ -41,14 +40,14 @@ def lower(
     weights: Sequence[ArrayLike | None] = (),
     *,
     scales: Sequence[ArrayLike | None] = (),
-    biases: Sequence[ArrayLike | None] = (),
+    bias: ArrayLike | None = None,
     encoded: Sequence[float] = (),
     drop: Sequence[int | None] = (),
 ) -> SlotProgram:
     """Return the program of a linear map with its weights: one level, one rescale per output.
 
-    There is a weight and a scale for each part of the map and a bias for each result, or None. A
-    scale multiplies the weights, a bias is added at the end, and both are broadcast to the result.
+    There is a weight and a scale for each part of the map, or None. A scale multiplies the weights,
+    a bias is added at the end, and both are broadcast to the result.
     For each operand, `encoded` has the scale of its plaintexts (default: that of the level), and
     `drop` the level that it is dropped to first: together they bring an operand of a higher level
     to the scale of the result.
@@ -70,10 +69,10 @@ def lower(
         for _ in range(source.ciphertexts):
             lowering.rotate_input(number, scale, level)
             number += 1
-    added = list[Floats | None]()
-    for target, bias in zip_longest(linear_map.targets, biases):
-        added += [None] * target.ciphertexts if bias is None else packed(target, bias)
-    outputs = [lowering.output(out, bias) for out, bias in enumerate(added)]
+    rows = None if bias is None else packed(linear_map.target, bias)
+    outputs = [
+        lowering.output(n, None if rows is None else rows[n]) for n in range(linear_map.outputs)
+    ]
     return lowering.builder.program(outputs)
 
 
@@ -152,11 +151,11 @@ def _leaves_first(tree: RotationTree) -> Iterator[tuple[int, int | None, int]]:
 
 
 def predict(
-    linear_map: LinearMap, diagonal_split: Split, biases: Sequence[bool] = (), drops: int = 0
+    linear_map: LinearMap, diagonal_split: Split, has_bias: bool = False, drops: int = 0
 ) -> OperationCounts:
     """Return the operations of a linear map from its sets alone, without writing its program.
 
-    `biases` says which results have one, `drops` how many inputs are dropped to a lower level.
+    `drops` is the number of inputs that are dropped to a lower level.
 
     >>> from weft.ckks.linear import linear
     >>> from weft.lang import Signature
@@ -166,12 +165,11 @@ def predict(
     >>> print(predict(dense, split(dense)))
     14 rotations, 64 plain products, 1 rescale, 63 additions, 1 level
     """
-    biased = zip(linear_map.targets, biases)
     return OperationCounts(
         plain_products=linear_map.products,
         rescales=linear_map.outputs,
         additions=linear_map.products - linear_map.outputs,
-        plain_additions=sum(target.ciphertexts for target, has in biased if has),
+        plain_additions=linear_map.outputs if has_bias else 0,
         drops=drops,
         rotations_by_step=diagonal_split.rotations_by_step,
         levels=1,
@@ -319,8 +317,8 @@ def lower_polynomial(
 def _with_mask(program: SlotProgram, mask: Floats) -> SlotProgram:
     """Return a program that adds constants only where a mask has ones."""
     instructions = tuple(
-        each._replace(plain=Constant(each.plain.number, mask))
-        if isinstance(each, AddPlain) and isinstance(each.plain, Constant)
+        each._replace(arguments=(Constant(each.arguments[0].number, mask),))
+        if each.operation == "add_plain" and isinstance(each.arguments[0], Constant)
         else each
         for each in program.instructions
     )

@@ -21,14 +21,7 @@ from typing import Any, NamedTuple
 
 from weft.ckks.backends import Backend, Ciphertext
 from weft.ckks.partition import Partition, Receive, Send, partition, worker_reads
-from weft.ckks.slot_program import (
-    OperationCounts,
-    SlotProgram,
-    apply,
-    check_inputs,
-    execute,
-    last_uses,
-)
+from weft.ckks.slot_program import OperationCounts, SlotProgram, check_inputs, execute, last_uses
 from weft.errors import WeftError
 from weft.values import as_count
 
@@ -47,8 +40,9 @@ def execute_parallel(
 
     >>> from weft.ckks.backends import Simulator
     >>> from weft.ckks.parameters import Parameters
-    >>> from weft.ckks.slot_program import Add, Rotate
-    >>> sums = SlotProgram(2, (4,), (Rotate(2, 0, 1), Rotate(3, 1, 2), Add(4, 2, 3)))
+    >>> from weft.ckks.slot_program import SlotProgramBuilder
+    >>> builder = SlotProgramBuilder(inputs=2)
+    >>> sums = builder.program([builder.add(builder.rotate(0, 1), builder.rotate(1, 2))])
     >>> backend = Simulator(Parameters(16, 1, security=None))
     >>> given = [backend.encrypt(range(8)) for _ in range(2)]
     >>> (result,) = execute_parallel(sums, backend, given, workers=2)
@@ -132,7 +126,7 @@ class _ForkedRun:
             elif isinstance(instruction, Receive):
                 registers[instruction.out] = channels.receive(instruction.out, instruction.source)
             else:
-                registers[instruction.out] = apply(instruction, self.backend, registers)
+                registers[instruction.out] = instruction.apply(self.backend, registers)
             for register in ended:
                 del registers[register]
         return registers

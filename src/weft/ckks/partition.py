@@ -12,22 +12,12 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from weft.ckks.slot_program import (
-    Add,
-    Instruction,
-    Mul,
-    MulPlain,
-    Rescale,
-    Rotate,
-    SlotProgram,
-    reads,
-    renamed,
-)
+from weft.ckks.slot_program import Instruction, SlotProgram
 
-WEIGHTS = {Mul: 3.0, Rotate: 2.0, MulPlain: 1.0, Rescale: 0.5}
-"""The approximate costs of instructions."""
+WEIGHTS = {"mul": 3.0, "rotate": 2.0, "mul_plain": 1.0, "rescale": 0.5}
+"""The approximate costs of operations."""
 CHEAP = 0.1
-"""The cost of every other instruction."""
+"""The cost of every other operation."""
 DELAY = 3
 """Sums that a worker completes before it waits for the parts of another."""
 
@@ -59,11 +49,13 @@ class Partition(NamedTuple):
 def partition(program: SlotProgram, workers: int) -> Partition:
     """Partition a program; together the workers run the same operations, no more and no fewer.
 
-    >>> sums = SlotProgram(2, (4,), (Rotate(2, 0, 1), Rotate(3, 1, 1), Add(4, 2, 3)))
-    >>> for instructions in partition(sums, 2).instructions:
-    ...     print(*instructions)
-    Rotate(out=2, a=0, steps=1) Receive(out=3, source=1) Add(out=5, a=2, b=3)
-    Rotate(out=3, a=1, steps=1) Send(a=3, to=0)
+    >>> from weft.ckks.slot_program import SlotProgramBuilder
+    >>> builder = SlotProgramBuilder(inputs=2)
+    >>> total = builder.add(builder.rotate(0, 1), builder.rotate(1, 1))
+    >>> for instructions in partition(builder.program([total]), 2).instructions:
+    ...     print(*(getattr(each, "operation", each) for each in instructions))
+    rotate Receive(out=3, source=1) add
+    rotate Send(a=3, to=0)
     """
     partitioner = _Partitioner(program, workers)
     for instruction in program.instructions:
@@ -78,28 +70,27 @@ def worker_reads(instruction: WorkerInstruction) -> tuple[int, ...]:
             return ()
         case Send():
             return (instruction.a,)
-    return reads(instruction)
+    return instruction.operands
 
 
 class _Sums:
     """The additions of a program, grouped into sums of many terms."""
 
     def __init__(self, instructions: Sequence[Instruction], outputs: Iterable[int]) -> None:
-        uses = Counter(register for each in instructions for register in reads(each))
+        uses = Counter(register for each in instructions for register in each.operands)
         uses.update(outputs)
         self.root: dict[int, int] = {}
         """For each addition, the last one of its sum."""
-        additions = {each.out: each for each in instructions if isinstance(each, Add)}
+        additions = {each.out: each for each in instructions if each.operation == "add"}
         for addition in reversed(additions.values()):
             root = self.root.setdefault(addition.out, addition.out)
-            for a in (addition.a, addition.b):
+            for a in addition.operands:
                 if a in additions and uses[a] == 1:
                     self.root[a] = root
 
-    def terms(self, addition: Add) -> list[int]:
+    def terms(self, addition: Instruction) -> list[int]:
         """Return the operands that are not partial sums themselves."""
-        operands = (addition.a, addition.b)
-        return [a for a in operands if self.root.get(a) != self.root[addition.out]]
+        return [a for a in addition.operands if self.root.get(a) != self.root[addition.out]]
 
 
 class _Partitioner:
@@ -128,13 +119,13 @@ class _Partitioner:
 
     def place(self, instruction: Instruction) -> None:
         """Write an instruction for the worker that owns it."""
-        if isinstance(instruction, Add):
+        if instruction.operation == "add":
             self._add(instruction)
             return
-        worker = self.owner.get(instruction.out, self.owner[instruction.a])
-        for register in reads(instruction):
+        worker = self.owner.get(instruction.out, self.owner[instruction.operands[0]])
+        for register in instruction.operands:
             self._fetch(self.names.get(register, register), worker)
-        self._write(worker, renamed(instruction, self.names))
+        self._write(worker, instruction.renamed(self.names))
         self.owner[instruction.out] = worker
 
     def finish(self) -> Partition:
@@ -145,7 +136,7 @@ class _Partitioner:
         self._flush(self.closed + 1)
         return Partition(self.written, outputs)
 
-    def _add(self, addition: Add) -> None:
+    def _add(self, addition: Instruction) -> None:
         """Add new terms to the partial sum of their worker; combine the parts at the last one."""
         root = self.sums.root[addition.out]
         parts = self.parts.setdefault(root, {})
@@ -176,7 +167,7 @@ class _Partitioner:
 
     def _sum(self, worker: int, a: int, b: int) -> int:
         out = next(self.fresh)
-        self._write(worker, Add(out, a, b))
+        self._write(worker, Instruction("add", out, (a, b)))
         return out
 
     def _fetch(self, register: int, worker: int) -> None:
@@ -220,14 +211,14 @@ def _assign(program: SlotProgram, sums: _Sums, workers: int) -> dict[int, int]:
     load = dict.fromkeys(lane, CHEAP)
     rotated = set(lane)
     for each in program.instructions:
-        if isinstance(each, Rotate) and each.a in rotated:
+        if each.operation == "rotate" and each.operands[0] in rotated:
             rotated.add(each.out)
             lane[each.out] = each.out
-        elif isinstance(each, Add) and lane[each.a] != lane[each.b]:
+        elif each.operation == "add" and len({lane[a] for a in each.operands}) > 1:
             lane[each.out] = -1 - sums.root[each.out]  # a sum of several lanes is its own
         else:
-            lane[each.out] = lane[each.a]
-        weight = WEIGHTS.get(type(each), CHEAP)
+            lane[each.out] = lane[each.operands[0]]
+        weight = WEIGHTS.get(each.operation, CHEAP)
         load[lane[each.out]] = load.get(lane[each.out], 0.0) + weight
     lanes = {number: cost for number, cost in load.items() if number in rotated}
     total, before = sum(lanes.values()), 0.0

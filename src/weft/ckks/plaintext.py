@@ -192,7 +192,7 @@ class _Operand:
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
         """Return the weights of one diagonal, each in the slot of its product."""
         sources, first = self.source(number - self.part.first)
-        targets, last = self.target(out - self.part.start)
+        targets, last = self.target(out)
         ahead = slice(baby % self.slots, baby % self.slots + self.slots)
         back = slice(-giant % self.slots, -giant % self.slots + self.slots)
         alternatives = [
@@ -205,7 +205,7 @@ class _Operand:
             # Addresses below zero are clipped to the first, which holds a zero.
             total += self.weight.take(sum(chosen, start), mode="clip")
         if self.scale is not None:
-            total *= self.scale[out - self.part.start][back]
+            total *= self.scale[out][back]
         return total
 
 
@@ -254,7 +254,7 @@ class DiagonalWeights:
 
     def values(self, out: int, number: int, giant: int, baby: int) -> Floats:
         """Return the plaintext of one pair of ciphertexts and one pair of steps."""
-        operand = next(each for each in self.operands if each.part.has(out, number))
+        operand = next(each for each in self.operands if each.part.has(number))
         return operand.values(out, number, giant, baby)
 
 

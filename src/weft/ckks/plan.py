@@ -582,7 +582,7 @@ def _planned_layer(
         joint = maps[0] if len(maps) == 1 else joined(maps)
         diagonal_split = split(joint, keys)
         has_bias = bool(layer.bias or layer.shift)
-        cost = predict(joint, diagonal_split, [has_bias], drops=sum(count for count, _ in higher))
+        cost = predict(joint, diagonal_split, has_bias, drops=sum(count for count, _ in higher))
         return replace(planned, cost=cost, map=joint, split=diagonal_split)
     if isinstance(layer, RepackingLayer):
         planned = replace(planned, repacking=reshard(sources[0], target, keys))

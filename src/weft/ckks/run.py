@@ -245,7 +245,7 @@ class _Inference:
             planned.split,
             [weight] * count,
             scales=[layer.scale] * count,
-            biases=[self._bias(layer)],
+            bias=self._bias(layer),
             encoded=[self.parameters.adjusting_scale(at, stop) for at in levels],
             drop=[start if at > start else None for at in levels],
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -53,93 +53,43 @@ class SlotValues(NamedTuple):
         return self.content
 
 
-class Rotate(NamedTuple):
-    """Slot s of the result is slot s + steps."""
+Operation: TypeAlias = Literal[
+    "add", "sub", "negate", "mul", "add_plain", "mul_plain", "rotate", "rescale", "drop"
+]
+"""The operations, which are the methods of `SlotOperations`."""
 
+
+class Instruction(NamedTuple):
+    """An operation on registers, each of which holds a ciphertext.
+
+    A rotation takes its steps, a drop its level, a sum or product with a plaintext the plaintext,
+    a product also the plaintext's scale (None: that of the ciphertext's level).
+    """
+
+    operation: Operation
     out: int
-    a: int
-    steps: int
+    operands: tuple[int, ...]
+    arguments: tuple[Any, ...] = ()
 
+    def renamed(self, registers: Mapping[int, int]) -> Instruction:
+        """Return the instruction with its registers renamed; those not in the mapping stay."""
+        operands = tuple(registers.get(each, each) for each in self.operands)
+        return self._replace(out=registers.get(self.out, self.out), operands=operands)
 
-class MulPlain(NamedTuple):
-    """A product with a plaintext, not rescaled."""
-
-    out: int
-    a: int
-    plain: Plaintext
-    scale: float | None = None
-    """Scale of the plaintext (default: that of the ciphertext's level)."""
-
-
-class AddPlain(NamedTuple):
-    """A sum with a plaintext."""
-
-    out: int
-    a: int
-    plain: Plaintext
-
-
-class Add(NamedTuple):
-    """A sum of two ciphertexts."""
-
-    out: int
-    a: int
-    b: int
-
-
-class Sub(NamedTuple):
-    """A difference of two ciphertexts."""
-
-    out: int
-    a: int
-    b: int
-
-
-class Negate(NamedTuple):
-    """A ciphertext with its sign changed."""
-
-    out: int
-    a: int
-
-
-class Mul(NamedTuple):
-    """A product of two ciphertexts, relinearised and not rescaled."""
-
-    out: int
-    a: int
-    b: int
-
-
-class Rescale(NamedTuple):
-    """The same values one level lower, the scale divided by the prime of the level."""
-
-    out: int
-    a: int
-
-
-class Drop(NamedTuple):
-    """The same values at a lower level, the scale unchanged."""
-
-    out: int
-    a: int
-    level: int
-
-
-Instruction: TypeAlias = Rotate | MulPlain | AddPlain | Add | Sub | Negate | Mul | Rescale | Drop
-
-
-def reads(instruction: Instruction) -> tuple[int, ...]:
-    """Return the registers that an instruction reads."""
-    if isinstance(instruction, Add | Sub | Mul):
-        return instruction.a, instruction.b
-    return (instruction.a,)
+    def apply(self, on: SlotOperations[T], registers: Mapping[int, T]) -> T:
+        """Return the result of the operation on the values of its registers."""
+        operands = (registers[each] for each in self.operands)
+        if self.operation in ("add_plain", "mul_plain"):
+            plain, *scale = self.arguments
+            return cast(T, getattr(on, self.operation)(*operands, plain.values(), *scale))
+        return cast(T, getattr(on, self.operation)(*operands, *self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
 class SlotProgram:
     """Instructions over registers; the first registers hold the inputs.
 
-    >>> double = SlotProgram(1, (1,), (Add(1, 0, 0),))
+    >>> double = SlotProgram(1, (1,), (Instruction("add", 1, (0, 0)),))
     >>> print(count(double), count(double).live)
     1 addition 2
     """
@@ -156,54 +106,54 @@ class SlotProgramBuilder:
 
     >>> builder = SlotProgramBuilder(inputs=1)
     >>> total = builder.add(0, builder.rotate(0, 1))
-    >>> builder.program([total]).instructions
-    (Rotate(out=1, a=0, steps=1), Add(out=2, a=0, b=1))
+    >>> builder.program([total]).instructions[1]
+    Instruction(operation='add', out=2, operands=(0, 1), arguments=())
     """
 
     def __init__(self, inputs: int) -> None:
         self.inputs = inputs
         self.instructions: list[Instruction] = []
 
-    def _append(self, kind: type[Any], *fields: Any) -> int:
+    def _append(self, operation: Operation, *operands: int, arguments: tuple[Any, ...] = ()) -> int:
         out = self.inputs + len(self.instructions)
-        self.instructions.append(kind(out, *fields))
+        self.instructions.append(Instruction(operation, out, operands, arguments))
         return out
 
     def rotate(self, a: int, steps: int) -> int:
-        """Append a rotation."""
-        return self._append(Rotate, a, steps)
+        """Append a rotation: slot s of the result is slot s + steps."""
+        return self._append("rotate", a, arguments=(steps,))
 
     def mul_plain(self, a: int, plain: Plaintext, scale: float | None = None) -> int:
-        """Append a product with a plaintext."""
-        return self._append(MulPlain, a, plain, scale)
+        """Append a product with a plaintext, not rescaled."""
+        return self._append("mul_plain", a, arguments=(plain, scale))
 
     def add_plain(self, a: int, plain: Plaintext) -> int:
         """Append a sum with a plaintext."""
-        return self._append(AddPlain, a, plain)
+        return self._append("add_plain", a, arguments=(plain,))
 
     def add(self, a: int, b: int) -> int:
         """Append a sum."""
-        return self._append(Add, a, b)
+        return self._append("add", a, b)
 
     def sub(self, a: int, b: int) -> int:
         """Append a difference."""
-        return self._append(Sub, a, b)
+        return self._append("sub", a, b)
 
     def negate(self, a: int) -> int:
         """Append a change of sign."""
-        return self._append(Negate, a)
+        return self._append("negate", a)
 
     def mul(self, a: int, b: int) -> int:
-        """Append a product of two ciphertexts."""
-        return self._append(Mul, a, b)
+        """Append a product of two ciphertexts, relinearised and not rescaled."""
+        return self._append("mul", a, b)
 
     def rescale(self, a: int) -> int:
-        """Append a rescale."""
-        return self._append(Rescale, a)
+        """Append a rescale: one level lower, the scale divided by the prime of the level."""
+        return self._append("rescale", a)
 
     def drop(self, a: int, level: int) -> int:
-        """Append a drop to a lower level."""
-        return self._append(Drop, a, level)
+        """Append a drop to a lower level, at the same scale."""
+        return self._append("drop", a, arguments=(level,))
 
     def adjust(self, a: int, parameters: Parameters, start: int, stop: int) -> int:
         """Bring a ciphertext from one level to a lower one and to the scale of that level.
@@ -219,28 +169,16 @@ class SlotProgramBuilder:
 
     def inline(self, program: SlotProgram, operands: Sequence[int]) -> list[int]:
         """Append a whole program; return the registers of its results."""
-        if len(operands) != program.inputs:
-            need = counted(program.inputs, "ciphertext")
-            raise WeftError(f"a program of {need} is given {len(operands)}")
+        check_inputs(program, operands)
         registers = dict(enumerate(operands))
         for instruction in program.instructions:
             registers[instruction.out] = self.inputs + len(self.instructions)
-            self.instructions.append(renamed(instruction, registers))
+            self.instructions.append(instruction.renamed(registers))
         return [registers[out] for out in program.outputs]
 
     def program(self, outputs: Iterable[int]) -> SlotProgram:
         """Return the program that has these results."""
         return SlotProgram(self.inputs, tuple(outputs), tuple(self.instructions))
-
-
-def renamed(instruction: Instruction, registers: Mapping[int, int]) -> Instruction:
-    """Return an instruction with its registers renamed; those not in the mapping stay."""
-    fields: dict[str, Any] = {
-        name: registers.get(getattr(instruction, name), getattr(instruction, name))
-        for name in ("out", "a", "b")
-        if name in instruction._fields
-    }
-    return instruction._replace(**fields)
 
 
 def last_uses(read: Iterable[tuple[int, ...]], outputs: Iterable[int]) -> Iterator[tuple[int, ...]]:
@@ -291,9 +229,9 @@ def execute(program: SlotProgram, on: SlotOperations[T], inputs: Sequence[T]) ->
     """Run a program on a back-end, or through an analysis; return its results."""
     check_inputs(program, inputs)
     registers = dict(enumerate(inputs))
-    released = last_uses(map(reads, program.instructions), program.outputs)
+    released = last_uses((each.operands for each in program.instructions), program.outputs)
     for instruction, ended in zip(program.instructions, released):
-        registers[instruction.out] = apply(instruction, on, registers)
+        registers[instruction.out] = instruction.apply(on, registers)
         for register in ended:
             del registers[register]
     return [registers[out] for out in program.outputs]
@@ -304,31 +242,6 @@ def check_inputs(program: SlotProgram, inputs: Sequence[object]) -> None:
     if len(inputs) != program.inputs:
         need = counted(program.inputs, "ciphertext")
         raise WeftError(f"a program of {need} is given {len(inputs)}")
-
-
-def apply(instruction: Instruction, on: SlotOperations[T], registers: Mapping[int, T]) -> T:
-    """Return the result of one instruction."""
-    a = registers[instruction.a]
-    match instruction:
-        case Rotate(_, _, steps):
-            result = on.rotate(a, steps)
-        case MulPlain(_, _, plain, scale):
-            result = on.mul_plain(a, plain.values(), scale)
-        case AddPlain(_, _, plain):
-            result = on.add_plain(a, plain.values())
-        case Add(_, _, b):
-            result = on.add(a, registers[b])
-        case Sub(_, _, b):
-            result = on.sub(a, registers[b])
-        case Negate():
-            result = on.negate(a)
-        case Mul(_, _, b):
-            result = on.mul(a, registers[b])
-        case Rescale():
-            result = on.rescale(a)
-        case Drop(_, _, level):
-            result = on.drop(a, level)
-    return result
 
 
 @dataclass(slots=True)
@@ -411,23 +324,23 @@ _SUMMED = (*_KINDS, "rotations_by_step", "levels")
 
 def count(program: SlotProgram) -> OperationCounts:
     """Return the operations of a program, its levels and its largest number of live ciphertexts."""
-    kinds = Counter(map(type, program.instructions))
+    kinds = Counter(each.operation for each in program.instructions)
     depths, live = dict.fromkeys(range(program.inputs), 0), program.inputs
-    released = last_uses(map(reads, program.instructions), program.outputs)
+    released = last_uses((each.operands for each in program.instructions), program.outputs)
     for instruction, ended in zip(program.instructions, released):
-        depth = max(depths[register] for register in reads(instruction))
-        depths[instruction.out] = depth + isinstance(instruction, Rescale)
+        depth = max(depths[register] for register in instruction.operands)
+        depths[instruction.out] = depth + (instruction.operation == "rescale")
         live = max(live, len(depths))
         for register in ended:
             del depths[register]
-    steps = (each.steps for each in program.instructions if isinstance(each, Rotate))
+    steps = (each.arguments[0] for each in program.instructions if each.operation == "rotate")
     return OperationCounts(
-        plain_products=kinds[MulPlain],
-        products=kinds[Mul],
-        rescales=kinds[Rescale],
-        additions=kinds[Add] + kinds[Sub] + kinds[Negate],
-        plain_additions=kinds[AddPlain],
-        drops=kinds[Drop],
+        plain_products=kinds["mul_plain"],
+        products=kinds["mul"],
+        rescales=kinds["rescale"],
+        additions=kinds["add"] + kinds["sub"] + kinds["negate"],
+        plain_additions=kinds["add_plain"],
+        drops=kinds["drop"],
         rotations_by_step=Counter(steps),
         levels=max((depths[out] for out in program.outputs), default=0),
         live=live,

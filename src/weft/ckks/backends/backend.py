@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from weft.ckks.packing import Floats
 from weft.ckks.parameters import Parameters
-from weft.ckks.slot_program import OperationCounts
+from weft.ckks.slot_program import Operation, OperationCounts
 from weft.errors import WeftError
 from weft.values import as_point
 
@@ -89,34 +89,30 @@ class Backend(ABC):
         self.counters.decryptions += 1
         return self._decrypt(ciphertext)
 
-    def level_of(self, ciphertext: Ciphertext[Any]) -> int:
-        """Return the number of rescales that a ciphertext has left."""
-        return ciphertext.level
-
     def add(self, a: Ciphertext[Any], b: Ciphertext[Any]) -> Ciphertext[Any]:
         """Return the sum of two ciphertexts of one level and scale."""
         result = _sum(a, b)
         self.counters.additions += 1
-        return Ciphertext(self._add(a.content, b.content, result), *result)
+        return Ciphertext(self._apply("add", result, a.content, b.content), *result)
 
     def sub(self, a: Ciphertext[Any], b: Ciphertext[Any]) -> Ciphertext[Any]:
         """Return the difference of two ciphertexts of one level and scale."""
         result = _sum(a, b)
         self.counters.additions += 1
-        return Ciphertext(self._sub(a.content, b.content, result), *result)
+        return Ciphertext(self._apply("sub", result, a.content, b.content), *result)
 
     def negate(self, a: Ciphertext[Any]) -> Ciphertext[Any]:
         """Return a ciphertext with its sign changed."""
         result = LevelScale(a.level, a.scale)
         self.counters.additions += 1
-        return Ciphertext(self._negate(a.content, result), *result)
+        return Ciphertext(self._apply("negate", result, a.content), *result)
 
     def add_plain(self, a: Ciphertext[Any], values: ArrayLike) -> Ciphertext[Any]:
         """Return the sum with values, encoded at the level and scale of the ciphertext."""
         result = LevelScale(a.level, a.scale)
         plain = self._encode(_slots(self.parameters, values, *result), *result)
         self.counters.plain_additions += 1
-        return Ciphertext(self._add_plain(a.content, plain, result), *result)
+        return Ciphertext(self._apply("add_plain", result, a.content, plain), *result)
 
     def mul_plain(
         self, a: Ciphertext[Any], values: ArrayLike, scale: float | None = None
@@ -126,7 +122,7 @@ class Backend(ABC):
         result = _with_room(self.parameters, a.level, a.scale * scale, "a product")
         plain = self._encode(_slots(self.parameters, values, a.level, scale), a.level, scale)
         self.counters.plain_products += 1
-        return Ciphertext(self._mul_plain(a.content, plain, result), *result)
+        return Ciphertext(self._apply("mul_plain", result, a.content, plain), *result)
 
     def mul(self, a: Ciphertext[Any], b: Ciphertext[Any]) -> Ciphertext[Any]:
         """Return the product of two ciphertexts, relinearised and not rescaled."""
@@ -137,7 +133,7 @@ class Backend(ABC):
                 "there is no key for a product of two ciphertexts", hint="give relinearise=True"
             )
         self.counters.products += 1
-        return Ciphertext(self._mul(a.content, b.content, result), *result)
+        return Ciphertext(self._apply("mul", result, a.content, b.content), *result)
 
     def rotate(self, a: Ciphertext[Any], steps: int) -> Ciphertext[Any]:
         """Return a ciphertext whose slot s is slot s + steps, modulo the slots."""
@@ -151,13 +147,13 @@ class Backend(ABC):
             )
         result = LevelScale(a.level, a.scale)
         self.counters.rotations_by_step[step] += 1
-        return Ciphertext(self._rotate(a.content, step, result), *result)
+        return Ciphertext(self._apply("rotate", result, a.content, step), *result)
 
     def rescale(self, a: Ciphertext[Any]) -> Ciphertext[Any]:
         """Return a ciphertext one level lower, its scale divided by the prime of its level."""
         result = _rescaled(self.parameters, a)
         self.counters.rescales += 1
-        return Ciphertext(self._rescale(a.content, result), *result)
+        return Ciphertext(self._apply("rescale", result, a.content), *result)
 
     def drop(self, a: Ciphertext[Any], level: int) -> Ciphertext[Any]:
         """Return a ciphertext at a lower level, its scale unchanged."""
@@ -166,7 +162,7 @@ class Backend(ABC):
             raise WeftError(f"a ciphertext at level {a.level} cannot drop to level {low}")
         result = _with_room(self.parameters, low, a.scale, "a ciphertext")
         self.counters.drops += 1
-        return Ciphertext(self._drop(a.content, result), *result)
+        return Ciphertext(self._apply("drop", result, a.content), *result)
 
     @abstractmethod
     def write(self, ciphertext: Ciphertext[Any], path: str) -> None:
@@ -176,7 +172,7 @@ class Backend(ABC):
     def read(self, path: str, level: int, scale: float) -> Ciphertext[Any]:
         """Read a ciphertext of a level and a scale from a file."""
 
-    # Contents of results. Operands are contents; the last argument is the result's level and scale.
+    # Contents: what a subclass makes of values and of the contents of other ciphertexts.
 
     @abstractmethod
     def _encode(self, values: float | Floats, level: int, scale: float) -> Any: ...
@@ -188,31 +184,11 @@ class Backend(ABC):
     def _decrypt(self, ciphertext: Ciphertext[Any]) -> Floats: ...
 
     @abstractmethod
-    def _add(self, a: Any, b: Any, result: LevelScale) -> Any: ...
+    def _apply(self, operation: Operation, result: LevelScale, *operands: Any) -> Any:
+        """Return the content of a result, given its level and scale.
 
-    @abstractmethod
-    def _sub(self, a: Any, b: Any, result: LevelScale) -> Any: ...
-
-    @abstractmethod
-    def _negate(self, a: Any, result: LevelScale) -> Any: ...
-
-    @abstractmethod
-    def _add_plain(self, a: Any, plain: Any, result: LevelScale) -> Any: ...
-
-    @abstractmethod
-    def _mul_plain(self, a: Any, plain: Any, result: LevelScale) -> Any: ...
-
-    @abstractmethod
-    def _mul(self, a: Any, b: Any, result: LevelScale) -> Any: ...
-
-    @abstractmethod
-    def _rotate(self, a: Any, step: int, result: LevelScale) -> Any: ...
-
-    @abstractmethod
-    def _rescale(self, a: Any, result: LevelScale) -> Any: ...
-
-    @abstractmethod
-    def _drop(self, a: Any, result: LevelScale) -> Any: ...
+        Operands are contents; the last one of a plain operation is encoded, of a rotation its step.
+        """
 
 
 def _sum(a: Ciphertext[Any], b: Ciphertext[Any]) -> LevelScale:

@@ -15,6 +15,7 @@ import numpy as np
 from weft.ckks.backends.backend import Backend, Ciphertext, LevelScale
 from weft.ckks.packing import Floats
 from weft.ckks.parameters import Parameters
+from weft.ckks.slot_program import Operation
 from weft.errors import WeftError
 from weft.extra import needed
 
@@ -98,55 +99,42 @@ class Seal(Backend):
         self._decryptor.decrypt(ciphertext.content, plain)
         return np.array(self._encoder.decode_double(plain))
 
-    def _add(self, a: Any, b: Any, result: LevelScale) -> Any:
-        return self._sum(self._evaluator.add, a, b, result)
-
-    def _sub(self, a: Any, b: Any, result: LevelScale) -> Any:
-        return self._sum(self._evaluator.sub, a, b, result)
-
-    def _negate(self, a: Any, result: LevelScale) -> Any:
-        return self._call(self._evaluator.negate, a, result=result)
-
-    def _add_plain(self, a: Any, plain: Any, result: LevelScale) -> Any:
-        return self._call(self._evaluator.add_plain, a, plain, result=result)
-
-    def _mul_plain(self, a: Any, plain: Any, result: LevelScale) -> Any:
-        try:
-            return self._call(self._evaluator.multiply_plain, a, plain, result=result)
-        except RuntimeError as error:
-            _check_transparent(error)
-            return self._zero(result)
-
-    def _mul(self, a: Any, b: Any, result: LevelScale) -> Any:
-        product = self._api.Ciphertext()
-        if a is b:
-            self._evaluator.square(a, product)
-        else:
-            self._evaluator.multiply(a, b, product)
-        return self._call(self._evaluator.relinearize, product, self._relin, result=result)
-
-    def _rotate(self, a: Any, step: int, result: LevelScale) -> Any:
-        element = _element(step, self.parameters.ring)
-        return self._call(self._evaluator.apply_galois, a, element, self._galois, result=result)
-
-    def _rescale(self, a: Any, result: LevelScale) -> Any:
-        return self._call(self._evaluator.rescale_to_next, a, result=result)
-
-    def _drop(self, a: Any, result: LevelScale) -> Any:
-        return self._call(
-            self._evaluator.mod_switch_to, a, self._levels[result.level], result=result
-        )
+    def _apply(self, operation: Operation, result: LevelScale, *operands: Any) -> Any:
+        seal, call = self._evaluator, self._call
+        match operation, operands:
+            case (("add" | "sub"), (a, b)):
+                return self._sum(getattr(seal, operation), a, b, result)
+            case "mul_plain", _:
+                return self._product(result, *operands)
+            case "mul", (a, b):
+                product = self._api.Ciphertext()
+                seal.square(a, product) if a is b else seal.multiply(a, b, product)
+                return call(seal.relinearize, result, product, self._relin)
+            case "rotate", (a, step):
+                element = _element(step, self.parameters.ring)
+                return call(seal.apply_galois, result, a, element, self._galois)
+            case "drop", (a,):
+                return call(seal.mod_switch_to, result, a, self._levels[result.level])
+        name = "rescale_to_next" if operation == "rescale" else operation
+        return call(getattr(seal, name), result, *operands)
 
     def _sum(self, operation: Any, a: Any, b: Any, result: LevelScale) -> Any:
         # SEAL compares scales to the last bit: give it one; those of Weft's ciphertexts are exact.
         b.scale = a.scale
         try:
-            return self._call(operation, a, b, result=result)
+            return self._call(operation, result, a, b)
         except RuntimeError as error:
             _check_transparent(error)
             hidden = self._api.Ciphertext()
             self._evaluator.add(a, self._zero(result), hidden)
-            return self._call(operation, hidden, b, result=result)
+            return self._call(operation, result, hidden, b)
+
+    def _product(self, result: LevelScale, a: Any, plain: Any) -> Any:
+        try:
+            return self._call(self._evaluator.multiply_plain, result, a, plain)
+        except RuntimeError as error:
+            _check_transparent(error)
+            return self._zero(result)
 
     def _zero(self, result: LevelScale) -> Any:
         """Return an encryption of zeros at a level, for a result that anyone could read.
@@ -160,7 +148,7 @@ class Seal(Backend):
         content.scale = result.scale
         return content
 
-    def _call(self, operation: Any, *operands: Any, result: LevelScale) -> Any:
+    def _call(self, operation: Any, result: LevelScale, *operands: Any) -> Any:
         """Return the result of an operation of SEAL in a ciphertext of its own."""
         content = self._api.Ciphertext()
         operation(*operands, content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,22 @@ import numpy as np
 from weft.ckks.backends.backend import Backend, Ciphertext, LevelScale
 from weft.ckks.packing import Floats
 from weft.ckks.parameters import Parameters
+from weft.ckks.slot_program import Operation
 from weft.errors import WeftError
+
+COMPUTED: dict[Operation, Callable[..., Floats]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "negate": np.negative,
+    "add_plain": np.add,
+    "mul_plain": np.multiply,
+    "mul": np.multiply,
+    "rotate": lambda slots, step: np.roll(slots, -step),
+    "rescale": lambda slots: slots,
+    "drop": lambda slots: slots,
+}
+NOISY = ("mul", "rotate", "rescale")
+"""The operations that bring noise into a ciphertext."""
 
 
 class Simulator(Backend):
@@ -68,32 +83,9 @@ class Simulator(Backend):
             return ciphertext.content.copy()
         return wrapped(ciphertext.content, 2 * half)
 
-    def _add(self, a: Floats, b: Floats, result: LevelScale) -> Floats:
-        return a + b
-
-    def _sub(self, a: Floats, b: Floats, result: LevelScale) -> Floats:
-        return a - b
-
-    def _negate(self, a: Floats, result: LevelScale) -> Floats:
-        return -a
-
-    def _add_plain(self, a: Floats, plain: float | Floats, result: LevelScale) -> Floats:
-        return a + plain
-
-    def _mul_plain(self, a: Floats, plain: float | Floats, result: LevelScale) -> Floats:
-        return a * plain
-
-    def _mul(self, a: Floats, b: Floats, result: LevelScale) -> Floats:
-        return self._noisy(a * b)
-
-    def _rotate(self, a: Floats, step: int, result: LevelScale) -> Floats:
-        return self._noisy(np.roll(a, -step))
-
-    def _rescale(self, a: Floats, result: LevelScale) -> Floats:
-        return self._noisy(a)
-
-    def _drop(self, a: Floats, result: LevelScale) -> Floats:
-        return a
+    def _apply(self, operation: Operation, result: LevelScale, *operands: Any) -> Floats:
+        slots: Floats = COMPUTED[operation](*operands)
+        return self._noisy(slots) if operation in NOISY else slots
 
     def _noisy(self, slots: Floats) -> Floats:
         if not self._noise:

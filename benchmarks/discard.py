@@ -35,10 +35,6 @@ class Discard:
             return None
         return Fetched(data[start:] if count is None else data[start : start + count], len(data))
 
-    def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
-        """Parts of what was put."""
-        return [self.values[key][start : start + count] for start, count in spans]
-
     def put(self, key: str, data: Bytes) -> None:
         """Kept."""
         self.values[key] = bytes(data)

@@ -47,11 +47,6 @@ class Far:
             self.given.append(len(found.data))
         return found
 
-    def fetch_spans(self, key, spans):
-        found = self.folder.fetch_spans(key, spans)
-        self.given += [len(data) for data in found]
-        return found
-
 
 @contextmanager
 def counted_reads():

@@ -81,28 +81,6 @@ def test_parts_of_values_are_those_of_files(any_sink, tmp_path):
                     assert ours.size == theirs.size
 
 
-def test_spans_are_fetched_in_few_requests(sink, proxy):
-    data = noise(3 << 20)
-    sink.put("c/0", data)
-    proxy.seen.clear()
-    spans = [(2 << 20, 100), (5, 10), (0, 0), (40, 1000), (5, 10), (45, 3), (len(data) - 2, 2)]
-    found = sink.fetch_spans("c/0", spans)
-    assert [bytes(part) for part in found] == [
-        data[start : start + count] for start, count in spans
-    ]
-    assert len(proxy.seen) == 2
-    assert list(sink.fetch_spans("c/0", [])) == []
-
-
-def test_spans_that_lie_outside_are_cut(any_sink):
-    any_sink.put("c/0", b"0123456789")
-    for spans in ([(8, 5), (2, 3)], [(0, 2), (20, 5)], [(30, 2)], [(0, 2), (9 << 20, 5)]):
-        wanted = [b"0123456789"[start : start + count] for start, count in spans]
-        assert [bytes(part) for part in any_sink.fetch_spans("c/0", spans)] == wanted
-    with pytest.raises(SinkError, match="/c/1 does not exist"):
-        any_sink.fetch_spans("c/1", [(0, 2)])
-
-
 def test_keys_and_parts_of_a_store(any_sink):
     assert list(any_sink.keys("")) == []
     below = any_sink.below("red").below("plates ü")
@@ -131,7 +109,7 @@ def test_a_server_of_pages_is_read(bucket, moto, client):
     pages = ObjectSink.of(f"http://127.0.0.1:{moto}/{bucket}/some folder/a.zarr", {})
     assert pages.fetch("c/0", -3).size == 10
     assert value(pages, "c/1") is None
-    assert [bytes(part) for part in pages.fetch_spans("c/0", [(8, 1), (2, 3)])] == [b"8", b"234"]
+    assert [bytes(pages.fetch("c/0", *span).data) for span in ((8, 1), (2, 3))] == [b"8", b"234"]
     for write in (lambda: pages.put("k", b""), lambda: pages.upload("k", 0), pages.lock):
         with pytest.raises(WeftError, match=r"a\.zarr can only be read"):
             write()
@@ -301,7 +279,7 @@ def test_passing_faults_are_not_noticed(sink, proxy, kind):
     proxy.harm(kind, "GET", times=2)
     assert value(sink, "c/0") == data + b"index"
     proxy.harm(kind, "GET", times=2)
-    assert bytes(sink.fetch_spans("c/0", [(10, 100)])[0]) == data[10:110]
+    assert bytes(sink.fetch("c/0", 10, 100).data) == data[10:110]
     if kind != "truncate":  # nor for lists
         proxy.harm(kind, "GET", times=1)
     assert list(sink.keys("c")) == ["c/0"]
@@ -340,7 +318,7 @@ def test_lasting_faults_are_reported_in_one_line(bucket, options, proxy, kind):
         lambda: sink.fetch("k"),
         lambda: sink.fetch("k", -1),
         lambda: sink.fetch("k", 0, 0),
-        lambda: sink.fetch_spans("k", [(0, 1)]),
+        lambda: sink.fetch("k", 0, 1),
         lambda: sink.put("k", b"2"),
         lambda: sink.delete("k"),
     ):
@@ -419,7 +397,7 @@ def test_a_bucket_that_is_not_there(options):
         lambda: sink.fetch("k"),
         lambda: sink.put("k", b""),
         lambda: list(sink.keys("")),
-        lambda: sink.fetch_spans("k", [(0, 1)]),
+        lambda: sink.fetch("k", 0, 1),
         lambda: sink.upload("k", 0).append([bytes(PART)]),
         sink.lock,
     ):

@@ -15,9 +15,9 @@ from weft.store import (
     Blosc,
     Crc32c,
     Gzip,
+    IntegrityError,
     Lz4,
     Stream,
-    VerificationError,
     Zstd,
     create,
     create_image,
@@ -59,7 +59,7 @@ def shards(path):
 def findings(path):
     try:
         return open_store(path).verify().findings
-    except VerificationError as error:
+    except IntegrityError as error:
         return error.verification.findings
 
 
@@ -172,14 +172,14 @@ def test_missing_torn_and_longer_shards_are_found(tmp_path):
         (good + b"?", rf"{len(good) + 1} B, and its chunks and its index have {len(good)} B"),
     ]:
         file.unlink() if damaged is None else file.write_bytes(damaged)
-        with pytest.raises(VerificationError, match=message) as caught:
+        with pytest.raises(IntegrityError, match=message) as caught:
             open_store(tmp_path / "a").verify()
         assert "c/1/0: " in str(caught.value)
         assert caught.value.verification.faults == 1
     file.unlink()
     assert not open_store(tmp_path / "a").read(ZRange((8, 0), (16, 16))).any(), "as Zarr has it"
     file.mkdir()
-    with pytest.raises(VerificationError, match="cannot be read"):
+    with pytest.raises(IntegrityError, match="cannot be read"):
         open_store(tmp_path / "a").verify()
 
 
@@ -190,7 +190,7 @@ def test_chunks_that_share_bytes_are_found(tmp_path):
     index = Index.parse(good[-index_size(8) :], 8)
     index.offsets[3], index.sizes[3] = index.offsets[2], index.sizes[2]
     file.write_bytes(good[: -index_size(8)] + index.to_bytes())
-    with pytest.raises(VerificationError, match=r"chunk [23], .* it lies at .*: they overlap"):
+    with pytest.raises(IntegrityError, match=r"chunk [23], .* it lies at .*: they overlap"):
         open_store(tmp_path / "a").verify()
 
 
@@ -200,9 +200,7 @@ def test_several_findings_are_listed_and_counted(tmp_path):
         data = bytearray(file.read_bytes())
         data[0] ^= 1
         file.write_bytes(data)
-    with pytest.raises(
-        VerificationError, match=r"checksum mismatch.*; and 2 more findings"
-    ) as caught:
+    with pytest.raises(IntegrityError, match=r"checksum mismatch.*; and 2 more findings") as caught:
         open_store(tmp_path / "a").verify()
     error = caught.value
     assert len(error.verification.findings) == error.verification.faults == 3
@@ -253,7 +251,7 @@ def test_far_more_shards_than_files_are_listed_and_not_counted_through(tmp_path)
         total = -(-shape[0] // 8) * -(-shape[1] // 16)
         with pytest.raises(WeftError) as caught:
             open_store(tmp_path / "a").verify()
-        if isinstance(caught.value, VerificationError):
+        if isinstance(caught.value, IntegrityError):
             found = caught.value.verification
             assert (found.shards, found.matched, found.absent) == (6, 40, total - 6)
             assert found.faults == total - 6

@@ -161,7 +161,7 @@ def verify(args: argparse.Namespace) -> dict[str, Any]:
 
     try:
         result = array.verify(progress)
-    except _store().VerificationError as error:
+    except _store().IntegrityError as error:
         _clear_line()
         _print(args, _as_data(error.verification) | _pace(_bytes(array), begin))
         raise

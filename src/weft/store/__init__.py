@@ -12,7 +12,7 @@ from weft.store.open_node import open  # noqa: A004 - what everybody calls it
 from weft.store.shard import ShardError
 from weft.store.shard_writer import ShardWriter, create_shards, open_shards
 from weft.store.stream import Stream
-from weft.store.verify import Verification, VerificationError
+from weft.store.verify import IntegrityError, Verification
 from weft.store.writer import Writer
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Gzip",
     "Image",
     "ImageWriter",
+    "IntegrityError",
     "Lz4",
     "Metadata",
     "Metrics",
@@ -32,7 +33,6 @@ __all__ = [
     "ShardWriter",
     "Stream",
     "Verification",
-    "VerificationError",
     "Writer",
     "Zstd",
     "create",

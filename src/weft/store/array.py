@@ -18,7 +18,7 @@ from weft.store.metadata import Metadata
 from weft.store.read import BoxReader, ChunkFormat, Result, read_memory
 from weft.store.shard import ShardIndexCache
 from weft.store.sink import Sink
-from weft.store.verify import Verification, VerificationError, Verifier
+from weft.store.verify import IntegrityError, Verification, Verifier
 from weft.values import Point
 
 MAX_OPEN = 64
@@ -156,7 +156,7 @@ class Array(StoredArray):
             yield self.read(ZRange(low, high))
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
-        """Read every stored byte of the array, and raise `VerificationError` if any is wrong.
+        """Read every stored byte of the array, and raise `IntegrityError` if any is wrong.
 
         The result counts the chunks that matched their checksum, and those that have none and
         were only decoded. The error lists the findings: chunks that do not match or do not decode,
@@ -166,7 +166,7 @@ class Array(StoredArray):
         """
         result = Verifier(self._format, self._shards).verify(progress)
         if result.faults:
-            raise VerificationError(self.sink.url, result)
+            raise IntegrityError(self.sink.url, result)
         return result
 
     def _allocate(self, box: ZRange) -> Result:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -36,23 +36,28 @@ __all__ = ["Blosc", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
 
 
 @dataclass(frozen=True, slots=True)
-class Zstd:
+class _StoredFields:
+    """A codec whose fields are its configuration."""
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The configuration in `zarr.json`."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if not each.metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class Zstd(_StoredFields):
     """Zstandard, by `zstandard`."""
 
     level: int = 1
     checksum: bool = False
-    table: int = 0
+    table: int = field(default=0, metadata={"stored": False})
     """The logarithm of the size of the hash table of matches; 0 for the default of the level.
 
     It is not part of the configuration: readers do not need it.
     """
 
     name = "zstd"
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """The configuration in `zarr.json`."""
-        return {"level": self.level, "checksum": self.checksum}
 
     def encode(self, data: Bytes) -> Bytes:
         """Return the encoded bytes."""
@@ -93,17 +98,12 @@ class Zstd:
 
 
 @dataclass(frozen=True, slots=True)
-class Gzip:
+class Gzip(_StoredFields):
     """Gzip, by zlib."""
 
     level: int = 1
 
     name = "gzip"
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """The configuration in `zarr.json`."""
-        return {"level": self.level}
 
     def encode(self, data: Bytes) -> Bytes:
         """Return the encoded bytes."""
@@ -115,7 +115,7 @@ class Gzip:
 
 
 @dataclass(frozen=True, slots=True)
-class Blosc:
+class Blosc(_StoredFields):
     """Blosc 1, by `numcodecs`: a shuffle of bytes or bits, then a compressor."""
 
     cname: Literal["lz4", "lz4hc", "zstd", "zlib", "blosclz"] = "lz4"
@@ -130,13 +130,8 @@ class Blosc:
     @property
     def configuration(self) -> dict[str, Any]:
         """The configuration in `zarr.json`."""
-        return {
-            "cname": self.cname,
-            "clevel": self.clevel,
-            "shuffle": self.shuffle,
-            "typesize": self.typesize or 1,
-            "blocksize": self.blocksize,
-        }
+        stored = {each.name: getattr(self, each.name) for each in fields(self)}
+        return stored | {"typesize": self.typesize or 1}
 
     @property
     def zstd_level(self) -> int:
@@ -166,17 +161,12 @@ class Blosc:
 
 
 @dataclass(frozen=True, slots=True)
-class Lz4:
+class Lz4(_StoredFields):
     """LZ4 as numcodecs writes it: the size, then a raw block."""
 
     acceleration: int = 1
 
     name = "numcodecs.lz4"
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """The configuration in `zarr.json`."""
-        return {"acceleration": self.acceleration}
 
     def encode(self, data: Bytes) -> Bytes:
         """Return the encoded bytes."""
@@ -188,15 +178,10 @@ class Lz4:
 
 
 @dataclass(frozen=True, slots=True)
-class Crc32c:
+class Crc32c(_StoredFields):
     """A CRC32C of four bytes after the data."""
 
     name = "crc32c"
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """The configuration in `zarr.json`."""
-        return {}
 
     def encode(self, data: Bytes) -> Bytes:
         """Return the encoded bytes."""
@@ -457,20 +442,18 @@ def codec_of(name: str, options: Mapping[str, Any], path: str) -> Codec:
     """Return the codec of a name and a configuration; refuse values out of range."""
     kind = CODECS[name]
     arguments: dict[str, Any] = {}
-    for field in fields(kind):
-        if field.name not in options or field.name not in kind().configuration:
+    for each in fields(kind):
+        if each.name not in options or each.metadata:
             continue
-        value = options[field.name]
-        if field.name == "shuffle" and value in (0, 1, 2):
+        value = options[each.name]
+        if each.name == "shuffle" and value in (0, 1, 2):
             value = _SHUFFLES[value]
-        choices = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(field.name)
-        if type(value) is not type(field.default) or (choices and value not in choices):
-            raise WeftError(f"{path}.configuration.{field.name}: {value!r} is not supported")
-        low, high = _RANGES.get((name, field.name), (-(1 << 31), (1 << 31) - 1))
+        choices = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(each.name)
+        if type(value) is not type(each.default) or (choices and value not in choices):
+            raise WeftError(f"{path}.configuration.{each.name}: {value!r} is not supported")
+        low, high = _RANGES.get((name, each.name), (-(1 << 31), (1 << 31) - 1))
         if type(value) is int and not low <= value <= high:
-            raise WeftError(
-                f"{path}.configuration.{field.name}: {value} is not in {low}:{high + 1}"
-            )
-        arguments[field.name] = value
+            raise WeftError(f"{path}.configuration.{each.name}: {value} is not in {low}:{high + 1}")
+        arguments[each.name] = value
     codec: Codec = kind(**arguments)
     return codec

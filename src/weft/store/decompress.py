@@ -72,7 +72,10 @@ def unzstd_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
     if claimed != len(out):
         _unzstd_frames(data, out)
     elif len(out) - stop >= ZSTD_BLOCK and _can_stop(data, len(out)):
-        _unzstd_start(data, out[:stop])
+        with _zstd_errors():
+            count = _decompressor().stream_reader(data).readinto(out[:stop])
+        if count != stop:
+            raise CodecError(f"a zstd frame ends at {count} B, and {stop} B are wanted")
     else:
         try:
             needed("numcodecs.zstd", "store").decompress(data, out)
@@ -90,13 +93,6 @@ def _zstd_claim(data: Bytes) -> int:
 def _can_stop(data: Bytes, size: int) -> bool:
     """Return whether it is one frame without a checksum, which only its end could prove."""
     return size <= ZSTD_WINDOW and data[:4] == _ZSTD_MAGIC and not data[4] & 4
-
-
-def _unzstd_start(data: Bytes, out: memoryview) -> None:
-    with _zstd_errors():
-        count = _decompressor().stream_reader(data).readinto(out)
-    if count != len(out):
-        raise CodecError(f"a zstd frame ends at {count} B, and {len(out)} B are wanted")
 
 
 def _unzstd_frames(data: Bytes, out: memoryview) -> None:
@@ -191,7 +187,7 @@ def _left(left: int, part: bytes, limit: int) -> int:
 def unblosc(data: Bytes, limit: int) -> bytearray:
     """Return the content of a Blosc frame, at most `limit` bytes."""
     out = bytearray(_blosc_claim(data, limit))
-    _unblosc(data, memoryview(out))
+    unblosc_into(data, memoryview(out), 0, len(out))
     return out
 
 
@@ -203,7 +199,10 @@ def unblosc_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
     if stop - first < claimed:
         data, first, stop = _narrowed(data, claimed, first, stop)
         out = out[first:stop]
-    _unblosc(data, out)
+    try:
+        needed("numcodecs.blosc", "store").decompress(data, out)
+    except (RuntimeError, ValueError) as error:
+        raise CodecError(f"not a Blosc frame: {error}") from None
 
 
 def _blosc_claim(data: Bytes, limit: int) -> int:
@@ -215,13 +214,6 @@ def _blosc_claim(data: Bytes, limit: int) -> int:
     if stored != len(data) or stored < 16:
         raise CodecError(f"a Blosc frame claims {stored} B, and {len(data)} B are stored")
     return int(claimed)
-
-
-def _unblosc(data: Bytes, out: memoryview) -> None:
-    try:
-        needed("numcodecs.blosc", "store").decompress(data, out)
-    except (RuntimeError, ValueError) as error:
-        raise CodecError(f"not a Blosc frame: {error}") from None
 
 
 def _narrowed(data: Bytes, size: int, first: int, stop: int) -> tuple[Bytes, int, int]:
@@ -250,7 +242,7 @@ def _narrowed(data: Bytes, size: int, first: int, stop: int) -> tuple[Bytes, int
 def unlz4(data: Bytes, limit: int) -> bytearray:
     """Return the content of an LZ4 block after its size, at most `limit` bytes."""
     out = bytearray(_lz4_claim(data, limit))
-    _unlz4(data, memoryview(out))
+    unlz4_into(data, memoryview(out), 0, len(out))
     return out
 
 
@@ -259,7 +251,10 @@ def unlz4_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
     claimed = _lz4_claim(data, len(out))
     if claimed != len(out):
         raise CodecError(f"an LZ4 block of {claimed} B, and a chunk has {len(out)} B")
-    _unlz4(data, out)
+    try:
+        needed("numcodecs.lz4", "store").decompress(data, out)
+    except (RuntimeError, ValueError) as error:
+        raise CodecError(f"not an LZ4 block: {error}") from None
 
 
 def _lz4_claim(data: Bytes, limit: int) -> int:
@@ -268,10 +263,3 @@ def _lz4_claim(data: Bytes, limit: int) -> int:
     claimed: int = _UINT.unpack_from(data)[0]
     _check_claim("an LZ4 block", claimed, limit)
     return claimed
-
-
-def _unlz4(data: Bytes, out: memoryview) -> None:
-    try:
-        needed("numcodecs.lz4", "store").decompress(data, out)
-    except (RuntimeError, ValueError) as error:
-        raise CodecError(f"not an LZ4 block: {error}") from None

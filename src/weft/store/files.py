@@ -328,14 +328,6 @@ class Folder:
         finally:
             os.close(file)
 
-    def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
-        """Return several parts of a file."""
-        file = os.open(self.path / key, os.O_RDONLY | FLAGS)
-        try:
-            return [os.pread(file, count, start) for start, count in spans]
-        finally:
-            os.close(file)
-
     def put(self, key: str, data: Bytes) -> None:
         """Write a small file, new or existing, atomically."""
         upload = replace(self, is_direct=False).upload(key, 0)

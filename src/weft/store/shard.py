@@ -304,10 +304,12 @@ class ObjectShard:
 
     def read(self, start: int, count: int) -> Bytes:
         """Fetch some bytes."""
-        (data,) = self.sink.fetch_spans(self.key, [(start, count)])
-        if len(data) != count:
-            raise _too_short(start + len(data), start + count)
-        return data
+        got = self.sink.fetch(self.key, start, count)
+        if got is None:
+            raise ShardError("the object is gone")
+        if len(got.data) != count:
+            raise _too_short(start + len(got.data), start + count)
+        return got.data
 
     def is_current(self) -> bool:
         """Return whether the index and the size are the same as before."""

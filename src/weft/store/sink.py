@@ -94,9 +94,6 @@ class Sink(Protocol):
         What lies outside of the value is left out.
         """
 
-    def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
-        """Return several parts of a value, each given by a start and a count."""
-
     def put(self, key: str, data: Bytes) -> None:
         """Write a small value, new or existing, atomically."""
 

@@ -108,7 +108,7 @@ class Verification(int):
         return text
 
 
-class VerificationError(ShardError):
+class IntegrityError(ShardError):
     """An array with findings; `verification` holds all of them."""
 
     def __init__(self, url: str, verification: Verification) -> None:
@@ -118,7 +118,7 @@ class VerificationError(ShardError):
         self.add_note(f"{url}: {verification.text}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return VerificationError, (self.url, self.verification)
+        return IntegrityError, (self.url, self.verification)
 
 
 @dataclass

@@ -47,28 +47,13 @@ RETRY: Mapping[str, Any] = {"max_retries": 10, "retry_timeout": 120.0}
 """How often, and how long, a request is retried, unless given."""
 
 _CLIENT = frozenset(
-    [
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "default_headers",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "root_certificate",
-        "randomize_addresses",
-        "read_timeout",
-        "timeout",
-        "user_agent",
-    ]
+    (
+        *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type"),
+        *("default_headers", "http1_only", "http2_keep_alive_interval", "http2_only"),
+        *("http2_keep_alive_timeout", "http2_keep_alive_while_idle", "pool_idle_timeout"),
+        *("pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes"),
+        *("root_certificate", "randomize_addresses", "read_timeout", "timeout", "user_agent"),
+    )
 )
 _BACKOFF = frozenset({"init_backoff", "max_backoff", "base"})
 _RETRY = frozenset({"max_retries", "retry_timeout", "backoff"})

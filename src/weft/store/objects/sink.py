@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,11 +24,7 @@ from weft.store.objects.connect import ObjectStore, cached_connection, connect
 from weft.store.objects.errors import is_missing_bucket, is_out_of_range, translate_errors
 from weft.store.objects.lease import Lease
 from weft.store.objects.upload import Connection, ObjectUpload, SpooledUpload, abort_leftovers, flat
-from weft.store.sink import Fetched, SinkError, StoreEntry
-
-COALESCE = 1 << 20
-"""Bytes between parts of a value that are fetched in one request."""
-
+from weft.store.sink import Fetched, StoreEntry
 
 MAX_REMOVED = 1000
 """The most objects that one request removes."""
@@ -152,29 +147,6 @@ class ObjectSink:
                 return None
         return Fetched(b"", meta["size"])
 
-    def fetch_spans(self, key: str, spans: Sequence[tuple[int, int]]) -> Sequence[Bytes]:
-        """Fetch several parts of an object; those near to each other in one request."""
-        merged = _merged(spans)
-        with translate_errors(self._name(key)):
-            try:
-                # obstore would merge them too, but panics where the object ends between two.
-                parts = needed("obstore", "store").get_ranges(
-                    self._client,
-                    self._path(key),
-                    starts=[start for start, _ in merged],
-                    ends=[end for _, end in merged],
-                    coalesce=0,
-                )
-            except FileNotFoundError as error:
-                if is_missing_bucket(error):
-                    raise
-                raise SinkError(f"{self._name(key)} does not exist") from None
-            except needed("obstore.exceptions", "store").GenericError as error:
-                if not is_out_of_range(error):
-                    raise
-                parts = [self._present(key, start, end - start) for start, end in merged]
-        return list(_cut(spans, merged, [memoryview(part) for part in parts]))
-
     def put(self, key: str, data: Bytes) -> None:
         """Write a small object, new or existing, in one request."""
         self._check(key)
@@ -278,12 +250,6 @@ class ObjectSink:
             if self._path(key).startswith(lease.prefix):
                 lease.check()
 
-    def _present(self, key: str, start: int, count: int) -> Bytes:
-        fetched = self.fetch(key, start, count)
-        if fetched is None:
-            raise SinkError(f"{self._name(key)} does not exist")
-        return fetched.data
-
 
 def _reopened(
     process: int,
@@ -324,28 +290,3 @@ def _range(start: int, count: int | None) -> Any:
     if count is None:
         return {"offset": start} if start else None
     return (start, start + count)
-
-
-def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the starts and ends of the requests that fetch all spans, in order."""
-    merged: list[tuple[int, int]] = []
-    for start, count in sorted(span for span in spans if span[1]):
-        if merged and start - merged[-1][1] <= COALESCE:
-            merged[-1] = merged[-1][0], max(merged[-1][1], start + count)
-        else:
-            merged.append((start, start + count))
-    return merged
-
-
-def _cut(
-    spans: Sequence[tuple[int, int]], merged: list[tuple[int, int]], parts: list[memoryview]
-) -> Iterator[Bytes]:
-    """Yield the spans, cut out of the answers to the requests."""
-    starts = [start for start, _ in merged]
-    for start, count in spans:
-        if not count:
-            yield b""
-            continue
-        at = bisect_right(starts, start) - 1
-        offset = start - starts[at]
-        yield parts[at][offset : offset + count]

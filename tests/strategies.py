@@ -101,10 +101,23 @@ def specs(draw, mesh=None, ndim=None):
 
 
 @st.composite
+def with_cut_points(draw, spec, shape):
+    """The sharding with points at which some of its dimensions are cut."""
+    dims = []
+    for dim, count, n in zip(spec.dim_specs, spec.grid, shape):
+        if count <= 16 and draw(st.booleans()):
+            points = draw(st.lists(st.integers(0, n), min_size=count - 1, max_size=count - 1))
+            dims.append(DimSpec(dim.axes, False, dim.priority, sorted(points)))
+        else:
+            dims.append(dim)
+    return ShardingSpec(spec.mesh, dims, spec.replicated_axes, spec.partial)
+
+
+@st.composite
 def sharded_shapes(draw):
     """A sharding and the shape of an array it may be used for, even or not, empty or not."""
     spec = draw(specs())
     size = st.one_of(st.integers(0, 12), st.integers(0, 3).map(lambda n: n * 8))
     shape = tuple(draw(size) for _ in range(spec.ndim))
     assume(prod(shape) <= 4096)
-    return spec, shape
+    return draw(with_cut_points(spec, shape)) if draw(st.booleans()) else spec, shape

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +16,17 @@ from hypothesis import strategies as st
 from tests.strategies import sharded_shapes, specs
 from tests.trials import trials
 
-from weft import DeviceMesh, DimSpec, ShardingSpec, SubAxis, WeftError, ZRange, cover
+from weft import (
+    DeviceMesh,
+    DimSpec,
+    LayoutError,
+    ShardingSpec,
+    SubAxis,
+    WeftError,
+    ZRange,
+    cover,
+)
+from weft.draw import Rect
 from weft.layout import Axis
 
 
@@ -37,9 +48,9 @@ def owner_box(spec, shape, coord):
         for axis in dim.axes:
             value, size = digit(spec.mesh, axis, coord)
             k, count = k * size + value, count * size
-        block = -(-n // count)
-        start.append(min(k * block, n))
-        stop.append(min((k + 1) * block, n))
+        block, at = -(-n // count), dim.cut_points
+        start.append(min(k * block, n) if at is None else [0, *at][k])
+        stop.append(min((k + 1) * block, n) if at is None else [*at, n][k])
     return ZRange(start, stop)
 
 
@@ -458,3 +469,52 @@ def test_the_blocks_of_a_sharding_are_those_of_its_grid():
     assert spec.is_even((8, 9))
     assert not spec.is_even((8, 7))
     assert spec.is_even((0, 0))
+
+
+# Cut points.
+
+LINE = DeviceMesh("m", (4,), ("y",))
+
+
+@given(sharded_shapes())
+def test_a_sharding_with_cut_points_is_read_back_and_has_one_canonical_form(case):
+    spec, shape = case
+    again = ShardingSpec.parse(str(spec), spec.mesh)
+    assert again == spec
+    assert hash(again) == hash(spec)
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    canonical = spec.canonical(shape)
+    assert canonical.regions(shape) == spec.regions(shape)
+    assert canonical.canonical(shape) == canonical
+    regular = ShardingSpec(spec.mesh, [DimSpec(dim.axes) for dim in spec.dim_specs])
+    for dim, edges in enumerate(spec.blocks(shape).edges):
+        assert (edges is None) == (canonical.dim_specs[dim].cut_points is None)
+        if edges is None:
+            assert spec.blocks(shape).edges_of(dim) == regular.blocks(shape).edges_of(dim)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"y"} at [3]', 'dimension 0 has 4 blocks and is cut at 1 point: {"y"} at [3]'),
+        ('{"y", ?} at [1, 2, 3]', "a dimension cut at [1, 2, 3] cannot be open: drop the '?'"),
+        ('{"y"} at [1, 3, 2]', "cut points rise from 0, got [1, 3, 2]"),
+        ("{} at [1]", "dimension 0 has 1 block and is cut at 1 point: {} at [1]"),
+    ],
+)
+def test_cut_points_that_do_not_fit_are_refused(text, message):
+    with pytest.raises(LayoutError, match=re.escape(message)):
+        ShardingSpec(LINE, [text])
+
+
+def test_cut_points_lie_inside_the_array():
+    spec = ShardingSpec(LINE, ['{"y"} at [1, 2, 9]'])
+    message = "dimension 0 of size 8 cannot be cut at [1, 2, 9] into 4 blocks"
+    with pytest.raises(LayoutError, match=re.escape(message)):
+        spec.blocks((8,))
+
+
+def test_unequal_blocks_are_drawn_as_they_are():
+    drawing = ShardingSpec(LINE, ['{"y"} at [1, 4, 4]']).drawing((8,))
+    assert drawing.notes == ("dimension 0 is uneven: 1 block of 1, 1 of 3, 1 empty, 1 of 4",)
+    assert [rect.label for rect in drawing.items if isinstance(rect, Rect)] == ["0", "1", "3"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.plan.moving import gather, make_parts, run, scatter
-from tests.strategies import specs
+from tests.strategies import specs, with_cut_points
 from tests.trials import trials
 
 from weft import (
@@ -62,6 +62,8 @@ def reshards(draw, partial_dst=False):
     size = st.one_of(st.integers(0, 9), st.sampled_from([4, 6, 8, 12]))
     shape = tuple(draw(size) for _ in range(ndim))
     assume(prod(shape) <= 600)
+    if draw(st.integers(0, 2)) == 0:
+        src, dst = draw(with_cut_points(src, shape)), draw(with_cut_points(dst, shape))
     return src, dst, shape
 
 

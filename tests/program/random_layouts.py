@@ -64,7 +64,13 @@ def random_layout(rng, cells, shape, monoids=MONOIDS, overlap=False):
             parts.append((digit, monoid))
             if len(monoids) > 1 and rng.random() < 0.3:
                 monoid = pick(rng, monoids)
-    return cut(cells, shape, cuts, parts)
+    layout = cut(cells, shape, cuts, parts)
+    if rng.random() < 0.7:
+        return layout
+    counts = layout.grid.counts
+    points = [tuple(sorted(rng.integers(0, n + 1, k - 1).tolist())) for n, k in zip(shape, counts)]
+    grid = BlockGrid.cut(shape, counts, points)
+    return Layout(cells, shape, grid, layout.cuts, layout.parts)
 
 
 def random_image(rng, cells):

@@ -2,8 +2,8 @@
 
 A graph has pointwise operators, products, reductions by four monoids, windows, slices, reshapes,
 loops and branches. Its plan is random, too: every placement that Weft allows, with operands that
-stay partial, and every value in a sharding of its own. All numbers are small integers, so that what
-is computed in any order is exactly what NumPy computes.
+stay partial, cut points at random, and every value in a sharding of its own. All numbers are small
+integers, so that what is computed in any order is exactly what NumPy computes.
 """
 
 from contextlib import contextmanager
@@ -13,9 +13,10 @@ import numpy as np
 from tests.program.enumerating import CellLayout, is_empty, slices
 from tests.runtime.tensors import random_spec
 
-from weft import DeviceMesh, DimSpec, Plan, ShardingSpec
+from weft import DeviceMesh, DimSpec, LayoutError, Plan, ShardingSpec
 from weft.lang import OPERATORS, Application, Graph, Value
 from weft.lang.region import arguments, captured
+from weft.plan.placed import kept_of, place
 from weft.plan.searching.choices import placements
 from weft.runtime import local
 from weft.values import FrozenMap
@@ -362,6 +363,19 @@ def random_mesh(rng):
     return DeviceMesh("m", shape, tuple(names), device_ids=ids)
 
 
+def random_points(rng, count, size):
+    """Points that cut a dimension into so many blocks, or None for blocks of one size."""
+    if rng.random() < 0.3:
+        return None
+    return tuple(sorted(int(n) for n in rng.integers(0, size + 1, count - 1)))
+
+
+def blocks_of(placed):
+    """The number of blocks of each index dimension that is cut, 0 for others."""
+    index = placed.index
+    return [count if dim.axes else 0 for dim, count in zip(index.dim_specs, index.grid)]
+
+
 class Planner:
     """Makes a random plan of a graph: one that Weft allows, be it good or not."""
 
@@ -369,7 +383,14 @@ class Planner:
         self.rng, self.mesh = rng, mesh
 
     def spec(self, shape, monoids=()):
-        return random_spec(self.rng, self.mesh, len(shape), monoids)
+        spec = random_spec(self.rng, self.mesh, len(shape), monoids)
+        if self.rng.random() < 0.6:
+            return spec
+        dims = [
+            DimSpec(dim.axes, cut_points=random_points(self.rng, count, n))
+            for dim, count, n in zip(spec.dim_specs, spec.grid, shape)
+        ]
+        return ShardingSpec(self.mesh, dims, (), spec.partial)
 
     def whole(self, shape):
         return ShardingSpec(self.mesh, [DimSpec(())] * len(shape))
@@ -412,7 +433,17 @@ class Planner:
             found = operator.groups(monoid, line, dtypes, made)
             groups = tuple((monoid, every if g is ... else tuple(g)) for g in found)
         found = placements(self.mesh, line, groups=groups)
-        return found[int(self.rng.integers(len(found)))]
+        placed = found[int(self.rng.integers(len(found)))]
+        if application.regions or self.rng.random() < 0.6:
+            return placed
+        cuts = {
+            name: DimSpec(dim.axes, cut_points=random_points(self.rng, count, line.sizes[name]))
+            for (name, dim), count in zip(placed.cuts.items(), filter(None, blocks_of(placed)))
+        }
+        try:
+            return place(self.mesh, line, cuts, kept_of(placed))
+        except LayoutError:
+            return placed
 
     def regions(self, application, specs):
         outside = {name: specs[name] for name in captured(application)}

@@ -15,6 +15,7 @@ from weft.interop.stablehlo import read
 from weft.lang import Graph
 from weft.lang.graph import located
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.sharding import refuse_cut_points
 from weft.layout.shardy_text import write_axis
 from weft.plan import Plan
 from weft.values import Point, as_shape
@@ -155,6 +156,7 @@ def _check_mesh(mine: DeviceMesh, theirs: Any) -> None:
 
 
 def _partition(spec: ShardingSpec, shape: Iterable[int] | None) -> Any:
+    refuse_cut_points(spec, "JAX")
     parts = [_part(dim, cut) for dim, cut in enumerate(spec.dim_specs)]
     for axis, monoid in spec.partial.items():
         name = _whole(axis, f"is unreduced by {monoid}")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from weft.errors import LayoutError
 from weft.lang.graph import located
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.sharding import refuse_cut_points
 from weft.layout.shardy_text import write_axis
 from weft.plan import Plan
 from weft.space import BlockGrid
@@ -79,6 +80,7 @@ def to_dtensor_placements(
     >>> to_dtensor_placements(ShardingSpec.parse('<@m, [{}, {"tp"}], unreduced={"dp"}>', mesh))
     (Partial(sum), Shard(dim=1))
     """
+    refuse_cut_points(spec, "DTensor")
     mesh = spec.mesh
     by_axis: dict[Axis, Any] = {name: Replicate() for name in mesh.axis_names}
     for dim, cut in enumerate(spec.dim_specs):

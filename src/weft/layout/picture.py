@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from weft.draw import Drawing, Scale, draw_blocks, few, limits
 from weft.layout.shardy_text import write_axis
+from weft.space import BlockGrid
 from weft.values import counted
 
 if TYPE_CHECKING:
     from weft.layout.mesh import DeviceMesh
     from weft.layout.sharding import ShardingSpec
+
+MOST_RUNS = 8
+"""Runs of equal blocks that a picture lists."""
 
 
 def draw_mesh(mesh: DeviceMesh) -> Drawing:
@@ -31,33 +35,40 @@ def draw_mesh(mesh: DeviceMesh) -> Drawing:
 def draw_sharding(spec: ShardingSpec, shape: tuple[int, ...] | None) -> Drawing:
     """Draw the boxes of an array, each with the devices that hold it; without a shape, blocks."""
     sizes = spec.grid if shape is None else shape
-    extents = spec.shard_shape(sizes)
+    grid = BlockGrid.cut(sizes, spec.grid) if shape is None else spec.blocks(sizes)
+    extents = grid.block_shape
     copies = spec.mesh.size // prod(spec.grid)
 
     def holders(start: tuple[int, ...]) -> str:
-        cells = spec.holders(spec.block_of(sizes, start))
+        cells = spec.holders(grid.block_of(start))
         return few((str(spec.mesh.device(cell)) for cell in cells), copies)
 
-    scales = list(map(Scale.of_blocks, sizes, extents, limits(spec.ndim)))
+    scales = [
+        Scale.of_blocks(n, extent, most) if at is None else Scale.through(at, most)
+        for n, extent, at, most in zip(sizes, extents, grid.edges, limits(spec.ndim))
+    ]
     title = f"{list(sizes)} as {spec} · shard {list(extents)}"
     if shape is None:
         title = f"{spec} · {' x '.join(map(str, spec.grid)) or '1'} blocks"
-    return draw_blocks(scales, holders, title, _remarks(spec, sizes))
+    return draw_blocks(scales, holders, title, _remarks(spec, grid))
 
 
-def _remarks(spec: ShardingSpec, shape: tuple[int, ...]) -> list[str]:
+def _remarks(spec: ShardingSpec, grid: BlockGrid) -> list[str]:
     remarks = []
     if spec.replica_count > 1:
         remarks.append(f"{spec.replica_count} replicas of each box")
     for axis, monoid in spec.partial.items():
         parts = spec.mesh.axis_size(axis)
         remarks.append(f"{parts} parts over {write_axis(axis)}, combined by {monoid}")
-    for dim, (n, count, extent) in enumerate(zip(shape, spec.grid, spec.shard_shape(shape))):
-        if n % count:
-            full, short = divmod(n, extent)
-            empty = count - full - (short > 0)
-            blocks = [f"{counted(full, 'block')} of {extent}"]
-            blocks += [f"1 of {short}"] if short else []
-            blocks += [f"{empty} empty"] if empty else []
+    for dim in range(grid.ndim):
+        runs = grid.classes(dim)
+        if len(runs) > 1:
+            blocks = [
+                f"{each.count} empty" if not each.extent else f"{each.count} of {each.extent}"
+                for each in runs[:MOST_RUNS]
+            ]
+            blocks += [f"{len(runs) - MOST_RUNS} more"] if len(runs) > MOST_RUNS else []
+            first, _, size = blocks[0].partition(" ")
+            blocks[0] = f"{counted(int(first), 'block')} {size}"
             remarks.append(f"dimension {dim} is uneven: {', '.join(blocks)}")
     return remarks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from math import prod
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ from weft.values import (
     as_shape,
     as_tuple,
     check_list,
+    counted,
     freeze,
 )
 
@@ -41,26 +42,53 @@ class DimSpec:
     """The axes that one dimension is sharded along, major to minor.
 
     `is_open` lets propagation append axes; `priority` is the round of propagation in which the
-    axes are used, 0 first.
+    axes are used, 0 first. Blocks have one size unless `cut_points` says where each but the last
+    ends.
 
     >>> print(DimSpec(["x", "y:(1)2"], is_open=True, priority=1))
     {"x", "y":(1)2, ?}p1
+    >>> print(DimSpec(["x"], cut_points=[3, 7]))
+    {"x"} at [3, 7]
     """
 
     axes: tuple[Axis, ...]
     is_open: bool
     priority: int
+    cut_points: Point | None
 
-    def __init__(self, axes: Iterable[Axis] = (), is_open: bool = False, priority: int = 0) -> None:
+    def __init__(
+        self,
+        axes: Iterable[Axis] = (),
+        is_open: bool = False,
+        priority: int = 0,
+        cut_points: Iterable[int] | None = None,
+    ) -> None:
         rounds = as_count(priority, "priority")
-        freeze(self, axes=as_axes(axes, "axes"), is_open=bool(is_open), priority=rounds)
+        points = None if cut_points is None else as_point(cut_points, "cut_points")
+        if points is not None:
+            if is_open:
+                raise LayoutError(f"a dimension cut at {list(points)} cannot be open: drop the '?'")
+            if any(a > b for a, b in pairwise((0, *points))):
+                raise LayoutError(f"cut points rise from 0, got {list(points)}")
+        freeze(
+            self,
+            axes=as_axes(axes, "axes"),
+            is_open=bool(is_open),
+            priority=rounds,
+            cut_points=points or None,
+        )
+
+    @property
+    def closed(self) -> DimSpec:
+        """The same cut, closed to propagation and without a priority."""
+        return DimSpec(self.axes, cut_points=self.cut_points)
 
     @classmethod
     def parse(cls, text: str | DimSpec) -> DimSpec:
         """Read one dimension of a sharding from its text form; a `DimSpec` is returned as it is.
 
         >>> DimSpec.parse('{"x", ?}p1')
-        DimSpec(axes=('x',), is_open=True, priority=1)
+        DimSpec(axes=('x',), is_open=True, priority=1, cut_points=None)
         """
         if isinstance(text, DimSpec):
             return text
@@ -70,7 +98,8 @@ class DimSpec:
 
     def __str__(self) -> str:
         axes = [*map(write_axis, self.axes), *("?" * self.is_open)]
-        return f"{{{', '.join(axes)}}}" + f"p{self.priority}" * (self.priority > 0)
+        points = "" if self.cut_points is None else f" at {list(self.cut_points)}"
+        return f"{{{', '.join(axes)}}}" + f"p{self.priority}" * (self.priority > 0) + points
 
 
 Partial: TypeAlias = (
@@ -85,8 +114,9 @@ class ShardingSpec(Drawn):
     Axes that shard nothing hold replicas; naming them in `replicated_axes` keeps propagation from
     using them. Axes in `partial` hold parts to be combined by a monoid, minor axes first.
 
-    A dimension whose axes have K cells together is cut into K blocks, by the rule of `BlockGrid`;
-    the number of a cell's block is its coordinate on those axes, in mixed radix.
+    A dimension whose axes have K cells together is cut into K blocks, by the rule of `BlockGrid` or
+    at K - 1 cut points; the number of a cell's block is its coordinate on those axes, in mixed
+    radix.
 
     >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
     >>> spec = ShardingSpec(mesh, [DimSpec(["dp"]), DimSpec(["tp"])])
@@ -105,6 +135,8 @@ class ShardingSpec(Drawn):
     partial: Mapping[Axis, str]
     grid: Point = field(init=False, compare=False)
     """The number of blocks of each dimension."""
+    cut_points: tuple[Point | None, ...] | None = field(init=False, compare=False)
+    """The cut points of each dimension; None where all are cut by the rule."""
     digits: tuple[tuple[Digit, ...], ...] = field(init=False, compare=False)
     """For each dimension, the digits of a cell's coordinate that number its block."""
     parts: tuple[tuple[Digit, str], ...] = field(init=False, compare=False)
@@ -144,18 +176,25 @@ class ShardingSpec(Drawn):
             parts.setdefault(monoid, []).extend(use((axis,), f"is unreduced by {monoid}"))
         _check_disjoint(uses)
         spelled = [tuple(map(cells.axis, cut)) for cut in cuts]
+        counts = tuple(prod(digit.radix for digit in cut) for cut in cuts)
+        for n, (dim, count) in enumerate(zip(dims, counts)):
+            _check_cut_points(n, dim, count)
+        points = tuple(dim.cut_points for dim in dims)
         known = sorted(parts, key=MONOIDS.index)
         joined = [(digit, monoid) for monoid in known for digit in in_order(parts[monoid])]
         freeze(
             self,
             mesh=cells,
-            dim_specs=tuple(DimSpec(a, d.is_open, d.priority) for a, d in zip(spelled, dims)),
+            dim_specs=tuple(
+                DimSpec(a, d.is_open, d.priority, d.cut_points) for a, d in zip(spelled, dims)
+            ),
             replicated_axes=tuple(map(cells.axis, in_order(copies))),
             partial=FrozenMap((cells.axis(digit), monoid) for digit, monoid in joined),
-            grid=tuple(prod(digit.radix for digit in cut) for cut in cuts),
+            grid=counts,
+            cut_points=points if any(points) else None,
             digits=tuple(cuts),
             parts=tuple(sorted(joined, key=lambda each: (each[0].dim, -each[0].divisor))),
-            _hash=hash((cells, *spelled)),  # planners look shardings up all the time
+            _hash=hash((cells, *spelled, points)),  # planners look shardings up all the time
         )
 
     @classmethod
@@ -209,7 +248,23 @@ class ShardingSpec(Drawn):
         >>> spec.blocks((10,)).block_shape, spec.blocks((10,)).is_even
         ((3,), False)
         """
-        return _block_grid(as_shape(shape, self.ndim), self.grid)
+        return _block_grid(as_shape(shape, self.ndim), self.grid, self.cut_points)
+
+    def canonical(self, shape: Iterable[int]) -> ShardingSpec:
+        """Return the same sharding without cut points that are those of the rule for the shape.
+
+        >>> spec = ShardingSpec(DeviceMesh("m", (2,), ("x",)), ['{"x"} at [4]'])
+        >>> print(spec.canonical((8,)), spec.canonical((9,)))
+        <@m, [{"x"}]> <@m, [{"x"} at [4]]>
+        """
+        if self.cut_points is None:
+            return self
+        edges = self.blocks(shape).edges
+        dims = [
+            dim if at is not None else DimSpec(dim.axes, dim.is_open, dim.priority)
+            for dim, at in zip(self.dim_specs, edges)
+        ]
+        return ShardingSpec(self.mesh, dims, self.replicated_axes, self.partial)
 
     def region(self, shape: Iterable[int], coord: Cell) -> ZRange:
         """Return the box of an array of that shape that a cell holds.
@@ -338,6 +393,17 @@ class ShardingSpec(Drawn):
         return f"<{', '.join(clauses)}>"
 
 
+def refuse_cut_points(spec: ShardingSpec, target: str) -> None:
+    """Raise if a sharding has cut points, which are Weft's own and which the target has not."""
+    for number, dim in enumerate(spec.dim_specs):
+        if dim.cut_points is not None:
+            raise LayoutError(
+                f"dimension {number} is cut at {list(dim.cut_points)}, and {target} has blocks of "
+                f"one size only: {spec}",
+                hint="drop the cut points, or run the plan with Weft",
+            )
+
+
 Meshes: TypeAlias = (
     DeviceMesh | str | Iterable[DeviceMesh | str] | Mapping[str, DeviceMesh] | Mapping[str, str]
 )
@@ -398,9 +464,22 @@ def _check_disjoint(uses: Iterable[tuple[Digit, Axis, str]]) -> None:
         seen[digit.dim].append((digit, axis, role))
 
 
+def _check_cut_points(number: int, dim: DimSpec, count: int) -> None:
+    if dim.cut_points is not None and len(dim.cut_points) != count - 1:
+        raise LayoutError(
+            f"dimension {number} has {counted(count, 'block')} and is cut at "
+            f"{counted(len(dim.cut_points), 'point')}: {dim}",
+            hint=f"give {counted(count - 1, 'cut point')}, one between each two blocks",
+        )
+
+
 @lru_cache(maxsize=4096)
-def _block_grid(shape: Point, counts: Point) -> BlockGrid:
-    """Return what `BlockGrid.cut` does, without the checks that both have passed."""
+def _block_grid(
+    shape: Point, counts: Point, cut_points: tuple[Point | None, ...] | None
+) -> BlockGrid:
+    """Return what `BlockGrid.cut` does, without checks of what both have passed."""
+    if cut_points is not None:
+        return BlockGrid.cut(shape, counts, cut_points)
     return BlockGrid(shape, counts, tuple(-(-n // count) for n, count in zip(shape, counts)))
 
 

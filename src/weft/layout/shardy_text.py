@@ -3,6 +3,9 @@
     @cluster = <["dp"=2, "tp"=4]>
     <@cluster, [{"dp"}, {"tp":(1)2, ?}p1], replicated={"tp":(2)2}, unreduced=max{"x"}>
 
+What follows `at` is Weft's own, and no part of Shardy's dialect: where a dimension is cut, if not
+into blocks of one size. `{"x"} at [3, 7]` cuts a dimension of 10 into [0:3], [3:7] and [7:10].
+
 Reading returns plain values; `DeviceMesh` and `ShardingSpec` check what they mean together.
 """
 
@@ -70,6 +73,7 @@ class DimText(NamedTuple):
     axes: list[Axis]
     is_open: bool
     priority: int
+    cut_points: list[int] | None = None
 
 
 class ShardingText(NamedTuple):
@@ -113,7 +117,8 @@ def read_sharding(text: str) -> ShardingText:
     """Read `<@mesh, [{…}, …], replicated={…}, unreduced={…}>`.
 
     >>> read_sharding('<@m, [{"x", ?}p1, {}]>').dims
-    [DimText(axes=['x'], is_open=True, priority=1), DimText(axes=[], is_open=False, priority=0)]
+    [DimText(axes=['x'], is_open=True, priority=1, cut_points=None), \
+DimText(axes=[], is_open=False, priority=0, cut_points=None)]
     """
     scan = Scanner(text)
     replicated: list[Axis] = []
@@ -143,10 +148,10 @@ def read_sharding(text: str) -> ShardingText:
 
 
 def read_dim(text: str) -> DimText:
-    """Read one dimension of a sharding: `{"axis", ?}p1`.
+    """Read one dimension of a sharding: `{"axis", ?}p1`, or `{"axis"} at [3, 7]`.
 
-    >>> read_dim('{"x":(1)2, ?}')
-    DimText(axes=[SubAxis(name='x', before=1, size=2)], is_open=True, priority=0)
+    >>> read_dim('{"x":(1)2} at [5]')
+    DimText(axes=[SubAxis(name='x', before=1, size=2)], is_open=False, priority=0, cut_points=[5])
     """
     scan = Scanner(text)
     dim = _dim(scan)
@@ -216,7 +221,9 @@ def _dim(scan: Scanner) -> DimText:
     if None in entries[:-1]:
         scan.fail("'?' must come last in a dimension")
     axes = [axis for axis in entries if axis is not None]
-    return DimText(axes, None in entries, scan.integer() if scan.accept("p") else 0)
+    priority = scan.integer() if scan.accept("p") else 0
+    points = scan.items("[", "]", scan.integer) if scan.accept("at") else None
+    return DimText(axes, None in entries, priority, points)
 
 
 class Scanner:

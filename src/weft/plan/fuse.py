@@ -18,6 +18,7 @@ from weft.lang import Application, Block, Signature
 from weft.lang.fusion import ARROW, join, own_names, pays, restrict, with_applications
 from weft.lang.operator import Library
 from weft.lang.region import arguments
+from weft.layout import DimSpec
 from weft.plan.delivery import deliver
 from weft.plan.liveness import invariant, lives
 from weft.plan.lower import lower
@@ -191,9 +192,9 @@ class _Fuser:
         """Return the placement of both; None if one was placed otherwise or something moves."""
         plan, one, two = self.given, self.placed[pair.first], self.placed[pair.second]
         at = plan.graph.applications[pair.second].operands.index(pair.value)
-        cuts = {name: two.placement[name] for name in line.sizes if name in two.placement}
+        cuts = {name: dim for name, dim in two.cuts.items() if name in line.sizes}
         own = own_names(self.library, both, line)
-        cuts |= {into: one.placement[name] for name, into in own.items()}
+        cuts |= {into: one.cuts.get(name, DimSpec()) for name, into in own.items()}
         placed = place(plan.mesh, line, cuts)
         if self.where is not None:
             return placed if placed.results == two.results else None

@@ -14,7 +14,7 @@ from weft.lang import Operator, Signature
 from weft.lang.operator import Group
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.fetch import moved_bytes
-from weft.plan.placed import Placed, Placement, fit
+from weft.plan.placed import Placed, Placement, axes_of, fit
 from weft.plan.propagation.shardings import AxisRefs, axis_ref, prefix_without_overlap
 
 Kept: TypeAlias = dict[Axis, tuple[str, Sequence[int]]]
@@ -68,9 +68,10 @@ def _kept(
     result_dtypes: Sequence[str],
 ) -> Kept:
     """Return the axes over which operands may stay partial, beside those of the placement."""
-    used: AxisRefs = tuple(axis_ref(mesh, axis) for axes in placement.values() for axis in axes)
+    cuts = {name: axes_of(each) for name, each in placement.items()}
+    used: AxisRefs = tuple(axis_ref(mesh, axis) for axes in cuts.values() for axis in axes)
     reduced: Mapping[str, str] = signature.notation.reduced
-    monoids = {reduced[dim] for dim, axes in placement.items() if axes and dim in reduced}
+    monoids = {reduced[dim] for dim, axes in cuts.items() if axes and dim in reduced}
     kept: Kept = {}
     for number, spec in enumerate(specs):
         for axis, monoid in spec.partial.items() if spec is not None else ():

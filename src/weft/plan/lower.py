@@ -454,7 +454,11 @@ def sharding_of(mesh: DeviceMesh, layout: Layout) -> ShardingSpec | None:
     """Return the sharding that gives a layout on a mesh; None where there is none, as of halos."""
     if layout.image is not None:
         return None
-    dims = [DimSpec(map(mesh.axis, cut)) for cut in layout.cuts]
+    edges = layout.grid.edges
+    dims = [
+        DimSpec(map(mesh.axis, cut), cut_points=None if at is None else at[1:-1])
+        for cut, at in zip(layout.cuts, edges)
+    ]
     parts = [(mesh.axis(digit), monoid) for digit, monoid in layout.parts]
     return ShardingSpec(mesh, dims, (), parts)
 

@@ -12,11 +12,11 @@ from weft.lang import Row, Signature
 from weft.lang.field import MOST
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.program.layout_rule import Cells, Layout, join_parts, same_boxes
-from weft.space import BlockGrid, Projection, ZRange
+from weft.space import Projection, ZRange
 from weft.values import FrozenMap, Point
 
-Placement = Mapping[str, Sequence[Axis]]
-"""For an index dimension the axes that cut it, major to minor."""
+Placement = Mapping[str, Sequence[Axis] | DimSpec]
+"""For an index dimension the axes that cut it, major to minor; a `DimSpec` may also say where."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Placed:
     mesh: DeviceMesh
     signature: Signature
     placement: Mapping[str, tuple[Axis, ...]]
-    index: ShardingSpec = field(compare=False)
+    index: ShardingSpec
     """The sharding of the index space."""
     operands: tuple[ShardingSpec | None, ...] = field(compare=False)
     """The sharding under which cells have what they need; None where there is none, as with
@@ -41,6 +41,12 @@ class Placed:
     partials: tuple[Mapping[Axis, str], ...]
     """For each operand the axes over which it is partial, or counts once."""
     results: tuple[ShardingSpec, ...]
+
+    @property
+    def cuts(self) -> Mapping[str, DimSpec]:
+        """For each index dimension that is cut, the axes that cut it, and where."""
+        named = zip(self.signature.sizes, self.index.dim_specs)
+        return {name: dim for name, dim in named if dim.axes}
 
     @cached_property
     def boxes(self) -> tuple[ZRange, ...]:
@@ -90,7 +96,7 @@ def _layout_of(spec: ShardingSpec, sizes: Point) -> Layout:
     return Layout(
         Cells(spec.mesh.shape, spec.mesh.device_ids),
         sizes,
-        BlockGrid.cut(sizes, spec.grid),
+        spec.blocks(sizes),
         tuple([tuple([digit for digit in cut if digit.radix > 1]) for cut in spec.digits]),
         join_parts(spec.parts),
     )
@@ -107,11 +113,14 @@ def place(
     `kept` says over which axes which operands are partial by a monoid and stay so in the results.
     """
     names, kept = list(signature.sizes), kept or {}
-    cuts = FrozenMap((name, tuple(placement.get(name, ()))) for name in names)
+    given = [placement.get(name, ()) for name in names]
+    cuts = FrozenMap((name, tuple(axes_of(each))) for name, each in zip(names, given))
     if mesh.size > MOST:
         raise LayoutError(f"{mesh} has {mesh.size} cells; at most {MOST} are planned")
     _check(mesh, signature, placement, cuts, kept)
-    index = _spec(mesh, tuple(cuts[name] for name in names), ())
+    points = tuple(each.cut_points if isinstance(each, DimSpec) else None for each in given)
+    index = _spec(mesh, tuple(cuts[name] for name in names), (), points)
+    index = index.canonical(signature.sizes.values())
     if len(signature.notation.results) > 1:
         _check_copies(signature, index)
     line = signature.notation
@@ -125,7 +134,8 @@ def place(
         spec = arrays.result(number, made)
         if spec is None:
             raise LayoutError(
-                f"result {number} does not lie in blocks of one size where {_text(cuts)}"
+                f"result {number} does not lie in blocks of one size where "
+                f"{_text(dict(zip(names, index.dim_specs)))}"
             )
         results.append(spec)
     return Placed(mesh, signature, cuts, index, tuple(operands), partials, tuple(results))
@@ -133,10 +143,14 @@ def place(
 
 @lru_cache(maxsize=4096)
 def _spec(
-    mesh: DeviceMesh, axes: tuple[tuple[Axis, ...], ...], partial: tuple[tuple[Axis, str], ...]
+    mesh: DeviceMesh,
+    axes: tuple[tuple[Axis, ...], ...],
+    partial: tuple[tuple[Axis, str], ...],
+    points: tuple[Point | None, ...],
 ) -> ShardingSpec:
     """Return a sharding, made once."""
-    return ShardingSpec(mesh, map(DimSpec, axes), (), partial)
+    dims = [DimSpec(each, cut_points=at) for each, at in zip(axes, points)]
+    return ShardingSpec(mesh, dims, (), partial)
 
 
 def fit(
@@ -153,7 +167,7 @@ def fit(
     {'i': (), 'j': ('x',)}
     """
     fixed = signature.fixed
-    free = {name: axes for name, axes in placement.items() if axes and name not in fixed}
+    free = {name: axes for name, axes in placement.items() if axes_of(axes) and name not in fixed}
     fewer = [{name: axes for name, axes in free.items() if name != gone} for gone in free]
     for attempt in (free, *fewer):
         try:
@@ -161,6 +175,11 @@ def fit(
         except LayoutError:
             continue
     return place(mesh, signature, {}, kept)
+
+
+def axes_of(given: Sequence[Axis] | DimSpec) -> Sequence[Axis]:
+    """Return the axes of one index dimension of a placement."""
+    return given.axes if isinstance(given, DimSpec) else given
 
 
 def _check(
@@ -175,7 +194,8 @@ def _check(
             raise LayoutError(f"there is no index dimension '{name}' in {signature}")
     for name in signature.fixed:
         if cuts[name]:
-            raise LayoutError(f"{_text({name: cuts[name]})}, and {signature} needs it whole")
+            cut = _text({name: DimSpec(cuts[name])})
+            raise LayoutError(f"{cut}, and {signature} needs it whole")
     monoids = {signature.notation.reduced[name] for name in signature.reduced if cuts[name]}
     monoids |= {monoid for monoid, _ in kept.values()}
     if len(monoids) > 1:
@@ -189,7 +209,7 @@ def _check_copies(signature: Signature, index: ShardingSpec) -> None:
     """
     line, names = signature.notation, list(signature.sizes)
     reading = [{name for row in rows for name in row.dims} for rows in line.operands]
-    grid = BlockGrid.cut(signature.sizes.values(), index.grid)
+    grid = index.blocks(signature.sizes.values())
     empty = {
         name
         for dim, name in enumerate(names)
@@ -206,8 +226,8 @@ def _check_copies(signature: Signature, index: ShardingSpec) -> None:
             )
 
 
-def _text(cuts: Mapping[str, Sequence[Axis]]) -> str:
-    return ", ".join(f"'{name}' is cut by {DimSpec(axes)}" for name, axes in cuts.items() if axes)
+def _text(cuts: Mapping[str, DimSpec]) -> str:
+    return ", ".join(f"'{name}' is cut by {dim}" for name, dim in cuts.items() if dim.axes)
 
 
 def _partials(
@@ -258,6 +278,7 @@ class _Arrays:
     ) -> None:
         self.mesh, self.signature, self.cuts = mesh, signature, cuts
         self.index = index
+        self.points = dict(zip(signature.sizes, (dim.cut_points for dim in index.dim_specs)))
 
     def operand(self, number: int, partial: Mapping[Axis, str]) -> ShardingSpec | None:
         """Return the sharding under which cells have what they need, if there is one."""
@@ -279,24 +300,21 @@ class _Arrays:
     def _found(
         self, rows: Sequence[Row], shape: Point, image: Projection, partial: Mapping[Axis, str]
     ) -> ShardingSpec | None:
-        spec, is_plain = self._spec(rows, shape, partial)
-        if spec is None or is_plain:
-            return spec
-        blocks = layout_of(self.index, self.signature.sizes.values())
-        boxes = Layout(blocks.cells, shape, blocks.grid, blocks.cuts, (), image)
-        return spec if same_boxes(boxes, layout_of(spec, shape)) else None
-
-    def _spec(
-        self, rows: Sequence[Row], shape: Point, partial: Mapping[Axis, str]
-    ) -> tuple[ShardingSpec | None, bool]:
-        """Return the sharding by the axes of each row, and whether it needs no check."""
         axes = tuple(self._axes(row) for row in rows)
         used = [axis for of_dim in axes for axis in of_dim]
         if len(used) != len(set(used)):
-            return None, False
-        sizes = self.signature.sizes
-        is_plain = all(row.plain and sizes[row.plain] == n for row, n in zip(rows, shape))
-        return _spec(self.mesh, axes, tuple(partial.items())), is_plain
+            return None
+        sizes, parts = self.signature.sizes, tuple(partial.items())
+        if all(row.plain and sizes[row.plain] == n for row, n in zip(rows, shape)):
+            at = [None if row.plain is None else self.points[row.plain] for row in rows]
+            return _spec(self.mesh, axes, parts, tuple(at))
+        blocks = layout_of(self.index, sizes.values())
+        boxes = Layout(blocks.cells, shape, blocks.grid, blocks.cuts, (), image)
+        spec = _spec(self.mesh, axes, parts, (None,) * len(axes))
+        if self.index.cut_points is not None:
+            points = tuple(_cut_points(spec, boxes, dim) for dim in range(len(shape)))
+            spec = _spec(self.mesh, axes, parts, points).canonical(shape)
+        return spec if same_boxes(boxes, layout_of(spec, shape)) else None
 
     def _axes(self, row: Row) -> tuple[Axis, ...]:
         """Return the axes that cut a dimension: those of its terms, major to minor.
@@ -311,3 +329,19 @@ class _Arrays:
             if prod(map(self.mesh.axis_size, self.cuts[name])) < self.signature.sizes[name]:
                 break
         return found
+
+
+def _cut_points(spec: ShardingSpec, boxes: Layout, dim: int) -> Point | None:
+    """Return where the boxes of cells cut a dimension by a sharding's axes; None if they do not."""
+    if spec.grid[dim] < 2:
+        return None
+    rule, n, ends = boxes.rule(dim), boxes.shape[dim], [0]
+    for block in range(spec.grid[dim]):
+        at = [0] * len(boxes.cells.shape)
+        for digit in spec.digits[dim]:
+            at[digit.dim] += block // digit.stride % digit.radix * digit.divisor
+        low, high = rule.spans[rule.number(at)]
+        if low < high and low != ends[-1]:
+            return None
+        ends.append(high if low < high else ends[-1])
+    return tuple(ends[1:-1]) if ends[-1] == n else None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import NamedTuple
 
 from weft.draw import Drawing, Drawn
@@ -15,7 +16,7 @@ from weft.lang.definition import define
 from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments, read_as_kept
-from weft.layout import DeviceMesh, DimSpec, ShardingSpec
+from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.fuse import fuse_plan
 from weft.plan.lower import lower
 from weft.plan.machine import Machine
@@ -212,7 +213,7 @@ class Plan(Drawn):
         """Return what moves to an application, what it computes, what moves in and from it."""
         application, placed = self.graph.applications[number], self.placed[number]
         yield from (move.row for move in moves if move.is_before)
-        cut = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
+        cut = [f"{name}: {dim}" for name, dim in placed.cuts.items()]
         what = f"{application.operator} {', '.join(cut)}".rstrip()
         yield ", ".join(application.results), what, ", ".join(map(str, placed.results))
         yield from (move.row for move in moves if not move.is_before)
@@ -300,7 +301,7 @@ class _Maker:
     def __init__(self, found: Propagation, machine: Machine | None) -> None:
         self.found, self.machine = found, machine
         self.mesh = found.mesh
-        self.placements = iter(found.all_placements)
+        self.placements = map(found.cuts, count())
         self.specs = {name: self._on_mesh(name, spec) for name, spec in found.specs.items()}
 
     def plan(self, graph: Graph, wanted: Sequence[ShardingSpec]) -> Plan:
@@ -355,5 +356,5 @@ class _Maker:
         """Return a sharding on the plan's mesh without open dimensions."""
         if spec.mesh != self.mesh and any(dim.axes for dim in spec.dim_specs):
             raise WeftError(f"{name} lies on {spec.mesh}, and the plan is for {self.mesh}")
-        dims = [DimSpec(dim.axes) for dim in spec.dim_specs]
+        dims = [dim.closed for dim in spec.dim_specs]
         return ShardingSpec(self.mesh, dims, (), spec.partial)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.layout import DimSpec
 from weft.layout.shardy_text import write_axis
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Machine
@@ -166,7 +165,7 @@ def _moves(one: Cost, two: Cost) -> Iterator[PlanChange]:
 
 def cuts_text(placed: Placed) -> str:
     """Return the axes that cut an index space, and those over which operands stay partial."""
-    cuts = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
+    cuts = [f"{name}: {dim}" for name, dim in placed.cuts.items()]
     kept = [
         f"keeps {monoid} over {write_axis(axis)}" for axis, (monoid, _) in kept_of(placed).items()
     ]

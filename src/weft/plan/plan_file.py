@@ -30,7 +30,7 @@ from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.shardy_text import as_axes
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed, kept_of, place
-from weft.values import FrozenMap
+from weft.values import FrozenMap, Point
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
@@ -91,12 +91,14 @@ def _regions(plans: Sequence[Plan]) -> dict[str, Any]:
 
 
 def _placement(placed: Placed) -> dict[str, Any]:
+    points = {name: dim.cut_points for name, dim in placed.cuts.items() if dim.cut_points}
     return {
         "cuts": {dim: list(map(str, axes)) for dim, axes in placed.placement.items() if axes},
         "kept": [
             {"axis": str(axis), "monoid": monoid, "operands": list(operands)}
             for axis, (monoid, operands) in kept_of(placed).items()
         ],
+        **({"cut_points": {name: list(at) for name, at in points.items()}} if points else {}),
     }
 
 
@@ -132,9 +134,9 @@ class _Placer:
         self.placed: dict[object, Placed] = {}
         self.boxes = 0
 
-    def place(self, line: Signature, cuts: Cuts, kept: Kept) -> Placed:
+    def place(self, line: Signature, cuts: Cuts, kept: Kept, points: Mapping[str, Point]) -> Placed:
         """Place an application, or return the one that is placed alike."""
-        key = line, frozenset(cuts.items()), frozenset(kept.items())
+        key = line, frozenset(cuts.items()), frozenset(kept.items()), frozenset(points.items())
         if key not in self.placed:
             self.boxes += self._boxes(line, cuts)
             if self.boxes > MOST_BOXES:
@@ -142,7 +144,8 @@ class _Placer:
                     f"the applications of the plan up to here take {self.boxes} boxes on "
                     f"{self.mesh.size} cells; at most {MOST_BOXES} are read"
                 )
-            self.placed[key] = place(self.mesh, line, cuts, kept)
+            dims = {name: DimSpec(axes, False, 0, points.get(name)) for name, axes in cuts.items()}
+            self.placed[key] = place(self.mesh, line, dims, kept)
         return self.placed[key]
 
     def _boxes(self, line: Signature, cuts: Cuts) -> int:
@@ -229,7 +232,7 @@ class _Reader:
         return tuple(self._placed(number, one) for number, one in enumerate(found))
 
     def _placed(self, number: int, field: Field) -> Placed:
-        field.fields("cuts kept regions")
+        field.fields("cuts kept cut_points regions")
         line = self.graph.signatures[number]
         cuts = field.at("cuts").table(_axes)
         for name in cuts:
@@ -238,7 +241,12 @@ class _Reader:
                 raise WeftError(f"{path}: there is no such index dimension in {line}")
         kept: Kept = dict(field.at("kept").items(lambda one: self._kept(number, one)))
         field.make(self._check_apart, line, cuts, kept)
-        return field.make(self.placer.place, line, cuts, kept)
+        points = field.at("cut_points").table(lambda each: tuple(each.items(Field.size)))
+        for name in points:
+            if not cuts.get(name):
+                path = field.at("cut_points").at(name).path
+                raise WeftError(f"{path}: the index dimension is not cut")
+        return field.make(self.placer.place, line, cuts, kept, points)
 
     def _check_apart(self, line: Signature, cuts: Cuts, kept: Kept) -> None:
         """Refuse an axis that both cuts and is kept, and parts by two monoids at once."""

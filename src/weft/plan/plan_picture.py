@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.draw import Drawing, Item, Label, Line, Rect, clip
-from weft.layout import DimSpec, ShardingSpec
+from weft.layout import ShardingSpec
 from weft.layout.shardy_text import write_symbol
 from weft.program import Transfer
 from weft.values import counted
@@ -89,7 +89,7 @@ class _Row:
             self.plan.graph.applications[self.number],
             self.plan.placed[self.number],
         )
-        cuts = [f"{dim}: {DimSpec(axes)}" for dim, axes in placed.placement.items() if axes]
+        cuts = [f"{name}: {dim}" for name, dim in placed.cuts.items()]
         lines = clip(", ".join(cuts), MAX_COLUMNS), _moved(self.plan, self.number)
         name, start = clip(application.operator, 24), max(0, self.x - 1)
         width = max(len(name) + 4, *map(len, lines))

@@ -159,6 +159,8 @@ class _Side:
             found = []
             for block in self.grid.overlaps(self.dim, low, high):
                 first, end = self.grid.span(self.dim, block)
+                if first == end:
+                    continue
                 adds = sum([block // d.stride % d.radix * weight for d, weight in self.digits])
                 found.append(_Piece(max(low, first), min(high, end), adds))
             self.known[low, high] = found

@@ -181,7 +181,7 @@ class _PlanWriter:
         place = id(node.plan.graph), node.number
         seconds, flops = self.taken.get(place, (0.0, 0))
         sizes = placed.signature.sizes
-        index = ShardingSpec(placed.mesh, [DimSpec(placed.placement[dim]) for dim in sizes])
+        index = placed.index
         settles = [move for name in node.values for move in self.coming.get((*place, name), ())]
         return {
             "operator": application.operator,

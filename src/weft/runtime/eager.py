@@ -374,7 +374,7 @@ def _stays(placed: Placed, specs: Sequence[ShardingSpec | None]) -> bool:
         if needed is None:
             return False
         for held, wanted in zip(spec.dim_specs, needed.dim_specs):
-            if wanted.axes[: len(held.axes)] != held.axes:
+            if wanted.axes[: len(held.axes)] != held.axes or held.cut_points != wanted.cut_points:
                 return False
     return True
 

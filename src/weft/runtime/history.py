@@ -8,13 +8,14 @@ as an input that lies as it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 from weft.lang import Application, Graph, Value
-from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import propagate
+from weft.plan.placed import Placement
 from weft.values import FrozenMap, Point
 
 LONGEST = 64
@@ -85,7 +86,7 @@ History: TypeAlias = tuple[HistoryEntry, ...]
 class PropagatedShardings(NamedTuple):
     """What propagation says of the last application of a program."""
 
-    placement: Mapping[str, tuple[Axis, ...]]
+    placement: Placement
     results: tuple[ShardingSpec, ...]
     """How the results lie, with nothing left open."""
 
@@ -108,12 +109,13 @@ def results_of(
 def axes_of(annotation: ShardingSpec | None) -> frozenset[str] | None:
     """The axes that an annotation gives to dimensions that are closed, none before another.
 
-    None where it leaves something to choose: priorities, open dimensions, parts of axes.
+    None where it leaves something to choose: priorities, open dimensions, parts of axes; and where
+    it gives cut points.
     """
     if annotation is None:
         return _NONE
     dims = annotation.dim_specs
-    plain = all(dim.priority == 0 and not dim.is_open for dim in dims)
+    plain = all(dim == DimSpec(dim.axes) for dim in dims)
     names = [axis for dim in dims for axis in dim.axes]
     if not plain or annotation.replicated_axes or not all(isinstance(axis, str) for axis in names):
         return None
@@ -196,16 +198,19 @@ def propagated(program: History, mesh: DeviceMesh) -> PropagatedShardings:
     graph = Graph(inputs, applications, last, (str(mesh),), shardings, dtypes=dtypes)
     found = propagate(graph)
     return PropagatedShardings(
-        found.placements[-1], tuple(closed(spec) for spec in found.output_specs)
+        found.cuts(len(found.placements) - 1), tuple(closed(one) for one in found.output_specs)
     )
 
 
 def closed(spec: ShardingSpec) -> ShardingSpec:
     """The sharding with nothing left open: where the data is, not where it may go."""
-    return ShardingSpec(spec.mesh, [DimSpec(d.axes) for d in spec.dim_specs], (), spec.partial)
+    return ShardingSpec(spec.mesh, [d.closed for d in spec.dim_specs], (), spec.partial)
 
 
 def opened(spec: ShardingSpec) -> ShardingSpec:
-    """The sharding with every dimension open."""
-    dims = [DimSpec(dim.axes, is_open=True) for dim in spec.dim_specs]
+    """The sharding with every dimension open but those with cut points."""
+    dims = [
+        DimSpec(dim.axes, dim.cut_points is None, cut_points=dim.cut_points)
+        for dim in spec.dim_specs
+    ]
     return ShardingSpec(spec.mesh, dims, (), spec.partial)

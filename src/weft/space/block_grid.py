@@ -15,7 +15,8 @@ from math import prod
 
 from weft.errors import LayoutError, WeftError
 from weft.space.zrange import ZRange, unchecked, unchecked_all
-from weft.values import Point, as_point, as_shape, freeze, points
+from weft.values import Point, as_point, as_shape, counted, freeze
+from weft.values import points as points_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,45 @@ class BlockGrid:
         )
 
     @classmethod
-    def cut(cls, shape: Iterable[int], counts: Iterable[int]) -> BlockGrid:
-        """Cut each dimension into a number of blocks, as meshes do: the last may be empty."""
+    def cut(
+        cls,
+        shape: Iterable[int],
+        counts: Iterable[int],
+        points: Sequence[Point | None] | None = None,
+    ) -> BlockGrid:
+        """Cut each dimension into a number of blocks, as meshes do: the last may be empty.
+
+        A dimension may be cut at given points instead, one fewer than its blocks.
+
+        >>> grid = BlockGrid.cut((8, 10), (2, 3), [None, (7, 9)])
+        >>> print(grid, BlockGrid.cut((8,), (2,), [(4,)]).edges)
+        [8 by 4, 10 at [0, 7, 9, 10]] (None,)
+        """
         sizes = as_shape(shape)
         numbers = as_point(counts, "counts", len(sizes))
         for dim, count in enumerate(numbers):
             if count < 1:
                 raise LayoutError(f"dimension {dim} is cut into {count} blocks; 1 is the fewest")
-        return cls(sizes, numbers, tuple(-(-n // count) for n, count in zip(sizes, numbers)))
+        extents = tuple(-(-n // count) for n, count in zip(sizes, numbers))
+        regular = cls(sizes, numbers, extents)
+        if points is None or not any(points):
+            return regular
+        edges: list[Point | None] = []
+        for dim, (n, at) in enumerate(zip(sizes, points)):
+            given = None if at is None else (0, *at, n)
+            if given is not None:
+                if len(given) != numbers[dim] + 1 or any(a > b for a, b in pairwise(given)):
+                    raise LayoutError(
+                        f"dimension {dim} of size {n} cannot be cut at {list(given[1:-1])} into "
+                        f"{counted(numbers[dim], 'block')}: cut points rise from 0 to {n}"
+                    )
+                given = None if given == tuple(regular.edges_of(dim)) else given
+            edges.append(given)
+        largest = tuple(
+            extent if at is None else max(b - a for a, b in pairwise(at))
+            for extent, at in zip(extents, edges)
+        )
+        return cls(sizes, numbers, largest, tuple(edges))
 
     @classmethod
     def blocks(cls, shape: Iterable[int], block_shape: Iterable[int]) -> BlockGrid:
@@ -221,7 +253,9 @@ class BlockGrid:
         [(0, 0), (1, 0)]
         """
         sides = list(map(self.overlaps, range(self.ndim), box.start, box.stop))
-        return points(tuple(side.start for side in sides), tuple(side.stop for side in sides))
+        return points_between(
+            tuple(side.start for side in sides), tuple(side.stop for side in sides)
+        )
 
     def widen(self, box: ZRange) -> ZRange:
         """Return the smallest box of whole blocks that holds what lies inside the shape of a box.

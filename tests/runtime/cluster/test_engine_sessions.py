@@ -230,5 +230,7 @@ def test_workers_are_those_the_scheduler_knows_not_those_the_client_remembers(mo
     pytest.importorskip("distributed")
     with Dask(workers=2) as engine:
         monkeypatch.setattr(engine.client, "scheduler_info", lambda **_: {"workers": {}})
-        (y,) = run(cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>'), {"x": np.ones(4)}, on=engine)
+        (y,) = run(
+            cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>'), {"x": np.ones(4)}, on=engine
+        )
     assert y.numpy().tolist() == [2.0] * 4

@@ -12,8 +12,15 @@ from weft.lang import Application, FactorRule, Graph
 from weft.lang.notation import CUSTOM
 from weft.lang.region import arguments
 from weft.lang.rule import TensorFactors
-from weft.layout import Axis, DeviceMesh, ShardingSpec
+from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.plan.placed import Placement
 from weft.plan.propagation.annotations import priorities_of
+from weft.plan.propagation.cut_points import (
+    CutPoints,
+    cut_points_of,
+    spread_cut_points,
+    with_cut_points,
+)
 from weft.plan.propagation.engine import (
     PropagationEngine,
     PropagationStep,
@@ -90,11 +97,23 @@ class Propagation:
     _history: History = field(compare=False, repr=False)
     settled: Settled | None = None
     """The plan that `strategy="cost"` chose; None for the other strategies."""
+    cut_points: tuple[CutPoints, ...] = ()
+    """The cut points of all applications, in the order of `all_placements`; empty if there are
+    none."""
 
     @property
     def mesh(self) -> DeviceMesh:
         """The mesh; of several, the first that has axes."""
         return next((mesh for mesh in self.meshes if mesh.shape), self.meshes[0])
+
+    def cuts(self, number: int) -> Placement:
+        """Return the placement of one of `all_placements`, with its cut points."""
+        placement = self.all_placements[number]
+        points = self.cut_points[number] if self.cut_points else {}
+        return {
+            name: DimSpec(axes, cut_points=points[name]) if name in points else axes
+            for name, axes in placement.items()
+        }
 
     def explain(self, value: str, dim: int) -> list[str]:
         """Return for every axis of a dimension how it came there from where it was written.
@@ -200,11 +219,15 @@ def propagate_like_shardy(
         run_by_operator(engine)
     else:
         engine.run()
-    return _result(graph, meshes, program, engine)
+    return _result(graph, meshes, program, engine, wanted)
 
 
 def _result(
-    graph: Graph, meshes: Meshes, program: FlatProgram, engine: PropagationEngine
+    graph: Graph,
+    meshes: Meshes,
+    program: FlatProgram,
+    engine: PropagationEngine,
+    wanted: Mapping[int, ShardingSpec],
 ) -> Propagation:
     values = graph.all_values
 
@@ -229,15 +252,33 @@ def _result(
         return cache[key]
 
     placements = tuple(map(placement, program.applications))
+    specs = {name: spec(name, engine.shardings[program.numbers[name]]) for name in values}
+    outputs = tuple(map(spec, graph.outputs, engine.output_shardings))
+    cut_points: tuple[CutPoints, ...] = ()
+    written = {name: meshes.parse(values[name], text) for name, text in _written(graph)}
+    if any(one.cut_points is not None for one in (*written.values(), *wanted.values())):
+        shapes = {name: value.shape for name, value in values.items()}
+        returned = {graph.outputs[place]: one for place, one in wanted.items()}
+        found, cut_points = spread_cut_points(
+            program.applications, placements, specs, written, shapes, returned
+        )
+        specs = {name: with_cut_points(one, found[name]) for name, one in specs.items()}
+        outputs = tuple(
+            with_cut_points(one, cut_points_of(wanted[place], shapes[name]))
+            if place in wanted
+            else specs[name]
+            for place, (name, one) in enumerate(zip(graph.outputs, outputs))
+        )
     return Propagation(
         graph,
         meshes.all,
-        {name: spec(name, engine.shardings[program.numbers[name]]) for name in values},
-        tuple(map(spec, graph.outputs, engine.output_shardings)),
+        specs,
+        outputs,
         tuple(one for one, ruled in zip(placements, program.applications) if not ruled.depth),
         placements,
         dict(_partials(program.applications, placements)),
         History(program, meshes, engine.interned, engine.log),
+        cut_points=cut_points,
     )
 
 

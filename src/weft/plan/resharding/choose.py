@@ -119,7 +119,7 @@ def _look(
     if common is None:
         return _look_apart(before, after, link, request)
     change = find_change(common.src, common.dst)
-    kind = name_pattern(change, before.grid, after.grid, shape)
+    kind = name_pattern(change, before.blocks(shape), after.blocks(shape))
     if kind is None:
         return None
     if kind == "slice" or 0 in shape:
@@ -127,7 +127,9 @@ def _look(
     if link is None:
         kind = _near_first(kind, before)
         return Candidate(kind, _by_axis(kind, before, after, request))
-    most = most_received(change, common.count(change.reduced), before.grid, after.grid, shape)
+    most = None
+    if before.cut_points is None and after.cut_points is None:
+        most = most_received(change, common.count(change.reduced), before.grid, after.grid, shape)
     if most is not None:
         return Candidate(kind, seconds_of(most, request.itemsize, link))
     return _weigh(kind, before, after, link, request)
@@ -156,7 +158,8 @@ def _look_apart(
     before: ShardingSpec, after: ShardingSpec, link: Link | None, request: Request
 ) -> Candidate | None:
     """Return the single step between meshes whose cells do not correspond."""
-    alike = before.grid == after.grid and after.mesh.size <= before.mesh.size
+    alike = before.blocks(request.shape) == after.blocks(request.shape)
+    alike = alike and after.mesh.size <= before.mesh.size
     combines = parts_between(before, after).size > 1
     kind: Kind = "collective_permute" if alike and not combines else "exchange"
     found = _weigh(kind, before, after, link or request.machine.rest, request)
@@ -216,6 +219,8 @@ def _quick_price(commons: Sequence[CommonDigits], link: Link, request: Request) 
     """Return the seconds of a route over equal links and shards; None where they differ."""
     cost = 0.0
     for common in commons:
+        if common.src.points is not None or common.dst.points is not None:
+            return None
         change = find_change(common.src, common.dst)
         src, dst = (tuple(map(common.count, each.cuts)) for each in (common.src, common.dst))
         most = most_received(change, common.count(change.reduced), src, dst, request.shape)
@@ -304,9 +309,10 @@ def _through(
     order = sorted(digits, key=lambda d: (pace[d], places.get(d, len(held))))
     for first in range(len(shape)):
         finest = _cut_further(common, common.dst.cuts, order, shape, first)
-        yield () if finest is None else (DigitLayout(finest, common.dst.parts),)
+        parts, points = common.dst.parts, common.dst.points
+        yield () if finest is None else (DigitLayout(finest, parts, points),)
         cuts = _cut_by_pace(common, order, pace, shape, first)
-        inner = [DigitLayout(each, common.dst.parts) for each in [*cuts.values()][:0:-1]]
+        inner = [DigitLayout(each, parts, points) for each in [*cuts.values()][:0:-1]]
         yield tuple(inner)
         if commutes and inner:
             yield (*_combining(common, cuts, digits, reduced, pace), *inner)
@@ -344,19 +350,24 @@ def _combining(
         if left and all(d in digits for d in left):
             cut = [each for limit, each in cuts.items() if limit <= step][-1]
             parts = [d for d in common.src.parts if d in left or d in common.dst.parts]
-            yield DigitLayout(cut, tuple(parts))
+            yield DigitLayout(cut, tuple(parts), common.dst.points)
 
 
 def _cut_further(
     common: CommonDigits, cuts: tuple[Point, ...], digits: Sequence[int], shape: Point, first: int
 ) -> tuple[Point, ...] | None:
-    """Return cuts with more digits at the minor end, so that blocks nest; None if impossible."""
+    """Return cuts with more digits at the minor end, so that blocks nest; None if impossible.
+
+    Dimensions that are cut at given points stay as they are.
+    """
     found, before = list(cuts), list(map(common.count, cuts))
     outer = list(map(common.count, common.dst.cuts))
     homes = {digit: dim for dim, cut in enumerate(common.src.cuts) for digit in cut}
     for digit in digits:
         options, home = [], homes.get(digit, first)
         for dim, (n, cut) in enumerate(zip(shape, found)):
+            if common.dst.cut_points(dim) is not None:
+                continue
             inner = common.count((*cut, digit))
             if nests(n, outer[dim], inner) and nests(n, before[dim], inner):
                 options.append((n % inner > 0, dim != home, dim != first, -n // inner, dim))
@@ -379,4 +390,7 @@ def spec_of(
         return list(map(dst.mesh.axis, join_digits(found)))
 
     partial = [(axes([digit])[0], monoids[digit]) for digit in layout.parts]
-    return ShardingSpec(dst.mesh, [DimSpec(axes(cut)) for cut in layout.cuts], (), partial)
+    dims = [
+        DimSpec(axes(cut), cut_points=layout.cut_points(dim)) for dim, cut in enumerate(layout.cuts)
+    ]
+    return ShardingSpec(dst.mesh, dims, (), partial)

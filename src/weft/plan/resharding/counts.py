@@ -40,18 +40,18 @@ def wanted_and_held(
     size = after.mesh.size
     ranks = ranks_in(before.mesh, after.mesh)
     wanted, held = [1] * size, [1] * size
-    for dim, n in enumerate(shape):
-        have, want = before.digits[dim], after.digits[dim]
-        mine, others = -(-n // before.grid[dim]), -(-n // after.grid[dim])
-        starts = [min(k * others, n) for k in weigh(after.mesh.shape, want)]
-        stops = [min(low + others, n) for low in starts]
-        blocks = weigh(before.mesh.shape, have)
+    mine, others = before.blocks(shape), after.blocks(shape)
+    for dim in range(len(shape)):
+        edges = others.edges_of(dim)
+        own = mine.edges_of(dim)
+        wants = weigh(after.mesh.shape, after.digits[dim])
+        blocks = weigh(before.mesh.shape, before.digits[dim])
         if ranks is not None:
             blocks = [blocks[rank] for rank in ranks]
-        wanted = [w * (high - low) for w, low, high in zip(wanted, starts, stops)]
+        wanted = [w * (edges[k + 1] - edges[k]) for w, k in zip(wanted, wants)]
         held = [
-            h * max(0, min(high, (k + 1) * mine) - max(low, k * mine))
-            for h, low, high, k in zip(held, starts, stops, blocks)
+            h * max(0, min(edges[w + 1], own[k + 1]) - max(edges[w], own[k]))
+            for h, w, k in zip(held, wants, blocks)
         ]
     if ranks is not None:
         held = [0 if rank < 0 else h for rank, h in zip(ranks, held)]
@@ -94,10 +94,10 @@ def ranks_in(before: DeviceMesh, after: DeviceMesh) -> list[int] | None:
 
 def sizes(spec: ShardingSpec, shape: Point) -> list[int]:
     """Return how many elements each cell holds."""
-    found = [1] * spec.mesh.size
-    for n, count, digits in zip(shape, spec.grid, spec.digits):
-        extent = -(-n // count)
-        held = [max(0, min(n - k * extent, extent)) for k in weigh(spec.mesh.shape, digits)]
+    found, grid = [1] * spec.mesh.size, spec.blocks(shape)
+    for dim, digits in enumerate(spec.digits):
+        edges = grid.edges_of(dim)
+        held = [edges[k + 1] - edges[k] for k in weigh(spec.mesh.shape, digits)]
         found = list(map(int.__mul__, found, held))
     return found
 

@@ -15,7 +15,7 @@ from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
 from weft.layout import DeviceMesh, ShardingSpec
-from weft.space import Digit
+from weft.space import BlockGrid, Digit
 from weft.values import Point
 
 Edges: TypeAlias = tuple[int, int]  # the stride of a digit, and of what comes above it
@@ -29,6 +29,12 @@ class DigitLayout(NamedTuple):
 
     cuts: tuple[Point, ...]
     parts: Point = ()
+    points: tuple[Point | None, ...] | None = None
+    """Where each dimension is cut, as `ShardingSpec.cut_points` says it."""
+
+    def cut_points(self, dim: int) -> Point | None:
+        """Return where a dimension is cut; None where blocks have one size."""
+        return None if self.points is None else self.points[dim]
 
 
 class CommonDigits(NamedTuple):
@@ -80,8 +86,12 @@ def common_digits(
             return None
         radix[low] = high // low
     return CommonDigits(
-        DigitLayout(tuple([_spell(each, down) for each in have]), _spell(parts, down)),
-        DigitLayout(tuple([_spell(each, down) for each in want]), _spell(wanted, down)),
+        DigitLayout(
+            tuple([_spell(each, down) for each in have]), _spell(parts, down), src.cut_points
+        ),
+        DigitLayout(
+            tuple([_spell(each, down) for each in want]), _spell(wanted, down), dst.cut_points
+        ),
         radix,
     )
 
@@ -203,9 +213,16 @@ class Change(NamedTuple):
 
 
 def find_change(before: DigitLayout, after: DigitLayout) -> Change:
-    """The digits behind the longest common beginning, in each dimension."""
+    """The digits behind the longest common beginning, in each dimension.
+
+    Where the cut points differ, blocks with the same digits are not the same: all digits change.
+    """
     gone, new = list[Point](), list[Point]()
-    for had, has in zip(before.cuts, after.cuts):
+    for dim, (had, has) in enumerate(zip(before.cuts, after.cuts)):
+        if before.cut_points(dim) != after.cut_points(dim):
+            gone.append(had)
+            new.append(has)
+            continue
         if had == has:
             gone.append(())
             new.append(())
@@ -221,16 +238,13 @@ def find_change(before: DigitLayout, after: DigitLayout) -> Change:
     return Change(tuple(gone), tuple(new), reduced)
 
 
-def name_pattern(change: Change, src: Point, dst: Point, shape: Point) -> Kind | None:
-    """The collective that takes one layout to the other; None if there is nothing to do.
-
-    `src` and `dst` are the numbers of blocks in each dimension.
-    """
+def name_pattern(change: Change, src: BlockGrid, dst: BlockGrid) -> Kind | None:
+    """The collective that takes one layout to the other; None if there is nothing to do."""
     gone = {digit for each in change.gone for digit in each}
     new = {digit for each in change.new for digit in each}
     if not gone and not new:
         return "all_reduce" if change.reduced else None
-    if _is_nested(change, src, dst, shape):
+    if _is_nested(change, src, dst):
         if change.reduced:
             return "reduce_scatter" if not gone and new.issuperset(change.reduced) else "exchange"
         if not gone:
@@ -242,10 +256,15 @@ def name_pattern(change: Change, src: Point, dst: Point, shape: Point) -> Kind |
     return "collective_permute" if src == dst and not change.reduced else "exchange"
 
 
-def _is_nested(change: Change, src: Point, dst: Point, shape: Point) -> bool:
+def _is_nested(change: Change, src: BlockGrid, dst: BlockGrid) -> bool:
     """Whether every dimension is only cut or only joined, and all blocks lie inside blocks."""
-    for n, gone, new, had, has in zip(shape, change.gone, change.new, src, dst):
+    sides = zip(src.shape, change.gone, change.new, src.counts, dst.counts)
+    for dim, (n, gone, new, had, has) in enumerate(sides):
         if gone and new:
+            return False
+        if not (gone or new) or min(had, has) == 1:
+            continue
+        if src.edges[dim] is not None or dst.edges[dim] is not None:
             return False
         if (gone and not nests(n, has, had)) or (new and not nests(n, had, has)):
             return False

@@ -18,7 +18,7 @@ from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.machine import Link, Machine
 from weft.plan.resharding.counts import ranks_by_device, ranks_in, sizes, wanted_and_held_by_class
 from weft.plan.resharding.parts import Parts
-from weft.space import Digit, ZRange
+from weft.space import BlockGrid, Digit, ZRange
 from weft.values import Point
 
 SAMPLE = 16
@@ -66,7 +66,10 @@ def senders(spec: ShardingSpec, shape: Point) -> int:
     """
     if 0 in shape:
         return 0
-    filled = prod(-(-n // -(-n // count)) for n, count in zip(shape, spec.grid))
+    grid = spec.blocks(shape)
+    filled = prod(
+        sum(each.count for each in grid.classes(dim) if each.extent) for dim in range(grid.ndim)
+    )
     return filled * (spec.mesh.size // prod(spec.grid))
 
 
@@ -187,21 +190,27 @@ def _reachable(
 ) -> int:
     """Return the elements of a box, in all parts, on cells that differ along some axes only."""
     found = prod(d.radix for run in parts.reduced for d in run.digits if d.dim in crossed)
+    grid = before.blocks(shape)
     for dim, (low, high) in enumerate(zip(box.start, box.stop)):
         fixed = [d for d in before.digits[dim] if d.dim not in crossed]
-        extent = -(-shape[dim] // before.grid[dim])
-        found *= _covered(low, high, extent, fixed, at) if fixed and high > low else high - low
+        if fixed and high > low:
+            found *= _covered(grid, dim, low, high, fixed, at)
+        else:
+            found *= high - low
     return found
 
 
-def _covered(low: int, high: int, extent: int, fixed: Sequence[Digit], at: Point) -> int:
+def _covered(
+    grid: BlockGrid, dim: int, low: int, high: int, fixed: Sequence[Digit], at: Point
+) -> int:
     """Return the length of an interval in blocks that share some digits with a cell."""
     own = [(d, d.of(at)) for d in fixed]
-    return sum(
-        min(high, (block + 1) * extent) - max(low, block * extent)
-        for block in range(low // extent, (high - 1) // extent + 1)
-        if all(block // d.stride % d.radix == value for d, value in own)
-    )
+    total = 0
+    for block in grid.overlaps(dim, low, high):
+        if all(block // d.stride % d.radix == value for d, value in own):
+            first, end = grid.span(dim, block)
+            total += min(high, end) - max(low, first)
+    return total
 
 
 # Groups of links.

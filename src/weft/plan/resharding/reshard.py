@@ -159,14 +159,14 @@ def plan_reshard(
 def _plan(
     src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int, machine: Machine | None
 ) -> Reshard:
-    request, goal = Request(shape, itemsize, machine), dst
+    request = Request(shape, itemsize, machine)
     _check(src, dst, request)
     parts = parts_between(src, dst)
+    start, end = src.canonical(shape), dst.canonical(shape)
+    goal = _unmasked(end, parts) if parts.masked else end
+    steps = choose_steps(start, goal, request)
     if parts.masked:
-        goal = _unmasked(dst, parts)
-    steps = choose_steps(src, goal, request)
-    if parts.masked:
-        steps += (Step("mask", goal, dst, shape, itemsize, request.machine, 0.0),)
+        steps += (Step("mask", goal, end, shape, itemsize, request.machine, 0.0),)
     return Reshard(src, dst, shape, itemsize, request.machine, steps)
 
 

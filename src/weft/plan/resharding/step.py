@@ -189,8 +189,12 @@ def _dims(before: ShardingSpec, after: ShardingSpec) -> Point:
     if common is None:
         grids = enumerate(zip(before.grid, after.grid))
         return tuple(dim for dim, counts in grids if max(counts) > 1)
-    pairs = enumerate(zip(common.src.cuts, common.dst.cuts))
-    return tuple(dim for dim, (had, has) in pairs if had != has)
+    one, two = common.src, common.dst
+    return tuple(
+        dim
+        for dim, (had, has) in enumerate(zip(one.cuts, two.cuts))
+        if had != has or one.cut_points(dim) != two.cut_points(dim)
+    )
 
 
 @lru_cache(maxsize=128)

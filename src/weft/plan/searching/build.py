@@ -22,6 +22,7 @@ from weft.plan.resharding.reshard import check_machine
 from weft.plan.searching.choices import (
     MAX_CUTS,
     Breadth,
+    CutAt,
     PartialGroup,
     Symmetry,
     compatible_shardings,
@@ -270,7 +271,7 @@ class ProblemBuilder:
     @cached_property
     def _breadth(self) -> Breadth:
         """The options that are enumerated; cells are left idle only if an annotation does so."""
-        usual, graph = Breadth(max_cuts=self.max_cuts), self.graph
+        usual, graph = Breadth(max_cuts=self.max_cuts, cut_points=self._cut_points), self.graph
         if not self.thorough or sum(size > 1 for size in self.mesh.shape) > 2:
             return usual
         written = [
@@ -284,6 +285,20 @@ class ProblemBuilder:
             for count, size in zip(self.meshes.parse(value, text).grid, value.shape)
         )
         return usual._replace(any_order=True, idle_cells=idle)
+
+    @cached_property
+    def _cut_points(self) -> tuple[CutAt, ...]:
+        """The points at which dimensions may be cut: those of the base plan."""
+        arrays = [(self.base.specs[v.name], v.shape) for v in self.graph.values.values()]
+        arrays += [(p.index, tuple(p.signature.sizes.values())) for p in self.base.placed]
+        known = dict.fromkeys(
+            CutAt(dim.axes, size, dim.cut_points)
+            for spec, shape in arrays
+            if spec.cut_points is not None
+            for dim, size in zip(spec.dim_specs, shape)
+            if dim.cut_points is not None
+        )
+        return tuple(known)
 
     @cached_property
     def _uses(self) -> Counter[str]:

@@ -31,6 +31,14 @@ PartialGroup = tuple[str, tuple[int, ...]]
 """A monoid, and operands that may be partial by it together."""
 
 
+class CutAt(NamedTuple):
+    """Points at which axes may cut a dimension of some size."""
+
+    axes: tuple[Axis, ...]
+    size: int
+    points: Point
+
+
 class Breadth(NamedTuple):
     """How much more than usual is enumerated."""
 
@@ -40,6 +48,8 @@ class Breadth(NamedTuple):
     """A dimension may be cut into more blocks than it has elements: some cells have nothing."""
     max_cuts: int = MAX_CUTS
     """The most ways of cutting one index space."""
+    cut_points: tuple[CutAt, ...] = ()
+    """Where a dimension may be cut, beside blocks of one size."""
 
 
 USUAL = Breadth()
@@ -151,10 +161,32 @@ def placements(
     for cuts in enumerate_cuts(mesh, sizes, order, breadth):
         for partial in _partial_operands(mesh, signature, cuts, groups):
             try:
-                result.append(place(mesh, signature, cuts, partial))
+                result += [
+                    place(mesh, signature, dims, partial)
+                    for dims in _at_points(cuts, sizes, breadth)
+                ]
             except LayoutError:
                 break
     return tuple(result)
+
+
+def _at_points(
+    cuts: Cuts, sizes: Mapping[str, int], breadth: Breadth
+) -> Iterator[Mapping[str, DimSpec]]:
+    """Yield the cuts with blocks of one size first, then with each choice of cut points."""
+    options = [
+        [
+            DimSpec(axes),
+            *(
+                DimSpec(axes, cut_points=at.points)
+                for at in breadth.cut_points
+                if (at.axes, at.size) == (axes, sizes[name])
+            ),
+        ]
+        for name, axes in cuts.items()
+    ]
+    for chosen in product(*options):
+        yield dict(zip(cuts, chosen))
 
 
 def _partial_operands(
@@ -189,9 +221,11 @@ def shardings(
     <@m, [{}, {}, {}]>, <@m, [{"x"}, {}, {}]>, <@m, [{}, {}, {"x"}]>
     """
     names = [str(dim) for dim in range(len(shape))]
+    sizes = dict(zip(names, shape))
     return tuple(
-        ShardingSpec(mesh, [DimSpec(cuts.get(name, ())) for name in names])
-        for cuts in enumerate_cuts(mesh, dict(zip(names, shape)), order, breadth)
+        ShardingSpec(mesh, [dims.get(name, DimSpec()) for name in names])
+        for cuts in enumerate_cuts(mesh, sizes, order, breadth)
+        for dims in _at_points(cuts, sizes, breadth)
     )
 
 
@@ -205,15 +239,13 @@ def compatible_shardings(
     >>> print(*compatible_shardings(written, shardings(mesh, (8, 8)), mesh), sep=", ")
     <@m, [{"x"}, {}]>, <@m, [{"x", "y"}, {}]>
     """
-    itself = ShardingSpec(
-        mesh, [DimSpec(dim.axes) for dim in written.dim_specs], (), written.partial
-    )
+    itself = ShardingSpec(mesh, [dim.closed for dim in written.dim_specs], (), written.partial)
     replicated = set(map(axis_name, written.replicated_axes))
     result = [itself]
     for spec in specs:
         used = {str(axis) for dim in spec.dim_specs for axis in dim.axes}
         extends = spec.partial == written.partial and all(
-            new.axes == old.axes or (old.is_open and new.axes[: len(old.axes)] == old.axes)
+            new.closed == old.closed or (old.is_open and new.axes[: len(old.axes)] == old.axes)
             for new, old in zip(spec.dim_specs, written.dim_specs)
         )
         if spec != itself and not used & replicated and extends:

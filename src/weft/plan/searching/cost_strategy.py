@@ -7,20 +7,21 @@ all that follows it, so that the searches for one objective apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import inf
 from random import Random
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from weft.errors import WeftError
 from weft.lang import Graph
-from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed, kept_of
 from weft.plan.plan import Plan
+from weft.plan.propagation.cut_points import CutPoints
 from weft.plan.propagation.propagate import (
     Propagation,
     Settled,
@@ -41,6 +42,8 @@ from weft.plan.searching.problem import (
     equivalence_classes,
 )
 from weft.values import FrozenMap
+
+T = TypeVar("T")
 
 Strategy: TypeAlias = ShardyStrategy | Literal["cost"]
 """How propagation resolves conflicts: as one of Shardy's passes, or by cost."""
@@ -222,7 +225,8 @@ def _propagation(
             _opened(spec, old, True) for spec, old in zip(plan.outputs, usual.output_specs)
         ),
         placements=placements,
-        all_placements=tuple(_with_regions(graph, placements, usual)),
+        all_placements=tuple(_with_regions(graph, placements, usual.all_placements)),
+        cut_points=_cut_points(plan, usual),
         partials=inner | {name: parts for name, parts in result_partials.items() if parts},
         settled=Settled(
             FrozenMap(plan.specs.items()),
@@ -237,17 +241,30 @@ def _propagation(
 def _opened(spec: ShardingSpec, usual: ShardingSpec, is_annotated: bool) -> ShardingSpec:
     """Return a sharding with the open dimensions of propagation, partial only where annotated."""
     pairs = zip(spec.dim_specs, usual.dim_specs)
-    dims = [DimSpec(dim.axes, old.is_open) for dim, old in pairs]
+    dims = [
+        DimSpec(dim.axes, old.is_open and dim.cut_points is None, cut_points=dim.cut_points)
+        for dim, old in pairs
+    ]
     if is_annotated:
         return ShardingSpec(spec.mesh, dims, usual.replicated_axes, spec.partial)
     return ShardingSpec(spec.mesh, dims)
 
 
-def _with_regions(
-    graph: Graph, placements: tuple[Mapping[str, tuple[Axis, ...]], ...], usual: Propagation
-) -> Iterator[Mapping[str, tuple[Axis, ...]]]:
+def _cut_points(plan: Plan, usual: Propagation) -> tuple[CutPoints, ...]:
+    """Return the cut points of all applications; empty if there are none."""
+    own = [
+        {name: dim.cut_points for name, dim in placed.cuts.items() if dim.cut_points is not None}
+        for placed in plan.placed
+    ]
+    if not any(own) and not usual.cut_points:
+        return ()
+    every = usual.cut_points or ({},) * len(usual.all_placements)
+    return tuple(_with_regions(plan.graph, own, every))
+
+
+def _with_regions(graph: Graph, placements: Sequence[T], usual: Iterable[T]) -> Iterator[T]:
     """Yield the placements of all applications, those of regions as propagation has them."""
-    before = iter(usual.all_placements)
+    before = iter(usual)
     for application, placement in zip(graph.applications, placements):
         next(before)
         yield placement

@@ -287,6 +287,8 @@ class _ReshardForms:
         self, src: ShardingSpec, dst: ShardingSpec, shape: Point
     ) -> list[int] | None:
         """Return how far each dimension can be cut further evenly; None for uneven blocks."""
+        if src.cut_points is not None or dst.cut_points is not None:
+            return None
         factors = []
         for size, held, wanted, one, two in zip(
             shape, src.dim_specs, dst.dim_specs, src.grid, dst.grid

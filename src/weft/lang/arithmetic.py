@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, kind, result_type
+from weft.lang.size import Size, as_sizes, recording
 from weft.values import Point, as_point
 
 AxisLike: TypeAlias = int | Sequence[int] | None
@@ -207,13 +208,15 @@ def filled_shape(shape: Point, wanted: Sequence[int | Sequence[int]]) -> Point:
     >>> filled_shape((8, 6), (4, -1)), filled_shape((8, 6), [(48,)])
     ((4, 12), (48,))
     """
-    given = wanted[0] if len(wanted) == 1 and not isinstance(wanted[0], int) else wanted
-    sizes = list(as_point(given, "shape"))  # type: ignore[arg-type]
-    if sizes.count(-1) == 1:
+    alone = len(wanted) == 1 and not isinstance(wanted[0], int | str | Size)
+    given: Any = wanted[0] if alone else wanted
+    sizes = list(as_sizes(given, lambda sizes: as_point(sizes, "shape")))
+    gaps = [dim for dim, size in enumerate(sizes) if isinstance(size, int) and size < 0]
+    if gaps and sizes[gaps[0]] == -1 and len(gaps) == 1:
         known = -prod(sizes)
         if known and prod(shape) % known == 0:
-            sizes[sizes.index(-1)] = prod(shape) // known
-    if min(sizes, default=0) < 0:
+            sizes[gaps.pop()] = prod(shape) // known
+    if gaps:
         raise WeftError(f"{list(shape)} cannot be reshaped to {sizes}")
     return tuple(sizes)
 
@@ -229,7 +232,9 @@ def take_slices(x: Any, index: tuple[Index, ...]) -> Any:
         first, stop, step, count = _bounds(part, next(sizes))
         cuts.append((first, stop, step))
         shape += [] if isinstance(part, int) else [count]
-    if cuts != [(0, n, 1) for n in x.shape]:
+    with recording(None):  # it is the same with a slice of everything
+        is_cut = cuts != [(0, n, 1) for n in x.shape]
+    if is_cut:
         starts, stops, steps = zip(*cuts)
         steps = tuple(map(abs, steps))
         x = apply("slice", x, start_indices=starts, limit_indices=stops, strides=steps)
@@ -251,14 +256,33 @@ def _spelled_out(index: tuple[Index, ...], rank: int) -> list[Index]:
 
 def _bounds(part: Any, size: int) -> tuple[int, int, int, int]:
     """Return the first element, one past the last, the step, and the count."""
-    if isinstance(part, int):
+    if isinstance(part, int | Size):
         if not -size <= part < size:
             raise WeftError(f"index {part} is out of bounds for a dimension of size {size}")
-        return part % size, part % size + 1, 1, 1
+        first: Any = part if part >= 0 else part + size
+        return first, first + 1, 1, 1
     if not isinstance(part, slice):
         raise WeftError(f"expected an index, a slice, ... or None, got {part!r}")
+    if any(isinstance(each, Size) for each in (size, part.start, part.stop)):
+        return _symbolic_bounds(part, size)
     indices = range(*part.indices(size))
     if not indices:
         return 0, 0, 1, 0
     ends = sorted((indices[0], indices[-1]))
     return ends[0], ends[1] + 1, indices.step, len(indices)
+
+
+def _symbolic_bounds(part: slice, size: Any) -> tuple[Any, Any, int, Any]:
+    """Return what `_bounds` returns of a slice, where a size is not known yet."""
+    step = 1 if part.step is None else part.step
+    if step < 1:
+        raise WeftError(
+            f"a step of {step} along a dimension of size {size}, which is not known yet"
+        )
+
+    def place(at: Any, otherwise: Any) -> Any:
+        at = otherwise if at is None else at if at >= 0 else at + size
+        return min(max(at, 0), size)
+
+    first, stop = place(part.start, 0), place(part.stop, size)
+    return (first, stop, step, -((first - stop) // step)) if first <= stop else (0, 0, 1, 0)

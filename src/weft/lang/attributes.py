@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from weft.draw import clip
 from weft.errors import WeftError
+from weft.lang.size import Size
 from weft.values import FrozenMap
 
 RULE_ATTRIBUTE = "sdy.sharding_rule"
@@ -183,8 +184,8 @@ def _fits(kind: Kind, value: Any) -> bool:
 
 
 def _is_int(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
+    if isinstance(value, bool | Size):
+        return isinstance(value, Size)
     try:
         index(value)
     except TypeError:

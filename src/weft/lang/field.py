@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 from weft.draw import clip
 from weft.errors import WeftError
+from weft.lang.size import Size
 
 LARGEST = 1 << 48
 """The largest size of a dimension, far beyond any array."""
@@ -187,7 +188,9 @@ class Field:
         return int(n)
 
     def plain(self, depth: int = 0) -> Any:
-        """Return a number, a string, a flag, None, or a list of such as a tuple."""
+        """Return a number, a string, a flag, None, a size, or a list of such as a tuple."""
+        if isinstance(self.value, dict) and [*self.value] == ["size"]:
+            return self.at("size").make(Size.parse, self.at("size").text())
         if isinstance(self.value, list) and depth < DEEPEST:
             return tuple(self.items(lambda field: field.plain(depth + 1)))
         if not isinstance(self.value, str | int | float | bool | None):

@@ -408,6 +408,7 @@ def with_applications(graph: Graph, applications: Iterable[Application]) -> Grap
         {name: value.dtype for name, value in graph.values.items()},
         graph.parameters,
         graph.is_region,
+        graph.conditions,
     )
 
 

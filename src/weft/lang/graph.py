@@ -14,9 +14,10 @@ from weft.lang.operator import OPERATORS, Library
 from weft.lang.picture import draw_graph
 from weft.lang.region import add_region, region_attributes
 from weft.lang.signature import Signature
+from weft.lang.size import as_sizes, bind, check_condition, names_in
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.layout.shardy_text import read_sharding, write_symbol
-from weft.values import FrozenMap, Point, as_shape, counted, freeze
+from weft.values import FrozenMap, Point, as_count, counted, freeze
 
 
 class Value(NamedTuple):
@@ -86,6 +87,8 @@ class Graph(Drawn):
     output_shardings: Mapping[int, str]
     parameters: tuple[str, ...]
     """The inputs known to be parameters of a model (weights, buffers, captured arrays)."""
+    conditions: tuple[str, ...]
+    """What must hold for the sizes that are not known yet, such as `n > 1`."""
     values: Mapping[str, Value] = field(init=False, compare=False)
     """The values of this graph itself."""
     all_values: Mapping[str, Value] = field(init=False, compare=False)
@@ -106,13 +109,14 @@ class Graph(Drawn):
         dtypes: Mapping[str, str] | None = None,
         parameters: Iterable[str] = (),
         is_region: bool = False,
+        conditions: Iterable[str] = (),
     ) -> None:
         given, every = tuple(inputs), tuple(applications)
         values: dict[str, Value] = {}
         everything: dict[str, Value] = {}
         for number, value in enumerate(given):
             with located(f"inputs[{number}]"):
-                _add(values, everything, value._replace(shape=as_shape(value.shape)))
+                _add(values, everything, value._replace(shape=as_sizes(value.shape)))
         signatures = []
         for number, application in enumerate(every):
             with located(f"applications[{number}]"):
@@ -145,6 +149,7 @@ class Graph(Drawn):
             shardings=FrozenMap((k, str(v)) for k, v in (shardings or {}).items()),
             output_shardings=FrozenMap((k, str(v)) for k, v in (output_shardings or {}).items()),
             parameters=weights,
+            conditions=tuple(filter(None, map(check_condition, conditions))),
             values=FrozenMap(values.items()),
             all_values=FrozenMap(everything.items()),
             signatures=tuple(signatures),
@@ -156,6 +161,89 @@ class Graph(Drawn):
     def drawing(self) -> Drawing:
         """Draw the applications, their values, and their index dimensions."""
         return draw_graph(self)
+
+    @property
+    def unknown_sizes(self) -> tuple[str, ...]:
+        """The names of sizes that are not known yet.
+
+        >>> from weft import trace
+        >>> graph = trace(lambda x, w: x @ w, ("n", 4), (4, "m"))
+        >>> graph.unknown_sizes, graph.bind(m=8).unknown_sizes
+        (('m', 'n'), ('n',))
+        """
+        found = set[str]()
+        for value in self.all_values.values():
+            found |= names_in(value.shape)
+        for application, _ in self.walk():
+            found |= names_in(tuple(application.attributes.values()))
+        return tuple(sorted(found))
+
+    def bind(self, given: Mapping[str, int] | None = None, /, **more: int) -> Graph:
+        """Return the graph with numbers for names of sizes.
+
+        Every shape rule is applied again. Sizes for which one of them gives another shape than was
+        traced, or that do not meet a condition of the trace, are refused.
+
+        >>> from weft import trace
+        >>> print(trace(lambda x: x + x[:1], ("n", 4)).bind(n=32))
+        x: float32[32, 4]
+        slice: float32[1, 4] = slice(x, start_indices=(0, 0), limit_indices=(1, 4), strides=(1, 1))
+        add: float32[32, 4] = add(x, slice)
+        return add
+        """
+        names, sizes = self.unknown_sizes, {**(given or {}), **more}
+        for name, size in sizes.items():
+            if name not in names:
+                raise WeftError(
+                    f"no size of the graph is named {name}",
+                    hint=f"sizes without a number: {', '.join(names) or 'none'}",
+                )
+            as_count(size, name)
+        conditions = [check_condition(text, sizes) for text in self.conditions]
+        bound = self._bound(sizes, [text for text in conditions if text])
+        for name, value in self.all_values.items():
+            traced = bind(value.shape, sizes)
+            if bound.all_values[name].shape != traced:
+                numbers = ", ".join(f"{name}={size}" for name, size in sizes.items())
+                raise WeftError(
+                    f"with {numbers}, {name} has the shape {list(bound.all_values[name].shape)}, "
+                    f"and {list(value.shape)} was traced",
+                    hint=f"trace again with {numbers}",
+                )
+        return bound
+
+    def _bound(self, sizes: Mapping[str, int], conditions: Iterable[str] = ()) -> Graph:
+        inputs = [value._replace(shape=bind(value.shape, sizes)) for value in self.inputs]
+        applications = [
+            application._replace(
+                attributes=FrozenMap(
+                    (key, bind(value, sizes)) for key, value in application.attributes.items()
+                ),
+                regions=tuple(region._bound(sizes) for region in application.regions),
+            )
+            for application in self.applications
+        ]
+        return Graph(
+            inputs,
+            applications,
+            self.outputs,
+            self.meshes,
+            self.shardings,
+            self.output_shardings,
+            self.operators,
+            {name: value.dtype for name, value in self.all_values.items()},
+            self.parameters,
+            self.is_region,
+            conditions,
+        )
+
+    def check_bound(self, what: str) -> None:
+        """Raise for sizes that are not known yet; `what` needs all of them."""
+        if names := self.unknown_sizes:
+            given = ", ".join(f"{name}=…" for name in names)
+            raise WeftError(
+                f"{what} needs a number for {', '.join(names)}", hint=f"graph.bind({given})"
+            )
 
     def check_dtypes(self) -> None:
         """Raise for a kernel that takes or returns other dtypes than declared.
@@ -201,7 +289,8 @@ class Graph(Drawn):
 
     def __str__(self) -> str:
         lines = [*self.meshes, *self._lines(self.inputs)]
-        return "\n".join([*lines, f"return {', '.join(self.outputs)}"])
+        where = [f"where {', '.join(self.conditions)}"] if self.conditions else []
+        return "\n".join([*lines, f"return {', '.join(self.outputs)}", *where])
 
     def _lines(self, inputs: Iterable[Value]) -> Iterator[str]:
         """Yield the inputs and the applications; regions follow theirs, indented."""

@@ -10,7 +10,9 @@ r"""Graphs as JSON: versioned, checked field by field when read, never executed.
      "output_shardings": {"0": "<@m, [{}, {}]>"},
      "parameters": ["a"]}
 
-`parameters` names the inputs that are weights or constants of a model; it is optional.
+`parameters` names the inputs that are weights or constants of a model; it is optional. A size that
+is not known yet is text in a shape, `["n", 4]`, and `{"size": "2*n"}` in an attribute; `conditions`
+lists what must hold for such sizes.
 
 An application that runs graphs of its own has them under `regions`: each with inputs, applications,
 outputs and shardings. An error names the path of the wrong field:
@@ -31,6 +33,7 @@ from weft.lang.field import Field as _Field
 from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import OPERATORS, Library
+from weft.lang.size import Size, check_condition
 from weft.layout.shardy_text import read_mesh
 from weft.values import FrozenMap
 
@@ -56,8 +59,10 @@ def to_json(graph: Graph, indent: int | None = 1) -> str:
             **_fields_of(graph),
             "output_shardings": {str(place): s for place, s in graph.output_shardings.items()},
             **({"parameters": list(graph.parameters)} if graph.parameters else {}),
+            **({"conditions": list(graph.conditions)} if graph.conditions else {}),
         },
         indent=indent,
+        default=str,  # a size in a shape; attributes have none left
     )
 
 
@@ -80,11 +85,18 @@ def _application_fields(graph: Graph, application: Application) -> dict[str, Any
         "results": [
             {"name": name, "dtype": graph.values[name].dtype} for name in application.results
         ],
-        "attributes": dict(application.attributes),
+        "attributes": {key: _plain(value) for key, value in application.attributes.items()},
     }
     if application.regions:
         written["regions"] = list(map(_fields_of, application.regions))
     return written
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an attribute with its sizes as objects."""
+    if isinstance(value, Size):
+        return {"size": str(value)}
+    return list(map(_plain, value)) if isinstance(value, tuple | list) else value
 
 
 def from_json(text: str, operators: Library = OPERATORS) -> Graph:
@@ -99,7 +111,9 @@ def from_json(text: str, operators: Library = OPERATORS) -> Graph:
 
 def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
     """Read a graph from a field of a file."""
-    root.fields("weft meshes inputs applications outputs shardings output_shardings parameters")
+    root.fields(
+        "weft meshes inputs applications outputs shardings output_shardings parameters conditions"
+    )
     if root.at("weft").value != VERSION:
         root.at("weft").fail(f"the version {VERSION}")
     reader = _GraphReader(operators)
@@ -110,6 +124,7 @@ def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
             _output_number(k): v for k, v in root.at("output_shardings").table(_Field.text).items()
         },
         parameters=root.at("parameters").items(_Field.text),
+        conditions=root.at("conditions").items(_condition),
     )
 
 
@@ -121,7 +136,7 @@ def _check_results(graph: Graph) -> None:
             if len(value.shape) > MOST_DIMS:
                 raise WeftError(f"{path}: {len(value.shape)} dimensions; at most {MOST_DIMS}")
             for size in value.shape:
-                if size > LARGEST:
+                if not isinstance(size, Size) and size > LARGEST:
                     raise WeftError(
                         f"{path}: {name} has a dimension of {short_repr(size)}, above {LARGEST}"
                     )
@@ -132,10 +147,18 @@ def _check_results(graph: Graph) -> None:
 def _value(field: _Field) -> Value:
     field.fields("name shape dtype")
     dtype = "float32" if field.at("dtype").value is None else _dtype(field.at("dtype"))
-    shape = field.at("shape").items(_Field.size)
+    shape = field.at("shape").items(_size)
     if len(shape) > MOST_DIMS:
         field.at("shape").fail(f"at most {MOST_DIMS} dimensions")
     return Value(field.at("name").text(), tuple(shape), dtype)
+
+
+def _size(field: _Field) -> Any:
+    return field.make(Size.parse, field.value) if isinstance(field.value, str) else field.size()
+
+
+def _condition(field: _Field) -> str:
+    return field.make(check_condition, field.text())
 
 
 def _mesh(field: _Field) -> str:

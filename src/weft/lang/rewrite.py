@@ -147,6 +147,7 @@ class _Rewriter:
             tracer.dtypes,
             old.parameters,
             old.is_region,
+            old.conditions,
         )
 
     def _keep(self, application: Application) -> None:

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from weft.errors import WeftError
 from weft.lang.notation import CUSTOM, Notation, Row
+from weft.lang.size import Size, as_sizes
 from weft.space import Projection, ZRange
-from weft.values import FrozenMap, Point, as_shape, freeze
+from weft.values import FrozenMap, Point, freeze
 
 TensorRows: TypeAlias = tuple[Row, ...]
 
@@ -38,7 +39,7 @@ class Signature:
         operand_shapes: Iterable[Iterable[int]],
         sizes: Mapping[str, int] | None = None,
     ) -> None:
-        shapes = tuple(map(as_shape, operand_shapes))
+        shapes = tuple(map(as_sizes, operand_shapes))
         if len(shapes) != len(notation.operands):
             raise WeftError(
                 f"expected {len(notation.operands)} operands, got {len(shapes)}: {notation}"
@@ -130,9 +131,11 @@ def _measure(
     for dim, (size, row) in enumerate(zip(shape, rows)):
         name = row.plain
         if name is not None and name not in given and known.setdefault(name, size) != size:
+            unknown = [f"{n} may be any" for n in (size, known[name]) if isinstance(n, Size)]
             raise WeftError(
                 f"dimension {dim} of operand {number} has size {size}, and '{name}' has size "
-                f"{known[name]} elsewhere"
+                f"{known[name]} elsewhere",
+                hint=f"{unknown[0]} number: give equal sizes one name" if unknown else None,
             )
         if row == Row() and size != 1:
             raise WeftError(f"dimension {dim} of operand {number} has size {size}, expected 1")

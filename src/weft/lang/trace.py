@@ -13,8 +13,9 @@ from weft.lang.arithmetic import Arithmetic
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
 from weft.lang.graph import Application, Graph, Value, check_sharding, read_meshes
 from weft.lang.operator import OPERATORS, Library, Operator
+from weft.lang.size import as_sizes, recording
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
-from weft.values import FrozenMap, Point, as_shape
+from weft.values import FrozenMap, Point
 
 
 class Symbol(Arithmetic):
@@ -141,12 +142,14 @@ class Tracer:
         """The names here of values of other tracers."""
         self.parameters: set[str] = set()
         """The inputs that are parameters of a model; captured arrays are."""
+        self.conditions: dict[str, None] = {}
+        """What the function decided about sizes that are not known."""
 
     def input(
-        self, name: str, shape: Iterable[int], dtype: str, *, parameter: bool = False
+        self, name: str, shape: Iterable[int | str], dtype: str, *, parameter: bool = False
     ) -> Symbol:
         """Add an input, which may be a parameter of a model: a weight or a constant."""
-        value = Value(self.fresh(name), as_shape(shape), dtype)
+        value = Value(self.fresh(name), as_sizes(shape), dtype)
         self.inputs.append(value)
         if parameter:
             self.parameters.add(value.name)
@@ -259,7 +262,8 @@ class Tracer:
         """Record an application to operands of the right dtypes, and return its results."""
         symbols = [self._operand(name, operand) for operand in operands]
         operator = self.operators.find(name)
-        line = operator.sign([symbol.shape for symbol in symbols], attributes)
+        with recording(None):  # a graph applies the rule again where sizes are bound
+            line = operator.sign([symbol.shape for symbol in symbols], attributes)
         try:
             dtypes = operator.result_dtypes([symbol.dtype for symbol in symbols], attributes)
         except WeftError as error:
@@ -321,6 +325,7 @@ class Tracer:
             "operators": self.operators,
             "dtypes": self.dtypes,
             "parameters": [v.name for v in self.inputs if v.name in self.parameters],
+            "conditions": self.conditions,
         }
         names = [symbol.name for symbol in outputs]
         return Graph(self.inputs, self.applications, names, **{**parts, **changes})
@@ -416,14 +421,16 @@ def trace(
     names: Sequence[str] = (),
     operators: Library = OPERATORS,
     parameters: Iterable[str] = (),
+    **named: Any,
 ) -> Graph:
     """Call a function with symbols, and return the operators that it applies as a graph.
 
     An input is a shape, a `Value`, or anything that has a shape and a dtype; it is named by the
-    function's parameter unless `names` are given. Shardings go by the names of inputs; tensors
-    that are inputs, or captured, have their own. A function that returns a dict names its outputs.
-    `parameters` names the inputs that are weights or constants of a model; arrays that the
-    function captures are parameters as well.
+    function's parameter unless `names` are given, and may be given by that name. A size in a shape
+    may be a name, `("n", 4)`, for which `Graph.bind` puts a number. Shardings go by the names of
+    inputs; tensors that are inputs, or captured, have their own. A function that returns a dict
+    names its outputs. `parameters` names the inputs that are weights or constants of a model;
+    arrays that the function captures are parameters as well.
 
     >>> graph = trace(lambda x, w: (x @ w + 1).sum(-1), (8, 16), (16, 4))
     >>> print(graph)
@@ -436,6 +443,12 @@ def trace(
     return sum_dim
     >>> trace(lambda x: {"mean": x.mean(0), "most": x.max(0)}, (8, 16)).outputs
     ('mean', 'most')
+    >>> print(trace(lambda x: x[1:].reshape(-1), x=("n", 4)))
+    x: float32[n, 4]
+    slice: float32[n-1, 4] = slice(x, start_indices=(1, 0), limit_indices=(n, 4), strides=(1, 1))
+    reshape: float32[4*n-4] = reshape(slice, result_shape=(4*n-4,))
+    return reshape
+    where n >= 1
     """
     tracer = Tracer(operators)
     for mesh in meshes:
@@ -443,6 +456,9 @@ def trace(
     symbols = [
         _input(tracer, *pair) for pair in zip(names or _names(function, len(inputs)), inputs)
     ]
+    _check_names(function, named)
+    by_name = {name: _input(tracer, name, given) for name, given in named.items()}
+    symbols += by_name.values()
     inputs_by_name = {symbol.name for symbol in symbols}
     for name in (parameters,) if isinstance(parameters, str) else parameters:
         if name not in inputs_by_name:
@@ -451,7 +467,8 @@ def trace(
                 hint=f"inputs: {', '.join(symbol.name for symbol in symbols)}",
             )
         tracer.parameters.add(name)
-    returned = function(*symbols)
+    with recording(tracer.conditions):
+        returned = function(*symbols[: len(inputs)], **by_name)
     outputs: list[Any] = [returned]
     if isinstance(returned, tuple | list | Mapping):
         outputs = list(returned.values() if isinstance(returned, Mapping) else returned)
@@ -494,6 +511,22 @@ def _copied(array: Any) -> Any:
 def _equal(one: Any, other: Any) -> bool:
     """Return whether two arrays of one shape have the same numbers."""
     return bool((one == other).all())
+
+
+def _check_names(function: Callable[..., Any], named: Iterable[str]) -> None:
+    """Raise for inputs by names that are not parameters of the function."""
+    try:
+        parameters = signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    if any(parameter.kind == Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for name in named:
+        if name not in parameters:
+            raise WeftError(
+                f"the function has no parameter {name}",
+                hint=f"its parameters are {', '.join(parameters) or 'none'}",
+            )
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str]:

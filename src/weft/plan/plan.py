@@ -70,12 +70,15 @@ class Plan(Drawn):
     """The plans of the regions of loops and branches, by application."""
 
     @classmethod
-    def of(cls, found: Propagation, machine: Machine | None = None) -> Plan:
-        """Return the plan that follows from a propagation.
+    def of(cls, found: Propagation, machine: Machine | None = None, **sizes: int) -> Plan:
+        """Return the plan that follows from a propagation, with numbers for unknown sizes.
 
         A partial result that one application uses stays partial until that one needs it. Products
         before their sum are fused with it, so that they are never held in full.
         """
+        if sizes:
+            found = found.bind(sizes)
+        found.graph.check_bound("a plan")
         maker = _Maker(found, machine)
         return without_products(maker.plan(found.graph, found.output_specs))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from math import gcd, prod
+from math import prod
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
@@ -35,6 +35,7 @@ from weft.lang.kernel import Attributes, Block, Kernel, cast, native
 from weft.lang.notation import Notation, Row, digits, numbered, plain, whole
 from weft.lang.operator import Keeps, Passes, Sign, define
 from weft.lang.signature import Signature
+from weft.lang.size import common_divisor
 from weft.values import Point
 
 
@@ -116,7 +117,7 @@ class _ReshapeSide:
         gap, rest = divmod(ahead.done, self.done)
         if rest == 0 and self.left % gap == 0:
             return gap
-        common = gcd(self.left, ahead.left)
+        common = common_divisor(self.left, ahead.left)
         return self.left // common if self.left > common else self.left
 
     def rows(self) -> list[Row]:
@@ -127,7 +128,7 @@ def _factor(old: _ReshapeSide, new: _ReshapeSide) -> None:
     """Split both shapes into the digits that they share, and others where they differ."""
     number = 0
     while old.dims or new.dims:
-        common = gcd(old.left, new.left) if old.done == new.done else 1
+        common = common_divisor(old.left, new.left) if old.done == new.done else 1
         if common > 1:
             old.take(f"i{number}", common)
             new.take(f"i{number}", common)
@@ -165,7 +166,7 @@ def sign_slice(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     operand, sizes = [], dict[str, int]()
     limits, strides = attributes["limit_indices"], attributes["strides"]
     for dim, start in enumerate(attributes["start_indices"]):
-        count = len(range(start, limits[dim], strides[dim]))
+        count = max(0, -((start - limits[dim]) // strides[dim]))
         stride = strides[dim] if count > 1 else 1
         sizes[f"i{dim}"] = count
         operand.append(Row(((f"i{dim}", stride),), start))

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
-from math import gcd, prod
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 from weft.lang.rule import FactorRule, TensorFactors
+from weft.lang.size import common_divisor, magnitude
 from weft.plan.propagation.shardings import (
     AxisRef,
     AxisRefs,
@@ -76,7 +77,7 @@ def _take(rest: list[AxisRef], size: int) -> tuple[AxisRefs, AxisRefs]:
     taken: list[AxisRef] = []
     while rest:
         axis, pre_size, whole = rest[0]
-        common = gcd(size, whole)
+        common = common_divisor(size, whole)
         if whole > 1 and common == 1:
             break
         if whole > common:
@@ -226,7 +227,7 @@ def _allowed_by_factor(
     if sharding.is_open and not sharding.overflow:
         if sharding.is_minor:
             return axis
-        part = gcd(size // before, axis[2]) if size % before == 0 else 1
+        part = common_divisor(size // before, axis[2]) if size % before == 0 else 1
         if part > 1 or axis[2] == 1:
             return axis[0], axis[1], part
     if sharding.axes and is_prefix(sharding.axes[-1], axis):
@@ -355,7 +356,7 @@ def propagate_rule(
         tensors[:split],
         tensors[split:],
         [() if sharding is None else sharding.excluded for sharding in shardings],
-        [prod(rule.sizes[f] for dim in mapping for f in dim) for mapping in mappings],
+        [magnitude(prod(rule.sizes[f] for dim in m for f in dim)) for m in mappings],
         rule.sizes,
         directions,
         is_pointwise,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -100,6 +100,8 @@ class Propagation:
     cut_points: tuple[CutPoints, ...] = ()
     """The cut points of all applications, in the order of `all_placements`; empty if there are
     none."""
+    strategy: ShardyStrategy = field(default="user_priority", compare=False)
+    """The strategy that propagated."""
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -114,6 +116,21 @@ class Propagation:
             name: DimSpec(axes, cut_points=points[name]) if name in points else axes
             for name, axes in placement.items()
         }
+
+    def bind(self, sizes: Mapping[str, int]) -> Propagation:
+        """Return the propagation with numbers for the sizes of its graph that are not known.
+
+        The shardings stay as they are, unless an operator has other index dimensions then (a
+        reshape may, for sizes that divide each other), or a dimension is cut at chosen points. The
+        bound graph is propagated in these cases.
+        """
+        graph = self.graph.bind(sizes)
+        pairs = zip(self.graph.walk(), graph.walk())
+        if not self.cut_points and all(
+            one.notation.dims == other.notation.dims for (_, one), (_, other) in pairs
+        ):
+            return replace(self, graph=graph)
+        return propagate_like_shardy(graph, self.strategy)
 
     def explain(self, value: str, dim: int) -> list[str]:
         """Return for every axis of a dimension how it came there from where it was written.
@@ -219,7 +236,8 @@ def propagate_like_shardy(
         run_by_operator(engine)
     else:
         engine.run()
-    return _result(graph, meshes, program, engine, wanted)
+    result = _result(graph, meshes, program, engine, wanted)
+    return replace(result, strategy=strategy)
 
 
 def _result(

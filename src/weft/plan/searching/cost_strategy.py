@@ -75,7 +75,10 @@ BITS = 40
 
 
 def propagate(
-    graph: Graph, strategy: Strategy = "user_priority", machine: Machine | None = None
+    graph: Graph,
+    strategy: Strategy = "user_priority",
+    machine: Machine | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Propagation:
     r"""Propagate the shardings on a graph's values to all of them, forwards and backwards.
 
@@ -95,6 +98,9 @@ def propagate(
     The work is bounded: where there are too many placements fewer are tried, and
     `settled.reasons` of the result says so, as does `explain`.
 
+    `sizes` are numbers for sizes of the graph that are not known; only `cost` needs them. An axis
+    that is not known to divide a factor inside a dimension stops there.
+
     >>> from weft import Plan, trace
     >>> graph = trace(
     ...     lambda x, w, b: x @ w + b, (8, 16), (16, 4), (8, 4), names=["x", "w", "b"],
@@ -110,8 +116,11 @@ def propagate(
     w dimension 0 is cut by "x"
       chosen by cost: 384 B move, 1152 B as propagation would have it
     """
+    if sizes:
+        graph = graph.bind(sizes)
     if strategy != "cost":
         return propagate_like_shardy(graph, strategy)
+    graph.check_bound("the strategy 'cost'")
     last = _last_priority(graph)
     strategies = SHARDY_STRATEGIES if last is None else SHARDY_STRATEGIES[:1]
     every = [propagate_like_shardy(graph, one) for one in strategies]

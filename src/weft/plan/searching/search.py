@@ -118,6 +118,7 @@ def search(
     try:
         if not isinstance(graph, Graph) or not isinstance(mesh, DeviceMesh):
             raise WeftError(f"search expects a Graph and a DeviceMesh, got {graph!r} and {mesh!r}")
+        graph.check_bound("a search")
         if as_count(budget, "budget") < 1:
             raise WeftError("a search with a budget of 0 plans tries nothing")
         run = begin()

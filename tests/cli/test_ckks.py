@@ -344,6 +344,10 @@ def test_layers_that_ciphertexts_do_not_have(capsys, folder, function, shapes, l
             ),
         ),
         (["--slots", "1000"], ("N=2000 (1000 slots) is not a power of two from 8 to 131072",)),
+        (
+            ["--slots", "128", "--ring", "256"],
+            ("--ring and --slots cannot both be given", "hint: a ring N has N/2 slots"),
+        ),
         (["--keys", "1"], ("5 rotation keys are the fewest that were found, 1 are allowed",)),
         (
             ["--encrypted", "y"],

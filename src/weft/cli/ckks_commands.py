@@ -117,6 +117,8 @@ def plan_for(
 
 
 def _check_plan(graph: Graph, args: argparse.Namespace) -> None:
+    if args.ring is not None and args.slots is not None:
+        raise WeftError("--ring and --slots cannot both be given", hint="a ring N has N/2 slots")
     if not graph.inputs:
         raise WeftError("the model has no input that could be encrypted")
     if args.scale_bits not in BITS:

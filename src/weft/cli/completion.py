@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from weft.cli.parser import Commands, command_modules, parser_with, walk
+from weft.cli.parser import Commands, add_command, command_modules, parser_with, walk
 from weft.draw import say
 from weft.extra import needed
 
@@ -22,14 +22,10 @@ examples:
 
 def add_to(commands: Commands) -> None:
     """Add the subcommand."""
-    parser = commands.add_parser(
-        "completion",
-        help="print the completion script of a shell: bash, zsh, fish, tcsh, powershell",
-        description="Print a script that makes a shell complete commands, options and files.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument("shell", choices=SHELLS, help="the shell")
-    parser.set_defaults(run=run)
+    summary = "print the completion script of a shell: bash, zsh, fish, tcsh, powershell"
+    about = "Print a script that makes a shell complete commands, options and files."
+    add = add_command(commands, "completion", run, summary, about, EXAMPLES)
+    add("shell", choices=SHELLS, help="the shell")
 
 
 def run(args: argparse.Namespace) -> None:

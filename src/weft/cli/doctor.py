@@ -9,15 +9,15 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import weft
 from weft.cli import host
-from weft.cli.files import print_json
+from weft.cli.files import print_result
 from weft.cli.host import amount
-from weft.cli.parser import Commands
-from weft.draw import say
+from weft.cli.parser import Commands, add_command, add_flag
 from weft.values import counted
 
 if TYPE_CHECKING:
@@ -42,15 +42,14 @@ PURPOSES = {
     "ttmesh": "buffers on meshes of chips",
     "cuda12": "the store on a GPU, CUDA 12",
     "cuda13": "the store on a GPU, CUDA 13",
-    "demo": "what `make demo` shows",
     "docs": "what `make docs` needs",
+    "cli": "completion scripts for shells; version checks of `weft doctor`",
+    "demo": "what `make demo` shows",
     "test": "what `make test` needs",
     "bench": "what `make bench` compares with",
     "dev": "what `make hooks` needs",
-    "cli": "completion scripts for shells; version checks of `weft doctor`",
 }
-"""The purpose of each extra."""
-FOR_DEVELOPERS = ("demo", "test", "bench", "dev")
+"""The purpose of each extra, in the order of the report."""
 CODECS = {
     "zstd": "zstandard",
     "gzip": None,
@@ -159,24 +158,18 @@ class Health(NamedTuple):
 
 def add_to(commands: Commands) -> None:
     """Add the subcommand."""
-    parser = commands.add_parser(
-        "doctor",
-        help="print what is installed, what this machine has, and problems",
-        description="Print which extras, GPUs, engines and codecs are there, what the missing ones "
-        "are for, and problems. Nothing leaves this machine.",
-        epilog=EXAMPLES,
+    summary = "print what is installed, what this machine has, and problems"
+    about = (
+        "Print which extras, GPUs, engines and codecs are there, what the missing ones are for, "
+        "and problems. Nothing leaves this machine."
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    add_flag(add_command(commands, "doctor", run, summary, about, EXAMPLES), "--json", "print JSON")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print the state of this machine."""
     health = inspect_machine()
-    if args.json:
-        print_json(describe(health))
-    else:
-        say("\n".join(report(health)), sys.stdout)
+    print_result(args, lambda: describe(health), lambda: "\n".join(report(health)))
 
 
 def inspect_machine() -> Health:
@@ -273,17 +266,10 @@ def report(health: Health) -> Iterator[str]:
 
 def _extra_lines(health: Health) -> Iterator[str]:
     wide = max(map(len, health.extras), default=0)
-    order = sorted(
-        health.extras.values(), key=lambda one: (one.name in FOR_DEVELOPERS, *_rank(one))
-    )
-    for extra in order:
+    order = [*PURPOSES, *health.extras]
+    for extra in sorted(health.extras.values(), key=lambda one: order.index(one.name)):
         mark = "-" if extra.missing else "+"
         yield f"  {mark} {extra.name:{wide}}  {_extra_text(extra)}"
-
-
-def _rank(extra: Extra) -> tuple[int, str]:
-    names = list(PURPOSES)
-    return (names.index(extra.name) if extra.name in names else len(names), extra.name)
 
 
 def _extra_text(extra: Extra) -> str:
@@ -377,9 +363,23 @@ def describe(health: Health) -> dict[str, Any]:
         "system": _system(),
         "package": _home(),
         "executable": sys.executable,
-        "extras": {name: _extra_data(extra) for name, extra in health.extras.items()},
+        "extras": {
+            name: {
+                "there": not extra.missing,
+                "gives": PURPOSES.get(name),
+                "install": _install(extra),
+                "packages": {
+                    need.name: {"wanted": need.wanted, "version": need.version}
+                    for need in extra.needs
+                },
+            }
+            for name, extra in health.extras.items()
+        },
         "processors": health.processors._asdict(),
-        "memory": {"total": _finite(health.memory.total), "usable": _finite(health.memory.usable)},
+        "memory": {
+            name: int(size) if size < inf else None
+            for name, size in health.memory._asdict().items()
+        },
         "gpus": [{**gpu._asdict(), "cuda": gpu.cuda} for gpu in health.gpus],
         "places": {name: place._asdict() for name, place in health.places.items()},
         "engines": engines(health),
@@ -388,18 +388,3 @@ def describe(health: Health) -> dict[str, Any]:
         "browser": health.browser,
         "problems": health.problems,
     }
-
-
-def _extra_data(extra: Extra) -> dict[str, Any]:
-    return {
-        "there": not extra.missing,
-        "gives": PURPOSES.get(extra.name),
-        "install": _install(extra),
-        "packages": {
-            need.name: {"wanted": need.wanted, "version": need.version} for need in extra.needs
-        },
-    }
-
-
-def _finite(size: float) -> int | None:
-    return int(size) if size != float("inf") else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -102,6 +103,38 @@ def check_file(path: Path | None) -> None:
 def print_json(data: dict[str, Any]) -> None:
     """Print data for programs to read."""
     say(json.dumps(data, indent=1), sys.stdout)
+
+
+def print_result(
+    args: Namespace, data: Callable[[], dict[str, Any]], text: Callable[[], str]
+) -> None:
+    """Print a result: its data with `--json`, otherwise its text."""
+    if args.json:
+        print_json(data())
+    else:
+        say(text(), sys.stdout)
+
+
+def say_written(args: Namespace, what: object) -> None:
+    """Print what was written, where it does not disturb JSON."""
+    say(f"wrote {what}", sys.stderr if args.json else sys.stdout)
+
+
+class StatusLine:
+    """A line of progress on the terminal, overwritten each time; nothing anywhere else."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet or not sys.stderr.isatty()
+
+    def write(self, text: str) -> None:
+        """Overwrite the line."""
+        if not self.quiet:
+            sys.stderr.write(f"\r{text}\033[K")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Clear the line."""
+        self.write("")
 
 
 # -- arrays ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from weft.cli.files import reading
-from weft.cli.parser import meant, sizes_of, suggest
+from weft.cli.parser import Add, add_list, meant, sizes_of
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
@@ -34,43 +34,37 @@ SHARDING = """a sharding in Shardy's notation: '<@m, [{"x"}, {}]>'"""
 SHARD = """the sharding of a value: x='<@m, [{"x"}, {}]>'; may be repeated"""
 STRATEGY = "how conflicts are resolved; cost takes the plan that moves the fewest bytes"
 MACHINE = f"a machine's TOML file, or one of {', '.join([*PRESETS, 'host'])}"
+STORED = (
+    "inputs and outputs stored in chunks, x=64,64, and shards, x=64,64/256,256; y=auto chooses the "
+    "chunks of an output"
+)
 STORAGE = "write NAME=64,64, NAME=64,64/256,256 with shards, or NAME=auto for an output"
 
 
 # -- options --------------------------------------------------------------------------------------
 
 
-def add_graph_to(parser: ArgumentParser) -> None:
+def add_graph_to(add: Add) -> None:
     """Add the program, further meshes, and shardings of its values."""
-    parser.add_argument("graph", help=MODELS)
-    add = parser.add_argument
-    suggest(add("--mesh", action="append", default=[], help=f"add {MESH}"), files=False)
-    shard = add("--shard", action="append", default=[], metavar="NAME=SHARDING", help=SHARD)
-    suggest(shard, files=False)
+    add("graph", help=MODELS)
+    add_list(add, "--mesh", f"add {MESH}", files=False)
+    add_list(add, "--shard", SHARD, metavar="NAME=SHARDING", files=False)
 
 
-def add_strategy_to(parser: ArgumentParser) -> None:
+def add_strategy_to(add: Add) -> None:
     """Add the strategy for conflicts."""
     choices = (*get_args(ShardyStrategy), "cost")
-    parser.add_argument("--strategy", choices=choices, default="user_priority", help=STRATEGY)
+    add("--strategy", choices=choices, default="user_priority", help=STRATEGY)
 
 
-def add_machine_to(parser: ArgumentParser, purpose: str = "the machine to run on") -> None:
+def add_machine_to(add: Add, purpose: str = "the machine to run on") -> None:
     """Add the machine: a preset or a file."""
-    suggest(parser.add_argument("--machine", help=f"{purpose}: {MACHINE}"), *PRESETS, "host")
+    add("--machine", help=f"{purpose}: {MACHINE}", words=(*PRESETS, "host"), files=True)
 
 
-def add_storage_to(parser: ArgumentParser) -> None:
+def add_storage_to(add: Add) -> None:
     """Add the storage of inputs and outputs."""
-    storage = parser.add_argument(
-        "--storage",
-        nargs="+",
-        default=[],
-        metavar="NAME=CHUNK",
-        help="inputs and outputs stored in chunks, x=64,64, and shards, x=64,64/256,256; "
-        "y=auto chooses the chunks of an output",
-    )
-    suggest(storage, files=False)
+    add("--storage", nargs="+", default=[], metavar="NAME=CHUNK", help=STORED, files=False)
 
 
 def read_machine(args: Namespace) -> Machine | None:

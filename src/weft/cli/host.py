@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from weft.plan.machines import memory
+from weft.values import scaled
 
 TIMEOUT = 1.2
 """Seconds that `nvidia-smi` may take."""
@@ -204,10 +205,4 @@ def amount(size: float | None) -> str:
     >>> amount(150754820096), amount(64 << 20), amount(None)
     ('151 GB', '67.1 MB', 'unknown')
     """
-    if size is None or size == inf:
-        return "unknown"
-    units: Iterable[tuple[float, str]] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    for unit, name in units:
-        if size >= unit:
-            return f"{size / unit:.3g} {name}"
-    return f"{size:.0f} B"
+    return "unknown" if size is None or size == inf else scaled(size, "B")

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from weft.cli.files import check_folder, open_npy
+from weft.cli.files import StatusLine, check_folder, open_npy
 from weft.cli.graphs import import_operators
 from weft.cli.main import INTERRUPTED
 from weft.cli.parser import sizes_of
@@ -114,7 +114,7 @@ class _JobRun:
     ) -> None:
         self.plan, self.job, self.folder = plan, job, folder
         self.modules, self.is_begun = modules, False
-        self.bar = RunProgressBar(quiet or not sys.stderr.isatty())
+        self.bar = RunProgressBar(quiet)
         self.inputs = {name: _open_input(place) for name, place in job.inputs.items()}
         self.stored = {name: out for name, out in job.outputs.items() if not is_npy(out.url)}
         cluster.check_places(plan, self.inputs, self.stored)  # before a cluster is started
@@ -361,15 +361,14 @@ class RunProgressBar:
     """The progress of a run on one line of the terminal, with the time that is left."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet, self.first, self.begin = quiet, -1, 0.0
-        self.last = 0.0
+        self.line, self.first, self.begin, self.last = StatusLine(quiet), -1, 0.0, 0.0
 
     def __call__(self, progress: Progress) -> None:
         """Update the line, at most ten times a second."""
         now = time.monotonic()
         if self.first < 0:
             self.first, self.begin = progress.done, now
-        if self.quiet or (now - self.last < 0.1 and progress.done < progress.total):
+        if self.line.quiet or (now - self.last < 0.1 and progress.done < progress.total):
             return
         self.last = now
         text = percent_bar(progress.done / max(1, progress.total))
@@ -377,14 +376,11 @@ class RunProgressBar:
         if progress.done > self.first:  # tasks of an earlier run say nothing about speed
             each = (now - self.begin) / (progress.done - self.first)
             text += f", {duration(each * (progress.total - progress.done))} left"
-        sys.stderr.write(f"\r{text}\033[K")
-        sys.stderr.flush()
+        self.line.write(text)
 
     def close(self) -> None:
         """Clear the line."""
-        if not self.quiet:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
+        self.line.clear()
 
 
 def duration(seconds: float) -> str:

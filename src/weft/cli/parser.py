@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
@@ -117,19 +117,77 @@ class Parser(argparse.ArgumentParser):
         sys.exit(REFUSED)
 
 
-def suggest(action: argparse.Action, *words: str, files: bool = True) -> None:
-    """Set the words that shells offer for an argument, besides files or instead of them."""
-    vars(action).update(suggested=words, files=files)
+Add: TypeAlias = Callable[..., None]
+"""A function that adds an argument to a command: `Command.add`, or one that calls it."""
 
 
-def examples_of(text: str, command: str) -> str:
-    r"""Return the lines of examples that show one command.
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], None],
+    summary: str,
+    description: str,
+    examples: str,
+) -> Add:
+    """Add a command; return a function that adds its arguments.
 
-    >>> examples_of("examples:\n  weft a b\n  weft a c\n", "weft a c")
-    'examples:\n  weft a c\n'
+    That takes what argparse takes. Shells offer the `words` of an argument, and files unless
+    `files` is False.
     """
-    lines = [line for line in text.splitlines() if f"{command} " in f"{line} "]
-    return "\n".join(["examples:", *lines, ""]) if lines else ""
+    parser = commands.add_parser(name, help=summary, description=description, epilog=examples)
+    # Sizes and dimensions may be negative: `-1,64` is a value, not an option.
+    parser._negative_number_matcher = re.compile(r"^-\d+([,x:].*)?$")
+    parser.set_defaults(run=run)
+
+    def add(
+        *names: str, words: Sequence[str] = (), files: bool | None = None, **settings: Any
+    ) -> None:
+        action = parser.add_argument(*names, **settings)
+        if files is not None:
+            vars(action).update(suggested=words, files=files)
+
+    return add
+
+
+def add_flag(add: Add, name: str, text: str) -> None:
+    """Add an option without a value."""
+    add(name, action="store_true", help=text)
+
+
+def add_list(add: Add, name: str, text: str, **settings: Any) -> None:
+    """Add an option that may be repeated."""
+    add(name, action="append", default=[], help=text, **settings)
+
+
+def add_sizes(add: Add, name: str, text: str) -> None:
+    """Add an option of sizes, as one word or several: `16,64`, `16x64` or `16 64`."""
+    add(name, type=sizes_of, nargs="+", action=_Flat, metavar="N", help=text, files=False)
+
+
+class _Flat(argparse.Action):
+    """Joins the tuples of several words."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        """Set the joined tuples."""
+        setattr(namespace, self.dest, [size for word in values for size in word])
+
+
+def add_group(
+    commands: Commands, name: str, summary: str, description: str, examples: str
+) -> Callable[..., Add]:
+    """Add a command that has commands of its own; return a function that adds one of those.
+
+    Its description is its summary, or `about`, as a sentence, its examples those that show it.
+    """
+    parser = commands.add_parser(name, help=summary, description=description, epilog=examples)
+    below = parser.add_subparsers(dest="what", metavar="WHAT")
+
+    def add_member(member: str, run: Any, text: str, about: str = "") -> Add:
+        lines = [line for line in examples.splitlines() if f" {name} {member} " in line]
+        own = "\n".join(["examples:", *lines, ""])
+        return add_command(below, member, run, text, f"{sentence(about or text)}.", own)
+
+    return add_member
 
 
 def sentence(text: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from weft.cli.files import check_file, print_json, read_plan
+from weft.cli.files import check_file, print_result, read_plan, say_written
 from weft.cli.graphs import (
     add_graph_to,
     add_machine_to,
@@ -20,8 +19,7 @@ from weft.cli.graphs import (
     read_machine,
     read_storage,
 )
-from weft.cli.parser import Commands
-from weft.draw import say
+from weft.cli.parser import Commands, add_command, add_flag, add_list
 from weft.errors import WeftError
 from weft.lang.field import MOST
 from weft.plan import Cost, Plan, estimate, propagate
@@ -53,34 +51,40 @@ examples:
 
 def add_to(commands: Commands) -> None:
     """Add the subcommands."""
-    _add_propagate_to(commands)
-    _add_plan_to(commands)
-    _add_diff_to(commands)
+    summary = "propagate shardings from a few values to all, and explain them"
+    about = (
+        "Propagate the shardings given for a few values of a program to all of them, and print the "
+        "result."
+    )
+    add = add_command(commands, "propagate", _run_propagate, summary, about, PROPAGATE_EXAMPLES)
+    add_graph_to(add)
+    add_list(
+        add, "--explain", "explain the sharding of this value; may be repeated", metavar="NAME"
+    )
+    add_strategy_to(add)
+    add_machine_to(add, "the machine for --strategy cost")
+    add_flag(add, "--json", "print JSON")
+    summary = "plan a graph: placements, transfers, bytes, memory, seconds"
+    about = "Propagate the shardings of a graph, plan it, and print the plan and its cost."
+    add = add_command(commands, "plan", _run_plan, summary, about, PLAN_EXAMPLES)
+    add_graph_to(add)
+    add_machine_to(add)
+    add_strategy_to(add)
+    add_storage_to(add)
+    add("-o", "--output", type=Path, help="write the plan to this JSON file")
+    add_flag(add, "--json", "print JSON")
+    about = (
+        "Compare two plans: the shardings of values, the placements of applications, and the "
+        "bytes, memory and seconds of each."
+    )
+    add = add_command(commands, "diff", _run_diff, "compare two plans", about, DIFF_EXAMPLES)
+    add("one", type=Path, help="a plan's JSON, as `weft plan -o` writes it")
+    add("two", type=Path, help="another plan's JSON")
+    add_machine_to(add, "the machine to price both on")
+    add_flag(add, "--json", "print JSON")
 
 
 # -- propagate ------------------------------------------------------------------------------------
-
-
-def _add_propagate_to(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "propagate",
-        help="propagate shardings from a few values to all, and explain them",
-        description="Propagate the shardings given for a few values of a program to all of them, "
-        "and print the result.",
-        epilog=PROPAGATE_EXAMPLES,
-    )
-    add_graph_to(parser)
-    parser.add_argument(
-        "--explain",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="explain the sharding of this value; may be repeated",
-    )
-    add_strategy_to(parser)
-    add_machine_to(parser, "the machine for --strategy cost")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run_propagate)
 
 
 def _run_propagate(args: argparse.Namespace) -> None:
@@ -88,13 +92,12 @@ def _run_propagate(args: argparse.Namespace) -> None:
     for name in args.explain:
         check_value(name, graph)
     propagation = propagate(graph, args.strategy, machine)
-    if args.json:
-        print_json(describe_propagation(propagation, args.explain))
-    elif args.explain:
-        reasons = ["\n".join(explain(propagation, name)) for name in args.explain]
-        say("\n\n".join(reasons), sys.stdout)
-    else:
-        say(propagation_table(propagation), sys.stdout)
+    reasons = ["\n".join(explain(propagation, name)) for name in args.explain]
+    print_result(
+        args,
+        lambda: describe_propagation(propagation, args.explain),
+        lambda: "\n\n".join(reasons) or propagation_table(propagation),
+    )
 
 
 def propagation_table(propagation: Propagation) -> str:
@@ -168,22 +171,6 @@ def describe_propagation(propagation: Propagation, explained: list[str]) -> dict
 # -- plan -----------------------------------------------------------------------------------------
 
 
-def _add_plan_to(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "plan",
-        help="plan a graph: placements, transfers, bytes, memory, seconds",
-        description="Propagate the shardings of a graph, plan it, and print the plan and its cost.",
-        epilog=PLAN_EXAMPLES,
-    )
-    add_graph_to(parser)
-    add_machine_to(parser)
-    add_strategy_to(parser)
-    add_storage_to(parser)
-    parser.add_argument("-o", "--output", type=Path, help="write the plan to this JSON file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run_plan)
-
-
 def _run_plan(args: argparse.Namespace) -> None:
     check_file(args.output)
     machine = read_machine(args)
@@ -193,13 +180,10 @@ def _run_plan(args: argparse.Namespace) -> None:
         raise WeftError(f"{mesh} has {mesh.size} cells; at most {MOST} are planned")
     plan = Plan.of(propagation, machine)
     cost = estimate(plan, storage=read_storage(args.storage, plan.graph))
-    if args.json:
-        print_json(describe_plan(plan, cost))
-    else:
-        say(f"{plan}\n\n{cost}", sys.stdout)
+    print_result(args, lambda: describe_plan(plan, cost), lambda: f"{plan}\n\n{cost}")
     if args.output is not None:
         args.output.write_text(plan.to_json() + "\n", encoding="utf-8")
-        say(f"wrote {args.output}", sys.stderr if args.json else sys.stdout)
+        say_written(args, args.output)
 
 
 def describe_plan(plan: Plan, cost: Cost) -> dict[str, Any]:
@@ -237,24 +221,6 @@ def describe_plan(plan: Plan, cost: Cost) -> dict[str, Any]:
 # -- diff -----------------------------------------------------------------------------------------
 
 
-def _add_diff_to(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "diff",
-        help="compare two plans",
-        description="Compare two plans: the shardings of values, the placements of applications, "
-        "and the bytes, memory and seconds of each.",
-        epilog=DIFF_EXAMPLES,
-    )
-    parser.add_argument("one", type=Path, help="a plan's JSON, as `weft plan -o` writes it")
-    parser.add_argument("two", type=Path, help="another plan's JSON")
-    add_machine_to(parser, "the machine to price both on")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run_diff)
-
-
 def _run_diff(args: argparse.Namespace) -> None:
     difference = diff_plans(read_plan(args.one), read_plan(args.two), read_machine(args))
-    if args.json:
-        print_json(difference.data())
-    else:
-        say(str(difference), sys.stdout)
+    print_result(args, difference.data, lambda: str(difference))

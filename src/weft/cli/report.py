@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.cli.files import check_folder, read_plan, read_run
 from weft.cli.graphs import add_machine_to, import_operators, read_machine
-from weft.cli.parser import Commands
+from weft.cli.parser import Commands, add_command, add_flag, add_list
 from weft.draw import say
 from weft.errors import WeftError
 from weft.lang.field import parse_json, read_text
@@ -32,27 +32,23 @@ examples:
 
 def add_to(commands: Commands) -> None:
     """Add the subcommand."""
-    parser = commands.add_parser(
-        "report",
-        help="write plans, runs and stores as one HTML page",
-        description="Write one self-contained page: the graph of a plan, its transfers and their "
-        "reasons; several plans as a front; a run beside its prediction; ciphertexts; a store.",
-        epilog=EXAMPLES,
+    about = (
+        "Write one self-contained page: the graph of a plan, its transfers and their reasons; "
+        "several plans as a front; a run beside its prediction; ciphertexts; a store."
     )
-    add = parser.add_argument
-    add(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="plans' JSON, or a folder of them; a run's record; the output of `weft search --json` "
-        "or `weft ckks plan --json`; a Zarr array",
+    summary = "write plans, runs and stores as one HTML page"
+    add = add_command(commands, "report", run, summary, about, EXAMPLES)
+    files = (
+        "plans' JSON, or a folder of them; a run's record; the output of `weft search --json` or "
+        "`weft ckks plan --json`; a Zarr array"
     )
-    add("-o", "--output", type=Path, default=Path("report.html"), help="the page (report.html)")
+    add("files", nargs="+", metavar="FILE", help=files)
+    page = Path("report.html")
+    add("-o", "--output", type=Path, default=page, help=f"the page ({page})")
     add("--title", default="", help="the title of the page")
-    add_machine_to(parser, "the machine to price the plans on")
-    add("--import", action="append", default=[], dest="modules", help="a module with operators")
-    add("--json", action="store_true", help="print the data of the page instead of writing it")
-    parser.set_defaults(run=run)
+    add_machine_to(add, "the machine to price the plans on")
+    add_list(add, "--import", "a module with operators", dest="modules")
+    add_flag(add, "--json", "print the data of the page instead of writing it")
 
 
 def run(args: argparse.Namespace) -> None:

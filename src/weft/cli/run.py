@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from weft.cli.parser import Commands
+from weft.cli.parser import Commands, add_command, add_flag, add_list
 from weft.draw import say
 
 EXAMPLES = """\
@@ -23,30 +23,27 @@ UNITS |= {"GB": 10**9, "B": 1}
 
 def add_to(commands: Commands) -> None:
     """Add the subcommand."""
-    parser = commands.add_parser(
-        "run",
-        help="run a plan on a cluster, from arrays in storage to arrays in storage",
-        description="Run a plan as tasks on Ray, Dask or threads. Inputs are Zarr arrays, of which "
-        "every task reads its box, or .npy files; outputs are sharded Zarr arrays, or .npy files.",
-        epilog=EXAMPLES,
+    summary = "run a plan on a cluster, from arrays in storage to arrays in storage"
+    about = (
+        "Run a plan as tasks on Ray, Dask or threads. Inputs are Zarr arrays, of which every task "
+        "reads its box, or .npy files; outputs are sharded Zarr arrays, or .npy files."
     )
-    add = parser.add_argument
+    add = add_command(commands, "run", run, summary, about, EXAMPLES)
     add("plan", nargs="?", type=Path, help="a plan's JSON, as weft plan -o writes it")
-    add("--input", action="append", default=[], metavar="NAME=PLACE", help="where to read an input")
-    add("--output", action="append", default=[], metavar="NAME=PLACE", help="where to write one")
+    add_list(add, "--input", "where to read an input", metavar="NAME=PLACE")
+    add_list(add, "--output", "where to write one", metavar="NAME=PLACE")
     add("--on", help="ray, dask, threads, or the address of a cluster (ray)")
     add("--workers", type=int, help="workers of a local cluster (default: one per processor)")
     add("--memory", type=amount, help="memory of a worker, as 512MiB: tasks are split to fit")
-    add("--chunks", action="append", default=[], metavar="NAME=N,N", help="of a stored output")
-    add("--shards", action="append", default=[], metavar="NAME=N,N", help="of a stored output")
+    add_list(add, "--chunks", "of a stored output", metavar="NAME=N,N")
+    add_list(add, "--shards", "of a stored output", metavar="NAME=N,N")
     add("--codec", help="compression of the chunks of outputs (zstd)")
-    add("--overwrite", action="store_true", help="replace outputs that exist")
-    add("--import", action="append", default=[], dest="modules", help="a module with operators")
+    add_flag(add, "--overwrite", "replace outputs that exist")
+    add_list(add, "--import", "a module with operators", dest="modules")
     add("--directory", type=Path, help="the directory of the run (PLAN.run)")
     resume = "resume a run; repeat its inputs, outputs, --import and the address of its cluster"
     add("--resume", nargs="?", type=Path, const=Path(), metavar="DIRECTORY", help=resume)
-    add("--json", action="store_true", help="print the record of the run as JSON")
-    parser.set_defaults(run=run)
+    add_flag(add, "--json", "print the record of the run as JSON")
 
 
 def amount(text: str) -> int:

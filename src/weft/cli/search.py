@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from weft.cli.files import check_file, check_folder, print_json
+from weft.cli.files import check_file, check_folder, print_result, say_written
 from weft.cli.graphs import (
     MESH,
     MODELS,
@@ -20,7 +20,7 @@ from weft.cli.graphs import (
     read_model,
     read_storage,
 )
-from weft.cli.parser import Commands, suggest
+from weft.cli.parser import Commands, add_command, add_flag
 from weft.draw import say, to_svg
 from weft.errors import WeftError
 from weft.lang import Graph
@@ -40,36 +40,27 @@ examples:
 
 def add_to(commands: Commands) -> None:
     """Add the subcommand."""
-    parser = commands.add_parser(
-        "search",
-        help="search the plans of a graph: the fastest, the smallest, and those between",
-        description="Search placements, rewrites and fusion of a graph on a mesh and a machine. "
-        "Interrupted by Ctrl-C, it prints and writes the best front so far and exits with 130.",
-        epilog=EXAMPLES,
+    summary = "search the plans of a graph: the fastest, the smallest, and those between"
+    about = (
+        "Search placements, rewrites and fusion of a graph on a mesh and a machine. Interrupted by "
+        "Ctrl-C, it prints and writes the best front so far and exits with 130."
     )
-    parser.add_argument("graph", help=MODELS)
-    parser.add_argument("mesh", nargs="?", help=f"{MESH} (default: the mesh of the graph)")
-    parser.add_argument("--mesh", dest="named_mesh", metavar="MESH", help="the mesh, as an option")
-    add_machine_to(parser)
-    objectives = parser.add_argument(
-        "--objectives",
-        nargs="+",
-        default=list(OBJECTIVES),
-        metavar="NAME",
-        help=f"what to minimise: {', '.join(OBJECTIVES)} (default: all of them)",
-    )
-    suggest(objectives, *OBJECTIVES, files=False)
-    parser.add_argument(
-        "--budget", type=int, default=3000, help="maximum number of plans to evaluate (3000)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random search (0)")
-    engines = f"search algorithm: {', '.join(ENGINES)} (auto)"
-    suggest(parser.add_argument("--engine", default="auto", help=engines), *ENGINES, files=False)
-    add_storage_to(parser)
-    parser.add_argument("-o", "--output", type=Path, help="write every plan into this folder")
-    parser.add_argument("--plot", type=Path, help="write the plot to this SVG file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    add = add_command(commands, "search", run, summary, about, EXAMPLES)
+    add("graph", help=MODELS)
+    add("mesh", nargs="?", help=f"{MESH} (default: the mesh of the graph)")
+    add("--mesh", dest="named_mesh", metavar="MESH", help="the mesh, as an option")
+    add_machine_to(add)
+    every = {"nargs": "+", "default": list(OBJECTIVES), "metavar": "NAME"}
+    text = f"what to minimise: {', '.join(OBJECTIVES)} (default: all of them)"
+    add("--objectives", **every, help=text, words=OBJECTIVES, files=False)
+    add("--budget", type=int, default=3000, help="maximum number of plans to evaluate (3000)")
+    add("--seed", type=int, default=0, help="seed of the random search (0)")
+    text = f"search algorithm: {', '.join(ENGINES)} (auto)"
+    add("--engine", default="auto", help=text, words=ENGINES, files=False)
+    add_storage_to(add)
+    add("-o", "--output", type=Path, help="write every plan into this folder")
+    add("--plot", type=Path, help="write the plot to this SVG file")
+    add_flag(add, "--json", "print JSON")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -103,21 +94,17 @@ def run(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace, front: ParetoFront) -> None:
     """Print the front, and write the requested files."""
-    if args.json:
-        print_json(describe(front))
-    else:
-        say(str(front), sys.stdout)
+    print_result(args, lambda: describe(front), lambda: str(front))
     sys.stdout.flush()
-    log = sys.stderr if args.json else sys.stdout
     if args.output is not None:
         args.output.mkdir(exist_ok=True)
         for number, plan in enumerate(front):
             path = args.output / f"plan-{number}.json"
             path.write_text(plan.to_json() + "\n", encoding="utf-8")
-        say(f"wrote {len(front)} plans into {args.output}", log)
+        say_written(args, f"{len(front)} plans into {args.output}")
     if args.plot is not None:
         args.plot.write_text(to_svg(front.drawing()), encoding="utf-8")
-        say(f"wrote {args.plot}", log)
+        say_written(args, args.plot)
 
 
 def _mesh(args: argparse.Namespace, graph: Graph) -> DeviceMesh:

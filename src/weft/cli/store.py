@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
-import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.files import print_json
-from weft.cli.parser import examples_of, sentence, sizes_of, suggest
+from weft.cli.files import StatusLine, print_result
+from weft.cli.parser import Commands, add_flag, add_group, add_sizes
 from weft.cli.sources import ArraySource, chosen_chunks, chosen_shards, of_zarr, open_source
-from weft.draw import say
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from weft.store import Array, Metadata, Verification, Writer
 
 EXAMPLES = """\
@@ -35,98 +30,50 @@ examples:
 CODECS = ("none", "zstd", "gzip", "blosc-lz4", "blosc-zstd", "lz4")
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_to(commands: Commands) -> None:
     """Add the subcommand, and those below it."""
-    parser = commands.add_parser(
-        "store",
-        help="write, look at, verify and copy sharded Zarr arrays",
-        description="Sharded Zarr v3 arrays in folders and object stores.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    below = parser.add_subparsers(dest="what", metavar="WHAT")
-    for name, summary in (
+    summary = "write, look at, verify and copy sharded Zarr arrays"
+    about = "Sharded Zarr v3 arrays in folders and object stores."
+    group = add_group(commands, "store", summary, about, EXAMPLES)
+    for name, text in (
         ("info", "what an array is"),
         ("verify", "compare an array with its checksums"),
     ):
-        one = _command(below, name, summary, summary)
-        one.add_argument("url", help="the folder or the address of an array")
-        _finish(one)
-    write = _command(
-        below,
-        "write",
-        "an array from a file or a stream",
-        "an array from .npy, raw bytes, TIFF, another Zarr array, or standard input",
-    )
-    # A shape may begin with -1: `--shape -1,64,64` is no option.
-    write._negative_number_matcher = re.compile(r"^-\d+([,x].*)?$")
-    write.add_argument("source", help=".npy, .tif, a folder of these, raw, a Zarr array, or -")
-    _add_sizes(write, "--shape", "of raw bytes: 10 64 64, or -1 64 64 for all there are")
-    suggest(write.add_argument("--dtype", help="of raw bytes"), "uint8", "uint16", files=False)
-    write.add_argument("--offset", type=int, default=0, help="bytes before the raw ones (0)")
-    copy = _command(
-        below,
-        "copy",
-        "an array in other chunks, shards or codecs",
-        "an array in other chunks, shards or codecs, in bounded memory",
-    )
-    copy.add_argument("source", help="the folder or the address of an array")
-    for one in (write, copy):
-        one.add_argument("url", help="the folder or the address that is written")
-        _add_sizes(one, "--chunks", "the sizes of a chunk: 16 64 64, or 16,64,64, or 16x64x64")
-        _add_sizes(one, "--shards", "the sizes of a shard, multiples of those of a chunk")
-        one.add_argument("--codec", choices=CODECS, help="how chunks are compressed")
-        one.add_argument(
-            "--no-checksum", action="store_true", help="store chunks without a checksum"
-        )
-        one.add_argument("--overwrite", action="store_true", help="in place of what is there")
-        _finish(one)
-
-
-def _command(
-    below: _SubParsersAction[argparse.ArgumentParser], name: str, summary: str, more: str
-) -> argparse.ArgumentParser:
-    """Add a subcommand, with its own examples."""
-    raw = argparse.RawDescriptionHelpFormatter
-    examples = examples_of(EXAMPLES, f"weft store {name}")
-    return below.add_parser(
-        name, help=summary, description=f"{sentence(more)}.", epilog=examples, formatter_class=raw
-    )
-
-
-def _add_sizes(parser: argparse.ArgumentParser, name: str, summary: str) -> None:
-    sizes = parser.add_argument(name, type=sizes_of, nargs="+", metavar="N", help=summary)
-    suggest(sizes, files=False)
-
-
-def _flat(args: argparse.Namespace) -> argparse.Namespace:
-    """Return the arguments with their sizes flattened."""
-    for name in ("shape", "chunks", "shards"):
-        if getattr(args, name, None):
-            setattr(args, name, [size for word in getattr(args, name) for size in word])
-    return args
-
-
-def _finish(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+        add = group(name, run, text)
+        add("url", help="the folder or the address of an array")
+        add_flag(add, "--json", "print JSON")
+    about = "an array from .npy, raw bytes, TIFF, another Zarr array, or standard input"
+    write = group("write", run, "an array from a file or a stream", about)
+    write("source", help=".npy, .tif, a folder of these, raw, a Zarr array, or -")
+    add_sizes(write, "--shape", "of raw bytes: 10 64 64, or -1 64 64 for all there are")
+    write("--dtype", help="of raw bytes", words=("uint8", "uint16"), files=False)
+    write("--offset", type=int, default=0, help="bytes before the raw ones (0)")
+    text = "an array in other chunks, shards or codecs"
+    copy = group("copy", run, text, f"{text}, in bounded memory")
+    copy("source", help="the folder or the address of an array")
+    for add in (write, copy):
+        add("url", help="the folder or the address that is written")
+        add_sizes(add, "--chunks", "the sizes of a chunk: 16 64 64, or 16,64,64, or 16x64x64")
+        add_sizes(add, "--shards", "the sizes of a shard, multiples of those of a chunk")
+        add("--codec", choices=CODECS, help="how chunks are compressed")
+        add_flag(add, "--no-checksum", "store chunks without a checksum")
+        add_flag(add, "--overwrite", "in place of what is there")
+        add_flag(add, "--json", "print JSON")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run a subcommand, and print its result."""
-    _print(
-        args, {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](_flat(args))
-    )
+    _print(args, {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](args))
 
 
 def _print(args: argparse.Namespace, result: dict[str, Any]) -> None:
-    if args.json:
-        print_json(result)
-    else:
+    def table() -> str:
         findings = result.pop("findings", [])
         rows = [*result.items(), *(("finding", text) for text in findings)]
         wide = max(len(key) for key, _ in rows)
-        say("\n".join(f"{key:{wide}}  {value}" for key, value in rows), sys.stdout)
+        return "\n".join(f"{key:{wide}}  {value}" for key, value in rows)
+
+    print_result(args, lambda: result, table)
 
 
 def info(args: argparse.Namespace) -> dict[str, Any]:
@@ -153,19 +100,16 @@ def verify(args: argparse.Namespace) -> dict[str, Any]:
     """Read every index and every chunk; findings are printed before the command fails."""
     array, _ = _open_array(args.url)
     total = array.layout.shard_grid.size
-    begin = time.perf_counter()
-
-    def progress(shards: int, chunks: int) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{shards} of {total} shards, {chunks} chunks \033[K")
-
+    begin, line = time.perf_counter(), StatusLine()
     try:
-        result = array.verify(progress)
+        result = array.verify(
+            lambda n, chunks: line.write(f"{n} of {total} shards, {chunks} chunks ")
+        )
     except _store().IntegrityError as error:
-        _clear_line()
+        line.clear()
         _print(args, _as_data(error.verification) | _pace(_bytes(array), begin))
         raise
-    _clear_line()
+    line.clear()
     return _as_data(result) | _pace(_bytes(array), begin)
 
 
@@ -210,13 +154,13 @@ def _stream(
         more |= {"fill_value": source.metadata.fill_value, "attributes": source.metadata.attributes}
     more |= {"codecs": codecs, "checksum": not args.no_checksum, "overwrite": args.overwrite}
     writer = _create(args.url, source.shape, source.dtype, chunks, shards, **more)
-    begin = time.perf_counter()
+    begin, line = time.perf_counter(), StatusLine()
     with writer:
         for block in _blocks(source, writer, max(1, chunks[0])):
             writer.append_rows(block)  # a source of one shape, cut wherever memory wants it
-            if sys.stderr.isatty():
-                _progress(writer, source)
-    _clear_line()
+            if not line.quiet:
+                line.write(_progress(writer, source))
+    line.clear()
     metrics = writer.metrics()
     return {
         "rows": metrics.rows,
@@ -259,16 +203,11 @@ def _create(url: str, *arguments: Any, **more: Any) -> Writer:
     return writer
 
 
-def _clear_line() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
-
-
-def _progress(writer: Writer, source: ArraySource) -> None:
+def _progress(writer: Writer, source: ArraySource) -> str:
     metrics = writer.metrics()
     of = "" if source.shape[0] is None else f" of {source.shape[0]}"
     ratio = f", {metrics.ratio:.2f} times smaller" if metrics.ratio else ""
-    sys.stderr.write(f"\r{metrics.rows}{of} rows, {metrics.rate:.2f} GB/s{ratio} \033[K")
+    return f"{metrics.rows}{of} rows, {metrics.rate:.2f} GB/s{ratio} "
 
 
 def _pace(size: int, begin: float) -> dict[str, Any]:

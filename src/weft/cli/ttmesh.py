@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import print_json
 from weft.cli.graphs import read_mesh
-from weft.cli.parser import suggest
+from weft.cli.parser import Commands, add_flag, add_group
 from weft.cli.show import read_shape
 from weft.draw import say, show
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
     from weft.ttmesh import BufferWrite, Extent, Lowering, Mapper, Shard, ShardedBufferConfig
 
 EXAMPLES = """\
@@ -31,46 +30,27 @@ SHOWN = 8
 """The number of writes that are listed; the others are counted."""
 
 
-def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its subcommands."""
-    parser = commands.add_parser(
-        "ttmesh",
-        help="lower a distribution to the buffers of a mesh of chips",
-        description="Tensors on meshes of chips.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def add_to(commands: Commands) -> None:
+    """Add the command with its subcommand."""
+    summary = "lower a distribution to the buffers of a mesh of chips"
+    group = add_group(commands, "ttmesh", summary, "Tensors on meshes of chips.", EXAMPLES)
+    summary = "the config, the writes, and which chip holds what"
+    about = "print the config, the writes, and a picture of which chip holds what"
+    add = partial(group("lower", run, summary, about), files=False)
+    add("--shape", required=True, help="of the tensor: 1,1,8192,10240")
+    add("--mesh", required=True, help="rows and columns: 8x4; more axes; or a mesh")
+    dims = (
+        "the dimension that each mesh axis cuts, none to replicate; 3:3 is interleaved in 3 "
+        "groups, 3:16+4+4 in groups of these sizes; a single one is cut over all chips"
     )
-    below = parser.add_subparsers(dest="what", metavar="WHAT")
-    lower = below.add_parser(
-        "lower",
-        help="the config, the writes, and which chip holds what",
-        description="Print the config, the writes, and a picture of which chip holds what.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    # Dimensions may count from the end: `--dims -1,-2` is not an option.
-    lower._negative_number_matcher = re.compile(r"^-\d+([,:].*)?$")
-    lower.add_argument("--shape", required=True, help="of the tensor: 1,1,8192,10240")
-    lower.add_argument("--mesh", required=True, help="rows and columns: 8x4; more axes; or a mesh")
-    lower.add_argument(
-        "--dims",
-        required=True,
-        help="the dimension that each mesh axis cuts, none to replicate; 3:3 is interleaved in 3 "
-        "groups, 3:16+4+4 in groups of these sizes; a single one is cut over all chips",
-    )
-    lower.add_argument("--dtype", default="float32", help="bfloat16, bfloat8_b, …; or a size")
-    uneven = lower.add_argument(
-        "--uneven", default="refuse", help="if sizes do not divide: refuse, pad or ragged"
-    )
-    suggest(uneven, "refuse", "pad", "ragged", files=False)
-    lower.add_argument("--strict", action="store_true", help="allow one config only, as (x, b·z·y)")
-    lower.add_argument("--over", help="the shape of the distribution, if not that of the mesh")
-    lower.add_argument("--offset", help="where the distribution begins on the mesh: 1x0")
-    lower.add_argument("--json", action="store_true", help="print JSON")
-    for action in lower._actions:
-        if action.nargs is None and action is not uneven:
-            suggest(action, files=False)
-    lower.set_defaults(run=run)
+    add("--dims", required=True, help=dims)
+    add("--dtype", default="float32", help="bfloat16, bfloat8_b, …; or a size")
+    uneven = "if sizes do not divide: refuse, pad or ragged"
+    add("--uneven", default="refuse", help=uneven, words=("refuse", "pad", "ragged"))
+    add_flag(add, "--strict", "allow one config only, as (x, b·z·y)")
+    add("--over", help="the shape of the distribution, if not that of the mesh")
+    add("--offset", help="where the distribution begins on the mesh: 1x0")
+    add_flag(add, "--json", "print JSON")
 
 
 def run(args: argparse.Namespace) -> None:

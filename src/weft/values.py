@@ -114,16 +114,18 @@ def counted(n: int, noun: str, plural: str = "") -> str:
 
 
 def scaled(number: float, unit: str) -> str:
-    """A number of seconds or bytes, with a prefix of its unit.
+    """A number of seconds, bytes or other units, with a prefix of its unit.
 
     >>> scaled(0.00123, "s"), scaled(4096, "B"), scaled(12_345_678, "B")
     ('1.23 ms', '4096 B', '12.3 MB')
     """
     if unit == "B" and number < 100_000:
         return f"{number:.0f} B"
+    if not unit:
+        return f"{number:.4g}"
     large = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
     small = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-    for power, prefix in large if unit == "B" else small:
+    for power, prefix in small if unit == "s" else large:
         if number >= power:
             return f"{number / power:.3g} {prefix}{unit}"
     return f"{number:.3g} {unit}"

@@ -122,7 +122,7 @@ def _mesh(args: argparse.Namespace, graph: Graph) -> DeviceMesh:
 def describe(front: ParetoFront) -> dict[str, Any]:
     """Return a front as plain data."""
     return {
-        "objectives": list(front.objectives),
+        "objectives": list(front.names),
         "points": [list(point) for point in front.points],
         "is_exact": front.is_exact,
         "is_complete": front.is_complete,

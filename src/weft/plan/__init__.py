@@ -2,7 +2,7 @@
 
 from weft.plan.chunking import Chunking, choose_storage
 from weft.plan.estimate import Cost, estimate
-from weft.plan.machine import Link, Machine
+from weft.plan.machine import CellGroup, Link, Machine
 from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
@@ -14,6 +14,7 @@ from weft.plan.searching.search import search
 from weft.plan.storage import Storage
 
 __all__ = [
+    "CellGroup",
     "Chunking",
     "Cost",
     "Link",

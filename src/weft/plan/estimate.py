@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
-from math import inf, prod
+from math import prod
 
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
+from weft.layout import DeviceMesh
 from weft.plan.chunking import Chunking
 from weft.plan.lower import sharding_of
 from weft.plan.machine import Machine
@@ -21,7 +22,7 @@ from weft.plan.resharding.pricing import seconds_of_messages
 from weft.plan.resharding.reshard import check_machine
 from weft.plan.storage import Storage
 from weft.plan.stored import loads, moving, settled_storage, stored, writes
-from weft.program import Apply, CellClasses, Executed, Layout, Program, Route, Transfer
+from weft.program import Apply, CellClasses, Cells, Executed, Layout, Program, Route, Transfer
 from weft.program.messages import messages
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
@@ -157,7 +158,15 @@ class Cost:
     @property
     def fits(self) -> bool:
         """Whether every cell has enough memory."""
-        return max(self.peak, default=0) <= self.machine.capacity
+        return not self.excess
+
+    @property
+    def excess(self) -> float:
+        """The bytes by which some cell holds more than its capacity, at most; 0 if none does."""
+        rooms = self.machine.capacities(self.plan.mesh)
+        if rooms is None:
+            return max(0.0, max(self.peak, default=0) - self.machine.capacity)
+        return max(0.0, *(held - room for held, room in zip(self.peak, rooms)))
 
     def __str__(self) -> str:
         rows = [(i.name, i.what, f"{i.seconds:.3g} s", i.amount) for i in self.items]
@@ -247,7 +256,7 @@ def _item(program: Program, each: Executed, machine: Machine) -> Item | None:
             operands = [program.buffers[buffer].layout for buffer in apply.operands]
             results = [program.buffers[buffer].layout for buffer in apply.results]
             seconds, flops, read = roofline(
-                graph, apply.definition, apply.index, operands, results, machine
+                graph, apply.definition, apply.index, operands, results, machine, program.mesh
             )
             return Item(", ".join(application.results), application.operator, seconds, flops, read)
         case Transfer() as transfer if received := program.count.total(transfer):
@@ -284,7 +293,7 @@ def placed_compute(
     ]
     results = list(map(layout_of, placed.results, line.result_shapes))
     index = layout_of(placed.index, line.sizes.values())
-    return roofline(graph, number, index, operands, results, machine)
+    return roofline(graph, number, index, operands, results, machine, placed.mesh)
 
 
 def roofline(
@@ -294,41 +303,62 @@ def roofline(
     operands: Sequence[Layout],
     results: Sequence[Layout],
     machine: Machine,
+    mesh: DeviceMesh,
 ) -> tuple[float, int, int]:
-    """Return the slower of computing and of memory traffic, on the busiest cell.
+    """Return what an application takes on the cell that takes longest.
 
-    Given are the seconds, the operations of that cell, and the bytes that all cells read.
+    Given are the seconds, the most operations of a cell, and the bytes that all cells read.
     """
     application, values = graph.applications[number], graph.values
-    flops = flops_of(graph, number, index)
-    widths = [
-        itemsize(values[name].dtype) for name in (*application.operands, *application.results)
-    ]
+    names = (*application.operands, *application.results)
+    widths = [itemsize(values[name].dtype) for name in names]
+    dtypes = [values[name].dtype for name in application.operands or application.results]
     layouts, reading = (*operands, *results), len(operands)
     sizes = [layout.size for layout in layouts]
-    if None not in sizes:
+    speeds = machine.speeds(mesh)
+    if None not in sizes and speeds is None:
+        flops = flops_of(graph, number, index)
         held = [width * (size or 0) for width, size in zip(widths, sizes)]
-        touched, read = sum(held), sum(held[:reading]) * index.cells.size
-    else:
-        touched, read = _uneven_traffic(layouts, widths, reading)
-    dtypes = [values[name].dtype for name in application.operands or application.results]
-    rate = min(map(machine.rate, dtypes), default=inf)
-    return max(flops / rate, touched / machine.memory_bandwidth), flops, read
-
-
-def _uneven_traffic(
-    layouts: Sequence[Layout], widths: Sequence[int], reading: int
-) -> tuple[int, int]:
-    """Return the bytes that the busiest cell touches, and those that all cells read."""
-    classes = CellClasses(layouts[0].cells)
-    for layout in layouts:
+        seconds = machine.seconds(application.operator, dtypes, flops, sum(held))
+        return seconds, flops, sum(held[:reading]) * index.cells.size
+    classes = CellClasses(index.cells)
+    for layout in (index, *layouts):
         for dim in range(len(layout.shape)):
             classes.refine_spans(layout.rule(dim))
-    touched = read = 0
+    if speeds is not None:
+        axes, labels = _varying(mesh.shape, speeds)
+        classes.refine(axes, "speed", lambda: labels)
+    operator, signature = graph.operators.find(application.operator), graph.signatures[number]
+    flops = flops_of(graph, number, index) if speeds is None else 0
+    longest, read = 0.0, 0
     for at, count in zip(classes.representatives, classes.counts):
         held = [layout.box(at).size * width for layout, width in zip(layouts, widths)]
-        touched, read = max(touched, sum(held)), read + sum(held[:reading]) * count
-    return touched, read
+        read += sum(held[:reading]) * count
+        own, speed = flops, 1.0
+        if speeds is not None:
+            own = operator.count_flops(signature, index.box(at), application.attributes)
+            speed = speeds[index.cells.rank(at)]
+            flops = max(flops, own)
+        taken = machine.seconds(application.operator, dtypes, own, sum(held)) / speed
+        longest = max(longest, taken)
+    return longest, flops, read
+
+
+@lru_cache(maxsize=64)
+def _varying(shape: Point, speeds: tuple[float, ...]) -> tuple[frozenset[int], list[float]]:
+    """Return the axes along which speeds differ, and the speeds of the cells along those axes."""
+    cells = Cells(shape)
+    axes = frozenset(
+        axis
+        for axis, size in enumerate(shape)
+        if any(
+            speeds[rank] != speeds[cells.rank((*at[:axis], 0, *at[axis + 1 :]))]
+            for rank, at in enumerate(cells.coordinates())
+        )
+        and size > 1
+    )
+    along = product(*(range(n) if axis in axes else (0,) for axis, n in enumerate(shape)))
+    return axes, [speeds[cells.rank(at)] for at in along]
 
 
 def flops_of(graph: Graph, number: int, index: Layout) -> int:

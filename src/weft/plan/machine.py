@@ -1,4 +1,4 @@
-"""`Machine`: the rates of the cells and of the links between them, and its TOML file.
+"""`Machine`: the rates of the cells and of the links between them, and its TOML or JSON file.
 
     weft_machine = 1
     name = "two hosts"
@@ -25,25 +25,39 @@
     [operations.ckks-65536]     # measured seconds, one row by size
     rotation = [0.004, 0.013]
 
+    [[cells]]                   # cells that differ: by device, or by coordinates along an axis
+    devices = [3]
+    speed = 0.25
+    [[cells]]
+    axis = "host"
+    coordinates = [1]
+    capacity = 80e9
+
+    [measured]                  # the figures that were measured, with the number of samples
+    "flops.float32" = 12
+
 Fields that are left out are as in `Machine()`. An error names the path of the field:
 `links.host.bandwidth`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from math import inf
+from functools import lru_cache
+from math import inf, prod
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
 from weft.errors import WeftError
 from weft.lang.dtype import DTYPES, itemsize
-from weft.lang.field import Field, read_text
-from weft.values import FrozenMap, freeze
+from weft.lang.field import Field, parse_json, read_text
+from weft.layout import DeviceMesh
+from weft.values import FrozenMap, Point, as_count, as_point, as_tuple, counted, freeze, scaled
 
 VERSION = 1
 MAX_BYTES = 1 << 20
@@ -69,6 +83,55 @@ class Link(NamedTuple):
     shared: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CellGroup:
+    """Cells that differ from the others: some devices, or the cells at coordinates of an axis.
+
+    `speed` is how many times as fast as others they compute. A cell that is in several groups has
+    the product of their speeds and the least of their capacities.
+
+    >>> CellGroup(devices=(3,), speed=0.25)
+    CellGroup(devices=(3,), axis='', coordinates=(), speed=0.25, capacity=None)
+    """
+
+    devices: Point = ()
+    axis: str = ""
+    coordinates: Point = ()
+    speed: float = 1.0
+    capacity: float | None = None
+    """The bytes that each of them holds; None: as many as others."""
+
+    def __post_init__(self) -> None:
+        devices = as_point(self.devices, "devices")
+        coordinates = as_point(self.coordinates, "coordinates")
+        if bool(devices) == bool(self.axis) or bool(self.axis) != bool(coordinates):
+            raise WeftError(
+                "a group of cells has devices, or an axis with coordinates",
+                hint='CellGroup(devices=[3]), or CellGroup(axis="x", coordinates=[0, 1])',
+            )
+        if min((*devices, *coordinates)) < 0 or not isinstance(self.axis, str):
+            raise WeftError(f"there are no such cells: {devices or (self.axis, coordinates)}")
+        capacity = None if self.capacity is None else _rate(self.capacity, "capacity")
+        freeze(self, devices=devices, coordinates=coordinates, capacity=capacity)
+        freeze(self, speed=_finite_rate(self.speed, "speed"))
+
+    def has(self, mesh: DeviceMesh, cell: Point) -> bool:
+        """Whether a cell of a mesh belongs to the group."""
+        if self.axis:
+            return cell[mesh.axis_names.index(self.axis)] in self.coordinates
+        return mesh.device(cell) in self.devices
+
+    def __str__(self) -> str:
+        which = f'at {list(self.coordinates)} of "{self.axis}"' if self.axis else str(self.devices)
+        if self.devices:
+            which = f"{'device' if len(self.devices) == 1 else 'devices'} " + ", ".join(
+                map(str, self.devices)
+            )
+        speed = [] if self.speed == 1 else [f"{self.speed:g} x the speed"]
+        room = [] if self.capacity is None else [scaled(self.capacity, "B")]
+        return f"{which}: {', '.join([*speed, *room]) or 'as others'}"
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Machine:
     """The links of a mesh by axis, and the rates of a cell: what the cost model reads.
@@ -83,7 +146,11 @@ class Machine:
     The other fields describe a cell: operations per second by dtype, bytes per second from its
     memory, the bytes it holds, and the fraction of communication that overlaps with computation.
     `storage` is the link of a cell to where arrays are stored, or the one that all cells share.
-    `operations` are measured seconds, by kind of work and name: one row by size each.
+    `operations` are measured seconds, by kind of work and name: one row by size each. Operators
+    with a row in the table `grid` take the seconds of that row, by the number of operations.
+    `cells` are the groups of cells that are slower, faster, smaller or larger than the others.
+    `measured` says which figures were measured, by their paths, and from how many samples; all
+    others are assumed. Printed, a machine is the table of its figures.
 
     >>> machine = Machine({"node": (5e-6, 25e9)}, latency=1e-6, bandwidth=400e9)
     >>> machine.link("node").bandwidth, machine.link("gpu").bandwidth
@@ -101,6 +168,8 @@ class Machine:
     links: Mapping[str, Link]
     storage: Link
     operations: Mapping[str, Mapping[str, tuple[float, ...]]]
+    cells: tuple[CellGroup, ...]
+    measured: Mapping[str, int]
 
     def __init__(
         self,
@@ -116,6 +185,8 @@ class Machine:
         storage: tuple[float, float] | tuple[float, float, bool] = (0.0, 1e9, False),
         name: str = "",
         operations: Mapping[str, Mapping[str, Iterable[float]]] | None = None,
+        cells: Iterable[CellGroup] = (),
+        measured: Mapping[str, int] | None = None,
     ) -> None:
         fraction = _number(overlap, "overlap")
         if not 0 <= fraction <= 1:
@@ -123,8 +194,8 @@ class Machine:
         if not isinstance(name, str) or not name.isprintable():
             Field(name, "name").fail("printable text")
         rest = _link((latency, bandwidth, shared), "")
-        axes, measured = _items(links, "links"), _items(operations, "operations")
-        tables = ((kind, _rows(table, f"operations.{kind}")) for kind, table in measured)
+        axes, timed = _items(links, "links"), _items(operations, "operations")
+        tables = ((kind, _rows(table, f"operations.{kind}")) for kind, table in timed)
         freeze(
             self,
             links=FrozenMap((axis, _link(link, f"links.{axis}.")) for axis, link in axes),
@@ -138,6 +209,11 @@ class Machine:
             storage=_link(storage, "storage."),
             name=name,
             operations=FrozenMap((kind, rows) for kind, rows in tables if rows),
+            cells=as_tuple(cells, "cells", CellGroup),
+            measured=FrozenMap(
+                (path, as_count(count, f"measured.{path}"))
+                for path, count in _items(measured, "measured")
+            ),
         )
 
     @property
@@ -164,26 +240,61 @@ class Machine:
         wide = [rate for other, rate in self.flops.items() if itemsize(other) >= width]
         return max(wide) if wide else min(self.flops.values(), default=inf)
 
+    def seconds(self, operator: str, dtypes: Iterable[str], flops: int, touched: int) -> float:
+        """Return the seconds of an operator on a cell of speed 1.
+
+        They are measured, or the longer of those for its operations, in the slowest of the dtypes,
+        and those for the bytes that it reads and writes.
+
+        >>> machine = Machine(flops={"float32": 1e9}, operations={"grid": {"add": [1.0, 1.0, 3.0]}})
+        >>> machine.seconds("exp", ["float32"], 500, 0), machine.seconds("add", ["float32"], 3, 0)
+        (5e-07, 2.0)
+        """
+        row = self.operations.get(GRID, _NO_ROWS).get(operator)
+        if row and flops:
+            return seconds_in(row, flops)
+        rate = min(map(self.rate, dtypes), default=inf)
+        return max(flops / rate, touched / self.memory_bandwidth)
+
+    def speeds(self, mesh: DeviceMesh) -> tuple[float, ...] | None:
+        """Return how many times as fast each cell of a mesh is, in rank order; None: all alike.
+
+        >>> machine = Machine(cells=[CellGroup(devices=[1], speed=0.5)])
+        >>> machine.speeds(DeviceMesh("m", (3,), ("x",)))
+        (1.0, 0.5, 1.0)
+        """
+        return _speeds(self.cells, mesh) if self.cells else None
+
+    def capacities(self, mesh: DeviceMesh) -> tuple[float, ...] | None:
+        """Return the bytes that each cell of a mesh holds, in rank order; None: all the same."""
+        return _capacities(self.cells, mesh, self.capacity) if self.cells else None
+
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Machine:
-        """Read a machine from a TOML file."""
+        """Read a machine from a TOML file, or from a JSON file, named .json."""
         text = read_text(Path(path), MAX_BYTES)
-        if _LONG_KEY.search(text):
-            raise WeftError(f"{path} has a key of more than {MAX_NAMES} names")
+        if Path(path).suffix == ".json":
+            field = parse_json(text, "the machine")
+        else:
+            if _LONG_KEY.search(text):
+                raise WeftError(f"{path} has a key of more than {MAX_NAMES} names")
+            try:
+                field = Field(tomllib.loads(text), "", "the machine")
+            except (ValueError, RecursionError) as error:
+                raise WeftError(f"{path} is not TOML: {error}") from None
         try:
-            data = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise WeftError(f"{path} is not TOML: {error}") from None
-        try:
-            return cls.from_field(Field(data, "", "the machine"))
+            return cls.from_field(field)
         except WeftError as error:
             error.add_note(f"while reading {path}")
             raise
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the machine to a TOML file, from which `load` reads an equal one."""
-        text = "\n".join(_toml_lines(self._fields(), ())) + "\n"
-        Path(path).write_text(text, encoding="utf-8")
+        """Write the machine to a TOML file, or a JSON file; `load` reads an equal one."""
+        if Path(path).suffix == ".json":
+            text = json.dumps(self.to_data(), indent=1)
+        else:
+            text = "\n".join(_toml_lines(self._fields(), ()))
+        Path(path).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def from_field(cls, field: Field) -> Machine:
@@ -195,6 +306,8 @@ class Machine:
         given = {name: value for name in names if (value := field.at(name).value) is not None}
         given["shared"] = field.at("shared").flag()
         given["links"] = field.at("links").table(_link_data)
+        given["cells"] = field.at("cells").items(_group_data)
+        given["measured"] = field.at("measured").table(Field.size)
         if "storage" in given:
             given["storage"] = _link_data(field.at("storage"))
         try:
@@ -214,6 +327,8 @@ class Machine:
         def finite(data: Any) -> Any:
             if isinstance(data, dict):
                 return {key: finite(value) for key, value in data.items()}
+            if isinstance(data, list):
+                return [finite(value) for value in data]
             return "inf" if data == inf else data
 
         data: dict[str, Any] = finite(self._fields())
@@ -230,14 +345,105 @@ class Machine:
             kind: {name: list(row) for name, row in table.items()}
             for kind, table in self.operations.items()
         }
+        data["cells"] = [
+            {
+                one.name: list(value) if isinstance(value, tuple) else value
+                for one in fields(group)
+                if (value := getattr(group, one.name)) != one.default
+            }
+            for group in self.cells
+        ]
+        data["measured"] = dict(self.measured)
         if self.storage == Machine().storage:
             del data["storage"]
-        if not self.operations:
-            del data["operations"]
+        for name in ("operations", "cells", "measured"):
+            if not data[name]:
+                del data[name]
         return data
+
+    def __str__(self) -> str:
+        rows = [(path, text, self._origin(path)) for path, text in _figures(self)]
+        wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        lines = [f"{a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows]
+        return "\n".join([self.name or "a machine", *lines])
+
+    def _origin(self, path: str) -> str:
+        count = self.measured.get(path)
+        return "assumed" if count is None else f"measured, {counted(count, 'sample')}"
 
     def __hash__(self) -> int:
         return hash((self.latency, self.bandwidth, len(self.links)))
+
+
+GRID = "grid"
+"""The table of `Machine.operations` with a row for each operator, as measured on clusters."""
+
+_NO_ROWS: Mapping[str, tuple[float, ...]] = FrozenMap(())
+
+
+def seconds_in(row: tuple[float, ...], flops: int) -> float:
+    """Interpolate the seconds for `flops` operations in a row of seconds for 1, 2, 4, … operations.
+
+    Beyond the last entry, seconds grow in proportion to the operations.
+
+    >>> row = (1.0, 1.0, 2.0, 4.0)
+    >>> seconds_in(row, 2), seconds_in(row, 3), seconds_in(row, 16)
+    (1.0, 1.5, 8.0)
+    """
+    low = max(flops, 1).bit_length() - 1
+    if low >= len(row) - 1:
+        return row[-1] * flops / (1 << (len(row) - 1))
+    return row[low] + (row[low + 1] - row[low]) * (flops / (1 << low) - 1)
+
+
+@lru_cache(maxsize=64)
+def _speeds(cells: tuple[CellGroup, ...], mesh: DeviceMesh) -> tuple[float, ...] | None:
+    found = tuple(
+        prod(group.speed for group in cells if group.has(mesh, cell)) for cell in mesh.cells()
+    )
+    return None if set(found) == {1.0} else found
+
+
+@lru_cache(maxsize=64)
+def _capacities(
+    cells: tuple[CellGroup, ...], mesh: DeviceMesh, capacity: float
+) -> tuple[float, ...] | None:
+    found = tuple(
+        min(
+            (g.capacity for g in cells if g.capacity is not None and g.has(mesh, cell)),
+            default=capacity,
+        )
+        for cell in mesh.cells()
+    )
+    return None if set(found) == {capacity} else found
+
+
+def _figures(machine: Machine) -> Iterator[tuple[str, str]]:
+    """Yield the figures of a machine: their paths, and their values as text."""
+    for dtype, rate in machine.flops.items():
+        yield f"flops.{dtype}", scaled(rate, "flop/s")
+    yield "memory_bandwidth", _rate_text(machine.memory_bandwidth)
+    yield "capacity", "unlimited" if machine.capacity == inf else scaled(machine.capacity, "B")
+    yield "links", _link_text(machine.rest)
+    for axis, link in machine.links.items():
+        yield f"links.{axis}", _link_text(link)
+    yield "storage", _link_text(machine.storage)
+    if machine.overlap:
+        yield "overlap", f"{machine.overlap:g}"
+    for kind, table in machine.operations.items():
+        for name, row in table.items():
+            yield f"operations.{kind}.{name}", f"{counted(len(row), 'size')}"
+    for number, group in enumerate(machine.cells):
+        yield f"cells.{number}", str(group)
+
+
+def _rate_text(rate: float) -> str:
+    return "unlimited" if rate == inf else scaled(rate, "B/s")
+
+
+def _link_text(link: Link) -> str:
+    shared = ", shared" if link.shared else ""
+    return f"{scaled(link.latency, 's')}, {_rate_text(link.bandwidth)}{shared}"
 
 
 # -- checks of fields, each named by its path
@@ -264,6 +470,19 @@ def _link(given: object, path: str) -> Link:
             )
     rate = _rate(bandwidth, f"{path}bandwidth")
     return Link(_seconds(latency, f"{path}latency"), rate, shared)
+
+
+def _group_data(field: Field) -> CellGroup:
+    field.fields(" ".join(one.name for one in fields(CellGroup)))
+    axis = "" if field.at("axis").value is None else field.at("axis").text()
+    given = {
+        "devices": field.at("devices").items(Field.size),
+        "axis": axis,
+        "coordinates": field.at("coordinates").items(Field.size),
+        "speed": field.at("speed").number(1.0),
+        "capacity": None if field.at("capacity").value is None else field.at("capacity").number(0),
+    }
+    return field.make(lambda: CellGroup(**given))  # type: ignore[arg-type]
 
 
 def _link_data(field: Field) -> tuple[Any, Any, bool]:
@@ -302,6 +521,13 @@ def _rate(given: object, path: str) -> float:
     return rate
 
 
+def _finite_rate(given: object, path: str) -> float:
+    rate = _rate(given, path)
+    if rate == inf:
+        Field(given, path).fail("a finite number above 0")
+    return rate
+
+
 def _number(given: object, path: str) -> float:
     if isinstance(given, SupportsFloat) and not isinstance(given, int | str):
         return float(given)
@@ -316,13 +542,22 @@ def _number(given: object, path: str) -> float:
 def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     """Yield the lines of a table: its values, then the tables inside it."""
     inner = {key: value for key, value in table.items() if isinstance(value, dict)}
-    if path and len(inner) < len(table):
+    lists = {
+        key: value
+        for key, value in table.items()
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+    }
+    if path and len(inner) + len(lists) < len(table):
         yield f"\n[{'.'.join(map(_toml_key, path))}]"
     for key, value in table.items():
-        if key not in inner:
+        if key not in inner and key not in lists:
             yield f"{_toml_key(key)} = {_toml_value(value)}"
     for key, value in inner.items():
         yield from _toml_lines(value, (*path, key))
+    for key, value in lists.items():
+        for each in value:
+            yield f"\n[[{'.'.join(map(_toml_key, (*path, key)))}]]"
+            yield from _toml_lines(each, ())
 
 
 def _toml_key(key: str) -> str:

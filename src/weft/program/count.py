@@ -153,9 +153,10 @@ class Counts:
         memory.peak_of_main()
         return memory.moments
 
-    def busiest(self) -> tuple[int, str]:
-        """Return the cell that holds most, and what it is doing then."""
-        cell = max(range(self.program.cells.size), key=self.peak.__getitem__)
+    def busiest(self, rooms: Sequence[float] | None = None) -> tuple[int, str]:
+        """Return the cell that holds most, for the room that it has, and what it is doing then."""
+        room = rooms or (0.0,) * self.program.cells.size
+        cell = max(range(self.program.cells.size), key=lambda cell: self.peak[cell] - room[cell])
         moments = self.moments(self.program.cells.coordinate(cell))
         return cell, self._text(max(moments, key=lambda moment: moment.held))
 

@@ -105,8 +105,8 @@ def _row(name: str, total: Total) -> dict[str, Any]:
 def _front(front: ParetoFront) -> dict[str, Any]:
     balanced = next(n for n, plan in enumerate(front.plans) if plan is front.balanced)
     return {
-        "objectives": list(front.objectives),
-        "units": [UNITS[name] for name in front.objectives],
+        "objectives": list(front.names),
+        "units": [UNITS.get(name, "") for name in front.names],
         "points": [list(point) for point in front.points],
         "is_exact": front.is_exact,
         "claim": None if front.reasons == (GIVEN,) else front.claim,

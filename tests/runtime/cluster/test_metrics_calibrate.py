@@ -6,7 +6,8 @@ import pytest
 from tests.runtime.cluster.metrics import MESH, made_up, recorded, task
 
 from weft import Machine, WeftError
-from weft.runtime.cluster.metrics.amount import Amount, seconds_by, seconds_in
+from weft.plan.machine import seconds_in
+from weft.runtime.cluster.metrics.amount import Amount, seconds_by
 from weft.runtime.cluster.metrics.calibration import calibrate, fitted, row_of
 
 

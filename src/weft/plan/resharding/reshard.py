@@ -198,7 +198,9 @@ def check_machine(machine: Machine, meshes: Sequence[DeviceMesh]) -> None:
     if not isinstance(machine, Machine):
         raise WeftError(f"machine must be a Machine, got {machine!r}")
     known = {axis for mesh in meshes for axis in mesh.axis_names}
-    for axis in machine.links:
+    named = [(axis, "a link") for axis in machine.links]
+    named += [(group.axis, "a group of cells") for group in machine.cells if group.axis]
+    for axis, what in named:
         if axis not in known:
             names = " nor ".join(dict.fromkeys(map(str, meshes)))
-            raise LayoutError(f'the machine has a link along axis "{axis}", but {names} has none')
+            raise LayoutError(f'the machine has {what} along axis "{axis}", but {names} has none')

@@ -249,6 +249,9 @@ class _FrontierSearch:
             self.pending[pair.first] += 1
             self.pending[pair.second] += 1
         self.bounds = LowerBounds(problem, goal, list(self._decisions()))
+        if goal.memory and problem.machine.capacities(problem.mesh) is not None:
+            # a plan that is too large for a small cell does not replace one that fits
+            known = [one for one in known if not problem.excess(one)]
         self.known = [(self._point(one), list(one)) for one in known]
         start = _PartialPlan((0.0, 0.0, 0), self.none, self.none, None, -1)
         self.plans: PartialPlans = {(): [start]}
@@ -362,9 +365,10 @@ class _FrontierSearch:
     def _is_pruned(self, plan: _PartialPlan, bound: LowerBound) -> bool:
         """Whether no completion fits the machine, or a known plan dominates all of them."""
         cost, communicate, received = plan.costs
-        peak = max(map(add, plan.peak, bound.inputs), default=0)
-        if self.goal.memory and peak > self.problem.machine.capacity:
+        held = list(map(add, plan.peak, bound.inputs))
+        if self.goal.memory and any(n > room for n, room in zip(held, self.problem.rooms)):
             return True
+        peak = max(held, default=0)
         point = (
             max((cost + bound.seconds) * ROUNDING, communicate),
             max(peak, bound.peak),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any, TypeVar
 
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh, ShardingSpec
+from weft.plan.balance import balanced_points
 from weft.plan.estimate import placed_compute, priced
 from weft.plan.liveness import lives
 from weft.plan.machine import Machine
@@ -137,7 +139,9 @@ class ProblemBuilder:
         self.compute_costs: dict[object, tuple[OptionCost, ...]] = {}
         self.interned: dict[object, Any] = {}
         with_memory = with_memory and not self.thorough
+        by_cell = with_memory and self.machine.capacities(mesh) is not None
         kinds = self.symmetry.kinds if self.is_large or not with_memory else None
+        kinds = None if by_cell else kinds
         self.prices = MovePrices(machine, mesh, kinds, with_memory)
 
     def work(self) -> int:
@@ -288,7 +292,7 @@ class ProblemBuilder:
 
     @cached_property
     def _cut_points(self) -> tuple[CutAt, ...]:
-        """The points at which dimensions may be cut: those of the base plan."""
+        """The points at which dimensions may be cut: those of the base plan, and balanced ones."""
         arrays = [(self.base.specs[v.name], v.shape) for v in self.graph.values.values()]
         arrays += [(p.index, tuple(p.signature.sizes.values())) for p in self.base.placed]
         known = dict.fromkeys(
@@ -298,6 +302,16 @@ class ProblemBuilder:
             for dim, size in zip(spec.dim_specs, shape)
             if dim.cut_points is not None
         )
+        if self.machine.cells:
+            sizes = {size for _, shape in arrays for size in shape if size > 1}
+            names = [axis for axis in self.mesh.axis_names if self.mesh.axis_size(axis) > 1]
+            chosen = [c for n in range(1, len(names) + 1) for c in combinations(names, n)]
+            known |= dict.fromkeys(
+                CutAt(axes, size, points)
+                for axes in chosen
+                for size in sorted(sizes)
+                for points in balanced_points(self.mesh, self.machine, axes, size)
+            )
         return tuple(known)
 
     @cached_property

@@ -265,7 +265,9 @@ class Symmetry:
         self.graph = graph
         kinds: dict[object, list[str]] = {}
         for axis in mesh.axis_names:
-            kinds.setdefault((mesh.axis_size(axis), machine.link(axis)), []).append(axis)
+            alone = axis if machine.cells else ""  # cells that differ tell all axes apart
+            key = mesh.axis_size(axis), machine.link(axis), alone
+            kinds.setdefault(key, []).append(axis)
         self.classes = tuple(tuple(axes) for axes in kinds.values() if len(axes) > 1)
         """The classes of interchangeable axes: of the same size and the same link."""
         self.kinds: dict[Axis, int] = {

@@ -92,7 +92,7 @@ class _Population:
     def _select(self, plans: list[list[int]]) -> list[list[int]]:
         """Price plans, let NSGA-II choose the survivors, and return the best of them."""
         costs = self.evaluate(plans)
-        excess = costs[:, 1:2] - min(self.classes.problem.machine.capacity, 1e300)
+        excess = costs[:, 3:]
         new = needed("pymoo.core.population", "search").Population.new("X", self.np.array(plans))
         static = needed("pymoo.problems.static", "search").StaticProblem(
             self.problem, F=costs[:, self.columns], G=excess
@@ -150,7 +150,7 @@ class BatchEvaluator:
         self._live = self._live_counts()
 
     def __call__(self, plans: Any) -> Any:
-        """Return a row of seconds, peak and bytes for every row of choices."""
+        """Return a row of seconds, peak, bytes and excess memory for every row of choices."""
         np = self.np
         plans = np.asarray(plans, dtype=int)
         self.count += len(plans)
@@ -163,13 +163,16 @@ class BatchEvaluator:
                 total[:, 1:] += count * moved[plans[:, first], plans[:, second]]
         compute, communicate, received = total.T
         hidden = np.minimum(self.problem.machine.overlap * communicate, compute)
-        return np.stack([compute + communicate - hidden, self.peak(plans), received], axis=1)
+        seconds = compute + communicate - hidden
+        most, excess = self.peak(plans)
+        return np.stack([seconds, most, received, excess], axis=1)
 
-    def peak(self, plans: Any) -> Any:
-        """Return the most bytes of any cell, for every plan."""
+    def peak(self, plans: Any) -> tuple[Any, Any]:
+        """Return the most bytes of any cell and beyond the capacity of one, for every plan."""
         np = self.np
-        peaks = np.zeros(len(plans))
+        most, excess = np.zeros(len(plans)), np.full(len(plans), -np.inf)
         for cell in range(self.problem.cells):
+            peaks = np.zeros(len(plans))
             sizes = np.stack(
                 [table[plans[:, number], cell] for (number, _), (_, table) in self._kinds.items()],
                 axis=1,
@@ -181,7 +184,9 @@ class BatchEvaluator:
                 held = live[:, 1:-1] + above[:, self._step_of]
             peaks = np.maximum(peaks, np.maximum(held.max(1), live.max(1)))
             peaks = np.maximum(peaks, self._return_peak(plans, cell, live[:, -1]))
-        return peaks
+            most = np.maximum(most, peaks)
+            excess = np.maximum(excess, peaks - min(self.problem.rooms[cell], 1e300))
+        return most, excess
 
     def _arrays(self, table: Table) -> tuple[Any, ...]:
         """Return a table as arrays: seconds and bytes, peak, added, and peak of the reshard."""

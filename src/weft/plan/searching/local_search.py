@@ -19,7 +19,12 @@ from weft.layout import Axis
 from weft.plan.placed import Placed
 from weft.plan.searching.branch_and_bound import Goal
 from weft.plan.searching.choices import Symmetry
-from weft.plan.searching.problem import DecisionClasses, ObjectiveWeights, PairwiseModel
+from weft.plan.searching.problem import (
+    DecisionClasses,
+    ObjectiveWeights,
+    PairwiseModel,
+    fullest,
+)
 
 PATIENCE = 6
 """The descent ends after so many passes without an improvement."""
@@ -171,7 +176,9 @@ class LocalSearch:
         for weight in weights:
             self._descend(self.model(weight), [first])
         if self.goal.memory:
-            self.reduce_memory()
+            self.reduce_memory(capacities=False)
+            if self.problem.machine.capacities(self.problem.mesh) is not None:
+                self.reduce_memory()
 
     def minimize(self) -> list[int]:
         """Return the choices with the least time, or the fewest bytes if time does not matter."""
@@ -182,8 +189,12 @@ class LocalSearch:
         best = sorted(totals, key=lambda one: totals[one])[:count]
         return self._descend(model, [start, *map(list, best)])
 
-    def reduce_memory(self) -> None:
-        """Go from the best plan of the first sum to ones that need less and less memory."""
+    def reduce_memory(self, capacities: bool = True) -> None:
+        """Go from the best plan of the first sum to ones that need less and less memory.
+
+        With `capacities` the bytes of a cell count for more the smaller it is.
+        """
+        scales = self.problem.scales if capacities else None
         model = self.models[0]
         choices = min(self.solutions, key=model.total)
         peak = self.problem.peak(self.classes.assignment(choices)) or 1
@@ -191,8 +202,8 @@ class LocalSearch:
         for weight in MEMORY_WEIGHTS:
             for _ in range(2):
                 profile = self.problem.memory_profile(self.classes.assignment(choices))
-                levels = [max(held, default=0) for held in profile]
-                memory = self.classes.memory(levels.index(max(levels)))
+                levels = [fullest(held, scales) for held in profile]
+                memory = self.classes.memory(levels.index(max(levels)), scales)
                 choices = self._descend(model.plus(memory, weight * total / peak), [choices])
 
     def _descend(self, model: PairwiseModel, starts: Iterable[list[int]]) -> list[int]:

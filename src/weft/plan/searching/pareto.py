@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
 from operator import le
-from typing import TypeVar
+from typing import SupportsFloat, TypeAlias, TypeVar
 
 from weft.draw import Drawing, Drawn, Item, Label, Line, Rect
 from weft.errors import WeftError
@@ -26,6 +27,27 @@ OBJECTIVES: Mapping[str, Callable[[Cost], float]] = {
 that all cells receive, from each other and from storage, and that they write to it."""
 
 UNITS = {"time": "s", "peak_memory": "B", "bytes": "B"}
+
+Objective: TypeAlias = str | Callable[[Cost], float]
+"""The name of an objective, or a function of a plan's cost; less is better."""
+
+
+def objective_name(objective: Objective) -> str:
+    """Return the name of an objective; a function has its own."""
+    if isinstance(objective, str):
+        return objective
+    return str(getattr(objective, "__name__", type(objective).__name__))
+
+
+def value_of(objective: Objective, cost: Cost) -> float:
+    """Return what an objective is for a plan."""
+    if isinstance(objective, str):
+        return OBJECTIVES[objective](cost)
+    value = objective(cost)
+    if not isinstance(value, SupportsFloat) or isnan(float(value)):
+        raise WeftError(f"the objective {objective_name(objective)} is {value!r}, not a number")
+    return float(value)
+
 
 MAX_NAMES = 4
 """The most graphs that are named in a printed front."""
@@ -88,7 +110,7 @@ class ParetoFront(Drawn, Sequence[Plan]):
     1 plan, exact over the placements of 1 graph: as written
     """
 
-    objectives: tuple[str, ...]
+    objectives: tuple[Objective, ...]
     costs: tuple[Cost, ...]
     is_complete: bool = True
     """Whether the search ran to its end and was not interrupted."""
@@ -118,16 +140,21 @@ class ParetoFront(Drawn, Sequence[Plan]):
     @cached_property
     def points(self) -> tuple[tuple[float, ...], ...]:
         """For every plan its value of each objective."""
-        return tuple(
-            tuple(OBJECTIVES[name](cost) for name in self.objectives) for cost in self.costs
-        )
+        return tuple(tuple(value_of(one, cost) for one in self.objectives) for cost in self.costs)
 
-    def best(self, objective: str) -> Plan:
-        """Return the best plan by one objective; the first of several."""
-        if objective not in self.objectives:
-            known = ", ".join(self.objectives)
-            raise WeftError(f"the front has no objective {objective!r}", hint=f"it has {known}")
-        at = self.objectives.index(objective)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the objectives."""
+        return tuple(map(objective_name, self.objectives))
+
+    def best(self, objective: Objective) -> Plan:
+        """Return the best plan by one objective, or by the name of one; the first of several."""
+        known = self.objectives if objective in self.objectives else self.names
+        if objective not in known:
+            raise WeftError(
+                f"the front has no objective {objective!r}", hint=f"it has {', '.join(self.names)}"
+            )
+        at = known.index(objective)
         return self.plans[min(range(len(self)), key=lambda n: self.points[n][at])]
 
     @property
@@ -151,12 +178,12 @@ class ParetoFront(Drawn, Sequence[Plan]):
 
     def drawing(self) -> Drawing:
         """Return a plot: the first objective across, the second up."""
-        return _plot(self.objectives, self.points)
+        return _plot(self.names, self.points)
 
     def __str__(self) -> str:
-        rows = [["plan", *self.objectives, "cut"]]
+        rows = [["plan", *self.names, "cut"]]
         for number, (point, plan) in enumerate(zip(self.points, self.plans)):
-            cells = [scaled(x, UNITS[name]) for x, name in zip(point, self.objectives)]
+            cells = [scaled(x, UNITS.get(name, "")) for x, name in zip(point, self.names)]
             rows.append([str(number), *cells, cuts_summary(plan)])
         wide = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = [
@@ -223,7 +250,7 @@ def _plot(objectives: Sequence[str], points: Sequence[Costs]) -> Drawing:
             items.append(Rect(x, y, 2, 1, "", tones.index(point[-1])))
             items.append(Label(x + 1, y, str(number)))
         taken |= {(x, y), (x + 1, y)}
-    unit, unit_up = UNITS[objectives[0]], UNITS[objectives[1]] if has_second else ""
+    unit, unit_up = (UNITS.get(name, "") for name in (objectives[0], objectives[has_second]))
     items += [
         Label(LEFT - 1, 1, scaled(max(up), unit_up), "end"),
         Label(LEFT - 1, ROWS - 1, scaled(min(up), unit_up), "end"),

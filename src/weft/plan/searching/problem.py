@@ -168,6 +168,27 @@ class Problem:
         """Return the most bytes of any cell: `Plan.peak`, without building the plan."""
         return max(max(held, default=0) for held in self.memory_profile(assignment))
 
+    def excess(self, assignment: Assignment) -> float:
+        """Return the bytes by which some cell holds more than its capacity; 0 if none does."""
+        rooms = self.rooms
+        return max(
+            0.0,
+            *(n - room for held in self.memory_profile(assignment) for n, room in zip(held, rooms)),
+        )
+
+    @cached_property
+    def rooms(self) -> tuple[float, ...]:
+        """The capacities of the cells that are counted."""
+        rooms = self.machine.capacities(self.mesh)
+        return rooms or (self.machine.capacity,) * self.cells
+
+    @cached_property
+    def scales(self) -> tuple[float, ...] | None:
+        """How much a byte of each cell counts where capacities differ: most on the smallest."""
+        if self.machine.capacities(self.mesh) is None:
+            return None
+        return tuple(max(min(self.rooms) / room, 1e-3) for room in self.rooms)
+
     def memory_profile(self, assignment: Assignment) -> list[Point]:
         """Return the most bytes of the cells: at first, during each step, and at the end."""
         live = [0] * self.cells
@@ -259,6 +280,13 @@ class ObjectiveWeights(NamedTuple):
     received: float = 0.0
 
 
+def fullest(held: Sequence[int], scales: Sequence[float] | None = None) -> float:
+    """Return the bytes of the cell that holds most, each counted by its scale."""
+    if scales is None:
+        return max(held, default=0)
+    return max(map(float.__mul__, map(float, held), scales), default=0.0)
+
+
 class DecisionClasses:
     """A problem in which the decisions of each class are tied: they take the same option."""
 
@@ -336,14 +364,16 @@ class DecisionClasses:
             self._matrices[key] = total
         return self._matrices[key]
 
-    def memory(self, level: int | None = None) -> list[list[int]]:
+    def memory(
+        self, level: int | None = None, scales: Sequence[float] | None = None
+    ) -> list[list[float]]:
         """Return by class and option the bytes on a cell of the values live at a level, or ever."""
-        total = [[0] * count for count in self.sizes]
+        total = [[0.0] * count for count in self.sizes]
         for name, (first, last) in self.problem.lifetimes.items():
             if level is None or first <= level <= last:
                 value = self.problem.values[name]
                 row = total[self.class_of[value.decision]]
-                row[:] = [old + max(size) for old, size in zip(row, value.sizes)]
+                row[:] = [old + fullest(size, scales) for old, size in zip(row, value.sizes)]
         return total
 
 
@@ -364,7 +394,7 @@ class PairwiseModel:
                 self.neighbours[first].append((second, transposed(matrix)))
                 self.neighbours[second].append((first, matrix))
 
-    def plus(self, more: Sequence[Sequence[int]], weight: float) -> PairwiseModel:
+    def plus(self, more: Sequence[Sequence[float]], weight: float) -> PairwiseModel:
         """Return the model with a weighted number more for every option."""
         unary = [[a + weight * b for a, b in zip(*rows)] for rows in zip(self.unary, more)]
         return PairwiseModel(unary, self.pairwise, self.neighbours)

@@ -36,10 +36,13 @@ from weft.plan.searching.integer_program import solve_integer_program
 from weft.plan.searching.local_search import LocalSearch, block_descent
 from weft.plan.searching.pareto import (
     OBJECTIVES,
+    Objective,
     ParetoFront,
     dominates,
+    objective_name,
     pareto_front,
     placements_of,
+    value_of,
 )
 from weft.plan.searching.prices import StorageOptions, StoragePrices, place_stored_inputs
 from weft.plan.searching.problem import (
@@ -72,7 +75,7 @@ def search(
     graph: Graph,
     mesh: DeviceMesh,
     machine: Machine | None = None,
-    objectives: Sequence[str] = ("time", "peak_memory", "bytes"),
+    objectives: Sequence[Objective] = ("time", "peak_memory", "bytes"),
     budget: int = 3000,
     seed: int = 0,
     *,
@@ -94,6 +97,9 @@ def search(
 
     An interrupt (Ctrl-C, or a `KeyboardInterrupt` raised by `progress`) at any moment raises
     `SearchInterrupted`, a `KeyboardInterrupt` whose `front` is the best front so far.
+
+    An objective may also be a function of a plan's cost, as `lambda cost: cost.seconds * watts`. It
+    is evaluated for the plans that are found for the three named ones, and nothing is proved then.
 
     `storage` says how inputs and outputs are stored: reading and writing them then counts as time
     and as bytes. For an output it may be a `Chunking`, from which chunks and shards are chosen so
@@ -157,7 +163,7 @@ class _Search:
     graph: Graph
     mesh: DeviceMesh
     machine: Machine
-    objectives: tuple[str, ...]
+    objectives: tuple[Objective, ...]
     seed: int
     engine: Engine
     storage: StorageOptions
@@ -176,8 +182,9 @@ class _Search:
     _points: dict[object, tuple[float, float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        functions = [one for one in self.objectives if callable(one)]
         for name in self.objectives:
-            if name not in OBJECTIVES:
+            if name not in OBJECTIVES and name not in functions:
                 known = ", ".join(OBJECTIVES)
                 raise WeftError(f"there is no objective {name!r}", hint=f"there are {known}")
         if not self.objectives:
@@ -186,7 +193,11 @@ class _Search:
             raise WeftError(f"there is no engine {self.engine!r}", hint=", ".join(ENGINES))
         if self.engine == "integer" and self.objectives not in (("time",), ("bytes",)):
             raise WeftError("the integer program has one objective: time, or bytes")
-        self.goal = Goal(*(name in self.objectives for name in ("time", "bytes", "peak_memory")))
+        # a function may depend on anything: plans are searched for all that is counted
+        self.searched = tuple(OBJECTIVES) if functions else tuple(map(str, self.objectives))
+        for one in functions:
+            self._doubt(f"{objective_name(one)} was evaluated for the plans of other objectives")
+        self.goal = Goal(*(name in self.searched for name in ("time", "bytes", "peak_memory")))
         self.weights = ObjectiveWeights(1.0, 0.0) if self.goal.time else ObjectiveWeights(0.0, 1.0)
 
     def search(self, budget: int, rewrite: bool) -> None:
@@ -213,7 +224,8 @@ class _Search:
         stored = StoragePrices(graph, self.machine, self.storage)
         if stored.is_shared:
             return ["several applications read a stored input: their costs do not add up"]
-        if stored.inputs and (self.goal.memory or self.machine.capacity < inf):
+        limited = self.machine.capacity < inf or self.machine.capacities(self.mesh) is not None
+        if stored.inputs and (self.goal.memory or limited):
             return ["stored inputs are placed where they are read only after the search"]
         return []
 
@@ -260,7 +272,7 @@ class _Search:
             else:
                 self.proved.append(name)
                 return
-        is_open = len(self.objectives) > 1 or not self._fits(problem, known)
+        is_open = len(self.searched) > 1 or not self._fits(problem, known)
         can_evolve = self.engine == "evolve" or find_spec("pymoo") is not None
         evolves = is_open and self.engine != "descend" and can_evolve
         method = "evolution" if evolves else "descent"
@@ -275,7 +287,7 @@ class _Search:
 
     def _local_search(self, local: LocalSearch) -> list[list[int]]:
         """Return the plans of local search; for one objective the first that fit are enough."""
-        if self.goal.memory or len(self.objectives) > 1:
+        if self.goal.memory or len(self.searched) > 1:
             local.explore()
             return self._add(local.classes, local.solutions)
         local.minimize()
@@ -286,13 +298,13 @@ class _Search:
         return known + self._add(local.classes, local.solutions[len(known) :])
 
     def _fits(self, problem: Problem, known: Sequence[Assignment]) -> bool:
-        return any(problem.peak(one) <= self.machine.capacity for one in known)
+        return any(not problem.excess(one) for one in known)
 
     def _search_exactly(self, problem: Problem, known: Sequence[Assignment]) -> None:
         """Add the exact front; memory is counted only where it is an objective, or short."""
         limit = MAX_PARTIAL_PLANS if self.engine == "auto" else 100 * MAX_PARTIAL_PLANS
         front = exact_front(problem, self.goal, known, limit)
-        if any(problem.peak(one) > self.machine.capacity for one in front):
+        if any(problem.excess(one) for one in front):
             front = exact_front(problem, self.goal._replace(memory=True), known, limit)
         local = LocalSearch(DecisionClasses(problem), self.goal, Random(self.seed))
         self.candidates += [(problem, one) for one in front if one in known]
@@ -352,7 +364,7 @@ class _Search:
         if not fitting:
             raise self._does_not_fit(costs)
         fitting.sort(key=lambda cost: (max(cost.peak), cost.moved, cost.seconds))
-        points = ([OBJECTIVES[name](cost) for name in self.objectives] for cost in fitting)
+        points = ([value_of(one, cost) for one in self.objectives] for cost in fitting)
         best = tuple(cost for _, cost in pareto_front(zip(points, fitting)))
         return ParetoFront(self.objectives, best, is_complete, self._proved(), tuple(self.reasons))
 
@@ -371,10 +383,15 @@ class _Search:
             ((self._point(*one), one) for one in (*self.candidates, *self.bases)),
             key=lambda pair: pair[0][1:],
         )
-        fitting = [pair for pair in points if pair[0][1] <= self.machine.capacity]
+        unequal = self.machine.capacities(self.mesh) is not None
+        fitting = [
+            (point, one)
+            for point, one in points
+            if not (one[0].excess(one[1]) if unequal else point[1] > self.machine.capacity)
+        ]
         if not fitting:
             return [min(points, key=lambda pair: pair[0][1])[1]]
-        order = [("time", "peak_memory", "bytes").index(name) for name in self.objectives]
+        order = [("time", "peak_memory", "bytes").index(name) for name in self.searched]
         front = pareto_front(([point[n] for n in order], one) for point, one in fitting)
         if len(front) > MAX_PLANS and len(self.graph.applications) > LARGE:
             self._doubt(f"of {len(front)} plans {MAX_PLANS} are shown")
@@ -394,16 +411,18 @@ class _Search:
 
     def _does_not_fit(self, costs: Sequence[Cost]) -> WeftError:
         """Return the error that nothing fits: what is proved, the largest array, and the excess."""
-        cost = min(costs, key=lambda cost: max(cost.peak))
-        plan, peak, capacity = cost.plan, max(cost.peak), self.machine.capacity
-        cell, doing = plan.program.count.busiest()
+        cost = min(costs, key=lambda cost: cost.excess)
+        rooms = self.machine.capacities(self.mesh) or (self.machine.capacity,) * self.mesh.size
+        plan = cost.plan
+        cell, doing = plan.program.count.busiest(rooms)
+        peak, capacity = cost.peak[cell], rooms[cell]
         sizes = {
             name: sizes_of(spec, plan.graph.values[name].shape, plan.itemsize(name))[cell]
             for name, spec in plan.specs.items()
         }
         largest = max(sizes, key=lambda name: sizes[name])
         least = peak_lower_bound(on_mesh(self.graph, self.mesh), self.mesh)
-        if least > capacity:
+        if least > max(rooms):
             claim = "no plan fits"
             note = f"every plan holds at least {least} B on some cell for its inputs or outputs"
         elif (proved := self._proved()) and not self.reasons:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.lang import Block
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
 from weft.plan import Machine, Plan
+from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.resharding.pricing import seconds_of_messages
 from weft.space import ZRange
 
 if TYPE_CHECKING:
     from weft.runtime.cluster.tasks import Task
-
-KIND = "grid"
-"""The table of `Machine.operations` measured on clusters, with a row for each operator."""
 
 
 class Amount(NamedTuple):
@@ -70,33 +67,16 @@ def seconds_by(
 ) -> float:
     """Return the predicted seconds of a task: receiving from other cells, then computing.
 
-    Computing takes the measured time of the operator (`Machine.operations`) or, without one, the
-    larger of the times for arithmetic and for memory traffic.
+    Computing takes what `Machine.seconds` says, on a cell of the speed of that one.
 
     >>> amount, machine = Amount(2_000, "float32", 64), Machine(flops={"float32": 1e6})
     >>> seconds_by(machine, DeviceMesh("m", (2,), ("x",)), "matmul", amount, {1: 1_000_000}, 0)
     0.003
     """
     messages = [(sender, cell, size) for sender, size in moved.items()]
-    row = machine.operations.get(KIND, {}).get(operator, ())
-    if row and amount.flops:
-        computing = seconds_in(row, amount.flops)
-    else:
-        rate = machine.rate(amount.dtype) if amount.dtype else inf
-        computing = max(amount.flops / rate, amount.touched / machine.memory_bandwidth)
+    dtypes = [amount.dtype] if amount.dtype else []
+    computing = machine.seconds(operator, dtypes, amount.flops, amount.touched)
+    speeds = machine.speeds(mesh)
+    if speeds is not None:
+        computing /= speeds[ranks_by_device(mesh)[cell]]
     return seconds_of_messages(messages, 1, mesh, machine) + computing
-
-
-def seconds_in(row: tuple[float, ...], flops: int) -> float:
-    """Interpolate the seconds for `flops` operations in a row of seconds for 1, 2, 4, … operations.
-
-    Beyond the last entry, seconds grow in proportion to the operations.
-
-    >>> row = (1.0, 1.0, 2.0, 4.0)
-    >>> seconds_in(row, 2), seconds_in(row, 3), seconds_in(row, 16)
-    (1.0, 1.5, 8.0)
-    """
-    low = max(flops, 1).bit_length() - 1
-    if low >= len(row) - 1:
-        return row[-1] * flops / (1 << (len(row) - 1))
-    return row[low] + (row[low + 1] - row[low]) * (flops / (1 << low) - 1)

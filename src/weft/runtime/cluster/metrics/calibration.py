@@ -15,8 +15,8 @@ from typing import NamedTuple
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
 from weft.plan import Link, Machine
+from weft.plan.machine import GRID
 from weft.plan.resharding.counts import ranks_by_device
-from weft.runtime.cluster.metrics.amount import KIND
 from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord
 from weft.values import counted
 
@@ -68,7 +68,7 @@ def calibrate(record: RunRecord) -> Calibration:
         overlap=base.overlap,
         storage=Link(*storage[:2], base.storage.shared) if storage else base.storage,
         name=f"{record.engine}, {counted(record.workers, 'worker')}",
-        operations={**base.operations, KIND: {**base.operations.get(KIND, {}), **_rows(tasks)}},
+        operations={**base.operations, GRID: {**base.operations.get(GRID, {}), **_rows(tasks)}},
     )
     counts = {dtype: len(some) for dtype, some in by_dtype.items()} | {"memory": len(tasks)}
     counts |= {"links": rest.tasks} if rest else {}

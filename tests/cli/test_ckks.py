@@ -343,7 +343,13 @@ def test_layers_that_ciphertexts_do_not_have(capsys, folder, function, shapes, l
                 "hint: N=32768 would fit, or depth 8",
             ),
         ),
-        (["--slots", "1000"], ("N=2000 (1000 slots) is not a power of two from 8 to 131072",)),
+        (
+            ["--slots", "1000"],
+            (
+                "slots=1000 is not a power of two: a ring N has N/2 slots",
+                "hint: slots=512 or slots=1024 would fit",
+            ),
+        ),
         (
             ["--slots", "128", "--ring", "256"],
             ("--ring and --slots cannot both be given", "hint: a ring N has N/2 slots"),

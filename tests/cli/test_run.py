@@ -98,6 +98,7 @@ def test_modules_with_operators(capsys, x, tmp_path, monkeypatch):
     assert begun(*args) == 2
     assert capsys.readouterr().err.splitlines() == [
         "weft run: graph.applications[0]: there is no operator thrice",
+        "while reading plan.json",
         "hint: --import MODULE, the module that adds it",
     ]
     assert begun(*args, "--import", "no_operators") == 2
@@ -429,6 +430,7 @@ def test_what_was_done_before_says_nothing_of_speed(capsys, monkeypatch):
     now = iter([100.0, 110.0, 110.0])
     monkeypatch.setattr("weft.cli.job.time.monotonic", lambda: next(now))
     bar = command.RunProgressBar(quiet=False)
+    bar.line.quiet = False  # as on a terminal
     bar(Progress(50, 100))
     bar(Progress(60, 100))
     first, second = capsys.readouterr().err.split("\r")[1:]

@@ -16,7 +16,7 @@ The error is an estimate, not a bound: it assumes independent Gaussian noise, as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, cos, log2, pi, sqrt
 from typing import NamedTuple
 
@@ -124,10 +124,8 @@ class _BoundedValue(NamedTuple):
 
     @property
     def range(self) -> Range:
-        return Range(float((self.middle - self.radius).min()), float(self._high().max()))
-
-    def _high(self) -> Floats:
-        return self.middle + self.radius
+        below, above = self.middle - self.radius, self.middle + self.radius
+        return Range(float(below.min()), float(above.max()))
 
     def reshaped(self, shape: Point) -> _BoundedValue:
         """Return the value as a view of another shape."""
@@ -434,10 +432,6 @@ class _BoundsAnalysis:
             hint=self._what_fits(),
         )
 
-    def _fits(self, parameters: Parameters) -> bool:
-        rooms = (self._room(name, parameters) for name in self.values)
-        return all(need <= room for _, need, room in rooms)
-
     def _what_fits(self) -> str:
         """Return parameters of the same ring and security that hold all values, or other advice."""
         options = list[str]()
@@ -477,13 +471,12 @@ class _BoundsAnalysis:
         )
 
     def _is_good(self, **changes: int) -> bool:
-        given = self.parameters
-        names = ("ring", "depth", "scale_bits", "first_bits", "special_bits", "security")
-        fields = {name: getattr(given, name) for name in names}
         try:
-            return self._fits(Parameters(**(fields | changes)))
-        except WeftError:  # the ring does not hold so many bits
+            changed = replace(self.parameters, **changes)
+        except WeftError:  # the ring does not hold such a modulus
             return False
+        rooms = (self._room(name, changed) for name in self.values)
+        return all(need <= room for _, need, room in rooms)
 
     def bounds(self) -> Bounds:
         """Return the bounds of all values."""

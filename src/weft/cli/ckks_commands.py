@@ -17,7 +17,7 @@ from weft.ckks.backends import Backend, Seal, Simulator
 from weft.ckks.bounds import Bounds, check_bounds
 from weft.ckks.calibrate import ROWS, OperationTimes, calibrate
 from weft.ckks.network import Network, compute, encrypted_inputs
-from weft.ckks.parameters import BITS, RINGS, STANDARD, Parameters
+from weft.ckks.parameters import BITS, STANDARD, Parameters
 from weft.ckks.plan import EncryptedPlan, Limits, PlannedLayer, depth_of, plan, value_levels
 from weft.ckks.run import Ciphertexts, InferenceResult, check_ranges, run
 from weft.ckks.slot_program import OperationCounts
@@ -98,7 +98,6 @@ def plan_for(
     limit = None if args.memory is None else int(args.memory * 2**30)
     planned = None
     for ring in [given] if given is not None else _rings(graph, args, encrypted):
-        _check_ring(ring)
         times = OperationTimes.of(find_machine(args.machine), ring) if args.machine else None
         planned = plan(
             graph,
@@ -121,10 +120,9 @@ def _check_plan(graph: Graph, args: argparse.Namespace) -> None:
         raise WeftError("--ring and --slots cannot both be given", hint="a ring N has N/2 slots")
     if not graph.inputs:
         raise WeftError("the model has no input that could be encrypted")
-    if args.scale_bits not in BITS:
-        raise WeftError(f"--scale-bits {args.scale_bits}: a prime has {BITS[0]} to {BITS[-1]} bits")
-    if args.first_bits not in BITS:
-        raise WeftError(f"--first-bits {args.first_bits}: a prime has {BITS[0]} to {BITS[-1]} bits")
+    for name, bits in (("scale", args.scale_bits), ("first", args.first_bits)):
+        if bits not in BITS:
+            raise WeftError(f"--{name}-bits {bits}: a prime has {BITS[0]} to {BITS[-1]} bits")
     if args.memory is not None and not 0 < args.memory < inf:
         raise WeftError(f"--memory {args.memory:g}: expected a number of GiB above 0")
     if security(args) is None and args.ring is None and args.slots is None:
@@ -162,13 +160,6 @@ def parameters(planned: EncryptedPlan, args: argparse.Namespace) -> Parameters:
     chosen = Parameters(ring, levels, args.scale_bits, args.first_bits, security=bits)
     planned.check(chosen)
     return chosen
-
-
-def _check_ring(ring: int) -> None:
-    if ring not in RINGS:
-        raise WeftError(
-            f"N={ring} ({ring // 2} slots) is not a power of two from {RINGS[0]} to {RINGS[-1]}"
-        )
 
 
 def _rings(

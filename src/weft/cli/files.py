@@ -61,6 +61,8 @@ def reading(path: Path, text: str, wanted: str) -> Iterator[None]:
             message = f"{path} is a {kind}, not a {wanted}"
             raise WeftError(message, hint=WRITERS[wanted]) from error
         error.add_note(f"while reading {path}")
+        if "there is no operator" in str(error):
+            error.add_note("hint: --import MODULE, the module that adds it")
         raise
 
 

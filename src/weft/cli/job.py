@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from weft.cli.files import StatusLine, check_folder, open_npy
+from weft.cli.files import StatusLine, check_folder, open_npy, read_plan
 from weft.cli.graphs import import_operators
 from weft.cli.main import INTERRUPTED
 from weft.cli.parser import sizes_of
@@ -39,7 +39,7 @@ def begin(args: Namespace) -> tuple[RunRecord, RunDirectory]:
             "no plan is given", hint="weft run plan.json --input x=in.zarr --output y=out.zarr"
         )
     modules = [import_operators(name) for name in args.modules]
-    plan = _read_plan(args.plan)
+    plan = read_plan(args.plan)
     folder = RunDirectory(args.directory or Path(f"{args.plan.stem}.run"))
     job = _new_job(args, plan)
     with folder.locked():
@@ -88,22 +88,13 @@ def _resume_locked(args: Namespace, folder: RunDirectory) -> RunRecord:
     modules = [import_operators(name) for name in args.modules]
     plan = folder.plan()
     job = _resumed_job(args, job, path, plan)
-    if args.plan is not None and _read_plan(args.plan) != plan:
+    if args.plan is not None and read_plan(args.plan) != plan:
         raise WeftError(f"{args.plan} is not the plan with which {path} was started")
     if not folder.has_outputs:
         _check_outputs_free(job)
     run = _JobRun(plan, job, folder, modules, quiet=args.json)
     with run.engine() as engine:
         return run.run_on(engine, resume=folder.has_outputs)
-
-
-def _read_plan(path: Path) -> Plan:
-    try:
-        return Plan.from_json(read_text(path))
-    except WeftError as error:
-        if "there is no operator" in str(error):
-            error.add_note("hint: --import MODULE, the module that adds it")
-        raise
 
 
 class _JobRun:

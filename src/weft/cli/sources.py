@@ -33,12 +33,9 @@ class ArraySource:
     """The metadata of an array that is copied."""
 
     @property
-    def row(self) -> int:
-        """Bytes of a row."""
-        import numpy as np
-
-        width = 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
-        return prod(n or 0 for n in self.shape[1:]) * int(width)
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(_kind(self.dtype).itemsize)
 
 
 def open_source(
@@ -215,8 +212,7 @@ def _pages(file: Path, shape: tuple[int, ...], dtype: str, step: int) -> Iterato
 def chosen_chunks(source: ArraySource) -> tuple[int, ...]:
     """Return chunks of about a megabyte: the longest side is halved until they fit."""
     chunks = [max(1, n) if n is not None else 64 for n in source.shape]
-    width = max(1, source.row // max(1, prod(n or 0 for n in source.shape[1:])))
-    while prod(chunks) * width > CHUNK and max(chunks) > 1:
+    while prod(chunks) * source.itemsize > CHUNK and max(chunks) > 1:
         longest = chunks.index(max(chunks))
         chunks[longest] = -(-chunks[longest] // 2)
     return tuple(chunks)
@@ -225,10 +221,9 @@ def chosen_chunks(source: ArraySource) -> tuple[int, ...]:
 def chosen_shards(source: ArraySource, chunks: Sequence[int]) -> tuple[int, ...]:
     """Return shards of many chunks, up to `SHARD` bytes, innermost dimensions first."""
     shards = list(chunks)
-    width = max(1, source.row // max(1, prod(n or 0 for n in source.shape[1:])))
     for dim in reversed(range(len(shards))):
         size = source.shape[dim]
         most = 8 if size is None else -(-size // chunks[dim])
-        fits = SHARD // max(1, prod(shards) * width)
+        fits = SHARD // max(1, prod(shards) * source.itemsize)
         shards[dim] *= max(1, min(most, fits))
     return tuple(shards)

@@ -66,8 +66,10 @@ class ZarrNode(NamedTuple):
 def read_node(sink: Sink) -> ZarrNode | None:
     """Return the node at a sink; None where there is no `zarr.json`."""
     fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
-    node = None if fetched is None else parse_node(bytes(fetched.data))
-    if fetched is not None and node is None:
+    if fetched is None:
+        return None
+    node = parse_node(bytes(fetched.data))
+    if node is None:
         raise WeftError(
             f"{sink.url} holds a zarr.json that describes no Zarr v3 array or group",
             hint="remove it yourself, or choose another place",

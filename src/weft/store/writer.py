@@ -10,8 +10,6 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -38,12 +36,7 @@ class Closeable(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -97,15 +90,11 @@ class AutoClosed(Closeable):
         else:
             # The garbage collector runs in any thread, and a thread of its own would wait for
             # itself: it stays alive, and is closed when the interpreter exits.
-            _WATCHED[id(self)] = partial(_same, self)
+            _WATCHED[id(self)] = lambda: self
 
 
 _WATCHED: dict[int, Callable[[], AutoClosed | None]] = {}
 """What is open, in the order in which it was opened."""
-
-
-def _same(one: AutoClosed) -> AutoClosed:
-    return one
 
 
 @atexit.register

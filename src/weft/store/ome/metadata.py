@@ -36,6 +36,12 @@ def read_at(path: str, read: Callable[[Any], T], data: Any) -> T:
         raise error.at(path) from None
 
 
+def read_list(fields: Mapping[str, Any], key: str, read: Callable[[Any], T]) -> list[T]:
+    """Return the entries of a list under a key, each as it is read."""
+    given = as_list(fields.get(key), key)
+    return [read_at(f"{key}[{n}]", read, entry) for n, entry in enumerate(given)]
+
+
 def as_ome(data: Any, key: str) -> Mapping[str, Any]:
     """Return the attribute "ome" of a group, of the version that is supported."""
     fields = as_object(data, "ome")
@@ -191,12 +197,9 @@ class Dataset:
         parts = self.path.split("/") if isinstance(self.path, str) else [""]
         if any(not part.strip(".") for part in parts):
             raise WeftError(f"path: {self.path!r} is not a path inside of an image")
-        scale = as_numbers(self.scale, "scale")
-        shift = as_numbers(self.translation or [0.0] * len(scale), "translation")
+        scale, shift = _as_steps(self.scale, self.translation)
         if any(s <= 0 for s in scale):
             raise WeftError(f"scale: {list(scale)} must be greater than 0")
-        if len(shift) != len(scale):
-            raise WeftError(f"a scale of {len(scale)} numbers, and a translation of {len(shift)}")
         freeze(self, scale=scale, translation=shift)
 
     def to_json(self) -> dict[str, Any]:
@@ -222,13 +225,16 @@ def _read_steps(data: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
         raise WeftError(
             f"coordinateTransformations: expected a scale, then perhaps a translation, got {kinds}"
         )
-    scale = as_numbers(steps[0].get("scale"), "scale")
-    if len(steps) == 1:
-        return scale, (0.0,) * len(scale)
-    shift = as_numbers(steps[1].get("translation"), "translation")
-    if len(shift) != len(scale):
-        raise WeftError(f"a scale of {len(scale)} numbers, and a translation of {len(shift)}")
-    return scale, shift
+    return _as_steps(steps[0].get("scale"), steps[1].get("translation") if steps[1:] else ())
+
+
+def _as_steps(scale: Any, translation: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return a scale, and a translation of as many numbers; 0 unless given."""
+    sizes = as_numbers(scale, "scale")
+    shift = as_numbers(translation, "translation") or (0.0,) * len(sizes)
+    if len(shift) != len(sizes):
+        raise WeftError(f"a scale of {len(sizes)} numbers, and a translation of {len(shift)}")
+    return sizes, shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,21 +328,13 @@ class Multiscale:
     def from_json(cls, data: Any) -> Multiscale:
         """Read the first image of the metadata."""
         images = as_list(as_ome(data, cls.key)[cls.key], cls.key)
-        try:
-            return cls._read(as_object(images[0], "image") if images else {})
-        except WeftError as error:
-            raise error.at(f"{cls.key}[0]") from None
+        first = as_object(images[0], "image") if images else {}
+        return read_at(f"{cls.key}[0]", cls._read, first)
 
     @classmethod
     def _read(cls, fields: Mapping[str, Any]) -> Multiscale:
-        axes = [
-            read_at(f"axes[{n}]", Axis.from_json, axis)
-            for n, axis in enumerate(as_list(fields.get("axes"), "axes"))
-        ]
-        levels = [
-            read_at(f"datasets[{n}]", Dataset.from_json, level)
-            for n, level in enumerate(as_list(fields.get("datasets"), "datasets"))
-        ]
+        axes = read_list(fields, "axes", Axis.from_json)
+        levels = read_list(fields, "datasets", Dataset.from_json)
         if fields.get("coordinateTransformations") is not None:
             levels = _moved(levels, fields["coordinateTransformations"])
         about = as_object(fields.get("metadata") or {}, "metadata")
@@ -491,11 +489,7 @@ class Plate:
     @classmethod
     def from_json(cls, data: Any) -> Plate:
         """Read a plate from metadata."""
-        fields = as_object(as_ome(data, cls.key)[cls.key], cls.key)
-        try:
-            return cls._read(fields)
-        except WeftError as error:
-            raise error.at(cls.key) from None
+        return read_at(cls.key, cls._read, as_object(as_ome(data, cls.key)[cls.key], cls.key))
 
     @classmethod
     def _read(cls, fields: Mapping[str, Any]) -> Plate:
@@ -503,14 +497,8 @@ class Plate:
             [as_text(as_object(one, key), "name") for one in as_list(fields.get(key), key)]
             for key in ("rows", "columns")
         )
-        wells = [
-            read_at(f"wells[{n}]", lambda well: _read_well(well, rows, columns), well)
-            for n, well in enumerate(as_list(fields.get("wells"), "wells"))
-        ]
-        runs = [
-            read_at(f"acquisitions[{n}]", Acquisition.from_json, run)
-            for n, run in enumerate(as_list(fields.get("acquisitions") or [], "acquisitions"))
-        ]
+        wells = read_list(fields, "wells", lambda well: _read_well(well, rows, columns))
+        runs = read_list({"acquisitions": [], **fields}, "acquisitions", Acquisition.from_json)
         name, count = as_text(fields, "name", None), as_integer(fields, "field_count", 1, None)
         return cls(tuple(rows), tuple(columns), tuple(wells), tuple(runs), name, count)
 
@@ -564,14 +552,14 @@ class Well:
     @classmethod
     def from_json(cls, data: Any) -> Well:
         """Read a well from metadata."""
-        fields = as_object(as_ome(data, cls.key)[cls.key], cls.key)
-        try:
-            images = [as_object(one, "image") for one in as_list(fields.get("images"), "images")]
-            return cls(
-                tuple(
-                    FieldOfView(as_text(one, "path"), as_integer(one, "acquisition", 0, None))
-                    for one in images
-                )
+        return read_at(cls.key, cls._read, as_object(as_ome(data, cls.key)[cls.key], cls.key))
+
+    @classmethod
+    def _read(cls, fields: Mapping[str, Any]) -> Well:
+        images = [as_object(one, "image") for one in as_list(fields.get("images"), "images")]
+        return cls(
+            tuple(
+                FieldOfView(as_text(one, "path"), as_integer(one, "acquisition", 0, None))
+                for one in images
             )
-        except WeftError as error:
-            raise error.at(cls.key) from None
+        )

@@ -94,7 +94,7 @@ def test_a_function_is_named_after_itself():
     assert fit(relu, 3, -1, 1, name="mine").name == "mine"
 
 
-def test_attributes_come_back_without_an_error_that_nobody_knows():
+def test_attributes_come_back_without_an_unknown_error():
     known, unknown = fit("silu", 4, -2, 2), Activation("mine", (1.0, 2.0), -1, 1)
     assert Activation.of(known.attributes) == known
     assert "error" not in unknown.attributes
@@ -109,7 +109,7 @@ def test_a_value_outside_is_refused(value):
         made.check(np.array([[0.0, value]]), "stem")
 
 
-def test_what_would_fit_is_said():
+def test_the_hint_says_what_would_fit():
     with pytest.raises(WeftError, match=r"^relu: the value 7\.5 is") as caught:
         fit("relu", 4, -4, 4).check([-5.0, 7.5, 0.0])
     assert caught.value.__notes__ == ["hint: 2 of 3 values are outside; fit it on [-5, 7.5]"]

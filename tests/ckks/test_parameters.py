@@ -87,7 +87,7 @@ def test_one_line_says_what_they_are():
 
 
 def sizes_of(total):
-    """A depth and bits of primes that make so many bits and could be one more; None if none do."""
+    """A depth and bits of primes that make `total` bits and could be one more; None if none do."""
     for depth, scale in product(range(62), range(50, 20, -1)):
         first = (total - depth * scale) // 2
         special = total - depth * scale - first

@@ -117,7 +117,7 @@ def test_modules_with_operators(capsys, x, tmp_path, monkeypatch):
 
 
 def stop_at(monkeypatch, count, error):
-    """Have a run end with an error behind so many tasks."""
+    """Have a run end with an error after a number of tasks."""
     watch = command._JobRun._watch
 
     def watched(self, progress):

@@ -58,7 +58,7 @@ def test_what_is_not_proved_is_printed_with_the_reason(capsys, graph):
     assert (data["is_exact"], data["claim"], data["reasons"]) == (False, "found", [reason])
 
 
-def test_an_interrupt_without_a_plan_is_said(capsys, graph, monkeypatch):
+def test_an_interrupt_without_a_plan_is_reported(capsys, graph, monkeypatch):
     def interrupted(*_, **__):
         raise SearchInterrupted
 

@@ -73,7 +73,7 @@ def test_the_module_and_the_version():
     assert ran.stdout == f"weft {__version__}\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     command = f"{sys.executable} -m weft show '{MESH}' | head -n 1"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("@m = <")

@@ -22,7 +22,7 @@ def moto():
 
 @pytest.fixture(scope="module")
 def client(moto):
-    """What the server has, seen by somebody else."""
+    """What the server has, as another client sees it."""
     made = boto3.client(
         "s3",
         endpoint_url=f"http://127.0.0.1:{moto}",

@@ -98,7 +98,7 @@ class Proxy:
     sockets: set[socket.socket] = field(default_factory=set)
 
     def harm(self, kind, *words, times=float("inf")):
-        """From now on, so many times."""
+        """From now on, a number of times."""
         self.faults.append(Fault(kind, words, times))
 
     def heal(self):

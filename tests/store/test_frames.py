@@ -291,7 +291,7 @@ def test_a_stream_whose_disk_fails_counts_the_frames_of_all_arrays(tmp_path, mon
     assert [open_store(tmp_path / "run" / name).shape[0] for name in ("a", "b")] == [1, 1]
 
 
-# -- writers that nobody closes
+# -- writers that are never closed
 
 UNCLOSED = """
     import os, sys
@@ -334,7 +334,7 @@ def test_a_writer_that_is_never_closed_is_finished(tmp_path, kind):
     assert array.read()[:, 3, 4].tolist() == list(range(1, count + 1))
     if kind == "image":
         assert [level.shape[0] for level in open_image(tmp_path / "a").levels] == [21, 21]
-        open_image(tmp_path / "a", mode="a").close()  # nobody holds its lock
+        open_image(tmp_path / "a", mode="a").close()  # its lock is free
 
 
 def test_a_writer_that_was_closed_warns_of_nothing(tmp_path):

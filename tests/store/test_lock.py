@@ -90,7 +90,7 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path, kind: str) -> Non
     assert holder.stdout is not None
     try:
         pid = int(holder.stdout.readline())
-        with pytest.raises(LockedError, match="lock is being written by somebody else") as caught:
+        with pytest.raises(LockedError, match="lock is locked by another writer") as caught:
             FileLock(path)
         assert f"process {pid} on " in caught.value.__notes__[0]
         os.kill(pid, signal.SIGKILL)
@@ -105,7 +105,7 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path, kind: str) -> Non
 
 
 def test_a_lock_whose_file_was_replaced_is_not_taken_for_held(tmp_path: Path) -> None:
-    """A file that lost its name protects nobody, and whoever has the name now is left alone."""
+    """A file that lost its name locks nothing, and the file that has the name now is left alone."""
     path = tmp_path / "lock"
     first = FileLock(path)
     path.unlink()
@@ -122,7 +122,7 @@ def test_it_is_held_once_in_a_process_and_released_with_its_block(tmp_path: Path
     path = tmp_path / "lock"
     with FileLock(path) as lock:
         assert lock.is_held
-        with pytest.raises(LockedError, match=r"^a\.zarr is being written by somebody else"):
+        with pytest.raises(LockedError, match=r"^a\.zarr is locked by another writer"):
             FileLock(path, what="a.zarr")
     assert not lock.is_held
     lock.release()

@@ -510,7 +510,7 @@ def leased(sink, seconds=1.2):
 
 def test_two_writers_are_refused(any_sink):
     lock = any_sink.lock()
-    with pytest.raises(WeftError, match=r"a\.zarr is being written by somebody else") as caught:
+    with pytest.raises(WeftError, match=r"a\.zarr is locked by another writer") as caught:
         any_sink.lock()
     assert f"process {os.getpid()} on " in caught.value.__notes__[0]
     assert list(any_sink.keys("")) == []
@@ -549,7 +549,7 @@ def test_a_lock_is_renewed(sink):
     lock = sink.lock()
     first = json.loads(value(sink, LOCK))
     until(lambda: json.loads(value(sink, LOCK))["count"] > first["count"])
-    with pytest.raises(WeftError, match="somebody else"):
+    with pytest.raises(WeftError, match="another writer"):
         leased(sink, 3).lock()
     last = json.loads(value(sink, LOCK))
     lock.release()
@@ -577,7 +577,7 @@ def test_a_lock_that_is_not_renewed_is_taken_over(sink):
     other.put("k", b"2")
     awake.set()
     lock._thread.join()
-    with pytest.raises(SinkError, match=r"a\.zarr: somebody else took the lock over"):
+    with pytest.raises(SinkError, match=r"a\.zarr: another writer took the lock over"):
         sink.put("k", b"")
     lock.release()
     assert json.loads(value(sink, LOCK))["holder"] == taken[0].holder
@@ -603,7 +603,7 @@ def test_a_lock_that_is_removed_stops_its_writer(sink, client, bucket):
     lock = sink.lock()
     client.delete_object(Bucket=bucket, Key=f"some folder/a.zarr/{LOCK}")
     lock._thread.join()
-    with pytest.raises(SinkError, match="somebody else took the lock over"):
+    with pytest.raises(SinkError, match="another writer took the lock over"):
         sink.put("k", b"1")
     lock.release()
 
@@ -622,7 +622,7 @@ def test_a_lost_answer_does_not_lose_the_lock(sink, proxy):
 def test_a_store_without_conditions_has_a_weaker_lock(sink):
     sink = leased(ObjectSink.of(sink.url, {**sink.options, "conditional_put": "disabled"}), 3)
     lock = sink.lock()
-    with pytest.raises(WeftError, match="somebody else"):
+    with pytest.raises(WeftError, match="another writer"):
         leased(sink, 3).lock()
     until(lambda: json.loads(value(sink, LOCK))["count"] >= 3)
     sink.put("k", b"1")
@@ -649,7 +649,7 @@ def test_of_writers_that_begin_together_one_is_let_in(sink):
     locks = [lock for lock in found if isinstance(lock, Lease)]
     assert len(locks) == 1
     refused = [text for text in found if isinstance(text, str)]
-    assert all("is being written by somebody else" in text for text in refused), refused
+    assert all("is locked by another writer" in text for text in refused), refused
     locks[0].release()
 
 
@@ -796,7 +796,7 @@ def test_streamed_arrays_are_read_by_zarr(any_sink, index_location):
     with created(any_sink.url, any_sink.options, index_location=index_location) as writer:
         for first in range(0, 150, 10):
             writer.append(stack[first : first + 10])
-        with pytest.raises(WeftError, match="is being written by somebody else"):
+        with pytest.raises(WeftError, match="is locked by another writer"):
             created(any_sink.url, any_sink.options, overwrite=True)
     assert set(any_sink.keys("")) == {"zarr.json", "c/0/0/0", "c/1/0/0", "c/2/0/0"}
     np.testing.assert_array_equal(seen_by_zarr(any_sink)[:], stack)

@@ -38,7 +38,7 @@ KILLS = trials(3)
 
 
 def is_accepted(path):
-    """What somebody else says of a store; a warning is an error here."""
+    """The opinion of another library on a store; a warning is an error here."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yaozarrs.validate_zarr_store(str(path))
@@ -522,7 +522,7 @@ def by_means(array, times):
 def test_images_that_cannot_be_continued_are_refused(tmp_path):
     path = tmp_path / "a"
     with create_image(path, (None, 8, 8), "uint8", (1, 4, 4), axes="tyx", levels=2) as writer:
-        with pytest.raises(WeftError, match="is being written by somebody else"):
+        with pytest.raises(WeftError, match="is locked by another writer"):
             open_image(path, mode="a")
         writer.append(np.ones((3, 8, 8), "uint8"))
     assert open_image(path).levels[1].read().tolist() == [[[1] * 4] * 4] * 3
@@ -704,7 +704,7 @@ def test_invalid_images_are_refused_before_anything_is_written(tmp_path):
     with make(overwrite=True, levels=1) as writer:
         assert is_accepted(path)
     assert len(open_image(path).levels) == 1
-    assert not (path / "1" / "zarr.json").exists(), "a level that nobody lists is removed"
+    assert not (path / "1" / "zarr.json").exists(), "a level that is not listed is removed"
 
 
 def test_groups_that_are_none_are_refused(tmp_path):

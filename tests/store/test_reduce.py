@@ -190,7 +190,7 @@ def test_bytes_of_either_order_are_numbers():
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["uint16", "uint64", "float32", "bfloat16"])
-def test_memory_is_no_more_than_predicted(method, name):
+def test_memory_is_at_most_as_predicted(method, name):
     frames = np.ones((4, 512, 640), "uint16" if name == "bfloat16" else name)
     tracemalloc.start()
     try:

@@ -362,9 +362,9 @@ def test_an_array_that_frames_are_appended_to_is_left_alone(tmp_path):
     path = tmp_path / "a"
     with create(path, (None, 4), "uint8", (2, 2), (4, 4)) as stream:
         stream.append(np.ones((4, 4), "uint8"))
-        with pytest.raises(WeftError, match=f"^{path} is being written by somebody else"):
+        with pytest.raises(WeftError, match=f"^{path} is locked by another writer"):
             open_shards(path)
-        with pytest.raises(WeftError, match=f"^{path} is being written by somebody else"):
+        with pytest.raises(WeftError, match=f"^{path} is locked by another writer"):
             create_shards(path, (4,), "uint8", (2,), overwrite=True)
     assert open_shards(path).written() == [(0, 0)]
 

@@ -329,9 +329,9 @@ def test_bytes_are_the_same_however_threads_run(tmp_path):
 
 def test_two_writers_are_refused(tmp_path):
     with create(tmp_path / "a", (None, 4), "uint8", (2, 4), (4, 4)):
-        with pytest.raises(WeftError, match="is being written by somebody else"):
+        with pytest.raises(WeftError, match="is locked by another writer"):
             open_store(tmp_path / "a", mode="a")
-        with pytest.raises(WeftError, match="is being written by somebody else"):
+        with pytest.raises(WeftError, match="is locked by another writer"):
             create(tmp_path / "a", (None, 4), "uint8", (2, 4), (4, 4), overwrite=True)
     open_store(tmp_path / "a", mode="a").close()
     with pytest.raises(WeftError, match="mode is 'r' or 'a', got 'w'"):

@@ -274,7 +274,7 @@ def test_one_writer_at_a_time_has_an_image(tmp_path):
             lambda: open_image(tmp_path / "a", mode="a"),
             lambda: write(tmp_path / "a", overwrite=True),
         ):
-            with pytest.raises(WeftError, match="a is being written by somebody else"):
+            with pytest.raises(WeftError, match="a is locked by another writer"):
                 again()
     assert np.array_equal(open_image(tmp_path / "a").levels[0].read(), OLD)
 
@@ -282,7 +282,7 @@ def test_one_writer_at_a_time_has_an_image(tmp_path):
 def test_one_writer_at_a_time_holds_a_plate_and_its_images(tmp_path):
     with plate(tmp_path / "p") as wells:
         field = wells.field("B", "2", 0)
-        with pytest.raises(WeftError, match="p is being written by somebody else"):
+        with pytest.raises(WeftError, match="p is locked by another writer"):
             plate(tmp_path / "p", overwrite=True)
         field.append(OLD[0])
     with pytest.raises(WeftError, match="p is closed: no field can be added"):
@@ -290,7 +290,7 @@ def test_one_writer_at_a_time_holds_a_plate_and_its_images(tmp_path):
     for path in ("p/B/2/0/0", "p/B/2/0/1"):
         with open_store(tmp_path / path, mode="a"):
             before = sorted(tree(tmp_path))
-            with pytest.raises(WeftError, match=f"{path} is being written by somebody else"):
+            with pytest.raises(WeftError, match=f"{path} is locked by another writer"):
                 plate(tmp_path / "p", overwrite=True)
             assert sorted(tree(tmp_path)) == before
     plate(tmp_path / "p", overwrite=True).close()

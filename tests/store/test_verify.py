@@ -210,7 +210,7 @@ def test_several_findings_are_listed_and_counted(tmp_path):
 
 
 def test_shards_that_others_leave_out_are_no_finding(tmp_path):
-    """zarr-python does not store shards of fill value, and nobody can tell which those were."""
+    """zarr-python does not store shards of fill value, and which those were is unknown."""
     array = zarr.create_array(
         tmp_path / "a", shape=(8, 8), chunks=(2, 2), shards=(4, 4), dtype="uint8", fill_value=0
     )

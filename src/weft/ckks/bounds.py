@@ -138,7 +138,7 @@ class _BoundedValue(NamedTuple):
 
 
 class _Noise:
-    """Standard deviations of the noise that operations bring into a slot."""
+    """Standard deviations of the noise that operations add to a slot."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters, self.ring = parameters, parameters.ring

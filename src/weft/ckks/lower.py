@@ -49,7 +49,7 @@ def lower(
     There is a weight and a scale for each part of the map, or None. A scale multiplies the weights,
     a bias is added at the end, and both are broadcast to the result.
     For each operand, `encoded` has the scale of its plaintexts (default: that of the level), and
-    `drop` the level that it is dropped to first: together they bring an operand of a higher level
+    `drop` the level that it is dropped to first: together they take an operand of a higher level
     to the scale of the result.
 
     >>> from weft.ckks.linear import linear

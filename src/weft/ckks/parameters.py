@@ -81,7 +81,7 @@ def choose_primes(
 ) -> PrimeChain:
     """Return the primes of a modulus of exactly `first + depth * scale + special` bits.
 
-    The prime of each level is the unused one that brings the scale below it closest to
+    The prime of each level is the unused one for which the scale below is closest to
     `2**scale_bits`, so that scales do not drift however deep the chain is.
 
     >>> chain = choose_primes(8192, 2, 40, 50, 60)
@@ -267,7 +267,7 @@ class Parameters:
         return number
 
     def adjusting_scale(self, start: int, stop: int) -> float:
-        """Return the scale of the plaintext 1 that brings a ciphertext to a lower level.
+        """Return the scale of the plaintext 1 that takes a ciphertext to a lower level.
 
         The ciphertext drops to the level above `stop`, is multiplied by 1 at this scale, and is
         rescaled: then it is at `scales[stop]`, as if it had come by products.
@@ -363,7 +363,7 @@ def _check_bits(given: Parameters) -> None:
     if given.special_bits < given.first_bits:
         raise WeftError(
             f"the special prime has {given.special_bits} bits, the first {given.first_bits}: "
-            "it must be the largest, or keys bring in noise"
+            "it must be the largest, or keys add noise"
         )
 
 

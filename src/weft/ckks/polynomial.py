@@ -6,7 +6,7 @@ from multiples of these members, or divided by one of them, p = q X_k + r, where
 level higher. Depth is counted from the argument u, which has depth 0.
 
 All terms of a sum are added before its one rescale, and every coefficient is encoded at the scale
-that brings its term to that of the sum: nothing is adjusted, and the result has the scale of its
+that gives its term the scale of the sum: nothing is adjusted, and the result has the scale of its
 level.
 """
 

@@ -114,7 +114,7 @@ class ShardAssembler:
         return self.promised // size if size else 0
 
     def continue_from(self, elements: int) -> None:
-        """Continue an array that has so many elements."""
+        """Continue an array that has `elements` elements."""
         self.existing = self.promised = elements
         self._is_continued = True
 
@@ -170,7 +170,7 @@ class ShardAssembler:
     def _next(self, shard: OpenShard) -> ChunkBatch | None:
         """Return the next batch; where it is not there yet, leave the shard under the same lock.
 
-        The thread that brings the batch then sees that the shard is not busy.
+        The thread that adds that batch then sees that the shard is not busy.
         """
         with self._lock:
             batch = shard.ready.pop(shard.next, None)
@@ -239,7 +239,7 @@ class ShardAssembler:
         return readable
 
     def promise(self, elements: int) -> None:
-        """Write metadata that promise the whole frames of so many elements, if that is more."""
+        """Write metadata that promise the whole frames of `elements`, if they promise fewer."""
         size = self.layout.frame_size
         elements = max(self.existing, elements // size * size if size else 0)
         with self._metadata_lock:

@@ -3,7 +3,7 @@
 `ChunkLayout` is what reading and writing share: the chunks and shards of an array as block grids.
 A chunk's place among the chunks of its shard, in row-major order, is its *slot*.
 
-`FrameLayout` adds the order in which a stream brings the elements: row-major order of the
+`FrameLayout` adds the order in which the elements of a stream arrive: row-major order of the
 dimensions in `axis_order`, which need not be the order in which they are stored. The first of
 these dimensions whose chunks are longer than one is the *buffered axis*: as many of its rows as a
 chunk is long make an *epoch*, which fills every *tile* (a chunk in memory) of the dimensions after
@@ -288,11 +288,11 @@ class FrameLayout(ChunkLayout):
         return None if size is None else size * self.step_sizes[0]
 
     def frames_in(self, elements: int) -> int:
-        """Return the number of frames of so many elements, a frame that is begun included."""
+        """Return the number of frames that elements make, one that is begun included."""
         return -(-elements // self.frame_size) if self.frame_size else 0
 
     def rows_in(self, elements: int) -> int:
-        """Return the length of the appended dimension that holds so many elements."""
+        """Return the length of the appended dimension that holds a number of elements."""
         row = self.step_sizes[0]
         return -(-elements // row) if row else self.ordered_shape[0] or 0
 
@@ -415,7 +415,7 @@ class FrameLayout(ChunkLayout):
         return min(whole, frames * self.frame_size)
 
     def grown_metadata(self, metadata: Metadata, elements: int) -> Metadata:
-        """Return the metadata of the array once it has so many elements.
+        """Return the metadata of the array once it has a number of elements.
 
         Where they do not fill the last row, the attribute `weft.frames` counts the frames.
 

@@ -409,7 +409,7 @@ def as_codecs(given: CodecLike | Sequence[CodecLike], itemsize: int) -> tuple[Co
 
 
 def _is_codec(given: Any) -> bool:
-    """Return whether it has what writing needs; users may bring their own codecs."""
+    """Return whether a value has what writing needs; users may define codecs of their own."""
     return all(hasattr(given, name) for name in ("name", "configuration", "encode"))
 
 

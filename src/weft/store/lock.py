@@ -2,7 +2,7 @@
 
 The lock is `flock` on a file that is created for it. The holder removes the file when it releases
 the lock, so an acquirer may have opened a file that is removed, or replaced by another, before its
-own `flock` succeeds: such a lock excludes nobody. The acquirer therefore compares the file that it
+own `flock` succeeds: such a lock excludes no one. The acquirer therefore compares the file that it
 has locked with the file that has the name now, and starts again if they differ. Only the holder of
 the named file ever removes it, so a lock that passes this comparison stays the named one.
 
@@ -49,7 +49,7 @@ class FileLock:
     ...         print(error)
     ...     lock.release()
     ...     FileLock(f"{folder}/lock").release()
-    a.zarr is being written by somebody else
+    a.zarr is locked by another writer
     """
 
     __slots__ = ("__weakref__", "_descriptor", "path")
@@ -100,7 +100,7 @@ class FileLock:
 _HELD: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 _GUARD = threading.Lock()
-"""Held while a lock is acquired, so that no fork copies a descriptor that nobody would close."""
+"""Held while a lock is acquired, so that a fork inherits no descriptor that stays open."""
 
 
 def _in_child() -> None:
@@ -127,7 +127,7 @@ def _acquire(path: Path, what: str) -> int:
             os.close(descriptor)
             if error.errno in _BUSY:
                 raise LockedError(
-                    f"{what} is being written by somebody else", hint=f"{holder} holds {path}"
+                    f"{what} is locked by another writer", hint=f"{holder} holds {path}"
                 ) from None
             if error.errno != errno.ESTALE:  # removed on the server of a network file system
                 raise

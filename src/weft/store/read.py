@@ -368,7 +368,7 @@ def _limit() -> int:
 def read_memory(
     chunk_format: ChunkFormat, shards: ShardIndexCache, box: ZRange, threads: int | None
 ) -> int:
-    """Return the most bytes that reading a box takes beside its result, on so many threads.
+    """Return the most bytes that reading a box takes beside its result.
 
     Each thread needs the bytes of a request or of a stored chunk, the decoded chunk, and the
     workspace of its codecs. An index is cached, and needs four times as much while it is read.

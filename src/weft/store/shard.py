@@ -157,7 +157,7 @@ class Index(NamedTuple):
 
 
 def index_size(slots: int, has_checksum: bool = True) -> int:
-    """Return the bytes of an index of so many chunks."""
+    """Return the bytes of the index of a shard of `slots` chunks."""
     return 16 * slots + 4 * has_checksum
 
 

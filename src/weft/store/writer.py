@@ -41,10 +41,10 @@ class Closeable(ABC):
 
 
 class AutoClosed(Closeable):
-    """Something that is closed even if nobody does it: when it is dropped, or at exit.
+    """Something that is closed even without `close`: when it is dropped, or at exit.
 
-    A `ResourceWarning` says so, as for files. A process that is killed closes nothing, and neither
-    does a forked child: what it inherits belongs to its parent.
+    A `ResourceWarning` reports it, as for files. A process that is killed closes nothing, and
+    neither does a forked child: what it inherits belongs to its parent.
     """
 
     is_open: bool
@@ -249,7 +249,7 @@ class Writer(AutoClosed):
         self._release()
 
     def retract(self, elements: int) -> None:
-        """Count nothing after so many elements, and refuse more."""
+        """Count only the first `elements`, and refuse more."""
         self._limit = elements
 
     # -- state

@@ -21,7 +21,7 @@ from weft.ttmesh.mesh import Mesh, as_mesh
 from weft.values import Point, as_count, freeze
 
 WORD = 4
-"""The runtime copies rows of a shard in words of so many bytes."""
+"""The bytes of a word: the runtime copies rows of a shard in words."""
 SHARD_BYTES_LIMIT = 1 << 32
 """The runtime counts the bytes of a shard in 32 bits."""
 

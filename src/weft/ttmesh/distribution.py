@@ -23,11 +23,11 @@ Boxes: TypeAlias = ZRange | Sequence[ZRange]
 BLOCK = 512 << 10
 """Bytes copied at a time."""
 ELEMENT = 8 << 10
-"""Contiguous runs of up to so many bytes are copied as one element each."""
+"""Contiguous runs of up to this many bytes are copied as one element each."""
 ELEMENTS = 512
 """The fewest elements in a block: NumPy releases the interpreter's lock only for more than 500."""
 ALONE = 1 << 20
-"""Below so many bytes a second thread costs more than it saves."""
+"""Bytes below which a second thread costs more than it saves."""
 
 
 class ShardArray(np.ndarray[Any, Any]):

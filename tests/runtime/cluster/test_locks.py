@@ -69,7 +69,7 @@ def test_a_second_run_is_refused_while_the_first_lives_and_admitted_afterwards(t
         for options in ({}, {"resume": True}):
             with (
                 Threads(1) as engine,
-                pytest.raises(WeftError, match=r"y is being written by somebody else\nhint: "),
+                pytest.raises(WeftError, match=r"y is locked by another writer\nhint: "),
             ):
                 run_on(engine, plan_of(3), {"x": X}, output(path), **options)
     assert np.array_equal(zarr.open_array(path)[...], 2 * X)
@@ -81,13 +81,13 @@ def test_nothing_else_writes_the_output_of_a_live_run(tmp_path, capsys):
     path = tmp_path / "y"
     np.save(tmp_path / "x.npy", X)
     with Held(path):
-        with pytest.raises(WeftError, match="is being written by somebody else"):
+        with pytest.raises(WeftError, match="is locked by another writer"):
             create_shards(path, (2,), "uint8", (1,), overwrite=True)
-        with pytest.raises(WeftError, match="is being written by somebody else"):
+        with pytest.raises(WeftError, match="is locked by another writer"):
             open_shards(path)
         words = ["store", "write", str(tmp_path / "x.npy"), str(path), "--overwrite"]
         assert main(words) == 2
-        assert "is being written by somebody else" in capsys.readouterr().err
+        assert "is locked by another writer" in capsys.readouterr().err
     assert np.array_equal(zarr.open_array(path)[...], 2 * X)
 
 
@@ -113,7 +113,7 @@ def test_a_run_of_another_process_locks_its_output_until_it_ends_or_is_killed(tm
         [*words, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout.readline() == "begun\n"
-        with pytest.raises(WeftError, match="is being written by somebody else"):
+        with pytest.raises(WeftError, match="is locked by another writer"):
             run(plan_of(3), {"x": X}, on="threads", outputs=output(path))
         if is_killed:
             child.kill()
@@ -156,7 +156,7 @@ def words_of(tmp_path, *more):
 def test_the_command_is_refused_while_a_run_writes_its_output(tmp_path, capsys):
     with Held(tmp_path / "y"):
         assert main(words_of(tmp_path, "--overwrite")) == 2
-        assert "is being written by somebody else" in capsys.readouterr().err
+        assert "is locked by another writer" in capsys.readouterr().err
         assert not (tmp_path / "plan.run").exists()
     assert main(words_of(tmp_path, "--overwrite")) == 0
 
@@ -166,13 +166,13 @@ def test_a_run_directory_belongs_to_one_run_at_a_time(tmp_path, capsys):
     with folder.locked():
         assert main(words_of(tmp_path)) == 2
         message = capsys.readouterr().err
-        assert f"the run directory {folder.path} is being written by somebody else" in message
+        assert f"the run directory {folder.path} is locked by another writer" in message
     assert not folder.path.exists()
     assert main(words_of(tmp_path)) == 0
     folder.record.unlink()  # as if it had been killed
     with folder.locked():
         assert main(words_of(tmp_path, "--resume")) == 2
-        assert "is being written by somebody else" in capsys.readouterr().err
+        assert "is locked by another writer" in capsys.readouterr().err
     assert main(words_of(tmp_path, "--resume")) == 0
 
 
@@ -182,7 +182,7 @@ def test_a_refused_run_leaves_the_directory_of_an_earlier_one(tmp_path, capsys):
     with Held(tmp_path / "y"):
         assert main(words_of(tmp_path, "--overwrite")) == 2
     message = capsys.readouterr().err
-    assert "is being written by somebody else" in message
+    assert "is locked by another writer" in message
     assert "--resume" not in message
     assert {path.name: path.read_bytes() for path in (tmp_path / "plan.run").iterdir()} == before
 
@@ -195,7 +195,7 @@ def test_npy_outputs_are_locked_and_must_not_be_inputs(tmp_path, capsys):
     ]
     with npy_lock(tmp_path / "y.npy"):
         assert main(words) == 2
-        assert "y.npy is being written by somebody else" in capsys.readouterr().err
+        assert "y.npy is locked by another writer" in capsys.readouterr().err
     assert main(words) == 0
     assert np.array_equal(np.load(tmp_path / "y.npy"), 2 * X)
     (tmp_path / "again.npy").symlink_to(tmp_path / "x.npy")

@@ -106,7 +106,7 @@ def encode_zstd_of(chunks: Array) -> list[bytes]:
 
 
 def zstd_frame(blocks: list[bytes], size: int) -> bytes:
-    """A frame of blocks, of so many bytes in all."""
+    """A frame of blocks, of `size` bytes in all."""
     return b"".join([_HEAD.pack(_MAGIC, _ONE_SEGMENT, size), *blocks])
 
 

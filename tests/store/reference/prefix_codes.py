@@ -213,7 +213,7 @@ def packed(fields: list[tuple[int, int]]) -> bytes:
 
 
 def zero_bits(size: int) -> Array:
-    """The words of a string of so many bytes, all zero."""
+    """The words of a string of zero bytes."""
     return np.zeros(size // 8 + 2, "<u8")
 
 

@@ -174,7 +174,7 @@ def written(data: Array, found: Sequences) -> tuple[Array, Array]:
 
 
 def inside(start: Array, length: Array, size: int) -> Array:
-    """Which of so many bytes lie in stretches; no two of these overlap."""
+    """Which bytes lie in stretches; no two of these overlap."""
     edges = np.zeros(size + 1, np.int8)
     edges[start] += 1
     edges[start + length] -= 1

@@ -25,7 +25,7 @@ COMPUTED: dict[Operation, Callable[..., Floats]] = {
     "drop": lambda slots: slots,
 }
 NOISY = ("mul", "rotate", "rescale")
-"""The operations that bring noise into a ciphertext."""
+"""The operations that add noise to a ciphertext."""
 
 
 class Simulator(Backend):
@@ -33,7 +33,7 @@ class Simulator(Backend):
 
     It refuses what encryption refuses, and values that overflow the modulus come out wrong, as they
     do from ciphertexts. `rotations` are the keys that exist (default: all). With `noise`, every
-    operation that brings noise into a ciphertext adds a normal error of that size to each slot.
+    operation that adds noise to a ciphertext adds a normal error of that size to each slot.
 
     >>> backend = Simulator(Parameters(8192, depth=2))
     >>> a = backend.encrypt([1.0, 2.0, 3.0])

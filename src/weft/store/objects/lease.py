@@ -1,10 +1,10 @@
 """`Lease`: a lock in an object store, which expires unless it is renewed.
 
 The lock is an object that names its holder. It is created only if there is none, and renewed or
-taken over only if nobody else changed it meanwhile: conditional puts, which S3, Google, Azure and
-most compatible stores support. On a store without them, the lock is read, written and read again,
-before every renewal too: of two writers that begin at the same moment, both may hold it until the
-first renewal, when one of them loses it.
+taken over only if no other writer changed it meanwhile: conditional puts, which S3, Google, Azure
+and most compatible stores support. On a store without them, the lock is read, written and read
+again, before every renewal too: of two writers that begin at the same moment, both may hold it
+until the first renewal, when one of them loses it.
 
 The age of a lock is measured by the store's own clock, because that of a machine may be wrong.
 """
@@ -70,7 +70,7 @@ class Lease:
             raise SinkError(f"{self.url}: the lock belongs to the process that was forked")
         if self._is_lost:
             raise SinkError(
-                f"{self.url}: somebody else took the lock over",
+                f"{self.url}: another writer took the lock over",
                 hint=f"it was not renewed for {self.seconds:g} s, or was removed",
             )
         age = time.monotonic() - self._renewed
@@ -89,7 +89,7 @@ class Lease:
         atexit.unregister(self.release)
         try:
             # A delete has no condition. The lock is renewed just before, on the condition that it
-            # is still ours, so that nobody else takes it over before the request has ended.
+            # is still ours, so that no other writer takes it over before the request has ended.
             self._version = self._renew()
             needed("obstore", "store").delete(self.store, self._path)
         except WeftError:  # it is not ours any more
@@ -121,7 +121,7 @@ class Lease:
         return self._put(record.version)
 
     def _put(self, mode: str | dict[str, str]) -> dict[str, str]:
-        """Write the lock if nobody else did; return its version."""
+        """Write the lock unless another writer did; return its version."""
         obstore, errors = needed("obstore", "store"), needed("obstore.exceptions", "store")
         self._count += 1
         content = {
@@ -179,7 +179,7 @@ class Lease:
         who = f"process {content.get('process', '?')} on {content.get('host', '?')}"
         seen = "" if age is None else f", seen {max(0.0, age):.0f} s ago"
         return WeftError(
-            f"{self.url} is being written by somebody else",
+            f"{self.url} is locked by another writer",
             hint=f"{who}{seen}; a lock is free when it is not renewed for {self.seconds:g} s",
         )
 

@@ -553,7 +553,7 @@ class WindowMedian:
 
 @cache
 def network(count: int) -> tuple[tuple[int, int], ...]:
-    """Return the comparisons that bring the middle of `count` elements to its place.
+    """Return the comparisons that move the middle of `count` elements to its place.
 
     Batcher's odd-even merge sort, less those that the middle does not depend on.
 

@@ -2,7 +2,7 @@
 //
 //     ITEM        bytes of an element
 //     WIDTH       bytes that a thread moves at a time: 1, 2, 4, 8 or 16; it divides a tile's line
-//     SWAPPED     so many bytes at a time are turned around: 1 for none
+//     SWAPPED     the number of bytes that are reversed at a time: 1 for none
 //     ROW         bytes of a row along the grain
 //     TILES       tiles of an epoch
 //     VECTORS     moves of WIDTH bytes that make a tile

@@ -30,7 +30,7 @@ def with_pictures(markdown: str, page: str = "page") -> str:
 
     def place(part: re.Match[str]) -> str:
         if part["picture"] is not None:
-            drawing = draw(*eval(f"({part['picture']},)", names))  # the page's own text
+            drawing = eval(f"draw({part['picture']})", names | {"draw": draw})  # the page's text
             return f'<figure class="drawing">{to_svg(drawing)}</figure>'
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(part["code"], page, "exec"), names)

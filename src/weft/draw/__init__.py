@@ -1,6 +1,7 @@
 """Drawings: rectangles, lines and labels in, text and SVG out."""
 
-from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip
+from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip, extent, moved
+from weft.draw.figure import ArrayPanel, draw_figure
 from weft.draw.panels import Patch, draw_blocks, draw_boxes, draw_patches, few
 from weft.draw.scale import Scale, limits
 from weft.draw.show import Drawable, Drawn, draw, say, show, wants_colour
@@ -9,6 +10,7 @@ from weft.draw.text import to_text
 
 __all__ = [
     "SIZE_LIMIT",
+    "ArrayPanel",
     "Drawable",
     "Drawing",
     "Drawn",
@@ -22,9 +24,12 @@ __all__ = [
     "draw",
     "draw_blocks",
     "draw_boxes",
+    "draw_figure",
     "draw_patches",
+    "extent",
     "few",
     "limits",
+    "moved",
     "say",
     "show",
     "to_html",

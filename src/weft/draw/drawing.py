@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
 
@@ -9,7 +10,8 @@ class Rect(NamedTuple):
     """A rectangle whose borders run along columns x and x + width and rows y and y + height.
 
     Neighbours share a border. `tone` picks a colour; None leaves the inside empty. The label is
-    centred at `label_at`, counted from the corner, or in the middle.
+    centred at `label_at`, counted from the corner, or in the middle. A `hatched` rectangle holds
+    parts that are still to be combined.
     """
 
     x: int
@@ -19,6 +21,7 @@ class Rect(NamedTuple):
     label: str = ""
     tone: int | None = None
     label_at: tuple[int, int] | None = None
+    hatched: bool = False
 
 
 class Line(NamedTuple):
@@ -73,6 +76,31 @@ def left_edge(label: Label) -> int:
     """Return the column in which the text of a label begins."""
     back = {"start": 0, "middle": len(label.text) // 2, "end": len(label.text)}
     return label.x - back[label.align]
+
+
+def extent(items: Iterable[Item]) -> tuple[int, int]:
+    """Return the last column and the last row of items."""
+    width = height = 0
+    for item in items:
+        match item:
+            case Rect(x, y, wide, high):
+                right, bottom = x + wide, y + high
+            case Line(x0, y0, x1, y1):
+                right, bottom = max(x0, x1), max(y0, y1)
+            case Label():
+                right, bottom = left_edge(item) + len(item.text), item.y
+        width, height = max(width, right), max(height, bottom)
+    return width, height
+
+
+def moved(items: Iterable[Item], x: int, y: int) -> list[Item]:
+    """Return items moved right and down."""
+    return [
+        item._replace(x0=item.x0 + x, x1=item.x1 + x, y0=item.y0 + y, y1=item.y1 + y)
+        if isinstance(item, Line)
+        else item._replace(x=item.x + x, y=item.y + y)
+        for item in items
+    ]
 
 
 def escape(text: str) -> str:

@@ -26,6 +26,7 @@ class Patch(NamedTuple):
     stop: Point
     label: str = ""
     tone: int | None = 0
+    hatched: bool = False
 
 
 def draw_boxes(
@@ -70,7 +71,7 @@ def draw_patches(
     remarks = list(notes)
     *leading, rows, columns = [Scale((0, 1), names=("",))] * (2 - len(scales)) + list(scales)
     pad = (0,) * (2 - len(scales)), (1,) * (2 - len(scales))
-    full = [Patch(pad[0] + p.start, pad[1] + p.stop, p.label, p.tone) for p in patches]
+    full = [p._replace(start=pad[0] + p.start, stop=pad[1] + p.stop) for p in patches]
     places = product(*(scale.steps for scale in leading))
     panels = [(_panel_title(leading, at), [p for p in full if _meets(p, at)]) for at in places]
     missing, budget = 0, MOST_RECTS
@@ -143,22 +144,23 @@ def _arrange(
 
 def _panel(patches: Sequence[Patch], across: Ruler, down: Ruler, x: int, y: int) -> Iterator[Item]:
     """Draw one panel: rectangles (shared by boxes in the same place), rulers and gaps."""
-    together: dict[Sides, tuple[list[str], int | None]] = {}
+    together: dict[Sides, tuple[list[str], int | None, bool]] = {}
     hidden: list[Rect] = []  # outlines that a fill may cover, drawn once more on top
     for patch in patches:
         columns = across.span(patch.start[-1], patch.stop[-1])
         rows = down.span(patch.start[-2], patch.stop[-2])
         if columns and rows:
-            names, tone = together.get((*columns, *rows), ([], None))
+            names, tone, hatched = together.get((*columns, *rows), ([], None, False))
             tone = patch.tone if tone is None else tone
-            together[*columns, *rows] = [*names, *filter(None, [patch.label])], tone
-    for sides, (names, tone) in together.items():
+            names = [*names, *filter(None, [patch.label])]
+            together[*columns, *rows] = names, tone, hatched or patch.hatched
+    for sides, (names, tone, hatched) in together.items():
         left, right, above, below = sides
         label = clip(" ".join(names), max(1, right - left - 1))
-        filled = (other for other, (_, fill) in together.items() if fill is not None)
+        filled = (other for other, (_, fill, _) in together.items() if fill is not None)
         rivals = [other for other in filled if other != sides and _overlap(sides, other)]
         spot = _free_spot(sides, rivals, product(down.middles, across.middles))
-        yield Rect(x + left, y + above, right - left, below - above, label, tone, spot)
+        yield Rect(x + left, y + above, right - left, below - above, label, tone, spot, hatched)
         hidden += [Rect(x + left, y + above, right - left, below - above)] if rivals else []
     yield from hidden
     for at, text in across.ticks:
@@ -211,5 +213,6 @@ def _across(columns: Scale, patches: Sequence[Patch]) -> Ruler:
     for patch in patches:
         match columns.steps_in(patch.start[-1], patch.stop[-1]):
             case [step]:
-                least[step] = max(least[step], min(24, len(patch.label) + 3))
+                room = len(patch.label) + 3 + 2 * patch.hatched
+                least[step] = max(least[step], min(24, room))
     return Ruler.fit(columns, least, longest=max([8, *least]), gap=4)

@@ -16,8 +16,8 @@ from weft.errors import WeftError
 class Drawable(Protocol):
     """A value that draws itself."""
 
-    def drawing(self, *args: Any) -> Drawing:
-        """Return the picture of the value; the meaning of `args` depends on the value."""
+    def drawing(self, *args: Any, **options: Any) -> Drawing:
+        """Return the picture of the value; the meaning of the arguments depends on the value."""
         ...
 
 
@@ -45,9 +45,12 @@ def _name(value: object) -> str:
 
 
 def show(
-    x: Drawable | Drawing | Iterable[Drawable], *args: Any, file: TextIO | None = None
+    x: Drawable | Drawing | Iterable[Drawable],
+    *args: Any,
+    file: TextIO | None = None,
+    **options: Any,
 ) -> None:
-    """Print a picture of `x`: a mesh, a box, several boxes, a sharding with a shape, …
+    """Print a picture of `x`: a mesh, a box, several boxes, a sharding with a shape, an operator, …
 
     Colours are used on a terminal, unless the variable `NO_COLOR` is set.
 
@@ -63,7 +66,7 @@ def show(
     """
     stream = sys.stdout if file is None else file
     if stream is not None:  # a program without a console has none
-        say(to_text(draw(x, *args), colour=wants_colour(stream)), stream)
+        say(to_text(draw(x, *args, **options), colour=wants_colour(stream)), stream)
 
 
 def say(text: str, stream: TextIO) -> None:
@@ -75,12 +78,12 @@ def say(text: str, stream: TextIO) -> None:
     print(text, file=stream)
 
 
-def draw(x: Drawable | Drawing | Iterable[Drawable], *args: Any) -> Drawing:
+def draw(x: Drawable | Drawing | Iterable[Drawable], *args: Any, **options: Any) -> Drawing:
     """Return the drawing of `x`, or of several boxes together."""
     if isinstance(x, Drawing):
         return x
     if not isinstance(x, type) and hasattr(x, "drawing"):
-        drawing: Drawing = x.drawing(*args)
+        drawing: Drawing = x.drawing(*args, **options)
         return drawing
     if isinstance(x, Iterable):
         items = tuple(x)

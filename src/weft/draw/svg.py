@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip, escape, left_edge
+from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip, escape, extent
 from weft.draw.text import to_text
 
 STEP_X, STEP_Y, PAD = 8, 16, 8
@@ -18,6 +18,11 @@ _HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" '
     'role="img" font-family="ui-monospace,monospace" font-size="12" fill="currentColor">'
 )
+_HATCH = (
+    '<defs><pattern id="weft-hatch" width="7" height="7" patternUnits="userSpaceOnUse" '
+    'patternTransform="rotate(45)"><path d="M0 0v7" stroke="#000" stroke-opacity=".4"/></pattern>'
+    "</defs>"
+)
 _ANCHORS = {"start": "", "middle": ' text-anchor="middle"', "end": ' text-anchor="end"'}
 
 
@@ -29,7 +34,7 @@ def to_svg(drawing: Drawing) -> str:
     """
     above = 1 if drawing.title else 0
     items = list(drawing.items)
-    width, height = _extent(items)
+    width, height = extent(items)
     notes = [Label(0, height + 1 + row, clip(note)) for row, note in enumerate(drawing.notes)]
     heading = [Label(0, -1, clip(drawing.title))] if drawing.title else []
     body = "".join(_element(item, above) for item in [*items, *heading, *notes])
@@ -37,7 +42,8 @@ def to_svg(drawing: Drawing) -> str:
     pixels_x = (wide + 1) * STEP_X + 2 * PAD
     pixels_y = (height + 1 + above + len(notes)) * STEP_Y + 2 * PAD
     title = f"<title>{escape(clip(drawing.title))}</title>" if drawing.title else ""
-    return _HEAD.format(w=pixels_x, h=pixels_y) + title + body + "</svg>"
+    hatch = _HATCH if any(isinstance(item, Rect) and item.hatched for item in items) else ""
+    return _HEAD.format(w=pixels_x, h=pixels_y) + title + hatch + body + "</svg>"
 
 
 def to_html(drawing: Drawing) -> str:
@@ -49,28 +55,14 @@ def to_html(drawing: Drawing) -> str:
     return f"<pre>{escape(to_text(drawing)[:most])}…</pre>"
 
 
-def _extent(items: list[Item]) -> tuple[int, int]:
-    """Return the last column and the last row of the items."""
-    width = height = 0
-    for item in items:
-        match item:
-            case Rect(x, y, wide, high):
-                right, bottom = x + wide, y + high
-            case Line(x0, y0, x1, y1):
-                right, bottom = max(x0, x1), max(y0, y1)
-            case Label():
-                right, bottom = left_edge(item) + len(item.text), item.y
-        width, height = max(width, right), max(height, bottom)
-    return width, height
-
-
 def _element(item: Item, above: int) -> str:
     match item:
-        case Rect(x, y, width, height, label, tone, spot):
+        case Rect(x, y, width, height, label, tone, spot, hatched):
             fill = "none" if tone is None else PALETTE[tone % len(PALETTE)]
-            rect = (
+            rect = "".join(
                 f'<rect x="{_x(x)}" y="{_y(y, above)}" width="{width * STEP_X}" '
-                f'height="{height * STEP_Y}" fill="{fill}" stroke="#555"/>'
+                f'height="{height * STEP_Y}" fill="{colour}" stroke="#555"/>'
+                for colour in (fill, "url(#weft-hatch)")[: 1 + hatched]
             )
             ink = "" if tone is None else ' fill="#000"'
             column, row = spot or (width / 2, height / 2)

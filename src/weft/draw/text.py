@@ -22,6 +22,7 @@ PLAIN = {ord(stroke): "+" for stroke in STROKES[1:]} | {
     ord("⋮"): ":",
     ord("…"): "...",
     ord("×"): "x",
+    ord("╱"): "/",
     ord("·"): "-",
 }
 """Replacements for streams that can only write ASCII."""
@@ -78,12 +79,16 @@ class _Page:
             self._stroke(row, rect.x, row, right)
         for column in (rect.x, right):
             self._stroke(rect.y, column, bottom, column)
-        if rect.tone is not None:
-            for row in range(rect.y + 1, bottom):
-                for column in range(rect.x + 1, right):
+        for row in range(rect.y + 1, bottom):
+            for column in range(rect.x + 1, right):
+                if rect.tone is not None:
                     self.tones[row, column] = rect.tone
+                if rect.hatched:
+                    self.chars[row, column] = "╱"
         if rect.label:
             label = clip(rect.label, max(1, rect.width - 1))
+            if rect.hatched and len(label) + 2 < rect.width:
+                label = f" {label} "
             column, row = rect.label_at or (rect.width // 2, rect.height // 2)
             self._write(rect.x + column - (len(label) - rect.width % 2) // 2, rect.y + row, label)
 

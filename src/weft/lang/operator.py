@@ -9,7 +9,7 @@ from math import prod
 from types import EllipsisType
 from typing import Any, Literal, TypeAlias, cast
 
-from weft.draw import clip
+from weft.draw import Drawing, Drawn, clip
 from weft.errors import WeftError
 from weft.lang.attributes import (
     RULE_ATTRIBUTE,
@@ -24,6 +24,7 @@ from weft.lang.dtype import Conversion, Dtypes, like_first, separate
 from weft.lang.field import short_repr
 from weft.lang.kernel import Accumulates, Attributes, Block, Kernel, accumulating
 from weft.lang.signature import Signature
+from weft.lang.signature_picture import Cell, draw_operator
 from weft.space import ZRange
 from weft.values import FrozenMap, Point, freeze
 
@@ -57,7 +58,7 @@ INEXACT = ("float", "bfloat", "complex")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operator:
+class Operator(Drawn):
     """A block operation: its index notation, kernel, dtype rule and cost.
 
     >>> halve = Operator("halve", "n -> n", lambda block, x: x / 2, passes="both")
@@ -103,6 +104,10 @@ class Operator:
         freeze(self, attributes=declared(self.name, self.notation, self.attributes))
         if self.accumulates and self.kernel is not None:
             freeze(self, kernel=accumulating(self.kernel, self.dtypes, self.accumulates))
+
+    def drawing(self, *shapes: Point, cell: Cell | None = None, **attributes: Any) -> Drawing:
+        """Draw an application to operands of those shapes, or of small ones: see `Signature`."""
+        return draw_operator(self, shapes, attributes, cell)
 
     def sign(self, shapes: Sequence[Point], attributes: Attributes | None = None) -> Signature:
         """Return the signature of an application to operands of those shapes."""

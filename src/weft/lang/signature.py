@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.lang.notation import CUSTOM, Notation, Row
+from weft.lang.signature_picture import Cell, draw_signature
 from weft.lang.size import Size, as_sizes
 from weft.space import Projection, ZRange
 from weft.values import FrozenMap, Point, freeze
@@ -17,7 +19,7 @@ TensorRows: TypeAlias = tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Signature:
+class Signature(Drawn):
     """The index space of one application of an operator, and its projections onto the tensors.
 
     >>> matmul = Signature.of("m k, k n -> m n  sum: k", [(8, 16), (16, 32)])
@@ -68,6 +70,13 @@ class Signature:
         `sizes` are those of index dimensions that stand alone in no operand.
         """
         return cls(Notation.parse(text, **(numbers or {})), operand_shapes, sizes)
+
+    def drawing(self, *, cell: Cell | None = None) -> Drawing:
+        """Draw an index box and its images in all arrays; by default that of one result element.
+
+        `cell` is an index box, a point of the index space, or a point along some of its dimensions.
+        """
+        return draw_signature(self, cell)
 
     @property
     def space(self) -> ZRange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -43,14 +44,19 @@ def draw_sharding(spec: ShardingSpec, shape: tuple[int, ...] | None) -> Drawing:
         cells = spec.holders(grid.block_of(start))
         return few((str(spec.mesh.device(cell)) for cell in cells), copies)
 
-    scales = [
-        Scale.of_blocks(n, extent, most) if at is None else Scale.through(at, most)
-        for n, extent, at, most in zip(sizes, extents, grid.edges, limits(spec.ndim))
-    ]
+    scales = grid_scales(grid, limits(spec.ndim))
     title = f"{list(sizes)} as {spec} · shard {list(extents)}"
     if shape is None:
         title = f"{spec} · {' x '.join(map(str, spec.grid)) or '1'} blocks"
     return draw_blocks(scales, holders, title, _remarks(spec, grid))
+
+
+def grid_scales(grid: BlockGrid, most: Sequence[int]) -> list[Scale]:
+    """Return the blocks of a grid along each dimension, of which only the outer ones if many."""
+    return [
+        Scale.of_blocks(n, extent, limit) if at is None else Scale.through(at, limit)
+        for n, extent, at, limit in zip(grid.shape, grid.block_shape, grid.edges, most)
+    ]
 
 
 def _remarks(spec: ShardingSpec, grid: BlockGrid) -> list[str]:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 
+from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError
 from weft.lang import Row, Signature
 from weft.lang.field import MOST
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.mesh import Cell
+from weft.plan.placed_picture import draw_placed
 from weft.program.layout_rule import Cells, Layout, join_parts, same_boxes
 from weft.space import Projection, ZRange
 from weft.values import FrozenMap, Point
@@ -20,7 +23,7 @@ Placement = Mapping[str, Sequence[Axis] | DimSpec]
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placed(Drawn):
     """An application whose index space is sharded, and how its operands and results then lie.
 
     >>> mesh = DeviceMesh("m", (2, 4), ("dp", "tp"))
@@ -41,6 +44,10 @@ class Placed:
     partials: tuple[Mapping[Axis, str], ...]
     """For each operand the axes over which it is partial, or counts once."""
     results: tuple[ShardingSpec, ...]
+
+    def drawing(self, *, cell: Cell | None = None) -> Drawing:
+        """Draw the index boxes of all cells, or of one, and their images in all arrays."""
+        return draw_placed(self, cell)
 
     @property
     def cuts(self) -> Mapping[str, DimSpec]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft.draw import Drawing, Item, Label, Line, Patch, Rect, Scale, draw_patches, few, limits
+from weft.draw import Drawing, Item, Label, Patch, Scale, draw_patches, extent, few, limits, moved
 from weft.layout.shardy_text import write_axis
 from weft.values import Point, counted
 
@@ -65,8 +65,8 @@ def draw_reshard(plan: Reshard) -> Drawing:
     for number, step in enumerate(plan.steps):
         picture = _draw_step(step)
         items.append(Label(0, row, f"{number + 1}. {step}"))
-        items += [_lower(item, row + 1) for item in picture.items]
-        row += _height(picture.items) + 3
+        items += moved(picture.items, 0, row + 1)
+        row += extent(picture.items)[1] + 3
         notes += picture.notes
     if not plan.steps:
         items.append(Label(0, 0, "nothing moves"))
@@ -103,24 +103,3 @@ def _ways(ways: dict[int, list[int]], are_senders: bool) -> str:
     names = {one: few(map(str, others), len(others), 15) for one, others in moving.items()}
     texts = [f"{some}→{one}" if are_senders else f"{one}→{some}" for one, some in names.items()]
     return few(texts, len(texts))
-
-
-def _lower(item: Item, rows: int) -> Item:
-    match item:
-        case Line():
-            return item._replace(y0=item.y0 + rows, y1=item.y1 + rows)
-        case _:
-            return item._replace(y=item.y + rows)
-
-
-def _height(items: Iterable[Item]) -> int:
-    bottoms = [0]
-    for item in items:
-        match item:
-            case Rect():
-                bottoms.append(item.y + item.height)
-            case Line():
-                bottoms.append(max(item.y0, item.y1))
-            case Label():
-                bottoms.append(item.y)
-    return max(bottoms)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from weft.interop.jax import to_jax as to_jax
     from weft.interop.torch import to_dtensor as to_dtensor
     from weft.lang import Graph as Graph
+    from weft.lang import Monoid as Monoid
     from weft.lang import Operator as Operator
     from weft.lang import ops as ops
     from weft.lang import trace as trace
@@ -58,6 +59,7 @@ _HOMES = {
     "Graph": "weft.lang",
     "LayoutError": "weft.errors",
     "Machine": "weft.plan",
+    "Monoid": "weft.lang",
     "Operator": "weft.lang",
     "ParseError": "weft.errors",
     "Plan": "weft.plan",

@@ -15,11 +15,17 @@ K = TypeVar("K")
 T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
-MONOIDS = ("sum", "prod", "max", "min", "and", "or", "logsumexp", "softmax")
-"""The monoids that combine partial results, in any grouping and any order.
+MONOIDS: dict[str, object] = dict.fromkeys(("sum", "prod", "max", "min", "and", "or", "logsumexp"))
+"""The monoids that combine partial results, in any grouping and any order, by name.
 
-`softmax` is the running softmax of attention: a maximum, a sum and a weighted sum carried together.
+`weft.lang.monoid` adds the definitions, those of users among them; none is ever replaced.
 """
+
+
+def monoid_hint() -> str:
+    """Return a text that says which monoids there are."""
+    own = [name for name, definition in MONOIDS.items() if definition is None]
+    return f"the monoids are {', '.join(own)}, and those that you define"
 
 
 def as_point(values: Iterable[SupportsIndex], what: str, ndim: int | None = None) -> Point:

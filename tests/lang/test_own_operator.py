@@ -44,7 +44,7 @@ def test_they_are_proved():
 def test_a_line_that_says_too_little_is_found():
     """Rows are seen whole; a line that lets them be cut is wrong, and so is a maximum of gaps."""
     for line in ("m k -> m  sum: k", "m k -> m  max: k"):
-        with pytest.raises(WeftError, match="largest_gap is wrong where 'm' is cut into"):
+        with pytest.raises(WeftError, match="largest_gap is wrong where 'k' is cut into"):
             validate(Operator("largest_gap", line, largest_gap), [some(7, 5)])
 
 

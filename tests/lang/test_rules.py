@@ -684,6 +684,7 @@ def test_what_is_made_of_nothing_has_no_rule_but_its_shape():
 
 OURS = (
     *("gelu", "relu", "silu", "einsum", "softmax", "log_softmax", "layer_norm", "rms_norm"),
+    *("aggregate", "component"),
     *("sum_dim", "mean_dim", "prod_dim", "max_dim", "min_dim", "all_dim", "any_dim"),
     *("logsumexp_dim", "attention", "embedding", "cumsum", "topk", "avg_pool", "max_pool"),
     *("prod_of", "reduce_blocks", "attention_blocks", "polynomial"),

@@ -11,8 +11,7 @@ COMBINE = {
     "min": np.minimum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
-    "logsumexp": np.bitwise_xor,  # on integers these two stand in: monoids with the identity 0
-    "softmax": np.add,
+    "logsumexp": np.bitwise_xor,  # on integers this stands in: a monoid with the identity 0
 }
 LARGE = 1 << 40
 IDENTITY = {
@@ -23,7 +22,6 @@ IDENTITY = {
     "and": -1,
     "or": 0,
     "logsumexp": 0,
-    "softmax": 0,
 }
 
 

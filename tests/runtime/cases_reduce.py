@@ -1,7 +1,10 @@
 """Applications of reductions."""
 
 import numpy as np
+from tests.runtime import monoids  # noqa: F401 - defined where they are imported
 from tests.runtime.cases import case, numbers, shape_of
+
+from weft.lang.struct_array import StructArray
 
 
 def some_dims(rng, rank):
@@ -41,3 +44,22 @@ def of_flags(rng):
 @case("mean_dim", "logsumexp_dim")
 def of_floats(rng):
     return along(rng, "float64")
+
+
+@case("aggregate")
+def by_a_monoid(rng):
+    monoid = str(rng.choice(["argmax", "argmin", "moments", "spread", "parity", "two_largest"]))
+    floats = monoid in ("moments", "two_largest") or (monoid != "parity" and rng.random() < 0.5)
+    operands, attributes = along(rng, "float64" if floats else "int64")
+    if monoid == "spread" and rng.random() < 0.5:
+        low, high = numbers(rng, operands[0].shape), numbers(rng, operands[0].shape)
+        operands = [StructArray({"low": low, "high": high}, low.ndim)]
+    return operands, {**attributes, "monoid": monoid}
+
+
+@case("component")
+def of_elements(rng):
+    value, place = numbers(rng, (4, 3, 2)), numbers(rng, (4, 3), "int64")
+    name = str(rng.choice(["value", "place"]))
+    shape = value.shape if name == "value" else place.shape
+    return [StructArray({"value": value, "place": place}, 2)], {"name": name, "result_shape": shape}

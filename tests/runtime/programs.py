@@ -4,6 +4,7 @@ import warnings
 
 import ml_dtypes
 import numpy as np
+from tests.runtime.monoids import PARITY, SPREAD, TWO_LARGEST, two_largest
 from tests.runtime.tensors import random_spec
 
 from weft import ops
@@ -182,6 +183,51 @@ class Maker:
             lambda x: numpy(x, axis=dims, keepdims=keep),
         )
 
+    def place(self):
+        a = self.any()
+        value, name = self.values[a], str(self.rng.choice(["argmax", "argmin"]))
+        axis = None if self.rng.random() < 0.3 else int(self.rng.integers(0, value.ndim))
+        if not value.size or value.dtype.kind == "b" or value.dtype == BFLOAT16:
+            return None
+        weft, numpy = getattr(ops, name), getattr(np, name)
+        return Step(name, [a], lambda x: weft(x, axis), lambda x: numpy(x, axis))
+
+    def variance(self):
+        a = self.any()
+        value, axis = self.values[a], int(self.rng.integers(0, self.values[a].ndim))
+        if not value.size or value.dtype.kind == "b" or value.dtype.itemsize == 2:
+            return None
+        return Step("var", [a], lambda x: ops.var(x, axis), lambda x: np.var(x, axis))
+
+    def aggregate(self):
+        """A reduction by a monoid of several components, defined in the tests."""
+        a = self.any()
+        value = self.values[a]
+        dim, keep = int(self.rng.integers(0, value.ndim)), bool(self.rng.random() < 0.4)
+        if not value.size or value.dtype.kind == "b":
+            return None
+        if value.dtype.kind in "iu" and self.rng.random() < 0.3:
+            return Step(
+                "parity",
+                [a],
+                lambda x: ops.aggregate(x, PARITY, dim, keepdims=keep),
+                lambda x: np.bitwise_xor.reduce(x, axis=dim, keepdims=keep),
+            )
+        if value.dtype.kind == "f" and value.shape[dim] > 1 and self.rng.random() < 0.5:
+            name = str(self.rng.choice(["value", "place"]))
+            return Step(
+                f"two_largest {name}",
+                [a],
+                lambda x: ops.component(ops.aggregate(x, TWO_LARGEST, dim), name),
+                lambda x: two_largest(x, dim)[name == "place"],
+            )
+
+        def spread(x):
+            found = ops.aggregate(x, SPREAD, dim, keepdims=keep)
+            return ops.component(found, "high") - ops.component(found, "low")
+
+        return Step("spread", [a], spread, lambda x: np.ptp(x, axis=dim, keepdims=keep))
+
     def reshape(self):
         a = self.any()
         size, shape = self.values[a].size, []
@@ -245,6 +291,7 @@ KINDS = (
     *("arithmetic", "arithmetic", "arithmetic", "scalar", "relu", "softmax", "matmul", "matmul"),
     *("reduce", "reduce", "reshape", "reshape", "transpose", "index", "concatenate", "cumsum"),
     *("sort", "where", "quotient", "compared", "mean", "root"),
+    *("place", "variance", "aggregate", "aggregate"),
 )
 
 

@@ -3,6 +3,7 @@
 from weft.lang import operators, ops
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.kernel import Block
+from weft.lang.monoid import Monoid
 from weft.lang.notation import Notation, Row
 from weft.lang.operator import OPERATORS, Library, Operator
 from weft.lang.rule import FactorRule, factor_rule
@@ -16,6 +17,7 @@ __all__ = [
     "FactorRule",
     "Graph",
     "Library",
+    "Monoid",
     "Notation",
     "Operator",
     "Row",

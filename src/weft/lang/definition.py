@@ -37,7 +37,18 @@ def define(graph: Graph) -> GraphDefinition:
             )
         ),
         tuple(graph.outputs),
+        monoids_of(graph),
     )
+
+
+def monoids_of(graph: Graph) -> dict[str, object]:
+    """Return the definitions of the monoids by which a graph reduces, where they are a user's.
+
+    Those of its regions are among them.
+    """
+    names = {m for _, line in graph.walk() for m in line.notation.reduced.values()}
+    found = {name: MONOIDS.get(name) for name in sorted(names)}
+    return {name: monoid for name, monoid in found.items() if monoid is not None}
 
 
 def _definition(graph: Graph, application: Application, signature: Signature) -> Definition:
@@ -49,14 +60,18 @@ def _definition(graph: Graph, application: Application, signature: Signature) ->
         application.attributes,
         tuple(application.operands),
         tuple(application.results),
-        _space(operator, signature, dtypes, made),
+        _space(operator, signature, dtypes, made, tuple(MONOIDS)),
         tuple(map(define, application.regions)),
     )
 
 
 @lru_cache(maxsize=4096)
 def _space(
-    operator: Operator, signature: Signature, dtypes: tuple[str, ...], made: tuple[str, ...]
+    operator: Operator,
+    signature: Signature,
+    dtypes: tuple[str, ...],
+    made: tuple[str, ...],
+    monoids: tuple[str, ...],
 ) -> IndexSpace:
     names, notation = list(signature.sizes), signature.notation
     return IndexSpace(
@@ -64,17 +79,21 @@ def _space(
         tuple((names.index(name), notation.reduced[name]) for name in signature.reduced),
         tuple(sorted(map(names.index, signature.fixed))),
         frozenset(notation.once),
-        frozenset(_distributes(operator, signature, dtypes, made)),
+        frozenset(_distributes(operator, signature, dtypes, made, monoids)),
         tuple(zip(signature.operands, signature.operand_shapes)),
         tuple(zip(signature.results, signature.result_shapes)),
     )
 
 
 def _distributes(
-    operator: Operator, signature: Signature, dtypes: tuple[str, ...], made: tuple[str, ...]
+    operator: Operator,
+    signature: Signature,
+    dtypes: tuple[str, ...],
+    made: tuple[str, ...],
+    monoids: tuple[str, ...],
 ) -> Iterator[tuple[str, Point]]:
     """Return the groups of operands over whose parts an operator distributes, by monoid."""
     every = range(len(signature.notation.operands))
-    for monoid in MONOIDS:
+    for monoid in monoids:
         for group in operator.groups(monoid, signature, dtypes, made):
             yield monoid, tuple(sorted(every if group is ... else group))

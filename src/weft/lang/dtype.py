@@ -13,8 +13,10 @@ Where NumPy has no such dtype (bfloat16), the rule is JAX's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
+from math import prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
@@ -77,7 +79,65 @@ def itemsize(dtype: str) -> int:
     (4, 1, 8, 1)
     """
     known = _TYPES.get(dtype)
-    return max(1, known.bits // 8) if known is not None else 1
+    if known is not None:
+        return max(1, known.bits // 8)
+    return sum(each.itemsize for each in components(dtype)) or 1
+
+
+# Structs: elements of several components.
+
+
+class Component(NamedTuple):
+    """One component of a struct: its name, its dtype, and its shape within one element."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of it in one element."""
+        return prod(self.shape) * itemsize(self.dtype)
+
+    def __str__(self) -> str:
+        shape = f"[{', '.join(map(str, self.shape))}]" if self.shape else ""
+        return f"{self.name}: {self.dtype}{shape}"
+
+
+_STRUCT = re.compile(r"struct<(.+)>")
+_COMPONENT = re.compile(r"([A-Za-z_]\w*): (\w+)(?:\[(\d+(?:, \d+)*)\])?(?:, |$)")
+
+
+def struct_dtype(parts: Iterable[Component]) -> str:
+    """Return the dtype of elements with several components.
+
+    >>> struct_dtype([Component("values", "float32", (4,)), Component("size", "int64")])
+    'struct<values: float32[4], size: int64>'
+    """
+    return f"struct<{', '.join(map(str, parts))}>"
+
+
+@lru_cache(maxsize=1024)
+def components(dtype: str) -> tuple[Component, ...]:
+    """Return the components of a struct; none for other dtypes.
+
+    >>> [each.itemsize for each in components("struct<values: float32[4], size: int64>")]
+    [16, 8]
+    """
+    found, place, match = list[Component](), 0, _STRUCT.fullmatch(dtype)
+    while match is not None and place < len(match[1]):
+        part = _COMPONENT.match(match[1], place)
+        if part is None or part[2] not in _TYPES:
+            return ()
+        sizes = tuple(int(size) for size in (part[3] or "").split(", ") if size)
+        found.append(Component(part[1], part[2], sizes))
+        place = part.end()
+    return tuple(found)
+
+
+def is_dtype(name: object) -> bool:
+    """Return whether this is the name of a dtype that Weft knows, or of a struct of them."""
+    return isinstance(name, str) and (name in _TYPES or bool(components(name)))
 
 
 def kind(dtype: str) -> Kind:
@@ -87,6 +147,11 @@ def kind(dtype: str) -> Kind:
     ('uint', 'float')
     """
     if dtype not in _TYPES:
+        if names := [each.name for each in components(dtype)]:
+            raise WeftError(
+                f"{dtype} has components, which are not numbers together",
+                hint=f'take one of them: ops.component(x, "{names[0]}")',
+            )
         raise WeftError(f"{dtype!r} is not a dtype that Weft knows", hint=", ".join(DTYPES))
     return _TYPES[dtype].kind
 
@@ -112,7 +177,8 @@ _PYTHON: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", complex
 def as_dtype(dtype: Any) -> str:
     """Return the name of a dtype that Weft knows."""
     name = dtype_name(dtype)
-    kind(name)
+    if not components(name):
+        kind(name)
     return name
 
 
@@ -425,6 +491,19 @@ def for_kinds(kinds: str, rule: Dtypes = like_all) -> Dtypes:
                     f"expected a dtype of kind {words}, got {dtype}",
                     hint="convert it first: x.astype(...)",
                 )
+        return rule(dtypes, attributes)
+
+    return checked
+
+
+@lru_cache(maxsize=1024)
+def numbers_only(rule: Dtypes) -> Dtypes:
+    """Return a rule that raises for structs."""
+
+    def checked(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
+        for dtype in (*dtypes, attributes.get("dtype") or ""):
+            if components(dtype):
+                kind(dtype)
         return rule(dtypes, attributes)
 
     return checked

@@ -27,7 +27,7 @@ from math import prod
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.dtype import DTYPES
+from weft.lang.dtype import DTYPES, is_dtype
 from weft.lang.field import LARGEST, MOST, parse_json, short_repr
 from weft.lang.field import Field as _Field
 from weft.lang.fusion import with_fused
@@ -140,7 +140,7 @@ def _check_results(graph: Graph) -> None:
                     raise WeftError(
                         f"{path}: {name} has a dimension of {short_repr(size)}, above {LARGEST}"
                     )
-            if value.dtype not in DTYPES:
+            if not is_dtype(value.dtype):
                 raise WeftError(f"{path}: unknown dtype {short_repr(value.dtype)}")
 
 
@@ -170,7 +170,7 @@ def _mesh(field: _Field) -> str:
 
 
 def _dtype(field: _Field) -> str:
-    if field.value not in DTYPES:
+    if not is_dtype(field.value):
         field.fail(f"one of the dtypes {', '.join(DTYPES)}")
     return str(field.value)
 

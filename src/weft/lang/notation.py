@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from weft.errors import WeftError
 from weft.layout.shardy_text import Scanner
-from weft.values import MONOIDS, FrozenMap, Point, freeze
+from weft.values import MONOIDS, FrozenMap, Point, freeze, monoid_hint
 
 CUSTOM = "custom"
 """The reduction of a dimension by something that is not a monoid: it cannot be cut."""
@@ -125,7 +125,7 @@ class Notation:
         weft.errors.ParseError: column 11: 'total' is not a monoid
         m k -> m  total: k
                   ^
-        hint: the monoids are sum, prod, max, min, and, or, logsumexp, softmax
+        hint: the monoids are sum, prod, max, min, and, or, logsumexp, and those that you define
         """
         return _NotationReader(text, numbers).notation()
 
@@ -243,7 +243,14 @@ class _NotationReader:
         operands = list(self._tensors("->", once))
         scan.expect("->")
         results = list(self._tensors("", None))
-        reduced = dict(self._reductions())
+        reduced = dict[str, str]()
+        for name, monoid in self._reductions():
+            if reduced.setdefault(name, monoid) != monoid:
+                self.scan.fail(
+                    f"'{name}' is reduced by {reduced[name]} and by {monoid}",
+                    self.columns[name],
+                    "apply two operators, or define a monoid that has both as components",
+                )
         scan.finish()
         self._check(operands, results, reduced)
         return Notation(operands, results, reduced, once)
@@ -353,8 +360,7 @@ class _NotationReader:
                 return
             column, monoid = scan.column, scan.name()
             if monoid not in (*MONOIDS, CUSTOM):
-                hint = f"the monoids are {', '.join(MONOIDS)}"
-                scan.fail(f"'{monoid}' is not a monoid", column, hint)
+                scan.fail(f"'{monoid}' is not a monoid", column, monoid_hint())
             scan.expect(":")
             while not scan.done and not self._clause():
                 column, name = scan.column, scan.name()

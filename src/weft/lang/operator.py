@@ -20,7 +20,7 @@ from weft.lang.attributes import (
     declared,
     names_of,
 )
-from weft.lang.dtype import Conversion, Dtypes, like_first, separate
+from weft.lang.dtype import Conversion, Dtypes, like_first, numbers_only, separate
 from weft.lang.field import short_repr
 from weft.lang.kernel import Accumulates, Attributes, Block, Kernel, accumulating
 from weft.lang.signature import Signature
@@ -262,8 +262,15 @@ def define(
     notation: str | Sign,
     kernel: Kernel | None = None,
     attributes: str = "",
+    *,
+    structs: bool = False,
     **rules: Any,
 ) -> None:
-    """Add an operator that Weft ships, with attributes of known kinds and fields of `Operator`."""
+    """Add an operator that Weft ships, with attributes of known kinds and fields of `Operator`.
+
+    Unless it takes `structs`, operands with several components are refused.
+    """
     named = attributes_named(attributes)
+    if not structs:
+        rules["dtypes"] = numbers_only(rules.get("dtypes", like_first))
     OPERATORS.add(Operator(name, notation, kernel, attributes=named, **rules))

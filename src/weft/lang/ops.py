@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod as _prod
 from typing import Any
 
 from weft.errors import WeftError
@@ -20,7 +21,8 @@ from weft.lang.arithmetic import (
     reduce_along,
     shift_right,
 )
-from weft.lang.dtype import as_dtype, is_scalar
+from weft.lang.dtype import as_dtype, components, dtype_name, is_scalar, mean_dtype
+from weft.lang.monoid import Monoid
 from weft.lang.operator import OPERATORS
 from weft.values import Point, as_shape
 
@@ -125,6 +127,75 @@ def _sum(name: str) -> Callable[..., Any]:
 sum, mean, prod = _sum("sum"), _sum("mean"), _sum("prod")  # noqa: A001
 max, min = _reduction("max"), _reduction("min")  # noqa: A001
 all, any, logsumexp = _reduction("all"), _reduction("any"), _reduction("logsumexp")  # noqa: A001
+
+
+def aggregate(
+    x: Any, monoid: Monoid | str, axis: AxisLike = None, *, keepdims: bool = False
+) -> Any:
+    """Return the elements along axes combined by a monoid, all of them by default.
+
+    With several components the result is one value that has them all: see `component`.
+    """
+    name = monoid if isinstance(monoid, str) else monoid.name
+    dims = normalize_axis(axis, len(x.shape))
+    return apply("aggregate", x, dimensions=dims, keepdims=keepdims, monoid=name)
+
+
+def component(x: Any, name: str) -> Any:
+    """Return one component of the elements that a monoid made."""
+    found = {each.name: each for each in components(dtype_name(x.dtype))}
+    if name not in found:
+        known = f"it has {', '.join(found)}" if found else "it has none"
+        raise WeftError(f"{x.dtype} has no component {name}", hint=known)
+    return apply("component", x, name=name, result_shape=(*x.shape, *found[name].shape))
+
+
+def _place(name: str) -> Callable[..., Any]:
+    def function(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
+        return component(aggregate(x, name, axis, keepdims=keepdims), "index")
+
+    most = "largest" if name == "argmax" else "smallest"
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Return where the first of the {most} elements is along an axis.
+
+    Without an axis it is the place in the flattened array, as in NumPy.
+    """
+    return function
+
+
+argmax, argmin = _place("argmax"), _place("argmin")
+
+
+def var(
+    x: Any,
+    axis: AxisLike = None,
+    dtype: Any = None,
+    *,
+    correction: float = 0,
+    keepdims: bool = False,
+) -> Any:
+    """Return the variance along axes: the mean of squared differences from the mean.
+
+    The sum of squares is divided by the number of elements less the `correction`.
+    """
+    x = x if dtype is None else astype(x, dtype)
+    moments = aggregate(x, "moments", axis, keepdims=keepdims)
+    size = _prod(x.shape[n] for n in normalize_axis(axis, len(x.shape)))
+    spread = component(moments, "squares") / builtins.max(size - correction, 0)
+    wanted = mean_dtype(dtype_name(x.dtype))
+    return spread if spread.dtype == wanted else astype(spread, wanted)
+
+
+def std(
+    x: Any,
+    axis: AxisLike = None,
+    dtype: Any = None,
+    *,
+    correction: float = 0,
+    keepdims: bool = False,
+) -> Any:
+    """Return the standard deviation along axes: the root of the variance."""
+    return apply("sqrt", var(x, axis, dtype, correction=correction, keepdims=keepdims))
 
 
 def reshape(x: Any, shape: int | Sequence[int]) -> Any:

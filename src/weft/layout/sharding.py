@@ -34,6 +34,7 @@ from weft.values import (
     check_list,
     counted,
     freeze,
+    monoid_hint,
 )
 
 
@@ -171,7 +172,7 @@ class ShardingSpec(Drawn):
             if monoid not in MONOIDS:
                 raise LayoutError(
                     f'axis {write_axis(axis)} is unreduced by "{monoid}", which is not a monoid',
-                    hint=f"the monoids are {', '.join(MONOIDS)}",
+                    hint=monoid_hint(),
                 )
             parts.setdefault(monoid, []).extend(use((axis,), f"is unreduced by {monoid}"))
         _check_disjoint(uses)
@@ -180,7 +181,7 @@ class ShardingSpec(Drawn):
         for n, (dim, count) in enumerate(zip(dims, counts)):
             _check_cut_points(n, dim, count)
         points = tuple(dim.cut_points for dim in dims)
-        known = sorted(parts, key=MONOIDS.index)
+        known = sorted(parts, key=list(MONOIDS).index)
         joined = [(digit, monoid) for monoid in known for digit in in_order(parts[monoid])]
         freeze(
             self,

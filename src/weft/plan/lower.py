@@ -44,7 +44,7 @@ from weft.program.instructions import (
 from weft.program.layout_rule import Cells, Layout, join_parts, lies_inside, same_boxes
 from weft.program.program import Program
 from weft.space import Digit
-from weft.values import Point
+from weft.values import MONOIDS, Point
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
@@ -62,8 +62,15 @@ def lower(plan: Plan, owned: Collection[str] | None = None) -> Program:
         layout = lowering.buffers[buffer].layout
         if layout != layout_of(spec, layout.shape):
             raise WeftError(f"output {name} lies as {layout}, and the plan says {spec}")
+    parts = {monoid for buffer in lowering.buffers for _, monoid in buffer.layout.parts}
+    monoids = {name: MONOIDS[name] for name in sorted(parts) if MONOIDS[name] is not None}
     return Program(
-        lowering.cells, tuple(lowering.buffers), bodies, tuple(lowering.graphs), plan.mesh
+        lowering.cells,
+        tuple(lowering.buffers),
+        bodies,
+        tuple(lowering.graphs),
+        plan.mesh,
+        {**bodies[0].graph.monoids, **monoids},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from weft.program.layout_rule import Layout
@@ -58,6 +58,8 @@ class GraphDefinition:
     shapes: Mapping[str, Point]
     applications: tuple[Definition, ...]
     outputs: tuple[str, ...]
+    monoids: Mapping[str, object] = field(default_factory=dict)
+    """The definitions of the monoids by which its applications reduce, where they are a user's."""
 
 
 # What is done.

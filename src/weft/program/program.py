@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,9 @@ class Program:
     that is proved relies on it."""
     mesh: Any = None
     """The mesh, for the names of its axes in texts."""
+    monoids: Mapping[str, Any] = field(default_factory=dict)
+    """The definitions by which parts are combined, of monoids that are a user's; the verifier
+    compares them with those of the graph."""
 
     @property
     def main(self) -> Body:

@@ -106,6 +106,9 @@ class _Verifier:
             self._expect_well_formed(buffer.layout)
         for given in map(self.buffers.__getitem__, self.program.main.arguments):
             _expect(covers(given.layout), f"input {given.value} is not held in full")
+        for name, monoid in graph.monoids.items():
+            same = self.program.monoids.get(name) is monoid
+            _expect(same, f"parts by {name} are combined by another definition than the graph's")
         self._body(0, graph)
         return Proof(self.count, tuple(self.applied))
 

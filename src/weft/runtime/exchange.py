@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from weft.lang.monoid import combine
 from weft.program.messages import Assembly, Route, Slices, assemblies
-from weft.runtime.arrays import Array, paste
+from weft.runtime.arrays import Array, empty, paste
 from weft.runtime.blocks import each
 from weft.values import Point
 
@@ -71,7 +71,7 @@ def assemble(xp: Any, assembly: Assembly, monoids: Sequence[str], dtype: Any, re
     parts = [(into, _combined(xp, piece, monoids, read)) for into, piece in assembly.pieces]
     if len(parts) == 1 and tuple(parts[0][1].shape) == shape:
         return parts[0][1]
-    whole = xp.empty(shape, dtype=dtype)
+    whole = empty(xp, shape, dtype)
     for into, part in parts:
         whole = paste(whole, into, part)
     return whole

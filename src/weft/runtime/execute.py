@@ -12,8 +12,9 @@ from array_api_compat import is_jax_array
 
 from weft.errors import WeftError
 from weft.lang import Graph, Value
+from weft.lang.struct_array import StructArray
 from weft.plan import Plan, Propagation, Strategy, propagate
-from weft.runtime.arrays import namespace
+from weft.runtime.arrays import copied, namespace
 from weft.runtime.local import Shards, execute
 from weft.runtime.tensor import Tensor, tensor_of
 
@@ -84,10 +85,12 @@ def _apart_from(inputs: Sequence[Any], xp: Any, shard: Any) -> Any:
 
     Only for NumPy's arrays can this be told; those of other libraries are copied if they change.
     """
+    if isinstance(shard, StructArray):
+        return copied(xp, shard)
     if isinstance(shard, np.ndarray):
         shares = any(np.may_share_memory(shard, other) for other in inputs)
         return shard.copy() if shares else shard
-    return shard if is_jax_array(shard) else xp.asarray(shard, copy=True)
+    return shard if is_jax_array(shard) else copied(xp, shard)
 
 
 def is_stored(given: Any) -> bool:

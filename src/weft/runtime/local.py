@@ -31,7 +31,7 @@ from weft.program import (
     Transfer,
 )
 from weft.program.count import bind
-from weft.runtime.arrays import Array, masked
+from weft.runtime.arrays import Array, copied, masked
 from weft.runtime.blocks import each, run_block
 from weft.runtime.communication_log import Communication, Movement, active
 from weft.runtime.exchange import Held, MovedBytes, copy
@@ -347,7 +347,7 @@ class _Executor:
         for n, shard in enumerate(shards):
             takes = own.source in own.frees and rooms[n] == int(shard.nbytes)
             takes = takes and not self._is_shared(own, n, held)
-            made.append(shard if takes else self.xp.asarray(shard, copy=True))
+            made.append(shard if takes else copied(self.xp, shard))
             fresh.append(not takes)
         self._derive(own.source, own.result, made, fresh, held)
         self.rooms.pop(own.result)

@@ -18,7 +18,7 @@ from weft.lang.operator import OPERATORS, Operator
 from weft.lang.trace import Symbol, Tracer
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import plan_reshard
-from weft.runtime.arrays import Array, namespace, paste
+from weft.runtime.arrays import Array, copied, empty, namespace, paste
 from weft.runtime.eager import Kind, Operand, kind_of, run_operator, sharding_of
 from weft.runtime.history import Origin, closed, constrained
 from weft.runtime.local import Cause, Shards, move
@@ -207,7 +207,7 @@ class Tensor(Arithmetic):
         shards = self._shards
         if self.spec.partial:
             shards = self.laid_out(ShardingSpec(self.spec.mesh, self.spec.dim_specs))
-        whole = self.kind.xp.empty(self.shape, dtype=self.kind.dtype)
+        whole = empty(self.kind.xp, self.shape, self.kind.dtype)
         for shard, box in zip(shards, self.spec.regions(self.shape)):
             whole = paste(whole, box.slices(), shard)
         return whole
@@ -287,7 +287,7 @@ def tensor_of(shards: Shards, spec: ShardingSpec, shape: Point, name: str) -> Te
 
 def _owned(xp: Any, array: Array) -> Array:
     """A copy of an array, unless its library has no arrays that change."""
-    return array if is_jax_array(array) else xp.asarray(array, copy=True)
+    return array if is_jax_array(array) else copied(xp, array)
 
 
 def _read_only(array: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import prod
@@ -14,11 +15,12 @@ import numpy as np
 from weft.errors import WeftError
 from weft.lang import Operator, Signature
 from weft.lang.kernel import Attributes, Block
-from weft.lang.monoid import combination
-from weft.runtime.arrays import Array, masked
+from weft.lang.monoid import combine
+from weft.lang.struct_array import StructArray
+from weft.runtime.arrays import Array, empty, masked, paste
 from weft.runtime.blocks import mask_once, run_block, take
 from weft.space import ZRange
-from weft.values import FrozenMap
+from weft.values import FrozenMap, Point
 
 Parts = Mapping[str, int]
 """Into how many parts each index dimension is cut."""
@@ -70,7 +72,10 @@ class _Trial:
     ) -> None:
         self.operator, self.xp, self.tolerance = operator, xp, tolerance
         self.attributes = FrozenMap(attributes.items())
-        self.operands = [xp.asarray(operand) for operand in operands]
+        self.operands = [
+            operand.map(xp.asarray) if isinstance(operand, StructArray) else xp.asarray(operand)
+            for operand in operands
+        ]
         self.line = operator.sign([tuple(a.shape) for a in self.operands], self.attributes)
         self.expected = self._in_boxes(self.operands, {})
 
@@ -78,16 +83,38 @@ class _Trial:
         boxes = partials = 0
         for _ in range(trials):
             parts = self._random_parts(rng)
-            found = self._in_boxes(self.operands, parts)
-            cuts = ", ".join(f"'{name}' is cut into {n}" for name, n in parts.items() if n > 1)
-            self._compare(found, f"where {cuts or 'nothing is cut'}")
+            if self._failure(parts):
+                parts = self._fewest_cuts(parts)
+                cuts = ", ".join(f"'{name}' is cut into {n}" for name, n in parts.items() if n > 1)
+                where = f"where {cuts or 'nothing is cut'}"
+                raise WeftError(f"{self.operator.name} {self._failure(parts)} {where}")
             boxes += prod(parts.values())
         for monoid, group in self._groups():
             parts = self._random_parts(rng)
             found = self._of_parts(monoid, group, rng, parts)
-            self._compare(found, f"where operands {list(group)} are partial by {monoid}")
+            if not self._is_expected(found):
+                raise WeftError(
+                    f"{self.operator.name} is wrong where operands {list(group)} are partial by "
+                    f"{monoid}"
+                )
             partials += 1
         return Validation(trials, boxes, partials)
+
+    def _failure(self, parts: Parts) -> str:
+        """What is wrong where the index space is cut into parts; nothing if they are right."""
+        try:
+            found = self._in_boxes(self.operands, parts)
+        except _WrongError as error:
+            return str(error)
+        return "" if self._is_expected(found) else "is wrong"
+
+    def _fewest_cuts(self, parts: Parts) -> Parts:
+        """The same with every cut undone without which it is still wrong."""
+        for name in parts:
+            fewer = {**parts, name: 1}
+            if parts[name] > 1 and self._failure(fewer):
+                parts = fewer
+        return parts
 
     def _random_parts(self, rng: Random) -> Parts:
         """Cut what may be cut, at random, so that the results are cut into boxes."""
@@ -107,55 +134,51 @@ class _Trial:
     def _boxes(self, parts: Parts) -> Iterator[ZRange]:
         return cut(self.line, parts)
 
-    def _in_boxes(self, operands: Sequence[Array], parts: Parts) -> list[np.ndarray]:
-        """The results, put together from all boxes."""
-        monoid = next(iter(self.line.notation.reduced.values()), "")
-        made: list[np.ndarray | None] = [None] * len(self.line.result_shapes)
-        filled = [np.zeros(shape, bool) for shape in self.line.result_shapes]
+    def _in_boxes(self, operands: Sequence[Array], parts: Parts) -> list[Array]:
+        """The results, put together from all boxes.
+
+        Boxes that differ in dimensions a result does not see make copies of it, which must agree.
+        """
+        line, made = self.line, [dict[Point, _Result]() for _ in self.line.result_shapes]
+        monoid = next((by for name, by in line.notation.reduced.items() if parts.get(name)), "")
         for box in self._boxes(parts):
-            block = Block(self.xp, self.line, self.attributes, box)
+            block = Block(self.xp, line, self.attributes, box)
             inputs = mask_once(block, take(self.xp, block, operands))
             results = run_block(self.operator, block, inputs)
             for number, (array, where) in enumerate(zip(results, block.results)):
-                part = np.asarray(array)
-                if made[number] is None:
-                    made[number] = np.zeros(self.line.result_shapes[number], part.dtype)
-                whole, at = made[number], where.slices()
-                assert whole is not None
-                if self._is_copy(number, box):
-                    self._compare_copy(number, whole[at], part)
-                    continue
-                if part.size and filled[number][at].all():
-                    part = combination(np, monoid, part.dtype)(whole[at], part)
-                whole[at] = part
-                filled[number][at] = True
-        for number, done in enumerate(filled):
-            if not done.all():
+                shape, copy = line.result_shapes[number], self._copy(number, box)
+                if copy not in made[number]:
+                    whole = empty(self.xp, shape, array.dtype)
+                    made[number][copy] = _Result(whole, np.zeros(shape, bool))
+                made[number][copy].put(self.xp, where.slices(), array, monoid)
+        for number, copies in enumerate(made):
+            first, *others = copies.values()
+            if not all(result.filled.all() for result in copies.values()):
                 raise WeftError(f"{self.operator.name} leaves a part of result {number} unmade")
-        return [array for array in made if array is not None]
+            if not all(_agree(first.array, other.array, self.tolerance) for other in others):
+                raise _WrongError(f"makes result {number} differently in two boxes")
+        return [next(iter(copies.values())).array for copies in made]
 
-    def _is_copy(self, number: int, box: ZRange) -> bool:
-        """Whether a box makes what another has made: it is cut along what a result does not see."""
+    def _copy(self, number: int, box: ZRange) -> Point:
+        """Which copy of a result a box belongs to: where it lies along what that does not see."""
         line = self.line.notation
         seen = {name for row in line.results[number] for name in row.dims}
-        return any(
-            start and name not in seen and name not in line.reduced
+        return tuple(
+            start
             for name, start in zip(self.line.sizes, box.start)
+            if name not in seen and name not in line.reduced
         )
-
-    def _compare_copy(self, number: int, one: np.ndarray, two: np.ndarray) -> None:
-        if not _agree(one, two, self.tolerance):
-            raise WeftError(f"{self.operator.name} makes result {number} differently in two boxes")
 
     def _groups(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         every = tuple(range(len(self.operands)))
-        for monoid in ("sum", "prod", "max", "min"):
+        own = self.line.notation.reduced.values()
+        for monoid in dict.fromkeys(("sum", "prod", "max", "min", *own)):
             for group in self.operator.groups(monoid, self.line):
                 yield monoid, every if group is ... else group
 
     def _of_parts(
         self, monoid: str, group: tuple[int, ...], rng: Random, parts: Parts
-    ) -> list[np.ndarray]:
+    ) -> list[Array]:
         """The results of operands that are partial, combined after the kernel ran on each part."""
         split = {number: self._split(self.operands[number], monoid, rng) for number in group}
         results = []
@@ -165,7 +188,7 @@ class _Trial:
                 for number, operand in enumerate(self.operands)
             ]
             results.append(self._in_boxes(operands, parts))
-        return [combination(np, monoid, one.dtype)(one, two) for one, two in zip(*results)]
+        return [combine(self.xp, monoid, pair) for pair in zip(*results)]
 
     def _split(self, array: Array, monoid: str, rng: Random) -> tuple[Array, Array]:
         """Two parts of an array: at random in place where that is exact, or all in one of them."""
@@ -176,10 +199,28 @@ class _Trial:
         here = self.xp.asarray(chosen)
         return self.xp.where(here, array, nothing), self.xp.where(here, nothing, array)
 
-    def _compare(self, found: Sequence[np.ndarray], what: str) -> None:
-        for one, two in zip(self.expected, found):
-            if not _agree(one, two, self.tolerance):
-                raise WeftError(f"{self.operator.name} is wrong {what}")
+    def _is_expected(self, found: Sequence[Array]) -> bool:
+        return all(_agree(one, two, self.tolerance) for one, two in zip(self.expected, found))
+
+
+class _WrongError(WeftError):
+    """Results that contradict each other."""
+
+
+@dataclass(slots=True)
+class _Result:
+    """A result that is put together box by box."""
+
+    array: Array
+    filled: np.ndarray
+
+    def put(self, xp: Any, at: tuple[slice, ...], part: Array, monoid: str) -> None:
+        """Add what a box made: combined with what is there, or written where there is nothing."""
+        filled = self.filled[at]
+        if filled.size and filled.all():
+            part = combine(xp, monoid, [self.array[at], part])
+        self.array = paste(self.array, at, part)
+        self.filled[at] = True
 
 
 def cut(line: Signature, parts: Parts) -> Iterator[ZRange]:
@@ -196,7 +237,11 @@ def cut(line: Signature, parts: Parts) -> Iterator[ZRange]:
         yield ZRange([low for low, _ in chosen], [high for _, high in chosen])
 
 
-def _agree(one: np.ndarray, two: np.ndarray, tolerance: float) -> bool:
+def _agree(one: Array, two: Array, tolerance: float) -> bool:
+    if isinstance(one, StructArray):
+        pairs = zip(one.components, two.components)
+        return one.dtype == two.dtype and all(_agree(*pair, tolerance) for pair in pairs)
+    one, two = np.asarray(one), np.asarray(two)
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
     if one.dtype.kind in "biu":

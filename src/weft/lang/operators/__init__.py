@@ -5,6 +5,7 @@ the rules for dtypes, partial operands, cost and memory.
 """
 
 from weft.lang.operators import (
+    aggregate,
     contract,
     convolution,
     index,
@@ -19,6 +20,7 @@ from weft.lang.operators import (
 )
 
 __all__ = [
+    "aggregate",
     "contract",
     "convolution",
     "index",

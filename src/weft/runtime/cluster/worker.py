@@ -14,9 +14,11 @@ from weft.errors import WeftError
 from weft.lang import Block, Operator, Signature
 from weft.lang.dtype import dtype_name
 from weft.lang.kernel import Attributes
-from weft.lang.monoid import combine
+from weft.lang.monoid import Monoid, combine, monoid_named
+from weft.lang.notation import CUSTOM
+from weft.lang.struct_array import StructArray
 from weft.plan import Plan
-from weft.runtime.arrays import Array, masked
+from weft.runtime.arrays import Array, empty, masked
 from weft.runtime.blocks import run_block
 from weft.runtime.cluster.metrics.meter import Meter, Report
 from weft.runtime.cluster.schedule import count_uses, drop_used
@@ -77,6 +79,8 @@ class WorkerContext:
     """The applications in order."""
     inputs: Mapping[str, StoredInput] = field(default_factory=dict)
     outputs: Mapping[str, StoredOutput] = field(default_factory=dict)
+    monoids: tuple[Monoid, ...] = ()
+    """The monoids of the plan that are not Weft's own: a process that reads this has them then."""
     kept: dict[tuple[int, str], tuple[ZRange, Array]] = field(default_factory=dict, compare=False)
     """What the threads of this process have kept of stored inputs for their next tasks."""
 
@@ -99,7 +103,9 @@ class WorkerContext:
             )
             for a, signature in zip(graph.applications, graph.signatures)
         )
-        return cls(kernels, inputs or {}, outputs or {})
+        named = {m for line in graph.signatures for m in line.notation.reduced.values()} - {CUSTOM}
+        monoids = tuple(found for name in sorted(named) if (found := monoid_named(name)))
+        return cls(kernels, inputs or {}, outputs or {}, monoids)
 
 
 class GivenInput(NamedTuple):
@@ -210,9 +216,9 @@ class _TaskRun:
         for into, expression in join.pieces:
             piece = self._array(expression)
             if whole is None:
-                whole = xp.empty(join.shape, dtype=piece.dtype)
+                whole = empty(xp, join.shape, piece.dtype)
             whole[into] = piece
-        return xp.empty(join.shape, dtype=join.dtype) if whole is None else whole
+        return empty(xp, join.shape, join.dtype) if whole is None else whole
 
     def _input(self, wanted: InputBox) -> Array:
         if self.given is not None:
@@ -255,6 +261,8 @@ def _check_declared(names: Sequence[str], dtypes: Sequence[str], results: Sequen
 
 def _own(array: Array) -> Array:
     """Return an array that keeps nothing larger than itself alive."""
+    if isinstance(array, StructArray):
+        return array.map(_own)
     base = getattr(array, "base", None)
     return array.copy() if base is not None and _size(base) > array.nbytes else array
 

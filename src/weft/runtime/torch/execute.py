@@ -97,7 +97,8 @@ def _as_torch(array: Any) -> torch.Tensor:
 def _digest(program: Program, inputs: Mapping[str, Shard]) -> int:
     """Return a number that tells programs apart, and how their inputs lie."""
     if program not in _KNOWN:
-        _KNOWN[program] = "\n".join([*map(to_json, program.graphs), str(program)])
+        monoids = [monoid.fingerprint for monoid in program.monoids.values()]
+        _KNOWN[program] = "\n".join([*map(to_json, program.graphs), str(program), *monoids])
     text = "\n".join([_KNOWN[program], *map(str, inputs.values())])
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big", signed=True)
 

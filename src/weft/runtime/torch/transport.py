@@ -6,11 +6,13 @@ What is counted is what is handed over and taken: the bytes of the boxes in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from weft.lang.struct_array import StructArray
 from weft.program.messages import Piece, Slices
 from weft.runtime.exchange import assemble
 from weft.runtime.torch.schedule import Schedule, volume
@@ -62,7 +64,7 @@ def by_all_to_all(
     """All pieces that a group exchanges in one call; parts are combined here, in order."""
     outgoing = [_pack(mine, plan.sends.get(peer, [])) for peer in at.peers]
     sizes = [sum(map(volume, plan.receives.get(peer, []))) for peer in at.peers]
-    out = mine.new_empty(sum(sizes))
+    out = _space(mine, sum(sizes))
     dist.all_to_all_single(
         _bytes(out),
         _bytes(torch.cat(outgoing)),
@@ -79,7 +81,7 @@ def by_all_gather(
 ) -> Carried:
     """Everybody's shard to everybody of a group; parts are combined here, in order."""
     flat = _pack(mine, [tuple(slice(0, n) for n in mine.shape)])
-    out = mine.new_empty(len(at.peers) * len(flat))
+    out = _space(mine, len(at.peers) * len(flat))
     dist.all_gather_single(_bytes(out), _bytes(flat), group=at.group)
     shards = zip(at.peers, out.split(len(flat)) if len(flat) else ())
     incoming = {peer: shard for peer, shard in shards if peer != at.device}
@@ -105,7 +107,7 @@ def by_reduce_scatter(
     )
     out = mine.new_empty(sum(map(volume, own)))
     dist.reduce_scatter_single(out, packed, group=at.group)
-    boxes = _unpack(out, own)
+    boxes = _unpack(mine, out, own)
     pieces = [Piece(into, (((), at.device, ()),)) for into, _ in plan.assembly.pieces]
     alone = plan.assembly._replace(pieces=tuple(pieces))
     made = assemble(xp, alone, (), mine.dtype, lambda _, where: next(boxes))
@@ -122,9 +124,9 @@ def _put_together(
     incoming: dict[int, torch.Tensor],
 ) -> Carried:
     """What a rank is to hold, from what it has and what came; boxes come in the order of pieces."""
-    boxes = {peer: _unpack(buffer, plan.receives[peer]) for peer, buffer in incoming.items()}
+    boxes = {peer: _unpack(mine, buffer, plan.receives[peer]) for peer, buffer in incoming.items()}
 
-    def read(sender: int, where: Slices) -> torch.Tensor:
+    def read(sender: int, where: Slices) -> torch.Tensor | StructArray:
         return mine[where] if sender == at.device else next(boxes[sender])
 
     made = assemble(xp, plan.assembly, monoids, mine.dtype, read)
@@ -132,25 +134,66 @@ def _put_together(
     return Carried(made, sent, received)
 
 
-def _pack(array: torch.Tensor, boxes: Sequence[Slices]) -> torch.Tensor:
-    """Boxes of an array, one after another in one buffer; a copy only where it must be."""
-    flat = [array[where].resolve_conj().resolve_neg().reshape(-1) for where in boxes]
-    if len(flat) == 1 and flat[0].stride(0) == 1:
+def _pack(array: torch.Tensor | StructArray, boxes: Sequence[Slices]) -> torch.Tensor:
+    """Boxes of an array, one after another in one buffer; a copy only where it must be.
+
+    Elements with several components are rows of bytes.
+    """
+    if isinstance(array, StructArray):
+        flat = [_rows(array[where]) for where in boxes]
+    else:
+        flat = [array[where].resolve_conj().resolve_neg().reshape(-1) for where in boxes]
+    if len(flat) == 1 and flat[0].is_contiguous():
         return flat[0]
-    return torch.cat(flat) if flat else array.new_empty(0)
+    return torch.cat(flat) if flat else _space(array, 0)
 
 
-def _room(like: torch.Tensor, boxes: Sequence[Slices]) -> torch.Tensor:
-    return like.new_empty(sum(map(volume, boxes)))
+def _space(like: torch.Tensor | StructArray, count: int) -> torch.Tensor:
+    """A buffer for so many elements."""
+    if isinstance(like, StructArray):
+        return torch.empty((count, like.itemsize), dtype=torch.uint8, device=like.device)
+    return like.new_empty(count)
 
 
-def _unpack(buffer: torch.Tensor, boxes: Sequence[Slices]) -> Iterator[torch.Tensor]:
+def _room(like: torch.Tensor | StructArray, boxes: Sequence[Slices]) -> torch.Tensor:
+    return _space(like, sum(map(volume, boxes)))
+
+
+def _unpack(
+    like: torch.Tensor | StructArray, buffer: torch.Tensor, boxes: Sequence[Slices]
+) -> Iterator[torch.Tensor | StructArray]:
     """The boxes of a buffer, each in its shape."""
     parts = buffer.split([volume(where) for where in boxes])
     shapes = [[part.stop - part.start for part in where] for where in boxes]
+    if isinstance(like, StructArray):
+        return (_elements(like, part, shape) for part, shape in zip(parts, shapes))
     return (part.reshape(shape) for part, shape in zip(parts, shapes))
+
+
+def _rows(array: StructArray) -> torch.Tensor:
+    """The elements as rows of bytes: the components of each, one after another."""
+    count, columns = prod(array.shape), []
+    for part in array.components:
+        width = prod(part.shape[array.ndim :])
+        columns.append(part.contiguous().reshape(count, width).view(torch.uint8))
+    return torch.cat(columns, dim=1)
+
+
+def _elements(like: StructArray, rows: torch.Tensor, shape: Sequence[int]) -> StructArray:
+    """Rows of bytes as elements."""
+    first = 0
+
+    def part(model: torch.Tensor) -> torch.Tensor:
+        nonlocal first
+        inner = model.shape[like.ndim :]
+        last = first + prod(inner) * model.itemsize
+        own = rows[:, first:last].clone(memory_format=torch.contiguous_format)
+        first = last
+        return own.view(model.dtype).reshape((*shape, *inner))
+
+    return like.map(part, len(shape))
 
 
 def _bytes(buffer: torch.Tensor) -> torch.Tensor:
     """A buffer as bytes, so that every dtype can travel."""
-    return buffer.view(torch.uint8)
+    return buffer.reshape(-1).view(torch.uint8)

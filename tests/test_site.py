@@ -57,6 +57,13 @@ def test_every_public_name_is_documented_once(site):
     assert not wrong
 
 
+PAGES_WITH_PICTURES = sorted(
+    str(page.relative_to(ROOT / "docs"))
+    for page in (ROOT / "docs").rglob("*.md")
+    if re.search(r"^<!-- picture: ", page.read_text("utf-8"), re.MULTILINE)
+)
+
+
 def public(found):
     """Yield each public name, and how often it is documented."""
     for package in PACKAGES:
@@ -83,6 +90,23 @@ def test_concepts_have_pictures(site):
     assert len(pages) == 7
     for page in [*pages, site / "index.html"]:
         assert '<figure class="drawing"><svg' in page.read_text("utf-8"), page.name
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_PICTURES)
+def test_every_picture_comment_is_drawn(page):
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    comments = re.findall(r"^<!-- picture: ", text, re.MULTILINE)
+    assert with_pictures(text, page).count('<figure class="drawing"><svg') == len(comments)
+
+
+def test_the_figures_of_the_source_designs_are_drawn_where_they_are_taught():
+    table = (ROOT / "docs/design/sources.md").read_text("utf-8")
+    table = table.partition("## Figures")[2].partition("\n## ")[0]
+    pages = re.findall(r"^\| 00\d \|.*\]\(\.\./([\w/.]+)", table, re.MULTILINE)
+    assert len(pages) == 9
+    for page in pages:
+        text = (ROOT / "docs" / page).read_text("utf-8")
+        assert "<!-- picture: " in text or "┌───" in text, page
 
 
 def test_a_page_without_pictures_does_not_run():

@@ -16,7 +16,7 @@ def test_a_quick_measurement_is_a_machine(capsys, tmp_path):
     path = tmp_path / "host.toml"
     assert main(["calibrate", "--quick", "--cells", "2", "-o", str(path)]) == 0
     seen = capsys.readouterr()
-    assert seen.out.startswith("this host, 2 cells; for each:\nfloat32")
+    assert seen.out.startswith("this host, 2 cells\nflops.float32")
     assert seen.out.endswith(f"\nwrote {path}\n")
     assert "multiplying float64 …\n" in seen.err
     machine = Machine.load(path)

@@ -92,8 +92,8 @@ def test_a_machine_from_a_run(capsys, path, tmp_path):
     output = tmp_path / "machine.toml"
     assert main(["calibrate", "--from", str(path), "-o", str(output)]) == 0
     seen = capsys.readouterr()
-    assert seen.out.startswith("threads, 2 workers; for each:\nfloat32  ")
-    assert "\noperators with times: matmul" in seen.out
+    assert seen.out.startswith("threads, 2 workers\nflops.float32  ")
+    assert "\noperations.grid.matmul" in seen.out
     assert seen.out.endswith(f"wrote {output}\n")
     assert seen.err == ""
     machine = Machine.load(output)
@@ -110,13 +110,14 @@ def test_links_and_storage_are_told(capsys, tmp_path):
     file.write_text(made_up(*tasks).to_json(), encoding="utf-8")
     assert main(["calibrate", "--from", str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "ray, 2 workers; for each:",
-        "float32  0.001 Gflop/s  4 tasks",
-        "memory   4e-06 GB/s     4 tasks",
-        "links    0 us, 1 GB/s   4 tasks",
-        "links.y  0 us, 1 GB/s   4 tasks",
-        "storage  0 us, 2 GB/s   4 tasks",
-        "operators with times: matmul",
+        "ray, 2 workers",
+        "flops.float32           1 Mflop/s    measured, 4 samples",
+        "memory_bandwidth        4 kB/s       measured, 4 samples",
+        "capacity                unlimited    assumed",
+        "links                   0 s, 1 GB/s  measured, 4 samples",
+        "links.y                 0 s, 1 GB/s  measured, 4 samples",
+        "storage                 0 s, 2 GB/s  measured, 4 samples",
+        "operations.grid.matmul  21 sizes     measured, 4 samples",
     ]
     assert main(["calibrate", "--from", str(file), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

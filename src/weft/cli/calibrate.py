@@ -6,25 +6,23 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft.cli.files import check_file, print_json, read_run
 from weft.cli.parser import Commands
 from weft.draw import say
 from weft.errors import WeftError
-from weft.plan import Link, Machine
+from weft.plan import Machine
 from weft.plan.machines import host_name, memory
-
-if TYPE_CHECKING:
-    from weft.runtime.cluster.metrics.calibration import Calibration
+from weft.values import scaled
 
 MOST_CELLS = 1024
+MEASURED = ("memory_bandwidth", "capacity", "links")
 EXAMPLES = """\
 examples:
   weft calibrate -o host.toml
   weft calibrate --quick --cells 4
   weft calibrate --from run.json -o cluster.toml
-  weft plan graph.json --machine host.toml
+  weft search graph.json --machine cluster.toml
 """
 
 
@@ -44,7 +42,9 @@ def add_to(commands: Commands) -> None:
         type=Path,
         help="estimate the machine from this run.json instead of measuring",
     )
-    parser.add_argument("-o", "--output", type=Path, help="write the machine to this TOML file")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="write the machine to this file, TOML or .json"
+    )
     parser.add_argument(
         "--cells", type=int, help="number of cells that share this host (default: one per core)"
     )
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print_json({**machine.to_data(), "one_thread_memory_bandwidth": alone})
     else:
-        say(table(machine, alone), sys.stdout)
+        say(f"{machine}\none thread alone copies {scaled(alone, 'B')}/s", sys.stdout)
     if args.output is not None:
         machine.save(args.output)
         say(f"wrote {args.output}", sys.stderr if args.json else sys.stdout)
@@ -97,23 +97,9 @@ def measure(cells: int, quick: bool = False) -> tuple[Machine, float]:
         memory_bandwidth=shared,
         capacity=memory() / cells,
         name=host_name(cells),
+        measured=dict.fromkeys([*(f"flops.{dtype}" for dtype in flops), *MEASURED], 1),
     )
     return machine, alone
-
-
-def table(machine: Machine, alone: float) -> str:
-    """Return the measured figures, one per line."""
-    rows = [(f"{dtype}", f"{rate / 1e9:.3g} Gflop/s") for dtype, rate in machine.flops.items()]
-    rows += [
-        ("memory", f"{machine.memory_bandwidth / 1e9:.3g} GB/s"),
-        ("memory, a single thread", f"{alone / 1e9:.3g} GB/s"),
-        ("capacity", f"{machine.capacity / 1e9:.3g} GB"),
-        ("latency between cells", f"{machine.latency * 1e6:.3g} us"),
-        ("bandwidth, all cells together", f"{machine.bandwidth / 1e9:.3g} GB/s"),
-    ]
-    wide = max(len(name) for name, _ in rows)
-    lines = [f"{name:{wide}}  {value}" for name, value in rows]
-    return "\n".join([f"{machine.name}; for each:", *lines])
 
 
 def _log(what: str) -> None:
@@ -130,30 +116,7 @@ def _calibrate_from_run(args: argparse.Namespace) -> None:
     if args.json:
         print_json({**calibration.machine.to_data(), "tasks": dict(calibration.tasks)})
     else:
-        say(calibration_table(calibration), sys.stdout)
+        say(str(calibration.machine), sys.stdout)
     if args.output is not None:
         calibration.machine.save(args.output)
         say(f"wrote {args.output}", sys.stderr if args.json else sys.stdout)
-
-
-def calibration_table(calibration: Calibration) -> str:
-    """Return the estimated figures, one per line, with the number of tasks behind each."""
-    machine, tasks = calibration.machine, calibration.tasks
-    rows = [
-        (one, f"{machine.flops[one] / 1e9:.3g} Gflop/s") for one in machine.flops if one in tasks
-    ]
-    rows.append(("memory", f"{machine.memory_bandwidth / 1e9:.3g} GB/s"))
-    for name in tasks:
-        if name.startswith("links"):
-            axis = name.partition(".")[2]
-            rows.append((name, _link_text(machine.link(axis) if axis else machine.rest)))
-    if "storage" in tasks:
-        rows.append(("storage", _link_text(machine.storage)))
-    wide, high = (max(len(row[place]) for row in rows) for place in (0, 1))
-    lines = [f"{name:{wide}}  {value:{high}}  {tasks[name]} tasks" for name, value in rows]
-    timed = ", ".join(machine.operations.get("grid", {})) or "none"
-    return "\n".join([f"{machine.name}; for each:", *lines, f"operators with times: {timed}"])
-
-
-def _link_text(link: Link) -> str:
-    return f"{link.latency * 1e6:.3g} us, {link.bandwidth / 1e9:.3g} GB/s"

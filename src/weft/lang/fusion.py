@@ -366,6 +366,27 @@ def restrict(library: Library, name: str, block: Block) -> tuple[ZRange, ZRange]
     return first.box, second.box
 
 
+def work_in(
+    library: Library, name: str, signature: Signature, box: ZRange, attributes: Attributes
+) -> dict[str, int]:
+    """Return the operations of a box by operator: those of a fused operator by its parts.
+
+    >>> from weft.lang import OPERATORS
+    >>> line = OPERATORS["relu"].sign([(8, 4)])
+    >>> work_in(OPERATORS, "relu", line, line.space, {})
+    {'relu': 32}
+    """
+    if ARROW not in name:
+        return {name: library.find(name).count_flops(signature, box, attributes)}
+    pair, found = _pair_of(name, library), dict[str, int]()
+    first, second, _ = _split(pair, Block(None, signature, attributes, box))
+    for operator, part in ((pair.producer, first), (pair.consumer, second)):
+        more = work_in(library, operator.name, part.signature, part.box, part.attributes)
+        for each, flops in more.items():
+            found[each] = found.get(each, 0) + flops
+    return found
+
+
 def fuse(graph: Graph, value: str) -> Graph:
     """Return the graph in which the producer of a value and its only consumer are one.
 

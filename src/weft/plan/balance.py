@@ -71,7 +71,7 @@ def split(size: int, speeds: Sequence[float], most: Sequence[float]) -> list[int
     No block gets more than `most`, rounded up, while another may have more.
 
     >>> split(10, [1.0, 1.0, 0.5], [9, 2, 9])
-    [5, 2, 3]
+    [6, 2, 2]
     """
     total = sum(speeds)
     found = [

@@ -10,10 +10,11 @@ from math import prod
 
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
+from weft.lang.fusion import ARROW, work_in
 from weft.layout import DeviceMesh
 from weft.plan.chunking import Chunking
 from weft.plan.lower import sharding_of
-from weft.plan.machine import Machine
+from weft.plan.machine import GRID, Machine
 from weft.plan.placed import Placed, layout_of
 from weft.plan.plan import Plan
 from weft.plan.resharding.choose import seconds_between
@@ -315,11 +316,12 @@ def roofline(
     dtypes = [values[name].dtype for name in application.operands or application.results]
     layouts, reading = (*operands, *results), len(operands)
     sizes = [layout.size for layout in layouts]
-    speeds = machine.speeds(mesh)
-    if None not in sizes and speeds is None:
+    speeds, operator = machine.speeds(mesh), application.operator
+    by_part = ARROW in operator and GRID in machine.operations
+    if None not in sizes and speeds is None and not by_part:
         flops = flops_of(graph, number, index)
         held = [width * (size or 0) for width, size in zip(widths, sizes)]
-        seconds = machine.seconds(application.operator, dtypes, flops, sum(held))
+        seconds = machine.seconds({operator: flops}, dtypes, sum(held))
         return seconds, flops, sum(held[:reading]) * index.cells.size
     classes = CellClasses(index.cells)
     for layout in (index, *layouts):
@@ -328,19 +330,19 @@ def roofline(
     if speeds is not None:
         axes, labels = _varying(mesh.shape, speeds)
         classes.refine(axes, "speed", lambda: labels)
-    operator, signature = graph.operators.find(application.operator), graph.signatures[number]
-    flops = flops_of(graph, number, index) if speeds is None else 0
-    longest, read = 0.0, 0
+    by_cell = speeds is not None or by_part
+    flops = 0 if by_cell else flops_of(graph, number, index)
+    longest, read, signature = 0.0, 0, graph.signatures[number]
     for at, count in zip(classes.representatives, classes.counts):
         held = [layout.box(at).size * width for layout, width in zip(layouts, widths)]
         read += sum(held[:reading]) * count
-        own, speed = flops, 1.0
-        if speeds is not None:
-            own = operator.count_flops(signature, index.box(at), application.attributes)
-            speed = speeds[index.cells.rank(at)]
-            flops = max(flops, own)
-        taken = machine.seconds(application.operator, dtypes, own, sum(held)) / speed
-        longest = max(longest, taken)
+        work = {operator: flops}
+        if by_cell:
+            box, attributes = index.box(at), application.attributes
+            work = work_in(graph.operators, operator, signature, box, attributes)
+            flops = max(flops, sum(work.values()))
+        speed = 1.0 if speeds is None else speeds[index.cells.rank(at)]
+        longest = max(longest, machine.seconds(work, dtypes, sum(held)) / speed)
     return longest, flops, read
 
 

@@ -240,21 +240,23 @@ class Machine:
         wide = [rate for other, rate in self.flops.items() if itemsize(other) >= width]
         return max(wide) if wide else min(self.flops.values(), default=inf)
 
-    def seconds(self, operator: str, dtypes: Iterable[str], flops: int, touched: int) -> float:
-        """Return the seconds of an operator on a cell of speed 1.
+    def seconds(self, work: Mapping[str, int], dtypes: Iterable[str], touched: int) -> float:
+        """Return the seconds of operators, given by their operations, on a cell of speed 1.
 
-        They are measured, or the longer of those for its operations, in the slowest of the dtypes,
-        and those for the bytes that it reads and writes.
+        They are measured, or the longer of those for the operations, in the slowest of the dtypes,
+        and those for the bytes that are read and written.
 
         >>> machine = Machine(flops={"float32": 1e9}, operations={"grid": {"add": [1.0, 1.0, 3.0]}})
-        >>> machine.seconds("exp", ["float32"], 500, 0), machine.seconds("add", ["float32"], 3, 0)
-        (5e-07, 2.0)
+        >>> [machine.seconds({name: 3}, ["float32"], 0) for name in ("exp", "add")]
+        [3e-09, 2.0]
         """
-        row = self.operations.get(GRID, _NO_ROWS).get(operator)
-        if row and flops:
-            return seconds_in(row, flops)
         rate = min(map(self.rate, dtypes), default=inf)
-        return max(flops / rate, touched / self.memory_bandwidth)
+        rows = self.operations.get(GRID, _NO_ROWS)
+        timed = [name for name, flops in work.items() if flops and rows.get(name)]
+        if not timed:
+            return max(sum(work.values()) / rate, touched / self.memory_bandwidth)
+        rest = sum(flops for name, flops in work.items() if name not in timed)
+        return sum(seconds_in(rows[name], work[name]) for name in timed) + rest / rate
 
     def speeds(self, mesh: DeviceMesh) -> tuple[float, ...] | None:
         """Return how many times as fast each cell of a mesh is, in rank order; None: all alike.
@@ -399,7 +401,8 @@ def seconds_in(row: tuple[float, ...], flops: int) -> float:
 @lru_cache(maxsize=64)
 def _speeds(cells: tuple[CellGroup, ...], mesh: DeviceMesh) -> tuple[float, ...] | None:
     found = tuple(
-        prod(group.speed for group in cells if group.has(mesh, cell)) for cell in mesh.cells()
+        prod((group.speed for group in cells if group.has(mesh, cell)), start=1.0)
+        for cell in mesh.cells()
     )
     return None if set(found) == {1.0} else found
 

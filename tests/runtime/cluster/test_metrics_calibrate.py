@@ -5,10 +5,13 @@ import random
 import pytest
 from tests.runtime.cluster.metrics import MESH, made_up, recorded, task
 
-from weft import Machine, WeftError
+from weft import DeviceMesh, Machine, WeftError, estimate, ops, search, trace
+from weft.plan import CellGroup
 from weft.plan.machine import seconds_in
 from weft.runtime.cluster.metrics.amount import Amount, seconds_by
 from weft.runtime.cluster.metrics.calibration import calibrate, fitted, row_of
+from weft.runtime.cluster.metrics.record import RunRecord
+from weft.values import FrozenMap
 
 
 def computed(count=5, rate=2e9, operator="matmul", dtype="float32", first=0, **said):
@@ -200,3 +203,67 @@ def test_a_record_that_says_too_little(record, told):
         f"too few tasks to estimate a machine: {told}; 3 in one dtype are needed"
     )
     assert caught.value.__notes__ == ["hint: record a longer run, or one with more tasks"]
+
+
+# What was measured reaches the planner.
+
+
+def test_a_cell_that_is_slower_than_most_is_a_group_of_its_own():
+    tasks = [
+        one._replace(number=4 * n + cell, cell=cell, seconds=one.seconds * (4 if cell == 2 else 1))
+        for cell in range(4)
+        for n, one in enumerate(computed(count=6))
+    ]
+    base = Machine(cells=[CellGroup(devices=[0], speed=9, capacity=5.0)])
+    machine = calibrate(made_up(*tasks, machine=base)).machine
+    assert machine.cells == (
+        CellGroup(devices=[0], capacity=5.0),
+        CellGroup(devices=[2], speed=0.25),
+    )
+    assert machine.measured["cells.1"] == 5  # one is too small to be compared
+    rows = machine.operations["grid"]
+    assert seconds_in(rows["matmul"], 6_000_000) == pytest.approx(3e-3, rel=0.05)
+    assert calibrate(made_up(*computed(count=8))).machine.cells == ()
+
+
+def test_the_seconds_of_a_task_are_divided_among_its_operators():
+    work = FrozenMap({"matmul": (3_000_000, 10), "relu": (1000, 4000)}.items())
+    tasks = [
+        *computed(count=3),
+        *computed(count=3, rate=5e6, operator="copy", touched=1_000_000, first=10),
+        *(task(20 + n, operator="matmul + relu", work=work, seconds=3.0) for n in range(3)),
+    ]
+    found = calibrate(made_up(*tasks)).machine
+    rows = found.operations["grid"]
+    parts = dict.fromkeys(work, found.flops["float32"])
+    weights = [
+        3_000_000 / parts["matmul"],
+        max(1000 / parts["relu"], 4000 / found.memory_bandwidth),
+    ]
+    assert seconds_in(rows["relu"], 1000) == pytest.approx(3 * weights[1] / sum(weights), rel=0.05)
+    assert seconds_in(rows["matmul + relu"], 1_000_000) == pytest.approx(3.0, rel=0.05)
+    assert found.measured["operations.grid.relu"] == 3
+    again = RunRecord.from_json(made_up(*tasks).to_json())
+    assert again.tasks[-1].work == work
+
+
+def test_a_calibrated_machine_changes_estimate_and_search():
+    """An operator that was measured to be slow is cut, even if it has to be moved for that."""
+    mesh = DeviceMesh("m", (2,), ("x",))
+    graph = trace(ops.exp, (64, 64), names=["x"], meshes=[mesh], shardings={"x": "<@m, [{}, {}]>"})
+    slow = [
+        one._replace(cell=n % 2)
+        for n, one in enumerate(
+            computed(rate=1e3, operator=graph.applications[0].operator, count=6)
+        )
+    ]
+    base = Machine(latency=1e-3, bandwidth=1e6, flops={"float32": 1e9})
+    measured = calibrate(made_up(*slow, *computed(first=10), machine=base)).machine
+    plan = search(graph, mesh, measured, objectives=["time"], rewrite=False)[0]
+    assert plan.placed[0].cuts
+    flops = 64 * 64 // 2
+    assert estimate(plan, measured).compute == pytest.approx(flops / 1e3, rel=0.05)
+    assert estimate(plan, base).compute < 1e-3
+    fused = trace(lambda x: ops.exp(x) + x, (64, 64))
+    before = search(fused, mesh, measured, objectives=["time"], engine="exact", rewrite=False)
+    assert before.costs[0].compute == pytest.approx(flops / 1e3, rel=0.05)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.lang import Block
 from weft.lang.dtype import itemsize
+from weft.lang.fusion import work_in
 from weft.layout import DeviceMesh
 from weft.plan import Machine, Plan
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.resharding.pricing import seconds_of_messages
 from weft.space import ZRange
+from weft.values import FrozenMap
 
 if TYPE_CHECKING:
     from weft.runtime.cluster.tasks import Task
@@ -57,6 +59,22 @@ def _amount(plan: Plan, number: int, box: ZRange) -> Amount:
     )
 
 
+def work_of(plan: Plan, task: Task) -> Mapping[str, tuple[int, int]]:
+    """Return the operations of a task, and the bytes of its operands and results, by operator."""
+    found: dict[str, tuple[int, int]] = {}
+    for step in task.steps:
+        application = plan.graph.applications[step.application]
+        line = plan.placed[step.application].signature
+        work = work_in(
+            plan.graph.operators, application.operator, line, step.box, application.attributes
+        )
+        touched = _amount(plan, step.application, step.box).touched // len(work)
+        for name, flops in work.items():
+            old = found.get(name, (0, 0))
+            found[name] = old[0] + flops, old[1] + touched
+    return FrozenMap(found.items())
+
+
 def seconds_by(
     machine: Machine,
     mesh: DeviceMesh,
@@ -75,7 +93,7 @@ def seconds_by(
     """
     messages = [(sender, cell, size) for sender, size in moved.items()]
     dtypes = [amount.dtype] if amount.dtype else []
-    computing = machine.seconds(operator, dtypes, amount.flops, amount.touched)
+    computing = machine.seconds({operator: amount.flops}, dtypes, amount.touched)
     speeds = machine.speeds(mesh)
     if speeds is not None:
         computing /= speeds[ranks_by_device(mesh)[cell]]

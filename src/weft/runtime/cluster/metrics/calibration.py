@@ -3,18 +3,20 @@
 Rates use CPU time, since a worker that waits is not a slower machine. A rate is the best over all
 operators of the median over an operator's large tasks: operators bound by memory say nothing about
 arithmetic. Links are lines fitted to bytes and waiting time: latency and bandwidth. Rows of seconds
-for each operator use wall-clock time.
+for each operator use wall-clock time, and so do the speeds of cells. The seconds of a task that has
+several operators are divided among them in proportion to their operations or bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
 from weft.errors import WeftError
 from weft.layout import DeviceMesh
-from weft.plan import Link, Machine
+from weft.plan import CellGroup, Link, Machine
 from weft.plan.machine import GRID
 from weft.plan.resharding.counts import ranks_by_device
 from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord
@@ -22,6 +24,10 @@ from weft.values import counted
 
 FEWEST = 3
 """The fewest tasks from which a figure is estimated."""
+NOTABLE = 1.25
+"""Cells that are slower or faster by less are taken to be alike."""
+SIMILAR = 4
+"""Tasks are compared between cells if they have at least this part of the most operations."""
 FAR = 3.0
 """Samples whose error exceeds this multiple of the median error are dropped as outliers."""
 
@@ -38,7 +44,9 @@ def calibrate(record: RunRecord) -> Calibration:
     """Estimate the machine of a run; figures without measurements come from the plan's machine.
 
     The seconds of each operator, for 1, 2, 4, … operations, are the row of its name in the table
-    `grid` of `Machine.operations`.
+    `grid` of `Machine.operations`; so are those of tasks that run several, by their names together.
+    Cells that are slower or faster than most by a quarter are groups of their own. The machine says
+    which of its figures were measured.
 
     >>> from weft import ZRange
     >>> def task(n, flops):
@@ -54,6 +62,22 @@ def calibrate(record: RunRecord) -> Calibration:
     by_dtype, links = _by_dtype(tasks), _links(record)
     storage = _line(list(_stored(record.tasks)))
     rest = links.pop("", None)
+    flops = {**base.flops, **{dtype: _rate(some) for dtype, some in by_dtype.items()}}
+    memory = _best(tasks, lambda task: task.touched)
+    speeds = _cell_speeds(tasks)
+    plain = Machine(flops=flops, memory_bandwidth=memory or base.memory_bandwidth)
+    rows = _rows(tasks, plain, speeds)
+    counts = {dtype: len(some) for dtype, some in by_dtype.items()} | {"memory": len(tasks)}
+    counts |= {"links": rest.tasks} if rest else {}
+    counts |= {f"links.{axis}": line.tasks for axis, line in links.items()}
+    counts |= {"storage": storage.tasks} if storage else {}
+    kept = [replace(one, speed=1.0) for one in base.cells if one.capacity is not None]
+    groups = [CellGroup(devices=(cell,), speed=one.speed) for cell, one in speeds.items()]
+    measured = {f"flops.{dtype}": len(some) for dtype, some in by_dtype.items()}
+    measured |= {"memory_bandwidth": len(tasks)} if memory else {}
+    measured |= {name: count for name, count in counts.items() if name[:5] in ("links", "stora")}
+    measured |= {f"operations.{GRID}.{name}": one.tasks for name, one in rows.items()}
+    measured |= {f"cells.{len(kept) + n}": one.tasks for n, one in enumerate(speeds.values())}
     machine = Machine(
         {
             **base.links,
@@ -62,18 +86,22 @@ def calibrate(record: RunRecord) -> Calibration:
         rest.latency if rest else base.latency,
         rest.bandwidth if rest else base.bandwidth,
         shared=base.shared,
-        flops={**base.flops, **{dtype: _rate(some) for dtype, some in by_dtype.items()}},
-        memory_bandwidth=_best(tasks, lambda task: task.touched) or base.memory_bandwidth,
+        flops=flops,
+        memory_bandwidth=plain.memory_bandwidth,
         capacity=base.capacity,
         overlap=base.overlap,
         storage=Link(*storage[:2], base.storage.shared) if storage else base.storage,
         name=f"{record.engine}, {counted(record.workers, 'worker')}",
-        operations={**base.operations, GRID: {**base.operations.get(GRID, {}), **_rows(tasks)}},
+        operations={
+            **base.operations,
+            GRID: {
+                **base.operations.get(GRID, {}),
+                **{name: one.seconds for name, one in rows.items()},
+            },
+        },
+        cells=[*kept, *groups],
+        measured=measured,
     )
-    counts = {dtype: len(some) for dtype, some in by_dtype.items()} | {"memory": len(tasks)}
-    counts |= {"links": rest.tasks} if rest else {}
-    counts |= {f"links.{axis}": line.tasks for axis, line in links.items()}
-    counts |= {"storage": storage.tasks} if storage else {}
     return Calibration(machine, counts)
 
 
@@ -122,20 +150,75 @@ def _by_operator(tasks: Iterable[TaskRecord]) -> dict[str, list[TaskRecord]]:
     return groups
 
 
-def _rows(tasks: Iterable[TaskRecord]) -> dict[str, list[float]]:
-    """Return the seconds for 1, 2, 4, … operations of each operator with enough tasks."""
+class Speed(NamedTuple):
+    """How many times as fast as most cells one is, and the number of tasks behind that."""
+
+    speed: float
+    tasks: int
+
+
+def _cell_speeds(tasks: Sequence[TaskRecord]) -> dict[int, Speed]:
+    """Return the speeds of the cells that differ from most.
+
+    Of each operator the median rates of cells are compared with the median over the cells.
+    """
+    found: dict[int, list[tuple[float, int]]] = {}
+    for some in _by_operator(tasks).values():
+        by_cell: dict[int, list[float]] = {}
+        least = max(task.flops for task in some) / SIMILAR
+        for task in some:
+            if task.flops >= least and task.computing:
+                by_cell.setdefault(task.cell, []).append(task.flops / task.computing)
+        rates = {cell: median(each) for cell, each in by_cell.items() if len(each) >= FEWEST}
+        usual = median(rates.values()) if len(rates) > 1 else 0.0
+        for cell, rate in rates.items():
+            if usual:
+                found.setdefault(cell, []).append((rate / usual, len(by_cell[cell])))
+    speeds = {
+        cell: Speed(_rounded(median(ratio for ratio, _ in each)), sum(n for _, n in each))
+        for cell, each in sorted(found.items())
+    }
+    return {cell: one for cell, one in speeds.items() if not 1 / NOTABLE < one.speed < NOTABLE}
+
+
+class Row(NamedTuple):
+    """The seconds of an operator for 1, 2, 4, … operations, and the number of tasks behind them."""
+
+    seconds: list[float]
+    tasks: int
+
+
+def _rows(
+    tasks: Iterable[TaskRecord], machine: Machine, speeds: Mapping[int, Speed]
+) -> dict[str, Row]:
+    """Return the row of each operator with enough tasks, and of operators that run together."""
+    samples: dict[str, list[tuple[int, float]]] = {}
+    for task in tasks:
+        seconds = task.computing * (speeds[task.cell].speed if task.cell in speeds else 1.0)
+        samples.setdefault(task.operator, []).append((task.flops, seconds))
+        if len(task.work) > 1:
+            dtypes = [task.dtype] if task.dtype else []
+            weights = {
+                name: machine.seconds({name: flops}, dtypes, touched)
+                for name, (flops, touched) in task.work.items()
+            }
+            total = sum(weights.values())
+            for name, (flops, _) in task.work.items():
+                if flops and total:
+                    share = seconds * weights[name] / total
+                    samples.setdefault(name, []).append((flops, share))
     return {
-        operator: row_of(_points(some))
-        for operator, some in _by_operator(tasks).items()
+        name: Row(row_of(_points(some)), len(some))
+        for name, some in samples.items()
         if len(some) >= FEWEST
     }
 
 
-def _points(tasks: Iterable[TaskRecord]) -> list[tuple[int, float]]:
+def _points(samples: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return the median seconds for each number of operations."""
     groups: dict[int, list[float]] = {}
-    for task in tasks:
-        groups.setdefault(task.flops, []).append(task.computing)
+    for flops, seconds in samples:
+        groups.setdefault(flops, []).append(seconds)
     return [(flops, median(groups[flops])) for flops in sorted(groups)]
 
 

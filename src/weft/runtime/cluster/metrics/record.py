@@ -15,7 +15,7 @@ from weft.draw.drawing import escape
 from weft.layout import DeviceMesh
 from weft.plan import Machine, estimate
 from weft.runtime.cluster.metrics import record_json, telemetry
-from weft.runtime.cluster.metrics.amount import amount_of, seconds_by
+from weft.runtime.cluster.metrics.amount import amount_of, seconds_by, work_of
 from weft.runtime.cluster.metrics.meter import Report
 from weft.space import ZRange
 from weft.values import FrozenMap, counted, scaled
@@ -68,6 +68,8 @@ class TaskRecord(NamedTuple):
     """Predicted bytes of operands and results."""
     predicted: float | None = None
     """Predicted seconds, if the plan has a machine."""
+    work: Mapping[str, tuple[int, int]] = FrozenMap(())
+    """Predicted operations and bytes of each operator, of a task that runs several."""
 
     @property
     def end(self) -> float:
@@ -249,7 +251,7 @@ class RunRecord:
 
 def _record(graph: TaskGraph, report: Report, sent: int = 0) -> TaskRecord:
     plan, task = graph.plan, graph.tasks[report.task]
-    amount, moved = amount_of(plan, task), graph.moved(task)
+    amount, moved, work = amount_of(plan, task), graph.moved(task), work_of(plan, task)
     predicted = None
     if plan.machine is not None:
         predicted = seconds_by(plan.machine, plan.mesh, task.operator, amount, moved, task.cell)
@@ -278,6 +280,7 @@ def _record(graph: TaskGraph, report: Report, sent: int = 0) -> TaskRecord:
         amount.dtype,
         amount.touched,
         predicted,
+        work if len(work) > 1 else FrozenMap(()),
     )
 
 

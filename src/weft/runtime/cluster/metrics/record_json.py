@@ -68,6 +68,7 @@ def _task_data(task: TaskRecord) -> dict[str, Any]:
     data = task._asdict()
     data["box"] = [list(sides) for sides in zip(task.box.start, task.box.stop)]
     data["received"] = {str(cell): size for cell, size in task.received.items()}
+    data["work"] = {name: list(pair) for name, pair in task.work.items()}
     kept = ("number", "box", "cell", "begin", "seconds")
     return {key: value for key, value in data.items() if key in kept or not _is_empty(value)}
 
@@ -124,8 +125,16 @@ def _task(field: Field) -> TaskRecord:
         dtype=_dtype(field.at("dtype")),
         is_bound=field.at("is_bound").flag(),
         predicted=_optional(field.at("predicted"), _seconds),
+        work=FrozenMap(field.at("work").table(_work).items()),
         **numbers,
     )
+
+
+def _work(field: Field) -> tuple[int, int]:
+    pair = field.items(_count)
+    if len(pair) != 2:
+        field.fail("[operations, bytes]")
+    return pair[0], pair[1]
 
 
 def _optional(field: Field, read: Any) -> Any:

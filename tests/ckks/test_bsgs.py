@@ -100,13 +100,6 @@ def test_only_given_keys_are_used(layer):
     assert split(linear_map, direct.keys).rotations == direct.rotations
 
 
-def test_expensive_giant_steps_become_baby_steps():
-    linear_map = linear(conv(64, 64, 3, 8), *[Packing.tiled((64, 8, 8), 4096)] * 2, weight=1)
-    cheap, dear = split(linear_map), split(linear_map, giant=8.0)
-    assert len(dear.giants[0]) < len(cheap.giants[0])
-    assert dear.rotations > cheap.rotations
-
-
 @given(st.lists(st.integers(0, 255), min_size=1), st.lists(st.integers(1, 100), max_size=4))
 def test_digits_add_up_to_the_diagonal(diagonals, strides):
     given_ = np.array(diagonals)

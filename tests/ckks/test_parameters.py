@@ -227,6 +227,4 @@ def test_sizes_in_bytes():
     parameters = Parameters(8192, 2)
     assert parameters.ciphertext_bytes() == 2 * 3 * 8192 * 8
     assert parameters.ciphertext_bytes(0) == 2 * 8192 * 8
-    assert parameters.plaintext_bytes(1) == 2 * 8192 * 8
-    assert parameters.rotation_key_bytes == parameters.relinearisation_key_bytes
     assert parameters.rotation_key_bytes == 3 * 2 * 4 * 8192 * 8

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from math import gcd
+from math import gcd, inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -311,7 +311,7 @@ def _unrolled(values: Integers, count: int, period: int) -> Integers:
 
 
 def combinations(
-    axes: Sequence[DiagonalAxis], inputs: float, outputs: float, most: int
+    axes: Sequence[DiagonalAxis], inputs: int, outputs: int, most: int
 ) -> list[tuple[BlockSize, ...]]:
     """Return the block sizes of all axes that promise the fewest rotations, the best first.
 
@@ -368,19 +368,11 @@ class Split:
         return frozenset(self.rotations_by_step)
 
 
-def split(
-    linear_map: LinearMap,
-    keys: int | Collection[int] | None = None,
-    *,
-    baby: float = 1.0,
-    giant: float = 1.0,
-    strides: Iterable[Iterable[int]] | None = None,
-) -> Split:
-    """Return the split of a map's diagonals with the cheapest rotations.
+def split(linear_map: LinearMap, keys: int | Collection[int] | None = None) -> Split:
+    """Return the split of a map's diagonals with the fewest rotations.
 
-    `baby` and `giant` are the costs of a rotation of either kind. `keys` is the largest number of
-    rotation keys, or the keys that exist: rotations then form chains, without becoming more where
-    that is possible.
+    `keys` is the largest number of rotation keys, or the keys that exist: rotations then form
+    chains, without becoming more where that is possible.
 
     >>> from weft.ckks.linear import linear
     >>> from weft.ckks.packing import Packing
@@ -394,20 +386,18 @@ def split(
     >>> chained.rotations, sorted(chained.keys)
     (14, [1, 8])
     """
-    search = _SplitSearch(linear_map, baby, giant)
+    search = _SplitSearch(linear_map)
     most = max(1, min(CANDIDATES, EFFORT // len(search.diagonals)))
-    for axes in _axes(linear_map, strides):
-        for sizes in combinations(axes, search.inputs * baby, search.outputs * giant, most):
+    for axes in _axes(linear_map):
+        for sizes in combinations(axes, search.inputs, search.outputs, most):
             search.try_split(axes, sizes)
     return search.best(keys)
 
 
-def _axes(
-    linear_map: LinearMap, strides: Iterable[Iterable[int]] | None
-) -> list[list[DiagonalAxis]]:
+def _axes(linear_map: LinearMap) -> list[list[DiagonalAxis]]:
     """Return the diagonals in the strides of operands, of results, of both, and of none."""
     source, target = linear_map.strides
-    tried = strides or (source, target, (*source, *target), ())
+    tried = source, target, (*source, *target), ()
     diagonals = np.concatenate(linear_map.sets)
     distinct = dict.fromkeys(tuple(sorted(set(each))) for each in tried)
     return [decode(diagonals, each, linear_map.period) for each in distinct]
@@ -416,8 +406,8 @@ def _axes(
 class _SplitSearch:
     """The best split so far, counted on the real sets."""
 
-    def __init__(self, linear_map: LinearMap, baby: float, giant: float) -> None:
-        self.map, self.baby, self.giant = linear_map, baby, giant
+    def __init__(self, linear_map: LinearMap) -> None:
+        self.map = linear_map
         self.ends = np.cumsum([len(each) for each in linear_map.sets])[:-1]
         self.diagonals = np.concatenate(linear_map.sets)
         blocks = linear_map.blocks
@@ -425,7 +415,7 @@ class _SplitSearch:
         self.rows = _by_sets((out, key) for (out, _), key in blocks.items())
         self.inputs = sum(map(len, self.columns.values()))
         self.outputs = sum(map(len, self.rows.values()))
-        self.cost = (float("inf"), 0)
+        self.cost: tuple[float, int] = (inf, 0)
         self.parts: list[Integers] = []
         self.axes: list[tuple[DiagonalAxis, BlockSize]] = []
         self.seen = set[bytes]()
@@ -443,7 +433,7 @@ class _SplitSearch:
         parts = np.split(total, self.ends)
         babies = _count(parts, self.columns, self.map.period)
         giants = _count(self._giants(parts), self.rows, self.map.period)
-        cost = self.baby * babies + self.giant * giants, babies
+        cost = babies + giants, babies
         if cost < self.cost:
             self.cost, self.parts, self.axes = cost, parts, list(zip(axes, sizes))
 

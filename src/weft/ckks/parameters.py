@@ -134,7 +134,7 @@ def _scarce(bits: int, step: int) -> WeftError:
     )
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """The ring (N), the rescales that a fresh ciphertext can take, and the bits of its primes.
 
@@ -153,32 +153,20 @@ class Parameters:
     ring: int
     """N, the degree of the polynomials."""
     depth: int
-    scale_bits: int
-    first_bits: int
+    scale_bits: int = 40
+    first_bits: int = 50
     """Bits of the modulus of level 0: those beyond the scale are room for values."""
-    special_bits: int
+    special_bits: int = 60
     """Bits of the additional prime of keys, which absorbs the noise of key switching."""
-    security: int | None
+    security: int | None = 128
     """128, 192 or 256 bits; None, for tests only, checks nothing."""
 
-    def __init__(
-        self,
-        ring: SupportsIndex,
-        depth: SupportsIndex,
-        scale_bits: SupportsIndex = 40,
-        first_bits: SupportsIndex = 50,
-        special_bits: SupportsIndex = 60,
-        security: SupportsIndex | None = 128,
-    ) -> None:
-        freeze(
-            self,
-            ring=as_count(ring, "the ring N"),
-            depth=as_count(depth, "depth"),
-            scale_bits=as_count(scale_bits, "scale_bits"),
-            first_bits=as_count(first_bits, "first_bits"),
-            special_bits=as_count(special_bits, "special_bits"),
-            security=None if security is None else as_count(security, "security"),
-        )
+    def __post_init__(self) -> None:
+        for name in ("ring", "depth", *BIT_FIELDS):
+            what = "the ring N" if name == "ring" else name
+            freeze(self, **{name: as_count(getattr(self, name), what)})
+        if self.security is not None:
+            freeze(self, security=as_count(self.security, "security"))
         _check_shape(self)
         _check_bits(self)
         _check_security(self)
@@ -186,28 +174,22 @@ class Parameters:
 
     @classmethod
     def fitting(
-        cls,
-        depth: SupportsIndex,
-        slots: SupportsIndex = 1,
-        security: SupportsIndex = 128,
-        scale_bits: SupportsIndex = 40,
-        first_bits: SupportsIndex = 50,
-        special_bits: SupportsIndex = 60,
+        cls, depth: int, slots: int = 1, security: int = 128, scale_bits: int = 40, **bits: int
     ) -> Parameters:
         """Return the parameters of the smallest ring with the depth, the slots and the security.
 
         >>> Parameters.fitting(depth=6, slots=2048).ring
         16384
         """
-        sizes = (depth, scale_bits, first_bits, special_bits)
-        need = _total(*map(as_count, sizes, ("depth", *BIT_FIELDS)))
+        bits = {"first_bits": 50, "special_bits": 60, **bits, "scale_bits": scale_bits}
+        need = _total(as_count(depth, "depth"), **{n: as_count(bits[n], n) for n in bits})
         width = as_count(slots, "slots")
         table = _standard(as_count(security, "security"))
         wide = [ring for ring in table if ring // 2 >= width]
         if not wide:
             raise WeftError(f"{width} slots do not fit: N={max(table)} has {max(table) // 2}")
         ring = next((ring for ring in wide if need <= table[ring]), max(table))
-        return cls(ring, *sizes, security)
+        return cls(ring, depth, security=security, **bits)
 
     @property
     def slots(self) -> int:
@@ -290,22 +272,13 @@ class Parameters:
         >>> Parameters(8192, depth=2).ciphertext_bytes()
         393216
         """
-        return 2 * self.plaintext_bytes(level)
-
-    def plaintext_bytes(self, level: int | None = None) -> int:
-        """Return the bytes of a plaintext at a level."""
-        return (self.level(level) + 1) * self.ring * 8
+        return 2 * (self.level(level) + 1) * self.ring * 8
 
     @property
     def rotation_key_bytes(self) -> int:
-        """The bytes of one rotation key: for each prime, a ciphertext with all of them."""
+        """The bytes of a rotation key, or of the key for products: a ciphertext for each prime."""
         primes = self.depth + 1
         return primes * 2 * (primes + 1) * self.ring * 8
-
-    @property
-    def relinearisation_key_bytes(self) -> int:
-        """The bytes of the key for products of ciphertexts."""
-        return self.rotation_key_bytes
 
     def __str__(self) -> str:
         safe = "security is not checked"

@@ -343,8 +343,7 @@ class EncryptedPlan:
 
     def key_bytes(self, parameters: Parameters) -> int:
         """Return the bytes of all rotation keys, and of the one for products."""
-        keys = len(self.cost.keys) * parameters.rotation_key_bytes
-        return keys + self.needs_products * parameters.relinearisation_key_bytes
+        return (len(self.cost.keys) + self.needs_products) * parameters.rotation_key_bytes
 
     def describe(self) -> dict[str, Any]:
         """Return the plan as plain data: the headline, the layers and the total."""

@@ -56,7 +56,7 @@ class SlotValues(NamedTuple):
 Operation: TypeAlias = Literal[
     "add", "sub", "negate", "mul", "add_plain", "mul_plain", "rotate", "rescale", "drop"
 ]
-"""The operations, which are the methods of `SlotOperations`."""
+"""The operations: methods of a back-end, or of an analysis of values."""
 
 
 class Instruction(NamedTuple):
@@ -76,7 +76,7 @@ class Instruction(NamedTuple):
         operands = tuple(registers.get(each, each) for each in self.operands)
         return self._replace(out=registers.get(self.out, self.out), operands=operands)
 
-    def apply(self, on: SlotOperations[T], registers: Mapping[int, T]) -> T:
+    def apply(self, on: Any, registers: Mapping[int, T]) -> T:
         """Return the result of the operation on the values of its registers."""
         operands = (registers[each] for each in self.operands)
         if self.operation in ("add_plain", "mul_plain"):
@@ -194,38 +194,7 @@ def last_uses(read: Iterable[tuple[int, ...]], outputs: Iterable[int]) -> Iterat
         yield tuple(each for each in unique if last[each] == place and each not in kept)
 
 
-class SlotOperations(Protocol[T]):
-    """The operations that instructions call: of a back-end, or of an analysis of values."""
-
-    def add(self, a: T, b: T) -> T:
-        """Return the sum."""
-
-    def sub(self, a: T, b: T) -> T:
-        """Return the difference."""
-
-    def negate(self, a: T) -> T:
-        """Return the value with its sign changed."""
-
-    def add_plain(self, a: T, values: Floats) -> T:
-        """Return the sum with a plaintext."""
-
-    def mul_plain(self, a: T, values: Floats, scale: float | None = None) -> T:
-        """Return the product with a plaintext."""
-
-    def mul(self, a: T, b: T) -> T:
-        """Return the product."""
-
-    def rotate(self, a: T, steps: int) -> T:
-        """Return the value rotated."""
-
-    def rescale(self, a: T) -> T:
-        """Return the value one level lower."""
-
-    def drop(self, a: T, level: int) -> T:
-        """Return the value at a lower level."""
-
-
-def execute(program: SlotProgram, on: SlotOperations[T], inputs: Sequence[T]) -> list[T]:
+def execute(program: SlotProgram, on: Any, inputs: Sequence[T]) -> list[T]:
     """Run a program on a back-end, or through an analysis; return its results."""
     check_inputs(program, inputs)
     registers = dict(enumerate(inputs))

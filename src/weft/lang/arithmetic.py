@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
 from math import prod
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -15,6 +18,41 @@ from weft.values import Point, as_point
 
 AxisLike: TypeAlias = int | Sequence[int] | None
 Index: TypeAlias = int | slice | EllipsisType | None
+
+
+_TRACER: ContextVar[Any] = ContextVar("tracer", default=None)
+"""The tracer of the function that is being traced."""
+
+
+@contextmanager
+def recorded_by(tracer: Any) -> Iterator[None]:
+    """Let a tracer record the operators that have no operands."""
+    token = _TRACER.set(tracer)
+    try:
+        yield
+    finally:
+        _TRACER.reset(token)
+
+
+def create(name: str, **attributes: Any) -> Any:
+    """Return the result of an operator without operands: a symbol while tracing, or a tensor."""
+    tracer = _TRACER.get()
+    if tracer is not None:
+        return tracer.apply(name, (), attributes)[0]
+    return _tensors().created(name, attributes)
+
+
+def as_operand(x: Any) -> Any:
+    """Return an array as what operators apply to: captured while tracing, or as a tensor."""
+    if hasattr(x, "__weft_apply__"):
+        return x
+    tracer = _TRACER.get()
+    return _tensors().Tensor(x) if tracer is None else tracer.capture(x)
+
+
+def _tensors() -> Any:
+    """Return the module of tensors, which is above this package: that needs no array library."""
+    return import_module("weft.runtime.tensor")
 
 
 def apply_all(name: str, /, *operands: Any, **attributes: Any) -> tuple[Any, ...]:

@@ -47,13 +47,13 @@ _KINDS: dict[Kind, str] = {
         kernel_input_feature_dimension kernel_output_feature_dimension output_batch_dimension
         output_feature_dimension exponent_bits mantissa_bits group_id
     """,
-    "float": "epsilon eps scale low high error",
+    "float": "epsilon eps scale low high rate error",
     "bool": """
         keepdims lower left_side unit_diagonal reverse exclusive causal exact is_state
         count_include_pad enters is_stable
     """,
     "str": """
-        equation fft_type comparison_direction compare_type monoid region name dtype rng_algorithm
+        equation fft_type comparison_direction compare_type monoid region name dtype rng_algorithm generator
     """,
     "ints": """
         dimensions fft_length result_shape result_shapes permutation slice_sizes

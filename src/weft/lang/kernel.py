@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import import_module
+from math import prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
-from weft.lang.dtype import LOW_PRECISION, Dtypes, accumulator, dtype_name
+from weft.lang.dtype import LOW_PRECISION, Dtypes, accumulator, dtype_name, itemsize
 from weft.lang.signature import Signature
 from weft.space import ZRange
 
@@ -119,6 +120,29 @@ def cast(xp: Any, x: Any, name: str) -> Any:
     if dtype_name(x.dtype) == name:
         return x
     return xp.astype(x, native(xp, name))
+
+
+def bitcast(xp: Any, x: Any, dtype: str) -> Any:
+    """Return the bits of an array as elements of another dtype; widths that differ are joined.
+
+    An element that is wider than the new ones becomes a last dimension of them, and the last
+    dimension of narrower ones becomes one element: the first has the lowest bits.
+
+    >>> import numpy
+    >>> bitcast(numpy, numpy.asarray([1.0, 2.0], "float32"), "uint16").tolist()
+    [[0, 16256], [0, 16384]]
+    """
+    old, new = itemsize(dtype_name(x.dtype)), itemsize(dtype)
+    joined = x.shape[:-1] if new > old else (*x.shape, old // new) if new < old else x.shape
+    if prod(joined) == 0:
+        return xp.empty(joined, dtype=native(xp, dtype))
+    if not hasattr(x, "view"):  # the standard has no such function
+        numpy = import_module("numpy")
+        return xp.asarray(bitcast(numpy, numpy.asarray(x), dtype))
+    flat = xp.reshape(x, (-1,))
+    flat = flat.contiguous() if hasattr(flat, "contiguous") else flat
+    flat = xp.ascontiguousarray(flat) if hasattr(xp, "ascontiguousarray") else flat
+    return xp.reshape(flat.view(native(xp, dtype)), joined)
 
 
 def accumulating(kernel: Kernel, dtypes: Dtypes, mode: Accumulates) -> Kernel:

@@ -9,7 +9,7 @@ from operator import index
 from typing import Any
 
 from weft.errors import LayoutError, WeftError
-from weft.lang.arithmetic import Arithmetic
+from weft.lang.arithmetic import Arithmetic, recorded_by
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
 from weft.lang.graph import Application, Graph, Value, check_sharding, read_meshes
 from weft.lang.operator import OPERATORS, Library, Operator
@@ -467,7 +467,7 @@ def trace(
                 hint=f"inputs: {', '.join(symbol.name for symbol in symbols)}",
             )
         tracer.parameters.add(name)
-    with recording(tracer.conditions):
+    with recording(tracer.conditions), recorded_by(tracer):
         returned = function(*symbols[: len(inputs)], **by_name)
     outputs: list[Any] = [returned]
     if isinstance(returned, tuple | list | Mapping):

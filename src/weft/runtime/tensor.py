@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import index
 from typing import Any
@@ -13,16 +13,17 @@ from array_api_compat import is_jax_array
 from weft.errors import LayoutError, WeftError
 from weft.lang.arithmetic import Arithmetic
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
-from weft.lang.kernel import native
+from weft.lang.kernel import Block, native
 from weft.lang.operator import OPERATORS, Operator
 from weft.lang.trace import Symbol, Tracer
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import plan_reshard
 from weft.runtime.arrays import Array, copied, empty, namespace, paste
+from weft.runtime.blocks import run_block
 from weft.runtime.eager import Kind, Operand, kind_of, run_operator, sharding_of
 from weft.runtime.history import Origin, closed, constrained
 from weft.runtime.local import Cause, Shards, move
-from weft.values import Point, as_shape
+from weft.values import FrozenMap, Point, as_shape
 
 Dims = Iterable[DimSpec]
 
@@ -277,6 +278,14 @@ def _made(kind: Kind, shards: Shards, origin: Origin, name: str = "") -> Tensor:
     tensor = Tensor.__new__(Tensor)
     tensor.kind, tensor._shards, tensor.origin, tensor.name = kind, shards, origin, name
     return tensor
+
+
+def created(name: str, attributes: Mapping[str, Any]) -> Tensor:
+    """The tensor that an operator without operands makes, whole and in NumPy."""
+    operator, given = OPERATORS.find(name), FrozenMap(attributes.items())
+    line = operator.sign([], given)
+    (array,) = run_block(operator, Block(np, line, given, line.space), ())
+    return Tensor(array)
 
 
 def tensor_of(shards: Shards, spec: ShardingSpec, shape: Point, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Operators that are planned and have no kernel: collectives, random bits, custom calls.
+"""Operators that are planned and have no kernel: collectives and custom calls.
 
 An operator named `custom_call @target` is the custom call of that target; a user adds one like any
 other operator.
@@ -51,18 +51,6 @@ def sign_all_to_all(shapes: Sequence[Point], attributes: Attributes) -> Signatur
     """Sign an exchange of two dimensions, which are not cut."""
     changed = {attributes["split_dimension"], attributes["concat_dimension"]}
     return _change_dims(shapes, attributes["result_shape"], sorted(changed))
-
-
-def sign_rng_bit_generator(shapes: Sequence[Point], attributes: Attributes) -> Signature:
-    """Sign a state that is not cut, and random bits.
-
-    >>> print(sign_rng_bit_generator([(2,)], {"result_shape": (8, 4)}).notation)
-    [s] -> [t], i0 i1
-    """
-    bits = attributes["result_shape"]
-    sizes = {f"i{dim}": size for dim, size in enumerate(bits)} | {"t": shapes[0][0]}
-    results = [[whole("t")], numbered("i", len(bits))]
-    return Signature(Notation([[whole("s")]], results), shapes, sizes)
 
 
 ALIKE = """
@@ -196,7 +184,6 @@ _add(
     sign_all_to_all,
     "split_dimension concat_dimension split_count result_shape",
 )
-_add("rng_bit_generator", sign_rng_bit_generator, "result_shape rng_algorithm")
 for _targets, _sign, _passes in (
     (ALIKE, sign_alike, ""),
     ("MoveToDevice MoveToHost", sign_alike, "both"),

@@ -24,6 +24,7 @@ from weft.lang.dtype import (
     Conversion,
     Dtypes,
     Operand,
+    dtype_name,
     like_all,
     like_first,
     promote,
@@ -31,7 +32,7 @@ from weft.lang.dtype import (
     separate,
     together,
 )
-from weft.lang.kernel import Attributes, Block, Kernel, cast, native
+from weft.lang.kernel import Attributes, Block, Kernel, bitcast, cast, native
 from weft.lang.notation import Notation, Row, digits, numbered, plain, whole
 from weft.lang.operator import Keeps, Passes, Sign, define
 from weft.lang.signature import Signature
@@ -544,6 +545,7 @@ define(
 define(
     "bitcast_convert",
     sign_bitcast_convert,
+    lambda block, x: bitcast(block.xp, x, block.attributes.get("dtype") or dtype_name(x.dtype)),
     passes="both",
     flops=0,
     attributes="result_shape",

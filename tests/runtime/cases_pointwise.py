@@ -79,7 +79,7 @@ def division(rng):
     return [x, np.where(y == 0, y + 1, y)], {}
 
 
-@case("atan2", "complex")
+@case("atan2", "complex", "next_after")
 def of_floats(rng):
     return pair(rng, "float64"), {}
 

@@ -11,6 +11,7 @@ from tests.runtime import (  # noqa: F401
     cases_move,
     cases_nn,
     cases_pointwise,
+    cases_random,
     cases_reduce,
     cases_window,
 )

@@ -214,7 +214,7 @@ _SHAPED = frozenset(
 )
 """The operations whose result shape does not follow from operands and other attributes."""
 
-_TYPED = frozenset(["constant", "convert", "iota"])
+_TYPED = frozenset(["bitcast_convert", "constant", "convert", "iota"])
 """Those whose result's dtype does not follow from their operands."""
 
 _ALL_SHAPED = frozenset(["custom_call", "manual_computation"])
@@ -256,7 +256,8 @@ def complete_attributes(
         case "propagation_barrier":
             result["allowed_direction"] = _DIRECTIONS[result["allowed_direction"]]
         case "rng_bit_generator":
-            result["result_shape"] = results[1].shape  # of the bits; the other is the state
+            bits = results[1]  # the other is the state
+            result |= {"result_shape": bits.shape, "dtype": bits.dtype}
         case "sort":
             result["dimension"] = result.get("dimension", -1) % max(1, len(shapes[0]))
             result["comparison_direction"] = comparison(op.regions[0].blocks[0])

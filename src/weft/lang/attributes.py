@@ -53,7 +53,8 @@ _KINDS: dict[Kind, str] = {
         count_include_pad enters is_stable
     """,
     "str": """
-        equation fft_type comparison_direction compare_type monoid region name dtype rng_algorithm generator
+        equation fft_type comparison_direction compare_type monoid region name dtype rng_algorithm
+        generator
     """,
     "ints": """
         dimensions fft_length result_shape result_shapes permutation slice_sizes

@@ -43,7 +43,8 @@ UNARY = [
     if operator.workspace != 1
     and name not in ("attention", "convolution", "divide", "matmul", "remainder", "topk")
 ]
-UNARY = [name for name in UNARY if not name.startswith(("shift", "count", "popcnt"))]
+OTHERS = ("shift", "count", "popcnt", "random", "rng", "dropout")
+UNARY = [name for name in UNARY if not name.startswith(OTHERS)]
 PROGRAMS = (
     {
         "chain": (lambda x: ops.exp(ops.tanh(x * 2 + 1) - x) / 3, (SIDE, SIDE)),

@@ -497,6 +497,7 @@ _add("tanh", "tanh", _FLOATS, as_floats, _RISING)
 for _name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh"):
     _add(_name, _name, _FLOATS, as_floats)
 _add("atan2", "atan2", _FLOAT, as_floats, accumulates="always")
+_add("next_after", "nextafter", _FLOAT, as_floats)
 _add("erf", of(erf), _FLOAT, as_floats, accumulates="always")
 _add("erfc", of(erfc), _FLOAT, as_floats, accumulates="always")
 _add(

@@ -132,7 +132,7 @@ def fold(key: Key, number: int) -> Key:
     """Return a new key from a key and a number below 2**64, as `jax.random.fold_in` does.
 
     >>> fold((0, 7), 3)
-    (2302590271, 2900033873)
+    (276534068, 1641862660)
     """
     k0, k1 = threefry2x32(INTEGERS, key, number >> 32, number & MASK)
     return k0, k1
@@ -425,6 +425,8 @@ def sign_rng_bit_generator(shapes: Sequence[Point], attributes: Attributes) -> S
     [s] -> [t], i0 i1
     """
     bits = attributes["result_shape"]
+    if len(shapes) != 1 or len(shapes[0]) != 1:
+        raise WeftError(f"expected a state of one dimension, got {list(map(list, shapes))}")
     sizes = {f"i{dim}": size for dim, size in enumerate(bits)} | {"t": shapes[0][0]}
     results = [[whole("t")], numbered("i", len(bits))]
     return Signature(Notation([[whole("s")]], results), shapes, sizes)
@@ -625,44 +627,58 @@ def dropout(block: Block, x: Any, key: Any) -> Any:
 
 def rng_bit_generator(block: Block, state: Any) -> tuple[Any, Any]:
     """Return a new state, and the random bits that XLA has on a CPU for each algorithm."""
-    xp, words = block.xp, WordArithmetic.of(block.xp)
-    box, shape = block.results[1], block.signature.result_shapes[1]
-    dtype = block.attributes.get("dtype") or "uint32"
-    bits = 8 * itemsize(dtype)
+    xp = block.xp
     halves = bitcast(xp, state, "uint32")
     key, *rest = (int(halves[n, 0]) | int(halves[n, 1]) << 32 for n in range(state.shape[0]))
-    pair = (key & MASK, key >> 32)
-    if block.attributes.get("rng_algorithm") == "THREE_FRY":
-        # A counter gives 64 bits: one element, or two neighbours along one dimension.
-        axis = None if bits == 64 else _paired_axis(shape)
-        count = prod(-(-size // 2) if n == axis else size for n, size in enumerate(shape))
-        counters = *_counters(xp, box, shape, axis), _lanes(xp, box, axis)
-
-        def chunk(high: Any, low: Any, lane: Any) -> Any:
-            high, low, _ = _plus(words, high, low, rest[0])
-            x0, x1 = threefry2x32(words, pair, low, high)
-            made = (x1, x0) if bits == 64 else (xp.where(lane == 0, x0, x1),)
-            return as_bits(words, made, dtype)
-
-    else:
-        # A state of two words has a counter of 64 bits, whose high half is the key.
-        count = -(-prod(shape) * max(32, bits) // 128)
-        counters = _counters(xp, box, shape)
-
-        def counter(number: Words) -> Words:
-            c1, c0, carry = _plus(words, number[1], number[0], rest[0])
-            c3, c2, _ = _plus(words, xp.zeros_like(carry), carry, (*rest[1:], key)[0])
-            return c0, c1, c2, c3
-
-        def chunk(high: Any, low: Any) -> Any:
-            made = philox_at(words, pair, high, low, bits, counter)
-            return as_bits(words, made[::-1], dtype)
-
-    after = sum(word << 64 * n for n, word in enumerate(rest)) + count
-    whole_state = key | (after << 64)
-    new = [[(whole_state >> 64 * n + at) & MASK for at in (0, 32)] for n in range(len(rest) + 1)]
-    made = _in_chunks(block, box, counters, chunk)
+    is_threefry = block.attributes.get("rng_algorithm") == "THREE_FRY"
+    if len(rest) not in ((1,) if is_threefry else (1, 2)):
+        raise WeftError(f"a state of {len(rest) + 1} words does not fit the random algorithm")
+    made, count = (_xla_threefry if is_threefry else _xla_philox)(block, key, *rest)
+    after = key | (sum(word << 64 * n for n, word in enumerate(rest)) + count) << 64
+    new = [[(after >> 64 * n + at) & MASK for at in (0, 32)] for n in range(len(rest) + 1)]
     return bitcast(xp, xp.asarray(new, dtype=native(xp, "uint32")), "uint64"), made
+
+
+def _xla_threefry(block: Block, key: int, start: int) -> tuple[Any, int]:
+    """Return bits, and the number of counters that they take.
+
+    A counter gives 64 bits: one element, or two neighbours along one dimension.
+    """
+    xp, words, box = block.xp, WordArithmetic.of(block.xp), block.results[1]
+    shape, dtype = block.signature.result_shapes[1], block.attributes.get("dtype") or "uint32"
+    is_whole = itemsize(dtype) == 8
+    axis = None if is_whole else _paired_axis(shape)
+
+    def chunk(high: Any, low: Any, lane: Any) -> Any:
+        high, low, _ = _plus(words, high, low, start)
+        x0, x1 = threefry2x32(words, (key & MASK, key >> 32), low, high)
+        return as_bits(words, (x1, x0) if is_whole else (xp.where(lane == 0, x0, x1),), dtype)
+
+    counters = *_counters(xp, box, shape, axis), _lanes(xp, box, axis)
+    count = prod(-(-size // 2) if n == axis else size for n, size in enumerate(shape))
+    return _in_chunks(block, box, counters, chunk), count
+
+
+def _xla_philox(block: Block, key: int, start: int, top: int | None = None) -> tuple[Any, int]:
+    """Return bits, and the number of counters that they take, each of 128 bits.
+
+    A state of two words has a counter of 64 bits, whose high half is the key.
+    """
+    xp, words, box = block.xp, WordArithmetic.of(block.xp), block.results[1]
+    shape, dtype = block.signature.result_shapes[1], block.attributes.get("dtype") or "uint32"
+    bits = max(32, 8 * itemsize(dtype))
+
+    def counter(number: Words) -> Words:
+        c1, c0, carry = _plus(words, number[1], number[0], start)
+        c3, c2, _ = _plus(words, xp.zeros_like(carry), carry, key if top is None else top)
+        return c0, c1, c2, c3
+
+    def chunk(high: Any, low: Any) -> Any:
+        made = philox_at(words, (key & MASK, key >> 32), high, low, bits, counter)
+        return as_bits(words, made[::-1], dtype)
+
+    counters = _counters(xp, box, shape)
+    return _in_chunks(block, box, counters, chunk), -(-prod(shape) * bits // 128)
 
 
 def _paired_axis(shape: Point) -> int | None:

@@ -689,7 +689,9 @@ OURS = (
     *("logsumexp_dim", "attention", "embedding", "cumsum", "topk", "avg_pool", "max_pool"),
     *("prod_of", "reduce_blocks", "attention_blocks", "polynomial"),
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "erfc", "is_inf", "sinh"),
-    *("floor_divide", "mod", "square"),
+    *("floor_divide", "mod", "square", "erf_inv", "next_after", "dropout", "random_bits"),
+    *("random_uniform", "random_normal", "random_exponential", "random_gumbel", "random_integers"),
+    *("random_split", "random_fold_in", "random_permutation"),
 )
 """Those that Shardy does not know; `tests/runtime` proves them by trying."""
 

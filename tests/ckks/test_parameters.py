@@ -195,7 +195,7 @@ def hint_of(refused):
         ),
         (
             lambda: Parameters(8192, 2, special_bits=45),
-            "the special prime has 45 bits, the first 50: it must be the largest, or keys bring in "
+            "the special prime has 45 bits, the first 50: it must be the largest, or keys add "
             "noise",
             "",
         ),

@@ -159,8 +159,11 @@ def index_panel(signature: Signature, dims: Sequence[int], patches: Iterable[Pat
     def along(point: Point) -> Point:
         return tuple(point[dim] for dim in dims)
 
+    names = [name for dim, name in enumerate(signature.sizes) if dim in dims]
+    missing = {*signature.sizes} - {*signature.notation.reduced} - {*names}
+    title = index_title(signature) + f", drawn along {', '.join(names)}" * bool(missing)
     seen = [patch._replace(start=along(patch.start), stop=along(patch.stop)) for patch in patches]
-    return ArrayPanel(index_title(signature), along(sizes), seen)
+    return ArrayPanel(title, along(sizes), seen)
 
 
 def _image(

@@ -27,9 +27,10 @@ def draw_placed(placed: Placed, cell: Cell | None = None) -> Drawing:
     """
     signature, line = placed.signature, placed.signature.notation
     boxes, is_whole = _index_boxes(placed) if cell is None else ([_box_of(placed, cell)], True)
-    reduced = [dim for dim, name in enumerate(signature.sizes) if name in line.reduced]
-    whole = [dim for dim in reduced if placed.index.grid[dim] == 1]
-    shown = [dim for dim in range(len(signature.sizes)) if dim not in whole]
+    cut = [dim for dim, count in enumerate(placed.index.grid) if count > 1]
+    parallel = {dim for dim, name in enumerate(signature.sizes) if name not in line.reduced}
+    shown = sorted(parallel.union(cut))
+    shown = cut if cut and len(shown) > 2 else shown
     patches = [Patch(box.start, box.stop, label, tone) for box, label, tone in boxes]
     index = index_panel(signature, shown, patches)
     operands = [

@@ -172,7 +172,7 @@ def _empty(out: Path, shape: Any, chunks: Any, dtype: Any, compressors: Any) -> 
 
 @contextmanager
 def noops(engine: str) -> Iterator[Any]:
-    """Return a function that runs a number of an engine's own no-op tasks and returns the seconds."""
+    """Return a function that runs no-op tasks of an engine itself and returns the seconds."""
     if engine == "dask":
         with _dask_noops() as run:
             yield run

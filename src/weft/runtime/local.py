@@ -428,7 +428,7 @@ class _Executor:
     def _branch(self, number: int, branch: Branch, held: dict[int, Shards]) -> None:
         graph = self.program.graphs[number]
         operator = graph.applications[branch.definition].operator
-        chosen = _chosen(held[branch.selector][0], len(branch.bodies), operator)
+        chosen = chosen_branch(held[branch.selector][0], len(branch.bodies), operator)
         body = self.program.bodies[branch.bodies[chosen]]
         given = bind(self.program, body, (), branch.captured[chosen])
         made = self._call(branch.bodies[chosen], given, held)
@@ -436,7 +436,7 @@ class _Executor:
         held.update(zip(branch.results, made))
 
 
-def _chosen(index: Any, count: int, operator: str) -> int:
+def chosen_branch(index: Any, count: int, operator: str) -> int:
     """Return the number of the branch: of `case` the last where the index is out of range."""
     if operator == "if":
         return 0 if bool(index) else 1

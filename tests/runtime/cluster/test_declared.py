@@ -44,7 +44,8 @@ def test_a_kernel_that_makes_another_shape_or_number_of_results_is_refused(opera
 
 def test_the_declared_dtype_is_that_of_the_graph():
     plan = Plan.of(propagate(trace(lambda x: {"y": x + x}, X)))
-    assert [kernel.dtypes for kernel in WorkerContext.of(plan).kernels] == [("uint16",)]
+    (kernels,) = WorkerContext.of(plan).kernels
+    assert [kernel.dtypes for kernel in kernels] == [("uint16",)]
     assert ApplicationKernel._fields[-1] == "dtypes"
     with pytest.raises(WeftError, match="made float32 for y, which is declared as uint16"):
         _check_declared(("y",), ("uint16",), (X.astype("float32"),))

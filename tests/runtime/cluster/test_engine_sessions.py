@@ -52,6 +52,15 @@ def submitted(engine, plan, x):
     return session, graph, handles
 
 
+def wait_for_all(session, handles):
+    """Wait until all tasks have ended, by the ends of one after another."""
+    left = list(handles)
+    while left:
+        ended = session.wait(left)
+        assert ended
+        left = [handle for handle in left if handle not in ended]
+
+
 @pytest.fixture
 def gate(tmp_path):
     """A file for which tasks wait; it is there in the end, whatever happens."""
@@ -87,11 +96,12 @@ def test_a_wait_ends_with_its_tasks_and_brings_their_reports(engine, operators, 
     x = np.ones((2, 3))
     session, graph, handles = submitted(engine, one_application("sleepy", x), x)
     first, last = (task.number for task in graph.tasks if task.kind == "compute")
-    session.wait([handles[first]])
+    assert session.wait([handles[first]]) == [handles[first]]
     assert session.is_done(handles[first])
     assert not session.is_done(handles[last])
+    assert session.wait([handles[last]], 0.01) == []
     gate.touch()
-    session.wait(handles)
+    wait_for_all(session, handles)
     assert all(map(session.is_done, handles))
     assert {report.task for report in session.reports()} == set(range(len(handles)))
     (block,) = session.gather(handles)[last]
@@ -114,7 +124,7 @@ def test_a_wait_ends_as_soon_as_one_failed(engine, operators, gate):  # noqa: F8
     session, graph, handles = submitted(engine, plan, x)
     slow, _ = (task.number for task in graph.tasks if task.operator.startswith("hasty"))
     with pytest.raises(TaskError, match="hasty could not compute hasty"):
-        session.wait(handles)
+        wait_for_all(session, handles)
     assert not session.is_done(handles[slow])
     gate.touch()
     with pytest.raises(TaskError, match="hasty could not compute hasty"):
@@ -230,7 +240,6 @@ def test_workers_are_those_the_scheduler_knows_not_those_the_client_remembers(mo
     pytest.importorskip("distributed")
     with Dask(workers=2) as engine:
         monkeypatch.setattr(engine.client, "scheduler_info", lambda **_: {"workers": {}})
-        (y,) = run(
-            cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>'), {"x": np.ones(4)}, on=engine
-        )
+        plan = cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>')
+        (y,) = run(plan, {"x": np.ones(4)}, on=engine)
     assert y.numpy().tolist() == [2.0] * 4

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.runtime.cluster.test_control import random_plans
 from tests.runtime.test_eager import agree
 from tests.runtime.test_programs import planned
 from tests.trials import trials
@@ -90,6 +91,17 @@ def test_programs_equal_one_process_and_move_the_predicted_bytes(engine):
         same += found == plan.received
         assert moved.sent == moved.received
     assert same > 0.95 * engine.programs
+
+
+def test_loops_and_branches_equal_one_process(engine):
+    """Random plans of random graphs: values that are partial when a loop takes them, too."""
+    for graph, plan in random_plans(max(20, engine.programs)):
+        with recording() as records, np.errstate(all="ignore"):
+            outputs = run(plan, graph.inputs, on=engine)
+            wanted = run(plan, graph.inputs)
+        for one, two in zip(outputs, wanted, strict=True):
+            assert all(map(np.array_equal, one.shards, two.shards))
+        assert records[0].is_exact
 
 
 def cut(function, *arrays, size=2, **shardings):

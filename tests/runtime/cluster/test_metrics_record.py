@@ -94,7 +94,7 @@ def test_what_tasks_have_to_do_is_what_the_plan_says():
 def test_tasks_of_several_steps():
     class Fused:
         class step:  # noqa: N801
-            application, box = 0, ZRange((0, 0, 0), (8, 4, 4))
+            application, body, box = 0, 0, ZRange((0, 0, 0), (8, 4, 4))
 
         steps = (step, step)
 

@@ -95,15 +95,17 @@ def test_metrics_add_up_over_runs_and_are_made_once(spans, metrics, caplog):
     operator, total = max(record.by_operator.items(), key=lambda item: item[1].received)
     at = (engine, ("weft.operator", operator))
     assert total.received > 0
-    assert found["weft.grid.tasks"][at].value == 2 * total.tasks
-    assert found["weft.grid.bytes.received"][at].value == 2 * total.received
-    assert found["weft.grid.cpu"][at].value == pytest.approx(2 * total.cpu)
-    assert found["weft.grid.task.duration"][at].count == 2 * total.tasks
-    assert found["weft.grid.task.duration"][at].sum == pytest.approx(2 * total.seconds)
-    assert found["weft.grid.run.duration"][(engine,)].count == 2
+    assert found["weft.cluster.tasks"][at].value == 2 * total.tasks
+    assert found["weft.cluster.bytes.received"][at].value == 2 * total.received
+    assert found["weft.cluster.cpu"][at].value == pytest.approx(2 * total.cpu)
+    assert found["weft.cluster.task.duration"][at].count == 2 * total.tasks
+    assert found["weft.cluster.task.duration"][at].sum == pytest.approx(2 * total.seconds)
+    assert found["weft.cluster.run.duration"][(engine,)].count == 2
     for worker, one in record.by_worker.items():
         if one.peak:
-            assert found["weft.grid.worker.peak"][engine, ("weft.worker", worker)].max == one.peak
+            assert (
+                found["weft.cluster.worker.peak"][engine, ("weft.worker", worker)].max == one.peak
+            )
 
 
 def quiet(code, *before):

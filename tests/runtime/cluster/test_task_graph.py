@@ -7,8 +7,7 @@ import pytest
 from tests.runtime.test_programs import planned
 from tests.trials import trials
 
-from weft import DeviceMesh, Plan, WeftError, ops, propagate, trace
-from weft.lang import Application, Graph, Value
+from weft import DeviceMesh, Plan, ops, propagate, trace
 from weft.program import Apply
 from weft.runtime.cluster import TaskGraph
 from weft.runtime.cluster.build import FAN_IN
@@ -133,21 +132,6 @@ def test_cells_share_workers_in_blocks():
     assert [graph.worker(cell, 2) for cell in range(6)] == [1, 1, 1, 0, 0, 0]
     assert [graph.worker(cell, 4) for cell in (5, 4, 3, 2, 1, 0)] == [0, 0, 1, 2, 2, 3]
     assert [graph.worker(cell, 50) for cell in (5, 4, 3, 2, 1, 0)] == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_loop_is_refused():
-    i, j, n = (Value(name, (), "int32") for name in "ijn")
-    less = Application("compare", ("i", "i"), ("go",), {"comparison_direction": "LT"})
-    regions = Graph([i], [less], ["go"]), Graph([j], [], ["j"])
-    graph = Graph(
-        [n],
-        [Application("while", ("n",), ("end",), {}, regions)],
-        ["end"],
-        meshes=['@m = <["x"=2]>'],
-    )
-    message = "while end runs a graph of its own, which a cluster cannot"
-    with pytest.raises(WeftError, match=message):
-        TaskGraph.of(Plan.of(propagate(graph)))
 
 
 def test_a_task_prints_its_kind_value_box_and_cell():

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from weft.lang import Application
-from weft.program import Copy, Mask, Route, Slice, Transfer
+from weft.program import Branch, Copy, Loop, Mask, Route, Slice, Transfer
 from weft.program.messages import Piece, Slices, assemblies
 from weft.runtime.cluster.groups import GroupedProgram, TaskGroup, first_holders
 from weft.runtime.cluster.tasks import (
@@ -72,7 +72,7 @@ class TaskList:
     """Tasks in order, and the verbs that add one."""
 
     def __init__(self, program: GroupedProgram) -> None:
-        self.plan, self.tasks = program.plan, list[Task]()
+        self.program, self.tasks = program, list[Task]()
 
     def add(
         self,
@@ -95,7 +95,7 @@ class TaskList:
 
     def nbytes(self, name: str, box: ZRange) -> int:
         """Return the bytes of a box of a value."""
-        return box.size * self.plan.itemsize(name)
+        return box.size * self.program.itemsize(name)
 
     def block(self, kind: str, cell: int, cause: MoveCause, located: LocatedArray) -> BlockRef:
         """Return the array as a block on a cell, which it may be already."""
@@ -159,7 +159,7 @@ class TaskList:
     def join(self, name: str, box: ZRange, parts: Sequence[LocatedArray]) -> LocatedArray:
         """Return arrays that cover a box as one."""
         pieces = tuple((part.box.slices(box.start), part.array) for part in parts)
-        dtype = self.plan.graph.values[name].dtype
+        dtype = self.program.graph.values[name].dtype
         return LocatedArray(join_pieces(box.shape, dtype, pieces), box)
 
 
@@ -193,11 +193,15 @@ class TaskGraphBuilder:
 
     def build(self) -> tuple[tuple[Task, ...], tuple[tuple[BlockRef, ...], ...]]:
         """Return the tasks in program order, and the blocks of every output in rank order."""
-        body = self.program.program.main
+        body = self.program.body
         for buffer in body.arguments:
             if self._value(buffer) not in self.program.inputs:
                 self._place(buffer)
         for group in self.program.groups:
+            if group.applications[0] in self.program.controls:
+                self._control(self.program.controls[group.applications[0]])
+                self.chosen += ((),)
+                continue
             inputs = self.group_inputs(group)
             cuts = self.choose_cuts(self, group, inputs)
             self.chosen += (tile_shape(cuts),)
@@ -215,7 +219,8 @@ class TaskGraphBuilder:
         """Return the blocks of an output, or write it to storage."""
         name = self._value(buffer)
         if name in self.program.outputs:
-            if name not in self.program.stored_only or name not in self.program.maker:
+            number = self.program.maker.get(name, -1)
+            if name not in self.program.stored_only or number not in self.program.applies:
                 self._store(name, self.program.kept[name])
             return ()
         cause, placed = MoveCause("output", name), self._place(buffer)
@@ -317,6 +322,41 @@ class TaskGraphBuilder:
             for place, buffer in enumerate(self.program.applies[number].operands)
             if (number, place) not in group.inner and self._value(buffer) not in self.program.inputs
         }
+
+    def _control(self, control: Loop | Branch) -> None:
+        """Add what each cell gives to a loop or a branch, and has of its results."""
+        number, results = control.definition, control.results
+        operator, buffers = (
+            self.program.graph.applications[number].operator,
+            operand_buffers(control),
+        )
+        given = {buffer: self._place(buffer) for buffer in dict.fromkeys(buffers)}
+        found: dict[int, dict[int, LocatedArray]] = {buffer: {} for buffer in results}
+        kept = {
+            (buffer, cell): self.list.block(
+                "keep", cell, MoveCause(operator, self._value(buffer)), given[buffer][cell]
+            )
+            for buffer in given
+            for cell in self.cells
+        }
+        for rank, cell in enumerate(self.cells):
+            operands = [kept[buffer, cell] for buffer in buffers]
+            arrays = tuple(dict.fromkeys(operands))
+            boxes = [self._boxes(buffer)[rank] for buffer in results]
+            blocks = tuple(
+                self.list.output(self._value(buffer), LocatedArray(StepResult(0, place), box))
+                for place, (buffer, box) in enumerate(zip(results, boxes))
+            )
+            sizes = tuple(block.nbytes for block in blocks)
+            places = tuple(map(arrays.index, operands))
+            step = TaskStep(number, ZRange.of(()), arrays, places, sizes, 0, self.program.number)
+            kind = "loop" if isinstance(control, Loop) else "branch"
+            task = self.list.add(kind, cell, operator, ZRange.of(()), (step,), blocks)
+            for place, (buffer, box) in enumerate(zip(results, boxes)):
+                found[buffer][cell] = LocatedArray(BlockRef(task, place), box)
+        self.placed |= found
+        for buffer in results:
+            self._place(self.program.kept[self._value(buffer)])
 
     def _build(self, group: TaskGroup, inputs: GroupInputs, cuts: Cuts) -> None:
         """Add the tasks of a group, then those that keep its results or write them to storage."""
@@ -486,7 +526,8 @@ class TileLowering:
             sizes = tuple(map(self.builder.list.nbytes, names, block.results))
             places = tuple(map(arrays.index, operands))
             workspace = self._workspace(number, box)
-            steps.append(TaskStep(number, box, tuple(arrays), places, sizes, workspace))
+            body = self.program.number
+            steps.append(TaskStep(number, box, tuple(arrays), places, sizes, workspace, body))
             for place, (name, image) in enumerate(zip(names, block.results)):
                 self.results[name] = LocatedArray(StepResult(len(steps) - 1, place), image)
         partial = (n for n, box in self.targets.items() if self._is_partial(n, box))
@@ -497,11 +538,11 @@ class TileLowering:
         return self.program.graph.applications[number]
 
     def _workspace(self, number: int, box: ZRange) -> int:
-        plan, application = self.program.plan, self._application(number)
-        operator = plan.graph.operators.find(application.operator)
+        application = self._application(number)
+        operator = self.program.graph.operators.find(application.operator)
         names = (*application.operands, *application.results)
         block = self.program.block(number, box)
-        return operator.workspace_bytes(block, max(map(plan.itemsize, names), default=1))
+        return operator.workspace_bytes(block, max(map(self.program.itemsize, names), default=1))
 
     def _reduced(self, number: int) -> list[int]:
         """Return the index dimensions that an application reduces."""
@@ -562,6 +603,17 @@ class TileLowering:
         box, own = self.boxes[number], self.program.boxes[number][self.rank]
         is_first = all(box.start[dim] == own.start[dim] for dim in self._reduced(number))
         return "" if is_first else next(iter(notation.reduced.values()))
+
+
+def operand_buffers(control: Loop | Branch) -> Point:
+    """Return the buffers that a loop or a branch takes, in the order of its tasks' operands."""
+    first = control.carried if isinstance(control, Loop) else (control.selector,)
+    return (*first, *(buffer for captured in control.captured for buffer in captured))
+
+
+def called_bodies(control: Loop | Branch) -> Point:
+    """Return the bodies that a loop or a branch runs."""
+    return (control.condition, control.body) if isinstance(control, Loop) else control.bodies
 
 
 def _inside(box: ZRange, where: Slices) -> ZRange:

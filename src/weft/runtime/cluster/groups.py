@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import TypeAlias, TypeVar
 
-from weft.errors import WeftError
-from weft.lang import Block, Signature
+from weft.lang import Block, Graph, Signature
+from weft.lang.dtype import itemsize
 from weft.plan import Plan
 from weft.plan.storage import Storage
-from weft.program import Apply, Copy, Layout, Mask, Slice, Transfer
+from weft.program import Apply, Branch, Copy, Layout, Loop, Mask, Slice, Transfer
 from weft.space import ZRange, weigh
 
 T = TypeVar("T")
@@ -44,25 +44,23 @@ class TaskGroup:
 
 
 class GroupedProgram:
-    """The program of a plan in groups, with the inputs and outputs that lie in storage."""
+    """A body of a plan's program in groups, with the inputs and outputs that lie in storage."""
 
     def __init__(
         self,
         plan: Plan,
         inputs: Mapping[str, Storage] | None = None,
         outputs: Mapping[str, Storage] | None = None,
+        number: int = 0,
     ) -> None:
-        self.plan, self.graph, self.program = plan, plan.graph, plan.program
+        self.plan, self.program, self.number = plan, plan.program, number
+        self.graph: Graph = self.program.graphs[number]
+        self.body = self.program.bodies[number]
         self.inputs, self.outputs = inputs or {}, outputs or {}
-        for application in self.graph.applications:
-            if application.regions:
-                raise WeftError(
-                    f"{application.operator} {', '.join(application.results)} runs a graph of its "
-                    "own, which a cluster cannot",
-                    hint="run the plan in one process or with weft.runtime.torch",
-                )
-        body = self.program.main
+        body = self.body
         self.applies = {i.definition: i for i in body.instructions if isinstance(i, Apply)}
+        self.controls = {i.definition: i for i in body.instructions if isinstance(i, Loop | Branch)}
+        """The loops and branches, which are groups of their own."""
         self.moves: dict[int, Move] = {}
         """How each buffer is made that is not an argument or the result of an application."""
         self.operators: dict[int, str] = {}
@@ -70,18 +68,22 @@ class GroupedProgram:
         self.kept = {self._value(buffer): buffer for buffer in body.arguments}
         """The buffer of each value that other applications read."""
         for place, instruction in enumerate(body.instructions):
-            number = body.application_at(place)
-            if isinstance(instruction, Apply):
+            at = body.application_at(place)
+            if isinstance(instruction, Apply | Loop | Branch):
                 self.kept |= {self._value(buffer): buffer for buffer in instruction.results}
             elif isinstance(instruction, Move):
                 self.moves[instruction.result] = instruction
-                operator = "output" if number is None else self.graph.applications[number].operator
+                operator = "output" if at is None else self.graph.applications[at].operator
                 self.operators[instruction.result] = operator
-                if number is not None and place >= body.made[number]:
+                if at is not None and place >= body.made[at]:
                     self.kept[self._value(instruction.result)] = instruction.result
 
     def _value(self, buffer: int) -> str:
         return self.program.buffers[buffer].value
+
+    def itemsize(self, name: str) -> int:
+        """Return the bytes of an element of a value."""
+        return itemsize(self.graph.values[name].dtype)
 
     def moves_to(self, buffer: int) -> list[Move]:
         """Return the moves by which a buffer comes from an argument or from an application."""
@@ -193,7 +195,8 @@ class _Grouping:
     def __init__(self, program: GroupedProgram) -> None:
         self.program, self.graph, self.maker = program, program.graph, program.maker
         self.readers: dict[str, list[tuple[int, int]]] = {}
-        for number in program.applies:
+        self.numbers = sorted([*program.applies, *program.controls])
+        for number in self.numbers:
             for place, name in enumerate(self._operands(number)):
                 self.readers.setdefault(name, []).append((number, place))
         self.level: dict[int, int] = {}
@@ -203,9 +206,9 @@ class _Grouping:
 
     def groups(self) -> Iterator[TaskGroup]:
         """Return the connected applications of each level, level by level."""
-        for number in self.program.applies:
+        for number in self.numbers:
             self._place(number)
-        for number in self.program.applies:
+        for number in self.numbers:
             if number not in self.level:
                 self._set_level(number, 0)
         for members in self._components():
@@ -224,6 +227,9 @@ class _Grouping:
         makers = [(n, self.maker.get(name)) for n, name in enumerate(operands)]
         near = {n for n, maker in makers if maker is not None and self._is_near(number, n, maker)}
         halos = {n for n in near if self._fetch(number, n) is not None}
+        for n, maker in makers:
+            if maker is not None and n not in near and maker not in self.level:
+                self._set_level(maker, 0)  # it needs no input, and must come before this one
         while True:
             above = [self.level[m] + (n not in near) for n, m in makers if m in self.level]
             level = max(above, default=0)
@@ -234,7 +240,8 @@ class _Grouping:
             if not late:
                 break
             near -= late
-        if all(m is not None and m not in self.level and n in near for n, m in makers):
+        is_free = all(m is not None and m not in self.level and n in near for n, m in makers)
+        if is_free and number in self.program.applies:
             self.inner |= {(number, n) for n, _ in makers}  # needs no input: any level will do
         else:
             self._set_level(number, level)
@@ -269,6 +276,8 @@ class _Grouping:
 
     def _is_near(self, number: int, place: int, maker: int) -> bool:
         """Return whether an operand is on its cell, or could be computed there in full."""
+        if number in self.program.controls or maker in self.program.controls:
+            return False
         if not self._transfers(number, place):
             return True
         fetch = self._fetch(number, place)
@@ -282,7 +291,7 @@ class _Grouping:
 
     def _can_grow(self, number: int) -> bool:
         operands, signature = self._operands(number), self.graph.signatures[number]
-        if not operands or not is_dense(signature):
+        if not operands or number in self.program.controls or not is_dense(signature):
             return False
         return all(
             name in self.program.inputs
@@ -293,7 +302,7 @@ class _Grouping:
 
     def _components(self) -> list[list[int]]:
         """Return the applications that inner operands connect, in the order of their levels."""
-        sets = {number: [number] for number in self.program.applies}
+        sets = {number: [number] for number in self.numbers}
         for number, place in self.inner:
             unite(sets, number, self.maker[self._operands(number)[place]])
         unique = {id(members): sorted(members) for members in sets.values()}.values()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,20 +15,18 @@ from weft.errors import LayoutError
 from weft.lang.dtype import dtype_name
 from weft.plan import Plan
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.engines.engine import OWN_MEMORY, Engine, Handle, Session
+from weft.runtime.cluster.dispatch import Dispatcher, MemoryLimits
+from weft.runtime.cluster.engines.engine import OWN_MEMORY, Engine, Session
 from weft.runtime.cluster.engines.threads import Threads
 from weft.runtime.cluster.metrics.meter import Report
 from weft.runtime.cluster.metrics.record import RunRecord, deliver, is_recorded
 from weft.runtime.cluster.storage import StorageBindings
 from weft.runtime.cluster.task_graph import TaskGraph
-from weft.runtime.cluster.tasks import InputBox, Task
-from weft.runtime.cluster.worker import Blocks, WorkerContext
-from weft.runtime.communication_log import Movement, active
+from weft.runtime.cluster.unroll import Unroller
+from weft.runtime.cluster.worker import WorkerContext
+from weft.runtime.communication_log import Communication, Movement, active
 from weft.runtime.execute import check_array, check_inputs
 from weft.runtime.tensor import Tensor
-
-WATCHED_TASKS = 16
-"""The tasks of each worker in flight while the progress of a run is reported."""
 
 
 class Progress(NamedTuple):
@@ -87,30 +86,36 @@ def _run(
         if value.name not in bindings.inputs
     }
     graph = bindings.task_graph(workers := engine.workers, memory)
-    for log in active():
-        log.allow(sum(graph.received), "the cluster", ", ".join(plan.graph.outputs))
+    allow = partial(_allow, active(), ", ".join(plan.graph.outputs))
+    if not plan.program.count.assumed:
+        allow(sum(graph.received))
     begin, clock = time.time(), time.perf_counter()
     session = engine.start(WorkerContext.of(plan, bindings.inputs, bindings.outputs))
+    dispatcher = _dispatcher(session, workers, graph, memory, watch)
     try:
         if before is not None:
             before()
         bindings.create_outputs(outputs)
-        submission = _Submission(session, workers, graph, arrays, watch)
-        shards = submission.run(graph.remaining(bindings.is_done) if resume else None)
-        seconds, reports = time.perf_counter() - clock, session.reports()
+        wanted = graph.remaining(bindings.is_done) if resume else None
+        shards = Unroller(dispatcher, graph, arrays, allow).run(wanted)
+        seconds, reports = time.perf_counter() - clock, list(session.reports())
     finally:
+        dispatcher.close()
         session.close()
     bindings.finish()
-    _log_movements(graph, reports)
+    ran = replace(graph, tasks=tuple(dispatcher.tasks))
+    _log_movements(ran, reports)
     if is_recorded():
         record = RunRecord.of(
-            graph,
+            ran,
             reports,
             engine=type(engine).__name__,
             workers=workers,
             begin=begin,
             seconds=seconds,
-            bound=_memory_bound(engine, graph, workers),
+            bound=_memory_bound(engine, dispatcher),
+            stolen=dispatcher.stolen,
+            adaptations=dispatcher.adaptations,
         )
         deliver(record)
     return tuple(
@@ -121,11 +126,36 @@ def _run(
     )
 
 
-def _memory_bound(engine: Engine, graph: TaskGraph, workers: int) -> int | None:
+def _memory_bound(engine: Engine, dispatcher: Dispatcher) -> int | None:
     """Return the most bytes of a worker; None if it has no process of its own."""
     if isinstance(engine, Threads):
         return None
-    return OWN_MEMORY + max(graph.peak(workers), default=0)
+    return OWN_MEMORY + dispatcher.limits.bound(dispatcher)
+
+
+def _allow(logs: Sequence[Communication], outputs: str, received: int) -> None:
+    """Refuse a run that moves more than somebody allows."""
+    for log in logs:
+        log.allow(received, "the cluster", outputs)
+
+
+def _dispatcher(
+    session: Session, workers: int, graph: TaskGraph, memory: int | None, watch: Watch | None
+) -> Dispatcher:
+    """Return what gives the tasks of a graph to workers; cells begin with their neighbours."""
+    homes = [graph.worker(cell, workers) for cell in graph.ranks]
+    limits = MemoryLimits(graph, workers, memory)
+
+    def progress(done: int) -> None:
+        if watch is not None:
+            watch(Progress(done, max(done, len(dispatcher.tasks), len(graph.tasks))))
+
+    dispatcher = Dispatcher(
+        session, workers, homes, graph.ranks.__getitem__, limits, graph.window, progress
+    )
+    if watch is not None:
+        watch(Progress(0, len(graph.tasks)))
+    return dispatcher
 
 
 def _array(plan: Plan, name: str, given: Any) -> Array:
@@ -134,84 +164,6 @@ def _array(plan: Plan, name: str, given: Any) -> Array:
     if plan.specs[name].partial:
         raise LayoutError(f"a whole array is not partial: input {value} is {plan.specs[name]}")
     return array
-
-
-class _Submission:
-    """Submits tasks to an engine in order, no more at once than memory allows."""
-
-    def __init__(
-        self,
-        session: Session,
-        workers: int,
-        graph: TaskGraph,
-        inputs: Mapping[str, Array],
-        watch: Watch | None,
-    ) -> None:
-        self.session, self.workers, self.graph = session, workers, graph
-        self.inputs, self.watch = inputs, watch
-        self.window = graph.window or (WATCHED_TASKS * workers if watch else None)
-        self.handles: dict[int, Handle] = {}
-        self.in_flight: deque[int] = deque()
-        self.ended: set[int] = set()
-        self.done = 0
-
-    def run(self, wanted: frozenset[int] | None) -> list[list[Array]]:
-        """Return the shards of the outputs; other blocks are released with their last reader."""
-        tasks = self.graph.tasks
-        self._report(0 if wanted is None else len(tasks) - len(wanted))
-        for task in tasks:
-            if wanted is not None and task.number not in wanted:
-                continue
-            self._submit(task)
-            if self.window is not None and len(self.in_flight) >= self.window:
-                self._wait()
-        while self.window is not None and self.in_flight:
-            self._wait()
-        self.session.wait(list(self.handles.values()))
-        return self._gather()
-
-    def _submit(self, task: Task) -> None:
-        tasks, handles = self.graph.tasks, self.handles
-        reads = {number: (tasks[number].cell, handles[number]) for number in task.needs}
-        worker = self.graph.worker(task.cell, self.workers)
-        handle = self.session.submit(task, worker, reads, self._given(task))
-        self.handles[task.number] = handle
-        self.ended.update(n for n in self.graph.ends[task.number] if n in handles)
-        if self.window is None:
-            self._release(self.ended)
-        else:
-            self.in_flight.append(task.number)
-
-    def _wait(self) -> None:
-        """Wait for the task that was submitted first; release what nobody needs any more."""
-        number = self.in_flight.popleft()
-        self.session.wait([self.handles[number]])
-        self._release({n for n in self.ended if n <= number})
-        self._report()
-
-    def _release(self, numbers: set[int]) -> None:
-        for number in sorted(numbers):
-            self.session.release(self.handles.pop(number))
-        self.ended -= numbers
-
-    def _report(self, more: int = 1) -> None:
-        self.done += more
-        if self.watch is not None:
-            self.watch(Progress(self.done, len(self.graph.tasks)))
-
-    def _given(self, task: Task) -> Array | None:
-        """Return the input in memory that a task reads, if any."""
-        for block in task.blocks:
-            if isinstance(block.array, InputBox) and block.array.name in self.inputs:
-                return self.inputs[block.array.name]
-        return None
-
-    def _gather(self) -> list[list[Array]]:
-        outputs = self.graph.outputs
-        wanted = list(dict.fromkeys(block.task for blocks in outputs for block in blocks))
-        gathered = self.session.gather([self.handles[number] for number in wanted])
-        found: dict[int, Blocks] = dict(zip(wanted, gathered))
-        return [[found[block.task][block.place] for block in blocks] for blocks in outputs]
 
 
 def _log_movements(graph: TaskGraph, reports: list[Report]) -> None:

@@ -160,14 +160,15 @@ def depth_first(tasks: Sequence[Task], worker: Callable[[Task], int]) -> list[in
     Workers take turns, so that their tasks run side by side.
     """
     queues: dict[int, deque[int]] = {}
-    for number in _finish_started(tasks):
+    needs = _joint_needs(tasks)
+    for number in _finish_started(tasks, needs):
         queues.setdefault(worker(tasks[number]), deque()).append(number)
     order: list[int] = []
     done: set[int] = set()
     while queues:
         for key in list(queues):
             queue = queues[key]
-            if done.issuperset(tasks[queue[0]].needs):
+            if done.issuperset(needs[queue[0]]):
                 order.append(queue.popleft())
                 done.add(order[-1])
                 if not queue:
@@ -175,14 +176,27 @@ def depth_first(tasks: Sequence[Task], worker: Callable[[Task], int]) -> list[in
     return order
 
 
-def _finish_started(tasks: Sequence[Task]) -> list[int]:
+def _joint_needs(tasks: Sequence[Task]) -> list[Sequence[int]]:
+    """Return what each task needs; the cells of a loop or a branch need what all of them need."""
+    needs: list[Sequence[int]] = [task.needs for task in tasks]
+    controls: dict[int, list[int]] = {}
+    for task in tasks:
+        if task.is_control:
+            controls.setdefault(task.steps[0].application, []).append(task.number)
+    for cells in controls.values():
+        joint = tuple(dict.fromkeys(number for cell in cells for number in needs[cell]))
+        for cell in cells:
+            needs[cell] = joint
+    return needs
+
+
+def _finish_started(tasks: Sequence[Task], needs: Sequence[Sequence[int]]) -> list[int]:
     """Return all tasks in an order that finishes what was started.
 
     The next task is a reader of the block that frees most bytes for each reader that it still
     waits for, behind all that this reader needs itself, depth first. A `combine` or a `write` that
     has all it needs runs at once: it leaves less than it reads.
     """
-    needs = [task.needs for task in tasks]
     sizes = [sum(block.nbytes for block in task.blocks) for task in tasks]
     readers: list[list[int]] = [[] for _ in tasks]
     for task in tasks:

@@ -2,12 +2,13 @@
 
 Each cell runs a group of applications as one task, or as one per tile where that takes too much
 memory. Further tasks send parts that leave a cell, keep values that arrive in another layout, and
-write the shards of stored outputs that no tile fills.
+write the shards of stored outputs that no tile fills. The bodies of loops and branches are task
+graphs of their own, of which the run makes tasks whenever such a body turns out to run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -16,9 +17,12 @@ from operator import add
 from typing import NamedTuple
 
 from weft.errors import WeftError
+from weft.lang import Graph
+from weft.lang.dtype import itemsize
 from weft.plan import Plan
 from weft.plan.storage import Storage
-from weft.runtime.cluster.build import TaskGraphBuilder
+from weft.program import Branch, Loop
+from weft.runtime.cluster.build import TaskGraphBuilder, called_bodies
 from weft.runtime.cluster.groups import GroupedProgram
 from weft.runtime.cluster.schedule import block_memory, depth_first, keep_overlaps, task_memory
 from weft.runtime.cluster.tasks import BlockRef, Joined, Task, TaskOutput
@@ -60,6 +64,10 @@ class TaskGraph:
     """The bytes that a task takes in addition to its arrays."""
     stored: Mapping[str, Storage] = FrozenMap(())
     """The outputs that are written to storage."""
+    body: int = 0
+    """The body of the plan's program that the tasks compute."""
+    bodies: Mapping[int, TaskGraph] = FrozenMap(())
+    """The tasks of all other bodies."""
 
     @classmethod
     def of(
@@ -79,18 +87,56 @@ class TaskGraph:
         What fits some memory fits more of it. A plan is refused if no tiling can fit, or if none of
         those that were tried does; the message says which.
         """
-        program = GroupedProgram(plan, inputs, outputs)
-        count = min(workers or plan.mesh.size, plan.mesh.size)
+        count, number = min(workers or plan.mesh.size, plan.mesh.size), len(plan.program.bodies)
+        programs = [GroupedProgram(plan, inputs, outputs)]
+        programs += [GroupedProgram(plan, number=n) for n in range(1, number)]
+        if memory is None or number == 1:
+            return cls._with_bodies(programs, count, memory, memory, extra)
+        refused = list[WeftError]()
+        for inside in (memory, memory // 2, memory // 4, memory // 8):
+            try:
+                return cls._with_bodies(programs, count, memory, inside, extra)
+            except WeftError as error:
+                refused.append(error)
+        raise refused[0]
+
+    @classmethod
+    def _with_bodies(
+        cls,
+        programs: Sequence[GroupedProgram],
+        workers: int,
+        memory: int | None,
+        inside: int | None,
+        extra: int,
+    ) -> TaskGraph:
+        """Return the tasks of all bodies; those of loops and branches take `inside` bytes."""
+        bodies = dict[int, TaskGraph]()
+        for program in reversed(programs):  # a body is lowered after those that call it
+            limit = memory if program.number == 0 else inside
+            codecs = 0 if program.number else extra
+            bodies[program.number] = cls._of_body(program, bodies, workers, limit, codecs)
+        return bodies[0]
+
+    @classmethod
+    def _of_body(
+        cls,
+        program: GroupedProgram,
+        bodies: Mapping[int, TaskGraph],
+        count: int,
+        memory: int | None,
+        extra: int,
+    ) -> TaskGraph:
+        inner = FrozenMap(bodies.items())
         if memory is None:
             builder = TaskGraphBuilder(program, TileChooser(extra=extra))
-            return cls._build(builder, count, extra)._keeping(program, count)
+            return cls._build(builder, inner, count, extra)._keeping(program, count)
         _check_lower_bounds(program, count, memory, extra)
         tried = _Tried()
-        for found in cls._tilings(program, count, memory, extra):
+        for found in cls._tilings(program, inner, count, memory, extra):
             if isinstance(found, DoesNotFit):
                 tried = tried.with_large_task(found)
                 continue
-            own = found._task_memory(count)
+            own = found.largest_tasks(count)
             for in_flight in IN_FLIGHT:
                 window = in_flight and in_flight * count
                 peak = max(map(add, found._block_memory(count, window), own), default=0)
@@ -104,7 +150,12 @@ class TaskGraph:
 
     @classmethod
     def _tilings(
-        cls, program: GroupedProgram, workers: int, memory: int, extra: int
+        cls,
+        program: GroupedProgram,
+        bodies: Mapping[int, TaskGraph],
+        workers: int,
+        memory: int,
+        extra: int,
     ) -> Iterator[TaskGraph | DoesNotFit]:
         """Return the tasks of every tiling that the rules make, large tiles first.
 
@@ -122,7 +173,7 @@ class TaskGraph:
                 chooser.target, chooser.peak = target, 0
                 builder = TaskGraphBuilder(program, chooser)
                 try:
-                    graph = cls._build(builder, workers, extra)
+                    graph = cls._build(builder, bodies, workers, extra)
                 except DoesNotFit as large:
                     yield large
                 else:
@@ -133,18 +184,28 @@ class TaskGraph:
                 below[chooser.rule] = chooser.peak  # no target above it changes anything
 
     @classmethod
-    def _build(cls, builder: TaskGraphBuilder, workers: int, extra: int) -> TaskGraph:
+    def _build(
+        cls,
+        builder: TaskGraphBuilder,
+        bodies: Mapping[int, TaskGraph],
+        workers: int,
+        extra: int,
+    ) -> TaskGraph:
         """Return the tasks in program order or, with storage, depth first."""
         program, (tasks, outputs) = builder.program, builder.build()
         stored = FrozenMap(program.outputs.items())
-        found = cls(program.plan, tasks, outputs, extra=extra, stored=stored)
+        found = cls(program.plan, tasks, outputs, None, extra, stored, program.number, bodies)
         if not program.inputs and not program.outputs:
             return found
         order = depth_first(tasks, lambda task: found.worker(task.cell, workers))
         place = {number: n for n, number in enumerate(order)}
-        blocks = (tuple(BlockRef(place[b.task], b.place) for b in each) for each in outputs)
-        ordered = tuple(tasks[number].renumber(place.__getitem__) for number in order)
-        return replace(found, tasks=ordered, outputs=tuple(blocks))
+
+        def moved(block: BlockRef) -> BlockRef:
+            return BlockRef(place[block.task], block.place)
+
+        blocks = tuple(tuple(map(moved, each)) for each in outputs)
+        ordered = tuple(tasks[number].renumber(n, moved) for n, number in enumerate(order))
+        return replace(found, tasks=ordered, outputs=blocks)
 
     def _keeping(self, program: GroupedProgram, workers: int) -> TaskGraph:
         """Return the same tasks with what they keep of stored inputs for each other."""
@@ -159,10 +220,10 @@ class TaskGraph:
     def verify(self) -> None:
         """Prove that the tasks compute the graph of the plan, whole and once.
 
-        See `weft.runtime.cluster.verify` for the rules; what does not hold raises
-        `VerificationError`.
+        The tasks of loops and branches are included. See `weft.runtime.cluster.verify` for the
+        rules; what does not hold raises `VerificationError`.
         """
-        verify_tasks(self.plan, self.tasks, self.outputs, self.stored)
+        verify_tasks(self)
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:
@@ -205,12 +266,57 @@ class TaskGraph:
         return found
 
     @cached_property
+    def moved_bytes(self) -> int:
+        """The bytes that all cells receive in these tasks, without those of loops and branches."""
+        return sum(sum(self.moved(task).values()) for task in self.tasks)
+
+    @cached_property
     def received(self) -> Point:
-        """The bytes that each cell receives, in rank order."""
+        """The bytes that each cell receives, in rank order.
+
+        A loop counts as often as it is known to run, or once; of a branch the one that is known to
+        be taken, or the one that moves most.
+        """
         counts = dict.fromkeys(self.ranks, 0)
         for task in self.tasks:
             counts[task.cell] += sum(self.moved(task).values())
-        return tuple(counts.values())
+        totals = tuple(counts.values())
+        for control in self.controls.values():
+            totals = tuple(map(add, totals, self._received_inside(control)))
+        return totals
+
+    def _received_inside(self, control: Loop | Branch) -> Point:
+        if isinstance(control, Loop):
+            trips = 1 if control.trip_count is None else control.trip_count
+            tests, body = (self.bodies[n].received for n in (control.condition, control.body))
+            return tuple((trips + 1) * a + trips * b for a, b in zip(tests, body))
+        branches = [self.bodies[n].received for n in control.bodies]
+        return max(branches, key=sum) if control.taken is None else branches[control.taken]
+
+    @cached_property
+    def controls(self) -> Mapping[int, Loop | Branch]:
+        """The loops and branches, by application."""
+        code = self.plan.program.bodies[self.body].instructions
+        return {each.definition: each for each in code if isinstance(each, Loop | Branch)}
+
+    @cached_property
+    def control_cells(self) -> Mapping[int, Sequence[int]]:
+        """The tasks of each loop and branch, by application and in rank order."""
+        found: dict[int, list[int]] = {number: [] for number in self.controls}
+        for task in sorted(self.tasks, key=lambda task: self.ranks[task.cell]):
+            if task.is_control:
+                found[task.steps[0].application].append(task.number)
+        return found
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the tasks compute: that of the plan, or a region of it."""
+        found: Graph = self.plan.program.graphs[self.body]
+        return found
+
+    def itemsize(self, name: str) -> int:
+        """Return the bytes of an element of a value."""
+        return itemsize(self.graph.values[name].dtype)
 
     @cached_property
     def ranks(self) -> Mapping[int, int]:
@@ -228,14 +334,25 @@ class TaskGraph:
         That is its largest task and the blocks that lie between tasks. A worker runs one task at a
         time; without a window all blocks may lie there until their last reader.
         """
-        return tuple(map(add, self._block_memory(workers, self.window), self._task_memory(workers)))
+        if workers not in self._peaks:
+            blocks = self._block_memory(workers, self.window)
+            self._peaks[workers] = tuple(map(add, blocks, self.largest_tasks(workers)))
+        return self._peaks[workers]
 
-    def _task_memory(self, workers: int) -> Point:
+    @cached_property
+    def _peaks(self) -> dict[int, Point]:
+        return {}
+
+    def largest_tasks(self, workers: int) -> Point:
         """Return the bytes of the largest task of each worker."""
         most = [0] * min(workers, len(self.ranks))
         for task in self.tasks:
             worker = self.worker(task.cell, workers)
-            size = task_memory(task, self.tasks, self.plan.itemsize, self.extra)
+            if task.is_control:
+                control = self.controls[task.steps[0].application]
+                size = max(self.bodies[n].peak(workers)[worker] for n in called_bodies(control))
+            else:
+                size = task_memory(task, self.tasks, self.itemsize, self.extra)
             most[worker] = max(most[worker], size)
         return tuple(most)
 
@@ -252,7 +369,7 @@ class TaskGraph:
     @property
     def _kept_bytes(self) -> int:
         """The most bytes that a task keeps for the next, while that one reads."""
-        size = self.plan.itemsize
+        size = self.itemsize
         kept = (sum(k.box.size * size(k.name) for k in task.keeps) for task in self.tasks)
         return max(kept, default=0)
 
@@ -287,12 +404,12 @@ def _check_lower_bounds(program: GroupedProgram, workers: int, memory: int, extr
 
 
 def _lower_bounds(program: GroupedProgram, workers: int) -> Iterator[_LowerBound]:
-    plan, body = program.plan, program.program.main
+    plan, body = program.plan, program.body
     for name, storage in program.outputs.items():
         shard = tuple(map(min, storage.shard, storage.shape))
-        size = prod(shard) * plan.itemsize(name)
+        size = prod(shard) * program.itemsize(name)
         yield _LowerBound(size, f"a shard of {name}, {list(shard)}", "make shards smaller")
-    for value, number in zip(plan.graph.inputs, body.arguments):
+    for value, number in zip(program.graph.inputs, body.arguments):
         if value.name not in program.inputs:
             buffer = program.program.buffers[number]
             size = max(box.size for box in buffer.layout.boxes()) * buffer.itemsize

@@ -92,18 +92,17 @@ def leaves(array: ArrayExpr) -> Iterator[Leaf]:
                 yield from leaves(piece)
 
 
-def _renumber(array: ArrayExpr, number: Callable[[int], int]) -> ArrayExpr:
-    """Return the expression with the tasks that it reads renumbered."""
+def _rename(array: ArrayExpr, block: Callable[[BlockRef], BlockRef]) -> ArrayExpr:
+    """Return the expression on other blocks."""
     match array:
-        case BlockRef(task=task, place=place):
-            return BlockRef(number(task), place)
+        case BlockRef():
+            return block(array)
         case Sliced(of=inner) | Masked(of=inner):
-            return array._replace(of=_renumber(inner, number))
+            return array._replace(of=_rename(inner, block))
         case Combined(monoid=monoid, parts=parts):
-            return Combined(monoid, tuple(_renumber(part, number) for part in parts))
+            return Combined(monoid, tuple(_rename(part, block) for part in parts))
         case Joined(pieces=pieces):
-            moved = tuple((into, _renumber(piece, number)) for into, piece in pieces)
-            return array._replace(pieces=moved)
+            return array._replace(pieces=tuple((into, _rename(p, block)) for into, p in pieces))
     return array
 
 
@@ -174,6 +173,8 @@ class TaskStep(NamedTuple):
     result_bytes: tuple[int, ...]
     workspace: int
     """The bytes that its kernel takes beside operands and results."""
+    body: int = 0
+    """The body of the program that has the application."""
 
 
 class TaskOutput(NamedTuple):
@@ -197,7 +198,9 @@ class Task:
     number: int
     kind: str
     """`read` an input, `compute` boxes, `send` a part to other cells, `combine` parts of a
-    reduction, `keep` what arrived as a value, `write` what arrived to storage."""
+    reduction, `keep` what arrived as a value, `write` what arrived to storage. A `loop` or a
+    `branch` is what a cell gives to one and has of its results; the run puts the tasks of a body
+    in its place, as often as it turns out to run."""
     cell: int
     """The device of the cell."""
     operator: str
@@ -211,6 +214,11 @@ class Task:
     """The whole shards that it writes to storage."""
     keeps: tuple[InputBox, ...] = ()
     """Boxes of stored inputs that it keeps for the next task of its worker."""
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it stands for the tasks of a loop or a branch."""
+        return self.kind in ("loop", "branch")
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -233,23 +241,18 @@ class Task:
         """The values of which it makes blocks or shards, as text."""
         return ", ".join(dict.fromkeys(o.value for o in (*self.blocks, *self.writes)))
 
-    def renumber(self, number: Callable[[int], int]) -> Task:
-        """Return the same task in another order of tasks."""
+    def renumber(self, number: int, block: Callable[[BlockRef], BlockRef]) -> Task:
+        """Return the same task with another number, on other blocks."""
 
         def outputs(old: tuple[TaskOutput, ...]) -> tuple[TaskOutput, ...]:
-            return tuple(o._replace(array=_renumber(o.array, number)) for o in old)
+            return tuple(o._replace(array=_rename(o.array, block)) for o in old)
 
         steps = tuple(
-            step._replace(arrays=tuple(_renumber(array, number) for array in step.arrays))
+            step._replace(arrays=tuple(_rename(array, block) for array in step.arrays))
             for step in self.steps
         )
-        return replace(
-            self,
-            number=number(self.number),
-            steps=steps,
-            blocks=outputs(self.blocks),
-            writes=outputs(self.writes),
-        )
+        blocks, writes = outputs(self.blocks), outputs(self.writes)
+        return replace(self, number=number, steps=steps, blocks=blocks, writes=writes)
 
     def __str__(self) -> str:
         what = f"{self.kind} {self.values} {self.box}"

@@ -20,7 +20,6 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.lang import Row, Signature
-from weft.plan import Plan
 from weft.runtime.cluster.groups import GroupedProgram, TaskGroup, unite
 from weft.runtime.cluster.schedule import task_memory
 from weft.runtime.cluster.tasks import InputBox, Task, leaves
@@ -255,7 +254,7 @@ class TilingSequence:
         Where no dimension alone makes the largest task smaller, as where two large applications
         have none in common, the one is halved that leaves the smallest tiles.
         """
-        if cost.tiles > max_tiles(self.costs.builder.program.plan):
+        if cost.tiles > max_tiles(self.costs.builder.program):
             return None
         halved = self.costs.halved(cuts, self.rule.aligned)
         options = [(found, each) for each in halved if (found := self.costs.cost(each)) is not None]
@@ -337,10 +336,10 @@ def targets() -> Iterator[tuple[int, ...]]:
     yield tuple(int(2 ** (power + 0.5)) for power in range(47, -1, -1))
 
 
-def max_tiles(plan: Plan) -> int:
+def max_tiles(program: GroupedProgram) -> int:
     """Return how many tiles are worth a try: beyond that the tasks' overhead dominates."""
-    values = plan.graph.values
-    largest = max((prod(v.shape) * plan.itemsize(name) for name, v in values.items()), default=0)
+    values = program.graph.values.items()
+    largest = max((prod(v.shape) * program.itemsize(name) for name, v in values), default=0)
     return max(MIN_TILES, largest // TILE_BYTES)
 
 
@@ -380,7 +379,7 @@ class _GroupCosts:
         some = [max(found, key=_volume), *Random(0).sample(found, min(SAMPLE, len(found)))]
         works = [self.builder.work(self.group, self.inputs, self.rank, tile) for tile in some]
         tasks = [self._task(work) for work in works]
-        before, size = self.builder.list.tasks, self.program.plan.itemsize
+        before, size = self.builder.list.tasks, self.program.itemsize
         return TileCost(
             max(task_memory(task, before, size, self.extra) for task in tasks),
             sum(map(self._read_bytes, tasks[1:])),

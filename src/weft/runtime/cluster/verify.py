@@ -11,21 +11,33 @@ its reduced index dimensions and of some terms of its operands. Against the defi
   operands are combined only where the operator distributes over the monoid;
 - an operand outside the reduction counts in one part;
 - every output lies as the program says, and is whole when its parts are combined;
-- every shard of a stored output is written once, whole.
+- every shard of a stored output is written once, whole;
+- a loop or a branch is given, and returns, what its bodies take and return, whose tasks are shown
+  to compute their regions.
 
-Nothing is trusted but the definitions, the program's layouts of the outputs, and `weft.space`.
+Nothing is trusted but the definitions, the program's layouts of what bodies take and return, and
+`weft.space`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations, groupby
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.lang.definition import define
-from weft.plan import Plan
 from weft.plan.storage import Storage
-from weft.program import Definition, Layout, VerificationError
+from weft.program import (
+    Branch,
+    Definition,
+    GraphDefinition,
+    IndexSpace,
+    Layout,
+    Loop,
+    VerificationError,
+)
+from weft.program.count import bind
+from weft.runtime.cluster.build import called_bodies, operand_buffers
 from weft.runtime.cluster.tasks import (
     ArrayExpr,
     BlockRef,
@@ -40,6 +52,10 @@ from weft.runtime.cluster.tasks import (
     slice_box,
 )
 from weft.space import ZRange
+from weft.values import Point
+
+if TYPE_CHECKING:
+    from weft.runtime.cluster.task_graph import TaskGraph
 
 
 class Term(NamedTuple):
@@ -69,14 +85,10 @@ class Description(NamedTuple):
     terms: Terms
 
 
-def verify_tasks(
-    plan: Plan,
-    tasks: Sequence[Task],
-    outputs: Sequence[Sequence[BlockRef]],
-    stored: Mapping[str, Storage],
-) -> None:
-    """Raise `VerificationError` unless the tasks compute the outputs of a plan."""
-    verifier = _TaskVerifier(plan)
+def verify_tasks(graph: TaskGraph, definition: GraphDefinition | None = None) -> None:
+    """Raise `VerificationError` unless the tasks compute the outputs of a plan, or of a region."""
+    verifier = _TaskVerifier(graph, definition or define(graph.plan.graph))
+    tasks, outputs, stored = graph.tasks, graph.outputs, graph.stored
     for number, task in enumerate(tasks):
         _expect(task.number == number, f"task {task.number} is at place {number}")
         try:
@@ -84,11 +96,13 @@ def verify_tasks(
         except VerificationError as error:
             error.add_note(f"in task {task}")
             raise
-    body = plan.program.main
-    for blocks, buffer in zip(outputs, body.results, strict=True):
-        name = plan.program.buffers[buffer].value
+    for number, control in verifier.controls.items():
+        verifier.check_control(number, control)
+    buffers = graph.plan.program.buffers
+    for blocks, buffer in zip(outputs, verifier.body.results, strict=True):
+        name = buffers[buffer].value
         if name not in stored:
-            verifier.check_output(name, plan.program.buffers[buffer].layout, blocks)
+            verifier.check_output(name, buffers[buffer].layout, blocks)
     for name, storage in stored.items():
         writes = [write.box for task in tasks for write in task.writes if write.value == name]
         _check_shards(name, storage, writes)
@@ -106,9 +120,21 @@ def _check_shards(name: str, storage: Storage, writes: Iterable[ZRange]) -> None
 
 
 class _TaskVerifier:
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.graph = plan, define(plan.graph)
+    def __init__(self, tasks: TaskGraph, definition: GraphDefinition) -> None:
+        self.tasks, self.graph, self.controls = tasks, definition, tasks.controls
+        program = tasks.plan.program
+        self.buffers, self.body = program.buffers, program.bodies[tasks.body]
         self.maker = {name: each for each in self.graph.applications for name in each.results}
+        given = [
+            *self.body.arguments,
+            *(b for each in self.controls.values() for b in each.results),
+        ]
+        self.given = {self.buffers[buffer].value: self.buffers[buffer].layout for buffer in given}
+        """How the arguments lie, and the results of loops and branches."""
+        self.maker |= {name: _given(name, layout) for name, layout in self.given.items()}
+        self.cells = dict[tuple[int, int], Sequence[BlockRef]]()
+        """What each cell gives to a loop or a branch, by application and rank."""
+        self.cell = 0
         self.blocks: list[list[Description]] = []
         """The blocks of the tasks so far."""
         self.results: list[list[Description]] = []
@@ -116,9 +142,14 @@ class _TaskVerifier:
 
     def run(self, task: Task) -> None:
         """Describe all that a task computes."""
-        self.results = []
+        self.results, self.cell = [], self.tasks.ranks[task.cell]
         for step in task.steps:
+            _expect(step.body == self.tasks.body, f"it runs a step of body {step.body}")
             definition = self.graph.applications[step.application]
+            if task.is_control:
+                self.results.append(self._enter(task))
+                continue
+            _expect(not definition.regions, f"{definition.operator} runs graphs of its own")
             arrays = [self.describe(array) for array in step.arrays]
             operands = [arrays[place] for place in step.operands]
             self.results.append(self._apply(definition, step.box, operands))
@@ -130,9 +161,82 @@ class _TaskVerifier:
     def _output(self, output: TaskOutput) -> Description:
         found = self.describe(output.array)
         _expect(_is_at(found, output.value, output.box), f"{found} is not {output.value}")
-        size = output.box.size * self.plan.itemsize(output.value)
+        size = output.box.size * self.tasks.itemsize(output.value)
         _expect(output.nbytes == size, f"{output.value} {output.box} has {size} B")
         return found._replace(value=output.value, box=output.box)
+
+    # -- loops and branches
+
+    def _given_part(self, name: str) -> Terms:
+        """Return which terms a cell has of an argument, or of the result of a loop or branch."""
+        layout = self.given[name]
+        if not layout.parts:
+            return None
+        part = layout.part(layout.cells.coordinate(self.cell))
+        return self._simplify(self.maker[name], [Term(ZRange(part, [n + 1 for n in part]), ())])
+
+    def _enter(self, task: Task) -> list[Description]:
+        """Note what a cell gives to a loop or a branch; return what it then has."""
+        step = task.steps[0]
+        control = self.controls[step.application]
+        operands = [step.arrays[place] for place in step.operands]
+        refs = [operand for operand in operands if isinstance(operand, BlockRef)]
+        _expect(len(refs) == len(operand_buffers(control)), "operands are missing, or no blocks")
+        known = self.cells.setdefault((step.application, self.cell), refs)
+        _expect(known is refs, f"cell {self.cell} enters {task.operator} twice")
+        buffers = [self.buffers[buffer] for buffer in control.results]
+        boxes = [each.layout.boxes()[self.cell] for each in buffers]
+        names = self.graph.applications[step.application].results
+        _expect(tuple(each.value for each in buffers) == names, f"it makes {names}")
+        return [Description(n, box, self._given_part(n)) for n, box in zip(names, boxes)]
+
+    def check_control(self, number: int, control: Loop | Branch) -> None:
+        """Show that the bodies of a loop or a branch take what it is given and return its results.
+
+        For a loop that is an invariant: values enter and leave every iteration alike.
+        """
+        definition, program = self.graph.applications[number], self.tasks.plan.program
+        buffers = operand_buffers(control)
+        ranks = range(len(self.tasks.ranks))
+        _expect(
+            all((number, rank) in self.cells for rank in ranks), f"cells miss {definition.operator}"
+        )
+        given = {
+            buffer: [self.cells[number, rank][place] for rank in ranks]
+            for place, buffer in enumerate(buffers)
+        }
+        if isinstance(control, Loop):
+            carried, called = control.carried, called_bodies(control)
+            returned: Sequence[Point] = [(), control.results]
+        else:
+            carried, called = (), called_bodies(control)
+            returned = [control.results] * len(called)
+            selector = self.buffers[control.selector].layout
+            _expect(selector.is_whole, "cells may disagree on the branch")
+            self.check_output(definition.operands[0], selector, given[control.selector])
+        _expect(len(called) == len(definition.regions), f"{len(called)} bodies")
+        for at, region, captured, results in zip(
+            called, definition.regions, control.captured, returned, strict=True
+        ):
+            body = program.bodies[at]
+            for argument, buffer, name in zip(
+                body.arguments, bind(program, body, carried, captured), region.inputs
+            ):
+                layout = self.buffers[argument].layout
+                is_carried = name not in definition.operands
+                value = definition.operands[carried.index(buffer)] if is_carried else name
+                self.check_output(value, layout, given[buffer])
+            for made, result in zip(body.results, results):
+                one, two = self.buffers[made].layout, self.buffers[result].layout
+                _expect(_lie_alike(one, two), f"a body returns {one}, and {two} is expected")
+            for enters, result in zip(carried, results):
+                one, two = self.buffers[enters].layout, self.buffers[result].layout
+                _expect(_lie_alike(one, two), f"{one} is carried, and {two} is returned")
+            _expect(at in self.tasks.bodies, f"body {at} has no tasks")
+            verify_tasks(self.tasks.bodies[at], region)
+        if isinstance(control, Loop):
+            (test,) = program.bodies[control.condition].results
+            _expect(self.buffers[test].layout.is_whole, "cells may disagree on whether to go on")
 
     # -- arrays
 
@@ -143,7 +247,7 @@ class _TaskVerifier:
                 _expect(name in self.graph.inputs, f"{name} is not an input")
                 whole = ZRange.of(self.graph.shapes[name])
                 _expect(box in whole, f"input {name} has no {box}")
-                return Description(name, box, None)
+                return Description(name, box, self._given_part(name))
             case BlockRef(task=task, place=place):
                 is_there = 0 <= task < len(self.blocks) and place < len(self.blocks[task])
                 _expect(is_there, f"block {place} of task {task} does not exist yet")
@@ -229,9 +333,10 @@ class _TaskVerifier:
             terms += part.terms if part is not None else ()
         if None in parts:
             rest = [term for term in terms if not self._is_identity(value, term)]
-            is_once = parts.count(None) == 1 or self._is_empty_reduction(value)
-            _expect(not rest and is_once, f"{value} counts twice in a {monoid}")
-            return None
+            if not rest and (parts.count(None) == 1 or self._is_empty_reduction(value)):
+                return None
+            _expect(bool(rest) and value in self.maker, f"{value} counts twice in a {monoid}")
+            terms += [self._whole(value)] * parts.count(None)
         if not terms:
             return Part((), monoid)
         _expect(value in self.maker, f"input {value} is not partial")
@@ -240,11 +345,17 @@ class _TaskVerifier:
         for _, same in groupby(terms, key=lambda term: term.reduced):
             merged.append(self._merge_operands(definition, monoid, list(same)))
         if len(merged) > 1:
-            monoids = {by for _, by in definition.space.reduced}
+            monoids = _monoids(definition.space, [term.reduced for term in merged])
             _expect(
                 monoids == {monoid}, f"{definition.operator} reduces by {monoids}, not {monoid}"
             )
         return self._simplify(definition, merged)
+
+    def _whole(self, value: str) -> Term:
+        """Return a whole value as the one term of its reduction."""
+        definition = self.maker[value]
+        sizes = [definition.space.sizes[dim] for dim, _ in definition.space.reduced]
+        return Term(ZRange.of(sizes), (None,) * len(definition.operands))
 
     def _is_identity(self, value: str, term: Term) -> bool:
         """Return whether a term adds nothing: no box, and no operand that counts once."""
@@ -269,10 +380,19 @@ class _TaskVerifier:
         if reduced.is_empty:  # such terms hold the operands that count once, and nothing else
             return self._merge(definition, monoid, reduced, columns, space.once)
         varying = {n for n, column in enumerate(columns) if len(set(column)) > 1}
-        groups = [group for by, group in space.distributes if by == monoid]
-        for group in groups:
-            if varying and varying.issubset(group):
+        masked = {n for n, column in enumerate(columns) if all(p and not p.terms for p in column)}
+        for by, group in space.distributes:
+            is_counted_once = varying or masked.intersection(group)
+            if by == monoid and is_counted_once and varying.issubset(group):
                 return self._merge(definition, monoid, reduced, columns, group)
+        for _, group in space.distributes:  # of several operands, one after another
+            buckets: dict[object, list[Term]] = {}
+            for term in terms:
+                others = tuple(p for n, p in enumerate(term.operands) if n not in group)
+                buckets.setdefault(others, []).append(term)
+            if 1 < len(buckets) < len(terms):
+                fewer = [self._merge_operands(definition, monoid, b) for b in buckets.values()]
+                return self._merge_operands(definition, monoid, fewer)
         raise VerificationError(f"{definition.operator} counts {reduced} of its reduction twice")
 
     def _merge(
@@ -345,6 +465,40 @@ class _TaskVerifier:
             for _, group in groups
         ]
         return below[0] if len(below) == 1 else self.combine(name, monoids[0], below)
+
+
+def _given(name: str, layout: Layout) -> Definition:
+    """Return a definition for what lies in parts before any task: a reduction of its parts."""
+    digits = [digit.radix for digit, _ in layout.parts]
+    reduced = tuple((n, monoid) for n, (_, monoid) in enumerate(layout.parts))
+    space = IndexSpace(tuple(digits), reduced, (), frozenset(), frozenset(), (), ())
+    return Definition("argument", {}, (), (name,), space)
+
+
+def _monoids(space: IndexSpace, boxes: Sequence[ZRange]) -> set[str]:
+    """Return the monoids by which terms of a reduction are combined.
+
+    For parts that were there before any task they are those of the digits in which the parts
+    differ, and of digits behind those, unless they are complete: those are combined first.
+    """
+    if space.reads:
+        return {by for _, by in space.reduced}
+    sides = [{(box.start[n], box.stop[n]) for box in boxes} for n in range(len(space.reduced))]
+    differ = [n for n, ends in enumerate(sides) if len(ends) > 1]
+    found = {space.reduced[n][1] for n in differ}
+    for n in range(min(differ, default=0), len(sides)):
+        dim, monoid = space.reduced[n]
+        if sides[n] != {(0, space.sizes[dim])}:
+            found.add(monoid)
+    return found
+
+
+def _lie_alike(one: Layout, two: Layout) -> bool:
+    """Return whether every cell has the same box and the same part in two layouts."""
+    if one == two:
+        return True
+    same = one.boxes() == two.boxes() and one.parts == two.parts
+    return same and one.cells == two.cells
 
 
 def _is_at(found: Description, value: str, box: ZRange) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import array_api_compat.numpy as xp
 
 from weft.errors import WeftError
-from weft.lang import Block, Operator, Signature
+from weft.lang import Block, Graph, Operator, Signature
 from weft.lang.dtype import dtype_name
 from weft.lang.kernel import Attributes
 from weft.lang.monoid import Monoid, combine, monoid_named
@@ -75,8 +75,8 @@ class StoredOutput(Protocol):
 class WorkerContext:
     """What all tasks of a run share: kernels, stored inputs and outputs."""
 
-    kernels: tuple[ApplicationKernel, ...]
-    """The applications in order."""
+    kernels: tuple[tuple[ApplicationKernel, ...], ...]
+    """For each body of the program its applications in order."""
     inputs: Mapping[str, StoredInput] = field(default_factory=dict)
     outputs: Mapping[str, StoredOutput] = field(default_factory=dict)
     monoids: tuple[Monoid, ...] = ()
@@ -92,20 +92,28 @@ class WorkerContext:
         outputs: Mapping[str, StoredOutput] | None = None,
     ) -> WorkerContext:
         """Return the context for the tasks of a plan."""
-        graph = plan.graph
-        kernels = tuple(
-            ApplicationKernel(
-                graph.operators.find(a.operator),
-                signature,
-                a.attributes,
-                a.results,
-                tuple(graph.values[name].dtype for name in a.results),
-            )
-            for a, signature in zip(graph.applications, graph.signatures)
-        )
-        named = {m for line in graph.signatures for m in line.notation.reduced.values()} - {CUSTOM}
+        graphs = plan.program.graphs
+        lines = [line for graph in graphs for line in graph.signatures]
+        named = {m for line in lines for m in line.notation.reduced.values()} - {CUSTOM}
         monoids = tuple(found for name in sorted(named) if (found := monoid_named(name)))
+        kernels = tuple(tuple(_kernels(graph)) for graph in graphs)
         return cls(kernels, inputs or {}, outputs or {}, monoids)
+
+    def kernel(self, step: TaskStep) -> ApplicationKernel:
+        """Return the kernel of a step."""
+        return self.kernels[step.body][step.application]
+
+
+def _kernels(graph: Graph) -> Iterator[ApplicationKernel]:
+    for application, signature in zip(graph.applications, graph.signatures):
+        names = application.results
+        yield ApplicationKernel(
+            graph.operators.find(application.operator),
+            signature,
+            application.attributes,
+            names,
+            tuple(graph.values[name].dtype for name in names),
+        )
 
 
 class GivenInput(NamedTuple):
@@ -173,7 +181,7 @@ class _TaskRun:
         return tuple(_own(self._array(block.array)) for block in self.task.blocks)
 
     def _run(self, number: int, step: TaskStep) -> None:
-        operator, signature, attributes, names, dtypes = self.context.kernels[step.application]
+        operator, signature, attributes, names, dtypes = self.context.kernel(step)
         block = Block(xp, signature, attributes, step.box)
         arrays = [self._array(array) for array in step.arrays]
         results = run_block(operator, block, [arrays[place] for place in step.operands])
@@ -278,7 +286,7 @@ def _failure(
     if step is None:
         what = f"{task.operator} could not {task.kind} {task.values}, box {task.box}"
     else:
-        kernel = context.kernels[step.application]
+        kernel = context.kernel(step)
         values = ", ".join(kernel.results)
         what = f"{kernel.operator.name} could not compute {values}, index box {step.box}"
     failed = TaskError(f"{what} on cell {task.cell}: {type(error).__name__}: {error}")

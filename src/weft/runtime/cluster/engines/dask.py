@@ -2,16 +2,20 @@
 
 Every task is submitted to one worker, and runs on another only if that one dies. The active memory
 manager and work stealing, which move blocks and tasks on their own, are off during runs, so that
-only what the plan says is moved: a block moves when a task on another worker reads it.
+only what the plan says is moved: a block moves when a task on another worker reads it. Reports go
+to the scheduler before the results do, so that they are not lost with a worker.
 """
 
 from __future__ import annotations
 
 import pickle
+import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from math import inf
 from typing import Any, Self
 from uuid import uuid4
 
@@ -32,11 +36,14 @@ from weft.runtime.cluster.metrics.meter import Report
 from weft.runtime.cluster.tasks import InputBox, Task, TaskOutput
 from weft.runtime.cluster.worker import Blocks, GivenInput, ReceivedBlocks, WorkerContext, run_task
 
-POLL_SECONDS = 1.0
-"""How long a wait lasts before the scheduler is checked."""
+POLL_SECONDS = 2e-3
+"""How often it is checked whether a task has ended; a report ends a wait at once."""
 
 PENDING = ("pending", "lost")
 """Dask's states of tasks that have still to run; the last had run, on a worker that died."""
+
+GRACE_SECONDS, RESTART_SECONDS = 2.0, 60
+"""How long a task that nobody needs may go on; how long the restart of its worker may take."""
 
 RESTART_TRIES = 12
 """How often to wait five seconds for the workers of a local cluster to restart."""
@@ -201,10 +208,6 @@ async def _set_stealing(dask_scheduler: Any, is_on: bool) -> bool:
     return was
 
 
-_REPORTS: dict[str, list[Report]] = {}
-"""The reports of the tasks of this worker, run by run."""
-
-
 def _context(text: bytes) -> WorkerContext:
     found: WorkerContext = needed("cloudpickle", "dask").loads(text)
     return found
@@ -214,22 +217,21 @@ def _run(job: bytes, context: WorkerContext, given: GivenInput | None, *blocks: 
     run, task, cells = pickle.loads(job)
     received = {n: ReceivedBlocks(*pair) for n, pair in zip(task.needs, zip(cells, blocks))}
     made, report = run_task(context, task, received, given)
-    _REPORTS.setdefault(run, []).append(report)
+    needed("distributed", "dask").get_worker().log_event(run, pickle.dumps(report))
     return made
 
 
-def _reports(run: str) -> list[Report]:
-    return _REPORTS.get(run, [])
-
-
-def _forget(run: str) -> None:
-    _REPORTS.pop(run, None)
+def _forget(run: str, dask_scheduler: Any) -> None:
+    """Free the reports of a run, which the scheduler keeps."""
+    dask_scheduler._broker._topics.pop(run, None)
 
 
 class _DaskSession:
     def __init__(self, client: Any, addresses: Sequence[str], context: WorkerContext) -> None:
         self.client, self.addresses, self.name = client, addresses, uuid4().hex
         self.tasks: dict[str, Task] = {}
+        self.found, self.news = list[Report](), threading.Event()
+        client.subscribe_topic(self.name, self._hear)
         text = needed("cloudpickle", "dask").dumps(context)
         # A task, not a scattered value, so that it is not lost with a worker.
         self.context = client.submit(_context, text, key=f"context-{self.name}", priority=1)
@@ -239,7 +241,7 @@ class _DaskSession:
     ) -> Any:
         cells, blocks = zip(*reads.values()) if reads else ((), ())
         job = pickle.dumps((self.name, task, cells))  # faster than Dask for many small objects
-        key = f"{task.operator}-{task.kind}-{self.name}-{task.number}"
+        key = f"{task.operator}-{task.kind}-{self.name}-{task.number}-{len(self.tasks)}"
         self.tasks[key] = task
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
@@ -255,17 +257,21 @@ class _DaskSession:
     def release(self, handle: Any) -> None:
         handle.release()
 
-    def wait(self, handles: Sequence[Any]) -> None:
-        dask, pending = needed("distributed", "dask"), list(filter(self._is_pending, handles))
-        while pending:
+    def _hear(self, event: tuple[float, bytes]) -> None:
+        """Take a report that a worker has sent."""
+        self.found.append(pickle.loads(event[1]))
+        self.news.set()
+
+    def wait(self, handles: Sequence[Any], seconds: float | None = None) -> list[Any]:
+        end = inf if seconds is None else time.monotonic() + seconds
+        while True:
+            self.news.clear()
             if _is_gone(self.client):
                 raise _lost(self.client)
-            with suppress(dask.TimeoutError):
-                for handle in dask.as_completed(
-                    pending, loop=self.client.loop, timeout=POLL_SECONDS
-                ):
-                    self._is_pending(handle)
-            pending = list(filter(self._is_pending, pending))
+            ended = [handle for handle in handles if not self._is_pending(handle)]
+            if ended or time.monotonic() >= end:
+                return ended
+            self.news.wait(POLL_SECONDS)
 
     def _is_pending(self, handle: Any) -> bool:
         """Return whether a task has still to run; one that failed raises."""
@@ -295,15 +301,25 @@ class _DaskSession:
             raise
         return found
 
-    def reports(self) -> list[Report]:
-        if _is_gone(self.client):
-            raise _lost(self.client)
-        found = self.client.run(_reports, self.name, on_error="ignore")
-        return [report for reports in found.values() for report in reports]
+    def reports(self) -> Sequence[Report]:
+        return self.found
+
+    def abandon(self, attempts: Sequence[tuple[Any, int]]) -> None:
+        end = time.monotonic() + GRACE_SECONDS
+        left = list(attempts)
+        while left and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+            left = [attempt for attempt in left if not self.is_done(attempt[0])]
+        for handle, _ in left:
+            handle.release()
+        places = {self.addresses[worker % len(self.addresses)] for _, worker in left}
+        if places & set(_workers(self.client)):
+            self.client.restart_workers(list(places), timeout=RESTART_SECONDS)
 
     def close(self) -> None:
         if not _is_gone(self.client):
-            self.client.run(_forget, self.name, on_error="ignore")
+            self.client.unsubscribe_topic(self.name)
+            self.client.run_on_scheduler(_forget, self.name)
 
 
 def _part(task: Task, given: Array | None) -> GivenInput | None:

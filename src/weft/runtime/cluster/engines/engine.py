@@ -39,11 +39,11 @@ class Session(Protocol):
     def release(self, handle: Handle) -> None:
         """Free blocks once the tasks that were submitted have read them."""
 
-    def wait(self, handles: Sequence[Handle]) -> None:
-        """Wait until tasks have run; raise the `TaskError` of one that failed as soon as it has.
+    def wait(self, handles: Sequence[Handle], seconds: float | None = None) -> list[Handle]:
+        """Wait until one of some tasks has ended, or for some seconds; return those that have.
 
-        A task that reads what failed has failed, too. No block is fetched, and waiting for a task
-        that has run takes a small part of a task's time.
+        Raise the `TaskError` of one that failed. No block is fetched, and waiting for a task that
+        has run takes a small part of a task's time.
         """
 
     def is_done(self, handle: Handle) -> bool:
@@ -52,10 +52,16 @@ class Session(Protocol):
     def gather(self, handles: Sequence[Handle]) -> list[Blocks]:
         """Fetch the blocks of tasks that have run."""
 
-    def reports(self) -> list[Report]:
-        """Return the measurements of all tasks, in any order, once all have run.
+    def reports(self) -> Sequence[Report]:
+        """Return the measurements that have arrived so far; later calls return more at the end.
 
-        A task may have several reports.
+        Those of a task are there once `wait` has returned it; it may have several.
+        """
+
+    def abandon(self, attempts: Sequence[tuple[Handle, int]]) -> None:
+        """End tasks on workers, given with their number, of which nobody needs the result.
+
+        They write nothing after this.
         """
 
     def close(self) -> None:

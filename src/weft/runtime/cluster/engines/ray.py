@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -42,8 +45,11 @@ from weft.runtime.cluster.worker import Blocks, GivenInput, ReceivedBlocks, Work
 RETRIES = 4
 """How often a call is repeated whose actor died; the actor itself is always restarted."""
 
-REPLIES = 256
-"""How many replies are read at once."""
+GRACE_SECONDS = 2.0
+"""How long a task that nobody needs may go on; then its worker is replaced."""
+
+PATIENCE = 10.0
+"""A run that has finished nothing after so many seconds says what it waits for."""
 
 MAX_LIGHT = 16
 """The most light tasks that share a call; the first calls of a worker have fewer."""
@@ -216,7 +222,7 @@ class Ray:
 
     def start(self, context: WorkerContext) -> _RaySession:
         """Start a run."""
-        return _RaySession(self._ray, self.actors, context, self.heartbeat)
+        return _RaySession(self._ray, self.actors, self._actor, context, self.heartbeat)
 
     def __enter__(self) -> Self:
         return self
@@ -289,9 +295,15 @@ def _table() -> Any:
 
 class _RaySession:
     def __init__(
-        self, ray: Any, actors: Sequence[Any], context: WorkerContext, heartbeat: Heartbeat
+        self,
+        ray: Any,
+        actors: list[Any],
+        new_actor: Callable[[], Any],
+        context: WorkerContext,
+        heartbeat: Heartbeat,
     ) -> None:
         self.ray, self.actors, self.name, self.heartbeat = ray, actors, uuid4().hex, heartbeat
+        self.new_actor, self.said_after = new_actor, time.monotonic() + PATIENCE
         if heartbeat.is_gone(at_once=True):
             raise cluster_lost("the Ray cluster")
         self.inputs: dict[int, Any] = {}
@@ -300,7 +312,7 @@ class _RaySession:
         """For each worker the call that is not sent yet, to which tasks may be added."""
         self.sent = [0] * len(actors)
         self.unread: dict[int, Call] = {}
-        self.done: dict[int, Report] = {}
+        self.found: list[Report] = []
         text = needed("ray.cloudpickle", "ray").dumps(context)
         _table()._internal_kv_put(self.name, text, namespace=NAMESPACE)
 
@@ -311,7 +323,6 @@ class _RaySession:
         reads: Mapping[int, tuple[int, RayHandle]],
         given: Array | None,
     ) -> RayHandle:
-        self._read_replies()
         mine = self._call(task, worker)
         for _, handle in reads.values():
             if handle.call is not mine:
@@ -357,15 +368,6 @@ class _RaySession:
             self.inputs[id(given)] = self.ray.put(given)
         return self.inputs[id(given)]
 
-    def _read_replies(self) -> None:
-        """Read the replies that are there, many at once, so that Ray can free them."""
-        if len(self.unread) % REPLIES == REPLIES - 1:
-            some = list(self.unread.values())[:REPLIES]
-            replies = [call.reply for call in some]
-            ready, _ = self.ray.wait(replies, num_returns=REPLIES - 1, timeout=0, fetch_local=False)
-            done = set(ready)
-            self._read([call for call in some if call.reply in done])
-
     def _read(self, calls: Sequence[Call]) -> dict[int, bytes]:
         """Wait for the replies of calls and return them; a task that failed raises."""
         for call in calls:
@@ -375,7 +377,8 @@ class _RaySession:
             if self.unread.pop(id(call), None) is not None:
                 reply = pickle.loads(text)
                 reports = [report for report, _ in reply] if call.is_small else [reply]
-                self.done |= {report.task: report for report in reports}
+                self.found += reports
+                call.references.clear()  # Ray keeps what it needs to repeat a call
         return {id(call): text for call, text in zip(calls, texts)}
 
     def _get(self, references: list[Any], calls: Sequence[Call]) -> list[Any]:
@@ -414,10 +417,41 @@ class _RaySession:
     def release(self, handle: RayHandle) -> None:
         """Do nothing: calls refer to what they read until they have run."""
 
-    def wait(self, handles: Sequence[RayHandle]) -> None:
+    def wait(self, handles: Sequence[RayHandle], seconds: float | None = None) -> list[RayHandle]:
         for call in list(self.open.values()):
             self._send(call)
-        self._read(_calls(handles))
+        end = inf if seconds is None else time.monotonic() + seconds
+        calls = {call.reply: call for call in _calls(handles)}
+        while True:
+            left = max(0.0, min(POLL_SECONDS, end - time.monotonic()))
+            ready, _ = self.ray.wait(list(calls), timeout=left, fetch_local=False)
+            if ready:
+                ready, _ = self.ray.wait(
+                    list(calls), num_returns=len(calls), timeout=0, fetch_local=False
+                )
+                self._read([calls[reply] for reply in ready])
+                ended = set(ready)
+                return [handle for handle in handles if handle.call.reply in ended]
+            if self.heartbeat.is_gone():
+                raise cluster_lost("the Ray cluster")
+            if not self.found and time.monotonic() > self.said_after:
+                self._say_why()
+            if time.monotonic() >= end:
+                return []
+
+    def _say_why(self) -> None:
+        """Warn that nothing has run so far, if there are workers that have not started."""
+        self.said_after = inf
+        total, free = (
+            found.get("CPU", 0)
+            for found in (self.ray.cluster_resources(), self.ray.available_resources())
+        )
+        if free < 1:
+            warnings.warn(
+                f"no task has run for {PATIENCE:.0f} s: {len(self.actors)} workers need a "
+                f"processor each, and none of the {total:.0f} of the Ray cluster is free",
+                stacklevel=2,
+            )
 
     def is_done(self, handle: RayHandle) -> bool:
         self._send(handle.call)
@@ -435,9 +469,19 @@ class _RaySession:
             for h in handles
         ]
 
-    def reports(self) -> list[Report]:
-        self._read([*self.open.values(), *self.unread.values()])
-        return list(self.done.values())
+    def reports(self) -> Sequence[Report]:
+        return self.found
+
+    def abandon(self, attempts: Sequence[tuple[RayHandle, int]]) -> None:
+        end = time.monotonic() + GRACE_SECONDS
+        left = list(attempts)
+        while left and time.monotonic() < end:
+            time.sleep(0.05)
+            left = [attempt for attempt in left if not self.is_done(attempt[0])]
+        for worker in {worker for _, worker in left}:
+            # Not restarted: Ray would repeat its calls.
+            self.ray.kill(self.actors[worker])
+            self.actors[worker] = self.new_actor()
 
     def close(self) -> None:
         if self.heartbeat.is_gone(at_once=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Self
 
 from weft.runtime.arrays import Array
@@ -69,10 +69,13 @@ class _ThreadsSession:
     def release(self, handle: Future[Blocks]) -> None:
         """Do nothing: tasks hold what they read until they have run."""
 
-    def wait(self, handles: Sequence[Future[Blocks]]) -> None:
-        done, _ = wait(handles, return_when=FIRST_EXCEPTION)
+    def wait(
+        self, handles: Sequence[Future[Blocks]], seconds: float | None = None
+    ) -> list[Future[Blocks]]:
+        done, _ = wait(handles, seconds, FIRST_COMPLETED)
         for handle in done:
             handle.result()
+        return list(done)
 
     def is_done(self, handle: Future[Blocks]) -> bool:
         return handle.done()
@@ -80,8 +83,11 @@ class _ThreadsSession:
     def gather(self, handles: Sequence[Future[Blocks]]) -> list[Blocks]:
         return [handle.result() for handle in handles]
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> Sequence[Report]:
         return self.done
+
+    def abandon(self, attempts: Sequence[tuple[Future[Blocks], int]]) -> None:
+        wait([handle for handle, _ in attempts])
 
     def close(self) -> None:
         """Start no more tasks, and wait for those that run: nothing is written after the end."""

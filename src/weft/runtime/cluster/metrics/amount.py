@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft.lang import Block
+from weft.lang import Block, Graph
 from weft.lang.dtype import itemsize
 from weft.lang.fusion import work_in
 from weft.layout import DeviceMesh
@@ -41,17 +41,19 @@ class Amount(NamedTuple):
 
 def amount_of(plan: Plan, task: Task) -> Amount:
     """Return the work of a task."""
-    return sum((_amount(plan, step.application, step.box) for step in task.steps), Amount())
+    graphs = plan.program.graphs
+    amounts = (_amount(graphs[step.body], step.application, step.box) for step in task.steps)
+    return sum(amounts, Amount())
 
 
-def _amount(plan: Plan, number: int, box: ZRange) -> Amount:
-    application, line = plan.graph.applications[number], plan.placed[number].signature
-    operator = plan.graph.operators.find(application.operator)
+def _amount(graph: Graph, number: int, box: ZRange) -> Amount:
+    application, line = graph.applications[number], graph.signatures[number]
+    operator = graph.operators.find(application.operator)
     block = Block(None, line, application.attributes, box)
     names = (*application.operands, *application.results)
-    widths = [itemsize(plan.graph.values[name].dtype) for name in names]
+    widths = [itemsize(graph.values[name].dtype) for name in names]
     boxes = (*block.operands, *block.results)
-    dtypes = [plan.graph.values[name].dtype for name in application.operands or names]
+    dtypes = [graph.values[name].dtype for name in application.operands or names]
     return Amount(
         operator.count_flops(line, box, application.attributes),
         max(dtypes, key=itemsize, default=""),
@@ -63,12 +65,12 @@ def work_of(plan: Plan, task: Task) -> Mapping[str, tuple[int, int]]:
     """Return the operations of a task, and the bytes of its operands and results, by operator."""
     found: dict[str, tuple[int, int]] = {}
     for step in task.steps:
-        application = plan.graph.applications[step.application]
-        line = plan.placed[step.application].signature
+        graph: Graph = plan.program.graphs[step.body]
+        application, line = graph.applications[step.application], graph.signatures[step.application]
         work = work_in(
-            plan.graph.operators, application.operator, line, step.box, application.attributes
+            graph.operators, application.operator, line, step.box, application.attributes
         )
-        touched = _amount(plan, step.application, step.box).touched // len(work)
+        touched = _amount(graph, step.application, step.box).touched // len(work)
         for name, flops in work.items():
             old = found.get(name, (0, 0))
             found[name] = old[0] + flops, old[1] + touched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -70,6 +70,8 @@ class TaskRecord(NamedTuple):
     """Predicted seconds, if the plan has a machine."""
     work: Mapping[str, tuple[int, int]] = FrozenMap(())
     """Predicted operations and bytes of each operator, of a task that runs several."""
+    is_stolen: bool = False
+    """Whether another worker ran it than the one that had its cell."""
 
     @property
     def end(self) -> float:
@@ -87,10 +89,22 @@ class TaskRecord(NamedTuple):
         return max(0.0, self.seconds - self.receiving - self.reading - self.writing)
 
 
+class Adaptation(NamedTuple):
+    """A decision that a run took because of what it measured."""
+
+    at: float
+    """In seconds since 1970."""
+    kind: str
+    """`rebalance`: cells were divided anew; `repeat`: a task was given to a second worker."""
+    why: str
+
+
 class Total(NamedTuple):
     """Sums over some tasks; `peak` is their maximum."""
 
     tasks: int
+    stolen: int
+    """Those that were taken from another worker."""
     seconds: float
     cpu: float
     predicted: float | None
@@ -107,6 +121,7 @@ class Total(NamedTuple):
         predicted = [task.predicted for task in all_ if task.predicted is not None]
         return cls(
             len(all_),
+            sum(task.is_stolen for task in all_),
             sum(task.seconds for task in all_),
             sum(task.cpu for task in all_),
             sum(predicted) if predicted else None,
@@ -141,7 +156,7 @@ class RunRecord:
     tasks: tuple[TaskRecord, ...]
     """The last attempt at each task, in program order."""
     again: tuple[TaskRecord, ...] = ()
-    """Earlier attempts whose results were lost when a worker died."""
+    """Other attempts: a worker died with the result, or was late."""
     missing: int = 0
     """Tasks without a report: they ran in an earlier run, or their worker died."""
     bound: int | None = None
@@ -149,6 +164,8 @@ class RunRecord:
     predicted: float | None = None
     """Predicted seconds on the plan's machine, if it has one, with a processor for each cell."""
     machine: Machine | None = None
+    adaptations: tuple[Adaptation, ...] = ()
+    """What was decided during the run, and why."""
 
     @classmethod
     def of(
@@ -161,8 +178,13 @@ class RunRecord:
         begin: float,
         seconds: float,
         bound: int | None = None,
+        stolen: Collection[int] = (),
+        adaptations: Iterable[Adaptation] = (),
     ) -> RunRecord:
-        """Return the record of a run from the reports of its workers."""
+        """Return the record of a run from the reports of its workers.
+
+        `graph` has all tasks of the run, those of loops and branches as often as they ran.
+        """
         plan = graph.plan
         attempts = sorted(reports, key=lambda report: (report.task, report.begin))
         last = {report.task: report for report in attempts}
@@ -173,12 +195,16 @@ class RunRecord:
             plan.mesh,
             begin,
             seconds,
-            tuple(_record(graph, one, sent.get(one.task, 0)) for one in last.values()),
+            tuple(
+                _record(graph, one, sent.get(one.task, 0), one.task in stolen)
+                for one in last.values()
+            ),
             tuple(_record(graph, one) for one in attempts if one is not last[one.task]),
             len(graph.tasks) - len(last),
             bound,
             None if plan.machine is None else estimate(plan).seconds,
             plan.machine,
+            tuple(adaptations),
         )
 
     @cached_property
@@ -249,7 +275,7 @@ class RunRecord:
 # -- building a record ----------------------------------------------------------------------------
 
 
-def _record(graph: TaskGraph, report: Report, sent: int = 0) -> TaskRecord:
+def _record(graph: TaskGraph, report: Report, sent: int = 0, is_stolen: bool = False) -> TaskRecord:
     plan, task = graph.plan, graph.tasks[report.task]
     amount, moved, work = amount_of(plan, task), graph.moved(task), work_of(plan, task)
     predicted = None
@@ -281,6 +307,7 @@ def _record(graph: TaskGraph, report: Report, sent: int = 0) -> TaskRecord:
         amount.touched,
         predicted,
         work if len(work) > 1 else FrozenMap(()),
+        is_stolen,
     )
 
 
@@ -334,7 +361,12 @@ def _natural_key(name: str) -> list[tuple[str, int]]:
 MOST_WORKERS = 32
 """Workers that get a row in the table."""
 NAME_WIDTH = 40
-_HEADINGS = ("tasks", "seconds", "cpu", "predicted", "received", "sent", "read", "written", "peak")
+_HEADINGS = (
+    *("tasks", "stolen", "seconds", "cpu", "predicted"),
+    *("received", "sent", "read", "written", "peak"),
+)
+MOST_ADAPTATIONS = 8
+"""Decisions that the table shows."""
 
 Row = tuple[str, ...]
 
@@ -357,6 +389,7 @@ def _row(name: str, total: Total) -> Row:
     return (
         clip(name, NAME_WIDTH),
         str(total.tasks),
+        str(total.stolen or ""),
         scaled(total.seconds, "s"),
         scaled(total.cpu, "s"),
         "" if total.predicted is None else scaled(total.predicted, "s"),
@@ -393,6 +426,10 @@ def _remarks(record: RunRecord) -> Iterator[str]:
         yield f"{counted(len(record.again), 'attempt')} had to be repeated: {lost}"
     if record.missing:
         yield f"{counted(record.missing, 'task')} had run before or sent no report"
+    for each in record.adaptations[:MOST_ADAPTATIONS]:
+        yield f"{each.kind} after {scaled(max(0.0, each.at - record.begin), 's')}: {each.why}"
+    if len(record.adaptations) > MOST_ADAPTATIONS:
+        yield f"… {len(record.adaptations) - MOST_ADAPTATIONS} more decisions"
 
 
 # -- recording runs -------------------------------------------------------------------------------

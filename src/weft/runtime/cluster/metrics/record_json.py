@@ -7,7 +7,8 @@ r"""Run records as versioned JSON, checked field by field when read, and as Chro
      "tasks": [{"number": 0, "kind": "compute", "operator": "matmul", "values": "y",
                 "box": [[0, 8], [0, 4]], "cell": 0, "worker": "host:71",
                 "begin": 1794770712.2, "seconds": 0.1, "cpu": 0.1, "received": {"1": 64}, …}],
-     "again": []}
+     "again": [],
+     "adaptations": [{"at": 1794770712.2, "kind": "rebalance", "why": "host:71 takes …"}]}
 
 A box is the start and the stop of each dimension; `received` is bytes by cell. Empty fields of a
 task are left out. An error names the path of the wrong field: `tasks[3].box[0]`.
@@ -22,7 +23,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
-from weft.lang.dtype import DTYPES
+from weft.lang.dtype import DTYPES, is_dtype
 from weft.lang.field import LARGEST, MOST, Field, parse_json
 from weft.plan import Machine
 from weft.plan.plan_file import read_mesh
@@ -30,10 +31,11 @@ from weft.space import ZRange
 from weft.values import FrozenMap
 
 if TYPE_CHECKING:
-    from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord
+    from weft.runtime.cluster.metrics.record import Adaptation, RunRecord, TaskRecord
 
 VERSION = 1
 FIELDS = "weft_run engine workers mesh begin seconds bound predicted machine missing tasks again"
+FIELDS += " adaptations"
 MOST_BYTES = 1 << 62
 """Limit on any number of bytes or operations."""
 
@@ -58,6 +60,7 @@ def write_record(record: RunRecord, indent: int | None = 1) -> str:
             "missing": record.missing,
             "tasks": list(map(_task_data, record.tasks)),
             "again": list(map(_task_data, record.again)),
+            "adaptations": [each._asdict() for each in record.adaptations],
         },
         indent=indent,
     )
@@ -98,6 +101,7 @@ def read_record(text: str) -> dict[str, Any]:
         "bound": _optional(root.at("bound"), _count),
         "predicted": _optional(root.at("predicted"), _seconds),
         "machine": _optional(machine, _machine),
+        "adaptations": tuple(root.at("adaptations").items(_adaptation)),
     }
 
 
@@ -124,6 +128,7 @@ def _task(field: Field) -> TaskRecord:
         received=_received(field.at("received")),
         dtype=_dtype(field.at("dtype")),
         is_bound=field.at("is_bound").flag(),
+        is_stolen=field.at("is_stolen").flag(),
         predicted=_optional(field.at("predicted"), _seconds),
         work=FrozenMap(field.at("work").table(_work).items()),
         **numbers,
@@ -135,6 +140,13 @@ def _work(field: Field) -> tuple[int, int]:
     if len(pair) != 2:
         field.fail("[operations, bytes]")
     return pair[0], pair[1]
+
+
+def _adaptation(field: Field) -> Adaptation:
+    from weft.runtime.cluster.metrics.record import Adaptation
+
+    field.fields("at kind why")
+    return Adaptation(_seconds(field.at("at")), field.at("kind").text(), field.at("why").text())
 
 
 def _optional(field: Field, read: Any) -> Any:
@@ -189,7 +201,7 @@ def _cell(field: Field, key: str) -> int:
 
 def _dtype(field: Field) -> str:
     dtype = _text(field)
-    if dtype and dtype not in DTYPES:
+    if dtype and not is_dtype(dtype):
         raise WeftError(f"{field.path}: unknown dtype", hint=" ".join(DTYPES))
     return dtype
 
@@ -212,6 +224,10 @@ def write_trace(record: RunRecord) -> str:
         thread = next((n for n, end in enumerate(ends) if end <= task.begin), len(ends))
         ends[thread : thread + 1] = [task.end]
         events += _task_events(task, is_repeated, number[task.worker], thread)
+    events += [
+        {"ph": "i", "s": "g", "name": each.kind, "ts": each.at * 1e6, "args": {"why": each.why}}
+        for each in record.adaptations
+    ]
     headline = {"headline": record.headline, "mesh": str(record.mesh)}
     return json.dumps({"traceEvents": events, "otherData": headline})
 

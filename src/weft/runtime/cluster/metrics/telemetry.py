@@ -134,15 +134,15 @@ def _instruments(provider: Any) -> _Instruments:
     meter = provider.get_meter(SCOPE)
     count, spread = meter.create_counter, meter.create_histogram
     return _Instruments(
-        count("weft.grid.tasks", "{task}", "Tasks that ran"),
+        count("weft.cluster.tasks", "{task}", "Tasks that ran"),
         {
-            name: count(f"weft.grid.bytes.{name}", "By", f"Bytes that tasks have {name}")
+            name: count(f"weft.cluster.bytes.{name}", "By", f"Bytes that tasks have {name}")
             for name in _BYTES
         },
-        spread("weft.grid.run.duration", "s", "Seconds of a run"),
-        spread("weft.grid.task.duration", "s", "Seconds of a task"),
-        count("weft.grid.cpu", "s", "Seconds of processors that tasks took"),
-        spread("weft.grid.worker.peak", "By", "The most memory of a worker in a run"),
+        spread("weft.cluster.run.duration", "s", "Seconds of a run"),
+        spread("weft.cluster.task.duration", "s", "Seconds of a task"),
+        count("weft.cluster.cpu", "s", "Seconds of processors that tasks took"),
+        spread("weft.cluster.worker.peak", "By", "The most memory of a worker in a run"),
     )
 
 

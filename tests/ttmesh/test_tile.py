@@ -11,7 +11,7 @@ from weft.errors import WeftError
 from weft.space import ZRange
 from weft.ttmesh import tile
 from weft.ttmesh.formats import DataType, encode_bfloat16
-from weft.ttmesh.tile import padded_shape, shard_and_tile, tile_count, tilize, untilize
+from weft.ttmesh.tile import shard_and_tile, tile_count, tilize, untilize
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).flatmap(
     lambda lead: st.lists(st.integers(0, 70), max_size=2).map(lambda sides: (*lead, *sides))
@@ -27,7 +27,8 @@ def filled(shape, kind=DataType.FLOAT32):
 def by_definition(array, pad=0):
     """Element by element: tile row, tile column, face row, face column, row, column."""
     matrices = array.reshape((1,) * (2 - array.ndim) + array.shape)
-    whole = np.full(padded_shape(array.shape), pad, array.dtype)
+    *lead, rows, columns = matrices.shape
+    whole = np.full((*lead, -(-rows // 32) * 32, -(-columns // 32) * 32), pad, array.dtype)
     whole[tuple(map(slice, matrices.shape))] = matrices
     elements = []
     for matrix in whole.reshape(math.prod(whole.shape[:-2]), *whole.shape[-2:]):

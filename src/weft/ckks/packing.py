@@ -233,15 +233,6 @@ class Packing(Drawn):
         """The number of slots from the first that a full block uses to the last."""
         return 1 + sum((n - 1) * stride for n, stride in zip(self.extents, self.strides))
 
-    @property
-    def occupancy(self) -> float:
-        """The fraction of all slots that hold elements, copies included.
-
-        >>> Packing.tiled((512, 7, 7), slots=1 << 15).occupancy
-        0.765625
-        """
-        return prod(self.shape) / (self.ciphertexts * self.period)
-
     def tables(self) -> tuple[AddressTable, ...]:
         """Return the address table of each dimension."""
         return _tables(self)
@@ -261,12 +252,6 @@ class Packing(Drawn):
         array([[ 0, -1,  1, -1,  0, -1,  1, -1]])
         """
         return self._spread(np.arange(prod(self.shape)).reshape(self.shape), -1)
-
-    def coordinates(self, ciphertext: int) -> Integers:
-        """Return the coordinates of the element in every slot, one row per dimension, or -1."""
-        numbers = self.numbers()[ciphertext]
-        points = np.array(np.unravel_index(numbers.clip(0), self.shape), dtype=np.int64)
-        return np.where(numbers < 0, -1, points.reshape(len(self.shape), self.slots))
 
     def pack(self, array: ArrayLike) -> list[Floats]:
         """Return the slots of every ciphertext, filled from an array.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,8 +41,6 @@ from weft.errors import WeftError
 from weft.lang import Signature
 
 Ciphertexts: TypeAlias = list[Ciphertext[Any]]
-Watch: TypeAlias = Callable[[PlannedLayer, Sequence[Ciphertexts]], None]
-"""A function that is called with each layer and its operands before the layer runs."""
 
 
 class LayerCounts(NamedTuple):
@@ -49,6 +48,10 @@ class LayerCounts(NamedTuple):
 
     name: str
     counters: OperationCounts
+
+
+Watch: TypeAlias = Callable[[PlannedLayer, OperationCounts, float], None]
+"""A function that is called after each layer, with its operations and seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class InferenceResult:
     """The operations of each layer."""
     bounds: Bounds
     """The ranges and the expected errors of all values."""
+    seconds: tuple[float, ...] = ()
+    """The seconds of each layer."""
 
     def __getitem__(self, name: str) -> Floats:
         return self.outputs[name]
@@ -174,17 +179,21 @@ class _Inference:
             level = self.plan.levels[name] + self.spare
             rows = view_as(self.plan.packings[name], array.shape, name).pack(array)
             self.values[name] = [self.backend.encrypt(row, level) for row in rows]
-        measured = list[LayerCounts]()
+        measured, seconds = list[LayerCounts](), list[float]()
         for planned in self.plan.layers:
-            before = self.backend.counters.copy()
+            before, begin = self.backend.counters.copy(), perf_counter()
             self._run_layer(planned)
-            measured.append(LayerCounts(planned.name, self.backend.counters - before))
+            counted = self.backend.counters - before
+            measured.append(LayerCounts(planned.name, counted))
+            seconds.append(perf_counter() - begin)
+            if self.watch is not None:
+                self.watch(planned, counted, seconds[-1])
             for name in planned.layer.sources:
                 uses[name] -= 1
                 if not uses[name]:
                     del self.values[name]
         outputs = {name: self._decrypted(name) for name in network.outputs}
-        return InferenceResult(outputs, tuple(measured), bounds)
+        return InferenceResult(outputs, tuple(measured), bounds, tuple(seconds))
 
     def _decrypted(self, name: str) -> Floats:
         root = self.plan.network.views.get(name, name)
@@ -192,11 +201,8 @@ class _Inference:
         return self.plan.packings[root].unpack(rows).reshape(self.plan.network.shape(name))
 
     def _run_layer(self, planned: PlannedLayer) -> None:
-        operands = [self.values[name] for name in planned.layer.sources]
-        if self.watch is not None:
-            self.watch(planned, operands)
         workers = self.workers if isinstance(planned.layer, LinearLayer) else 1
-        inputs = [each for operand in operands for each in operand]
+        inputs = [each for name in planned.layer.sources for each in self.values[name]]
         program = self._lower(planned)
         self.values[planned.name] = execute_parallel(program, self.backend, inputs, workers)
 

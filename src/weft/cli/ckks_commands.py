@@ -19,7 +19,7 @@ from weft.ckks.calibrate import ROWS, OperationTimes, calibrate
 from weft.ckks.network import Network, compute, encrypted_inputs
 from weft.ckks.parameters import BITS, STANDARD, Parameters
 from weft.ckks.plan import EncryptedPlan, Limits, PlannedLayer, depth_of, plan, value_levels
-from weft.ckks.run import Ciphertexts, InferenceResult, check_ranges, run
+from weft.ckks.run import InferenceResult, Watch, check_ranges, run
 from weft.ckks.slot_program import OperationCounts
 from weft.cli.files import check_file, print_json, read_inputs, read_weights, write_arrays
 from weft.cli.graphs import read_model
@@ -256,14 +256,13 @@ def run_command(args: argparse.Namespace) -> None:
     _log(planned.headline, f"{fits}", f"{keys(planned, fits)}", "checking ranges …")
     check_ranges(planned, arrays, fits)
     backend = _backend(planned, fits, args)
-    progress = _LayerProgress(planned, backend, quiet=args.json)
+    watch = None if args.json else _layer_printer(planned)
     begin = time.perf_counter()
-    result = run(planned, arrays, backend, progress.watch, workers=args.workers)
-    progress.finish()
+    result = run(planned, arrays, backend, watch, workers=args.workers)
     spent = time.perf_counter() - begin
     if args.output is not None:
         write_arrays(args.output, result.outputs)
-    _report(args, planned, result, progress.measured(), _expected(graph, arrays), spent)
+    _report(args, planned, result, _expected(graph, arrays), spent)
 
 
 def _log(*lines: str) -> None:
@@ -314,57 +313,25 @@ def _backend(planned: EncryptedPlan, fits: Parameters, args: argparse.Namespace)
     return backend
 
 
-class _LayerProgress:
-    """Prints a line for each layer of a run, and collects its counts."""
+def _layer_printer(planned: EncryptedPlan) -> Watch:
+    """Print the head of a table; return a function that prints the line of a layer."""
+    wide = max(map(len, ("layer", *(layer.name for layer in planned.layers))))
 
-    def __init__(self, planned: EncryptedPlan, backend: Backend, quiet: bool) -> None:
-        self.plan, self.backend, self.quiet = planned, backend, quiet
-        self.rows: list[tuple[PlannedLayer, OperationCounts, float]] = []
-        self.open: tuple[PlannedLayer, OperationCounts, float] | None = None
-        self.wide = max(map(len, ("layer", *(layer.name for layer in planned.layers))))
+    def write(name: str, *cells: str) -> None:
+        line = f"{name:{wide}}" + "".join(f"{each:>11}" for each in cells)
+        say(line.rstrip(), sys.stdout)
+        sys.stdout.flush()
 
-    def watch(self, layer: PlannedLayer, operands: Sequence[Ciphertexts]) -> None:
-        """Note that a layer begins, and that the one before has ended."""
-        self.finish()
-        if not self.rows and not self.quiet:
-            heads = ["levels", "rotations", "products", "seconds"]
-            heads += ["predicted"] * (self.plan.times is not None)
-            say(f"{'layer':{self.wide}}" + "".join(f"{each:>11}" for each in heads), sys.stdout)
-        self.open = layer, self.backend.counters.copy(), time.perf_counter()
+    def watch(layer: PlannedLayer, counters: OperationCounts, seconds: float) -> None:
+        expected = layer.seconds(planned.times)
+        products = counters.plain_products + counters.products
+        cells = f"{counters.rotations:,}", f"{products:,}", f"{seconds:.2f}"
+        predicted = "" if expected is None else f"{expected:.2f}"
+        write(layer.name, f"{layer.start} > {layer.level}", *cells, predicted)
 
-    def finish(self) -> None:
-        """Note that the open layer has ended."""
-        if self.open is None:
-            return
-        layer, before, begin = self.open
-        self.open = None
-        self.rows.append((layer, self.backend.counters - before, time.perf_counter() - begin))
-        if not self.quiet:
-            say(self._line(*self.rows[-1]), sys.stdout)
-            sys.stdout.flush()
-
-    def _line(self, layer: PlannedLayer, counters: OperationCounts, spent: float) -> str:
-        expected = layer.seconds(self.plan.times)
-        cells = [
-            f"{layer.start} > {layer.level}",
-            f"{counters.rotations:,}",
-            f"{counters.plain_products + counters.products:,}",
-            f"{spent:.2f}",
-            "" if expected is None else f"{expected:.2f}",
-        ]
-        return (f"{layer.name:{self.wide}}" + "".join(f"{each:>11}" for each in cells)).rstrip()
-
-    def measured(self) -> list[dict[str, Any]]:
-        """Return the predicted and the measured operations of each layer."""
-        return [
-            {
-                "name": layer.name,
-                "predicted": {name: getattr(layer.cost, name) for name in COUNTED},
-                "measured": {name: getattr(counters, name) for name in COUNTED},
-                "seconds": spent,
-            }
-            for layer, counters, spent in self.rows
-        ]
+    heads = "levels", "rotations", "products", "seconds"
+    write("layer", *heads, "predicted" if planned.times is not None else "")
+    return watch
 
 
 def _expected(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -377,10 +344,18 @@ def _report(
     args: argparse.Namespace,
     planned: EncryptedPlan,
     result: InferenceResult,
-    layers: list[dict[str, Any]],
     wanted: Mapping[str, NDArray[np.float64]],
     spent: float,
 ) -> None:
+    layers = [
+        {
+            "name": layer.name,
+            "predicted": {name: getattr(layer.cost, name) for name in COUNTED},
+            "measured": {name: getattr(measured.counters, name) for name in COUNTED},
+            "seconds": seconds,
+        }
+        for layer, measured, seconds in zip(planned.layers, result.measured, result.seconds)
+    ]
     errors = {name: float(np.abs(result[name] - wanted[name]).max()) for name in wanted}
     views = planned.network.views
     promised = {name: result.bounds.errors[views.get(name, name)] for name in wanted}

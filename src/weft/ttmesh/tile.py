@@ -39,16 +39,6 @@ CONVERTED_BLOCK = 64 << 10
 """The same where elements change their format, which needs room for intermediate values."""
 
 
-def padded_shape(shape: Iterable[int]) -> Point:
-    """Return the shape in whole tiles: the last two dimensions rounded up to multiples of 32.
-
-    >>> padded_shape((2, 3, 33)), padded_shape((5,))
-    ((2, 32, 64), (32, 32))
-    """
-    grid = tile_grid(as_shape(shape))
-    return tuple(count * extent for count, extent in zip(grid.counts, grid.block_shape))
-
-
 def tile_count(shape: Iterable[int]) -> int:
     """Return the number of tiles of an array of that shape.
 

@@ -77,13 +77,6 @@ def choose_steps(src: ShardingSpec, dst: ShardingSpec, request: Request) -> tupl
     return (step,)
 
 
-def seconds_on(step: Step, machine: Machine) -> float:
-    """Return what a step takes on another machine than the one it was chosen for."""
-    if step.kind in ("slice", "mask") or machine == step.machine:
-        return step.seconds
-    return seconds_between(step.kind, step.before, step.after, step.shape, step.itemsize, machine)
-
-
 @lru_cache(maxsize=1 << 14)
 def seconds_between(
     kind: str,

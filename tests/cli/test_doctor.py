@@ -241,7 +241,7 @@ def test_a_cluster_that_is_named_is_not_called(monkeypatch):
     assert not host._answers("192.0.2.1:80")  # an address that is not of this machine
 
 
-def test_a_cluster_is_told(installed):
+def test_a_cluster_is_reported(installed):
     installed["ray"] = "2.60"
     found = health(clusters={"ray": host.Cluster("far:1", "RAY_ADDRESS", None), "dask": None})
     lines = list(doctor.report(found))

@@ -101,7 +101,7 @@ def test_a_machine_from_a_run(capsys, path, tmp_path):
     assert any("matmul" in operator for operator in machine.operations["grid"])
 
 
-def test_links_and_storage_are_told(capsys, tmp_path):
+def test_links_and_storage_are_reported(capsys, tmp_path):
     file = tmp_path / "run.json"
     tasks = [
         task(n, received={1: 1000 * n}, receiving=1e-6 * n, read=2000 * n, reading=1e-6 * n)

@@ -26,11 +26,10 @@ from weft.ckks.network import (
     Arrays,
     ClearNetwork,
     LinearLayer,
+    PairLayer,
     PolynomialLayer,
-    ProductLayer,
     RepackingLayer,
     ShiftLayer,
-    SumLayer,
     compute,
 )
 from weft.ckks.packing import Floats
@@ -249,7 +248,9 @@ class _BoundsAnalysis:
             for each, at in zip(operands, planned.source_levels)
         ]
         match layer:
-            case SumLayer():
+            case PairLayer(operator="multiply"):
+                return self._product(layer, ready[0], ready[1], start - 1)
+            case PairLayer():
                 return self._sum(layer, ready[0], ready[1])
             case ShiftLayer():
                 (a,) = ready
@@ -259,8 +260,6 @@ class _BoundsAnalysis:
                 radius = a.radius + ROUNDING * (np.abs(middle) + a.radius)
                 rounded = self.noise.encoded(self.parameters.scales[start], _largest(added))
                 return _BoundedValue(middle, radius, a.error + rounded)
-            case ProductLayer():
-                return self._product(layer, ready[0], ready[1], start - 1)
             case PolynomialLayer():
                 return self._polynomial(layer, ready[0], start)
             case RepackingLayer():
@@ -310,7 +309,7 @@ class _BoundsAnalysis:
         bias = self.clear.plain[layer.bias] if layer.bias else np.zeros(1)
         return _largest(layer.factor * bias + layer.shift)
 
-    def _sum(self, layer: SumLayer, a: _BoundedValue, b: _BoundedValue) -> _BoundedValue:
+    def _sum(self, layer: PairLayer, a: _BoundedValue, b: _BoundedValue) -> _BoundedValue:
         error = a.error + b.error
         if layer.sources[0] == layer.sources[1]:
             scale = 1.0 + layer.sign
@@ -319,7 +318,7 @@ class _BoundsAnalysis:
         return _BoundedValue(a.middle + layer.sign * b.middle, radius, error)
 
     def _product(
-        self, layer: ProductLayer, a: _BoundedValue, b: _BoundedValue, level: int
+        self, layer: PairLayer, a: _BoundedValue, b: _BoundedValue, level: int
     ) -> _BoundedValue:
         sizes = [np.abs(each.middle) + each.radius for each in (a, b)]
         added = self.noise.rescaled(self.parameters.scales[level])

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import Literal, TypeAlias
 
 from numpy.typing import ArrayLike
 
 from weft.ckks.bsgs import RotationTree, Split, split
 from weft.ckks.linear import LinearMap, identity, in_order, structure
+from weft.ckks.network import PairOperation
 from weft.ckks.packing import Floats, Packing
 from weft.ckks.parameters import Parameters
 from weft.ckks.plaintext import Diagonal, DiagonalWeights, packed
@@ -26,10 +26,6 @@ from weft.ckks.slot_program import (
 )
 from weft.errors import WeftError
 from weft.values import counted
-
-PairOperation: TypeAlias = Literal["add", "subtract", "multiply"]
-"""An element-wise operation on two encrypted tensors."""
-
 
 # -- linear maps ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +32,9 @@ from weft.lang import (
     ops,
 )
 from weft.values import Point
+
+PairOperation: TypeAlias = Literal["add", "subtract", "multiply"]
+"""An element-wise operation on two encrypted tensors."""
 
 Arrays: TypeAlias = Mapping[str, ArrayLike]
 """Arrays by the name of their input."""
@@ -77,15 +80,22 @@ class LinearLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class SumLayer:
-    """The sum or the difference of two encrypted values of one shape."""
+class PairLayer:
+    """The sum, the difference or the product of two encrypted values of one shape."""
 
     name: str
     sources: tuple[str, str]
-    sign: int = 1
+    operator: PairOperation
 
-    operator = "add"
-    levels = 0
+    @property
+    def levels(self) -> int:
+        """The number of levels that it takes."""
+        return int(self.operator == "multiply")
+
+    @property
+    def sign(self) -> int:
+        """The sign of the second value in a sum."""
+        return -1 if self.operator == "subtract" else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +112,6 @@ class ShiftLayer:
 
     operator = "shift"
     levels = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ProductLayer:
-    """The element-wise product of two encrypted values."""
-
-    name: str
-    sources: tuple[str, str]
-
-    operator = "multiply"
-    levels = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +143,13 @@ class RepackingLayer:
     operator = "reshard"
 
 
-Layer: TypeAlias = (
-    LinearLayer | SumLayer | ShiftLayer | ProductLayer | PolynomialLayer | RepackingLayer
-)
+Layer: TypeAlias = LinearLayer | PairLayer | ShiftLayer | PolynomialLayer | RepackingLayer
 
 BEFORE = ":before"
 """Suffix of the name of a value before its repacking."""
 
 BATCH_NORM = "batch_norm_inference"
-SUMS = {"add": 1, "subtract": -1}
+SUMS: dict[str, PairOperation] = {"add": "add", "subtract": "subtract"}
 VIEWS = ("convert", "reshape", "sharding_constraint")
 """Operators that do not change the numbers; conversions are between floats."""
 
@@ -280,14 +277,14 @@ def _is_free(name: str, layers: Mapping[str, Layer], uses: Counter[str]) -> bool
     layer = layers.get(name)
     if layer is None or uses[name] > 1:
         return False
-    if isinstance(layer, SumLayer):
+    if isinstance(layer, PairLayer) and not layer.levels:
         return all(_is_free(each, layers, uses) for each in set(layer.sources))
     return isinstance(layer, LinearLayer)
 
 
 def _multiply(name: str, layers: dict[str, Layer], factor: float, shift: float) -> None:
     layer = layers[name]
-    if isinstance(layer, SumLayer):
+    if isinstance(layer, PairLayer):
         one, two = layer.sources
         _multiply(one, layers, factor, shift)
         _multiply(two, layers, factor, 0.0)
@@ -333,17 +330,17 @@ class _NetworkReader:
             activation = Activation.of(application.attributes)
             yield PolynomialLayer(name, (sources[0],), activation, evaluate(activation, fold=False))
         elif operator == "square":
-            yield ProductLayer(name, (sources[0], sources[0]))
+            yield PairLayer(name, (sources[0], sources[0]), "multiply")
         elif operator == "negate":
             yield ShiftLayer(name, (sources[0],), "", -1)
         elif operator in SUMS and len(set(signature.operand_shapes)) == 1 and len(places) == 2:
-            yield SumLayer(name, (sources[0], sources[1]), SUMS[operator])
+            yield PairLayer(name, (sources[0], sources[1]), SUMS[operator])
         elif operator in SUMS and len(places) == 1:
             yield self._shift(application, signature, places[0])
         elif operator == "multiply" and len(places) == 2:
             if len(set(signature.operand_shapes)) > 1:
                 raise _refused(application, "two encrypted operands must have one shape")
-            yield ProductLayer(name, (sources[0], sources[1]))
+            yield PairLayer(name, (sources[0], sources[1]), "multiply")
         else:
             yield self._linear(application, signature, places)
 
@@ -364,7 +361,7 @@ class _NetworkReader:
     def _shift(self, application: Application, signature: Signature, place: int) -> ShiftLayer:
         if signature.operand_shapes[place] != signature.result_shapes[0]:
             raise _refused(application, "an encrypted operand cannot be broadcast")
-        minus = SUMS[application.operator] < 0
+        minus = application.operator == "subtract"
         sign = -1 if minus and place else 1
         plain = -1 if minus and not place else 1
         source, other = application.operands[place], application.operands[1 - place]
@@ -542,12 +539,12 @@ class ClearNetwork:
         match layer:
             case LinearLayer():
                 return layer.factor * self.linear(layer, operands) + layer.shift
-            case SumLayer():
+            case PairLayer(operator="multiply"):
+                return operands[0] * operands[1]
+            case PairLayer():
                 return operands[0] + layer.sign * operands[1]
             case ShiftLayer():
                 return layer.sign * operands[0] + self.shift(layer)
-            case ProductLayer():
-                return operands[0] * operands[1]
             case PolynomialLayer():
                 return layer.evaluation.value(operands[0])
             case RepackingLayer():

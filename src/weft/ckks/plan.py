@@ -22,8 +22,8 @@ from weft.ckks.network import (
     Layer,
     LinearLayer,
     Network,
+    PairLayer,
     PolynomialLayer,
-    ProductLayer,
     RepackingLayer,
     ShiftLayer,
     encrypted_inputs,
@@ -380,19 +380,8 @@ def _deeper(depth: int, slots: int, parameters: Parameters) -> str:
 def _table(plan: EncryptedPlan) -> str:
     """Return the headline, then the layers and their counts; seconds where times are known."""
     times, cost = plan.times, plan.cost
-    rows = [
-        [
-            "layer",
-            "operator",
-            "mesh",
-            "ciphertexts",
-            "rotations",
-            "products",
-            "levels",
-            "keys",
-            "MiB",
-        ]
-    ]
+    heads = ("layer", "operator", "mesh", "ciphertexts", "rotations", "products", "levels")
+    rows = [[*heads, "keys", "MiB"]]
     for each in plan.layers:
         row = [each.name, each.layer.operator, each.mesh, f"{each.inputs} > {each.outputs}"]
         row += [f"{each.cost.rotations:,}", _products(each.cost)]
@@ -600,7 +589,7 @@ def _slotwise(layer: Layer) -> OperationCounts:
     match layer:
         case PolynomialLayer():
             return layer.evaluation.counts
-        case ProductLayer():
+        case PairLayer(operator="multiply"):
             return OperationCounts(products=1, rescales=1)
         case ShiftLayer():
             return OperationCounts(

@@ -12,18 +12,17 @@ import numpy as np
 from weft.ckks.backends import Backend, Ciphertext, Simulator
 from weft.ckks.bounds import Bounds, check_bounds
 from weft.ckks.linear import view_as
-from weft.ckks.lower import PairOperation, lower, lower_pairs, lower_polynomial
+from weft.ckks.lower import lower, lower_pairs, lower_polynomial
 from weft.ckks.network import (
     BEFORE,
     Arrays,
     ClearNetwork,
     Layer,
     LinearLayer,
+    PairLayer,
     PolynomialLayer,
-    ProductLayer,
     RepackingLayer,
     ShiftLayer,
-    SumLayer,
     compute,
     input_array,
 )
@@ -219,12 +218,9 @@ class _Inference:
                 return lower_polynomial(
                     layer.evaluation, self.parameters, start, count, masks, levels[0]
                 )
-            case SumLayer():
-                kind: PairOperation = "add" if layer.sign > 0 else "subtract"
-                return lower_pairs(kind, self.parameters, (levels[0], levels[1]), count, start)
-            case ProductLayer():
+            case PairLayer():
                 pair = levels[0], levels[1]
-                return lower_pairs("multiply", self.parameters, pair, count, start)
+                return lower_pairs(layer.operator, self.parameters, pair, count, start)
             case RepackingLayer() | ShiftLayer():
                 builder = SlotProgramBuilder(planned.inputs)
                 ready = [

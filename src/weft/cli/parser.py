@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
 
 
 Add: TypeAlias = Callable[..., None]
-"""A function that adds an argument to a command: `Command.add`, or one that calls it."""
+"""A function that adds an argument to a command; `add_command` returns one."""
 
 
 def add_command(

@@ -60,8 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     begin = time.perf_counter()
 
-    def progress(layer: PlannedLayer, operands: Any) -> None:
-        print(f"{since(begin):>8}  {layer.name} at level {layer.start}", flush=True)
+    def progress(layer: PlannedLayer, counted: ckks.OperationCounts, seconds: float) -> None:
+        spent = f"{seconds:.1f} s"
+        print(f"{since(begin):>8}  {layer.name} to level {layer.level}, {spent}", flush=True)
 
     result = ckks.run(plan, arrays, backend, progress, workers=WORKERS)
     print(f"{since(begin):>8}  decrypted\n")

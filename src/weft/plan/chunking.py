@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,13 +97,25 @@ def choose(spec: ShardingSpec, shape: Point, itemsize: int, chunking: Chunking) 
     most = min(chunking.chunk_bytes[1], chunking.shard_bytes)
     if most < itemsize:
         raise WeftError(f"a chunk of at most {most} B cannot hold an element of {itemsize} B")
-    boxes = spec.shard_shape(shape)
-    cuts = tuple(0 if box >= size else box for box, size in zip(boxes, shape))
+    cuts = _cut_lengths(spec.blocks(shape))
     least = -(-chunking.chunk_bytes[0] // itemsize)
     chunk = _Chunks(shape, cuts, chunking.readers).best(least, most // itemsize)
     limit = min(chunking.shard_chunks, chunking.shard_bytes // (prod(chunk) * itemsize))
     shard = tuple(map(mul, chunk, _shard(shape, cuts, chunk, limit)))
     return Storage(shape, chunk, shard, itemsize, chunking.ratio)
+
+
+def _cut_lengths(grid: BlockGrid) -> Point:
+    """Return for each dimension the longest of which all its cuts are multiples; 0 if uncut.
+
+    >>> _cut_lengths(BlockGrid.cut((64, 100), (4, 3), [None, (20, 50)]))
+    (16, 10)
+    """
+    inside = (
+        [edge for edge in grid.edges_of(dim) if 0 < edge < size]
+        for dim, size in enumerate(grid.shape)
+    )
+    return tuple(gcd(*edges) for edges in inside)
 
 
 class _ReadBox(NamedTuple):

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from weft.lang.dtype import itemsize
-from weft.layout import DimSpec, ShardingSpec
+from weft.layout import ShardingSpec
 from weft.plan import Cost, Machine, Plan
 from weft.plan.estimate import priced, seconds_of_transfer
 from weft.plan.lower import sharding_of, transfer_axes
@@ -141,9 +141,10 @@ class _PlanWriter:
                 {
                     "text": key[0],
                     "shape": list(shape),
-                    "axes": [str(DimSpec(dim.axes)) for dim in spec.dim_specs],
+                    "axes": [str(dim.closed) for dim in spec.dim_specs],
                     "digits": [[list(digit) for digit in cut] for cut in spec.digits],
                     "parts": [[list(digit), monoid] for digit, monoid in spec.parts],
+                    **({} if spec.cut_points is None else {"cut_points": spec.cut_points}),
                 }
             )
         return self.layouts[key]

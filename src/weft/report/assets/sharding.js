@@ -23,7 +23,7 @@ export function drawSharding(mesh, layout, names, itemsize) {
   };
   const drawBars = (rank) => {
     const numbers = block(layout, coordinate(mesh, rank));
-    bars.replaceChildren(...layout.shape.map((size, dim) => bar(names[dim] ?? `dimension ${dim}`, size, counts[dim], numbers[dim], layout.axes[dim])));
+    bars.replaceChildren(...layout.shape.map((_, dim) => bar(names[dim] ?? `dimension ${dim}`, layout, dim, numbers[dim])));
   };
   const pick = (rank) => { drawBars(rank); told.textContent = textOf(rank); };
   const look = (rank) => ({ fill: ramp(shadeOf(rank)), ink: inkOn(shadeOf(rank)), label: textOf(rank) });
@@ -32,12 +32,13 @@ export function drawSharding(mesh, layout, names, itemsize) {
   return h("div", { class: "sharding" }, bars, drawn.element, told, summary(mesh, layout, counts));
 }
 
-function bar(name, size, count, chosen, axes) {
+function bar(name, layout, dim, chosen) {
+  const size = layout.shape[dim], axes = layout.axes[dim], count = grid(layout)[dim];
   const shown = Math.min(count, 64), wide = 200;
-  const [low, high] = interval(size, count, chosen);
+  const [low, high] = interval(layout, dim, chosen);
   const blocks = [];
   for (let n = 0; n < shown; n++) {
-    const [a, b] = count > shown ? [size * n / shown, size * (n + 1) / shown] : interval(size, count, n);
+    const [a, b] = count > shown ? [size * n / shown, size * (n + 1) / shown] : interval(layout, dim, n);
     blocks.push(svg("rect", { class: "dim-block", x: (a / Math.max(1, size)) * wide, y: 0, width: Math.max(0, ((b - a) / Math.max(1, size)) * wide - 1), height: 10, rx: 2 }));
   }
   const mark = svg("rect", { class: "dim-held", x: (low / Math.max(1, size)) * wide, y: 0, width: Math.max(1, ((high - low) / Math.max(1, size)) * wide - 1), height: 10, rx: 2 });

@@ -1,4 +1,5 @@
-// Boxes of cells, by the one rule: a dimension of size n cut K-fold is cut into blocks of ceil(n/K).
+// Boxes of cells, by the one rule: a dimension of size n that is cut K ways has blocks of ceil(n/K),
+// or ends each block at a given cut point.
 
 export function meshSize(mesh) {
   return mesh.axes.reduce((size, axis) => size * axis[1], 1);
@@ -31,14 +32,17 @@ export function block(layout, at) {
   return layout.digits.map((cut) => cut.reduce((sum, digit) => sum + digitOf(at, digit) * digit[3], 0));
 }
 
-export function interval(size, count, number) {
+export function interval(layout, dim, number) {
+  const size = layout.shape[dim], count = grid(layout)[dim];
+  const points = layout.cut_points && layout.cut_points[dim];
+  if (points) return [number ? points[number - 1] : 0, number < count - 1 ? points[number] : size];
   const extent = Math.ceil(size / count);
   return [Math.min(extent * number, size), Math.min(extent * (number + 1), size)];
 }
 
 export function boxOf(layout, at) {
-  const counts = grid(layout), numbers = block(layout, at);
-  const sides = layout.shape.map((size, dim) => interval(size, counts[dim], numbers[dim]));
+  const numbers = block(layout, at);
+  const sides = numbers.map((number, dim) => interval(layout, dim, number));
   return { start: sides.map((side) => side[0]), stop: sides.map((side) => side[1]) };
 }
 

@@ -28,7 +28,7 @@ def test_random_programs_fused_agree_with_numpy():
         program, rng = Maker(seed, 2 + seed % 5), np.random.default_rng(seed)
         mesh = random_mesh(rng)
         names = [f"x{n}" for n in range(len(program.inputs))]
-        specs = [random_spec(rng, mesh, array.ndim, monoids=()) for array in program.inputs]
+        specs = [random_spec(rng, mesh, array.shape, monoids=()) for array in program.inputs]
         graph = trace(
             lambda *symbols, program=program: run_steps(program, symbols),
             *program.inputs,

@@ -51,7 +51,7 @@ def test_rewritten_graphs_make_the_same(name):
         found = []
         for each in (graph, again):
             shardings = {
-                value.name: str(random_spec(rng, mesh, len(value.shape), monoids=()))
+                value.name: str(random_spec(rng, mesh, value.shape, monoids=()))
                 for value in each.values.values()
                 if rng.random() < 0.4
             }

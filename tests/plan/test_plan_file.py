@@ -149,9 +149,9 @@ def tampered(data, graph, rng):
     match rng.choice(["spec", "cuts", "kept"]):
         case "spec":
             name = rng.choice(list(data["specs"]))
-            rank = len(graph.values[name].shape)
+            shape = graph.values[name].shape
             monoids = ("sum", "max") if rng.random() < 0.5 else ()
-            data["specs"][name] = str(random_spec(numbers, mesh, rank, monoids=monoids))
+            data["specs"][name] = str(random_spec(numbers, mesh, shape, monoids=monoids))
         case "cuts":
             placement["cuts"] = {}
             for axis in mesh.axis_names:

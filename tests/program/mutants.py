@@ -704,7 +704,7 @@ class PlanMutator(Chooser):
             elif spec.partial and self.chance(0.4):
                 found = ShardingSpec(self.mesh, spec.dim_specs)
             else:
-                found = random_spec(self.rng, self.mesh, len(shape), monoids)
+                found = random_spec(self.rng, self.mesh, shape, monoids)
             if found != spec:
                 return found
         return spec
@@ -743,7 +743,7 @@ class PlanMutator(Chooser):
         """Another sharding of the index space, with nothing that follows from it."""
         number = self.application(plan)
         placed = plan.placed[number]
-        other = self.other_spec(placed.index, placed.index.dim_specs)
+        other = self.other_spec(placed.index, tuple(placed.signature.sizes.values()))
         return self.with_placed(plan, number, index=other)
 
     def operand_spec(self, plan):

@@ -383,14 +383,7 @@ class Planner:
         self.rng, self.mesh = rng, mesh
 
     def spec(self, shape, monoids=()):
-        spec = random_spec(self.rng, self.mesh, len(shape), monoids)
-        if self.rng.random() < 0.6:
-            return spec
-        dims = [
-            DimSpec(dim.axes, cut_points=random_points(self.rng, count, n))
-            for dim, count, n in zip(spec.dim_specs, spec.grid, shape)
-        ]
-        return ShardingSpec(self.mesh, dims, (), spec.partial)
+        return random_spec(self.rng, self.mesh, shape, monoids)
 
     def whole(self, shape):
         return ShardingSpec(self.mesh, [DimSpec(())] * len(shape))

@@ -309,6 +309,6 @@ def sometimes_elsewhere(rng, mesh):
     def between(x):
         if rng.random() < 0.8:
             return x
-        return x.with_sharding(random_spec(rng, mesh, len(x.shape), monoids=()))
+        return x.with_sharding(random_spec(rng, mesh, x.shape, monoids=()))
 
     return between

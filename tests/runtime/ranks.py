@@ -131,11 +131,11 @@ def reshards(first, count):
         array = np.asarray(rng.integers(0, 3, [int(n) for n in shape]))
         array = array.astype(str(rng.choice(dtypes)))
         monoids = () if array.dtype.kind in "bc" else MONOIDS
-        src = random_spec(rng, mesh, array.ndim, monoids)
-        dst = random_spec(rng, mesh, array.ndim, monoids=())
+        src = random_spec(rng, mesh, array.shape, monoids)
+        dst = random_spec(rng, mesh, array.shape, monoids=())
         if rng.random() < 0.3:
             src = ShardingSpec(mesh, src.dim_specs)
-            dst = random_spec(rng, mesh, array.ndim, monoids)
+            dst = random_spec(rng, mesh, array.shape, monoids)
         try:
             plan = plan_reshard(src, dst, array.shape, array.itemsize)
         except WeftError:

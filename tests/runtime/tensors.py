@@ -25,8 +25,22 @@ def pieces(rng, mesh):
     return [found[int(n)] for n in rng.permutation(len(found))]
 
 
-def random_spec(rng, mesh, ndim, monoids=("sum",)):
+def with_points(rng, spec, shape):
+    """The sharding, one time in three with random points at which its dimensions are cut."""
+    (rng,) = rng.spawn(1)
+    if rng.random() < 0.7:
+        return spec
+    dims = []
+    for dim, count, size in zip(spec.dim_specs, spec.grid, shape):
+        points = sorted(rng.integers(0, size + 1, count - 1).tolist())
+        keeps = dim.is_open or rng.random() < 0.3
+        dims.append(dim if keeps else DimSpec(dim.axes, False, dim.priority, points))
+    return ShardingSpec(spec.mesh, dims, spec.replicated_axes, spec.partial)
+
+
+def random_spec(rng, mesh, shape, monoids=("sum",)):
     """A sharding that gives each axis to a dimension, to nobody, or to a monoid."""
+    ndim = len(shape)
     dims, partial = [[] for _ in range(ndim)], {}
     monoid = str(rng.choice(monoids)) if monoids else ""
     for axis in pieces(rng, mesh):
@@ -35,7 +49,9 @@ def random_spec(rng, mesh, ndim, monoids=("sum",)):
             dims[int(rng.integers(0, ndim))].append(axis)
         elif chance < 0.7 and monoid:
             partial[axis] = monoid
-    return ShardingSpec(mesh, [DimSpec(axes) for axes in dims], (), partial)
+    return with_points(
+        rng, ShardingSpec(mesh, [DimSpec(axes) for axes in dims], (), partial), shape
+    )
 
 
 def parts_of(rng, array, spec):
@@ -64,5 +80,5 @@ def scattered(rng, array, mesh):
         return Tensor(array)
     monoids = () if array.dtype.kind in "bc" else ("sum", "max", "min")
     monoids = (*monoids, "prod") if array.dtype.kind in "iu" else monoids
-    spec = random_spec(rng, mesh, array.ndim, monoids)
+    spec = random_spec(rng, mesh, array.shape, monoids)
     return Tensor.of_shards(parts_of(rng, array, spec), spec, array.shape)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.runtime.tensors import pieces, random_mesh
+from tests.runtime.tensors import pieces, random_mesh, with_points
 from tests.trials import trials
 
 from weft import DimSpec, Plan, ShardingSpec, Tensor, ops, propagate, run, trace
@@ -11,8 +11,9 @@ PROGRAMS = trials(60)
 """Random programs: 60 in `make test`, thousands in `make fuzz`."""
 
 
-def random_annotation(rng, mesh, ndim):
+def random_annotation(rng, mesh, shape):
     """A sharding with sub-axes, priorities, open and closed dimensions, and replicated axes."""
+    ndim = len(shape)
     dims, replicated = [[] for _ in range(ndim)], []
     for axis in pieces(rng, mesh):
         chance = rng.random()
@@ -23,7 +24,7 @@ def random_annotation(rng, mesh, ndim):
     said = [
         DimSpec(axes, bool(rng.random() < 0.5), int(rng.choice([0, 0, 0, 1, 2]))) for axes in dims
     ]
-    return ShardingSpec(mesh, said, replicated)
+    return with_points(rng, ShardingSpec(mesh, said, replicated), shape)
 
 
 class Program:
@@ -37,7 +38,7 @@ class Program:
         for _ in range(int(rng.integers(1, 4))):
             shape = tuple(int(n) for n in rng.choice([1, 2, 3, 4, 6, 8], rng.integers(1, 4)))
             array = rng.integers(-3, 4, shape).astype(self.dtype)
-            spec = random_annotation(rng, self.mesh, len(shape)) if rng.random() < 0.8 else None
+            spec = random_annotation(rng, self.mesh, shape) if rng.random() < 0.8 else None
             self.inputs.append((array, spec))
             shapes.append(shape)
         for _ in range(int(rng.integers(1, 11))):
@@ -87,7 +88,7 @@ class Program:
         return functions[int(self.rng.integers(0, 3))], [source, other]
 
     def _constrain(self, source, shape, shapes):
-        spec = random_annotation(self.rng, self.mesh, len(shape))
+        spec = random_annotation(self.rng, self.mesh, shape)
         return lambda x: x.with_sharding(spec), [source]
 
     def _reduce(self, source, shape, shapes):

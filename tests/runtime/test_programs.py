@@ -33,7 +33,7 @@ def planned(seed, mesh=None):
     mesh = mesh or random_mesh(rng)
     names = [f"x{n}" for n in range(len(program.inputs))]
     specs = {
-        name: random_spec(rng, mesh, array.ndim, monoids=())
+        name: random_spec(rng, mesh, array.shape, monoids=())
         for name, array in zip(names, program.inputs)
     }
     graph = trace(

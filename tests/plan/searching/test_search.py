@@ -70,7 +70,7 @@ def test_no_annotation_leads_to_a_better_plan():
         graph, rates = program(seed, 1 + seed % 4), machine(chance)
         front = search(graph, GRID, rates, engine="exact")
         assert front.proved
-        specs = {v.name: str(random_spec(rng, GRID, len(v.shape), ())) for v in graph.inputs}
+        specs = {v.name: str(random_spec(rng, GRID, v.shape, ())) for v in graph.inputs}
         if any(":(" in spec for spec in specs.values()):  # parts of axes are not looked at
             continue
         written = type(graph)(

@@ -58,7 +58,7 @@ def written(module, x):
     want = module(x)
     tracer = Tracer()
     symbol = tracer.input("x", tuple(x.shape), "float64")
-    to = AtenNode(tracer, (Value("made", tuple(want.shape), "float64"),), "")
+    to = AtenNode(tracer, (Value("made", tuple(want.shape), "float64"),), "", list)
     weights = [
         tracer.input(name, tuple(each.shape), "float64", parameter=True)
         for name, each in module.named_parameters()

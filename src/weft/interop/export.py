@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from weft.errors import WeftError
 from weft.interop.aten import TABLE, AtenNode
 from weft.interop.aten.layers import EVAL
-from weft.lang import Graph, Symbol, Tracer, Value
+from weft.lang import Graph, Symbol, Tracer, Value, ops
+from weft.lang.arithmetic import recorded_by
 from weft.lang.dtype import dtype_name
 from weft.layout import DeviceMesh, ShardingSpec
 
@@ -44,6 +45,7 @@ def from_torch(
     meshes: Iterable[DeviceMesh | str] = (),
     shardings: Mapping[str, ShardingSpec | str] | None = None,
     output_shardings: Mapping[int, ShardingSpec | str] | None = None,
+    seed: int | None = None,
 ) -> Graph:
     """Return a module, or a program of `torch.export`, as a graph.
 
@@ -52,6 +54,10 @@ def from_torch(
     are inputs by the names that `forward` gives them. Shardings go by those names, and by the
     numbers of outputs; given as text, they name one of `meshes`. An ATen operator that is not in
     the table is an error that names its line.
+
+    A program that draws random numbers, such as a module with dropout in training, has an input
+    `random_key`, uint32[2]; with a `seed`, its key is a constant. The numbers are Weft's, not
+    torch's.
 
     >>> module = torch.nn.Sequential(torch.nn.Linear(16, 4), torch.nn.ReLU())
     >>> print(from_torch(module, torch.zeros(8, 16)))
@@ -73,7 +79,7 @@ def from_torch(
         if not isinstance(program, ExportedProgram):
             program = torch.export.export(program, args, dict(kwargs or {}))
         program = program.run_decompositions(_decompositions())
-    return _ProgramReader(program).graph(
+    return _ProgramReader(program, seed).graph(
         meshes=meshes, shardings=shardings or {}, output_shardings=output_shardings or {}
     )
 
@@ -95,8 +101,10 @@ class _Results(NamedTuple):
 class _ProgramReader:
     """Records the nodes of a program, one after the other."""
 
-    def __init__(self, program: ExportedProgram) -> None:
-        self.program, self.tracer = program, Tracer()
+    def __init__(self, program: ExportedProgram, seed: int | None = None) -> None:
+        self.program, self.tracer, self.seed = program, Tracer(), seed
+        self.key: Symbol | None = None
+        self.draws = 0
         self.known: dict[Any, Symbol | _Results | None] = {}
 
     def graph(self, **shardings: Any) -> Graph:
@@ -176,7 +184,18 @@ class _ProgramReader:
             Value(node.name, *_shape_and_dtype(node, v)) if isinstance(v, torch.Tensor) else None
             for v in values
         )
-        return AtenNode(self.tracer, results, _common(node))
+        return AtenNode(self.tracer, results, _common(node), self._random_key)
+
+    def _random_key(self) -> Symbol:
+        """Return a new key: the number of the draw, folded into the key of the program."""
+        if self.key is None and self.seed is None:
+            self.key = self.tracer.input("random_key", (2,), "uint32")
+        elif self.key is None:
+            with recorded_by(self.tracer):
+                self.key = ops.random_key(self.seed)
+        self.draws += 1
+        key: Symbol = ops.random_fold_in(self.key, self.draws - 1)
+        return key
 
     def _given(self, arguments: Any) -> Any:
         """Return the arguments of a node with symbols for nodes."""
@@ -227,7 +246,7 @@ def _converter(node: Any) -> Any:
     for name in (f"{packet}.{overload}", packet):
         if name in TABLE and str(node.target).startswith("aten."):
             return TABLE[name]
-    hint = EVAL if "dropout" in packet or "batch_norm" in packet else None
+    hint = EVAL if "batch_norm" in packet else None
     raise WeftError(
         f"{node.target} is not an operator that Weft reads",
         hint=hint or "write it with others, or add a function to weft.interop.aten.TABLE",

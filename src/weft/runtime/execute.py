@@ -109,7 +109,9 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any]) -> None:
     known = {value.name: value for value in graph.inputs}
     for name, value in known.items():
         if name not in inputs:
-            raise WeftError(f"input {name} is missing: {value}")
+            is_key = (value.shape, value.dtype) == ((2,), "uint32")
+            hint = "a random key: weft.ops.random_key(seed)" if is_key else None
+            raise WeftError(f"input {name} is missing: {value}", hint=hint)
     for name in inputs:
         if name not in known:
             names = ", ".join(known) or "none"

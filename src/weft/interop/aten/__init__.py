@@ -23,6 +23,8 @@ class AtenNode(NamedTuple):
     """None for a result that is not a tensor."""
     common: str
     """The dtype that ATen converts the first two operands to."""
+    random_key: Callable[[], Symbol]
+    """Returns a new random key for each draw of the program."""
 
     @property
     def shape(self) -> Point:
@@ -92,6 +94,6 @@ def unsupported(what: str, hint: str | None = None) -> WeftError:
     return WeftError(f"{what} is not supported", hint=hint)
 
 
-from weft.interop.aten import arrays, layers, pointwise  # noqa: E402 - they fill the table
+from weft.interop.aten import arrays, layers, pointwise, random  # noqa: E402 - they fill the table
 
-__all__ = ["TABLE", "AtenNode", "arrays", "layers", "pointwise"]
+__all__ = ["TABLE", "AtenNode", "arrays", "layers", "pointwise", "random"]

@@ -92,20 +92,20 @@ def attention(
     """Return attention, with a mask or causal.
 
     A causal query sees the keys up to its own number; Weft aligns the last query with the last key,
-    which is the same for as many queries as keys. A mask needs the scores as an array.
+    which is the same for as many queries as keys. A mask, or dropout, needs the scores as an array.
     """
-    if dropout:
-        raise unsupported(f"attention with a dropout of {dropout:g}", EVAL)
     q, k, v = _batched(q, k, v, enable_gqa)
-    if causal and q.shape[-2] != k.shape[-2]:
+    if causal and (dropout or q.shape[-2] != k.shape[-2]):
         mask, causal = _triangle(node, q.shape[-2], k.shape[-2]), False
-    if mask is None:
+    if mask is None and not dropout:
         return apply("attention", q, k, v, causal=causal or None, scale=scale)
     if k.shape[:-2] != q.shape[:-2]:
         k, v = (_shared(x, q.shape[-3]) for x in (k, v))
     scores = (q * (1 / sqrt(q.shape[-1]) if scale is None else float(scale))) @ _transposed(k)
-    scores = node.choose(mask, scores, -inf) if mask.dtype == "bool" else scores + mask
-    return _safe_softmax(node, scores) @ v
+    if mask is not None:
+        scores = node.choose(mask, scores, -inf) if mask.dtype == "bool" else scores + mask
+    weights = _safe_softmax(node, scores)
+    return (ops.dropout(weights, dropout, node.random_key()) if dropout else weights) @ v
 
 
 def _safe_softmax(node: AtenNode, scores: Symbol) -> Any:

@@ -24,21 +24,21 @@ from weft.lang.arithmetic import (
 from weft.lang.dtype import as_dtype, components, dtype_name, is_scalar, mean_dtype
 from weft.lang.monoid import Monoid
 from weft.lang.operator import OPERATORS
-from weft.lang.random import (  # noqa: F401 - functions of this module
-    dropout,
-    random_bernoulli,
-    random_bits,
-    random_exponential,
-    random_fold_in,
-    random_gumbel,
-    random_integers,
-    random_key,
-    random_normal,
-    random_permutation,
-    random_split,
-    random_truncated_normal,
-    random_uniform,
-    take,
+from weft.lang.random import (
+    dropout as dropout,
+    random_bernoulli as random_bernoulli,
+    random_bits as random_bits,
+    random_exponential as random_exponential,
+    random_fold_in as random_fold_in,
+    random_gumbel as random_gumbel,
+    random_integers as random_integers,
+    random_key as random_key,
+    random_normal as random_normal,
+    random_permutation as random_permutation,
+    random_split as random_split,
+    random_truncated_normal as random_truncated_normal,
+    random_uniform as random_uniform,
+    take as take,
 )
 from weft.values import Point, as_shape
 

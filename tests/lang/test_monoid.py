@@ -10,6 +10,7 @@ from tests.runtime import cases_reduce  # noqa: F401 - defines the monoids of th
 from tests.runtime.monoids import PARITY, SPREAD, TWO_LARGEST, two_largest
 
 from weft import Operator, Plan, ShardingSpec, WeftError, communication, ops, propagate, run, trace
+from weft.lang.arithmetic import apply_all
 from weft.lang.definition import define
 from weft.lang.dtype import components, itemsize
 from weft.lang.graph_json import from_json, to_json
@@ -20,7 +21,9 @@ from weft.runtime.validate import validate
 from weft.values import MONOIDS
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin", "moments"])
+@pytest.mark.parametrize(
+    "name", ["argmax", "argmin", "moments", "largest_1", "largest_3", "largest_40"]
+)
 def test_the_laws_of_those_that_weft_defines(name):
     check_laws(monoid_named(name))
 
@@ -230,3 +233,29 @@ def test_the_variance_of_numpy():
     one, two = along_x(lambda v: (ops.var(v, 1), ops.std(v, 0, correction=1)), x)
     np.testing.assert_allclose(one, x.var(1), rtol=1e-7)
     np.testing.assert_allclose(two, x.std(0, ddof=1), rtol=1e-7)
+
+
+def test_the_largest_elements_are_those_of_one_sort():
+    x = np.random.default_rng(4).integers(0, 5, (3, 17)).astype("float32")
+    x[1, 3] = np.nan
+    for count in (1, 5, 17):
+        values, indices = along_x(lambda v, count=count: ops.topk(v, count), x)
+        wanted = run(trace_topk(x, count), {"v": x})
+        np.testing.assert_array_equal(values, wanted[0].numpy())
+        np.testing.assert_array_equal(indices, wanted[1].numpy())
+
+
+def trace_topk(x, count):
+    """The operator that sees a row whole."""
+    return propagate(trace(lambda v: apply_all("topk", v, k=count), x, names=["v"]))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_the_quantiles_of_numpy(axis):
+    x = np.random.default_rng(5).normal(size=(9, 14)).astype("float32")
+    x[2, 3] = np.nan
+    some, middle = along_x(lambda v: (ops.quantile(v, [0, 0.3, 1], axis), ops.median(v, axis)), x)
+    np.testing.assert_allclose(some, np.quantile(x, [0, 0.3, 1], axis), rtol=1e-5)
+    np.testing.assert_allclose(middle, np.median(x, axis), rtol=1e-5)
+    with pytest.raises(WeftError, match="quantiles from 0 to 1"):
+        along_x(lambda v: ops.quantile(v, 1.5, axis), x)

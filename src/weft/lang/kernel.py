@@ -75,6 +75,17 @@ def along(axis: int, part: slice | int) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, part, ...)
 
 
+def descending(xp: Any, x: Any, axis: int) -> Any:
+    """Return the order of the elements along an axis, the largest first; equal ones in order.
+
+    >>> import numpy
+    >>> descending(numpy, numpy.asarray([1, 3, 2, 3]), 0)
+    array([1, 3, 2, 0])
+    """
+    last = x.shape[axis] - 1
+    return last - xp.flip(xp.argsort(xp.flip(x, axis=axis), axis=axis, stable=True), axis=axis)
+
+
 @lru_cache(maxsize=1024)
 def native(xp: Any, name: str) -> Any:
     """Return a library's own dtype of a name.

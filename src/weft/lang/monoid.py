@@ -6,6 +6,7 @@ value of the program with a struct for a dtype: they move, are combined and are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from functools import lru_cache, partial, reduce
@@ -25,7 +26,7 @@ from weft.lang.dtype import (
     mean_dtype,
     struct_dtype,
 )
-from weft.lang.kernel import along, cast, is_low_precision, native
+from weft.lang.kernel import along, cast, descending, is_low_precision, native
 from weft.lang.struct_array import StructArray, concatenate
 from weft.values import MONOIDS, Point, monoid_hint
 
@@ -86,14 +87,15 @@ class Monoid:
     """Makes elements of the monoid; None where the array's elements are such already."""
     reduce: Lift | None = None
     """Makes one element of the monoid of all along the last axis of `x`, faster than by lifting
-    and combining; `index` has the positions along it."""
+    and combining; `index` has the positions along it, in ascending order."""
     check: InitVar[bool] = True
     """Whether the laws are tried now."""
 
     def __post_init__(self, check: bool) -> None:
         if not self.name.isidentifier():
             raise WeftError(f"the name of a monoid must be an identifier: {self.name!r}")
-        if self.name in MONOIDS or self.name == "custom":
+        taken = self.name in MONOIDS or self.name == "custom"
+        if taken or (check and _LARGEST.fullmatch(self.name)):
             raise WeftError(f"there already is a monoid {self.name}")
         if check:
             check_laws(self)
@@ -115,7 +117,7 @@ class Monoid:
         return sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.name in _SHIPPED:
+        if self.name in _SHIPPED or _LARGEST.fullmatch(self.name):
             return (monoid_named, (self.name,))
         fields = (self.combine, self.identity, self.components, self.lift, self.reduce)
         return (_restored, (self.name, self.fingerprint, *fields))
@@ -205,6 +207,8 @@ def monoid_named(name: str) -> Monoid | None:
     >>> monoid_named("sum") is None, monoid_named("argmax").name
     (True, 'argmax')
     """
+    if name not in MONOIDS and _LARGEST.fullmatch(name):
+        return largest(int(name.removeprefix("largest_")))
     if name not in MONOIDS:
         raise WeftError(f"'{name}' is not a monoid", hint=monoid_hint())
     found = MONOIDS[name]
@@ -279,7 +283,7 @@ def _random_elements(xp: Any, monoid: Monoid, dtype: str, seed: int) -> Array:
     rng, parts = xp.random.default_rng(seed), []
     for size in (1, 2, 5):
         x = xp.asarray(rng.integers(0, 8, (12, size)), dtype=native(xp, dtype))
-        index = xp.asarray(rng.permutation(size) + 5 * seed, dtype=native(xp, "int64"))
+        index = xp.arange(5 * seed, 5 * seed + size, dtype=native(xp, "int64"))
         parts.append(monoid.aggregate(xp, x, index))
     return concatenate(xp, parts, 0)
 
@@ -546,6 +550,47 @@ def _moments_of(xp: Any, x: Any, index: Any) -> Any:
 def _moments_dtypes(dtype: str) -> Components:
     within = accumulator(mean_dtype(dtype))
     return {"count": "int64", "mean": within, "squares": within}
+
+
+_LARGEST = re.compile(r"largest_[1-9][0-9]{0,11}")
+
+
+def largest(count: int) -> Monoid:
+    """Return the monoid of the largest elements, so many of them, in descending order.
+
+    Their places come with them; of equal elements the first is the first.
+
+    >>> largest(2).dtype("float32")
+    'struct<values: float32[2], indices: int64[2]>'
+    """
+    known = MONOIDS.get(f"largest_{count}")
+    if isinstance(known, Monoid):
+        return known
+
+    def take(xp: Any, x: Any, index: Any) -> Any:
+        order = descending(xp, x, x.ndim - 1)[..., :count]
+        return tuple(xp.take_along_axis(each, order, axis=-1) for each in (x, index))
+
+    def combine(xp: Any, a: Any, b: Any) -> Any:
+        x, index = (xp.concat([a[name], b[name]], axis=-1) for name in ("values", "indices"))
+        order = xp.argsort(index, axis=-1)
+        return take(xp, *(xp.take_along_axis(each, order, axis=-1) for each in (x, index)))
+
+    def reduce(xp: Any, x: Any, index: Any) -> Any:
+        x, index = take(xp, x, xp.broadcast_to(index, x.shape))
+        short = (*x.shape[:-1], count - x.shape[-1])
+        nothing = xp.full(short, lowest(dtype_name(x.dtype)), dtype=x.dtype)
+        nowhere = xp.full(short, highest("int64"), dtype=index.dtype)
+        return xp.concat([x, nothing], axis=-1), xp.concat([index, nowhere], axis=-1)
+
+    return Monoid(
+        f"largest_{count}",
+        combine,
+        identity=(lowest, highest),
+        components=lambda dtype: {"values": (dtype, (count,)), "indices": ("int64", (count,))},
+        reduce=reduce,
+        check=False,
+    )
 
 
 for _name, _sign, _least in (("argmax", 1, lowest), ("argmin", -1, highest)):

@@ -22,7 +22,7 @@ from weft.lang.arithmetic import (
     shift_right,
 )
 from weft.lang.dtype import as_dtype, components, dtype_name, is_scalar, mean_dtype
-from weft.lang.monoid import Monoid
+from weft.lang.monoid import Monoid, largest
 from weft.lang.operator import OPERATORS
 from weft.lang.random import (
     dropout as dropout,
@@ -318,9 +318,53 @@ def sort(x: Any, axis: int = -1) -> Any:
 
 
 def topk(x: Any, k: int) -> tuple[Any, Any]:
-    """Return the largest `k` elements along the last axis, and their indices."""
-    values, indices = apply_all("topk", x, k=k)
-    return values, indices
+    """Return the largest `k` elements along the last axis, and their indices.
+
+    The axis may be cut: each part has its own `k` largest, and these are combined.
+    """
+    if not x.shape or not 0 < k <= x.shape[-1]:
+        values, indices = apply_all("topk", x, k=k)
+        return values, indices
+    found = aggregate(x, largest(k), -1)
+    return component(found, "values"), component(found, "indices")
+
+
+def quantile(x: Any, q: float | Sequence[float], axis: AxisLike = None) -> Any:
+    """Return quantiles along an axis, between neighbours by linear interpolation, as NumPy does.
+
+    For several `q` the first axis of the result counts them. Without an axis, the array is
+    flattened. Where an element is NaN, so is the result.
+
+    >>> from weft import Tensor
+    >>> quantile(Tensor([4.0, 1.0, 3.0, 2.0]), [0.5, 1]).numpy()
+    array([2.5, 4. ])
+    """
+    if axis is None:
+        x, axis = x if len(x.shape) == 1 else x.reshape(-1), 0
+    (place,) = normalize_axis(axis, len(x.shape))
+    size, every = x.shape[place], (q,) if isinstance(q, int | float) else tuple(q)
+    if not size or not builtins.all(0 <= each <= 1 for each in every):
+        raise WeftError(f"expected elements, and quantiles from 0 to 1: {list(x.shape)}, {q}")
+    wanted = mean_dtype(dtype_name(x.dtype))
+    ordered = sort(x if x.dtype == wanted else astype(x, wanted), place)
+
+    def at(n: int) -> Any:
+        return ordered[(*(slice(None),) * place, n)]
+
+    last, found = at(size - 1), list[Any]()
+    for each in every:
+        low = int(each * (size - 1))
+        part = each * (size - 1) - low
+        one, two = at(low), at(builtins.min(low + 1, size - 1))
+        found.append(
+            apply("select", isnan(last), last, one if not part else one + (two - one) * part)
+        )
+    return found[0] if isinstance(q, int | float) else stack(found)
+
+
+def median(x: Any, axis: AxisLike = None) -> Any:
+    """Return the median along an axis."""
+    return quantile(x, 0.5, axis)
 
 
 def convolve(

@@ -20,6 +20,7 @@ from weft.lang.dtype import accumulator, sum_dtype
 from weft.lang.graph import Application, Graph
 from weft.lang.kernel import Attributes
 from weft.lang.operator import OPERATORS
+from weft.lang.staged import staged_forms
 from weft.lang.trace import Symbol, Tracer
 from weft.space import BlockGrid
 
@@ -362,6 +363,7 @@ def rewrites_in(blocks: int) -> tuple[Rewrite, ...]:
             lambda v, match: _convolution(v, match, blocks),
             _has_rows,
         ),
+        *staged_forms(blocks),
     )
 
 

@@ -27,7 +27,7 @@ from weft.lang.dtype import (
     real_dtype,
     summed,
 )
-from weft.lang.kernel import Attributes, Block, along, cast, summing
+from weft.lang.kernel import Attributes, Block, along, cast, descending, summing
 from weft.lang.notation import Notation, axis_of, numbered, whole
 from weft.lang.operator import Flops, define
 from weft.lang.operators.nn import sign_along
@@ -162,17 +162,6 @@ def sign_sort(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     tensors = [[*dims[:axis], whole(name), *dims[axis + 1 :]] for name in names]
     line = Notation(tensors[: len(shapes)], tensors[len(shapes) :])
     return Signature(line, shapes, dict.fromkeys(names, shape[axis]))
-
-
-def descending(xp: Any, x: Any, axis: int) -> Any:
-    """Return the order of the elements along an axis, the largest first; equal ones in order.
-
-    >>> import numpy
-    >>> descending(numpy, numpy.asarray([1, 3, 2, 3]), 0)
-    array([1, 3, 2, 0])
-    """
-    last = x.shape[axis] - 1
-    return last - xp.flip(xp.argsort(xp.flip(x, axis=axis), axis=axis, stable=True), axis=axis)
 
 
 def sort(block: Block, *operands: Any) -> Any:

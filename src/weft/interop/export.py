@@ -188,11 +188,13 @@ class _ProgramReader:
 
     def _random_key(self) -> Symbol:
         """Return a new key: the number of the draw, folded into the key of the program."""
-        if self.key is None and self.seed is None:
-            self.key = self.tracer.input("random_key", (2,), "uint32")
-        elif self.key is None:
+        if self.key is None:
             with recorded_by(self.tracer):
-                self.key = ops.random_key(self.seed)
+                self.key = (
+                    self.tracer.input("random_key", (2,), "uint32")
+                    if self.seed is None
+                    else ops.random_key(self.seed)
+                )
         self.draws += 1
         key: Symbol = ops.random_fold_in(self.key, self.draws - 1)
         return key

@@ -26,18 +26,44 @@ from weft.lang.monoid import Monoid, largest
 from weft.lang.operator import OPERATORS
 from weft.lang.random import (
     dropout as dropout,
+)
+from weft.lang.random import (
     random_bernoulli as random_bernoulli,
+)
+from weft.lang.random import (
     random_bits as random_bits,
+)
+from weft.lang.random import (
     random_exponential as random_exponential,
+)
+from weft.lang.random import (
     random_fold_in as random_fold_in,
+)
+from weft.lang.random import (
     random_gumbel as random_gumbel,
+)
+from weft.lang.random import (
     random_integers as random_integers,
+)
+from weft.lang.random import (
     random_key as random_key,
+)
+from weft.lang.random import (
     random_normal as random_normal,
+)
+from weft.lang.random import (
     random_permutation as random_permutation,
+)
+from weft.lang.random import (
     random_split as random_split,
+)
+from weft.lang.random import (
     random_truncated_normal as random_truncated_normal,
+)
+from weft.lang.random import (
     random_uniform as random_uniform,
+)
+from weft.lang.random import (
     take as take,
 )
 from weft.values import Point, as_shape

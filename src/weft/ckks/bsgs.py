@@ -92,13 +92,18 @@ def chain(
     if keys < 1:
         raise WeftError(f"{keys} rotation keys reach nothing; at least 1 is needed")
     units = [unit % period for unit in units]
-    grown = [
-        _grow_all(sets, signs, period) for signs in (units, [*units, *(-u % period for u in units)])
-    ]
+    grown = []
+    for signs in (units, [*units, *(-unit % period for unit in units)]):
+        known = list(dict.fromkeys(signs))
+        grown.append([_grow(steps, known, period) for steps in sets])
     trees = min(grown, key=lambda each: len(_key_uses(each)))
     if len(_key_uses(trees)) <= keys:
         return trees
-    candidates = [_most_used(each, keys) for each in grown]
+    used = [_key_uses(each).most_common() for each in grown]
+    candidates = [
+        [key for key, _ in sorted(each, key=lambda pair: (-pair[1], pair[0]))[:keys]]
+        for each in used
+    ]
     unit = gcd(period, *(int(step) for steps in sets for step in steps))
     candidates.append(_powers(keys, period, unit))
     routes = [
@@ -113,22 +118,12 @@ def _key_uses(trees: Iterable[RotationTree]) -> Counter[int]:
     return Counter(difference for tree in trees for _, _, difference in tree.edges)
 
 
-def _most_used(trees: Iterable[RotationTree], keys: int) -> list[int]:
-    uses = _key_uses(trees)
-    return sorted(uses, key=lambda key: (-uses[key], key))[:keys]
-
-
 def _powers(keys: int, period: int, unit: int) -> list[int]:
     """Return as many powers of a base as there may be keys: sums of them reach every step."""
     base = 2
     while base**keys * unit < period:
         base += 1
     return [unit * base**place for place in range(keys) if unit * base**place < period]
-
-
-def _grow_all(sets: Sequence[Integers], units: Sequence[int], period: int) -> list[RotationTree]:
-    keys = list(dict.fromkeys(units))
-    return [_grow(steps, keys, period) for steps in sets]
 
 
 def _grow(steps: Integers, keys: list[int], period: int) -> RotationTree:

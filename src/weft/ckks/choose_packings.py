@@ -212,12 +212,9 @@ def _with_copies(name: str, candidates: Iterable[Packing]) -> list[Packing]:
     once = list(dict.fromkeys(candidates))[:MOST_CANDIDATES]
     if not once:
         raise WeftError(f"{name} does not fit: no packing of it fits the slots")
-    copies = [each.replicated() for each in once if _has_room(each)]
+    roomy = [each for each in once if each.ciphertexts == 1 and 2 * each.span <= each.slots]
+    copies = [each.replicated() for each in roomy]
     return list(dict.fromkeys([*once, *copies]))
-
-
-def _has_room(packing: Packing) -> bool:
-    return packing.ciphertexts == 1 and 2 * packing.span <= packing.slots
 
 
 def _general(shape: Point, slots: int) -> Iterator[Packing]:

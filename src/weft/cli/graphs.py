@@ -138,7 +138,9 @@ def read_model(text: str) -> Graph:
     `file.py:function`; nothing else is ever imported.
     """
     if text.endswith(".json") or Path(text).is_file():
-        return _read_json(Path(text))
+        data = read_text(Path(text))
+        with reading(Path(text), data, "graph"):
+            return from_json(data)
     if not text:
         raise WeftError("the name of the model is empty", hint=f"a model is {MODELS}")
     if Path(text).is_dir():
@@ -158,12 +160,6 @@ def read_model(text: str) -> Graph:
             hint="weft.trace returns a graph",
         )
     return graph
-
-
-def _read_json(path: Path) -> Graph:
-    text = read_text(path)
-    with reading(path, text, "graph"):
-        return from_json(text)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -55,8 +56,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         defaults = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(**{**defaults, **options})
-        self.register("type", int, _integer)
-        self.register("type", float, _number)
+        for kind, noun in ((int, "integer"), (float, "number")):
+            self.register("type", kind, partial(_parsed, kind, noun))
         self.add_argument(
             "--debug",
             action="store_true",
@@ -136,7 +137,7 @@ def add_command(
     """
     parser = commands.add_parser(name, help=summary, description=description, epilog=examples)
     # Sizes and dimensions may be negative: `-1,64` is a value, not an option.
-    parser._negative_number_matcher = re.compile(r"^-\d+([,x:].*)?$")
+    parser._negative_number_matcher = re.compile(r"^-[\d.]+([,x:].*)?$")
     parser.set_defaults(run=run)
 
     def add(
@@ -220,18 +221,11 @@ def sizes_of(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(message) from None
 
 
-def _integer(text: str) -> int:
+def _parsed(kind: Callable[[str], float], noun: str, text: str) -> float:
     try:
-        return int(text)
+        return kind(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"invalid integer {text!r}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"invalid number {text!r}") from None
+        raise argparse.ArgumentTypeError(f"invalid {noun} {text!r}") from None
 
 
 # -- the commands ---------------------------------------------------------------------------------

@@ -114,19 +114,15 @@ def _read(place: str) -> Iterator[tuple[str, Any]]:
     if "://" in place or (path / "zarr.json").is_file():
         yield "store", place
     elif path.is_dir():
-        files = _plans(path)
+        # The plans that a search wrote, in order; or a run and its plan.
+        files = sorted(path.glob("plan-*.json"), key=lambda file: (len(file.name), file.name))
+        files = files or [f for f in (path / "plan.json", path / "run.json") if f.is_file()]
         if not files:
             raise WeftError(f"{path} has no plans, no run and no Zarr v3 array")
         for file in files:
             yield from _json(file)
     else:
         yield from _json(path)
-
-
-def _plans(folder: Path) -> list[Path]:
-    """Return the plans that a search wrote, in order; or a run and its plan."""
-    numbered = sorted(folder.glob("plan-*.json"), key=lambda file: (len(file.name), file.name))
-    return numbered or [f for f in (folder / "plan.json", folder / "run.json") if f.is_file()]
 
 
 def _json(path: Path) -> Iterable[tuple[str, Any]]:

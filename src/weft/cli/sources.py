@@ -50,7 +50,8 @@ def open_source(
     if path.suffix.lower() in TIFF or (path.is_dir() and _tiffs(path)):
         return _tiff(path)
     if path.suffix == ".npy":
-        return _npy(path)
+        array = open_npy(path)
+        return ArraySource(array.shape, array.dtype.name, _rows(array))
     if path.is_dir():
         raise WeftError(f"{path} holds neither a Zarr v3 array nor TIFF files")
     return _raw(path, *_raw_as(shape, dtype, place), offset)
@@ -77,11 +78,6 @@ def _rows(array: Any) -> Callable[[int], Iterator[Any]]:
             yield array[start : start + step]
 
     return blocks
-
-
-def _npy(path: Path) -> ArraySource:
-    array = open_npy(path)
-    return ArraySource(array.shape, array.dtype.name, _rows(array))
 
 
 def _raw(path: Path, shape: tuple[int, ...], dtype: str, offset: int) -> ArraySource:

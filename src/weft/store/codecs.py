@@ -405,20 +405,20 @@ def as_codecs(given: CodecLike | Sequence[CodecLike], itemsize: int) -> tuple[Co
     (Gzip(level=5), Crc32c())
     """
     many: Any = [given] if isinstance(given, str | Mapping) or _is_codec(given) else given
-    return tuple(_sized(codec, itemsize) for one in many for codec in _codecs(one))
+    codecs: list[Codec] = []
+    for one in many:
+        if isinstance(one, Mapping):
+            codecs.append(read_codec(one, "codecs"))
+        elif isinstance(one, str) and one not in NAMED:
+            raise WeftError(f"{one!r} is not a codec", hint=", ".join(NAMED))
+        else:
+            codecs += NAMED[one] if isinstance(one, str) else (one,)
+    return tuple(_sized(codec, itemsize) for codec in codecs)
 
 
 def _is_codec(given: Any) -> bool:
     """Return whether a value has what writing needs; users may define codecs of their own."""
     return all(hasattr(given, name) for name in ("name", "configuration", "encode"))
-
-
-def _codecs(given: CodecLike) -> Sequence[Codec]:
-    if isinstance(given, str):
-        if given not in NAMED:
-            raise WeftError(f"{given!r} is not a codec", hint=", ".join(NAMED))
-        return NAMED[given]
-    return (read_codec(given, "codecs"),) if isinstance(given, Mapping) else (given,)
 
 
 def _sized(codec: Codec, itemsize: int) -> Codec:

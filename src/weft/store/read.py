@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
@@ -137,7 +137,9 @@ class BoxReader:
             return
         for attempt in range(1, ATTEMPTS + 1):
             cached, shards = self._find(window)
-            checks = [] if self._shards.source.is_local else [*self._checks(cached)]
+            checks: list[Task] = []
+            if not self._shards.source.is_local:  # on the server, while their chunks are fetched
+                checks = [partial(self._check_current, at, cached[at]) for at in cached]
             try:
                 self._run([*checks, *(t for at in window for t in tasks_of(at, shards.get(at)))])
                 return
@@ -159,11 +161,6 @@ class BoxReader:
         self._fetched.append(len(new) * self._shards.index_size)
         return cached, cached | new
 
-    def _checks(self, cached: Mapping[Point, ShardReader]) -> Iterator[Task]:
-        """Yield tasks that check cached shards on the server, while their chunks are fetched."""
-        for at, shard in cached.items():
-            yield partial(self._check_current, at, shard)
-
     def _check_current(self, at: Point, shard: ShardReader) -> None:
         if not self._is_current(shard):
             raise self._shards.error(at, None, "it is replaced again and again")
@@ -180,7 +177,7 @@ class BoxReader:
                 task()
             return
         joins = may_join(self._metadata.codecs)
-        for_each(_call, tasks, kind=kind, joins=joins, max_threads=self.threads)
+        for_each(lambda task: task(), tasks, kind=kind, joins=joins, max_threads=self.threads)
 
     def _tasks(
         self, box: ZRange, out: Result, at: Point, shard: ShardReader | None
@@ -319,10 +316,6 @@ class BoxReader:
         self._check_size(at, 0, fetched.size)
         self._decode_part(out, at, part, fetched.data)
         return 1
-
-
-def _call(task: Task) -> None:
-    task()
 
 
 # -- bounds

@@ -10,7 +10,6 @@ import os
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -394,18 +393,16 @@ class ShardIndexCache:
     ) -> dict[Point, ShardReader]:
         """Return those of some shards that exist, as they are now."""
         shards: dict[Point, ShardReader] = {}
-        for_each(
-            partial(self._find_into, shards), wanted, kind=self.source.kind, max_threads=threads
-        )
+
+        def find(at: Point) -> None:
+            if (shard := self.find(at)) is not None:
+                shards[at] = shard
+
+        for_each(find, wanted, kind=self.source.kind, max_threads=threads)
         self._cached |= shards
         for at in list(self._cached)[: -self.max_cached]:
             self._cached.pop(at, None)
         return shards
-
-    def _find_into(self, shards: dict[Point, ShardReader], at: Point) -> None:
-        shard = self.find(at)
-        if shard is not None:
-            shards[at] = shard
 
     def forget(self, some: Iterable[Point]) -> None:
         """Remove shards from the cache."""

@@ -229,18 +229,15 @@ class Writer(AutoClosed):
             if self._pipeline.error is None:
                 self._pipeline.end_epoch(self._done)
                 self._settle()
-                self._finish()
+                try:
+                    self._assembler.close(self.frames * self.layout.frame_size)
+                except OSError as error:
+                    self._pipeline.error = error
+                    raise self._failure() from error
             elif not self._is_reported:
                 raise self._failure() from self._pipeline.error
         finally:
             self._release()
-
-    def _finish(self) -> None:
-        try:
-            self._assembler.close(self.frames * self.layout.frame_size)
-        except OSError as error:
-            self._pipeline.error = error
-            raise self._failure() from error
 
     def abandon(self) -> None:
         """Discard what is not visible, and release the lock."""

@@ -151,7 +151,20 @@ class Backend(ABC):
 
     def rescale(self, a: Ciphertext[Any]) -> Ciphertext[Any]:
         """Return a ciphertext one level lower, its scale divided by the prime of its level."""
-        result = _rescaled(self.parameters, a)
+        if a.level == 0:
+            raise WeftError(
+                f"a ciphertext at level 0 cannot be rescaled: depth {self.parameters.depth} is "
+                "used up",
+                hint="take parameters of a greater depth",
+            )
+        usual = self.parameters.scales[a.level - 1]
+        scale = a.scale / self.parameters.primes[a.level]
+        if scale < 2:
+            raise WeftError(
+                f"a rescale from scale {_power(a.scale)} leaves {_power(scale)}, and no digits",
+                hint="multiply before a rescale, or drop to a lower level",
+            )
+        result = LevelScale(a.level - 1, usual if _same(scale, usual) else scale)
         self.counters.rescales += 1
         return Ciphertext(self._apply("rescale", result, a.content), *result)
 
@@ -213,21 +226,6 @@ def _plain_scale(scale: float) -> float:
     if not (isinstance(scale, SupportsFloat) and isfinite(scale) and scale >= 1):
         raise WeftError(f"the scale of a plaintext is {scale!r}; it must be finite, 1 or more")
     return float(scale)
-
-
-def _rescaled(parameters: Parameters, a: Ciphertext[Any]) -> LevelScale:
-    if a.level == 0:
-        raise WeftError(
-            f"a ciphertext at level 0 cannot be rescaled: depth {parameters.depth} is used up",
-            hint="take parameters of a greater depth",
-        )
-    scale, usual = a.scale / parameters.primes[a.level], parameters.scales[a.level - 1]
-    if scale < 2:
-        raise WeftError(
-            f"a rescale from scale {_power(a.scale)} leaves {_power(scale)}, and no digits",
-            hint="multiply before a rescale, or drop to a lower level",
-        )
-    return LevelScale(a.level - 1, usual if _same(scale, usual) else scale)
 
 
 def _with_room(parameters: Parameters, level: int, scale: float, what: str) -> LevelScale:

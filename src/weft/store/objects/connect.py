@@ -69,6 +69,9 @@ _CHAIN = (
 )
 """The environment variables from which obstore takes credentials."""
 
+_ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""The environment variables that name an endpoint."""
+
 _MEMORY: dict[str, Any] = {}
 """The stores in memory of this process, by name."""
 
@@ -132,12 +135,6 @@ def cached_connection(url: str, options: Mapping[str, Any]) -> ObjectStore:
     return known[-1][2]
 
 
-def _endpoint(kind: str) -> str | None:
-    """Return the endpoint that the environment names."""
-    names = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if kind == "s3" else ()
-    return next((os.environ[name] for name in names if os.environ.get(name)), None)
-
-
 def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
     """A store that is store over a network."""
     rest = dict(options)
@@ -150,7 +147,9 @@ def _connected(url: str, kind: str, options: Mapping[str, Any]) -> Any:
     _check(url, "client_options", client, _CLIENT)
     _check(url, "retry_config", retry, _RETRY)
     _check(url, "backoff", retry.get("backoff", {}), _BACKOFF)
-    if str(rest.get("endpoint") or _endpoint(kind) or url).startswith("http://"):
+    named = [os.environ.get(name) for name in _ENDPOINTS] if kind == "s3" else []
+    endpoint = rest.get("endpoint") or next(filter(None, named), url)
+    if str(endpoint).startswith("http://"):
         client.setdefault("allow_http", True)
     if kind == "s3":
         # Values are deleted one at a time: not all servers support bulk deletes.

@@ -73,7 +73,10 @@ def sink_error(url: str, error: Exception) -> SinkError:
     """
     text = str(error)
     tries = _TRIES.search(text)
-    tried = f", after {tries[3]} retries in {_seconds(tries):.2g} s" if tries else ""
+    tried = ""
+    if tries:
+        seconds = float(tries[1]) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[tries[2]]
+        tried = f", after {tries[3]} retries in {seconds:.2g} s"
     for pattern, what, hint in _KNOWN:
         if re.search(pattern, text):
             code = _CODE.search(text)
@@ -84,10 +87,6 @@ def sink_error(url: str, error: Exception) -> SinkError:
         return SinkError(f"{url}: the server answers {status[1].strip()}{tried}")
     first = text.partition("\n")[0].strip()
     return SinkError(f"{url}: {first or type(error).__name__}")
-
-
-def _seconds(tries: re.Match[str]) -> float:
-    return float(tries[1]) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[tries[2]]
 
 
 def missing_credentials(url: str) -> SinkError:

@@ -76,18 +76,8 @@ class ObjectSink:
         return cls(url.rstrip("/"), url.rstrip("/"), options, store, store.prefix)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (
-            os.getpid(),
-            self.url,
-            self.root,
-            self.options,
-            self.prefix,
-            self._limits,
-        )
-
-    @property
-    def _limits(self) -> tuple[int, int, float]:
-        return self.store.part_size, self.store.parts, self.store.lease
+        limits = self.store.part_size, self.store.parts, self.store.lease
+        return _reopened, (os.getpid(), self.url, self.root, self.options, self.prefix, limits)
 
     @property
     def buffered(self) -> int:

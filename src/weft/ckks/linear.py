@@ -46,7 +46,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Component:
+class ConnectedDims:
     """Connected dimensions of two tensors: the points of their index space where both have one.
 
     `address` is the part of the weight's address that these index dimensions contribute.
@@ -62,7 +62,9 @@ class Component:
     address: Integers
 
 
-def components(signature: Signature, operand: int, weight: int | None = None) -> list[Component]:
+def components(
+    signature: Signature, operand: int, weight: int | None = None
+) -> list[ConnectedDims]:
     """Return the components of an operand and the result; they share no index dimension."""
     line = signature.notation
     if len(line.results) != 1:
@@ -73,18 +75,18 @@ def components(signature: Signature, operand: int, weight: int | None = None) ->
     target = line.results[0]
     steps, first = _addresses(signature, weight)
     shapes = signature.operand_shapes[operand], signature.result_shapes[0]
-    result = list[Component]()
+    result = list[ConnectedDims]()
     for names in _connected([row.dims for row in (*source, *target)], sizes):
         sides = [_chosen(rows, names) for rows in (source, target)]
         result.append(_component(names, sizes, steps, sides, shapes))
     fixed = [[dim for dim, row in enumerate(rows) if not row.terms] for rows in (source, target)]
     start = _component([], sizes, steps, [_at(source, fixed[0]), _at(target, fixed[1])], shapes)
     if first or any(fixed):
-        result.append(Component(start.source, start.target, start.address + first))
+        result.append(ConnectedDims(start.source, start.target, start.address + first))
     return result
 
 
-def in_order(source: Point, target: Point) -> list[Component]:
+def in_order(source: Point, target: Point) -> list[ConnectedDims]:
     """Return the components of the identity between two shapes of a tensor, in row-major order.
 
     >>> [each.source.dims for each in in_order((2, 3), (2, 3))]
@@ -95,13 +97,13 @@ def in_order(source: Point, target: Point) -> list[Component]:
     if source == target:
         alone = [(dim, n, np.arange(n)) for dim, n in enumerate(source)]
         sides = [Side((dim,), (n,), (at,)) for dim, n, at in alone]
-        return [Component(side, side, np.zeros(side.sizes, np.int64)) for side in sides]
+        return [ConnectedDims(side, side, np.zeros(side.sizes, np.int64)) for side in sides]
     elements = np.arange(prod(source))
     one, two = (
         Side(tuple(range(len(shape))), shape, np.unravel_index(elements, shape))
         for shape in (source, target)
     )
-    return [Component(one, two, np.zeros(len(elements), np.int64))]
+    return [ConnectedDims(one, two, np.zeros(len(elements), np.int64))]
 
 
 def _check_linear(signature: Signature, operand: int) -> None:
@@ -178,7 +180,7 @@ def _component(
     steps: Mapping[str, int],
     sides: Sequence[Sequence[tuple[int, Row]]],
     shapes: Sequence[Point],
-) -> Component:
+) -> ConnectedDims:
     """Return the points of the index dimensions at which both tensors have an element."""
     box = [sizes[name] for name in names]
     points = prod(box)
@@ -202,7 +204,7 @@ def _component(
         )
         for rows, shape, each in zip(sides, shapes, coordinates)
     )
-    return Component(source, target, address[valid])
+    return ConnectedDims(source, target, address[valid])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +213,7 @@ class LinearPart:
 
     source: Packing
     target: Packing
-    components: tuple[Component, ...]
+    components: tuple[ConnectedDims, ...]
     weight: Point | None
     first: int = 0
     """The number of the operand's first ciphertext among all inputs."""
@@ -375,7 +377,7 @@ def _inner_strides(packings: Sequence[Packing]) -> Point:
 
 
 def structure(
-    related: Sequence[Component], source: Packing, target: Packing, period: int
+    related: Sequence[ConnectedDims], source: Packing, target: Packing, period: int
 ) -> tuple[dict[tuple[int, int], int], list[Integers]]:
     """Return the number of the set of diagonals of each block, and the different sets.
 
@@ -402,7 +404,7 @@ def structure(
 
 
 def _groups(
-    component: Component, source: Packing, target: Packing, period: int, known: _Sets
+    component: ConnectedDims, source: Packing, target: Packing, period: int, known: _Sets
 ) -> list[tuple[int, int, int]]:
     """Return (output, input, set of differences) of a component, ciphertexts relative to it."""
     inputs, slots = _addresses_of(component.source, source)

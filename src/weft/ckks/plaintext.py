@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from weft.ckks.linear import Component, LinearMap, LinearPart, Side
+from weft.ckks.linear import ConnectedDims, LinearMap, LinearPart, Side
 from weft.ckks.packing import Floats, Integers, Kind, Packing
 from weft.errors import WeftError
 
@@ -30,7 +30,7 @@ class Lookup:
     last stands for a slot without an element.
     """
 
-    def __init__(self, component: Component) -> None:
+    def __init__(self, component: ConnectedDims) -> None:
         self.sizes = prod(component.source.sizes), prod(component.target.sizes)
         pairs = component.source.numbers * (self.sizes[1] + 1) + component.target.numbers
         pairs = np.broadcast_to(pairs, component.address.shape)

@@ -12,7 +12,7 @@ level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce
 from math import copysign, inf, isfinite, isqrt
@@ -231,24 +231,6 @@ def _divided_terms(
 # -- evaluations ----------------------------------------------------------------------------------
 
 
-class ScaleLadder(NamedTuple):
-    """The scales of levels and the primes that rescales divide by, by depth from the argument."""
-
-    level: int
-    scale: Callable[[int], float]
-    prime: Callable[[int], float]
-
-    @classmethod
-    def of(cls, parameters: Parameters, level: int) -> ScaleLadder:
-        """Return the ladder of an argument at a level."""
-        scales, primes = parameters.scales, parameters.primes
-        return cls(
-            level,
-            lambda depth: scales[level - depth],
-            lambda depth: float(primes[level - depth]),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """A polynomial in a basis, and the members of the basis that are computed for it.
@@ -292,12 +274,12 @@ class Evaluation:
         self, parameters: Parameters | None = None, level: int | None = None
     ) -> SlotProgram:
         """Return the program on a ciphertext at a level (default: all scales and primes are 1)."""
-        ladder = ScaleLadder(self.levels, lambda _: 1.0, lambda _: 1.0)
-        if parameters is not None:
-            ladder = ScaleLadder.of(parameters, parameters.level(level))
+        top = self.levels if parameters is None else parameters.level(level)
+        scales = (1.0,) * (top + 1) if parameters is None else parameters.scales
+        primes = scales if parameters is None else parameters.primes
         members = Members.of(self.basis, self.members)
         assert members is not None, self
-        writer = _EvaluationWriter(members, ladder, int(self.is_normalised_here))
+        writer = _EvaluationWriter(members, top, scales, primes, int(self.is_normalised_here))
         return writer.builder.program([writer.write(self)])
 
     def run(self, backend: Backend, argument: Ciphertext[Any]) -> Ciphertext[Any]:
@@ -342,19 +324,28 @@ class _Term(NamedTuple):
 class _EvaluationWriter:
     """Writes the program of an evaluation, with the depth and scale of every value."""
 
-    def __init__(self, members: Members, ladder: ScaleLadder, depth: int) -> None:
-        self.members, self.search, self.first = members, DivisionSearch(members), depth
-        self.ladder, self.builder = ladder, SlotProgramBuilder(1)
-        self.start = _Term(0, -depth, ladder.scale(0))
+    def __init__(
+        self,
+        members: Members,
+        top: int,
+        scales: Sequence[float],
+        primes: Sequence[float],
+        first: int,
+    ) -> None:
+        self.members, self.search = members, DivisionSearch(members)
+        self.scales, self.primes, self.builder = scales, primes, SlotProgramBuilder(1)
+        self.level = top - first
+        """The level of depth 0: that of u."""
+        self.start = _Term(0, -first, scales[top])
         self.known: dict[int, _Term] = {}
 
     def scale(self, depth: int) -> float:
         """Return the scale of the level at a depth."""
-        return self.ladder.scale(depth + self.first)
+        return self.scales[self.level - depth]
 
     def prime(self, depth: int) -> float:
         """Return the prime that a rescale at a depth divides by."""
-        return self.ladder.prime(depth + self.first)
+        return float(self.primes[self.level - depth])
 
     def write(self, evaluation: Evaluation) -> int:
         """Write all instructions; return the register of the result."""
@@ -431,7 +422,7 @@ class _EvaluationWriter:
     def _dropped(self, a: _Term, depth: int) -> _Term:
         if a.depth == depth:
             return a
-        register = self.builder.drop(a.register, self.ladder.level - depth - self.first)
+        register = self.builder.drop(a.register, self.level - depth)
         return _Term(register, depth, a.scale)
 
     def mul_plain(self, a: _Term, value: float, depth: int, scale: float) -> _Term:

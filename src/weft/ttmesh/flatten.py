@@ -63,7 +63,7 @@ class RegularPart:
     local: int = 0
 
 
-class _Piece(NamedTuple):
+class _DimPiece(NamedTuple):
     """Some of one dimension on some chips: its digits, and where it begins."""
 
     start: int
@@ -118,7 +118,9 @@ def _chained(part: RegularPart, when: str, row: int, local: int) -> Iterator[Reg
             yield replace(part, repeats=(*repeats, *between))
 
 
-def _part(pieces: Sequence[_Piece], split: int, strides: Sequence[int], mesh: Point) -> RegularPart:
+def _part(
+    pieces: Sequence[_DimPiece], split: int, strides: Sequence[int], mesh: Point
+) -> RegularPart:
     start, stop = [0] * len(mesh), list(mesh)
     view: list[int] = []
     digits: list[TensorDigit] = []
@@ -148,14 +150,14 @@ def _part(pieces: Sequence[_Piece], split: int, strides: Sequence[int], mesh: Po
     )
 
 
-def _runs(each: ShardedDim) -> Iterator[_Piece]:
+def _runs(each: ShardedDim) -> Iterator[_DimPiece]:
     """Return a dimension as the ranges of single chips, to be repeated index by index."""
     for block in range(each.count):
         local, total = 0, sum(each.extents(block))
         spans = {digit.dim: _single(digit.stride, digit.radix, block) for digit in each.digits}
         for low, high in each.spans(block):
             if high > low:
-                yield _Piece(low, ((high - low, None, 1, 1),), local, total, spans)
+                yield _DimPiece(low, ((high - low, None, 1, 1),), local, total, spans)
             local += high - low
 
 
@@ -169,7 +171,7 @@ def _holders(each: ShardedDim) -> Spans | None:
     return None if others else first
 
 
-def _pieces(each: ShardedDim, irregular: bool) -> Iterator[_Piece]:
+def _pieces(each: ShardedDim, irregular: bool) -> Iterator[_DimPiece]:
     """Return a dimension as few pieces: for chips with equal shards, and for equal groups."""
     holders = _holders(each)
     if holders is not None:
@@ -182,7 +184,7 @@ def _pieces(each: ShardedDim, irregular: bool) -> Iterator[_Piece]:
             yield from _groups(each, extents, low, spans)
 
 
-def _joined(runs: Sequence[tuple[int, int]], holders: Spans) -> Iterator[_Piece]:
+def _joined(runs: Sequence[tuple[int, int]], holders: Spans) -> Iterator[_DimPiece]:
     """Return runs of equal groups; a last run like the first continues at the next index."""
     chips = prod(high - low for low, high in holders.values())
     total = sum(size * many for size, many in runs) // chips
@@ -201,22 +203,22 @@ def _joined(runs: Sequence[tuple[int, int]], holders: Spans) -> Iterator[_Piece]
         start += size * many
 
 
-def _groups(each: ShardedDim, extents: Point, low: int, spans: Spans) -> Iterator[_Piece]:
+def _groups(each: ShardedDim, extents: Point, low: int, spans: Spans) -> Iterator[_DimPiece]:
     """Return each group by itself, on chips with equal shards among others that differ."""
     local = 0
     for (start, _), length in zip(each.spans(low), extents):
         if length:
             digits = (*_spread(spans, length), (length, None, 1, 1))
-            yield _Piece(start, digits, local, sum(extents), spans)
+            yield _DimPiece(start, digits, local, sum(extents), spans)
         local += length
 
 
-def _regular(size: int, groups: int, holders: Spans) -> _Piece:
+def _regular(size: int, groups: int, holders: Spans) -> _DimPiece:
     """Return a number of equal groups, spread evenly over the chips of a box."""
     length = size // prod(high - low for low, high in holders.values())
     lead = ((groups, None, size, length),) if groups > 1 else ()
     digits = (*lead, *_spread(holders, length), (length, None, 1, 1))
-    return _Piece(0, digits, 0, length * groups, holders, groups)
+    return _DimPiece(0, digits, 0, length * groups, holders, groups)
 
 
 def _spread(spans: Spans, length: int) -> tuple[tuple[int, int | None, int, int], ...]:

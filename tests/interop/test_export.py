@@ -1,17 +1,27 @@
 """Modules of torch as graphs: random networks on random shards, names, and what is refused."""
 
-import re
 import subprocess
 import sys
 from itertools import pairwise
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from tests.interop.exported import Of, compare
 from torch import nn
 
-from weft import DeviceMesh, ShardingSpec, WeftError, from_torch, propagate, search
+from weft import (
+    DeviceMesh,
+    Graph,
+    Plan,
+    ShardingSpec,
+    WeftError,
+    from_torch,
+    propagate,
+    run,
+    search,
+)
 from weft.lang.graph_json import from_json, to_json
 
 SEEDS = range(6)
@@ -266,12 +276,80 @@ def test_training_is_refused():
     assert notes == ["hint: switch the module to inference: module.eval()"]
 
 
-def test_shapes_that_are_not_known_are_refused():
-    rows = torch.export.Dim("rows")
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.heads, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        parts = self.heads(self.norm(x)).split(width, dim=2)
+        q, k, v = (part.view(batch, tokens, 2, 4).transpose(1, 2) for part in parts)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(y.transpose(1, 2).contiguous().view(batch, tokens, width))
+
+
+class OfOne(nn.Module):
+    """A function of one tensor."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+DYNAMIC = [
+    (Attention(), (2, 6, 8), ("b", "t")),
+    (nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4)), (3, 8), ("b",)),
+    (
+        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2), nn.Flatten()),
+        (2, 3, 8, 8),
+        "b",
+    ),
+    (OfOne(lambda x: x.reshape(x.shape[0] * 2, 4).softmax(-1)), (3, 8), ("b",)),
+    (OfOne(lambda x: x.cumsum(0).T @ x), (3, 8), ("b",)),
+    (OfOne(lambda x: torch.cat([x, x * 2]).mean(0)), (3, 8), ("b",)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(DYNAMIC)))
+def test_dynamic_shapes_are_sizes_that_are_bound_later(case):
+    module, shape, names = DYNAMIC[case]
+    module.eval()
+    dims = {n: torch.export.Dim(name) for n, name in enumerate(names)}
+    graph = from_torch(module, torch.randn(shape), dynamic_shapes=(dims,))
+    assert graph.unknown_sizes == tuple(sorted(names))
+    state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    (name,) = (value.name for value in graph.inputs if value.name not in state)
+    for size in (2, 5, 9):
+        x = torch.randn(size, *(size + n for n in range(1, len(names))), *shape[len(names) :])
+        sizes = {each: size + n for n, each in enumerate(names)}
+        (y,) = run(Plan.of(propagate(mesh_of(graph)), **sizes), state | {name: x.numpy()})
+        assert np.allclose(y.numpy(), module(x).detach().numpy(), atol=1e-5)
+
+
+def mesh_of(graph):
+    text = {name: value.dtype for name, value in graph.values.items()}
+    return Graph(
+        graph.inputs,
+        graph.applications,
+        graph.outputs,
+        ['@m = <["x"=2]>'],
+        dtypes=text,
+        conditions=graph.conditions,
+    )
+
+
+def test_an_exported_program_has_the_names_and_ranges_of_torch():
+    rows = torch.export.Dim("rows", min=2, max=64)
     program = torch.export.export(nn.Linear(6, 4), (X,), dynamic_shapes={"input": {0: rows}})
-    said, notes = refused(program)
-    assert re.fullmatch(r"input has the shape \[s\d+, 6\], which is not static", said)
-    assert notes == ["hint: export the program without dynamic_shapes"]
+    graph = from_torch(program)
+    (name,) = graph.unknown_sizes
+    assert graph.conditions == (f"{name} >= 2", f"{name} <= 64")
+    with pytest.raises(WeftError, match=f"{name}=65 does not meet the condition {name} <= 64"):
+        graph.bind({name: 65})
 
 
 def test_a_large_constant_is_refused():

@@ -14,6 +14,7 @@ from weft.interop.aten.layers import EVAL
 from weft.lang import Graph, Symbol, Tracer, Value, ops
 from weft.lang.arithmetic import recorded_by
 from weft.lang.dtype import dtype_name
+from weft.lang.size import Size, as_sizes, recording
 from weft.layout import DeviceMesh, ShardingSpec
 
 try:
@@ -42,6 +43,7 @@ def from_torch(
     program: Any,
     *args: Any,
     kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     meshes: Iterable[DeviceMesh | str] = (),
     shardings: Mapping[str, ShardingSpec | str] | None = None,
     output_shardings: Mapping[int, ShardingSpec | str] | None = None,
@@ -52,8 +54,10 @@ def from_torch(
     A module is exported with the arguments given, which may be on the meta device. Parameters and
     buffers are inputs of the graph by their names in `state_dict`, and its `parameters`; arguments
     are inputs by the names that `forward` gives them. Shardings go by those names, and by the
-    numbers of outputs; given as text, they name one of `meshes`. An ATen operator that is not in
-    the table is an error that names its line.
+    numbers of outputs; given as text, they name one of `meshes`. Dynamic shapes (those of
+    `torch.export.export`) become sizes that are not known yet, named by their `Dim`, or as torch
+    names them in a program that is exported already; their ranges are conditions of the graph. An
+    ATen operator that is not in the table is an error that names its line.
 
     A program that draws random numbers, such as a module with dropout in training, has an input
     `random_key`, uint32[2]; with a `seed`, its key is a constant. The numbers are Weft's, not
@@ -77,9 +81,11 @@ def from_torch(
     with warnings.catch_warnings():  # torch 2.13 warns about its own code
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
         if not isinstance(program, ExportedProgram):
-            program = torch.export.export(program, args, dict(kwargs or {}))
+            program = torch.export.export(
+                program, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes
+            )
         program = program.run_decompositions(_decompositions())
-    return _ProgramReader(program, seed).graph(
+    return _ProgramReader(program, seed, dynamic_shapes).graph(
         meshes=meshes, shardings=shardings or {}, output_shardings=output_shardings or {}
     )
 
@@ -101,21 +107,33 @@ class _Results(NamedTuple):
 class _ProgramReader:
     """Records the nodes of a program, one after the other."""
 
-    def __init__(self, program: ExportedProgram, seed: int | None = None) -> None:
+    def __init__(
+        self, program: ExportedProgram, seed: int | None = None, dynamic_shapes: Any = None
+    ) -> None:
         self.program, self.tracer, self.seed = program, Tracer(), seed
         self.key: Symbol | None = None
         self.draws = 0
-        self.known: dict[Any, Symbol | _Results | None] = {}
+        self.names = dict(_names_of_sizes(program, dynamic_shapes))
+        """The names of sizes, by those that torch gives them."""
+        self.known: dict[Any, Symbol | _Results | Size | int | None] = {}
 
     def graph(self, **shardings: Any) -> Graph:
         """Return the graph of the program."""
         self._check_outputs()
+        for symbol, limits in self.program.range_constraints.items():
+            bounds = ((">=", limits.lower), ("<=", limits.upper))
+            known = [
+                f" {sign} {n}" for sign, n in bounds if n.is_Integer and (sign, n) != (">=", 0)
+            ]
+            name = self.names.get(str(symbol), str(symbol))
+            self.tracer.conditions |= dict.fromkeys(name + limit for limit in known)
         placed = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
-        for node in self.program.graph.nodes:
-            if node.op == "placeholder":
-                self.known[node] = self._input(node, placed[node.name])
-            elif node.op == "call_function" and (node.users or not _is_ignored(node)):
-                self.known[node] = self._call(node)
+        with recording(self.tracer.conditions):
+            for node in self.program.graph.nodes:
+                if node.op == "placeholder":
+                    self.known[node] = self._input(node, placed[node.name])
+                elif node.op == "call_function" and (node.users or not _is_ignored(node)):
+                    self.known[node] = self._call(node)
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
         return self.tracer.graph([self._returned(each) for each in output.args[0]], **shardings)
 
@@ -133,7 +151,7 @@ class _ProgramReader:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             return None  # a number or a flag, which is part of the program already
-        shape, dtype = _shape_and_dtype(node, value)
+        shape, dtype = self._shape_and_dtype(node, value)
         if spec.kind is InputKind.CONSTANT_TENSOR:
             return self._constant(node, self.program.constants[spec.target])
         is_parameter = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
@@ -148,14 +166,17 @@ class _ProgramReader:
                 f"{MOST_ELEMENTS}",
                 hint="make it a buffer of the module: register_buffer",
             )
-        shape, dtype = _shape_and_dtype(node, tensor)
+        shape, dtype = self._shape_and_dtype(node, tensor)
         value = tuple(tensor.flatten().tolist()) if shape else tensor.item()
         attributes = {"value": value, "dtype": dtype, "result_shape": shape}
         self.tracer.prefix = f"{node.name}/"
         return self.tracer.apply("constant", (), attributes)[0]
 
-    def _call(self, node: Any) -> Symbol | _Results | None:
+    def _call(self, node: Any) -> Symbol | _Results | Size | int | None:
         """Return the results of a node; the values between are named after it."""
+        if isinstance(node.meta.get("val"), torch.SymInt):
+            size: Size | int = self._size(node, node.meta["val"])
+            return size
         if node.target is operator.getitem:
             return self._part(*node.args)
         before, self.tracer.prefix = len(self.tracer.applications), f"{node.name}/"
@@ -181,7 +202,9 @@ class _ProgramReader:
         value = node.meta.get("val")
         values = value if isinstance(value, tuple | list) else (value,)
         results = tuple(
-            Value(node.name, *_shape_and_dtype(node, v)) if isinstance(v, torch.Tensor) else None
+            Value(node.name, *self._shape_and_dtype(node, v))
+            if isinstance(v, torch.Tensor)
+            else None
             for v in values
         )
         return AtenNode(self.tracer, results, _common(node), self._random_key)
@@ -198,6 +221,21 @@ class _ProgramReader:
         self.draws += 1
         key: Symbol = ops.random_fold_in(self.key, self.draws - 1)
         return key
+
+    def _shape_and_dtype(self, node: Any, tensor: Any) -> tuple[tuple[int, ...], str]:
+        return as_sizes(self._size(node, n) for n in tensor.shape), dtype_name(tensor.dtype)
+
+    def _size(self, node: Any, size: Any) -> Any:
+        """Return a size of torch, which may be an expression in names."""
+        if isinstance(size, int):
+            return size
+        try:
+            return Size.parse(re.sub(r"[a-z]\w*", lambda m: self.names.get(m[0], m[0]), str(size)))
+        except WeftError:
+            raise WeftError(
+                f"{node.name} has the size {size}, which Weft does not read",
+                hint="export the program without dynamic_shapes for it",
+            ) from None
 
     def _given(self, arguments: Any) -> Any:
         """Return the arguments of a node with symbols for nodes."""
@@ -268,13 +306,25 @@ def _located(error: WeftError, node: Any) -> WeftError:
     return refusal
 
 
-def _shape_and_dtype(node: Any, tensor: Any) -> tuple[tuple[int, ...], str]:
-    if not all(isinstance(n, int) for n in tensor.shape):
-        raise WeftError(
-            f"{node.name} has the shape {list(tensor.shape)}, which is not static",
-            hint="export the program without dynamic_shapes",
-        )
-    return tuple(tensor.shape), dtype_name(tensor.dtype)
+def _names_of_sizes(program: ExportedProgram, dynamic_shapes: Any) -> Iterator[tuple[str, str]]:
+    """Yield the names of sizes in torch's program, with those of the dimensions they were given."""
+    inputs = [
+        node
+        for node, spec in zip(program.graph.nodes, program.graph_signature.input_specs)
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    if isinstance(dynamic_shapes, Mapping):
+        named = {node.name: node for node in inputs}
+        pairs = [(named[key], spec) for key, spec in dynamic_shapes.items() if key in named]
+    else:
+        pairs = list(zip(inputs, dynamic_shapes or ()))
+    for node, spec in pairs:
+        shape = getattr(node.meta.get("val"), "shape", ())
+        dims = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
+        for dim, given in dims:
+            name = getattr(given, "__name__", "")
+            if name and not isinstance(shape[dim], int) and shape[dim].node.expr.is_Symbol:
+                yield str(shape[dim].node.expr), name
 
 
 def _common(node: Any) -> str:

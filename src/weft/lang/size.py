@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import reduce
-from math import gcd
+from math import gcd, prod
 from operator import add, and_, eq, floordiv, ge, gt, index, le, lt, mod, mul, ne, sub
 from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias, cast
 
@@ -27,6 +27,9 @@ from weft.values import Point, as_shape
 
 LONGEST = 200
 """The longest text of a size, in characters."""
+
+MOST_POWERS = 4
+"""The highest power in the text of a size."""
 
 
 class Quotient(NamedTuple):
@@ -305,6 +308,10 @@ def _read(node: ast.expr) -> Any:
             return _name(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_read(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))):
+            if not 0 <= power <= MOST_POWERS:
+                raise SyntaxError
+            return prod([_read(left)] * power)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
             return _OPERATIONS[type(op)](_read(left), _read(right))
     raise SyntaxError

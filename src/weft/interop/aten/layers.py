@@ -123,7 +123,9 @@ def _batched(q: Symbol, k: Symbol, v: Symbol, shares: bool) -> tuple[Any, Any, A
     shapes = [x.shape[:-kept] for x in (q, k, v)]
     wide = max(map(len, shapes))
     sizes = zip(*((1,) * (wide - len(s)) + s for s in shapes))
-    batch = tuple(next((n for n in each if n != 1), 1) for each in sizes)
+    batch = tuple(
+        each[0] if len({*each}) == 1 else next((n for n in each if n != 1), 1) for each in sizes
+    )
     return tuple(
         x if x.shape[:-kept] == batch else ops.broadcast_to(x, (*batch, *x.shape[-kept:]))
         for x in (q, k, v)

@@ -89,8 +89,13 @@ def test_groups_that_mean_nothing_are_refused(given, message):
 
 def test_a_group_along_an_axis_that_the_mesh_has_not():
     machine = Machine(cells=[CellGroup(axis="y", coordinates=[1])])
+    plan = search(GRAPH, LINE)[0]
     with pytest.raises(LayoutError, match='has a group of cells along axis "y", but'):
-        estimate(search(GRAPH, LINE)[0], machine)
+        estimate(plan, machine)
+    with pytest.raises(LayoutError, match='there is no axis "y"'):
+        machine.speeds(LINE)
+    with pytest.raises(LayoutError, match='has cells at 4 of axis "x", which has 4 coordinates'):
+        estimate(plan, Machine(cells=[CellGroup(axis="x", coordinates=[3, 4])]))
 
 
 def test_an_estimate_takes_the_slowest_cell_of_each_step():

@@ -7,7 +7,6 @@ import pytest
 from tests.program.enumerating import CellLayout, alike, lies_in
 from tests.program.random_layouts import (
     cut,
-    pick,
     random_cells,
     random_digits,
     random_image,
@@ -20,7 +19,6 @@ from weft.program import CellClasses, Cells, Layout
 from weft.program.layout_rule import (
     are_apart,
     covers,
-    holders,
     join_parts,
     lies_inside,
     same_boxes,
@@ -94,18 +92,6 @@ def test_a_layout_of_different_digits_holds_an_array():
         layout = random_layout(rng, random_cells(rng), random_shape(rng))
         assert covers(layout)
         assert CellLayout(layout).is_held()
-
-
-def test_holders_of_a_block_are_the_cells_that_have_it():
-    for seed in range(LAYOUTS):
-        rng = np.random.default_rng(seed)
-        layout = random_layout(rng, random_cells(rng), random_shape(rng))
-        cells = list(layout.cells.coordinates())
-        at = pick(rng, cells)
-        block, part = layout.block(at), layout.part(at)
-        same = [c for c in cells if (layout.block(c), layout.part(c)) == (block, part)]
-        assert sorted(holders(layout, block, part)) == same
-        assert sorted(holders(layout, block)) == [c for c in cells if layout.block(c) == block]
 
 
 def test_digits_are_apart_when_all_their_values_occur_together():

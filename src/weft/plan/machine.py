@@ -53,7 +53,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
-from weft.errors import WeftError
+from weft.errors import LayoutError, WeftError
 from weft.lang.dtype import DTYPES, itemsize
 from weft.lang.field import Field, parse_json, read_text
 from weft.layout import DeviceMesh
@@ -118,6 +118,8 @@ class CellGroup:
     def has(self, mesh: DeviceMesh, cell: Point) -> bool:
         """Whether a cell of a mesh belongs to the group."""
         if self.axis:
+            if self.axis not in mesh.axis_names:
+                raise LayoutError(f'there is no axis "{self.axis}" in {mesh}')
             return cell[mesh.axis_names.index(self.axis)] in self.coordinates
         return mesh.device(cell) in self.devices
 

@@ -15,7 +15,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import TypeAlias
 
-from weft.space import BlockGrid, Digit, Projection, ZRange, matching, weigh
+from weft.space import BlockGrid, Digit, Projection, ZRange, weigh
 from weft.space.zrange import unchecked
 from weft.values import Point
 
@@ -514,12 +514,3 @@ class CellClasses:
             at = weigh(self.cells.shape, digits)
             number = [n + numbers[k] for n, k in zip(number, at)]
         return tuple([values[n] for n in number])
-
-
-def holders(layout: Layout, block: Sequence[int], part: Sequence[int] = ()) -> Iterator[Point]:
-    """Return the cells that have a block of the grid, and a part where one is given."""
-    fixed = [
-        (d, number // d.stride % d.radix) for cut, number in zip(layout.cuts, block) for d in cut
-    ]
-    fixed += [(digit, value) for (digit, _), value in zip(layout.parts, part)]
-    return matching(layout.cells.shape, fixed)

@@ -204,3 +204,11 @@ def check_machine(machine: Machine, meshes: Sequence[DeviceMesh]) -> None:
         if axis not in known:
             names = " nor ".join(dict.fromkeys(map(str, meshes)))
             raise LayoutError(f'the machine has {what} along axis "{axis}", but {names} has none')
+    sizes = {axis: n for mesh in meshes for axis, n in zip(mesh.axis_names, mesh.shape)}
+    for group in machine.cells:
+        for at in group.coordinates:
+            if at >= sizes[group.axis]:
+                raise LayoutError(
+                    f'the machine has cells at {at} of axis "{group.axis}", which has '
+                    f"{counted(sizes[group.axis], 'coordinate')}"
+                )

@@ -150,7 +150,10 @@ def test_presets_by_name(path):
     assert find_machine("host") == this_host()
     with pytest.raises(WeftError, match="there is no machine fast") as refused:
         find_machine("fast")
-    assert "hint: give a TOML file, or one of h200, cluster, chips, host" in refused.value.__notes__
+    assert (
+        "hint: give a TOML or JSON file, or one of h200, cluster, chips, host"
+        in refused.value.__notes__
+    )
 
 
 def test_this_host_is_divided_among_its_cells():

@@ -112,5 +112,5 @@ def find_machine(name: str) -> Machine:
     except FileNotFoundError:
         known = ", ".join([*PRESETS, "host"])
         raise WeftError(
-            f"there is no machine {name}", hint=f"give a TOML file, or one of {known}"
+            f"there is no machine {name}", hint=f"give a TOML or JSON file, or one of {known}"
         ) from None

@@ -12,7 +12,7 @@ counted once; of several branches the one that needs most counts, cell by cell.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -292,27 +292,52 @@ class Around:
     """All that it holds when it holds most."""
 
 
-@dataclass(slots=True)
-class _Memory:
-    """The allocations of one cell."""
+class Allocations:
+    """The allocations of one cell: buffers lie in them, and one ends with its last buffer."""
 
-    program: Program
-    coordinate: Sequence[int]
-    place: dict[int, int] = field(default_factory=dict)
-    """The allocation of every buffer."""
-    sizes: dict[int, int] = field(default_factory=dict)
-    uses: dict[int, int] = field(default_factory=dict)
-    known: dict[Layout, int] = field(default_factory=dict)
-    now: int = 0
-    peak: int = 0
-    moments: list[Moment] = field(default_factory=list)
-    made: int = 0
+    def __init__(self) -> None:
+        self.place: dict[int, int] = {}
+        """The allocation of every buffer."""
+        self.sizes: dict[int, int] = {}
+        self.uses: dict[int, int] = {}
+        self.now = self.peak = self.made = 0
+
+    def allocate(self, buffer: int, size: int) -> None:
+        """Give a buffer an allocation of its own."""
+        self.made += 1
+        self.place[buffer], self.sizes[self.made], self.uses[self.made] = self.made, size, 1
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+    def alias(self, buffer: int, source: int) -> None:
+        """Let a buffer lie where another does."""
+        at = self.place[source]
+        self.place[buffer] = at
+        self.uses[at] += 1
+
+    def free(self, buffer: int) -> None:
+        """End a buffer, and its allocation if no other lies there."""
+        at = self.place.pop(buffer)
+        self.uses[at] -= 1
+        if not self.uses[at]:
+            self.now -= self.sizes.pop(at)
+            del self.uses[at]
+
+
+class _Memory(Allocations):
+    """The allocations of one cell while it executes a program."""
+
+    def __init__(self, program: Program, coordinate: Sequence[int]) -> None:
+        super().__init__()
+        self.program, self.coordinate = program, coordinate
+        self.known: dict[Layout, int] = {}
+        self.moments: list[Moment] = []
 
     def begin(self) -> None:
         """Hold the inputs that are the program's own."""
         main = self.program.main
         for number, buffer in enumerate(main.arguments):
-            self._allocate(buffer, is_counted=number in main.owned)
+            self.allocate(buffer, self._nbytes(buffer) if number in main.owned else 0)
         self._note(0, -1)
 
     def peak_of_main(self) -> int:
@@ -334,26 +359,10 @@ class _Memory:
         return self.known[layout] * buffer.itemsize
 
     def _note(self, body: int, place: int) -> None:
-        self.peak = max(self.peak, self.now)
         self.moments.append(Moment(body, place, self.now))
 
-    def _allocate(self, buffer: int, is_counted: bool = True) -> None:
-        self.made += 1
-        size = self._nbytes(buffer) if is_counted else 0
-        self.place[buffer], self.sizes[self.made], self.uses[self.made] = self.made, size, 1
-        self.now += size
-
-    def _alias(self, buffer: int, source: int) -> None:
-        at = self.place[source]
-        self.place[buffer] = at
-        self.uses[at] += 1
-
-    def _free(self, buffer: int) -> None:
-        at = self.place.pop(buffer)
-        self.uses[at] -= 1
-        if not self.uses[at]:
-            self.now -= self.sizes.pop(at)
-            del self.uses[at]
+    def _allocate(self, buffer: int) -> None:
+        self.allocate(buffer, self._nbytes(buffer))
 
     def _body(self, number: int) -> None:
         self.run(number, 0, len(self.program.bodies[number].instructions))
@@ -368,7 +377,7 @@ class _Memory:
                 self._note(number, place)
             if isinstance(instruction, Copy):
                 for buffer in instruction.frees:
-                    self._free(buffer)
+                    self.free(buffer)
 
     def _instruction(self, instruction: Instruction) -> None:
         match instruction:
@@ -376,7 +385,7 @@ class _Memory:
                 if self._is_fresh(instruction):
                     self._allocate(instruction.result)
                 else:
-                    self._alias(instruction.result, instruction.source)
+                    self.alias(instruction.result, instruction.source)
             case Copy():
                 self._copy(instruction)
             case Apply():
@@ -384,7 +393,7 @@ class _Memory:
                     self._allocate(buffer)
             case Free():
                 for buffer in instruction.buffers:
-                    self._free(buffer)
+                    self.free(buffer)
             case Loop():
                 self._loop(instruction)
             case Branch():
@@ -409,7 +418,7 @@ class _Memory:
         others = self.uses[at] - sum(self.place.get(buffer) == at for buffer in ending)
         fills = self.sizes[at] == self._nbytes(copy.result)
         if copy.source in copy.frees and not others and fills:
-            self._alias(copy.result, copy.source)
+            self.alias(copy.result, copy.source)
         else:
             self._allocate(copy.result)
 
@@ -419,19 +428,19 @@ class _Memory:
             if argument in body.owned:
                 self.place[body.arguments[argument]] = self.place.pop(buffer)
             else:
-                self._alias(body.arguments[argument], buffer)
+                self.alias(body.arguments[argument], buffer)
         self._body(number)
 
     def _return(self, body: Body, results: Sequence[int]) -> None:
         """Let what a body returns be buffers of the caller, and end what it borrowed."""
         for buffer, result in zip(body.results, results):
-            self._alias(result, buffer)
+            self.alias(result, buffer)
         for buffer in dict.fromkeys(body.results):
             if buffer not in body.arguments:
-                self._free(buffer)
+                self.free(buffer)
         for argument, buffer in enumerate(body.arguments):
             if argument not in body.owned or buffer in self.place:
-                self._free(buffer)
+                self.free(buffer)
 
     def _bind(
         self, body: Body, given: Sequence[int], captured: Sequence[int]
@@ -448,7 +457,7 @@ class _Memory:
         self._return(body, loop.results)
         for n in loop.donated:
             if loop.carried[n] in self.place:
-                self._free(loop.carried[n])
+                self.free(loop.carried[n])
 
     def _branch(self, branch: Branch) -> None:
         before = (dict(self.place), dict(self.sizes), dict(self.uses), self.now)

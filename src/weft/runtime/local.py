@@ -8,7 +8,7 @@ collectives where each is a rank of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -30,7 +30,7 @@ from weft.program import (
     Slice,
     Transfer,
 )
-from weft.program.count import bind
+from weft.program.count import Allocations, bind
 from weft.runtime.arrays import Array, copied, masked
 from weft.runtime.blocks import each, run_block
 from weft.runtime.communication_log import Communication, Movement, active
@@ -474,53 +474,45 @@ def note_movement(
         ledger.movements.append(movement)
 
 
-@dataclass(slots=True)
 class _MemoryTracker:
     """The bytes that each device holds, counted in the arrays that are really there.
 
     Every device counts its own bytes, also where devices of one process share an array.
     """
 
-    places: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The allocation of a buffer on a device."""
-    devices: dict[int, list[int]] = field(default_factory=dict)
-    sizes: list[int] = field(default_factory=list)
-    uses: list[int] = field(default_factory=list)
-    live: dict[int, int] = field(default_factory=dict)
-    most: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.devices: dict[int, list[int]] = {}
+        """The devices that have a buffer."""
+        self.held: dict[int, Allocations] = {}
+
+    @property
+    def most(self) -> dict[int, int]:
+        """The most bytes that each device has held."""
+        return {device: one.peak for device, one in self.held.items()}
 
     def allocate(self, buffer: int, arrays: Held, is_counted: bool = True) -> None:
         """Count arrays that devices have from now on."""
         self.devices[buffer] = list(arrays)
         for device, array in arrays.items():
-            self._new(buffer, device, int(array.nbytes) if is_counted else 0)
+            self._of(device).allocate(buffer, int(array.nbytes) if is_counted else 0)
 
-    def _new(self, buffer: int, device: int, size: int) -> None:
-        self.places[buffer, device] = len(self.sizes)
-        self.sizes.append(size)
-        self.uses.append(1)
-        live = self.live[device] = self.live.get(device, 0) + size
-        self.most[device] = max(live, self.most.get(device, 0))
-
-    def _share(self, buffer: int, device: int, source: int) -> None:
-        at = self.places[source, device]
-        self.places[buffer, device] = at
-        self.uses[at] += 1
+    def _of(self, device: int) -> Allocations:
+        return self.held.setdefault(device, Allocations())
 
     def derive(self, buffer: int, source: int, made: Mapping[int, tuple[Array, bool]]) -> None:
         """Count what was made of a buffer: new arrays, and views of what is there."""
         self.devices[buffer] = list(made)
         for device, (array, is_new) in made.items():
-            if is_new or (source, device) not in self.places:
-                self._new(buffer, device, int(array.nbytes))
+            if is_new or source not in self._of(device).place:
+                self._of(device).allocate(buffer, int(array.nbytes))
             else:
-                self._share(buffer, device, source)
+                self._of(device).alias(buffer, source)
 
     def alias(self, buffer: int, source: int) -> None:
         """Count a buffer that is another."""
         self.devices[buffer] = list(self.devices[source])
         for device in self.devices[source]:
-            self._share(buffer, device, source)
+            self._of(device).alias(buffer, source)
 
     def rename(self, buffer: int, source: int, is_moved: bool) -> None:
         """Count a buffer under another name, instead of its own or beside it."""
@@ -533,7 +525,4 @@ class _MemoryTracker:
         if missing_ok and buffer not in self.devices:
             return
         for device in self.devices.pop(buffer):
-            at = self.places.pop((buffer, device))
-            self.uses[at] -= 1
-            if not self.uses[at]:
-                self.live[device] -= self.sizes[at]
+            self._of(device).free(buffer)

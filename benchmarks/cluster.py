@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.cluster_case import WHO
 from benchmarks.cluster_data import FULL, TINY, Sizes, make_data
 from benchmarks.cluster_peers import noops
+from benchmarks.cluster_unequal import run_unequal
 from benchmarks.cluster_weft import Weft, WeftDask
 from benchmarks.row import Row
 
@@ -35,6 +36,8 @@ def run(seconds: float) -> Iterator[Row]:
     """The rows of this benchmark."""
     sizes = FULL if seconds else TINY
     yield from _overhead(sizes.tasks, seconds)
+    if seconds:
+        yield from run_unequal(3)
     with TemporaryDirectory() as name:
         folder = Path(name)
         make_data(folder, sizes)

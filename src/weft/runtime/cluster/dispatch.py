@@ -29,7 +29,7 @@ from weft.runtime.cluster.worker import Blocks
 if TYPE_CHECKING:
     from weft.runtime.cluster.task_graph import TaskGraph
 
-QUEUE_SECONDS = 0.1
+QUEUE_SECONDS = 0.2
 """A worker has tasks for so long in its queue, by estimate."""
 QUEUE_TASKS = 64
 """The most tasks in a queue."""

@@ -87,125 +87,25 @@ class TaskGraph:
         What fits some memory fits more of it. A plan is refused if no tiling can fit, or if none of
         those that were tried does; the message says which.
         """
-        count, number = min(workers or plan.mesh.size, plan.mesh.size), len(plan.program.bodies)
-        programs = [GroupedProgram(plan, inputs, outputs)]
-        programs += [GroupedProgram(plan, number=n) for n in range(1, number)]
-        if memory is None or number == 1:
-            return cls._with_bodies(programs, count, memory, memory, extra)
+        count = min(workers or plan.mesh.size, plan.mesh.size)
+        main = _Lowering(GroupedProgram(plan, inputs, outputs), count, memory, extra)
+        inner = [GroupedProgram(plan, number=n) for n in range(1, len(plan.program.bodies))]
+        if memory is None or not inner:
+            return main.graph(_graphs_of(inner, count, memory))
         refused = list[WeftError]()
-        for inside in (memory, memory // 2, memory // 4, memory // 8):
+        # The same limits whatever memory there is, so that what fits some memory fits more of it.
+        for inside in (1 << power for power in range(memory.bit_length() - 1, 0, -1)):
             try:
-                return cls._with_bodies(programs, count, memory, inside, extra)
+                bodies = _graphs_of(inner, count, inside)
+            except WeftError as error:
+                error.add_note(f"where a loop or a branch may take {inside} B of {memory} B")
+                refused.append(error)
+                break
+            try:
+                return main.graph(bodies)
             except WeftError as error:
                 refused.append(error)
         raise refused[0]
-
-    @classmethod
-    def _with_bodies(
-        cls,
-        programs: Sequence[GroupedProgram],
-        workers: int,
-        memory: int | None,
-        inside: int | None,
-        extra: int,
-    ) -> TaskGraph:
-        """Return the tasks of all bodies; those of loops and branches take `inside` bytes."""
-        bodies = dict[int, TaskGraph]()
-        for program in reversed(programs):  # a body is lowered after those that call it
-            limit = memory if program.number == 0 else inside
-            codecs = 0 if program.number else extra
-            bodies[program.number] = cls._of_body(program, bodies, workers, limit, codecs)
-        return bodies[0]
-
-    @classmethod
-    def _of_body(
-        cls,
-        program: GroupedProgram,
-        bodies: Mapping[int, TaskGraph],
-        count: int,
-        memory: int | None,
-        extra: int,
-    ) -> TaskGraph:
-        inner = FrozenMap(bodies.items())
-        if memory is None:
-            builder = TaskGraphBuilder(program, TileChooser(extra=extra))
-            return cls._build(builder, inner, count, extra)._keeping(program, count)
-        _check_lower_bounds(program, count, memory, extra)
-        tried = _Tried()
-        for found in cls._tilings(program, inner, count, memory, extra):
-            if isinstance(found, DoesNotFit):
-                tried = tried.with_large_task(found)
-                continue
-            own = found.largest_tasks(count)
-            for in_flight in IN_FLIGHT:
-                window = in_flight and in_flight * count
-                peak = max(map(add, found._block_memory(count, window), own), default=0)
-                if peak <= memory:
-                    fits = replace(found, window=window)
-                    more = fits._keeping(program, count)
-                    room = memory - more._kept_bytes
-                    return more if max(more.peak(count), default=0) <= room else fits
-            tried = tried.with_tiling(peak)
-        raise tried.error(memory)
-
-    @classmethod
-    def _tilings(
-        cls,
-        program: GroupedProgram,
-        bodies: Mapping[int, TaskGraph],
-        workers: int,
-        memory: int,
-        extra: int,
-    ) -> Iterator[TaskGraph | DoesNotFit]:
-        """Return the tasks of every tiling that the rules make, large tiles first.
-
-        Which ones there are does not depend on `memory`: it only leaves out those with a task that
-        takes more. So what fits some memory is found with more memory, too.
-        """
-        choosers = [TileChooser(extra=extra, rule=rule, memory=memory) for rule in RULES]
-        for chooser in choosers[1:]:
-            chooser.costs, chooser.dead = choosers[0].costs, choosers[0].dead
-        for rungs in targets():
-            below = dict.fromkeys(RULES, 1 << 62)
-            for target, chooser in product(rungs, choosers):
-                if target >= below[chooser.rule]:
-                    continue
-                chooser.target, chooser.peak = target, 0
-                builder = TaskGraphBuilder(program, chooser)
-                try:
-                    graph = cls._build(builder, bodies, workers, extra)
-                except DoesNotFit as large:
-                    yield large
-                else:
-                    chooser.dead.add(builder.chosen)
-                    yield graph
-                    if any(_join_bytes(task) + extra > memory for task in graph.tasks):
-                        chooser.peak = 0  # smaller tiles leave no less to put together
-                below[chooser.rule] = chooser.peak  # no target above it changes anything
-
-    @classmethod
-    def _build(
-        cls,
-        builder: TaskGraphBuilder,
-        bodies: Mapping[int, TaskGraph],
-        workers: int,
-        extra: int,
-    ) -> TaskGraph:
-        """Return the tasks in program order or, with storage, depth first."""
-        program, (tasks, outputs) = builder.program, builder.build()
-        stored = FrozenMap(program.outputs.items())
-        found = cls(program.plan, tasks, outputs, None, extra, stored, program.number, bodies)
-        if not program.inputs and not program.outputs:
-            return found
-        order = depth_first(tasks, lambda task: found.worker(task.cell, workers))
-        place = {number: n for n, number in enumerate(order)}
-
-        def moved(block: BlockRef) -> BlockRef:
-            return BlockRef(place[block.task], block.place)
-
-        blocks = tuple(tuple(map(moved, each)) for each in outputs)
-        ordered = tuple(tasks[number].renumber(n, moved) for n, number in enumerate(order))
-        return replace(found, tasks=ordered, outputs=blocks)
 
     def _keeping(self, program: GroupedProgram, workers: int) -> TaskGraph:
         """Return the same tasks with what they keep of stored inputs for each other."""
@@ -374,6 +274,97 @@ class TaskGraph:
         return max(kept, default=0)
 
 
+class _Lowering:
+    """Cuts the tasks of a body until they fit."""
+
+    def __init__(
+        self, program: GroupedProgram, workers: int, memory: int | None, extra: int = 0
+    ) -> None:
+        self.program, self.workers, self.memory, self.extra = program, workers, memory, extra
+
+    def graph(self, bodies: Mapping[int, TaskGraph]) -> TaskGraph:
+        """Return the tasks of the body; `bodies` are those that it calls."""
+        program, count, memory = self.program, self.workers, self.memory
+        if memory is None:
+            builder = TaskGraphBuilder(program, TileChooser(extra=self.extra))
+            return self._build(builder, bodies)._keeping(program, count)
+        _check_lower_bounds(program, count, memory, self.extra)
+        peaks, large = list[int](), list[DoesNotFit]()
+        for found in self._tilings(bodies, memory):
+            if isinstance(found, DoesNotFit):
+                large.append(found)
+                continue
+            own = found.largest_tasks(count)
+            for in_flight in IN_FLIGHT:
+                window = in_flight and in_flight * count
+                peak = max(map(add, found._block_memory(count, window), own), default=0)
+                if peak <= memory:
+                    fits = replace(found, window=window)
+                    more = fits._keeping(program, count)
+                    room = memory - more._kept_bytes
+                    return more if max(more.peak(count), default=0) <= room else fits
+            peaks.append(peak)
+        raise _refusal(peaks, large, memory)
+
+    def _tilings(
+        self, bodies: Mapping[int, TaskGraph], memory: int
+    ) -> Iterator[TaskGraph | DoesNotFit]:
+        """Return the tasks of every tiling that the rules make, large tiles first.
+
+        Which ones there are does not depend on `memory`: it only leaves out those with a task that
+        takes more. So what fits some memory is found with more memory, too.
+        """
+        choosers = [TileChooser(extra=self.extra, rule=rule, memory=memory) for rule in RULES]
+        for chooser in choosers[1:]:
+            chooser.costs, chooser.dead = choosers[0].costs, choosers[0].dead
+        for rungs in targets():
+            below = dict.fromkeys(RULES, 1 << 62)
+            for target, chooser in product(rungs, choosers):
+                if target >= below[chooser.rule]:
+                    continue
+                chooser.target, chooser.peak = target, 0
+                builder = TaskGraphBuilder(self.program, chooser)
+                try:
+                    graph = self._build(builder, bodies)
+                except DoesNotFit as large:
+                    yield large
+                else:
+                    chooser.dead.add(builder.chosen)
+                    yield graph
+                    if any(_join_bytes(task) + self.extra > memory for task in graph.tasks):
+                        chooser.peak = 0  # smaller tiles leave no less to put together
+                below[chooser.rule] = chooser.peak  # no target above it changes anything
+
+    def _build(self, builder: TaskGraphBuilder, bodies: Mapping[int, TaskGraph]) -> TaskGraph:
+        """Return the tasks in program order or, with storage, depth first."""
+        program, (tasks, outputs) = self.program, builder.build()
+        stored, inner = FrozenMap(program.outputs.items()), FrozenMap(bodies.items())
+        found = TaskGraph(
+            *(program.plan, tasks, outputs, None, self.extra, stored, program.number, inner)
+        )
+        if not program.inputs and not program.outputs:
+            return found
+        order = depth_first(tasks, lambda task: found.worker(task.cell, self.workers))
+        place = {number: n for n, number in enumerate(order)}
+
+        def moved(block: BlockRef) -> BlockRef:
+            return BlockRef(place[block.task], block.place)
+
+        blocks = tuple(tuple(map(moved, each)) for each in outputs)
+        ordered = tuple(tasks[number].renumber(n, moved) for n, number in enumerate(order))
+        return replace(found, tasks=ordered, outputs=blocks)
+
+
+def _graphs_of(
+    programs: Sequence[GroupedProgram], workers: int, memory: int | None
+) -> Mapping[int, TaskGraph]:
+    """Return the tasks of the bodies of loops and branches, each of which may call later ones."""
+    found = dict[int, TaskGraph]()
+    for program in reversed(programs):
+        found[program.number] = _Lowering(program, workers, memory).graph(found)
+    return found
+
+
 def _join_bytes(task: Task) -> int:
     """Return the bytes that a task needs at least to put an array together from smaller blocks."""
     outputs = (*task.writes, *task.blocks)
@@ -427,43 +418,26 @@ def _lower_bounds(program: GroupedProgram, workers: int) -> Iterator[_LowerBound
         yield _LowerBound(max(held), why, "store the outputs, or give the plan more cells")
 
 
-class _Tried(NamedTuple):
-    """The tilings that did not fit."""
+def _refusal(peaks: Sequence[int], large: Sequence[DoesNotFit], memory: int) -> WeftError:
+    """Return the error that says which tilings were tried, and what could be done.
 
-    number: int = 0
-    """How many have no task that is too large, but too many blocks between tasks."""
-    least: int | None = None
-    """The bytes that the best of them needs."""
-    large: DoesNotFit | None = None
-    """The smallest task that was too large."""
-
-    def with_tiling(self, peak: int) -> _Tried:
-        """Return this with one more tiling, which needs `peak` bytes."""
-        least = peak if self.least is None else min(peak, self.least)
-        return self._replace(number=self.number + 1, least=least)
-
-    def with_large_task(self, large: DoesNotFit) -> _Tried:
-        """Return this with a tiling whose tasks are too large."""
-        is_less = self.large is None or large.nbytes < self.large.nbytes
-        return self._replace(large=large) if is_less and large.nbytes else self
-
-    def error(self, memory: int) -> WeftError:
-        """Return the error that says what was tried, and what could be done."""
-        if self.least is not None:
-            what = (
-                f"none of the {self.number} tilings that were tried fits"
-                if self.number > 1
-                else "the tiling that was tried does not fit"
-            )
-            return WeftError(
-                f"{what}: a worker would need {self.least} B for arrays at once, and has "
-                f"{memory} B; blocks lie between tasks",
-                hint="give workers more memory, or the plan more cells; smaller shards need less",
-            )
-        assert self.large is not None
-        whole = "it cannot be cut further: " if self.large.is_smallest else ""
-        return WeftError(
-            f"no tiling that was tried fits: the smallest task of {self.large.what} takes "
-            f"{self.large.nbytes} B, and a worker has {memory} B for arrays",
-            hint=f"{whole}give workers more memory",
+    `peaks` are the bytes of those without a task that is too large, `large` the tasks of others.
+    """
+    if peaks:
+        what = (
+            f"none of the {len(peaks)} tilings that were tried fits"
+            if len(peaks) > 1
+            else "the tiling that was tried does not fit"
         )
+        return WeftError(
+            f"{what}: a worker would need {min(peaks)} B for arrays at once, and has "
+            f"{memory} B; blocks lie between tasks",
+            hint="give workers more memory, or the plan more cells; smaller shards need less",
+        )
+    smallest = min((each for each in large if each.nbytes), key=lambda each: each.nbytes)
+    whole = "it cannot be cut further: " if smallest.is_smallest else ""
+    return WeftError(
+        f"no tiling that was tried fits: the smallest task of {smallest.what} takes "
+        f"{smallest.nbytes} B, and a worker has {memory} B for arrays",
+        hint=f"{whole}give workers more memory",
+    )

@@ -203,7 +203,8 @@ class Ray:
 
     def _join(self, workers: int | None, address: str | None) -> int:
         """Connect to a cluster or start one; return the number of workers."""
-        if self._is_ours and address in (None, "local"):
+        self._is_alone = self._is_ours and address in (None, "local")
+        if self._is_alone:
             start_ray(self._ray, count := check_workers(workers), self.memory)
             return count
         if self._is_ours:
@@ -222,7 +223,9 @@ class Ray:
 
     def start(self, context: WorkerContext) -> _RaySession:
         """Start a run."""
-        return _RaySession(self._ray, self.actors, self._actor, context, self.heartbeat)
+        # A cluster of its own has processors for all workers.
+        started = [] if self._is_alone else [actor.pid.remote() for actor in self.actors]
+        return _RaySession(*(self._ray, self.actors, self._actor, started, context, self.heartbeat))
 
     def __enter__(self) -> Self:
         return self
@@ -299,11 +302,13 @@ class _RaySession:
         ray: Any,
         actors: list[Any],
         new_actor: Callable[[], Any],
+        started: Sequence[Any],
         context: WorkerContext,
         heartbeat: Heartbeat,
     ) -> None:
         self.ray, self.actors, self.name, self.heartbeat = ray, actors, uuid4().hex, heartbeat
-        self.new_actor, self.said_after = new_actor, time.monotonic() + PATIENCE
+        self.new_actor, self.started = new_actor, started
+        self.said_after = time.monotonic() + PATIENCE if started else inf
         if heartbeat.is_gone(at_once=True):
             raise cluster_lost("the Ray cluster")
         self.inputs: dict[int, Any] = {}
@@ -440,16 +445,18 @@ class _RaySession:
                 return []
 
     def _say_why(self) -> None:
-        """Warn that nothing has run so far, if there are workers that have not started."""
+        """Warn that nothing has run so far, if workers wait for the processors of a cluster."""
         self.said_after = inf
+        here, _ = self.ray.wait(self.started, num_returns=len(self.started), timeout=0)
         total, free = (
             found.get("CPU", 0)
             for found in (self.ray.cluster_resources(), self.ray.available_resources())
         )
-        if free < 1:
+        if len(here) < len(self.started) and free < 1:
             warnings.warn(
-                f"no task has run for {PATIENCE:.0f} s: {len(self.actors)} workers need a "
-                f"processor each, and none of the {total:.0f} of the Ray cluster is free",
+                f"{len(self.started) - len(here)} of {len(self.started)} workers have not started "
+                f"for {PATIENCE:.0f} s: none of the {total:.0f} processors of the Ray cluster is "
+                "free; the run goes on when others release theirs",
                 stacklevel=2,
             )
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 try:
     import resource
@@ -70,24 +70,6 @@ class Meter:
     (7, 64, True)
     """
 
-    __slots__ = (
-        "_begun",
-        "_clock",
-        "_own",
-        "_process",
-        "alone",
-        "begin",
-        "cpu",
-        "parts",
-        "peak",
-        "read",
-        "received",
-        "seconds",
-        "task",
-        "worker",
-        "written",
-    )
-
     def __init__(self, task: int, *, alone: bool = True) -> None:
         self.task, self.alone = task, alone
         self.worker = _process_name(os.getpid()) if alone else threading.current_thread().name
@@ -126,21 +108,9 @@ class Meter:
 
     def report(self) -> Report:
         """Return the measurements."""
-        return Report(
-            self.task,
-            self.seconds,
-            self.received,
-            self.worker,
-            self.begin,
-            self.cpu,
-            self.read,
-            self.written,
-            self.peak.size,
-            self.parts.get("receiving", 0.0),
-            self.parts.get("reading", 0.0),
-            self.parts.get("writing", 0.0),
-            self.peak.is_bound,
-        )
+        named = ("task", "seconds", "received", "worker", "begin", "cpu", "read", "written")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in named} | self.parts
+        return Report(**fields, peak=self.peak.size, is_bound=self.peak.is_bound)
 
 
 class _ActiveMeters:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.draw import clip
 from weft.draw.drawing import escape
@@ -117,20 +117,21 @@ class Total(NamedTuple):
     @classmethod
     def of(cls, tasks: Iterable[TaskRecord]) -> Total:
         """Return the sums over tasks."""
-        all_ = list(tasks)
-        predicted = [task.predicted for task in all_ if task.predicted is not None]
+        some = list(tasks)
+        predicted = [task.predicted for task in some if task.predicted is not None]
+        sums: dict[str, Any] = {name: sum(getattr(task, name) for task in some) for name in _SUMMED}
+        received, stolen = sum(task.arrived for task in some), sum(task.is_stolen for task in some)
         return cls(
-            len(all_),
-            sum(task.is_stolen for task in all_),
-            sum(task.seconds for task in all_),
-            sum(task.cpu for task in all_),
-            sum(predicted) if predicted else None,
-            sum(task.arrived for task in all_),
-            sum(task.sent for task in all_),
-            sum(task.read for task in all_),
-            sum(task.written for task in all_),
-            max((task.peak for task in all_), default=0),
+            tasks=len(some),
+            stolen=stolen,
+            predicted=sum(predicted) if predicted else None,
+            received=received,
+            peak=max((task.peak for task in some), default=0),
+            **sums,
         )
+
+
+_SUMMED = ("seconds", "cpu", "sent", "read", "written")
 
 
 @dataclass(frozen=True)
@@ -281,34 +282,16 @@ def _record(graph: TaskGraph, report: Report, sent: int = 0, is_stolen: bool = F
     predicted = None
     if plan.machine is not None:
         predicted = seconds_by(plan.machine, plan.mesh, task.operator, amount, moved, task.cell)
-    return TaskRecord(
-        task.number,
-        task.kind,
-        task.operator,
-        task.values,
-        task.box,
-        task.cell,
-        report.worker,
-        report.begin,
-        report.seconds,
-        report.cpu,
-        FrozenMap(report.received.items()),
-        sent,
-        report.read,
-        report.written,
-        report.peak,
-        report.is_bound,
-        report.receiving,
-        report.reading,
-        report.writing,
-        sum(moved.values()),
-        amount.flops,
-        amount.dtype,
-        amount.touched,
-        predicted,
-        work if len(work) > 1 else FrozenMap(()),
-        is_stolen,
-    )
+    fields: dict[str, Any] = report._asdict() | amount._asdict()
+    fields |= {name: getattr(task, name) for name in _OF_TASK}
+    fields |= {"received": FrozenMap(report.received.items()), "moved": sum(moved.values())}
+    fields |= {"sent": sent, "predicted": predicted, "is_stolen": is_stolen}
+    fields["work"] = work if len(work) > 1 else FrozenMap(())
+    del fields["task"]
+    return TaskRecord(**fields)
+
+
+_OF_TASK = ("number", "kind", "operator", "values", "box", "cell")
 
 
 def _sent(graph: TaskGraph, reports: Iterable[Report]) -> dict[int, int]:

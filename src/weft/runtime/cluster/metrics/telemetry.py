@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.runtime.cluster.metrics.record import RunRecord, TaskRecord, Total
@@ -96,70 +96,46 @@ def _of_run(record: RunRecord) -> Attributes:
 
 
 def _of_task(task: TaskRecord) -> dict[str, str | int | float | bool]:
-    return {
-        "weft.task": task.number,
-        "weft.kind": task.kind,
-        "weft.operator": task.operator,
-        "weft.values": task.values,
-        "weft.box": str(task.box),
-        "weft.cell": task.cell,
-        "weft.worker": task.worker,
-        "weft.cpu": task.cpu,
-        "weft.bytes.received": task.arrived,
-        "weft.bytes.sent": task.sent,
-        "weft.bytes.read": task.read,
-        "weft.bytes.written": task.written,
-        "weft.peak": task.peak,
-        "weft.flops": task.flops,
-    }
+    kept = ("kind", "operator", "values", "cell", "worker", "cpu", "peak", "flops")
+    named = {f"weft.{name}": getattr(task, name) for name in kept}
+    sizes = {f"weft.bytes.{name}": getattr(task, name) for name in _BYTES[1:]}
+    own = {"weft.task": task.number, "weft.box": str(task.box), "weft.stolen": task.is_stolen}
+    return named | sizes | own | {"weft.bytes.received": task.arrived}
 
 
 def _sizes(total: Total) -> dict[str, int]:
     return {f"weft.bytes.{name}": getattr(total, name) for name in _BYTES}
 
 
-class _Instruments(NamedTuple):
-    """Counters and histograms, created once for each provider."""
-
-    tasks: Any
-    sizes: Mapping[str, Any]
-    runs: Any
-    seconds: Any
-    cpu: Any
-    peak: Any
-
-
 @cache
-def _instruments(provider: Any) -> _Instruments:
+def _instruments(provider: Any) -> Mapping[str, Any]:
+    """Return counters and histograms, created once for each provider."""
     meter = provider.get_meter(SCOPE)
     count, spread = meter.create_counter, meter.create_histogram
-    return _Instruments(
-        count("weft.cluster.tasks", "{task}", "Tasks that ran"),
-        {
-            name: count(f"weft.cluster.bytes.{name}", "By", f"Bytes that tasks have {name}")
-            for name in _BYTES
-        },
-        spread("weft.cluster.run.duration", "s", "Seconds of a run"),
-        spread("weft.cluster.task.duration", "s", "Seconds of a task"),
-        count("weft.cluster.cpu", "s", "Seconds of processors that tasks took"),
-        spread("weft.cluster.worker.peak", "By", "The most memory of a worker in a run"),
-    )
+    named = [
+        (count, "tasks", "{task}", "Tasks that ran"),
+        (count, "cpu", "s", "Seconds of processors that tasks took"),
+        *((count, f"bytes.{name}", "By", f"Bytes that tasks have {name}") for name in _BYTES),
+        (spread, "run.duration", "s", "Seconds of a run"),
+        (spread, "task.duration", "s", "Seconds of a task"),
+        (spread, "worker.peak", "By", "The most memory of a worker in a run"),
+    ]
+    return {name: new(f"weft.cluster.{name}", unit, text) for new, name, unit, text in named}
 
 
-def _emit_metrics(record: RunRecord, instruments: _Instruments) -> None:
+def _emit_metrics(record: RunRecord, instruments: Mapping[str, Any]) -> None:
     engine = {"weft.engine": record.engine}
-    instruments.runs.record(record.seconds, engine)
+    instruments["run.duration"].record(record.seconds, engine)
     for task in record.tasks:
-        instruments.seconds.record(task.seconds, {"weft.operator": task.operator, **engine})
+        attributes = {"weft.operator": task.operator, **engine}
+        instruments["task.duration"].record(task.seconds, attributes)
     for operator, total in record.by_operator.items():
         attributes = {"weft.operator": operator, **engine}
-        instruments.tasks.add(total.tasks, attributes)
-        instruments.cpu.add(total.cpu, attributes)
-        for name, counter in instruments.sizes.items():
-            counter.add(getattr(total, name), attributes)
+        for name in ("tasks", "cpu", *(f"bytes.{name}" for name in _BYTES)):
+            instruments[name].add(getattr(total, name.rpartition(".")[2]), attributes)
     for worker, total in record.by_worker.items():
         if total.peak:
-            instruments.peak.record(total.peak, {"weft.worker": worker, **engine})
+            instruments["worker.peak"].record(total.peak, {"weft.worker": worker, **engine})
 
 
 def _ns(seconds: float) -> int:

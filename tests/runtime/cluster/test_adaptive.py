@@ -1,0 +1,161 @@
+"""Unequal, stopped and killed workers: who runs how many tasks, and what is run again."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.runtime.cluster.test_engines import cut, operators  # noqa: F401 - a fixture
+
+from weft import run
+from weft.lang import Operator
+from weft.lang.arithmetic import apply_all
+from weft.runtime.cluster import Dask, Ray, RunRecord, Threads, recording
+from weft.runtime.cluster.dispatch import divide
+
+ENGINES = {"threads": Threads, "ray": Ray, "dask": Dask}
+LIBRARIES = {"ray": "ray", "dask": "distributed"}
+CELLS, WORKERS = 64, 4
+
+
+@pytest.fixture(
+    scope="module",
+    params=["threads", *(pytest.param(name, marks=pytest.mark.slow) for name in LIBRARIES)],
+)
+def engine(request):
+    if request.param in LIBRARIES:
+        pytest.importorskip(LIBRARIES[request.param])
+    with ENGINES[request.param](workers=WORKERS) as engine:
+        x = np.ones(WORKERS)
+        run(cut(lambda x: x + 1, x, size=WORKERS, x='<@m, [{"x"}]>'), {"x": x}, on=engine)
+        yield engine
+
+
+class Log:
+    """What the tasks of all workers did: a line in a file for each that began."""
+
+    def __init__(self, folder):
+        self.begun, self.chosen = folder / "begun", folder / "chosen"
+
+    def begin(self, block):
+        """Note that a task begins; return whether its worker is the chosen one, and its tasks."""
+        me = f"{os.getpid()}-{threading.get_ident()}"
+        with self.begun.open("a") as file:
+            file.write(f"{me} {block.box.start[0]}\n")
+        with suppress(FileExistsError):
+            os.symlink(me, self.chosen)
+        return self.slow == me, self.lines().count(me)
+
+    @property
+    def slow(self):
+        """The chosen worker, the first that began a task."""
+        return os.readlink(self.chosen)
+
+    def lines(self):
+        return [line.split()[0] for line in self.begun.read_text().splitlines()]
+
+    def by_worker(self):
+        return Counter(self.lines())
+
+    def by_task(self):
+        return Counter(line.split()[1] for line in self.begun.read_text().splitlines())
+
+
+def computing(record):
+    """Sums over the tasks that run the kernel, by worker."""
+    tasks = tuple(task for task in record.tasks if task.kind == "compute")
+    return replace(record, tasks=tasks).by_worker
+
+
+def run_kernel(engine, operators, kernel):  # noqa: F811
+    """A run of one task for each of many cells, and its record."""
+    operators.add(Operator("unequal", "n -> n", kernel))
+    x = np.arange(CELLS, dtype="float64")
+    plan = cut(lambda x: apply_all("unequal", x)[0], x, size=CELLS, x='<@m, [{"x"}]>')
+    with recording() as records:
+        (y,) = run(plan, {"x": x}, on=engine)
+    assert np.array_equal(y.numpy(), x + 1)
+    assert records[0].is_exact
+    return records[0]
+
+
+def test_a_worker_four_times_as_slow_gets_its_share(engine, operators, tmp_path):  # noqa: F811
+    log, seconds = Log(tmp_path), 0.02 if isinstance(engine, Threads) else 0.1
+
+    def kernel(block, x):
+        is_slow, _ = log.begin(block)
+        time.sleep(4 * seconds if is_slow else seconds)
+        return x + 1
+
+    record = run_kernel(engine, operators, kernel)
+    speeds = {name: total.tasks / total.seconds for name, total in computing(record).items()}
+    counts = sorted(total.tasks for total in computing(record).values())
+    ideal = CELLS * min(speeds.values()) / sum(speeds.values())
+    slow = log.by_worker()[log.slow]
+    assert slow == counts[0] < CELLS / WORKERS
+    assert slow <= 2 * ideal + 3
+    assert record.adaptations or record.total.stolen
+    again = RunRecord.from_json(record.to_json())
+    assert again == record
+    assert all(each.why in record.to_trace() for each in record.adaptations)
+    if record.adaptations:
+        first = record.adaptations[0]
+        assert f"{first.kind} after" in str(record)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_killed_worker_costs_only_its_own_work(name, operators, tmp_path):  # noqa: F811
+    pytest.importorskip(LIBRARIES[name])
+    log = Log(tmp_path)
+
+    def kernel(block, x):
+        is_chosen, count = log.begin(block)
+        time.sleep(0.05)
+        if is_chosen and count == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x + 1
+
+    with ENGINES[name](workers=WORKERS) as engine:
+        record = run_kernel(engine, operators, kernel)
+    own = log.by_worker()[log.slow]
+    queued = 4  # tasks that it had been given
+    assert sum(log.by_task().values()) - CELLS <= own + queued
+    assert record.missing == 0
+
+
+@pytest.mark.slow
+def test_others_run_the_tasks_of_a_worker_that_stops(operators, tmp_path):  # noqa: F811
+    pytest.importorskip("ray")
+    log = Log(tmp_path)
+
+    def kernel(block, x):
+        is_chosen, count = log.begin(block)
+        time.sleep(0.05)
+        if is_chosen and count == 3:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return x + 1
+
+    with Ray(workers=WORKERS) as engine:
+        try:
+            record = run_kernel(engine, operators, kernel)
+        finally:
+            os.kill(int(log.slow.split("-")[0]), signal.SIGCONT)
+    assert log.by_worker()[log.slow] == 3
+    assert "repeat" in {each.kind for each in record.adaptations}
+
+
+def test_cells_are_divided_by_speed_and_neighbours_share_a_worker():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        work = rng.random(int(rng.integers(1, 200))) + 0.01
+        speeds = rng.random(int(rng.integers(1, 9))) + 0.05
+        homes = divide(list(work), list(speeds))
+        assert homes == sorted(homes)
+        share = np.bincount(homes, weights=work, minlength=len(speeds)) / work.sum()
+        assert np.all(np.abs(share - speeds / speeds.sum()) <= 1.01 * work.max() / work.sum())

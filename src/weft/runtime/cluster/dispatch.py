@@ -296,6 +296,8 @@ class Dispatcher:
     def _end(self, attempt: Attempt) -> None:
         """Note that an attempt has succeeded."""
         entry, worker = self.entries[attempt.number], attempt.worker
+        if entry.done is not None:  # two attempts have ended at once
+            return
         self._forget(attempt)
         self.heard[worker] = time.monotonic()
         entry.done = attempt

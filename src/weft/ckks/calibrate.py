@@ -59,14 +59,8 @@ class OperationTimes:
                 f"operations at level {level} were not measured: levels 0 to {self.depth} were",
                 hint="calibrate with parameters of that depth",
             )
-        return (
-            counters.rotations * self.rotation[level]
-            + counters.plain_products * self.plain_product[level]
-            + counters.products * self.product[level]
-            + counters.rescales * self.rescale[level]
-            + counters.additions * self.addition[level]
-            + counters.plain_additions * self.plain_addition[level]
-        )
+        spent = (getattr(counters, f"{name}s") * getattr(self, name)[level] for name in ROWS)
+        return float(sum(spent))
 
     def added_to(self, machine: Machine) -> Machine:
         """Return the machine with these times added; `Machine.save` writes them to its file."""

@@ -78,11 +78,11 @@ class Instruction(NamedTuple):
 
     def apply(self, on: Any, registers: Mapping[int, T]) -> T:
         """Return the result of the operation on the values of its registers."""
-        operands = (registers[each] for each in self.operands)
+        operands = [registers[each] for each in self.operands]
+        arguments = self.arguments
         if self.operation in ("add_plain", "mul_plain"):
-            plain, *scale = self.arguments
-            return cast(T, getattr(on, self.operation)(*operands, plain.values(), *scale))
-        return cast(T, getattr(on, self.operation)(*operands, *self.arguments))
+            arguments = (arguments[0].values(), *arguments[1:])
+        return cast(T, getattr(on, self.operation)(*operands, *arguments))
 
 
 @dataclass(frozen=True, slots=True)

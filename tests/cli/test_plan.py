@@ -113,7 +113,8 @@ def test_files_that_are_refused(capsys, graph, tmp_path):
     refused(
         capsys,
         ["plan", str(graph), "--machine", "fast"],
-        "weft plan: there is no machine fast\nhint: give a TOML or JSON file, or one of h200, cluster",
+        "weft plan: there is no machine fast\n"
+        "hint: give a TOML or JSON file, or one of h200, cluster",
     )
     refused(
         capsys,

@@ -4,6 +4,7 @@ import warnings
 
 import ml_dtypes
 import numpy as np
+from tests.runtime import threefry
 from tests.runtime.monoids import PARITY, SPREAD, TWO_LARGEST, two_largest
 from tests.runtime.tensors import random_spec
 
@@ -149,6 +150,28 @@ class Maker:
             return None
         return Step("softmax", [a], ops.softmax, softmax)
 
+    def dropout(self):
+        a, rate, seed = self.any(0), float(self.rng.choice([0.25, 0.5])), int(self.rng.integers(99))
+        if self.values[a].dtype.kind not in "fV":
+            return None
+        return Step(
+            "dropout",
+            [a],
+            lambda x: ops.dropout(x, rate, seed),
+            lambda x: threefry.dropout(x, rate, seed),
+        )
+
+    def uniform(self):
+        a, seed = self.any(0), int(self.rng.integers(99))
+        if self.values[a].dtype in (BFLOAT16, np.float16):  # their rounding would show
+            return None
+        return Step(
+            "uniform",
+            [a],
+            lambda x: x * ops.random_uniform(seed, x.shape),
+            lambda x: x * threefry.uniform(seed, x.shape),
+        )
+
     def matmul(self):
         a = self.any(2)
         if a is None or np.abs(self.values[a].astype("f8")).max(initial=0) > 1e6:
@@ -291,7 +314,7 @@ KINDS = (
     *("arithmetic", "arithmetic", "arithmetic", "scalar", "relu", "softmax", "matmul", "matmul"),
     *("reduce", "reduce", "reshape", "reshape", "transpose", "index", "concatenate", "cumsum"),
     *("sort", "where", "quotient", "compared", "mean", "root"),
-    *("place", "variance", "aggregate", "aggregate"),
+    *("place", "variance", "aggregate", "aggregate", "dropout", "uniform"),
 )
 
 

@@ -753,6 +753,7 @@ define(
     keeps={"sum": [(0,)]},
     flops=60,
     dtypes=_kept,
+    accumulates="always",
     workspace=4.0,
 )
 define(

@@ -143,8 +143,8 @@ def _pack(array: torch.Tensor | StructArray, boxes: Sequence[Slices]) -> torch.T
         flat = [_rows(array[where]) for where in boxes]
     else:
         flat = [array[where].resolve_conj().resolve_neg().reshape(-1) for where in boxes]
-    if len(flat) == 1 and flat[0].is_contiguous():
-        return flat[0]
+    if len(flat) == 1 and flat[0].is_contiguous() and flat[0].stride(-1) == 1:
+        return flat[0]  # a single element may have any stride
     return torch.cat(flat) if flat else _space(array, 0)
 
 

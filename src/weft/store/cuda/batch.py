@@ -36,18 +36,12 @@ class BatchSizes:
 
     @classmethod
     def of(
-        cls,
-        epochs: int,
-        tiles: int,
-        tile: int,
-        elements: int,
-        stage: TileEncoder,
-        checksums: Checksums,
+        cls, epochs: int, tiles: int, elements: int, encoder: TileEncoder, checksums: Checksums
     ) -> BatchSizes:
         """Return the sizes of a batch for an encoder and the checksums of its chunks."""
-        count, chunk = epochs * tiles, stage.most(tile) + checksums.extra
-        scratch, sums = stage.scratch(tile, count), checksums.scratch(count)
-        return cls(epochs, tiles, tile, elements, chunk, scratch, sums)
+        count, chunk = epochs * tiles, encoder.most + checksums.extra
+        scratch, sums = encoder.scratch(count), checksums.scratch(count)
+        return cls(epochs, tiles, encoder.tile, elements, chunk, scratch, sums)
 
     @property
     def count(self) -> int:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.store.codecs import Blosc, Codec, Crc32c, Gzip, Zstd
 from weft.store.cuda.device import cupy, module
+
+if TYPE_CHECKING:
+    from weft.store.cuda.batch import BatchBuffers
 
 THREADS = 256
 """Threads of a block, in every kernel."""
@@ -33,7 +35,7 @@ ALIGNED = 256
 
 
 class TileEncoder:
-    """Encodes tiles to chunks, in two steps: sizes, and then bytes at their offsets.
+    """Encodes the tiles of a batch to chunks, in two steps: sizes, then bytes at their offsets.
 
     This one copies: without a codec, tiles are chunks.
     """
@@ -43,96 +45,78 @@ class TileEncoder:
     """Bytes of tiles that keep the device busy; a batch has at least one epoch."""
 
     def __init__(self, tile: int) -> None:
-        self.fixed = tile
-        """The bytes of every chunk; 0 where they differ."""
+        self.tile = self.most = self.fixed = tile
+        """The bytes of a tile, the most bytes of its chunk, and those of all; 0 if they differ."""
         self._gather = module("aggregate.cu").get_function("weft_gather")
 
-    def most(self, tile: int) -> int:
-        """Return the most bytes of the chunk of a tile."""
-        return tile
-
-    def scratch(self, tile: int, count: int) -> int:
+    def scratch(self, count: int) -> int:
         """Return the bytes of workspace for `count` tiles."""
         return 0
 
-    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
+    def sizes(self, batch: BatchBuffers, count: int) -> None:
         """Compute the sizes of chunks, on the current stream, where they differ."""
 
-    def put(
-        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
-    ) -> None:
+    def put(self, batch: BatchBuffers, count: int) -> None:
         """Write chunks at their offsets."""
-        self._copy(pool, tile, count, sizes, offsets, out)
+        self._copy(batch, count, batch.pool, self.tile)
 
-    def _copy(
-        self, chunks: Any, stride: int, count: int, sizes: Any, offsets: Any, out: Any
-    ) -> None:
+    def _copy(self, batch: BatchBuffers, count: int, chunks: Any, stride: int) -> None:
         """Copy chunks that are `stride` bytes apart to their offsets."""
         parts = -(-stride // COPIED_PART)
         rest = np.uint32(parts), np.uint64(COPIED_PART)
-        given = chunks, np.uint64(stride), sizes, offsets, out, *rest
+        given = chunks, np.uint64(stride), batch.sizes, batch.offsets, batch.out, *rest
         self._gather((count * parts,), (THREADS,), given)
 
-    def check(self, tile: int, count: int, scratch: Any) -> None:
+    def check(self, batch: BatchBuffers, count: int) -> None:
         """Raise an error if a batch was not encoded correctly, once it is on the host."""
 
 
-@dataclass(frozen=True)
-class PieceLayout:
-    """How an encoder cuts a chunk into pieces, one for each block of threads."""
-
-    pieces: int
-    slot: int
-    """The most bytes of an encoded piece."""
-    most: int
-    """The most bytes of a chunk."""
-
-
 class FrameEncoder(TileEncoder):
-    """Standard frames by kernels in three launches: pieces, sizes, frames. See `encode.cu`."""
+    """Standard frames by kernels in three launches: pieces, sizes, frames. See `encode.cu`.
+
+    A block of threads encodes one of the `pieces` of a tile to at most `slot` bytes.
+    """
 
     fixed = 0
-    batch = BATCHED
 
-    def __init__(self, name: str, shape: PieceLayout, typesize: int | None) -> None:
-        self.name, self.shape = name, shape
+    def __init__(
+        self, name: str, tile: int, most: int, pieces: int, slot: int, typesize: int | None = None
+    ) -> None:
+        self.name, self.tile, self.most = name, tile, most
+        self.pieces, self.slot = pieces, slot
         self._kind = () if typesize is None else (np.uint32(typesize),)
         kernels = module("encode.cu")
         self._blocks, self._sizes, self._frames = (
             kernels.get_function(f"weft_{name}_{step}") for step in ("blocks", "sizes", "frames")
         )
 
-    def most(self, tile: int) -> int:
-        """Return the most bytes of a frame."""
-        return self.shape.most
-
     def _parts(self, count: int) -> tuple[int, int, int]:
         """Return where the sizes and the starts of pieces lie after the pieces, and the end."""
-        pieces = count * self.shape.pieces
-        slots, table = aligned(pieces * self.shape.slot), aligned(4 * pieces)
+        pieces = count * self.pieces
+        slots, table = aligned(pieces * self.slot), aligned(4 * pieces)
         return slots, slots + table, slots + 2 * table
 
-    def scratch(self, tile: int, count: int) -> int:
+    def scratch(self, count: int) -> int:
         """Return the bytes of the pieces, and of two tables."""
         return self._parts(count)[2]
 
-    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
+    def sizes(self, batch: BatchBuffers, count: int) -> None:
         """Encode all pieces, and compute the sizes of frames."""
         first, second, _ = self._parts(count)
-        table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
-        grid = (count * self.shape.pieces,)
-        self._blocks(grid, (THREADS,), (pool, size, size, *self._kind, scratch, table))
-        self._sizes((count,), (THREADS,), (size, *self._kind, table, starts, sizes))
+        scratch, size = batch.scratch, np.uint64(self.tile)
+        pieces = batch.pool, size, size, *self._kind, scratch, scratch[first:]
+        self._blocks((count * self.pieces,), (THREADS,), pieces)
+        frames = size, *self._kind, scratch[first:], scratch[second:], batch.sizes
+        self._sizes((count,), (THREADS,), frames)
 
-    def put(
-        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
-    ) -> None:
+    def put(self, batch: BatchBuffers, count: int) -> None:
         """Copy pieces into frames; where a frame may be stored raw, tiles are read again."""
         first, second, _ = self._parts(count)
-        table, starts, size = scratch[first:], scratch[second:], np.uint64(tile)
-        tiles = (pool, size) if self._kind else ()
-        given = *tiles, size, *self._kind, scratch, table, starts, sizes, offsets, out
-        self._frames((count * self.shape.pieces,), (THREADS,), given)
+        scratch, size = batch.scratch, np.uint64(self.tile)
+        tiles = (batch.pool, size) if self._kind else ()
+        tables = scratch, scratch[first:], scratch[second:], batch.sizes, batch.offsets
+        given = *tiles, size, *self._kind, *tables, batch.out
+        self._frames((count * self.pieces,), (THREADS,), given)
 
 
 def aligned(size: int) -> int:
@@ -175,11 +159,11 @@ class NvComp(TileEncoder):
     batch = 1 << 29  # it wants a thousand chunks and more
 
     def __init__(self, kind: str, tile: int) -> None:
-        self.name = f"nvcomp-{kind.lower()}"
+        self.name, self.tile = f"nvcomp-{kind.lower()}", tile
         self.kind, self.library, self.cp = kind, library(), cupy()
         if tile % 8:
             raise WeftError(f"nvCOMP takes chunks of a multiple of 8 B, and not of {tile} B")
-        self._most = aligned(self._query("GetMaxOutputChunkSize", ctypes.c_size_t(tile), Options()))
+        self.most = aligned(self._query("GetMaxOutputChunkSize", ctypes.c_size_t(tile), Options()))
         self._gather = module("aggregate.cu").get_function("weft_gather")
 
     def _call(self, name: str, *given: Any) -> None:
@@ -192,34 +176,30 @@ class NvComp(TileEncoder):
         self._call(name, *given, ctypes.byref(size), *after)
         return size.value
 
-    def most(self, tile: int) -> int:
-        """Return nvCOMP's bound."""
-        return self._most
-
-    def _parts(self, tile: int, count: int) -> list[int]:
+    def _parts(self, count: int) -> list[int]:
         """Return where the workspace, the chunks and four tables lie, and the end."""
-        sizes = ctypes.c_size_t(count), ctypes.c_size_t(tile), Options()
-        total = ctypes.c_size_t(count * tile), ctypes.c_void_p(0)
+        sizes = ctypes.c_size_t(count), ctypes.c_size_t(self.tile), Options()
+        total = ctypes.c_size_t(count * self.tile), ctypes.c_void_p(0)
         working = aligned(self._query("GetTempSize", *sizes, after=total))
         steps = [
             working,
-            aligned(count * self._most),
+            aligned(count * self.most),
             *[aligned(8 * count)] * 3,
             aligned(4 * count),
         ]
         return [0, *np.cumsum(steps).tolist()]
 
-    def scratch(self, tile: int, count: int) -> int:
+    def scratch(self, count: int) -> int:
         """Return the bytes of the workspace, of every chunk, and of tables."""
-        return self._parts(tile, count)[-1]
+        return self._parts(count)[-1]
 
-    def sizes(self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any) -> None:
+    def sizes(self, batch: BatchBuffers, count: int) -> None:
         """Encode all tiles."""
-        at, cp = self._parts(tile, count), self.cp
+        at, cp, scratch, tile = self._parts(count), self.cp, batch.scratch, self.tile
         numbers = cp.arange(count, dtype=cp.uint64)
         tables = [scratch[a : a + 8 * count].view(cp.uint64) for a in at[2:5]]
-        tables[0][...] = pool.data.ptr + numbers * tile
-        tables[1][...] = scratch.data.ptr + at[1] + numbers * self._most
+        tables[0][...] = batch.pool.data.ptr + numbers * tile
+        tables[1][...] = scratch.data.ptr + at[1] + numbers * self.most
         tables[2][...] = tile
         sources, targets, given = (ctypes.c_void_p(table.data.ptr) for table in tables)
         self._call(
@@ -231,23 +211,20 @@ class NvComp(TileEncoder):
             ctypes.c_void_p(scratch.data.ptr),
             ctypes.c_size_t(at[1]),
             targets,
-            ctypes.c_void_p(sizes.data.ptr),
+            ctypes.c_void_p(batch.sizes.data.ptr),
             Options(),
             ctypes.c_void_p(scratch.data.ptr + at[5]),
             ctypes.c_void_p(cp.cuda.get_current_stream().ptr),
         )
 
-    def put(
-        self, pool: Any, tile: int, count: int, scratch: Any, sizes: Any, offsets: Any, out: Any
-    ) -> None:
+    def put(self, batch: BatchBuffers, count: int) -> None:
         """Copy chunks to their offsets."""
-        chunks = scratch[self._parts(tile, count)[1] :]
-        self._copy(chunks, self._most, count, sizes, offsets, out)
+        self._copy(batch, count, batch.scratch[self._parts(count)[1] :], self.most)
 
-    def check(self, tile: int, count: int, scratch: Any) -> None:
+    def check(self, batch: BatchBuffers, count: int) -> None:
         """Raise an error if nvCOMP failed at a chunk."""
-        at = self._parts(tile, count)[5]
-        statuses = scratch[at : at + 4 * count].view(self.cp.int32).get()
+        at = self._parts(count)[5]
+        statuses = batch.scratch[at : at + 4 * count].view(self.cp.int32).get()
         if statuses.any():
             chunk = int(np.flatnonzero(statuses)[0])
             raise WeftError(f"nvCOMP failed at chunk {chunk} of a batch: status {statuses[chunk]}")
@@ -275,14 +252,12 @@ def tile_encoder(codecs: Sequence[Codec], tile: int, encoder: str | None = None)
             return NvComp(type(codec).__name__, tile)
         case [Zstd(checksum=False)]:
             pieces = -(-tile // PIECE)
-            return FrameEncoder(
-                "zstd", PieceLayout(pieces, PIECE_SLOT, 9 + tile + 3 * pieces), None
-            )
+            return FrameEncoder("zstd", tile, 9 + tile + 3 * pieces, pieces, PIECE_SLOT)
         case [Blosc(cname="lz4", shuffle="bitshuffle", typesize=size)] if size in WIDTHS:
-            return FrameEncoder("runs", PieceLayout(-(-tile // RUNS), RUNS, tile + 16), size)
+            return FrameEncoder("runs", tile, tile + 16, -(-tile // RUNS), RUNS, size)
         case [Blosc(cname="zstd", shuffle="shuffle", typesize=size)] if size in WIDTHS:
             pieces = -(-tile // (PIECE * size)) * size
-            return FrameEncoder("literals", PieceLayout(pieces, PIECE_SLOT, tile + 16), size)
+            return FrameEncoder("literals", tile, tile + 16, pieces, PIECE_SLOT, size)
     raise WeftError(
         f"device='cuda' has no encoder for {[codec.name for codec in codecs]} as given",
         hint="no codec, Blosc('lz4', shuffle='bitshuffle'), Blosc('zstd', shuffle='shuffle'), "
@@ -320,10 +295,10 @@ class Checksums:
         """Return the bytes of workspace for `count` chunks: a sum for every part."""
         return 4 * self._parts * count
 
-    def put(self, count: int, out: Any, sizes: Any, offsets: Any, scratch: Any) -> None:
+    def put(self, batch: BatchBuffers, count: int) -> None:
         """Compute the checksums of chunks at their offsets, on the current stream."""
         if not self.extra:
             return
-        given = out, sizes, offsets, scratch, np.uint32(self._parts)
+        given = batch.out, batch.sizes, batch.offsets, batch.sums, np.uint32(self._parts)
         self._sum((count * self._parts,), (THREADS,), given)
         self._put((-(-count // THREADS),), (THREADS,), (*given, np.uint64(count)))

@@ -69,11 +69,11 @@ class GpuPipeline(Pipeline):
         self._scatter = DeviceScatter(self.cp, layout, encoder)
         tile, codecs = self._scatter.tile, encoder.metadata.codecs
         self._encoder = tile_encoder(before_checksum(codecs), tile, by)
-        self._checksums = Checksums(codecs, self._encoder.most(tile))
+        self._checksums = Checksums(codecs, self._encoder.most)
         size = self._scatter.elements
         batch = epochs or max(1, min(MOST_EPOCHS, self._encoder.batch // max(1, size)))
         self._sizes = BatchSizes.of(
-            batch, layout.tiles_per_epoch, tile, size, self._encoder, self._checksums
+            batch, layout.tiles_per_epoch, size, self._encoder, self._checksums
         )
         self._memory = DeviceMemory(self.cp)
         self._planner = BatchPlanner(layout)
@@ -213,15 +213,13 @@ class GpuPipeline(Pipeline):
                 self.cp, batch.order.data.ptr, batch.host_order.ctypes.data, 4 * count, stream
             )
             batch.events["begun"].record(stream)
-            encoder.sizes(batch.pool, tile, count, batch.scratch, batch.sizes)
+            encoder.sizes(batch, count)
             batch.events["compressed"].record(stream)
             tables = batch.stored, batch.order, batch.sizes, batch.offsets, batch.placed
             given = (np.uint64(n) for n in (count, encoder.fixed, self._checksums.extra))
             self._offsets((1,), (THREADS,), (*tables, *given))
-            encoder.put(
-                batch.pool, tile, count, batch.scratch, batch.sizes, batch.offsets, batch.out
-            )
-            self._checksums.put(count, batch.out, batch.sizes, batch.offsets, batch.sums)
+            encoder.put(batch, count)
+            self._checksums.put(batch, count)
             batch.events["computed"].record(stream)
         self._leaving.wait_event(batch.events["computed"])
         size = 8 * (count + 1)
@@ -247,7 +245,7 @@ class GpuPipeline(Pipeline):
         self._guess = total
         batch.events["left"].record(self._leaving)
         batch.events["left"].synchronize()
-        self._encoder.check(self._sizes.tile, count, batch.scratch)
+        self._encoder.check(batch, count)
         self._timed(batch, count * self._sizes.tile, total)
         return batch.host_placed[: count + 1].copy()
 

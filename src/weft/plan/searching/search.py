@@ -196,7 +196,9 @@ class _Search:
         # a function may depend on anything: plans are searched for all that is counted
         self.searched = tuple(OBJECTIVES) if functions else tuple(map(str, self.objectives))
         for one in functions:
-            self._doubt(f"{objective_name(one)} was evaluated for the plans of other objectives")
+            self._doubt(
+                f"{objective_name(one)} was evaluated only for plans found by time, peak_memory and bytes"
+            )
         self.goal = Goal(*(name in self.searched for name in ("time", "bytes", "peak_memory")))
         self.weights = ObjectiveWeights(1.0, 0.0) if self.goal.time else ObjectiveWeights(0.0, 1.0)
 

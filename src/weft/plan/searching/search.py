@@ -195,10 +195,8 @@ class _Search:
             raise WeftError("the integer program has one objective: time, or bytes")
         # a function may depend on anything: plans are searched for all that is counted
         self.searched = tuple(OBJECTIVES) if functions else tuple(map(str, self.objectives))
-        for one in functions:
-            self._doubt(
-                f"{objective_name(one)} was evaluated only for plans found by time, peak_memory and bytes"
-            )
+        found_by = "was evaluated only for plans found by time, peak_memory and bytes"
+        self._doubt(*(f"{objective_name(one)} {found_by}" for one in functions))
         self.goal = Goal(*(name in self.searched for name in ("time", "bytes", "peak_memory")))
         self.weights = ObjectiveWeights(1.0, 0.0) if self.goal.time else ObjectiveWeights(0.0, 1.0)
 

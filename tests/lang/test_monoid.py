@@ -15,7 +15,7 @@ from weft.lang.definition import define
 from weft.lang.dtype import components, itemsize
 from weft.lang.graph_json import from_json, to_json
 from weft.lang.monoid import Monoid, check_laws, monoid_named
-from weft.lang.notation import Notation
+from weft.lang.notation import Notation, numbered
 from weft.program.verify import VerificationError
 from weft.runtime.validate import validate
 from weft.values import MONOIDS
@@ -49,6 +49,9 @@ def test_what_breaks_a_law_is_refused(combine, identity, message):
 def test_names_are_given_once():
     with pytest.raises(WeftError, match="there already is a monoid spread"):
         Monoid("spread", lambda xp, a, b: a + b)
+    again = Monoid("parity", lambda xp, a, b: xp.bitwise_xor(a, b))
+    assert again.fingerprint == PARITY.fingerprint
+    assert MONOIDS["parity"] is PARITY
     with pytest.raises(WeftError, match="there already is a monoid sum"):
         Monoid("sum", lambda xp, a, b: a + b)
     with pytest.raises(WeftError, match="must be an identifier: 'a b'"):
@@ -177,6 +180,8 @@ def test_one_dimension_is_reduced_by_one_monoid():
     with pytest.raises(WeftError, match="'k' is reduced by sum and by max") as caught:
         Notation.parse("m k -> m, m  sum: k  max: k")
     assert "define a monoid" in caught.value.__notes__[-1]
+    with pytest.raises(WeftError, match="'k' is reduced by sum and by max"):
+        Notation([numbered("k", 1)], [()], [("k", "sum"), ("k", "max")])
 
 
 def sum_and_largest(block, x):
@@ -259,3 +264,12 @@ def test_the_quantiles_of_numpy(axis):
     np.testing.assert_allclose(middle, np.median(x, axis), rtol=1e-5)
     with pytest.raises(WeftError, match="quantiles from 0 to 1"):
         along_x(lambda v: ops.quantile(v, 1.5, axis), x)
+
+
+@pytest.mark.slow
+def test_definitions_reach_the_workers_of_a_cluster():
+    a = np.random.default_rng(1).normal(size=(6, 13)).astype("float32")
+    plan = plan_of(both, SHARDINGS[1])
+    found = run(plan, {"a": a}, on="dask")
+    for output, wanted in zip(found, (np.ptp(a, axis=1), *two_largest(a, 1))):
+        np.testing.assert_array_equal(output.numpy(), wanted)

@@ -23,6 +23,7 @@ from weft.lang.operator import Library, Operator
 from weft.lang.operators.contract import sum_of_products
 from weft.lang.region import EDGES
 from weft.lang.signature import Signature
+from weft.lang.struct_array import concatenate
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
 
@@ -478,7 +479,7 @@ class Halves:
         xp = self.whole.xp
         if self.monoid:
             return combine(xp, self.monoid, pair)
-        return xp.concat(pair, axis=self.axes[number])
+        return concatenate(xp, pair, self.axes[number])
 
 
 def _within(box: ZRange, have: ZRange) -> tuple[slice, ...]:

@@ -30,6 +30,7 @@ CUSTOM = "custom"
 LARGEST = 1 << 62
 """The largest coefficient or offset that is read."""
 
+_ONE_MONOID = "apply two operators, or define a monoid that has both as components"
 _CLAUSE = re.compile(r"[A-Za-z_]\w*\s*:")
 _DIGIT = re.compile(r"[0-9]")
 _SINGLE = re.compile(r"1(?![\w*+\-])")
@@ -108,11 +109,17 @@ class Notation:
         reduced: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         once: Iterable[int] = (),
     ) -> None:
+        monoids = dict[str, str]()
+        for name, monoid in reduced.items() if isinstance(reduced, Mapping) else reduced:
+            if monoids.setdefault(name, monoid) != monoid:
+                raise WeftError(
+                    f"'{name}' is reduced by {monoids[name]} and by {monoid}", hint=_ONE_MONOID
+                )
         freeze(
             self,
             operands=tuple(map(tuple, operands)),
             results=tuple(map(tuple, results)),
-            reduced=FrozenMap(reduced.items() if isinstance(reduced, Mapping) else reduced),
+            reduced=FrozenMap(monoids.items()),
             once=frozenset(once),
         )
 
@@ -249,7 +256,7 @@ class _NotationReader:
                 self.scan.fail(
                     f"'{name}' is reduced by {reduced[name]} and by {monoid}",
                     self.columns[name],
-                    "apply two operators, or define a monoid that has both as components",
+                    _ONE_MONOID,
                 )
         scan.finish()
         self._check(operands, results, reduced)

@@ -3,6 +3,7 @@
 from weft.draw.drawing import Drawing, Item, Label, Line, Rect, clip, extent, moved
 from weft.draw.figure import ArrayPanel, draw_figure
 from weft.draw.panels import Patch, draw_blocks, draw_boxes, draw_patches, few
+from weft.draw.rows import ApplicationRow, ValueBox, first_and_last
 from weft.draw.scale import Scale, limits
 from weft.draw.show import Drawable, Drawn, draw, say, show, wants_colour
 from weft.draw.svg import SIZE_LIMIT, to_html, to_svg
@@ -10,6 +11,7 @@ from weft.draw.text import to_text
 
 __all__ = [
     "SIZE_LIMIT",
+    "ApplicationRow",
     "ArrayPanel",
     "Drawable",
     "Drawing",
@@ -20,6 +22,7 @@ __all__ = [
     "Patch",
     "Rect",
     "Scale",
+    "ValueBox",
     "clip",
     "draw",
     "draw_blocks",
@@ -28,6 +31,7 @@ __all__ = [
     "draw_patches",
     "extent",
     "few",
+    "first_and_last",
     "limits",
     "moved",
     "say",

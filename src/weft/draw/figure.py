@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from weft.draw.drawing import Drawing, Item, Label, Line, clip, extent, moved
+from weft.draw.drawing import Drawing, Item, Label, clip, extent, moved
 from weft.draw.panels import Patch, draw_patches
+from weft.draw.rows import arrow
 from weft.draw.scale import Scale, limits
 from weft.values import Point
 
@@ -45,25 +46,13 @@ def draw_figure(
     flow = _Flow()
     for operand in operands:
         flow.add_panel(operand)
-    flow.add(_arrow(operator))
+    flow.add(arrow(operator, 0, ARROW_ROW))
     for result in results:
         flow.add_panel(result)
     flow.new_row()
     flow.add_panel(index)
     remarks = dict.fromkeys([*notes, *flow.notes])
     return Drawing(tuple(flow.items), clip(title), tuple(remarks))
-
-
-def _arrow(name: str) -> list[Item]:
-    label = clip(name, 24)
-    if not label:
-        return [Line(0, ARROW_ROW, 4, ARROW_ROW, arrow=True)]
-    after = len(label) + 4
-    return [
-        Line(0, ARROW_ROW, 1, ARROW_ROW),
-        Label(3, ARROW_ROW, label),
-        Line(after, ARROW_ROW, after + 3, ARROW_ROW, arrow=True),
-    ]
 
 
 class _Flow:

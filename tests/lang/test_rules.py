@@ -690,6 +690,7 @@ OURS = (
     *("prod_of", "reduce_blocks", "attention_blocks", "polynomial"),
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "erfc", "is_inf", "sinh"),
     *("floor_divide", "mod", "square", "erf_inv", "next_after", "dropout", "random_bits"),
+    *("copysign", "hypot", "logaddexp", "log2", "log10", "trunc"),
     *("random_uniform", "random_normal", "random_exponential", "random_gumbel", "random_integers"),
     *("random_split", "random_fold_in", "random_permutation"),
 )

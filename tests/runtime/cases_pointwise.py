@@ -4,7 +4,16 @@ import numpy as np
 from tests.runtime.cases import case, numbers, shape_of
 
 FLOATS = (
-    *("cbrt", "ceil", "cosine", "exponential", "exponential_minus_one", "floor", "is_finite"),
+    *(
+        "cbrt",
+        "ceil",
+        "trunc",
+        "cosine",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "is_finite",
+    ),
     *("asinh", "atan", "cosh", "erf", "erfc", "is_inf", "sinh"),
     *("logistic", "round_nearest_afz", "round_nearest_even", "sine", "tan", "tanh", "silu"),
 )
@@ -31,7 +40,7 @@ def above_one(rng):
     return [1 + np.abs(numbers(rng, shape_of(rng)))], {}
 
 
-@case("log", "log_plus_one", "rsqrt", "sqrt")
+@case("log", "log2", "log10", "log_plus_one", "rsqrt", "sqrt")
 def positive(rng):
     return [np.abs(numbers(rng, shape_of(rng))) + 0.1], {}
 
@@ -79,7 +88,7 @@ def division(rng):
     return [x, np.where(y == 0, y + 1, y)], {}
 
 
-@case("atan2", "complex", "next_after")
+@case("atan2", "complex", "next_after", "copysign", "hypot", "logaddexp")
 def of_floats(rng):
     return pair(rng, "float64"), {}
 

@@ -50,6 +50,8 @@ ORACLES["floor_divide"] = given(np.floor_divide)
 ORACLES["mod"] = given(np.mod)
 ORACLES["silu"] = given(jax.nn.silu)
 ORACLES["next_after"] = given(np.nextafter)
+for _name in ("copysign", "hypot", "logaddexp", "log2", "log10", "trunc"):
+    ORACLES[_name] = given(getattr(np, _name))
 ORACLES["is_inf"] = given(np.isinf)
 ORACLES["select"] = given(np.where)
 ORACLES["round_nearest_afz"] = given(lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO))

@@ -99,6 +99,17 @@ def _binary(name: str) -> tuple[Any, Any]:
     )
 
 
+def _method(name: str) -> Any:
+    """Return the method that calls a function of `weft.ops`."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(import_module("weft.lang.ops"), name)(self, *args, **options)
+
+    method.__name__ = name
+    method.__doc__ = f"Return `weft.ops.{name}` of the array."
+    return method
+
+
 def _comparison(direction: str) -> Any:
     return lambda self, other: apply("compare", self, other, comparison_direction=direction)
 
@@ -206,6 +217,47 @@ class Arithmetic(ABC):
     def astype(self, dtype: Any) -> Any:
         """Return the same numbers in another dtype: a name, or a dtype of NumPy, torch or JAX."""
         return apply("convert", self, dtype=as_dtype(dtype))
+
+    def expand(self, *shape: int | Sequence[int]) -> Any:
+        """Return the array broadcast to a shape, as torch does; -1 keeps a size."""
+        given = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        sizes = as_point(given, "shape")  # type: ignore[arg-type]
+        old = (-1,) * (len(sizes) - self.ndim) + self.shape
+        filled = tuple(m if n == -1 else n for n, m in zip(sizes, old))
+        return _method("broadcast_to")(self, filled)
+
+    argmax = _method("argmax")
+    argmin = _method("argmin")
+    bitcast = _method("bitcast")
+    clip = _method("clip")
+    cumsum = _method("cumsum")
+    dropout = _method("dropout")
+    flatten = _method("flatten")
+    masked_fill = _method("masked_fill")
+    permute = transpose
+    ravel = _method("ravel")
+    repeat = _method("repeat")
+    round = _method("round")
+    softmax = _method("softmax")
+    split = _method("split")
+    squeeze = _method("squeeze")
+    std = _method("std")
+    swapaxes = _method("swapaxes")
+    take = _method("take")
+    tile = _method("tile")
+    unsqueeze = _method("unsqueeze")
+    var = _method("var")
+    view = _method("view")
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def mT(self) -> Any:  # noqa: N802 - the standard's name
+        """The matrices with rows and columns exchanged."""
+        return _method("matrix_transpose")(self)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -21,6 +21,90 @@ from weft.lang.arithmetic import (
     reduce_along,
     shift_right,
 )
+from weft.lang.composed import (
+    arange as arange,
+)
+from weft.lang.composed import (
+    bitcast as bitcast,
+)
+from weft.lang.composed import (
+    count_nonzero as count_nonzero,
+)
+from weft.lang.composed import (
+    diff as diff,
+)
+from weft.lang.composed import (
+    eye as eye,
+)
+from weft.lang.composed import (
+    flatten as flatten,
+)
+from weft.lang.composed import (
+    full as full,
+)
+from weft.lang.composed import (
+    full_like as full_like,
+)
+from weft.lang.composed import (
+    masked_fill as masked_fill,
+)
+from weft.lang.composed import (
+    matrix_transpose as matrix_transpose,
+)
+from weft.lang.composed import (
+    moveaxis as moveaxis,
+)
+from weft.lang.composed import (
+    ones as ones,
+)
+from weft.lang.composed import (
+    ones_like as ones_like,
+)
+from weft.lang.composed import (
+    ravel as ravel,
+)
+from weft.lang.composed import (
+    reciprocal as reciprocal,
+)
+from weft.lang.composed import (
+    repeat as repeat,
+)
+from weft.lang.composed import (
+    roll as roll,
+)
+from weft.lang.composed import (
+    split as split,
+)
+from weft.lang.composed import (
+    swapaxes as swapaxes,
+)
+from weft.lang.composed import (
+    tile as tile,
+)
+from weft.lang.composed import (
+    tril as tril,
+)
+from weft.lang.composed import (
+    triu as triu,
+)
+from weft.lang.composed import (
+    unsqueeze as unsqueeze,
+)
+from weft.lang.composed import (
+    unstack as unstack,
+)
+from weft.lang.composed import (
+    vecdot as vecdot,
+)
+from weft.lang.composed import (
+    view as view,
+)
+from weft.lang.composed import (
+    zeros as zeros,
+)
+from weft.lang.composed import (
+    zeros_like as zeros_like,
+)
 from weft.lang.dtype import as_dtype, components, dtype_name, is_scalar, mean_dtype
 from weft.lang.monoid import Monoid, largest
 from weft.lang.operator import OPERATORS
@@ -75,6 +159,7 @@ _NUMPY_NAMES = {
     "bitwise_or": "or",
     "bitwise_xor": "xor",
     "cos": "cosine",
+    "erfinv": "erf_inv",
     "exp": "exponential",
     "expm1": "exponential_minus_one",
     "fmod": "remainder",
@@ -82,6 +167,7 @@ _NUMPY_NAMES = {
     "isinf": "is_inf",
     "log1p": "log_plus_one",
     "negative": "negate",
+    "nextafter": "next_after",
     "pow": "power",
     "remainder": "mod",
     "round": "round_nearest_even",
@@ -250,7 +336,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     return x.transpose(*(axes or ()))
 
 
-permute_dims = transpose
+permute_dims = permute = transpose
 
 
 def expand_dims(x: Any, axis: int | Sequence[int] = 0) -> Any:
@@ -284,7 +370,7 @@ def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     return apply("concatenate", *arrays, dimension=_one_axis(arrays[0], axis))
 
 
-concat = concatenate
+concat = cat = concatenate
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
@@ -313,6 +399,9 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     return apply("broadcast_in_dim", x, broadcast_dimensions=dims, result_shape=wanted)
 
 
+expand = broadcast_to
+
+
 def _one_axis(x: Any, axis: int) -> int:
     return normalize_axis(axis, len(x.shape))[0]
 
@@ -336,6 +425,9 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None, *, reverse: bool 
         x, axis = x if len(x.shape) == 1 else x.reshape(-1), 0
     wanted = None if dtype is None else as_dtype(dtype)
     return apply("cumsum", x, dimension=_one_axis(x, axis), reverse=reverse, dtype=wanted)
+
+
+cumulative_sum = cumsum
 
 
 def sort(x: Any, axis: int = -1) -> Any:

@@ -148,6 +148,19 @@ class Tensor(Arithmetic):
         """The dtype of its elements."""
         return dtype_name(self.kind.dtype)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all its elements, each counted once."""
+        return self.size * self.kind.itemsize
+
+    def item(self) -> Any:
+        """The one element as a number of Python."""
+        return self.__array__().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of numbers."""
+        return self.__array__().tolist()
+
     def named(self, name: str) -> Tensor:
         """The same tensor under a name, which messages use."""
         return _made(self.kind, self._shards, self.origin, name)

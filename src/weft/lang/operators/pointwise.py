@@ -498,6 +498,11 @@ for _name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh")
     _add(_name, _name, _FLOATS, as_floats)
 _add("atan2", "atan2", _FLOAT, as_floats, accumulates="always")
 _add("next_after", "nextafter", _FLOAT, as_floats)
+for _name in ("copysign", "hypot", "logaddexp"):
+    _add(_name, _name, _FLOAT, as_floats, accumulates="always")
+for _name in ("log2", "log10"):
+    _add(_name, _name, _FLOAT, as_floats, _RISING_POSITIVE)
+_add("trunc", "trunc", _REAL, keeps=_RISING)
 _add("erf", of(erf), _FLOAT, as_floats, accumulates="always")
 _add("erfc", of(erfc), _FLOAT, as_floats, accumulates="always")
 _add(

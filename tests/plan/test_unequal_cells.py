@@ -13,6 +13,7 @@ from weft import (
     LayoutError,
     Machine,
     Plan,
+    ShardingSpec,
     WeftError,
     estimate,
     ops,
@@ -20,8 +21,9 @@ from weft import (
     search,
     trace,
 )
+from weft.lang import OPERATORS, Application, Graph, Library, Operator, Value
 from weft.plan import CellGroup
-from weft.plan.balance import balanced_points, split
+from weft.plan.balance import balanced_points, balanced_work, split
 from weft.plan.searching.branch_and_bound import Goal, exact_front
 from weft.plan.searching.build import build_problem
 from weft.plan.searching.pareto import pareto_front
@@ -240,3 +242,45 @@ def test_an_objective_may_be_a_function():
     assert "energy" in str(front)
     with pytest.raises(WeftError, match=r"the objective <lambda> is 'no', not a number"):
         search(GRAPH, LINE, objectives=[lambda cost: "no"], rewrite=False)
+
+
+def rows_of_growing_work(line, box, attributes):
+    """Row i of a triangle takes i + 1 operations for each column."""
+    (low, *_), (high, *_) = box.start, box.stop
+    return (high * (high + 1) - low * (low + 1)) // 2 * box.shape[1]
+
+
+def test_uneven_work_is_cut_where_blocks_have_the_same_to_do():
+    triangle = Operator(
+        "triangle", "i j -> i j", lambda block, x: x * 2, count=rows_of_growing_work
+    )
+    library = Library({**OPERATORS, "triangle": triangle})
+    values = [Value("x", (400, 8))]
+    graph = Graph(values, [Application("triangle", ("x",), ("y",))], ["y"], operators=library)
+    work = rows_of_growing_work(None, graph.signatures[0].space, {})
+    for machine, together in ((Machine(**RATES), 4.0), (SLOW, 3.25)):
+        plan = search(graph, LINE, machine, objectives=["time"]).best("time")
+        cut = plan.placed[0].cuts
+        assert estimate(plan, machine).compute <= 1.02 * work / 1e9 / together, cut
+        plan.verify()
+        x = np.arange(3200, dtype="float32").reshape(400, 8)
+        assert np.array_equal(run(plan, {"x": x})[0].numpy(), x * 2)
+
+
+@pytest.mark.parametrize("seed", range(trials(60)))
+def test_no_other_cut_of_uneven_work_ends_earlier(seed):
+    rng = Random(seed)
+    size = rng.randrange(2, 9)
+    costs = [rng.randrange(0, 5) for _ in range(size)]
+    speeds = [rng.choice([0.5, 1.0, 2.0]) for _ in range(3)]
+    mesh = DeviceMesh("m", (3,), ("x",))
+    machine = Machine(cells=[CellGroup(devices=[n], speed=s) for n, s in enumerate(speeds)])
+
+    def longest(points):
+        edges = [0, *points, size]
+        return max(sum(costs[a:b]) / s for a, b, s in zip(edges, edges[1:], speeds))
+
+    found = balanced_work(mesh, machine, ["x"], size, lambda a, b: sum(costs[a:b]))
+    regular = ShardingSpec(mesh, ['{"x"}']).blocks((size,)).edges_of(0)[1:-1]
+    best = min(longest(pair) for pair in product(range(size + 1), repeat=2) if pair[0] <= pair[1])
+    assert longest(found or regular) == pytest.approx(best, abs=1e-6)

@@ -367,6 +367,12 @@ def restrict(library: Library, name: str, block: Block) -> tuple[ZRange, ZRange]
     return first.box, second.box
 
 
+def is_uneven(library: Library, name: str) -> bool:
+    """Whether an operator, or a part of a fused one, counts the operations of boxes by itself."""
+    parts = (part.partition("@")[0] for part in name.split(ARROW))
+    return any(library.find(part).count is not None for part in parts)
+
+
 def work_in(
     library: Library, name: str, signature: Signature, box: ZRange, attributes: Attributes
 ) -> dict[str, int]:

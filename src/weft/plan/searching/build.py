@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
-from weft.layout import DeviceMesh, ShardingSpec
-from weft.plan.balance import balanced_points
+from weft.lang.fusion import is_uneven
+from weft.layout import Axis, DeviceMesh, ShardingSpec
+from weft.plan.balance import balanced_points, balanced_work
 from weft.plan.estimate import placed_compute, priced
 from weft.plan.liveness import lives
 from weft.plan.machine import Machine
@@ -51,6 +52,7 @@ from weft.plan.searching.problem import (
     Table,
     ValueOptions,
 )
+from weft.space import ZRange
 from weft.values import FrozenMap, Point
 
 T = TypeVar("T")
@@ -302,17 +304,38 @@ class ProblemBuilder:
             for dim, size in zip(spec.dim_specs, shape)
             if dim.cut_points is not None
         )
+        names = [axis for axis in self.mesh.axis_names if self.mesh.axis_size(axis) > 1]
+        chosen = [c for n in range(1, len(names) + 1) for c in combinations(names, n)]
         if self.machine.cells:
             sizes = {size for _, shape in arrays for size in shape if size > 1}
-            names = [axis for axis in self.mesh.axis_names if self.mesh.axis_size(axis) > 1]
-            chosen = [c for n in range(1, len(names) + 1) for c in combinations(names, n)]
             known |= dict.fromkeys(
                 CutAt(axes, size, points)
                 for axes in chosen
                 for size in sorted(sizes)
                 for points in balanced_points(self.mesh, self.machine, axes, size)
             )
+        for number, application in enumerate(self.graph.applications):
+            if is_uneven(self.graph.operators, application.operator):
+                known |= dict.fromkeys(self._even_work(number, chosen))
         return tuple(known)
+
+    def _even_work(self, number: int, chosen: Sequence[tuple[Axis, ...]]) -> Iterator[CutAt]:
+        """Yield where an application may be cut whose sub-problems differ in their work."""
+        application, line = self.graph.applications[number], self.graph.signatures[number]
+        operator, box = self.graph.operators.find(application.operator), line.space
+        for dim, (name, size) in enumerate(line.sizes.items()):
+            if name in line.fixed:
+                continue
+
+            def work(low: int, high: int, dim: int = dim) -> int:
+                start = (*box.start[:dim], low, *box.start[dim + 1 :])
+                stop = (*box.stop[:dim], high, *box.stop[dim + 1 :])
+                return operator.count_flops(line, ZRange(start, stop), application.attributes)
+
+            for axes in chosen:
+                points = balanced_work(self.mesh, self.machine, axes, size, work)
+                if points is not None:
+                    yield CutAt(axes, size, points)
 
     @cached_property
     def _uses(self) -> Counter[str]:

@@ -12,9 +12,11 @@ from tests.runtime.programs import Maker
 from tests.trials import trials
 
 from weft import Graph, Plan, WeftError, ops, propagate, run, search, trace
+from weft.cli import main
 from weft.lang import OPERATORS, Value
 from weft.lang.fusion import fuse
 from weft.lang.graph_json import from_json, to_json
+from weft.lang.rewrite import Rewrite
 from weft.lang.size import Size, bind, check_condition, common_divisor, recording
 from weft.layout import DeviceMesh
 
@@ -372,3 +374,41 @@ def test_files_are_checked(change, message):
     with pytest.raises(WeftError) as refusal:
         from_json(json.dumps(text))
     assert str(refusal.value).splitlines()[0].startswith(message)
+
+
+def test_a_rewrite_records_what_it_decides():
+    wide = Rewrite(
+        "double",
+        ("tanh", "x"),
+        lambda v, _: ops.tanh(v["x"]) * (1 if v["x"].shape[0] > 8 else 2),
+    )
+    graph = wide.apply(trace(lambda x: ops.tanh(x * 1), ("n", 4)), "tanh")
+    assert graph.conditions == ("n > 8",)
+    assert graph.bind(n=9).unknown_sizes == ()
+
+
+def test_sizes_on_the_command_line(tmp_path, capsys):
+    path = tmp_path / "graph.json"
+    path.write_text(
+        to_json(
+            trace(
+                lambda x: x + x[:1],
+                ("n", 4),
+                meshes=['@m = <["x"=2]>'],
+                shardings={"x": '<@m, [{"x"}, {}]>'},
+            )
+        )
+    )
+    assert main(["propagate", str(path)]) == 0
+    assert "add: float32[n, 4]" in capsys.readouterr().out
+    assert main(["plan", str(path), "--size", "n=32"]) == 0
+    assert main(["search", str(path), "--size", "n=32"]) == 0
+    capsys.readouterr()
+    for options, message in [
+        ([], "a plan needs a number for n"),
+        (["--size", "n"], "--size n: expected NAME=NUMBER"),
+        (["--size", "m=3"], "--size: no size of the graph is named m"),
+        (["--size", "n=0"], "--size: n=0 does not meet the condition n >= 1 of the trace"),
+    ]:
+        assert main(["plan", str(path), *options]) != 0
+        assert message in capsys.readouterr().err

@@ -32,6 +32,7 @@ MODELS = "a graph's JSON, or module:function or file.py:function that returns a 
 MESH = """a mesh in Shardy's notation: '@m = <["x"=2, "y"=4]>'"""
 SHARDING = """a sharding in Shardy's notation: '<@m, [{"x"}, {}]>'"""
 SHARD = """the sharding of a value: x='<@m, [{"x"}, {}]>'; may be repeated"""
+SIZE = "a number for a size of the graph that has a name only: n=32; may be repeated"
 STRATEGY = "how conflicts are resolved; cost takes the plan that moves the fewest bytes"
 MACHINE = f"a machine's TOML file, or one of {', '.join([*PRESETS, 'host'])}"
 STORED = (
@@ -49,6 +50,12 @@ def add_graph_to(add: Add) -> None:
     add("graph", help=MODELS)
     add_list(add, "--mesh", f"add {MESH}", files=False)
     add_list(add, "--shard", SHARD, metavar="NAME=SHARDING", files=False)
+    add_sizes_to(add)
+
+
+def add_sizes_to(add: Add) -> None:
+    """Add numbers for sizes of the program that are not known."""
+    add_list(add, "--size", SIZE, metavar="NAME=NUMBER", files=False)
 
 
 def add_strategy_to(add: Add) -> None:
@@ -77,7 +84,7 @@ def read_machine(args: Namespace) -> Machine | None:
 
 def read_graph(args: Namespace) -> Graph:
     """Return the program with the meshes and the shardings of the options."""
-    graph = read_model(args.graph)
+    graph = read_bound_model(args)
     if not args.mesh and not args.shard:
         return graph
     data = json.loads(to_json(graph))
@@ -160,6 +167,20 @@ def read_model(text: str) -> Graph:
             hint="weft.trace returns a graph",
         )
     return graph
+
+
+def read_bound_model(args: Namespace) -> Graph:
+    """Return the graph of the arguments, with the numbers that `--size` gives."""
+    graph, sizes = read_model(args.graph), dict[str, int]()
+    for text in args.size:
+        name, _, number = text.partition("=")
+        if not number.isdecimal():
+            raise WeftError(f"--size {text}: expected NAME=NUMBER", hint=SIZE)
+        sizes[name] = int(number)
+    if not sizes:
+        return graph
+    with located("--size"):
+        return graph.bind(sizes)
 
 
 @contextmanager

@@ -13,11 +13,12 @@ from weft.cli.graphs import (
     MESH,
     MODELS,
     add_machine_to,
+    add_sizes_to,
     add_storage_to,
     describe_storage,
+    read_bound_model,
     read_machine,
     read_mesh,
-    read_model,
     read_storage,
 )
 from weft.cli.parser import Commands, add_command, add_flag
@@ -57,6 +58,7 @@ def add_to(commands: Commands) -> None:
     add("--seed", type=int, default=0, help="seed of the random search (0)")
     text = f"search algorithm: {', '.join(ENGINES)} (auto)"
     add("--engine", default="auto", help=text, words=ENGINES, files=False)
+    add_sizes_to(add)
     add_storage_to(add)
     add("-o", "--output", type=Path, help="write every plan into this folder")
     add("--plot", type=Path, help="write the plot to this SVG file")
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
         raise WeftError(
             f"cannot write into {args.output}: it is a file", hint="give the name of a folder"
         )
-    graph = read_model(args.graph)
+    graph = read_bound_model(args)
     try:
         front = search(
             graph,

@@ -14,7 +14,7 @@ from weft.lang.operator import OPERATORS, Library
 from weft.lang.picture import draw_graph
 from weft.lang.region import add_region, region_attributes
 from weft.lang.signature import Signature
-from weft.lang.size import as_sizes, bind, check_condition, names_in
+from weft.lang.size import as_sizes, bind, check_condition, names_in, recording
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.layout.shardy_text import read_sharding, write_symbol
 from weft.values import FrozenMap, Point, as_count, counted, freeze
@@ -411,7 +411,8 @@ def _apply(
         attributes = region_attributes(name, application, values)
     shapes = [values[operand].shape for operand in operands]
     operator = operators.find(name)
-    signature = operator.sign(shapes, attributes)
+    with recording(None):  # binding applies the rule again
+        signature = operator.sign(shapes, attributes)
     if len(signature.result_shapes) != len(results):
         raise WeftError(
             f"{name} has {len(signature.result_shapes)} results, and {len(results)} are named"

@@ -20,6 +20,7 @@ from weft.lang.dtype import accumulator, sum_dtype
 from weft.lang.graph import Application, Graph
 from weft.lang.kernel import Attributes
 from weft.lang.operator import OPERATORS
+from weft.lang.size import recording
 from weft.lang.staged import staged_forms
 from weft.lang.trace import Symbol, Tracer
 from weft.space import BlockGrid
@@ -85,10 +86,12 @@ class Rewrite:
 
     def apply(self, graph: Graph, root: str) -> Graph:
         """Return the graph in which the replacement computes `root`, under its old name."""
-        match = next((each for each in self.matches(graph) if each.root == root), None)
-        if match is None:
-            raise WeftError(f"{self.name} cannot be applied to {root}")
-        return _Rewriter(graph, self, match).graph()
+        conditions = dict.fromkeys(graph.conditions)
+        with recording(conditions):
+            match = next((each for each in self.matches(graph) if each.root == root), None)
+            if match is None:
+                raise WeftError(f"{self.name} cannot be applied to {root}")
+            return _Rewriter(graph, self, match, conditions).graph()
 
 
 def _find(pattern: Pattern, value: str, makers: Mapping[str, Application]) -> Match | None:
@@ -121,9 +124,12 @@ def _is_apart(graph: Graph, match: Match) -> bool:
 class _Rewriter:
     """Records a graph again, with one match replaced."""
 
-    def __init__(self, graph: Graph, rewrite: Rewrite, match: Match) -> None:
+    def __init__(
+        self, graph: Graph, rewrite: Rewrite, match: Match, conditions: dict[str, None]
+    ) -> None:
         self.old, self.rewrite, self.match = graph, rewrite, match
         self.tracer = Tracer(graph.operators)
+        self.tracer.conditions = conditions
         self.tracer.used_names = dict.fromkeys(graph.values, 1)
         self.known = {value.name: Symbol(self.tracer, value) for value in graph.inputs}
         self.tracer.inputs = list(graph.inputs)
@@ -148,7 +154,7 @@ class _Rewriter:
             tracer.dtypes,
             old.parameters,
             old.is_region,
-            old.conditions,
+            tracer.conditions,
         )
 
     def _keep(self, application: Application) -> None:

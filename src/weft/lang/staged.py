@@ -181,8 +181,8 @@ def _columns(size: int, blocks: int) -> tuple[int, int]:
 
     There are twice as many columns as blocks, so that each block has some of them evenly.
 
-    >>> _columns(1 << 20, 8), _columns(7, 4), _columns(3, 4)
-    ((16, 65536), (2, 4), (1, 3))
+    >>> _columns(1 << 20, 8), _columns(7, 4), _columns(2, 4)
+    ((16, 65536), (2, 4), (1, 2))
     """
     for count in (2 * blocks, *range(blocks, 1, -1)):
         even = count if count % 2 == 0 else 2 * count

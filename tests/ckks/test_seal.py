@@ -31,11 +31,11 @@ def test_sizes_are_those_of_seal(parameters):
         content = backend.encrypt([1.0], level).content
         assert content.dyn_array().size() * NUMBER == parameters.ciphertext_bytes(level)
         plain = backend._encode(1.0, level, 2.0**20)
-        assert plain.dyn_array().size() * NUMBER == parameters.plaintext_bytes(level)
+        assert 2 * plain.dyn_array().size() * NUMBER == parameters.ciphertext_bytes(level)
     turning = backend._galois.key(pow(3, 5, 2 * parameters.ring))
     assert key_bytes(turning) == parameters.rotation_key_bytes
     relin = backend._relin.data()
-    assert sum(map(key_bytes, relin)) == parameters.relinearisation_key_bytes
+    assert sum(map(key_bytes, relin)) == parameters.rotation_key_bytes
 
 
 def key_bytes(key):

@@ -144,15 +144,19 @@ def test_a_reshard_between_two_cuts_moves_what_lies_between_them():
     assert plan_reshard(src, same, (9,)).received == (4, 8, 12, 0)
 
 
-@pytest.mark.parametrize("export", ["jax", "torch"])
-def test_other_frameworks_have_no_cut_points(export):
+@pytest.mark.parametrize("export", ["jax", "torch", "ttmesh", "ckks"])
+def test_other_targets_have_no_cut_points(export):
     spec = ShardingSpec(MESH, ['{"x"} at [3]'])
-    if export == "jax":
-        pytest.importorskip("jax")
-        from weft.interop.jax import to_named_sharding as convert
-    else:
-        pytest.importorskip("torch")
-        from weft.interop.torch import to_dtensor_placements as convert
+    match export:
+        case "jax":
+            convert = pytest.importorskip("weft.interop.jax").to_named_sharding
+        case "torch":
+            convert = pytest.importorskip("weft.interop.torch").to_dtensor_placements
+        case "ttmesh":
+            convert = pytest.importorskip("weft.ttmesh.mapper").from_spec
+        case _:
+            packing = pytest.importorskip("weft.ckks.packing").Packing
+            convert = lambda spec: packing([8], [[8]], spec, [1], 8)  # noqa: E731
     with pytest.raises(LayoutError, match=r"dimension 0 is cut at \[3\], and .* has blocks of one"):
         convert(spec)
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from weft.draw import Drawing, Drawn
 from weft.errors import WeftError
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.sharding import refuse_cut_points
 from weft.space import BlockGrid, Digit, digits_of
 from weft.values import Point, as_point, as_shape, counted, freeze
 
@@ -76,6 +77,7 @@ class Packing(Drawn):
                 raise WeftError(f"dimension {dim} of size {size} does not fit digits of {digits}")
         if slots < 1 or slots & (slots - 1) or every < 1 or slots % every:
             raise WeftError(f"a period of {every} does not divide {slots} slots, a power of two")
+        refuse_cut_points(spec, "a packing")
         _check_apart(spec.shard_shape(lifted), places, every)
         freeze(self, shape=sizes, radices=splits, spec=spec, strides=places, slots=slots)
         freeze(self, period=every)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from weft.errors import LayoutError, WeftError
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
+from weft.layout.sharding import refuse_cut_points
 from weft.space import BlockGrid, Digit, ZRange
 from weft.ttmesh.mesh import Mesh, as_mesh, fits, sub_mesh
 from weft.values import Point, as_count, as_point, as_shape, freeze
@@ -364,6 +365,7 @@ def from_spec(sharding: ShardingSpec | str, mesh: Mesh | None = None) -> Mapper:
     spec = sharding
     if not isinstance(spec, ShardingSpec):
         spec = ShardingSpec.parse(spec, () if mesh is None else as_mesh(mesh))
+    refuse_cut_points(spec, "a mapper")
     if spec.partial:
         axes = ", ".join(map(str, spec.partial))
         raise LayoutError(

@@ -13,8 +13,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import reduce
@@ -375,8 +374,7 @@ def _divides(one: Monomial, other: Monomial) -> bool:
 _recorded: ContextVar[dict[str, None] | None] = ContextVar("recorded", default=None)
 
 
-@contextmanager
-def recording(into: dict[str, None] | None) -> Iterator[None]:
+class recording:  # noqa: N801 - used like a function, and faster than one that yields
     """Record what is decided about sizes, in order; with None it is not recorded.
 
     >>> with recording(found := {}):
@@ -384,11 +382,17 @@ def recording(into: dict[str, None] | None) -> Iterator[None]:
     >>> list(found)
     ['n > 5']
     """
-    token = _recorded.set(into)
-    try:
-        yield
-    finally:
-        _recorded.reset(token)
+
+    __slots__ = ("_into", "_token")
+
+    def __init__(self, into: dict[str, None] | None) -> None:
+        self._into = into
+
+    def __enter__(self) -> None:
+        self._token = _recorded.set(self._into)
+
+    def __exit__(self, *_: object) -> None:
+        _recorded.reset(self._token)
 
 
 def _record(left: Size, relation: str, right: Extent) -> None:
@@ -480,6 +484,9 @@ def names_in(value: Any) -> set[str]:
     return set().union(*map(names_in, value)) if isinstance(value, tuple | list) else set()
 
 
+_PLAIN = frozenset([int])
+
+
 def as_sizes(values: Iterable[SupportsIndex | str], check: Callable[..., Any] = as_shape) -> Point:
     """Return the sizes of an array: integers that are not negative, sizes, and text of sizes.
 
@@ -488,7 +495,8 @@ def as_sizes(values: Iterable[SupportsIndex | str], check: Callable[..., Any] = 
     >>> as_sizes(("n", 4)), as_sizes([4, 0])
     ((n, 4), (4, 0))
     """
-    if isinstance(values, Iterable) and not isinstance(values, str):
+    is_plain = isinstance(values, tuple) and {*map(type, values)} <= _PLAIN
+    if not is_plain and isinstance(values, Iterable) and not isinstance(values, str):
         given: Any = [Size.parse(n) if isinstance(n, str) else n for n in values]
         if any(isinstance(size, Size) for size in given):
             numbers = iter(check([size for size in given if not isinstance(size, Size)]))

@@ -24,7 +24,7 @@ def source(rewrite, rng):
     """A graph with the pattern of a rewrite in it, and arrays for its inputs."""
     if isinstance(rewrite.pattern[1], str):
         operator = rewrite.pattern[0]
-        operands, said = CASES[operator](rng)
+        operands, said = transform(rng) if operator == "fft" else CASES[operator](rng)
         operands = [np.asarray(operand) for operand in operands]
         return trace(lambda *v: apply(operator, *v, **said), *operands), operands
     m, k, n = (int(x) for x in rng.integers(1, 7, 3))
@@ -32,6 +32,14 @@ def source(rewrite, rng):
     if rewrite.name == "matmul and add as linear":
         return trace(lambda x, w, b: x @ w + b, *operands), operands
     return trace(lambda x, w: ops.prod_of(x, w).sum(-1), *operands[:2]), operands[:2]
+
+
+def transform(rng):
+    """A transform along one dimension whose size has factors."""
+    size, name = int(rng.choice([4, 6, 12, 16, 30])), str(rng.choice(["FFT", "IFFT"]))
+    x = rng.normal(size=(3, size)) + 1j * rng.normal(size=(3, size))
+    x = x.astype(str(rng.choice(["complex64", "complex128"])))
+    return [x], {"fft_type": name, "fft_length": (size,)}
 
 
 @pytest.mark.parametrize("name", [rewrite.name for rewrite in REWRITES])

@@ -8,12 +8,12 @@ proved or priced.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import inf, nan
+from math import inf, isqrt, nan, pi
 from typing import TYPE_CHECKING, Any
 
 from weft.lang import ops
 from weft.lang.arithmetic import apply
-from weft.lang.dtype import accumulator, bounds, kind
+from weft.lang.dtype import accumulator, bounds, kind, real_dtype
 from weft.lang.notation import axis_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ def staged_forms(blocks: int) -> Iterator[Rewrite]:
         lambda graph, match: _can_sort(graph, match, blocks),
     )
 
+    yield Rewrite(
+        "fft in two steps",
+        ("fft", "x"),
+        lambda v, match: _fft(v, match, blocks),
+        lambda graph, match: _can_transform(graph, match, blocks),
+    )
     for operands in (("a", "b"), ("a", "b", "c")):
         name = f"concatenate {len(operands)} by padding"
         yield Rewrite(name, ("concatenate", *operands), _concatenate)
@@ -237,3 +243,55 @@ def _ends(dtype: str) -> tuple[Any, Any]:
             return bounds(dtype)
         case _:
             return -inf, nan
+
+
+# The four-step transform (Bailey, "FFTs in external or hierarchical memory", 1990): of n1 * n2
+# elements as a matrix, transforms along the columns, a factor for each element, and transforms
+# along the rows.
+
+
+def _factors(size: int, blocks: int) -> tuple[int, int]:
+    """Return two factors of a size: near its root, and multiples of the blocks where they can be.
+
+    >>> _factors(1 << 20, 8), _factors(6, 4), _factors(7, 4)
+    ((1024, 1024), (2, 3), (1, 7))
+    """
+    most = min(isqrt(size), 1 << 20)
+    pairs = [(n, size // n) for n in range(1, most + 1) if size % n == 0] or [(1, size)]
+    return max(pairs, key=lambda pair: (pair[0] > 1, sum(n % blocks == 0 for n in pair), pair))
+
+
+def _can_transform(graph: Graph, match: Match, blocks: int) -> bool:
+    attributes, x = match.attributes("fft"), graph.values[match.values["x"]]
+    lengths = tuple(attributes["fft_length"])
+    plain = attributes.get("fft_type", "FFT") in ("FFT", "IFFT") and lengths == x.shape[-1:]
+    return plain and _factors(lengths[0], blocks)[0] > 1
+
+
+def _fft(v: Values, match: Match, blocks: int) -> Symbol:
+    attributes, x = match.attributes("fft"), v["x"]
+    name, (size,) = attributes.get("fft_type", "FFT"), attributes["fft_length"]
+    rows, columns = _factors(size, blocks)
+
+    def turned(parts: Any) -> Any:
+        return parts.transpose(*range(parts.ndim - 2), parts.ndim - 1, parts.ndim - 2)
+
+    def transformed(parts: Any) -> Any:
+        return apply("fft", parts, fft_type=name, fft_length=parts.shape[-1:])
+
+    first = transformed(turned(x.reshape((*x.shape[:-1], rows, columns))))
+    turn = _turns(x, columns, rows, -1 if name == "FFT" else 1, first.dtype)
+    second = transformed(turned(first * turn))
+    made: Symbol = turned(second).reshape(x.shape)
+    return made
+
+
+def _turns(x: Any, height: int, width: int, sign: int, dtype: str) -> Any:
+    """Return exp(sign * 2πi * b * k / n), for b and k below the height and the width."""
+    real = "float64" if height * width >= 1 << 24 else real_dtype(dtype)
+    lines = []
+    for size, shape in ((height, (height, 1)), (width, (1, width))):
+        counted = {"iota_dimension": 0, "dtype": "int64", "result_shape": (size,)}
+        lines.append(x.__weft_apply__("iota", (), counted)[0].reshape(shape))
+    angle = (lines[0] * lines[1]).astype(real) * (sign * 2 * pi / (height * width))
+    return _typed(apply("complex", ops.cos(angle), ops.sin(angle)), dtype)

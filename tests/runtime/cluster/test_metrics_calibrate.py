@@ -243,6 +243,10 @@ def test_the_seconds_of_a_task_are_divided_among_its_operators():
     assert seconds_in(rows["relu"], 1000) == pytest.approx(3 * weights[1] / sum(weights), rel=0.05)
     assert seconds_in(rows["matmul + relu"], 1_000_000) == pytest.approx(3.0, rel=0.05)
     assert found.measured["operations.grid.relu"] == 3
+    parts = Machine(operations={"grid": {"relu": [5.0]}}, flops={"float32": 1e6})
+    amount = Amount(3_001_000, "float32", 4010)
+    predicted = seconds_by(parts, MESH, "matmul + relu", amount, {}, 0, work)
+    assert predicted == pytest.approx(5.0 * 1000 + 3.0)
     again = RunRecord.from_json(made_up(*tasks).to_json())
     assert again.tasks[-1].work == work
 

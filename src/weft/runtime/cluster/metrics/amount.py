@@ -10,6 +10,7 @@ from weft.lang.dtype import itemsize
 from weft.lang.fusion import work_in
 from weft.layout import DeviceMesh
 from weft.plan import Machine, Plan
+from weft.plan.machine import GRID
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.resharding.pricing import seconds_of_messages
 from weft.space import ZRange
@@ -84,10 +85,12 @@ def seconds_by(
     amount: Amount,
     moved: Mapping[int, int],
     cell: int,
+    work: Mapping[str, tuple[int, int]] | None = None,
 ) -> float:
     """Return the predicted seconds of a task: receiving from other cells, then computing.
 
-    Computing takes what `Machine.seconds` says, on a cell of the speed of that one.
+    Computing takes what `Machine.seconds` says, on a cell of the speed of that one: of the task's
+    operators together if they were measured together, otherwise of each as `work` has it.
 
     >>> amount, machine = Amount(2_000, "float32", 64), Machine(flops={"float32": 1e6})
     >>> seconds_by(machine, DeviceMesh("m", (2,), ("x",)), "matmul", amount, {1: 1_000_000}, 0)
@@ -95,7 +98,10 @@ def seconds_by(
     """
     messages = [(sender, cell, size) for sender, size in moved.items()]
     dtypes = [amount.dtype] if amount.dtype else []
-    computing = machine.seconds({operator: amount.flops}, dtypes, amount.touched)
+    flops = {operator: amount.flops}
+    if work and operator not in machine.operations.get(GRID, ()):
+        flops = {name: count for name, (count, _) in work.items()}
+    computing = machine.seconds(flops, dtypes, amount.touched)
     speeds = machine.speeds(mesh)
     if speeds is not None:
         computing /= speeds[ranks_by_device(mesh)[cell]]

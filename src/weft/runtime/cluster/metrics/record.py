@@ -281,7 +281,9 @@ def _record(graph: TaskGraph, report: Report, sent: int = 0, is_stolen: bool = F
     amount, moved, work = amount_of(plan, task), graph.moved(task), work_of(plan, task)
     predicted = None
     if plan.machine is not None:
-        predicted = seconds_by(plan.machine, plan.mesh, task.operator, amount, moved, task.cell)
+        predicted = seconds_by(
+            plan.machine, plan.mesh, task.operator, amount, moved, task.cell, work
+        )
     fields: dict[str, Any] = report._asdict() | amount._asdict()
     fields |= {name: getattr(task, name) for name in _OF_TASK}
     fields |= {"received": FrozenMap(report.received.items()), "moved": sum(moved.values())}

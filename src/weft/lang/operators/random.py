@@ -770,7 +770,6 @@ define(
     sign_pointwise,
     lambda block, x: erf_inv(block.xp, x),
     passes="both",
-    keeps={"max": [(0,)], "min": [(0,)]},
     flops=40,
     dtypes=for_kinds("float"),
     conversion=as_floats,

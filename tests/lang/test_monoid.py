@@ -9,7 +9,18 @@ import pytest
 from tests.runtime import cases_reduce  # noqa: F401 - defines the monoids of the tests
 from tests.runtime.monoids import PARITY, SPREAD, TWO_LARGEST, two_largest
 
-from weft import Operator, Plan, ShardingSpec, WeftError, communication, ops, propagate, run, trace
+from weft import (
+    Operator,
+    Plan,
+    ShardingSpec,
+    Tensor,
+    WeftError,
+    communication,
+    ops,
+    propagate,
+    run,
+    trace,
+)
 from weft.lang.arithmetic import apply_all
 from weft.lang.definition import define
 from weft.lang.dtype import components, itemsize
@@ -149,6 +160,25 @@ def test_graphs_survive_json():
 def test_a_sharding_may_be_partial_by_it():
     text = '<@m, [{"x"}], unreduced=spread{"y"}>'
     assert str(ShardingSpec.parse(text, '@m = <["x"=2, "y"=3]>')) == text
+
+
+@pytest.mark.parametrize("lies", ['[{"x"}]', '[{"y"}]', "[{}]"])
+def test_elements_lie_where_they_are_wanted(lies):
+    def scattered(x):
+        found = ops.aggregate(x, SPREAD, 1).with_sharding(f"<@m, {lies}>")
+        return ops.component(found, "high") - ops.component(found, "low")
+
+    a = np.random.default_rng(1).normal(size=(6, 13)).astype("float32")
+    plan = plan_of(scattered, SHARDINGS[0])
+    plan.verify()
+    with communication() as moved:
+        (found,) = run(plan, {"a": a})
+    np.testing.assert_array_equal(found.numpy(), np.ptp(a, axis=1))
+    assert moved.received == sum(plan.received)
+    mesh = plan.mesh
+    tensor = Tensor(a).shard(mesh, '<@m, [{}, {"x", "y"}]>')
+    elements = ops.aggregate(tensor, SPREAD, 1).with_sharding(mesh, f"<@m, {lies}>")
+    np.testing.assert_array_equal(ops.component(elements, "low").numpy(), a.min(1))
 
 
 def test_a_line_may_reduce_by_it():

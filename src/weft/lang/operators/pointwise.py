@@ -449,6 +449,7 @@ def _add(
         accumulates=accumulates,
         attributes=attributes,
         workspace=workspace,
+        structs=name == "sharding_constraint",
     )
 
 

@@ -144,9 +144,9 @@ def test_others_run_the_tasks_of_a_worker_that_stops(operators, tmp_path):  # no
     with Ray(workers=WORKERS) as engine:
         try:
             record = run_kernel(engine, operators, kernel)
+            assert log.by_worker()[log.slow] == 3
         finally:
             os.kill(int(log.slow.split("-")[0]), signal.SIGCONT)
-    assert log.by_worker()[log.slow] == 3
     assert "repeat" in {each.kind for each in record.adaptations}
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 from weft.runtime.arrays import Array
@@ -29,8 +30,8 @@ from weft.runtime.cluster.worker import Blocks
 if TYPE_CHECKING:
     from weft.runtime.cluster.task_graph import TaskGraph
 
-QUEUE_SECONDS = 0.2
-"""A worker has tasks for so long in its queue, by estimate."""
+QUEUE_SECONDS = (0.2, 2.0)
+"""A worker has tasks for so long in its queue, by estimate; for longer where queues run empty."""
 QUEUE_TASKS = 64
 """The most tasks in a queue."""
 LOOK_AHEAD = 64
@@ -164,8 +165,10 @@ class MemoryLimits:
         more = sum(block.nbytes for block in task.blocks) + self._extra(task, tasks, worker)
         return self._own[worker][0] + borrowed + more <= self.memory
 
-    def bound(self, dispatcher: Dispatcher) -> int:
-        """Return the most bytes that a worker had in a run, by prediction."""
+    def bound(self, dispatcher: Dispatcher) -> int | None:
+        """Return the most bytes that a worker had in a run; None if cells have changed workers."""
+        if any(each.kind == "rebalance" for each in dispatcher.adaptations):
+            return None
         larger = [0] * self.workers
         for number, worker in dispatcher.stolen.items():
             extra = self._extra(dispatcher.tasks[number], dispatcher.tasks, worker)
@@ -203,6 +206,8 @@ class Dispatcher:
         """Attempts that go on although another one has finished the task."""
         self.rates, self.assumed = WorkerRates(workers), [1.0] * workers
         self.names, self.measured = dict[str, int](), 0
+        self.depth, self.ended = [QUEUE_SECONDS[0]] * workers, [inf] * workers
+        """For each worker the seconds that its queue should last, and when it ended a task."""
         self.oldest = self.done = 0
         self.borrowed, self.most_borrowed = [0] * workers, [0] * workers
         """The bytes of blocks that a worker has for others, now and at most."""
@@ -305,6 +310,9 @@ class Dispatcher:
             if other is not attempt:
                 self._forget(other)
                 self.forgotten.append(other)
+                self.borrowed[other.worker] -= entry.nbytes if other.worker != entry.home else 0
+        if worker != entry.home:
+            self.stolen[attempt.number] = worker
         for reader in entry.readers:
             self.entries[reader].waits -= 1
         for number in entry.needs:
@@ -338,17 +346,30 @@ class Dispatcher:
     # -- who runs what
 
     def _dispatch(self) -> None:
-        is_full = False
+        is_full, left = False, self._time_left()
         while not is_full:
             is_full = True
             for worker in sorted(range(self.workers), key=self.load.__getitem__):
-                if self._has_room(worker) and (number := self._choose(worker)) is not None:
+                if self._has_room(worker, left) and (number := self._choose(worker)) is not None:
                     self._give(number, worker)
                     is_full = False
 
-    def _has_room(self, worker: int) -> bool:
-        count = len(self.queues[worker]) + sum(a.worker == worker for a in self.forgotten)
-        return not count or (self.load[worker] < QUEUE_SECONDS and count < QUEUE_TASKS)
+    def _time_left(self) -> float:
+        """Return the seconds that all workers take for what waits."""
+        waiting = sum(
+            units * self.rates.nominal(key)
+            for backlog in self.backlog
+            for key, units in backlog.items()
+        )
+        return waiting / sum(1 / self.rates.slowness(worker) for worker in range(self.workers))
+
+    def _has_room(self, worker: int, left: float) -> bool:
+        """Return whether a worker may queue more; queues are short when there is little left."""
+        depth = min(self.depth[worker], max(QUEUE_SECONDS[0], left / 2))
+        count = len(self.queues[worker])
+        if any(attempt.worker == worker for attempt in self.forgotten):
+            return not any(self.queues)  # it may have stopped
+        return not count or (self.load[worker] < depth and count < QUEUE_TASKS)
 
     def _choose(self, worker: int) -> int | None:
         """Return a task for a worker that has room: its own, another's, or one that is late."""
@@ -356,13 +377,14 @@ class Dispatcher:
             if not self._is_better_elsewhere(self.entries[number], worker):
                 return number
         victims = [v for v in range(self.workers) if v != worker and self.waiting[v]]
+        mine = self._wait_of(worker) + LEAST_GAIN
         for wait, victim in sorted(((self._wait_of(v), v) for v in victims), reverse=True):
             found = [
                 (self._transfer(entry, worker), number)
                 for number in self._candidates(victim, worker)
                 if not (entry := self.entries[number]).waits
                 and entry.key in self.rates.samples
-                and wait > self._wait_of(worker) + self._time(entry, worker) + LEAST_GAIN
+                and wait > mine + self._time(entry, worker)
                 and self._fits(entry, worker)
             ]
             if found:
@@ -391,7 +413,7 @@ class Dispatcher:
     def _seconds(self, entry: Entry, worker: int) -> float:
         """Return the seconds that a task will take; two that were never measured fill a queue."""
         if entry.key not in self.rates.samples:
-            return QUEUE_SECONDS / 2
+            return QUEUE_SECONDS[0] / 2
         return self.rates.seconds(entry.key, entry.units, worker)
 
     def _wait_of(self, worker: int) -> float:
@@ -424,15 +446,11 @@ class Dispatcher:
         if not is_slow or not others or entry.waits or not any(self.queues):
             return False
         mine = self.load[worker] + self._seconds(entry, worker)
-        waiting = sum(
-            units * self.rates.nominal(key)
-            for backlog in self.backlog
-            for key, units in backlog.items()
-        )
-        speed = sum(1 / self.rates.slowness(other) for other in others)
-        load = sum(self.load[other] / self.rates.slowness(other) for other in others)
+        speeds = [1 / self.rates.slowness(other) for other in range(self.workers)]
+        queued = sum(self.load[other] * speeds[other] for other in others)
+        waiting = self._time_left() * sum(speeds)
         best = min(self._seconds(entry, other) for other in others)
-        return (load + waiting) / speed + best < mine
+        return (queued + waiting) / sum(speeds[other] for other in others) + best < mine
 
     def _fits(self, entry: Entry, worker: int) -> bool:
         """Return whether a worker has memory for a task of another."""
@@ -474,7 +492,6 @@ class Dispatcher:
             if backlog[entry.key] <= 0:
                 del backlog[entry.key]
         if worker != entry.home:
-            self.stolen[number] = worker
             self.borrowed[worker] += entry.nbytes
             self.most_borrowed[worker] = max(self.most_borrowed[worker], self.borrowed[worker])
         reads = {n: (self.tasks[n].cell, self._handle(n, worker)) for n in entry.needs}
@@ -506,6 +523,11 @@ class Dispatcher:
             if report.worker in self.names:
                 worker = self.names[report.worker]
                 self.rates.add(entry.key, worker, entry.units, report.seconds)
+                idle = report.begin - self.ended[worker]
+                self.ended[worker] = report.begin + report.seconds
+                is_empty = idle > 0.1 * report.seconds + 1e-3 and bool(self.waiting[worker])
+                depth = self.depth[worker] * (1.5 if is_empty else 0.95)
+                self.depth[worker] = min(max(depth, QUEUE_SECONDS[0]), QUEUE_SECONDS[1])
         if len(reports) > self.measured:
             self.measured = len(reports)
             self._rebalance()
@@ -518,7 +540,8 @@ class Dispatcher:
             if now > DIFFERENT * before or before > DIFFERENT * now
         ]
         left = sorted(number for waiting in self.waiting for number in waiting)
-        if not changed or len(left) < 2 * self.workers:
+        is_limited = self.limits.memory is not None  # the memory of a worker is that of its cells
+        if not changed or is_limited or len(left) < 2 * self.workers:
             return
         work = [1e-9] * len(self.homes)
         for number in left:

@@ -130,7 +130,8 @@ def _memory_bound(engine: Engine, dispatcher: Dispatcher) -> int | None:
     """Return the most bytes of a worker; None if it has no process of its own."""
     if isinstance(engine, Threads):
         return None
-    return OWN_MEMORY + dispatcher.limits.bound(dispatcher)
+    bound = dispatcher.limits.bound(dispatcher)
+    return None if bound is None else OWN_MEMORY + bound
 
 
 def _allow(logs: Sequence[Communication], outputs: str, received: int) -> None:

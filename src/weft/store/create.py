@@ -32,6 +32,9 @@ from weft.store.target import check_target, recover, remove_after_end, replace
 from weft.store.writer import Writer
 from weft.values import Point
 
+MAX_PLANE = 1 << 24
+"""Bytes of the largest plane of frames that is buffered whole; of a larger one, a row of tiles."""
+
 
 def create(
     url: Url | Sink,
@@ -175,10 +178,18 @@ def plan_array(
         attributes=kept | {"weft": own},
         **more,
     )
-    layout = FrameLayout.stored(metadata, size, whole_planes=device == "cuda")
+    layout = _layout(metadata, size, device)
     check_memory(layout, as_dtype(metadata.dtype)[1].itemsize)
     options = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
     return PlannedArray(sink, metadata, layout, direct, options)
+
+
+def _layout(metadata: Metadata, shape: tuple[int | None, ...], device: str) -> FrameLayout:
+    """Return the layout of frames; small planes are buffered whole, as all are on a GPU."""
+    planes = FrameLayout.stored(metadata, shape, whole_planes=True)
+    itemsize = as_dtype(metadata.dtype)[1].itemsize
+    is_small = planes.tiles_per_epoch * prod(planes.chunks) * itemsize <= MAX_PLANE
+    return planes if device == "cuda" or is_small else FrameLayout.stored(metadata, shape)
 
 
 def check_memory(layout: FrameLayout, itemsize: int) -> None:
@@ -269,7 +280,7 @@ def continue_array(
             raise WeftError(f"{sink.url} has shards of a kind that is read, but not written")
         stored = FrameLayout.stored(metadata)
         shape = [None if dim == stored.append_axis else n for dim, n in enumerate(metadata.shape)]
-        layout = FrameLayout.stored(metadata, tuple(shape))
+        layout = _layout(metadata, tuple(shape), "cpu")
         planned = PlannedArray(sink, metadata, layout, direct, {"threads": threads})
         writer = planned.writer(lock)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -10,20 +11,23 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from weft.store import native
 from weft.store.chunk_layout import ChunkLayout, ChunkPart
 from weft.store.codecs import (
     Codec,
+    CodecError,
     Zstd,
     codec_workspace,
     context_memory,
     encode_pieces,
     max_stored,
+    native_compressor,
     stored_size,
 )
 from weft.store.dtypes import Bytes, Pieces
 from weft.store.metadata import Metadata
 from weft.store.read import FIXED_MEMORY, PART_MEMORY
-from weft.store.shard import Index, index_size
+from weft.store.shard import Chunks, Index, PackedChunks, index_size
 from weft.store.sink import Upload
 from weft.store.threads import CORES, for_each, may_join, scratch
 
@@ -56,6 +60,39 @@ class ChunkEncoder:
         """Return the stored bytes of a chunk; None for one that is all fill value."""
         return None if self.is_fill(tile) else self.encode_any(tile, codecs)
 
+    def encode_tiles(
+        self, pool: Values, tiles: Sequence[int], codecs: Sequence[Codec], memory: Values
+    ) -> Chunks:
+        """Return the stored bytes of some tiles of a pool.
+
+        They may be the tiles' own, or lie in `memory`, which has `extra_nbytes` for each of them.
+        """
+        is_plain = not self.metadata.order and self.metadata.endian != "big"
+        stored = self._stored(pool, tiles)
+        compressor = native_compressor(codecs, pool[0].nbytes) if is_plain else None
+        if compressor is not None:
+            compress, has_crc = compressor
+            return _packed(compress, pool, tiles, stored, memory, has_crc=has_crc)
+        first, stop = tiles[0], tiles[-1] + 1
+        if is_plain and not codecs and len(stored) == len(tiles) == stop - first:
+            data = pool[first:stop].reshape(-1).view(np.uint8).data
+            return PackedChunks(data, np.full(len(tiles), pool[0].nbytes))
+        chunks: list[Pieces | None] = [None] * len(tiles)
+        for n in stored:
+            chunks[n] = self.encode_any(pool[tiles[n]], codecs)
+        return chunks
+
+    def _stored(self, pool: Values, tiles: Sequence[int]) -> Sequence[int]:
+        """Return which of some tiles are not all fill value."""
+        words, at = pool.reshape(len(pool), -1).view(self._fill.dtype), np.asarray(tiles)
+        may_be_fill = (words[at, 0] == self._fill[0]) & (words[at, -1] == self._fill[-1])
+        if not may_be_fill.any():
+            return range(len(tiles))
+        suspects = set(np.flatnonzero(may_be_fill).tolist())
+        return [
+            n for n, tile in enumerate(tiles) if n not in suspects or not self.is_fill(pool[tile])
+        ]
+
     def encode_any(self, tile: Values, codecs: Sequence[Codec]) -> Pieces:
         """Return the stored bytes of any chunk; uncompressed, they may be the tile's own."""
         return encode_pieces(codecs, self._ordered(tile))
@@ -83,6 +120,31 @@ class ChunkEncoder:
         if self.metadata.endian == "big" and self.dtype.itemsize > 1:
             tile = tile.astype(self.dtype.newbyteorder(">"))
         return tile.reshape(-1).view(np.uint8).data
+
+
+def _packed(
+    compress: native.Compress,
+    pool: Values,
+    tiles: Sequence[int],
+    stored: Sequence[int],
+    memory: Values,
+    *,
+    has_crc: bool,
+) -> PackedChunks:
+    """Return chunks that are encoded one after the other into `memory`."""
+    checksum, view = native.crc32c() if has_crc else None, memory.data
+    source, target, room = pool.ctypes.data, memory.ctypes.data, len(memory)
+    nbytes, end, sizes = pool[0].nbytes, 0, [0] * len(tiles)
+    for n in stored:
+        count = compress(source + tiles[n] * nbytes, nbytes, target + end, room - end)
+        if count < 1:
+            raise CodecError(f"a chunk of {nbytes} B could not be compressed")
+        if checksum is not None:
+            struct.pack_into("<I", view, end + count, checksum(target + end, count))
+            count += 4
+        sizes[n] = count
+        end += count
+    return PackedChunks(view[:end], np.array(sizes))
 
 
 class CodecChoice:

@@ -39,7 +39,7 @@ FLAGS = getattr(os, "O_CLOEXEC", 0)
 class FileUpload:
     """A file that is written beside its place, and renamed when it is complete.
 
-    It is open only while something is written: a store may have more open shards than a process
+    It stays open, unless many files are: a store may have more unfinished shards than a process
     may have open files.
     """
 
@@ -49,14 +49,27 @@ class FileUpload:
     """The bytes at the start that are left for the index."""
     end: int
     fsync: bool
+    file: int = -1
+    """The open file, if it is open."""
 
     def append(self, buffers: Sequence[Bytes]) -> None:
         """Append buffers, with few calls."""
-        file = os.open(self.unfinished, os.O_WRONLY | FLAGS)
+        if self.file < 0:
+            self.file = os.open(self.unfinished, os.O_WRONLY | FLAGS)
         try:
-            self.end = write_all(file, self.end, buffers)
+            self.end = write_all(self.file, self.end, buffers)
         finally:
-            os.close(file)
+            if not _may_stay_open(self.file):
+                self._shut()
+
+    def _shut(self) -> None:
+        """Close the file, if it is open."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def __del__(self) -> None:
+        self._shut()
 
     def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
         """Make a copy visible: readers that have the earlier file open go on reading it."""
@@ -80,6 +93,7 @@ class FileUpload:
 
     def finish(self, index: Bytes) -> None:
         """Write the index, and rename the file."""
+        self._shut()
         file = os.open(self.unfinished, os.O_WRONLY | FLAGS)
         try:
             self._complete(file, self.end, index)
@@ -107,8 +121,19 @@ class FileUpload:
 
     def discard(self) -> None:
         """Remove the unfinished file, unless it, or its folder, is gone."""
+        self._shut()
         with suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(self.unfinished)
+
+
+def _may_stay_open(file: int) -> bool:
+    """Return whether few files are open: each gets the lowest number that is free."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return False
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit == resource.RLIM_INFINITY or file < limit // 4
 
 
 def write_all(file: int, start: int, buffers: Sequence[Bytes]) -> int:
@@ -189,7 +214,6 @@ class DirectUpload(FileUpload):
     The last block, which is not full, and the index are written as usual.
     """
 
-    file: int = -1
     block: mmap = field(default_factory=lambda: mmap(-1, BLOCK))
     filled: int = 0
     """Bytes in the block."""
@@ -254,16 +278,6 @@ class DirectUpload(FileUpload):
             os.close(file)
         self._shut()
         self._appear()
-
-    def discard(self) -> None:
-        """Close and remove the unfinished file."""
-        self._shut()
-        FileUpload.discard(self)
-
-    def _shut(self) -> None:
-        if self.file >= 0:
-            os.close(self.file)
-            self.file = -1
 
 
 LOCK = ".weft.lock"

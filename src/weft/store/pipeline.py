@@ -7,10 +7,10 @@ the next epoch is being filled.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -27,6 +27,7 @@ from weft.store.encoder import ChunkEncoder, CodecChoice
 from weft.store.metrics import Clock
 from weft.store.scatter import Scatter
 from weft.store.shard import Chunks
+from weft.store.threads import CORES
 from weft.values import Point
 
 POOL_BYTES = 1 << 25
@@ -36,6 +37,9 @@ MAX_POOLS = 16
 
 BATCH = 1 << 22
 """Bytes of tiles that a thread encodes at a time; at least one tile."""
+
+MAX_THREADS = 12
+"""The most threads that encode, unless a number is given."""
 
 MANY_TILES = 32
 """Tiles of an epoch from which codecs are tuned for each epoch, and not for a row of shards."""
@@ -51,14 +55,17 @@ class Pipeline(ABC):
         self.error: BaseException | None = None
         self.epochs = 0
         """Epochs that are full and not written yet."""
-        self.waiting = 0
-        """Batches that no thread has begun."""
         self._turn = threading.Condition()
         self._free: list[Any] = []
         """Buffers for epochs that are not in use."""
         self._has_news = False
         """Whether epochs were written since shards were last published."""
         self._publisher = Publisher(assembler, lambda: self.epochs == 0, self._guarded)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that no thread has begun."""
+        return 0
 
     @property
     @abstractmethod
@@ -179,7 +186,7 @@ class CpuPipeline(Pipeline):
             raise WeftError(f"encoder: {by!r} is for device='cuda'")
         self.layout, self.encoder, self.clock = layout, encoder, clock
         self.scatter = Scatter(layout, encoder.dtype, encoder.metadata.fill)
-        self._count = threads or min(8, os.cpu_count() or 1)
+        self._count = threads or min(MAX_THREADS, CORES)
         self._threads = ThreadPoolExecutor(self._count, "weft-store")
         self._batch = max(1, BATCH // max(1, prod(layout.chunks) * encoder.dtype.itemsize))
         enough = min(MAX_POOLS, POOL_BYTES // max(1, self.scatter.nbytes))
@@ -188,19 +195,35 @@ class CpuPipeline(Pipeline):
         self._free = [self.scatter.pool() for _ in range(2)]
         self._pool: Values | None = None
         """The tiles that are being filled."""
-        self._queued = 0
-        """Batches that were ever passed to threads."""
-        self._ended = 0
-        """Batches that are written."""
+        self._batches: deque[tuple[FullEpoch, ShardTiles, int]] = deque()
+        """Batches that no thread has begun, each with its number among those of its shard."""
+        self._running = 0
+        """Threads that encode."""
+        self._unwritten = 0
+        """Batches that threads have begun and that are not written yet."""
+        self._memory: list[Values] = []
+        """Memory for encoded batches that is not in use."""
         self._last_choice: tuple[int, CodecChoice] | None = None
         """The codecs that were tuned last, and for which row of shards."""
 
     @property
+    def waiting(self) -> int:
+        """Batches that no thread has begun."""
+        return len(self._batches)
+
+    @property
     def memory(self) -> int:
         """The bytes of tiles, and of chunks that are not written yet."""
-        batch = min(self._batch, self.layout.tiles_per_epoch)
-        encoded = 2 * self._count * batch * self.encoder.extra_nbytes
-        return self._max_pools * self.scatter.nbytes + encoded
+        return self._max_pools * self.scatter.nbytes + self._max_unwritten * self._batch_memory
+
+    @property
+    def _max_unwritten(self) -> int:
+        return 3 * self._count // 2 + 1
+
+    @property
+    def _batch_memory(self) -> int:
+        """The bytes that encoding a batch takes."""
+        return min(self._batch, self.layout.tiles_per_epoch) * self.encoder.extra_nbytes
 
     # -- tiles
 
@@ -260,14 +283,13 @@ class CpuPipeline(Pipeline):
             for end in [n + self._batch]
         ]
         epoch.left = len(batches)
+        issued = [(epoch, tiles, self.assembler.issue(tiles.shard)) for tiles in batches]
+        self.assembler.mark(done)  # before a thread may have written all of them
         with self._turn:
             self.epochs += 1
-            self.waiting += len(batches)
-        for tiles in batches:
-            number = self.assembler.issue(tiles.shard)
-            self._start(self._threads, self._encode, epoch, tiles, number, self._queued)
-            self._queued += 1
-        self.assembler.mark(done)
+            self._batches.extend(issued)
+            more = self._more_threads()
+        self._start_threads(more)
 
     def _choice(self, at: Point, pool: Values) -> CodecChoice:
         """Return the codecs of an epoch; where it has few tiles, those of the first in its row.
@@ -285,36 +307,73 @@ class CpuPipeline(Pipeline):
 
     # -- on threads
 
-    def _encode(self, epoch: FullEpoch, tiles: ShardTiles, number: int, turn: int) -> None:
-        """Encode some tiles of a shard, and pass them on.
+    def _more_threads(self) -> int:
+        """Count threads that have something to do as running; the caller holds the condition.
 
-        A thread waits while too many batches are not written. The first of these never waits,
-        because all before it are written; the others cannot block it.
+        Batches are begun in order, and no more than a certain number before they are written. All
+        before the first of these are written: it need not wait, and the others cannot block it.
         """
+        may_begin = min(len(self._batches), self._max_unwritten - self._unwritten)
+        more = max(0, min(self._count - self._running, may_begin))
+        self._running += more
+        return more
+
+    def _start_threads(self, count: int) -> None:
+        for _ in range(count):
+            self._start(self._threads, self._work)
+
+    def _work(self) -> None:
+        """Encode one batch after the other, while some may be begun."""
+        try:
+            while (begun := self._begin_batch()) is not None:
+                self._encode(*begun)
+        except BaseException:
+            with self._turn:
+                self._running -= 1
+                self._turn.notify_all()
+            raise
+
+    def _begin_batch(self) -> tuple[FullEpoch, ShardTiles, int, Values | None] | None:
+        """Return the next batch; without one, the thread counts as idle under the same lock."""
         with self._turn:
-            self.waiting -= 1
-            while turn >= self._ended + 2 * self._count and self.error is None:
-                self._turn.wait()
-        if self.error is not None:
-            return
-        with self.clock.stage("compress", sum(epoch.pool[tile].nbytes for tile in tiles.tiles)):
+            may_begin = self._unwritten < self._max_unwritten and self.error is None
+            if not self._batches or not may_begin:
+                self._running -= 1
+                self._turn.notify_all()
+                return None
+            self._unwritten += 1
+            return *self._batches.popleft(), self._memory.pop() if self._memory else None
+
+    def _encode(
+        self, epoch: FullEpoch, tiles: ShardTiles, number: int, memory: Values | None
+    ) -> None:
+        """Encode some tiles of a shard, and pass them on."""
+        if memory is None:
+            memory = np.empty(self._batch_memory, np.uint8)
+        with self.clock.stage("compress", len(tiles.tiles) * epoch.pool[0].nbytes):
             codecs = epoch.choice.codecs()
-            chunks = [self.encoder.encode(epoch.pool[tile], codecs) for tile in tiles.tiles]
-        written = partial(self._written, epoch)
+            chunks = self.encoder.encode_tiles(epoch.pool, tiles.tiles, codecs, memory)
+        written = partial(self._written, epoch, memory)
         self._assemble(ChunkBatch(tiles.shard, number, tiles.slots, chunks, written))
 
-    def _written(self, epoch: FullEpoch) -> None:
+    def _written(self, epoch: FullEpoch, memory: Values) -> None:
         """Count a batch that is written; with the last one of an epoch its tiles are free."""
         with self._turn:
-            self._ended += 1
+            self._memory.append(memory)
+            self._unwritten -= 1
             epoch.left -= 1
             if not epoch.left:
                 self._give_back(epoch.pool, 1)
-            self._turn.notify_all()
+                self._turn.notify_all()
+            more = self._more_threads()
+        self._start_threads(more)
 
     def stop(self) -> None:
         """Stop threads."""
         self._publisher.stop()
+        with self._turn:
+            self._batches.clear()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._free.clear()
+        self._memory.clear()
         self._pool = None

@@ -7,7 +7,7 @@ tiles first, then places in stored order. NumPy does both with strides, and copi
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,7 +15,14 @@ import numpy as np
 
 from weft.space import BlockGrid
 from weft.store.chunk_layout import FrameLayout, Slab
+from weft.store.threads import CORES, for_each
 from weft.values import Point
+
+MAX_BANDS = min(4, CORES // 4)
+"""The most threads that copy elements into tiles; few cores have enough to do with encoding."""
+
+MIN_BAND = 1 << 20
+"""Bytes from which a thread of its own pays."""
 
 
 class TileSlices(NamedTuple):
@@ -112,10 +119,24 @@ def _slices_along(
 
 
 def _copy(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
-    """Copy an array, line by line where lines are contiguous: fewer and longer moves."""
+    """Copy an array, line by line where lines are contiguous: fewer and longer moves.
+
+    Where there are many cores, a large one is copied in bands, on several threads.
+    """
+    bands = min(MAX_BANDS, source.nbytes // MIN_BAND)
     width = source.shape[-1] * source.itemsize
     lines = source.dtype == target.dtype and width > source.itemsize
     if lines and source.strides[-1] == target.strides[-1] == source.itemsize:
         line = np.dtype(f"V{width}")
         target, source = target.view(line)[..., 0], source.view(line)[..., 0]
-    target[...] = source
+    axis = next((dim for dim, n in enumerate(target.shape) if n >= bands), None)
+    if bands < 2 or axis is None:
+        target[...] = source
+        return
+    edges = [number * target.shape[axis] // bands for number in range(bands + 1)]
+
+    def copy(span: tuple[int, int]) -> None:
+        part = (slice(None),) * axis + (slice(*span),)
+        target[part] = source[part]
+
+    for_each(copy, list(pairwise(edges)), max_threads=bands)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 
 import numpy as np
+from tests.store.reference.blosc_frame import Array, framed
 from tests.store.reference.prefix_codes import code_lengths, codes, put_bits, tree, zero_bits
 from tests.store.reference.runs import check
 
-from weft.store.blosc_frame import Array, framed
 from weft.store.dtypes import Bytes
 
 PIECE = 1 << 13

@@ -15,8 +15,7 @@ coded by two interleaved states of one table of 64 places, which is made for the
 from __future__ import annotations
 
 import numpy as np
-
-from weft.store.blosc_frame import Array
+from tests.store.reference.blosc_frame import Array
 
 MOST_BITS = 11
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from tests.store.reference.blosc_frame import Array, framed
 
 from weft.errors import WeftError
-from weft.store.blosc_frame import Array, framed
 from weft.store.dtypes import Bytes
 
 BLOCK = 1 << 14

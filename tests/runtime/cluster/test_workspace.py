@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from tests.runtime.monoids import SPREAD
 
 from weft import Plan, ops, propagate, trace
 from weft.lang import OPERATORS, Operator
@@ -43,7 +44,7 @@ UNARY = [
     if operator.workspace != 1
     and name not in ("attention", "convolution", "divide", "matmul", "remainder", "topk")
 ]
-OTHERS = ("shift", "count", "popcnt", "random", "rng", "dropout")
+OTHERS = ("shift", "count", "popcnt", "random", "rng", "dropout", "aggregate", "component")
 UNARY = [name for name in UNARY if not name.startswith(OTHERS)]
 PROGRAMS = (
     {
@@ -54,6 +55,10 @@ PROGRAMS = (
         "mean": (lambda x: x.mean(0), (64, 128, 64)),
         "cumsum": (lambda x: ops.cumsum(x, 0), (SIDE, SIDE)),
         "topk": (lambda x: ops.topk(x, 2), (SIDE, SIDE)),
+        "most": (lambda x: ops.topk(x, 100), (SIDE, SIDE)),
+        "argmax": (lambda x: ops.argmax(x, 0), (SIDE, SIDE)),
+        "var": (lambda x: ops.var(x, 1), (SIDE, SIDE)),
+        "spread": (lambda x: ops.component(ops.aggregate(x, SPREAD, 1), "low"), (SIDE, SIDE)),
         "convolve": (ops.convolve, (1, 4, 128, 128), (4, 4, 3, 3)),
         "blur": (blur, (96, 200, 96), (9,)),
         "einsum": (lambda x, w: ops.einsum("bij,bjk->bik", x, w), (8, 128, 128), (8, 128, 128)),

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.dtype import components
+from weft.lang.dtype import components, itemsize
 from weft.lang.kernel import Attributes, Block, native
 from weft.lang.monoid import Monoid, monoid_named
 from weft.lang.notation import Notation, numbered, whole
@@ -106,9 +106,16 @@ def _component(dtypes: Sequence[str], attributes: Attributes) -> Sequence[str]:
 
 
 def _workspace(block: Block) -> int:
-    """Return the elements for lifted copies: at most three of each component."""
+    """Return the elements of the result whose bytes the kernel needs for what it aggregates.
+
+    A function that reduces at once has up to two words for each number, or four where it sorts;
+    others lift all numbers, and combine half of them at a time.
+    """
     monoid = _monoid(block.attributes)
-    return (1 if monoid.reduce is not None else 3) * block.operands[0].size
+    dtype = monoid.dtype("float32")
+    size, sorts = itemsize(dtype), any(part.shape for part in components(dtype))
+    each = (32 if sorts else 16) if monoid.reduce is not None else 12 + 3 * size
+    return -(-block.operands[0].size * each // max(4, size))
 
 
 define(

@@ -34,6 +34,8 @@ LARGE = 1 << 18
 """Up to so many elements, the value between producer and consumer is computed in one piece."""
 MOST_FUSED = 100
 """The most operators in one: signing a fused operator recurses once for each."""
+MAX_FUSED = 16
+"""The most operators that plans and searches fuse into one."""
 _NUMBER = re.compile(r"[0-9]{1,4}")
 SHORTCUTS: dict[str, Kernel] = {"prod_of=>sum_dim": sum_of_products}
 """Fused operators that have a kernel of their own."""

@@ -198,19 +198,18 @@ def _one_dim(operator: str, count: int) -> Rewrite:
     def condition(graph: Graph, match: Match) -> bool:
         attributes = match.attributes(operator)
         shape = graph.values[match.values["x"]].shape
-        return len(attributes["dimensions"]) == 1 and shape[attributes["dimensions"][0]] >= 2
+        return len(attributes["dimensions"]) == 1 and shape[attributes["dimensions"][0]] > count
 
     def replacement(v: Values, match: Match) -> Symbol:
         attributes = match.attributes(operator)
         x, (dim,) = v["x"], attributes["dimensions"]
         dim %= len(x.shape)
         monoid = "sum" if operator == "mean_dim" else operator.removesuffix("_dim")
-        blocks = min(count, x.shape[dim])
         (result,) = OPERATORS[operator].dtypes([x.dtype], attributes)
         adds = monoid in ("sum", "prod")
         within = accumulator(result) if adds else result
         first, second = (_unless(sum_dtype(d) if adds else d, within) for d in (x.dtype, within))
-        parts = apply("reduce_blocks", x, dimension=dim, blocks=blocks, monoid=monoid, dtype=first)
+        parts = apply("reduce_blocks", x, dimension=dim, blocks=count, monoid=monoid, dtype=first)
         keep = attributes.get("keepdims", False)
         total: Symbol = apply(
             f"{monoid}_dim", parts, dimensions=(dim,), keepdims=keep, dtype=second
@@ -384,3 +383,12 @@ def rewrites_of(operator: str) -> list[Rewrite]:
     ['linear as matmul and add']
     """
     return [rewrite for rewrite in REWRITES if rewrite.pattern[0] == operator]
+
+
+NEVER_BETTER = ("matmul as prod and sum_dim",)
+"""Rewrites that fusion undoes before the program runs."""
+
+
+def shipped_rewrites(blocks: int) -> list[Rewrite]:
+    """Return the rewrites that a search tries by itself, with that number of blocks."""
+    return [rewrite for rewrite in rewrites_in(blocks) if rewrite.name not in NEVER_BETTER]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import Application, Block, Signature
-from weft.lang.fusion import ARROW, join, own_names, pays, restrict, with_applications
+from weft.lang.fusion import ARROW, MAX_FUSED, join, own_names, pays, restrict, with_applications
 from weft.lang.operator import Library
 from weft.lang.region import arguments
 from weft.layout import DimSpec
@@ -30,9 +30,6 @@ from weft.values import FrozenMap
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
-
-MAX_FUSED = 16
-"""The most operators that are fused into one."""
 
 Where: TypeAlias = Callable[[Application, Application], bool]
 """Whether to fuse a producer with a consumer, whatever it costs."""

@@ -27,6 +27,7 @@ from weft import Machine, estimate
 from weft.interop.stablehlo import read
 from weft.plan.searching.branch_and_bound import Goal, TooWideError, exact_front
 from weft.plan.searching.build import ProblemBuilder, build_problem
+from weft.plan.searching.choice_graph import assignment_of, choices_of
 from weft.plan.searching.cost_strategy import cheapest, lexicographic
 from weft.plan.searching.local_search import LocalSearch
 from weft.plan.searching.pareto import pareto_front
@@ -58,7 +59,12 @@ def brute_force(problem, goal):
 
 def swept(problem, goal, known=()):
     wanted = [n for n, is_wanted in enumerate((goal.time, goal.memory, goal.received)) if is_wanted]
-    points = [point(problem, found) for found in exact_front(problem, goal, known)]
+    points = [point(problem, found) for found in known]
+    for chosen in exact_front(choices_of(problem), goal, points):
+        found = point(problem, assignment_of(problem, chosen.steps, chosen.specs))
+        for n in wanted:
+            assert chosen.point[n] == pytest.approx(found[n], rel=1e-9)
+        points.append(found)
     rounded = ((float(f"{p[0]:.12g}"), *p[1:]) for p in points)
     return [tuple(p) for p, _ in pareto_front(([p[n] for n in wanted], None) for p in rounded)]
 
@@ -151,7 +157,7 @@ def test_the_plan_of_propagation_is_a_candidate():
 def test_too_many_partial_plans_raise_an_error():
     problem = build_problem(program(3, 4), GRID, Machine())
     with pytest.raises(TooWideError):
-        exact_front(problem, limit=3)
+        exact_front(choices_of(problem), limit=3)
 
 
 def test_the_cheapest_plan_is_the_least_in_lexicographic_order():

@@ -35,7 +35,7 @@ def test_prices_by_form_equal_planned_reshards(shape, kinds, rates):
     rng, mesh = Random(0), DeviceMesh("m", shape, tuple(kinds))
     if rates.links:
         kinds = {axis: number for number, axis in enumerate(kinds)}
-    prices, exact = MovePrices(rates, mesh, kinds), MovePrices(rates, mesh)
+    prices, exact = MovePrices(rates, mesh, kinds, by_cell=False), MovePrices(rates, mesh)
     for _ in range(PAIRS):
         size = tuple(rng.choice([1, 3, 8, 16, 64]) for _ in range(rng.randint(1, 4)))
         src, dst = (rng.choice(shardings(mesh, size)) for _ in range(2))
@@ -56,7 +56,7 @@ def test_prices_by_form_equal_planned_reshards(shape, kinds, rates):
 def test_prices_by_form_without_memory(rates):
     """Without room, one reshard is priced for all that differ by names of axes and dimensions."""
     rng, mesh = Random(1), DeviceMesh("m", (2, 2, 3), ("x", "y", "z"))
-    prices = MovePrices(rates, mesh, {"x": 0, "y": 0, "z": 1}, with_memory=False)
+    prices = MovePrices(rates, mesh, {"x": 0, "y": 0, "z": 1}, with_memory=False, by_cell=False)
     exact = MovePrices(rates, mesh, with_memory=False)
     for _ in range(PAIRS // 2):
         size = tuple(rng.choice([1, 3, 5, 6, 12, 36]) for _ in range(rng.randint(1, 3)))

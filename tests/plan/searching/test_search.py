@@ -23,9 +23,10 @@ from weft import (
     trace,
 )
 from weft.draw import to_svg, to_text
+from weft.lang.alternatives import Alternatives
+from weft.lang.rewrite import shipped_rewrites
 from weft.plan.machines import H200_NODE
 from weft.plan.searching.pareto import dominates
-from weft.plan.searching.variants import variants
 
 PROGRAMS = trials(24)
 SLOW = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, memory_bandwidth=1e10)
@@ -232,12 +233,31 @@ def test_plans_are_saved_and_read():
         assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_rewrites_and_fusion_are_among_the_variants():
+def test_rewrites_and_fusion_are_among_the_alternatives():
     graph = trace(ops.attention, *[(2, 2, 8, 4)] * 3)
-    names = [variant.name for variant in variants(graph, 4)]
-    assert names[0] == "as written"
-    assert "attention in blocks of keys" in names
-    assert "attention in blocks of keys, fused" in names
+    found = Alternatives.of(graph, shipped_rewrites(4))
+    ways = list(found.in_order())
+    assert {way.made_by for way in ways} >= {(), ("attention in blocks of keys",)}
+    assert any("=>" in way.application.operator for way in ways)
+
+
+def test_one_of_four_softmaxes_may_be_staged():
+    """The inputs are cut as written: one along the dimension that softmax sees whole."""
+    mesh = DeviceMesh("m", (8,), ("x",))
+    shardings = dict.fromkeys("bcd", '<@m, [{"x"}, {}]>') | {"a": '<@m, [{}, {"x"}]>'}
+    graph = trace(
+        lambda a, b, c, d: tuple(map(ops.softmax, (a, b, c, d))),
+        *[(8, 1 << 22)] * 4,
+        names=list("abcd"),
+        meshes=[str(mesh)],
+        shardings=shardings,
+    )
+    front = search(graph, mesh, H200_NODE, ["time"])
+    assert front.is_exact
+    operators = [a.operator for a in front[0].graph.applications]
+    assert operators.count("softmax") == 3
+    assert any("exponential" in name for name in operators)
+    front[0].verify()
 
 
 def test_large_graphs_share_decisions():

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, TypeVar
 
 from weft.errors import WeftError
-from weft.lang import Graph
+from weft.lang import Application, Graph
 from weft.lang.dtype import itemsize
 from weft.lang.fusion import is_uneven
 from weft.layout import Axis, DeviceMesh, ShardingSpec
@@ -92,6 +92,7 @@ def build_problem(
     thorough: bool = False,
     storage: StorageOptions | None = None,
     with_memory: bool = True,
+    prices: MovePrices | None = None,
 ) -> Problem:
     """Return the decisions for a graph on a mesh, each with its options and costs.
 
@@ -107,7 +108,9 @@ def build_problem(
     [3, 3, 4, 3]
     """
     check_machine(machine or Machine(), [mesh])
-    return ProblemBuilder(graph, mesh, machine, thorough, storage, with_memory).problem()
+    return ProblemBuilder(
+        graph, mesh, machine, thorough, storage, with_memory, prices=prices
+    ).problem()
 
 
 class ProblemBuilder:
@@ -122,11 +125,13 @@ class ProblemBuilder:
         storage: StorageOptions | None = None,
         with_memory: bool = True,
         max_cuts: int = MAX_CUTS,
+        base: Plan | None = None,
+        prices: MovePrices | None = None,
     ) -> None:
         graph = on_mesh(graph, mesh)
         self.graph, self.mesh, self.machine = graph, mesh, machine or Machine()
         self.max_cuts = max_cuts
-        self.base = Plan.of(propagate_like_shardy(graph), machine)
+        self.base = base or Plan.of(propagate_like_shardy(graph), machine)
         self.storage = StoragePrices(graph, self.machine, storage or {})
         self.meshes = Meshes(graph)
         self.symmetry = Symmetry(graph, mesh, self.machine)
@@ -141,10 +146,8 @@ class ProblemBuilder:
         self.compute_costs: dict[object, tuple[OptionCost, ...]] = {}
         self.interned: dict[object, Any] = {}
         with_memory = with_memory and not self.thorough
-        by_cell = with_memory and self.machine.capacities(mesh) is not None
-        kinds = self.symmetry.kinds if self.is_large or not with_memory else None
-        kinds = None if by_cell else kinds
-        self.prices = MovePrices(machine, mesh, kinds, with_memory)
+        by_cell = with_memory and (not self.is_large or self.machine.capacities(mesh) is not None)
+        self.prices = prices or MovePrices(machine, mesh, self.symmetry.kinds, with_memory, by_cell)
 
     def work(self) -> int:
         """Return an upper bound on the pairs of options to price, and the boxes to compute.
@@ -193,7 +196,10 @@ class ProblemBuilder:
             )
             for place in graph.output_shardings
         }
-        memory = {place: self._return_memory(place, s) for place, s in return_specs.items()}
+        memory = {
+            place: self._return_memory(place, self.values[graph.outputs[place]].specs, returned)
+            for place, returned in return_specs.items()
+        }
         return Problem(
             graph,
             self.mesh,
@@ -211,8 +217,9 @@ class ProblemBuilder:
     # -- options
 
     def _placements(self, number: int) -> tuple[Placed, ...]:
-        application, base = self.graph.applications[number], self.base.placed[number]
+        application, base = self.graph.applications[number], self._base_placed(number)
         if application.regions or not application.results:
+            assert base is not None
             return self._intern((base,))
         order = self.symmetry.order_of_application(number) if self.is_large else None
         groups = self.partial_groups(number) if self.thorough else ()
@@ -221,12 +228,21 @@ class ProblemBuilder:
             self.placed[key] = self._intern(_with(placements(self.mesh, *key[:-1]), base))
         return self.placed[key]
 
+    def _base_number(self, number: int) -> int:
+        """Return the number of an application in the base plan; -1 if it is not in it."""
+        return number
+
+    def _base_placed(self, number: int) -> Placed | None:
+        at = self._base_number(number)
+        return self.base.placed[at] if at >= 0 else None
+
     def _specs(
         self, name: str, placed: Sequence[Placed] | None, place: int = 0
     ) -> tuple[ShardingSpec, ...]:
         """Return the shardings of a value: all for an input, for a result those that are used."""
-        base, shape = self.base.specs[name], self.graph.values[name].shape
+        base, shape = self.base.specs.get(name), self.graph.values[name].shape
         if name in self._fixed:
+            assert base is not None
             return self._intern((base,))
         order = self.symmetry.order_of_value(name) if self.is_large else None
         every = shardings(self.mesh, shape, order, self._breadth)
@@ -237,7 +253,8 @@ class ProblemBuilder:
         if placed is None:
             return self._intern(_with(every, base))
         results = [one.results[place] for one in placed]
-        specs = dict.fromkeys([base, *map(without_partial, results)])
+        first = () if base is None else (base,)
+        specs = dict.fromkeys([*first, *map(without_partial, results)])
         if self.thorough and name not in self.graph.outputs:
             specs |= dict.fromkeys(results)
         for number, slot in self._readers[name]:
@@ -295,7 +312,8 @@ class ProblemBuilder:
     @cached_property
     def _cut_points(self) -> tuple[CutAt, ...]:
         """The points at which dimensions may be cut: those of the base plan, and balanced ones."""
-        arrays = [(self.base.specs[v.name], v.shape) for v in self.graph.values.values()]
+        specs = self.base.specs
+        arrays = [(specs[v.name], v.shape) for v in self.graph.values.values() if v.name in specs]
         arrays += [(p.index, tuple(p.signature.sizes.values())) for p in self.base.placed]
         known = dict.fromkeys(
             CutAt(dim.axes, size, dim.cut_points)
@@ -307,7 +325,9 @@ class ProblemBuilder:
         names = [axis for axis in self.mesh.axis_names if self.mesh.axis_size(axis) > 1]
         chosen = [c for n in range(1, len(names) + 1) for c in combinations(names, n)]
         if self.machine.cells:
-            sizes = {size for _, shape in arrays for size in shape if size > 1}
+            shapes = [value.shape for value in self.graph.values.values()]
+            shapes += [tuple(line.sizes.values()) for line in self.graph.signatures]
+            sizes = {size for shape in shapes for size in shape if size > 1}
             known |= dict.fromkeys(
                 CutAt(axes, size, points)
                 for axes in chosen
@@ -414,6 +434,13 @@ class ProblemBuilder:
 
     def _add_value(self, name: str, specs: tuple[ShardingSpec, ...]) -> int:
         """Add the decision for the sharding of a value."""
+        costs, value = self._value_costs(name, specs), self.graph.values[name]
+        decision = self._decide(name, specs, costs, (value.shape, value.dtype, tuple(costs)))
+        self.values[name] = ValueOptions(decision, specs, self._sizes(name, specs))
+        return decision
+
+    def _value_costs(self, name: str, specs: Sequence[ShardingSpec]) -> list[OptionCost]:
+        """Return the cost of each sharding of a value: to read or write it, and to return it."""
         costs = [self._storage_cost(name, spec) for spec in specs]
         for place in self.graph.output_shardings:
             if self.graph.outputs[place] == name:
@@ -422,10 +449,7 @@ class ProblemBuilder:
                     OptionCost(0.0, old.communicate + m.seconds, old.received + m.received)
                     for old, m in zip(costs, moves)
                 ]
-        value = self.graph.values[name]
-        decision = self._decide(name, specs, costs, (value.shape, value.dtype, tuple(costs)))
-        self.values[name] = ValueOptions(decision, specs, self._sizes(name, specs))
-        return decision
+        return costs
 
     def _add_step(self, number: int, ends: Sequence[str]) -> ApplicationStep:
         """Add the decision for the placement of an application, and those of its results."""
@@ -465,7 +489,8 @@ class ProblemBuilder:
 
     def _region_cost(self, number: int) -> OptionCost:
         """Return the cost of an application in the base plan, with all in its regions."""
-        items = list(priced(self.base.program, self.base.made_by(number), self.machine))
+        made = self.base.made_by(self._base_number(number))
+        items = list(priced(self.base.program, made, self.machine))
         return OptionCost(
             sum(item.seconds for item in items if not item.received),
             sum(item.seconds for item in items if item.received),
@@ -477,15 +502,25 @@ class ProblemBuilder:
     ) -> Iterator[PairCost]:
         application = self.graph.applications[number]
         for slot, name in enumerate(application.operands if not application.regions else ()):
-            earlier = tuple(n for n in range(slot) if application.operands[n] == name)
-            value, width = self.values[name], itemsize(self.graph.values[name].dtype)
-            is_stored = name in self.storage.inputs
-            key = (id(value.specs), id(placed), slot, earlier, width, is_stored)
-            if key not in self.tables:
-                self.tables[key] = self._delivery_table(
-                    value.specs, placed, slot, earlier, width, is_stored
-                )
-            yield self._pair(value.decision, decision, self.tables[key])
+            value = self.values[name]
+            table = self._table(application, slot, value.specs, placed)
+            yield self._pair(value.decision, decision, table)
+
+    def _table(
+        self,
+        application: Application,
+        slot: int,
+        specs: tuple[ShardingSpec, ...],
+        placed: tuple[Placed, ...],
+    ) -> Table:
+        """Return the cost of an operand, cached."""
+        name = application.operands[slot]
+        earlier = tuple(n for n in range(slot) if application.operands[n] == name)
+        width, is_stored = itemsize(self.graph.values[name].dtype), name in self.storage.inputs
+        key = (id(specs), id(placed), slot, earlier, width, is_stored)
+        if key not in self.tables:
+            self.tables[key] = self._delivery_table(specs, placed, slot, earlier, width, is_stored)
+        return self.tables[key]
 
     def _delivery_table(
         self,
@@ -525,13 +560,20 @@ class ProblemBuilder:
             self.values[name] = ValueOptions(decision, specs, sizes)
             return ResultOptions(name, sizes, None)
         keeper = self._add_value(name, self._specs(name, placed, place))
-        wanted, value = self.values[name].specs, self.graph.values[name]
+        table = self._reshard_table(name, specs, self.values[name].specs)
+        return ResultOptions(name, sizes, self._pair(decision, keeper, table))
+
+    def _reshard_table(
+        self, name: str, specs: tuple[ShardingSpec, ...], wanted: tuple[ShardingSpec, ...]
+    ) -> Table:
+        """Return the cost of every reshard of a result, cached."""
+        value = self.graph.values[name]
         key = (id(specs), id(wanted), value.shape, value.dtype)
         if key not in self.tables:
             array = value.shape, itemsize(value.dtype)
             rows = {one: self.prices.reshards(one, wanted, *array) for one in dict.fromkeys(specs)}
             self.tables[key] = [rows[one] for one in specs]
-        return ResultOptions(name, sizes, self._pair(decision, keeper, self.tables[key]))
+        return self.tables[key]
 
     def _pair(self, first: int, second: int, table: Table) -> PairCost:
         self.pairs.append(PairCost(first, second, table))
@@ -567,7 +609,7 @@ class ProblemBuilder:
         return self.storage.write(name, self._return_spec(place, spec) if is_annotated else spec)
 
     def _return_memory(
-        self, place: int, returned: Sequence[ShardingSpec]
+        self, place: int, specs: Sequence[ShardingSpec], returned: Sequence[ShardingSpec]
     ) -> tuple[ReturnMemory, ...]:
         name = self.graph.outputs[place]
         array = self.graph.values[name].shape, itemsize(self.graph.values[name].dtype)
@@ -575,7 +617,7 @@ class ProblemBuilder:
             ReturnMemory(
                 *self.prices.return_peaks(spec, wanted, *array), self.prices.size(wanted, *array)
             )
-            for spec, wanted in zip(self.values[name].specs, returned)
+            for spec, wanted in zip(specs, returned)
         )
 
     def _sizes(self, name: str, specs: tuple[ShardingSpec, ...]) -> tuple[Point, ...]:
@@ -587,21 +629,21 @@ class ProblemBuilder:
         return self.sizes[key]
 
 
-def _with(options: tuple[T, ...], more: T) -> tuple[T, ...]:
-    return options if more in options else (*options, more)
+def _with(options: tuple[T, ...], more: T | None) -> tuple[T, ...]:
+    return options if more is None or more in options else (*options, more)
 
 
-def omitted_options(problem: Problem, max_cuts: int = MAX_CUTS) -> list[str]:
-    """Return why the options of a problem are not its whole search space, as docs/search.md has it.
+def omitted_options(graph: Graph, mesh: DeviceMesh, max_cuts: int = MAX_CUTS) -> list[str]:
+    """Return why the options for a graph are not its whole search space, as docs/search.md has it.
 
     `max_cuts` is the most ways to cut an index space that were enumerated.
 
-    >>> from weft import Machine, trace
+    >>> from weft import trace
     >>> graph = trace(lambda x, y: x + y, (8, 8), (8, 8))
-    >>> omitted_options(build_problem(graph, DeviceMesh("m", (2,), ("x",)), Machine()))
+    >>> omitted_options(graph, DeviceMesh("m", (2,), ("x",)))
     []
     """
-    graph, reasons = problem.graph, []
+    reasons = []
     bodies = [app.results[0] for app in graph.applications if app.regions and app.results]
     if bodies:
         reasons.append(
@@ -619,10 +661,10 @@ def omitted_options(problem: Problem, max_cuts: int = MAX_CUTS) -> list[str]:
     sizes = {
         v.name: {str(n): size for n, size in enumerate(v.shape)} for v in graph.values.values()
     }
-    uncut = [name for name in sizes if omits_cuts(problem.mesh, sizes[name], max_cuts)]
+    uncut = [name for name in sizes if omits_cuts(mesh, sizes[name], max_cuts)]
     for app, line in zip(graph.applications, graph.signatures):
         free = {name: size for name, size in line.sizes.items() if name not in line.fixed}
-        if app.results and not app.regions and omits_cuts(problem.mesh, free, max_cuts):
+        if app.results and not app.regions and omits_cuts(mesh, free, max_cuts):
             uncut.append(app.results[0])
     if uncut:
         names = _listed(dict.fromkeys(uncut))

@@ -31,6 +31,7 @@ from weft.plan.propagation.propagate import (
 from weft.plan.resharding.reshard import check_machine
 from weft.plan.searching.branch_and_bound import Goal, TooWideError, exact_front
 from weft.plan.searching.build import LARGE, ProblemBuilder, omitted_options
+from weft.plan.searching.choice_graph import assignment_of, choices_of
 from weft.plan.searching.local_search import LocalSearch
 from weft.plan.searching.prices import MoveCost, OptionCost
 from weft.plan.searching.problem import (
@@ -187,7 +188,7 @@ def _build_problem(
         if builder.work() <= MAX_WORK:
             break
     problem = builder.problem()
-    reasons = omitted_options(problem, max_cuts)
+    reasons = omitted_options(problem.graph, mesh, max_cuts)
     if not builder.thorough:
         reasons.append("operands that stay partial were not tried")
     return problem, reasons
@@ -203,8 +204,10 @@ def cheapest(problem: Problem) -> tuple[list[int], list[str]]:
     best = min(known, key=lambda one: packed.cost(one).received)
     if is_large:
         return best, []  # `omitted_options` has the reason
+    point = (0.0, 0, packed.cost(best).received)
     try:
-        return exact_front(packed, BYTES, [best], MAX_PARTIAL_PLANS, MAX_TRIES)[0], []
+        front = exact_front(choices_of(packed), BYTES, [point], MAX_PARTIAL_PLANS, MAX_TRIES)
+        return (assignment_of(problem, *front[0][1:]) if front else best), []
     except TooWideError:
         return best, ["descent looks at some plans, not at all"]
 

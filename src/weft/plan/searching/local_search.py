@@ -189,6 +189,11 @@ class LocalSearch:
         best = sorted(totals, key=lambda one: totals[one])[:count]
         return self._descend(model, [start, *map(list, best)])
 
+    def descend(self, start: Sequence[int]) -> None:
+        """Go down from one assignment only, for the first of the objectives."""
+        model = self.model(ObjectiveWeights() if self.goal.time else ObjectiveWeights(0.0, 1.0))
+        self._descend(model, [self.classes.choices(start)])
+
     def reduce_memory(self, capacities: bool = True) -> None:
         """Go from the best plan of the first sum to ones that need less and less memory.
 

@@ -49,10 +49,6 @@ def value_of(objective: Objective, cost: Cost) -> float:
     return float(value)
 
 
-MAX_NAMES = 4
-"""The most graphs that are named in a printed front."""
-
-
 def dominates(one: Costs, other: Costs) -> bool:
     """Whether a point is no worse than another in every coordinate.
 
@@ -107,7 +103,7 @@ class ParetoFront(Drawn, Sequence[Plan]):
     >>> print(front)
     plan     time  peak_memory  bytes  cut
        0  2.05 µs       1280 B    0 B  x: n
-    1 plan, exact over the placements of 1 graph: as written
+    1 plan, exact over placements, rewrites and fusions
     """
 
     objectives: tuple[Objective, ...]
@@ -115,8 +111,8 @@ class ParetoFront(Drawn, Sequence[Plan]):
     is_complete: bool = True
     """Whether the search ran to its end and was not interrupted."""
     proved: tuple[str, ...] = ()
-    """The graphs, each named by how it was rewritten, over whose placements the front is exact:
-    it lacks no point of any of their plans. Empty if nothing is proved."""
+    """What was enumerated, or excluded by a bound: placements, rewrites, fusions. The front lacks
+    no point of any such plan. Empty if nothing is proved."""
     reasons: tuple[str, ...] = ()
     """Why the front is not proved over the whole search space; empty if it is."""
 
@@ -129,7 +125,7 @@ class ParetoFront(Drawn, Sequence[Plan]):
     def claim(self) -> str:
         """The claim in a few words: what the front is exact over, or that it was found."""
         if self.proved:
-            return f"exact over {placements_of(self.proved)}"
+            return f"exact over {proof(self.proved)}"
         return "found" if self.is_complete else "found before the search was interrupted"
 
     @property
@@ -194,14 +190,14 @@ class ParetoFront(Drawn, Sequence[Plan]):
         return "\n".join([*lines, *(f"{beyond}: {reason}" for reason in self.reasons)])
 
 
-def placements_of(graphs: Sequence[str]) -> str:
-    """Return the graphs whose placements were enumerated, as text.
+def proof(proved: Sequence[str]) -> str:
+    """Return what a front is proved over, as text.
 
-    >>> placements_of(["as written", "fused"])
-    'the placements of 2 graphs: as written, fused'
+    >>> proof(["placements", "rewrites", "fusions"])
+    'placements, rewrites and fusions'
     """
-    named = graphs if len(graphs) <= MAX_NAMES else [*graphs[: MAX_NAMES - 1], "..."]
-    return f"the placements of {counted(len(graphs), 'graph')}: {', '.join(named)}"
+    *others, last = proved
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def cuts_summary(plan: Plan) -> str:

@@ -62,9 +62,9 @@ class MoveCost(NamedTuple):
 class MovePrices:
     """The costs of moves on one machine; without one, of the moves with the fewest bytes.
 
-    Memory is counted on every cell; with the kinds of axes, on the fullest cell only, and reshards
-    are priced by form. Memory takes most of the time to compute, and is left out without
-    `with_memory`.
+    Memory is counted on every cell, or else on the fullest only. It takes most of the time to
+    compute, and is left out without `with_memory`. `kinds` gives for every axis the number of its
+    kind: reshards that differ by the names of axes of one kind are priced together.
     """
 
     def __init__(
@@ -73,13 +73,14 @@ class MovePrices:
         mesh: DeviceMesh,
         kinds: Mapping[Axis, int] | None = None,
         with_memory: bool = True,
+        by_cell: bool = True,
     ) -> None:
-        self.machine, self.kinds, self.with_memory = machine, kinds, with_memory
+        self.machine, self.with_memory, self.by_cell = machine, with_memory, by_cell
         self._link = single_link(machine or PLAIN, [mesh], is_common=True)
-        self.none = (0,) * (mesh.size if kinds is None else 1)
+        self.none = (0,) * (mesh.size if by_cell else 1)
         self.free = MoveCost(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, MoveCost]]] = {}
-        self._forms = _ReshardForms(mesh, kinds or {})
+        self._forms = _ReshardForms(mesh, kinds) if kinds is not None else None
         self._by_form: dict[object, tuple[MoveCost, int]] = {}
         self._sizes: dict[object, Point] = {}
         self._fetches: dict[object, MoveCost] = {}
@@ -120,10 +121,11 @@ class MovePrices:
         without partial sums is also proportional to the size of the array. Where the order of axes
         or dimensions may decide which route is taken, each reshard is planned: those of uneven
         blocks, and of partial sums that no dimension divides or that move over different links.
+        The memory of every cell is that of another reshard only where it is the same on all cells.
         """
-        if self.kinds is None or (self.with_memory and dst.partial):
+        if self._forms is None or (self.with_memory and dst.partial):
             return self._plan(src, dst, shape, itemsize)
-        is_scalable = self.with_memory and self._link is not None
+        is_scalable = self.with_memory and not self.by_cell and self._link is not None
         form = None
         if self._link is not None or not src.partial:
             form = self._forms.of(src, dst, shape, is_scalable)
@@ -133,7 +135,10 @@ class MovePrices:
         key = form if is_scalable and not src.partial else (form, size, itemsize)
         if key not in self._by_form:
             self._by_form[key] = self._plan(src, dst, shape, itemsize), size
-        return self._scaled(*self._by_form[key], size)
+        cost, of = self._by_form[key]
+        if self.by_cell and any(len(set(memory)) > 1 for memory in cost[2:]):
+            return self._plan(src, dst, shape, itemsize)
+        return self._scaled(cost, of, size)
 
     def _scaled(self, cost: MoveCost, of: int, size: int) -> MoveCost:
         """Return the cost of the same move of an array of another size, through one link."""
@@ -212,7 +217,7 @@ class MovePrices:
         return self._counted(settled(plan)), self._counted(settled(plan, gone=False))
 
     def _counted(self, counts: Sequence[int]) -> Point:
-        return tuple(counts) if self.kinds is None else (max(counts, default=0),)
+        return tuple(counts) if self.by_cell else (max(counts, default=0),)
 
 
 def _needs(placed: Placed, number: int, src: ShardingSpec) -> Iterator[object]:

@@ -454,3 +454,23 @@ def equivalence_classes(problem: Problem, rounds: int = 4) -> list[int]:
             ]
         )
     return colours
+
+
+def take_over(old: Problem, assignment: Assignment, new: Problem) -> list[int]:
+    """Return an assignment for another graph: what both have as before, the rest as in its base."""
+    known: dict[object, Option] = {}
+    for decision, choice in zip(old.decisions, assignment):
+        known[_name_of(old, decision.subject)] = decision.options[choice]
+    result = []
+    for decision, first in zip(new.decisions, new.start):
+        option = known.get(_name_of(new, decision.subject))
+        result.append(decision.options.index(option) if option in decision.options else first)
+    return result
+
+
+def _name_of(problem: Problem, subject: str | int) -> object:
+    """Return a value's name, or the operator and results of an application."""
+    if isinstance(subject, str):
+        return subject
+    application = problem.graph.applications[subject]
+    return application.operator, application.results

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import inf
 from random import Random
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
-from weft.lang import Graph
+from weft.lang import Application, Graph
+from weft.lang.alternatives import FUSIONS, REWRITES, Alternatives
+from weft.lang.fusion import fusable, fuse
+from weft.lang.rewrite import Rewrite, shipped_rewrites
 from weft.layout import DeviceMesh
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Machine
@@ -27,33 +30,41 @@ from weft.plan.propagation.propagate import ShardyStrategy, propagate_like_shard
 from weft.plan.searching.branch_and_bound import (
     Goal,
     TooWideError,
+    beam_front,
     exact_front,
     peak_lower_bound,
 )
 from weft.plan.searching.build import LARGE, build_problem, omitted_options, on_mesh
+from weft.plan.searching.choice_graph import ChoiceGraph, build_choices
+from weft.plan.searching.choices import Symmetry
 from weft.plan.searching.evolution import POPULATION, evolutionary_search
-from weft.plan.searching.integer_program import solve_integer_program
-from weft.plan.searching.local_search import LocalSearch, block_descent
+from weft.plan.searching.integer_program import solve_choices, solve_integer_program
+from weft.plan.searching.local_search import IMPROVEMENT, LocalSearch
 from weft.plan.searching.pareto import (
     OBJECTIVES,
+    Costs,
     Objective,
     ParetoFront,
-    dominates,
     objective_name,
     pareto_front,
-    placements_of,
+    proof,
     value_of,
 )
-from weft.plan.searching.prices import StorageOptions, StoragePrices, place_stored_inputs
+from weft.plan.searching.prices import (
+    MovePrices,
+    StorageOptions,
+    StoragePrices,
+    place_stored_inputs,
+)
 from weft.plan.searching.problem import (
     Assignment,
     DecisionClasses,
     ObjectiveWeights,
     Problem,
     equivalence_classes,
+    take_over,
 )
 from weft.plan.searching.progress import SearchInterrupted, SearchProgress, TerminalProgress
-from weft.plan.searching.variants import REWRITES, enumerate_variants
 from weft.plan.stored import check_storage
 from weft.values import as_count
 
@@ -61,7 +72,7 @@ Engine: TypeAlias = Literal["auto", "exact", "evolve", "integer", "descend"]
 
 ENGINES: tuple[Engine, ...] = ("auto", "exact", "evolve", "integer", "descend")
 
-MAX_PARTIAL_PLANS = 20_000
+MAX_PARTIAL_PLANS = 50_000
 """The most partial plans that branch and bound may keep before another engine takes over."""
 
 OTHER_STRATEGIES: tuple[ShardyStrategy, ...] = ("op_priority", "aggressive", "basic")
@@ -69,6 +80,25 @@ OTHER_STRATEGIES: tuple[ShardyStrategy, ...] = ("op_priority", "aggressive", "ba
 
 MAX_PLANS = 32
 """The most plans of the front of a large graph."""
+
+MAX_STEPS = 150
+"""The most applications, with all alternatives, for which the exact engine is tried."""
+
+FEW_TRIES = 40_000
+"""The partial plans that branch and bound prices before better plans are looked for, to prune."""
+
+MAX_TRIES = 200_000
+"""The most partial plans that branch and bound may price before another engine takes over."""
+
+HOPELESS = 0.6
+"""With so large a fraction of the steps left after few tries, branch and bound gives up."""
+
+MAX_REWRITTEN = 8
+"""The most rewritten graphs that are tried where the exact engine is too slow."""
+
+SMALL = 16
+"""Rewrites that allow no new cuts may still save memory: in graphs of more applications they are
+left to the exact engine."""
 
 
 def search(
@@ -81,6 +111,7 @@ def search(
     *,
     engine: Engine = "auto",
     rewrite: bool = True,
+    rewrites: Sequence[Rewrite] = (),
     storage: StorageOptions | None = None,
     progress: Callable[[SearchProgress], None] | bool | None = None,
 ) -> ParetoFront:
@@ -132,9 +163,10 @@ def search(
         show = progress is True or (progress is None and sys.stderr.isatty())
         bar = TerminalProgress() if show else None
         run.progress = bar or (progress if callable(progress) else None)
+        used = [*shipped_rewrites(mesh.size), *rewrites] if rewrite else None
         with _without_garbage_collection():
             try:
-                run.search(budget, rewrite)
+                run.search(budget, used)
             finally:
                 if bar is not None:
                     bar.close()
@@ -155,7 +187,12 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-Candidate: TypeAlias = tuple[Problem, Assignment]
+class Candidate(NamedTuple):
+    """A plan that was found: its seconds, peak and bytes, and how to make it."""
+
+    point: tuple[float, float, float]
+    fits: bool
+    make: Callable[[], Plan]
 
 
 @dataclass
@@ -170,16 +207,15 @@ class _Search:
     progress: Callable[[SearchProgress], None] | None = None
     candidates: list[Candidate] = field(default_factory=list)
     bases: list[Candidate] = field(default_factory=list)
-    """For every variant the plan of propagation."""
+    """The plan of propagation for the graph as written."""
     propagated: list[Cost] = field(default_factory=list)
     """The plans of propagation for the annotated graph, by each strategy."""
-    proved: list[str] = field(default_factory=list)
-    """The variants over whose placements the front is proved."""
+    proved: tuple[str, ...] = ()
+    """What the front is proved over."""
     reasons: list[str] = field(default_factory=list)
     """Why the front is not proved over the whole search space."""
     stage: tuple[str, float, float] = ("", 0.0, 1.0)
-    """The variant that is being searched, the fraction done before it, and its own fraction."""
-    _points: dict[object, tuple[float, float, float]] = field(default_factory=dict)
+    """What is being searched, the fraction done before it, and its own fraction."""
 
     def __post_init__(self) -> None:
         functions = [one for one in self.objectives if callable(one)]
@@ -199,21 +235,50 @@ class _Search:
         self._doubt(*(f"{objective_name(one)} {found_by}" for one in functions))
         self.goal = Goal(*(name in self.searched for name in ("time", "bytes", "peak_memory")))
         self.weights = ObjectiveWeights(1.0, 0.0) if self.goal.time else ObjectiveWeights(0.0, 1.0)
+        self.rng = Random(self.seed)
 
-    def search(self, budget: int, rewrite: bool) -> None:
-        """Search every variant of the graph."""
-        self._report(0.0)
-        variants, omitted = enumerate_variants(self.graph, self.mesh.size, rewrite)
-        self.reasons += omitted
-        for number, variant in enumerate(variants):
-            self.stage = variant.name, number / len(variants), 1 / len(variants)
-            self._report(0.0)
-            problem = build_problem(variant.graph, self.mesh, self.machine, storage=self.storage)
-            self.bases.append((problem, problem.start))
-            self._doubt(*omitted_options(problem), *self._storage_reasons(problem.graph))
-            self._search_variant(variant.name, problem, budget // len(variants))
-            self._report(1.0)
+    def search(self, budget: int, rewrites: Sequence[Rewrite] | None) -> None:
+        """Search the graph as written, then all graphs that rewrites and fusion lead to.
+
+        Without rewrites, not even an empty list of them, nothing is fused either.
+        """
+        graph = on_mesh(self.graph, self.mesh)
+        is_large = len(graph.applications) > LARGE
+        self._begin("as written", 0.0, 0.4)
+        kinds = Symmetry(graph, self.mesh, self.machine).kinds
+        by_cell = not is_large or self.machine.capacities(self.mesh) is not None
+        self.prices = MovePrices(self.machine, self.mesh, kinds, by_cell=by_cell)
+        problem = build_problem(
+            graph, self.mesh, self.machine, storage=self.storage, prices=self.prices
+        )
+        self.base = problem.base
+        self.bases.append(self._candidate(problem, problem.start))
+        self._doubt(*omitted_options(graph, self.mesh), *self._storage_reasons(graph))
+        alternatives = self._alternatives(graph, rewrites, is_large)
+        if self.engine == "integer":
+            self._solve(problem, alternatives)
+        else:
+            self._search_problem(problem, alternatives, rewrites or (), budget)
         self._add_propagated()
+        self._report(1.0)
+
+    def _alternatives(
+        self, graph: Graph, rewrites: Sequence[Rewrite] | None, is_large: bool
+    ) -> Alternatives | None:
+        """Return the graphs to choose from; None for a large graph."""
+        if is_large:
+            what = "fusions were" if rewrites is None else "rewrites and fusions were"
+            self._doubt(f"{what} not tried: the graph has more than {LARGE} applications")
+            return None
+        found = Alternatives.of(graph, rewrites or (), fuses=rewrites is not None)
+        if rewrites is None and fusable(graph):
+            self._doubt(f"{FUSIONS} in the search")
+        self._doubt(*found.reasons)
+        return found
+
+    def _begin(self, stage: str, before: float, whole: float) -> None:
+        self.stage = stage, before, whole
+        self._report(0.0)
 
     def _doubt(self, *reasons: str) -> None:
         """Add reasons why the front is not proved."""
@@ -234,107 +299,226 @@ class _Search:
         graph = on_mesh(self.graph, self.mesh)
         if not graph.shardings and not graph.output_shardings:
             return
-        usual = self.bases[0][0].base
-        self.propagated = [self._estimate(usual)]
+        self.propagated = [self._estimate(self.base)]
         for strategy in OTHER_STRATEGIES if len(graph.applications) <= LARGE else ():
             try:
                 plan = Plan.of(propagate_like_shardy(graph, strategy), self.machine)
             except WeftError:  # this strategy leads to no plan
                 continue
-            if plan != usual:
+            if plan != self.base:
                 self.propagated += [self._estimate(plan), self._estimate(plan.fused())]
 
-    def _search_variant(self, name: str, problem: Problem, budget: int) -> None:
-        is_large = len(problem.graph.applications) > LARGE
+    # -- the engines
+
+    def _search_problem(
+        self,
+        problem: Problem,
+        alternatives: Alternatives | None,
+        rewrites: Sequence[Rewrite],
+        budget: int,
+    ) -> None:
+        is_large = alternatives is None
         classes = DecisionClasses(problem, equivalence_classes(problem) if is_large else None)
-        rng = Random(self.seed)
-        if self.engine == "integer":
-            optimum = solve_integer_program(classes.weighted(self.weights))
-            self._add(classes, [optimum.choices])
-            self._doubt("the integer program ignores capacity and fusion")
-            if not optimum.is_optimal:
-                self._doubt(f"HiGHS stopped before it proved an optimum ({name})")
-            return
-        local = LocalSearch(classes, self.goal, rng)
-        known = self._local_search(local)
-        if self.engine == "exact" or (self.engine == "auto" and not is_large):
-            try:
-                self._search_exactly(problem, known)
-            except TooWideError:
-                if self.engine == "exact":
-                    raise WeftError(
-                        "the graph is too wide for the exact engine", hint="use engine='auto'"
-                    ) from None
-                self._doubt(
-                    f"the exact engine would keep more than {MAX_PARTIAL_PLANS} partial plans "
-                    f"({name})"
-                )
-            else:
-                self.proved.append(name)
+        local = LocalSearch(classes, self.goal, self.rng)
+        self._local_search(local)
+        self._report(0.5)
+        searched = [local]
+        if alternatives is not None:
+            fused = _fused_throughout(problem.graph) if alternatives.fuses else problem.graph
+            if fused is not problem.graph:
+                searched.append(self._search_graph(fused))
+            self._report(1.0)
+            if self.engine in ("exact", "auto") and self._search_exactly(alternatives):
                 return
-        is_open = len(self.searched) > 1 or not self._fits(problem, known)
+            searched += self._search_rewrites(searched, rewrites)
+        is_open = len(self.searched) > 1 or not self._fits()
         can_evolve = self.engine == "evolve" or find_spec("pymoo") is not None
         evolves = is_open and self.engine != "descend" and can_evolve
         method = "evolution" if evolves else "descent"
         self._doubt(f"{method} looks at some plans, not at all")
-        if evolves:
-            self._evolve(classes, local, budget, rng)
+        for number, one in enumerate(searched if evolves else ()):
+            self._begin("evolution", 0.5 + number / len(searched) / 2, 0.5 / len(searched))
+            self._evolve(one, budget // len(searched))
 
-    def _add(self, classes: DecisionClasses, solutions: Sequence[Sequence[int]]) -> list[list[int]]:
-        assignments = [classes.assignment(choices) for choices in solutions]
-        self.candidates += [(classes.problem, one) for one in assignments]
-        return assignments
+    def _search_graph(self, graph: Graph) -> LocalSearch:
+        """Return a local search of another graph for the same values."""
+        problem = build_problem(
+            graph, self.mesh, self.machine, storage=self.storage, prices=self.prices
+        )
+        local = LocalSearch(DecisionClasses(problem), self.goal, self.rng)
+        self._local_search(local)
+        return local
 
-    def _local_search(self, local: LocalSearch) -> list[list[int]]:
-        """Return the plans of local search; for one objective the first that fit are enough."""
+    def _candidate(self, problem: Problem, assignment: Assignment) -> Candidate:
+        cost, chosen = problem.cost(assignment), list(assignment)
+        point = problem.seconds(cost), problem.peak(chosen), cost.received
+        unequal = self.machine.capacities(self.mesh) is not None
+        fits = not problem.excess(chosen) if unequal else point[1] <= self.machine.capacity
+        return Candidate(point, fits, lambda: problem.plan(chosen))
+
+    def _add(self, classes: DecisionClasses, solutions: Sequence[Sequence[int]]) -> None:
+        assignments = dict.fromkeys(tuple(classes.assignment(choices)) for choices in solutions)
+        self.candidates += [self._candidate(classes.problem, one) for one in assignments]
+
+    def _local_search(self, local: LocalSearch) -> None:
+        """Add the plans of local search; for one objective the first that fit are enough."""
         if self.goal.memory or len(self.searched) > 1:
             local.explore()
-            return self._add(local.classes, local.solutions)
+            self._add(local.classes, local.solutions)
+            return
         local.minimize()
-        known = self._add(local.classes, local.solutions)
-        if self._fits(local.problem, known):
-            return known
-        local.reduce_memory()
-        return known + self._add(local.classes, local.solutions[len(known) :])
+        self._add(local.classes, local.solutions)
+        if not self._fits():
+            known = len(local.solutions)
+            local.reduce_memory()
+            self._add(local.classes, local.solutions[known:])
 
-    def _fits(self, problem: Problem, known: Sequence[Assignment]) -> bool:
-        return any(not problem.excess(one) for one in known)
+    def _fits(self) -> bool:
+        return any(one.fits for one in self.candidates)
 
-    def _search_exactly(self, problem: Problem, known: Sequence[Assignment]) -> None:
-        """Add the exact front; memory is counted only where it is an objective, or short."""
+    def _search_exactly(self, alternatives: Alternatives) -> bool:
+        """Add the exact front over all alternatives; return whether that was possible.
+
+        Memory is counted only where it is an objective, or short.
+        """
+        self._begin("all rewrites and fusions", 0.4, 0.6)
         limit = MAX_PARTIAL_PLANS if self.engine == "auto" else 100 * MAX_PARTIAL_PLANS
-        front = exact_front(problem, self.goal, known, limit)
-        if any(problem.excess(one) for one in front):
-            front = exact_front(problem, self.goal._replace(memory=True), known, limit)
-        local = LocalSearch(DecisionClasses(problem), self.goal, Random(self.seed))
-        self.candidates += [(problem, one) for one in front if one in known]
-        new = [one for one in front if one not in known]
-        model = local.model(self.weights) if new else None
-        for one in new:
-            # break ties for less memory and fewer bytes, unless anything gets worse
-            assert model is not None
-            again = block_descent(model, one, Random(self.seed), 1)
-            old_point, new_point = self._point(problem, one), self._point(problem, again)
-            slack = (new_point[0] * (1 - 1e-12), *new_point[1:])
-            self.candidates.append((problem, again if dominates(slack, old_point) else list(one)))
+        if self.engine == "auto" and len(list(alternatives.in_order())) > MAX_STEPS:
+            self._doubt(f"the exact engine is not tried with more than {MAX_STEPS} applications")
+            return False
+        choices = self._choices(alternatives)
+        try:
+            found = self._exact_candidates(choices, self.goal, limit)
+            if not all(one.fits for one in found) or not self._fits():
+                found = self._exact_candidates(choices, self.goal._replace(memory=True), limit)
+        except TooWideError:
+            if self.engine == "exact":
+                raise WeftError(
+                    "the graph is too wide for the exact engine", hint="use engine='auto'"
+                ) from None
+            self._doubt("there are too many partial plans for the exact engine")
+            return False
+        self.candidates += found
+        self.proved = ("placements", "rewrites", "fusions")
+        return True
 
-    def _evolve(
-        self, classes: DecisionClasses, local: LocalSearch, budget: int, rng: Random
-    ) -> None:
-        before = len(self.candidates)
+    def _choices(self, alternatives: Alternatives) -> ChoiceGraph:
+        choices = build_choices(
+            alternatives, self.mesh, self.machine, self.base, self.prices, self.storage
+        )
+        self._doubt(*choices.reasons)
+        return choices
+
+    def _chosen(
+        self, choices: ChoiceGraph, steps: Sequence[tuple[int, int]], specs: Mapping[str, int]
+    ) -> Candidate:
+        plan = choices.plan(steps, specs)
+        cost = estimate(plan, self.machine, self.storage)
+        point = cost.seconds, max(cost.peak, default=0), cost.moved
+        return Candidate(point, cost.fits, lambda: plan)
+
+    def _exact_candidates(self, choices: ChoiceGraph, goal: Goal, limit: int) -> list[Candidate]:
+        """Return the plans of the exact front that are better than what is known."""
+        try:
+            front = exact_front(choices, goal, self._known(goal), limit, FEW_TRIES)
+        except TooWideError as error:  # better plans prune more
+            beam = beam_front(choices, goal, self._known(goal))
+            self.candidates += [self._chosen(choices, one.steps, one.specs) for one in beam]
+            self._report(0.3)
+            if error.left > HOPELESS and self.engine == "auto":
+                raise
+            tries = MAX_TRIES if self.engine == "auto" else inf
+            front = exact_front(choices, goal, self._known(goal), limit, tries)
+        return [self._chosen(choices, one.steps, one.specs) for one in front]
+
+    def _known(self, goal: Goal) -> list[Costs]:
+        """Return the points of the plans that are known and fit."""
+        fitting = (one.point for one in (*self.candidates, *self.bases) if one.fits)
+        return [point for point, _ in pareto_front((self._masked(p, goal), None) for p in fitting)]
+
+    def _masked(self, point: Costs, goal: Goal) -> tuple[float, ...]:
+        wanted = (goal.time, goal.memory, goal.received)
+        return tuple(x if is_wanted else 0 for x, is_wanted in zip(point, wanted))
+
+    def _search_rewrites(
+        self, searched: Sequence[LocalSearch], rewrites: Sequence[Rewrite]
+    ) -> list[LocalSearch]:
+        """Return a local search of a graph that is rewritten wherever that makes it better.
+
+        Coordinate descent: one place after another is rewritten, the plan of the rest is taken
+        over and improved, and the rewrite stays if time, or else the bytes, became less.
+        """
+        start = best = min(searched, key=self._least)
+        self._begin("rewrites", 0.4, 0.1)
+        tried: set[tuple[Application, ...]] = {best.problem.graph.applications}
+        is_better = True
+        while is_better:
+            is_better = False
+            for rewrite in rewrites:
+                for root in [match.root for match in rewrite.matches(best.problem.graph)]:
+                    graph = _rewritten(best.problem.graph, rewrite, root)
+                    if graph is None or graph.applications in tried:
+                        continue
+                    if len(tried) > MAX_REWRITTEN:
+                        break
+                    tried.add(graph.applications)
+                    new = self._taken_over(best, graph)
+                    if self._least(new) < self._least(best) * IMPROVEMENT:
+                        best, is_better = new, True
+        if best is start:
+            return []
+        self._local_search(best)
+        return [best]
+
+    def _least(self, local: LocalSearch) -> float:
+        """Return the least time, or else the fewest bytes, of the plans of a local search."""
+        costs = [local.problem.cost(local.classes.assignment(one)) for one in local.solutions]
+        return min(
+            local.problem.seconds(cost) if self.goal.time else cost.received for cost in costs
+        )
+
+    def _taken_over(self, old: LocalSearch, graph: Graph) -> LocalSearch:
+        """Return a local search of a rewritten graph that begins with the plan of another."""
+        problem = build_problem(
+            graph, self.mesh, self.machine, storage=self.storage, prices=self.prices
+        )
+        local = LocalSearch(DecisionClasses(problem), self.goal, self.rng)
+        choices = min(old.solutions, key=old.models[0].total)
+        local.descend(take_over(old.problem, old.classes.assignment(choices), problem))
+        return local
+
+    def _evolve(self, local: LocalSearch, budget: int) -> None:
+        classes, before = local.classes, list(self.candidates)
         generations = evolutionary_search(
-            classes, self.goal, local.solutions, local.models, budget, rng
+            classes, self.goal, local.solutions, local.models, budget, self.rng
         )
         for number, plans in enumerate(generations, 1):
-            new: list[Candidate] = [(classes.problem, classes.assignment(one)) for one in plans]
-            self.candidates = self.candidates[:before] + new  # at once, for interrupts
+            new = [self._candidate(classes.problem, classes.assignment(one)) for one in plans]
+            self.candidates = before + new  # at once, for interrupts
             self._report(min(1.0, number * POPULATION / max(budget, 1)))
 
+    def _solve(self, problem: Problem, alternatives: Alternatives | None) -> None:
+        """Add the optimum of an integer program."""
+        self._doubt("the integer program ignores capacity")
+        if alternatives is None:
+            classes = DecisionClasses(problem, equivalence_classes(problem))
+            optimum = solve_integer_program(classes.weighted(self.weights))
+            self._add(classes, [optimum.choices])
+            is_optimal = optimum.is_optimal
+        else:
+            self._begin("integer program", 0.4, 0.6)
+            choices = self._choices(alternatives)
+            best = solve_choices(choices, self.weights)
+            self.candidates.append(self._chosen(choices, best.steps, best.specs))
+            is_optimal = best.is_optimal
+        if not is_optimal:
+            self._doubt("HiGHS stopped before it proved an optimum")
+
     def _report(self, fraction: float) -> None:
-        """Report the progress, from the fraction of this variant that is done."""
+        """Report the progress, from the fraction of this stage that is done."""
         if self.progress is not None:
             name, before, whole = self.stage
-            points = [self._point(*one) for one in (*self.candidates, *self.bases)]
+            points = [one.point for one in (*self.candidates, *self.bases)]
             front = tuple(tuple(point) for point, _ in pareto_front((p, None) for p in points))
             self.progress(SearchProgress(name, before + whole * fraction, front))
 
@@ -342,14 +526,14 @@ class _Search:
 
     def front(self) -> ParetoFront:
         """Return the best candidates with exact costs; raise an error if none fits the machine."""
-        costs = [self._estimate(problem.plan(one).fused()) for problem, one in self._best()]
+        costs = [self._estimate(one.make().fused()) for one in self._best()]
         return self._front(costs + self.propagated, is_complete=True)
 
     def front_so_far(self) -> ParetoFront | None:
         """Return the best candidates so far, or the plan of propagation; None if none fits."""
         self._doubt("the search was interrupted")
         if self.candidates or self.bases:
-            plans = [problem.plan(one) for problem, one in self._best()]
+            plans = [one.make() for one in self._best()]
         else:
             try:
                 usual = propagate_like_shardy(on_mesh(self.graph, self.mesh))
@@ -369,30 +553,22 @@ class _Search:
         return ParetoFront(self.objectives, best, is_complete, self._proved(), tuple(self.reasons))
 
     def _proved(self) -> tuple[str, ...]:
-        """Return the variants over whose placements the front is proved.
+        """Return what the front is proved over.
 
         Rewrites that were not tried do not affect the proof over the others; any other reason, such
         as a fusion that was not tried and may improve a dominated plan, does.
         """
         is_proved = all(reason.startswith(REWRITES) for reason in self.reasons)
-        return tuple(self.proved) if is_proved else ()
+        return self.proved if is_proved else ()
 
     def _best(self) -> list[Candidate]:
         """Return the Pareto front of the candidates; of a large graph at most `MAX_PLANS`."""
-        points = sorted(
-            ((self._point(*one), one) for one in (*self.candidates, *self.bases)),
-            key=lambda pair: pair[0][1:],
-        )
-        unequal = self.machine.capacities(self.mesh) is not None
-        fitting = [
-            (point, one)
-            for point, one in points
-            if not (one[0].excess(one[1]) if unequal else point[1] > self.machine.capacity)
-        ]
+        every = sorted((*self.candidates, *self.bases), key=lambda one: one.point[1:])
+        fitting = [one for one in every if one.fits]
         if not fitting:
-            return [min(points, key=lambda pair: pair[0][1])[1]]
+            return [min(every, key=lambda one: one.point[1])]
         order = [("time", "peak_memory", "bytes").index(name) for name in self.searched]
-        front = pareto_front(([point[n] for n in order], one) for point, one in fitting)
+        front = pareto_front(([one.point[n] for n in order], one) for one in fitting)
         if len(front) > MAX_PLANS and len(self.graph.applications) > LARGE:
             self._doubt(f"of {len(front)} plans {MAX_PLANS} are shown")
             step = (len(front) - 1) / (MAX_PLANS - 1)
@@ -401,13 +577,6 @@ class _Search:
 
     def _estimate(self, plan: Plan) -> Cost:
         return estimate(place_stored_inputs(plan, self.storage), self.machine, self.storage)
-
-    def _point(self, problem: Problem, assignment: Assignment) -> tuple[float, float, float]:
-        key = (id(problem), *assignment)
-        if key not in self._points:
-            cost = problem.cost(assignment)
-            self._points[key] = problem.seconds(cost), problem.peak(assignment), cost.received
-        return self._points[key]
 
     def _does_not_fit(self, costs: Sequence[Cost]) -> WeftError:
         """Return the error that nothing fits: what is proved, the largest array, and the excess."""
@@ -427,7 +596,7 @@ class _Search:
             note = f"every plan holds at least {least} B on some cell for its inputs or outputs"
         elif (proved := self._proved()) and not self.reasons:
             claim = "no plan of the search space fits"
-            note = f"searched: {placements_of(proved)}"
+            note = f"searched: all {proof(proved)}"
         else:
             claim = "no plan was found that fits"
             note = f"not proved: {'; '.join(self.reasons)}"
@@ -440,3 +609,22 @@ class _Search:
         )
         error.add_note(note)
         return error
+
+
+def _rewritten(graph: Graph, rewrite: Rewrite, root: str) -> Graph | None:
+    """Return a graph with one rewrite; None if it no longer applies, or allows no new cuts."""
+    match = next((each for each in rewrite.matches(graph) if each.root == root), None)
+    if match is None:
+        return None
+    if len(graph.applications) > SMALL and len(match.applications) == 1:
+        signature = graph.signatures[graph.applications.index(match.applications[0])]
+        if not any(signature.sizes[name] > 1 for name in signature.fixed):
+            return None
+    return rewrite.apply(graph, root)
+
+
+def _fused_throughout(graph: Graph) -> Graph:
+    """Return the graph with everything fused that can be, first come, first served."""
+    while names := fusable(graph):
+        graph = fuse(graph, names[0])
+    return graph

@@ -26,6 +26,7 @@ from weft.plan import CellGroup
 from weft.plan.balance import balanced_points, balanced_work, split
 from weft.plan.searching.branch_and_bound import Goal, exact_front
 from weft.plan.searching.build import build_problem
+from weft.plan.searching.choice_graph import assignment_of, choices_of
 from weft.plan.searching.pareto import pareto_front
 
 LINE = DeviceMesh("m", (4,), ("x",))
@@ -221,8 +222,12 @@ def test_exact_fronts_on_unequal_cells_are_those_of_all_assignments(seed):
 
     every = product(*(range(len(d.options)) for d in problem.decisions))
     wanted = pareto_front((point(one), one) for one in every if not problem.excess(one))
-    found = exact_front(problem, Goal(True, True, True), [problem.start])
-    fitting = [point(one) for one in found if not problem.excess(one)]
+    start = [point(problem.start)] if not problem.excess(problem.start) else []
+    found = exact_front(choices_of(problem), Goal(True, True, True), start)
+    chosen = [assignment_of(problem, one.steps, one.specs) for one in found]
+    assert not any(map(problem.excess, chosen))
+    points = pareto_front((p, None) for p in (*start, *map(point, chosen)))
+    fitting = [p for p, _ in points]
     assert np.allclose(sorted(fitting), sorted(p for p, _ in wanted), rtol=1e-9, atol=0)
 
 

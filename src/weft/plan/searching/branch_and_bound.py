@@ -120,6 +120,8 @@ class _PartialPlan(NamedTuple):
     """The step and its placement."""
     specs: tuple[tuple[int, int], ...]
     """The values whose sharding was chosen with it."""
+    held: int = 0
+    """The bytes of all values on their fullest cells, which decide between equals."""
 
 
 PartialPlans = dict[State, list[_PartialPlan]]
@@ -135,6 +137,8 @@ class _Value:
         self.several = False
         """Whether it is kept only if it is read more than once."""
         self.sizes: list[Point] = []
+        self.most: list[int] = []
+        """By option the bytes on the fullest cell."""
         self.costs: list[tuple[float, float, float]] = []
         """The costs of the options in which it may be kept."""
         self.makers: list[int] = []
@@ -258,6 +262,7 @@ class _Frontier:
             value = _Value(number, name)
             value.kept, value.several = options.kept, options.several
             value.sizes = [self._cells(size) for size in options.sizes] if self.columns else []
+            value.most = [max(size, default=0) for size in options.sizes]
             value.costs = list(map(self._costs, options.costs))
             made.append(value)
         self.number = {value.name: value.number for value in made}
@@ -637,11 +642,10 @@ class _Frontier:
         Of equal ones it is the one with the fewest bytes, received and held.
         """
         keyed = []
-        sizes = self.choices.values[value.name].sizes
         for costs, memory, option in points:
             a, b, c = costs
             point = (a, b, c if self.goal.received else 0, *memory)
-            keyed.append((point, c, max(sizes[option], default=0), option))
+            keyed.append((point, c, value.most[option], option))
         front: list[tuple[tuple[float, ...], int]] = []
         for point, _, _, option in sorted(keyed):
             if not any(all(map(le, other, point)) for other, _ in front):
@@ -683,7 +687,7 @@ class _Frontier:
         for plan in plans:
             a, b, c = plan.costs
             point = (a, b if overlaps else 0.0, c if received else 0, *plan.peak, *plan.retired)
-            keyed.append((point, c, plan))
+            keyed.append((point, (c, plan.held), plan))
         keyed.sort(key=lambda one: one[:2])
         front: list[tuple[tuple[float, ...], _PartialPlan]] = []
         for point, _, plan in keyed:
@@ -936,6 +940,7 @@ class _Leaves:
         top = self._memory(choice, live, picked, wanted) if frontier.columns else ()
         state = tuple(sorted((entries | self.inlined).items()))
         bound = frontier._bound(state, self.at)
+        held = sum(frontier.values[number].most[option] for number, option in chosen)
         a, b, c = cost
         kept = []
         for plan in self.known:
@@ -946,7 +951,13 @@ class _Leaves:
                 peak = tuple(map(max, peak, map(add, top, plan.retired)))
             x, y, z = plan.costs
             new = _PartialPlan(
-                (x + a, y + b, z + c), peak, plan.retired, plan, (self.at, choice), tuple(chosen)
+                (x + a, y + b, z + c),
+                peak,
+                plan.retired,
+                plan,
+                (self.at, choice),
+                tuple(chosen),
+                plan.held + held,
             )
             if not frontier._is_pruned(new, bound):
                 kept.append(new)

@@ -123,7 +123,8 @@ class MovePrices:
         blocks, and of partial sums that no dimension divides or that move over different links.
         The memory of every cell is that of another reshard only where it is the same on all cells.
         """
-        if self._forms is None or (self.with_memory and dst.partial):
+        parts = dst.partial or (self.by_cell and src.partial)
+        if self._forms is None or (self.with_memory and parts):
             return self._plan(src, dst, shape, itemsize)
         is_scalable = self.with_memory and not self.by_cell and self._link is not None
         form = None

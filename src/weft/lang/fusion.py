@@ -371,7 +371,8 @@ def restrict(library: Library, name: str, block: Block) -> tuple[ZRange, ZRange]
 
 def is_uneven(library: Library, name: str) -> bool:
     """Whether an operator, or a part of a fused one, counts the operations of boxes by itself."""
-    parts = (part.partition("@")[0] for part in name.split(ARROW))
+    first, *rest = name.split(ARROW)
+    parts = (first, *(part.partition("@")[0] for part in rest))
     return any(library.find(part).count is not None for part in parts)
 
 

@@ -44,7 +44,7 @@ def test_plans_and_the_plot_are_written(capsys, graph, tmp_path):
     assert plot.read_text(encoding="utf-8").startswith("<svg")
     assert data["objectives"] == ["time", "peak_memory", "bytes"]
     assert (data["is_exact"], data["is_complete"], data["reasons"]) == (True, True, [])
-    assert data["proved"] == ["as written", "fused", "fused as relu=>matmul"]
+    assert data["proved"] == ["placements", "rewrites", "fusions"]
     assert data["claim"] == "exact over placements, rewrites and fusions"
 
 

@@ -262,7 +262,11 @@ def test_fewer_options_never_move_more_than_other_strategies(monkeypatch):
         monkeypatch.setattr(strategy, "MAX_WORK", work)
         found = propagate(graph, "cost")
         assert best.settled.received <= sum(Plan.of(found).received) <= usual
-    monkeypatch.setattr(strategy, "MAX_TRIES", 0)
+
+    def give_up(*_):
+        raise strategy.TooWideError
+
+    monkeypatch.setattr(strategy, "exact_front", give_up)
     assert "descent looks at some plans, not at all" in propagate(graph, "cost").settled.reasons
 
 

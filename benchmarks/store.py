@@ -35,7 +35,7 @@ CODECS: dict[str, tuple[Codec, ...]] = {
     "blosc-zstd": (Blosc("zstd", 1, "shuffle", 2),),
 }
 
-THREADS = 2
+THREADS = len(os.sched_getaffinity(0))
 CHECKED = "weft with checksums"
 LOAD = 0.8
 """The part of the rate that can be kept up at which frames come while `append` is timed."""

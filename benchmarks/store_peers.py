@@ -6,6 +6,7 @@ whole shards, which is what they like best; tensorstore whole chunks as well.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
@@ -36,6 +37,11 @@ def peers() -> dict[str, Write]:
     return found
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def has_acquire() -> bool:
     """Whether acquire-zarr is installed."""
     return find_spec("acquire_zarr") is not None
@@ -59,7 +65,7 @@ def _boxes(frames: Iterable[Frame], depth: int) -> Iterable[tuple[int, Frame]]:
 def by_tensorstore(
     path: Path, frames: Iterable[Frame], metadata: Metadata, whole: str = "shards"
 ) -> None:
-    """Tensorstore's zarr3 driver, two threads."""
+    """Tensorstore's zarr3 driver, a thread for each core."""
     import json
 
     import tensorstore
@@ -70,7 +76,7 @@ def by_tensorstore(
         "driver": "zarr3",
         "kvstore": {"driver": "file", "path": str(path)},
         "metadata": said,
-        "context": {"data_copy_concurrency": {"limit": 2}, "file_io_sync": False},
+        "context": {"data_copy_concurrency": {"limit": cores()}, "file_io_sync": False},
     }
     store = tensorstore.open(spec, create=True, delete_existing=True).result()
     depth = metadata.shards[0] if whole == "shards" else metadata.chunks[0]
@@ -109,7 +115,7 @@ def by_zarrs(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
 
     chosen: Mapping[str, Any] = {
         "codec_pipeline.path": "zarrs.ZarrsCodecPipeline",
-        "threading.max_workers": 2,
+        "threading.max_workers": cores(),
     }
     with zarr.config.set(chosen):
         by_zarr(path, frames, metadata)

@@ -65,6 +65,12 @@ PROGRAMS = (
         "where": (lambda x: ops.where(x > 0, x, -x), (SIDE, SIDE)),
         "concatenate": (lambda x: ops.concatenate([x, x], 0), (SIDE, SIDE)),
         "standard": (standard, (SIDE, SIDE)),
+        "noise": (lambda x: x + ops.random_normal(0, (SIDE, SIDE)), (SIDE, SIDE)),
+        "dropout": (lambda x: ops.dropout(x, 0.5, 0), (SIDE, SIDE)),
+        "bits": (
+            lambda x: ops.random_bits(0, (SIDE, SIDE)).view("int32") + x.view("int32"),
+            (SIDE, SIDE),
+        ),
     }
     | {
         name: (lambda x, name=name: getattr(ops, name)(x), (SIDE, SIDE))

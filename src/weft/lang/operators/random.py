@@ -754,7 +754,7 @@ define(
     flops=60,
     dtypes=_kept,
     accumulates="always",
-    workspace=4.0,
+    workspace=5.0,
 )
 define(
     "rng_bit_generator",
@@ -774,5 +774,5 @@ define(
     dtypes=for_kinds("float"),
     conversion=as_floats,
     accumulates="always",
-    workspace=6.0,
+    workspace=10.5,
 )

@@ -430,7 +430,21 @@ def test_windows(name):
     tried("windows", name)
 
 
-KINDS = {"operators": OPERATORS, "attention": ATTENTION, "windows": WINDOWS}
+DRAWS = {
+    "random numbers": (
+        lambda x: (
+            F.dropout(x, 0.5) + torch.bernoulli(x, p=0.5) + torch.rand(x.shape),
+            torch.rand_like(x) + torch.randn(x.shape) + torch.randn_like(x) + torch.normal(x, 1.0),
+            torch.empty_like(x).uniform_() + torch.empty(x.shape).normal_(),
+            torch.empty_like(x).exponential_(2.0) + torch.randint(5, x.shape),
+            torch.randint(2, 5, x.shape) + torch.randint_like(x, 9) + torch.randint_like(x, 1, 9),
+            torch.randperm(6),
+        ),
+        floats(4, 6),
+    )
+}
+"""Programs whose results are compared in `test_random`."""
+KINDS = {"operators": OPERATORS, "attention": ATTENTION, "windows": WINDOWS, "draws": DRAWS}
 
 
 def test_every_entry_is_tried():

@@ -187,31 +187,11 @@ _BITS = ("and", "or")
 _REDUCING = frozenset(
     ["reduce", "reduce_window", "all_reduce", "reduce_scatter", "scatter", "select_and_scatter"]
 )
-_SHAPED = frozenset(
-    [
-        "all_gather",
-        "all_to_all",
-        "bitcast_convert",
-        "broadcast_in_dim",
-        "constant",
-        "custom_call",
-        "dynamic_broadcast_in_dim",
-        "dynamic_conv",
-        "dynamic_gather",
-        "dynamic_iota",
-        "dynamic_pad",
-        "dynamic_reshape",
-        "fft",
-        "gather",
-        "iota",
-        "real_dynamic_slice",
-        "reduce_scatter",
-        "reshape",
-        "rng",
-        "rng_bit_generator",
-        "scatter",
-    ]
-)
+_SHAPED = """
+    all_gather all_to_all bitcast_convert broadcast_in_dim constant custom_call
+    dynamic_broadcast_in_dim dynamic_conv dynamic_gather dynamic_iota dynamic_pad dynamic_reshape
+    fft gather iota real_dynamic_slice reduce_scatter reshape rng rng_bit_generator scatter
+"""
 """The operations whose result shape does not follow from operands and other attributes."""
 
 _TYPED = frozenset(["bitcast_convert", "constant", "convert", "iota"])
@@ -236,7 +216,7 @@ def complete_attributes(
 ) -> FrozenMap[str, Any]:
     """Return the attributes of an application: in one spelling, with defaults and result shapes."""
     result = _spelled(attributes)
-    if name in _SHAPED:
+    if name in _SHAPED.split():
         result["result_shape"] = results[0].shape if results else ()
     if name in _TYPED:
         result["dtype"] = results[0].dtype

@@ -11,12 +11,6 @@ from weft.lang import Symbol, ops
 from weft.lang.arithmetic import apply, normalize_axis
 
 
-@converts("mm", "bmm", "matmul")
-def matmul(node: AtenNode, x: Symbol, y: Symbol) -> Any:
-    """Multiply matrices, vectors, or batches of matrices."""
-    return x @ y
-
-
 @converts("linear")
 def linear(node: AtenNode, x: Symbol, weight: Symbol, bias: Symbol | None = None) -> Any:
     """Multiply the last dimension by the rows of a matrix, and add a bias."""
@@ -127,28 +121,9 @@ def norm(
     return (ops.sum if order == 1 else ops.max)(abs(x), dims, keepdims=keepdim)
 
 
-@converts("cumsum")
-def cumsum(node: AtenNode, x: Symbol, dim: int, **_: Any) -> Any:
-    """Return running sums along a dimension."""
-    return ops.cumsum(node.cast(x), dim, dtype=node.dtype)
-
-
-@converts("view", "unsqueeze", "squeeze")
 def view(node: AtenNode, x: Symbol, *_: Any) -> Any:
     """Return the same elements in the shape of the result."""
     return x.reshape(node.shape) if x.shape != node.shape else x
-
-
-@converts("permute")
-def permute(node: AtenNode, x: Symbol, dims: list[int]) -> Any:
-    """Return the dimensions in another order."""
-    return x.transpose(*dims) if x.ndim else x
-
-
-@converts("expand")
-def expand(node: AtenNode, x: Symbol, *_: Any, **__: Any) -> Any:
-    """Broadcast to the shape of the result."""
-    return ops.broadcast_to(x, node.shape) if x.shape != node.shape else x
 
 
 @converts("repeat")
@@ -158,20 +133,6 @@ def repeat(node: AtenNode, x: Symbol, times: list[int]) -> Any:
     pairs = [(count, size) for count, size in zip(times, shape)]
     apart = x.reshape(tuple(n for _, size in pairs for n in (1, size)))
     return ops.broadcast_to(apart, [n for pair in pairs for n in pair]).reshape(node.shape)
-
-
-@converts("slice")
-def slice_(
-    node: AtenNode, x: Symbol, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
-) -> Any:
-    """Return a slice along a dimension."""
-    return _along(x, dim, slice(start, stop, step))
-
-
-@converts("select")
-def select(node: AtenNode, x: Symbol, dim: int, index: int) -> Any:
-    """Return one element along a dimension, which is removed."""
-    return _along(x, dim, index)
 
 
 def _along(x: Symbol, dim: int, part: Any) -> Any:
@@ -200,12 +161,6 @@ def split(node: AtenNode, x: Symbol, sizes: list[int], dim: int = 0) -> Any:
     return tuple(_along(x, dim, slice(stop - n, stop)) for stop, n in zip(stops, sizes))
 
 
-@converts("flip")
-def flip(node: AtenNode, x: Symbol, dims: list[int]) -> Any:
-    """Reverse dimensions."""
-    return apply("reverse", x, dimensions=tuple(dim % x.ndim for dim in dims))
-
-
 @converts("constant_pad_nd")
 def pad(node: AtenNode, x: Symbol, edges: list[int], value: Any = 0) -> Any:
     """Pad with a number, the last dimension first; negative padding cuts off."""
@@ -223,18 +178,6 @@ def pad(node: AtenNode, x: Symbol, edges: list[int], value: Any = 0) -> Any:
     )
 
 
-@converts("full", "full_like")
-def full(node: AtenNode, *args: Any, **_: Any) -> Any:
-    """Return a number everywhere."""
-    return node.constant(node.cast(args[-1]), node.shape)
-
-
-@converts("scalar_tensor")
-def scalar_tensor(node: AtenNode, value: Any, **_: Any) -> Any:
-    """Return a number as a tensor of rank 0."""
-    return node.constant(node.cast(value))
-
-
 @converts("arange.start_step")
 def arange(node: AtenNode, start: Any, stop: Any, step: Any = 1, **_: Any) -> Any:
     """Return evenly spaced numbers."""
@@ -243,18 +186,6 @@ def arange(node: AtenNode, start: Any, stop: Any, step: Any = 1, **_: Any) -> An
     result = node.numbers(node.shape[0], node.dtype)
     result = result if step == 1 else result * node.cast(step)
     return result if start == 0 else result + node.cast(start)
-
-
-@converts("embedding")
-def embedding(node: AtenNode, table: Symbol, indices: Symbol, *_: Any, **__: Any) -> Any:
-    """Return a row of a table for each index."""
-    return apply("embedding", table, indices)
-
-
-@converts("index_select")
-def index_select(node: AtenNode, x: Symbol, dim: int, indices: Symbol) -> Any:
-    """Return the elements along a dimension at each index."""
-    return _taken(x, dim % x.ndim, indices, node)
 
 
 @converts("index")
@@ -277,3 +208,24 @@ def _taken(x: Symbol, dim: int, indices: Any, node: AtenNode) -> Any:
     result = result.reshape((*indices.shape, *(x.shape[d] for d in rest)))
     order = [*range(indices.ndim, indices.ndim + dim), *range(indices.ndim)]
     return result.transpose(*order, *range(indices.ndim + dim, result.ndim)) if dim else result
+
+
+TABLE |= {
+    **dict.fromkeys(("mm", "bmm", "matmul"), lambda node, x, y: x @ y),
+    **dict.fromkeys(("view", "unsqueeze", "squeeze"), view),
+    "cumsum": lambda node, x, dim, **_: ops.cumsum(node.cast(x), dim, dtype=node.dtype),
+    "permute": lambda node, x, dims: x.transpose(*dims) if x.ndim else x,
+    "expand": lambda node, x, *_, **__: (
+        ops.broadcast_to(x, node.shape) if x.shape != node.shape else x
+    ),
+    "slice": lambda node, x, dim=0, start=None, stop=None, step=1: _along(
+        x, dim, slice(start, stop, step)
+    ),
+    "select": lambda node, x, dim, at: _along(x, dim, at),
+    "flip": lambda node, x, dims: ops.flip(x, tuple(dims)),
+    "full": lambda node, size, value, **_: node.constant(node.cast(value), node.shape),
+    "full_like": lambda node, x, value, **_: node.constant(node.cast(value), node.shape),
+    "scalar_tensor": lambda node, value, **_: node.constant(node.cast(value)),
+    "embedding": lambda node, table, at, *_, **__: apply("embedding", table, at),
+    "index_select": lambda node, x, dim, at: _taken(x, dim % x.ndim, at, node),
+}

@@ -118,12 +118,6 @@ def _symbol(node: AtenNode, x: Any) -> Symbol:
     return node.cast(x) if isinstance(x, Symbol) else node.constant(node.cast(x))
 
 
-@converts("reciprocal")
-def reciprocal(node: AtenNode, x: Symbol) -> Any:
-    """Return one over each element."""
-    return 1.0 / node.cast(x)
-
-
 @converts("pow")
 def power(node: AtenNode, x: Any, y: Any) -> Any:
     """Return powers; squares and square roots have operators of their own."""
@@ -135,42 +129,6 @@ def power(node: AtenNode, x: Any, y: Any) -> Any:
     return apply("power", x, node.cast(y))
 
 
-@converts("logical_not")
-def logical_not(node: AtenNode, x: Symbol) -> Any:
-    """Return whether elements are zero."""
-    return ~_is_set(node, x)
-
-
-@converts("bitwise_not")
-def bitwise_not(node: AtenNode, x: Symbol) -> Any:
-    """Invert all bits."""
-    return ~x
-
-
-@converts("isnan")
-def isnan(node: AtenNode, x: Symbol) -> Any:
-    """Return whether elements are NaN, which does not equal itself."""
-    return apply("compare", x, x, comparison_direction="NE")
-
-
-@converts("isinf")
-def isinf(node: AtenNode, x: Symbol) -> Any:
-    """Return whether elements are infinite."""
-    return apply("is_inf", x)
-
-
-@converts("gelu")
-def gelu(node: AtenNode, x: Symbol, approximate: str = "none") -> Any:
-    """Return the Gaussian error linear unit, exact or with tanh."""
-    return ops.gelu(x, exact=approximate == "none")
-
-
-@converts("where")
-def where(node: AtenNode, flag: Symbol, x: Any, y: Any) -> Any:
-    """Select one operand or the other."""
-    return node.choose(flag, node.cast(x), node.cast(y))
-
-
 @converts("clamp", "hardtanh")
 def clamp(node: AtenNode, x: Any, low: Any = None, high: Any = None, **limits: Any) -> Any:
     """Limit to a range; either end may be None."""
@@ -180,12 +138,6 @@ def clamp(node: AtenNode, x: Any, low: Any = None, high: Any = None, **limits: A
     return x if high is None else apply("minimum", x, node.cast(high))
 
 
-@converts("leaky_relu")
-def leaky_relu(node: AtenNode, x: Symbol, slope: float = 0.01) -> Any:
-    """Scale negative elements."""
-    return node.choose(x > 0.0, x, x * slope)
-
-
 @converts("elu")
 def elu(node: AtenNode, x: Symbol, alpha: float = 1, scale: float = 1, by: float = 1) -> Any:
     """Replace negative elements by an exponential minus one."""
@@ -193,13 +145,16 @@ def elu(node: AtenNode, x: Symbol, alpha: float = 1, scale: float = 1, by: float
     return node.choose(x > 0.0, x, low) * scale
 
 
-@converts("_to_copy")
-def to_copy(node: AtenNode, x: Symbol, *_: Any, **__: Any) -> Any:
-    """Convert to another dtype."""
-    return node.cast(x)
-
-
-@converts("clone", "alias")
-def same(node: AtenNode, x: Symbol, **_: Any) -> Any:
-    """Return the operand."""
-    return x
+TABLE |= {
+    "reciprocal": lambda node, x: 1.0 / node.cast(x),
+    "logical_not": lambda node, x: ~_is_set(node, x),
+    "bitwise_not": lambda node, x: ~x,
+    "isnan": lambda node, x: ops.isnan(x),
+    "isinf": lambda node, x: ops.isinf(x),
+    "gelu": lambda node, x, approximate="none": ops.gelu(x, exact=approximate == "none"),
+    "where": lambda node, flag, x, y: node.choose(flag, node.cast(x), node.cast(y)),
+    "leaky_relu": lambda node, x, slope=0.01: node.choose(x > 0.0, x, x * slope),
+    "_to_copy": lambda node, x, *_, **__: node.cast(x),
+    "clone": lambda node, x, **_: x,
+    "alias": lambda node, x: x,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.interop.aten import AtenNode, converts
+from weft.interop.aten import TABLE, AtenNode, converts
 from weft.lang import Symbol, ops
 
 
@@ -16,55 +16,6 @@ def native_dropout(node: AtenNode, x: Symbol, rate: float, train: bool | None = 
     return ops.dropout(x, rate, node.random_key()), None
 
 
-@converts("dropout")
-def dropout(node: AtenNode, x: Symbol, rate: float, train: bool) -> Any:
-    """Set elements to zero at a rate, and scale the others."""
-    return native_dropout(node, x, rate, train)[0]
-
-
-@converts("bernoulli.p")
-def bernoulli(node: AtenNode, x: Symbol, p: float = 0.5, **_: Any) -> Any:
-    """Return ones with a probability, and zeros."""
-    return node.cast(ops.random_bernoulli(node.random_key(), float(p), node.shape))
-
-
-@converts("rand", "rand_like")
-def rand(node: AtenNode, *_: Any, **__: Any) -> Any:
-    """Return floats from 0 to below 1."""
-    return ops.random_uniform(node.random_key(), node.shape, node.dtype)
-
-
-@converts("randn", "randn_like")
-def randn(node: AtenNode, *_: Any, **__: Any) -> Any:
-    """Return floats of the normal distribution."""
-    return ops.random_normal(node.random_key(), node.shape, node.dtype)
-
-
-@converts("uniform")
-def uniform(node: AtenNode, x: Symbol, low: float = 0.0, high: float = 1.0, **_: Any) -> Any:
-    """Return floats between two numbers."""
-    return ops.random_uniform(node.random_key(), node.shape, node.dtype, float(low), float(high))
-
-
-@converts("normal")
-def normal(node: AtenNode, mean: Any = 0.0, std: Any = 1.0, *_: Any, **__: Any) -> Any:
-    """Return floats of the normal distribution; mean and deviation may be tensors."""
-    return ops.random_normal(node.random_key(), node.shape, node.dtype, mean, std)
-
-
-@converts("normal_functional")
-def normal_like(node: AtenNode, x: Symbol, mean: Any = 0.0, std: Any = 1.0, **_: Any) -> Any:
-    """Return floats of the normal distribution in the shape of a tensor."""
-    return normal(node, mean, std)
-
-
-@converts("exponential")
-def exponential(node: AtenNode, x: Symbol, rate: float = 1.0, **_: Any) -> Any:
-    """Return floats of the exponential distribution."""
-    result = ops.random_exponential(node.random_key(), node.shape, node.dtype)
-    return result if rate == 1 else result / float(rate)
-
-
 @converts("randint", "randint.low", "randint_like", "randint_like.low_dtype")
 def randint(node: AtenNode, *args: Any, **_: Any) -> Any:
     """Return integers from a number, or 0, to below another."""
@@ -74,13 +25,32 @@ def randint(node: AtenNode, *args: Any, **_: Any) -> Any:
     return node.cast(ops.random_integers(node.random_key(), node.shape, low, high, dtype))
 
 
-@converts("randperm")
-def randperm(node: AtenNode, size: int, **_: Any) -> Any:
-    """Return the integers below a number in random order."""
-    return node.cast(ops.random_permutation(node.random_key(), size))
+def _key(node: AtenNode) -> dict[str, Any]:
+    """Return a new key, and the shape and dtype of the result."""
+    return {"key": node.random_key(), "shape": node.shape, "dtype": node.dtype}
 
 
-@converts("empty", "empty_like", "empty_permuted")
-def empty(node: AtenNode, *_: Any, **__: Any) -> Any:
-    """Return zeros: the elements may be any."""
-    return node.constant(node.cast(0), node.shape)
+TABLE |= {
+    "bernoulli.p": lambda node, x, p=0.5, **_: node.cast(
+        ops.random_bernoulli(node.random_key(), float(p), node.shape)
+    ),
+    "rand": lambda node, *_, **__: ops.random_uniform(**_key(node)),
+    "rand_like": lambda node, *_, **__: ops.random_uniform(**_key(node)),
+    "randn": lambda node, *_, **__: ops.random_normal(**_key(node)),
+    "randn_like": lambda node, *_, **__: ops.random_normal(**_key(node)),
+    "uniform": lambda node, x, low=0.0, high=1.0, **_: ops.random_uniform(
+        **_key(node), low=float(low), high=float(high)
+    ),
+    "normal": lambda node, mean=0.0, std=1.0, *_, **__: ops.random_normal(
+        **_key(node), mean=mean, std=std
+    ),
+    "normal_functional": lambda node, x, mean=0.0, std=1.0, **_: ops.random_normal(
+        **_key(node), mean=mean, std=std
+    ),
+    "exponential": lambda node, x, rate=1.0, **_: (
+        ops.random_exponential(**_key(node)) / float(rate)
+    ),
+    "randperm": lambda node, size, **_: node.cast(ops.random_permutation(node.random_key(), size)),
+}
+for _name in ("empty", "empty_permuted"):  # elements that may be any: zeros
+    TABLE[_name] = lambda node, *_, **__: node.constant(node.cast(0), node.shape)

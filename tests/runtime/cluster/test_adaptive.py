@@ -15,8 +15,17 @@ from tests.runtime.cluster.test_engines import cut, operators  # noqa: F401 - a 
 from weft import run
 from weft.lang import Operator
 from weft.lang.arithmetic import apply_all
-from weft.runtime.cluster import Dask, Ray, RunRecord, Threads, recording
-from weft.runtime.cluster.dispatch import divide
+from weft.runtime.cluster import (
+    Dask,
+    Ray,
+    Report,
+    RunRecord,
+    TaskGraph,
+    Threads,
+    dispatch,
+    recording,
+)
+from weft.runtime.cluster.dispatch import MemoryLimits, divide
 
 ENGINES = {"threads": Threads, "ray": Ray, "dask": Dask}
 LIBRARIES = {"ray": "ray", "dask": "distributed"}
@@ -72,13 +81,13 @@ def computing(record):
     return replace(record, tasks=tasks).by_worker
 
 
-def run_kernel(engine, operators, kernel):  # noqa: F811
+def run_kernel(engine, operators, kernel, memory=None):  # noqa: F811
     """A run of one task for each of many cells, and its record."""
     operators.add(Operator("unequal", "n -> n", kernel))
     x = np.arange(CELLS, dtype="float64")
     plan = cut(lambda x: apply_all("unequal", x)[0], x, size=CELLS, x='<@m, [{"x"}]>')
     with recording() as records:
-        (y,) = run(plan, {"x": x}, on=engine)
+        (y,) = run(plan, {"x": x}, on=engine, memory=memory)
     assert np.array_equal(y.numpy(), x + 1)
     assert records[0].is_exact
     return records[0]
@@ -106,6 +115,69 @@ def test_a_worker_four_times_as_slow_gets_its_share(engine, operators, tmp_path)
     if record.adaptations:
         first = record.adaptations[0]
         assert f"{first.kind} after" in str(record)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_memory_limits_what_a_worker_takes_from_others(operators, tmp_path, times):  # noqa: F811
+    log = Log(tmp_path)
+
+    def kernel(block, x):
+        is_slow, _ = log.begin(block)
+        time.sleep(0.04 if is_slow else 0.01)
+        return x + 1
+
+    plan = cut(lambda x: x + 1, np.ones(CELLS), size=CELLS, x='<@m, [{"x"}]>')
+    own = max(TaskGraph.of(plan, workers=WORKERS).peak(WORKERS))
+    with Threads(workers=WORKERS) as engine:
+        record = run_kernel(engine, operators, kernel, times * own)
+    assert "rebalance" not in {each.kind for each in record.adaptations}
+    assert bool(record.total.stolen) == (times > 1)
+
+
+class Together:
+    """A session in which task 3 ends when it was given to two workers, on both of them at once."""
+
+    def __init__(self):
+        self.submitted, self.released = [], []
+
+    def submit(self, task, worker, reads, given):
+        self.submitted.append((task.number, worker))
+        return (task.number, len(self.submitted))
+
+    def wait(self, handles, seconds=None):
+        time.sleep(0.01)
+        is_repeated = len(handles) > len({number for number, _ in handles})
+        return [handle for handle in handles if is_repeated or handle[0] != 3]
+
+    def is_done(self, handle):
+        return True
+
+    def reports(self):
+        return [Report(n, 0.01, {}, f"worker {w}") for n, w in self.submitted if n != 3]
+
+    def release(self, handle):
+        self.released.append(handle)
+
+    def abandon(self, attempts):
+        assert not attempts
+
+
+def test_two_attempts_that_end_together_count_once():
+    plan = cut(lambda x: x + 1, np.ones(4), size=4, x='<@m, [{"x"}]>')
+    graph, done = TaskGraph.of(plan), []
+    session = Together()
+    limits = MemoryLimits(graph, 2, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "STOPPED_SECONDS", 0.05)
+        dispatcher = dispatch.Dispatcher(
+            session, 2, [0, 0, 1, 1], graph.ranks.__getitem__, limits, progress=done.append
+        )
+        for task in graph.tasks[:4]:
+            dispatcher.add(task)
+        dispatcher.finish()
+    assert done == [1, 2, 3, 4]
+    assert [number for number, _ in session.submitted].count(3) == 2
+    assert sorted(number for number, _ in session.released) == [0, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -14,8 +14,11 @@ KEY = jax.random.PRNGKey(3)
 DIMS = ['{"a"}', '{"b"}', "{}"]
 
 
-def read_and_run(function, *args):
-    """The results of a JAX function, by JAX and by a plan that cuts all of them."""
+def read_and_run(function, *args, make=np.asarray):
+    """The results of a JAX function, by JAX and by a plan that cuts all of them.
+
+    The plan runs with the arrays that `make` returns.
+    """
     graph = from_jax(function, *args)
     assert not stablehlo.opaque(graph)
     ranks = [len(graph.values[name].shape) for name in graph.outputs]
@@ -25,7 +28,7 @@ def read_and_run(function, *args):
     plan = Plan.of(propagate(Graph(*given, {}, wanted, graph.operators, dtypes)))
     plan.verify()
     names = [value.name for value in graph.inputs]
-    found = run(plan, dict(zip(names, map(np.asarray, jax.tree.leaves(args)))))
+    found = run(plan, dict(zip(names, map(make, jax.tree.leaves(args)))))
     return jax.tree.leaves(jax.jit(function)(*args)), [result.numpy() for result in found]
 
 
@@ -56,6 +59,16 @@ def test_draws_of_jax_are_read_and_run(is_partitionable):
             assert np.array_equal(one, two), name
         else:
             assert np.allclose(one, two, rtol=1e-5, atol=1e-6), name
+
+
+def test_draws_of_jax_run_with_arrays_of_torch():
+    def make(x):
+        return torch.asarray(np.array(x))
+
+    draws = ["uniform", "bernoulli", "split"]
+    expected, found = read_and_run(lambda key: [EXACT[n](key) for n in draws], KEY, make=make)
+    for one, two in zip(expected, found):
+        assert np.array_equal(np.asarray(one), two)
 
 
 def test_bit_generators_of_xla_are_read_and_run():

@@ -39,7 +39,7 @@ from weft.lang.dtype import (
     together,
     truth,
 )
-from weft.lang.kernel import Accumulates, Attributes, Block, Kernel, cast
+from weft.lang.kernel import Accumulates, Attributes, Block, Kernel, bitcast, cast
 from weft.lang.notation import Notation, aligned
 from weft.lang.operator import NOTHING, Flops, Keeps, define
 from weft.lang.signature import Signature
@@ -141,6 +141,23 @@ def either(name: str, logical: str) -> Kernel:
         return getattr(block.xp, logical if is_logical else name)(*operands)
 
     return kernel
+
+
+def signed_in_torch(kernel: Kernel) -> Kernel:
+    """Return a kernel whose bits do not depend on signs, for unsigned integers of torch, too.
+
+    Torch has no arithmetic for uint16, uint32 and uint64: it is that of signed integers.
+    """
+
+    def run(block: Block, *operands: Any) -> Any:
+        name = dtype_name(operands[0].dtype)
+        is_torch = "torch" in getattr(block.xp, "__name__", "")
+        if not is_torch or name not in ("uint16", "uint32", "uint64"):
+            return kernel(block, *operands)
+        signed = (bitcast(block.xp, x, name[1:]) for x in operands)
+        return bitcast(block.xp, kernel(block, *signed), name)
+
+    return run
 
 
 def _kind(x: Any) -> str:
@@ -423,6 +440,8 @@ _RISING: Keeps = {"max": [(0,)], "min": [(0,)]}
 _RISING_POSITIVE: Keeps = {"min": [(0,)]}
 _LINEAR: Keeps = {"sum": [(0,)]}
 _BOTH: Keeps = {"sum": [(0, 1)]}
+_SIGNLESS = ("add", "subtract", "negate", "multiply", "not", "shift_left", "shift_right_logical")
+"""Operators whose bits are the same for signed and unsigned integers."""
 
 
 def _add(
@@ -437,10 +456,11 @@ def _add(
     workspace: float = 1.0,
 ) -> None:
     """Add an operator; a kernel that is text names a function of the arrays' library."""
+    kernel = named(kernel) if isinstance(kernel, str) else kernel
     define(
         name,
         sign_polynomial if name == "polynomial" else sign_pointwise,
-        named(kernel) if isinstance(kernel, str) else kernel,
+        signed_in_torch(kernel) if name in _SIGNLESS and kernel is not None else kernel,
         passes="both",
         keeps=keeps,
         flops=flops,

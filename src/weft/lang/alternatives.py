@@ -22,6 +22,7 @@ from weft.lang.fusion import ARROW, MAX_FUSED, join, pays, with_fused
 from weft.lang.graph import Application, Graph, Value
 from weft.lang.operator import Library
 from weft.lang.rewrite import Pattern, Rewrite
+from weft.lang.rewrite_check import check_rewrite
 from weft.lang.signature import Signature
 
 MAX_PRODUCERS = 4
@@ -79,8 +80,17 @@ class Alternatives:
     _signatures: dict[int, Signature] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: Graph, rewrites: Sequence[Rewrite], fuses: bool = True) -> Alternatives:
-        """Return the closure of a graph under rewrites and fusion."""
+    def of(
+        cls,
+        graph: Graph,
+        rewrites: Sequence[Rewrite],
+        fuses: bool = True,
+        unproved: Sequence[Rewrite] = (),
+    ) -> Alternatives:
+        """Return the closure of a graph under rewrites and fusion.
+
+        Those rewrites that are `unproved` are checked where they match, before they are used.
+        """
         new = cls(graph, dict(graph.values), Library(graph.operators), fuses=fuses)
         for value in graph.inputs:
             new._expression_of[value.name] = new._intern(("input", value.name))
@@ -89,7 +99,8 @@ class Alternatives:
             new.first.append(way)
             new._add(way)
         new.limit = len(graph.applications) * MAX_PRODUCERS + FEW
-        new._rewrite(rewrites)
+        new.unproved = {id(rewrite) for rewrite in unproved}
+        new._rewrite([*rewrites, *unproved])
         if fuses:
             new._fuse()
         return new
@@ -97,6 +108,7 @@ class Alternatives:
     limit: int = 0
     """The most applications of the closure."""
     fuses: bool = True
+    unproved: set[int] = field(default_factory=set)
 
     # -- what there is
 
@@ -264,6 +276,8 @@ class Alternatives:
         if part is None or not any(match.root == root.result for match in rewrite.matches(part)):
             return False
         made_by = tuple(dict.fromkeys(name for way in ways for name in way.made_by))
+        if id(rewrite) in self.unproved:
+            check_rewrite(rewrite, part, root.result)
         new = rewrite.apply(part, root.result)
         old = {id(application) for application in part.applications}
         *others, last = [a for a in new.applications if id(a) not in old]

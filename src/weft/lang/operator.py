@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from types import EllipsisType
-from typing import Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from weft.draw import Drawing, Drawn, clip
 from weft.errors import WeftError
@@ -27,6 +27,9 @@ from weft.lang.signature import Signature
 from weft.lang.signature_picture import Cell, draw_operator
 from weft.space import ZRange
 from weft.values import FrozenMap, Point, freeze
+
+if TYPE_CHECKING:
+    from weft.lang.rewrite import Rewrite
 
 Sign: TypeAlias = Callable[[Sequence[Point], Attributes], Signature]
 """Returns the signature of an application from the shapes of its operands and its attributes."""
@@ -99,6 +102,8 @@ class Operator(Drawn):
     """The memory that the kernel needs beside its operands and results, at most: a multiple of the
     largest of them, or a function of the box that returns a number of elements. Runs in bounded
     memory rely on it; those of Weft's operators were measured."""
+    rewrites: Sequence[Rewrite] = ()
+    """Other ways to compute it: a search tries them, once they have been checked."""
 
     def __post_init__(self) -> None:
         freeze(self, attributes=declared(self.name, self.notation, self.attributes))

@@ -118,6 +118,8 @@ def search(
     """Return the plans for a graph on a mesh that no other plan dominates.
 
     Placements, rewrites and fusion are chosen together. Shardings written on the graph are kept.
+    `rewrites` are tried beside those of Weft and of the graph's operators; each is checked first
+    on random arrays, and one that computes anything else is refused.
     A small graph is searched exactly; for a larger one `budget` is the number of plans that the
     evolutionary search may price (extra `search`; without it local search has the last word). The
     same seed gives the same front. Progress is shown on a terminal, or passed to a function.
@@ -163,7 +165,9 @@ def search(
         show = progress is True or (progress is None and sys.stderr.isatty())
         bar = TerminalProgress() if show else None
         run.progress = bar or (progress if callable(progress) else None)
-        used = [*shipped_rewrites(mesh.size), *rewrites] if rewrite else None
+        own = [one for operator in graph.operators.values() for one in operator.rewrites]
+        run.unproved = [*dict.fromkeys((*own, *rewrites))] if rewrite else []
+        used = shipped_rewrites(mesh.size) if rewrite else None
         with _without_garbage_collection():
             try:
                 run.search(budget, used)
@@ -214,6 +218,8 @@ class _Search:
     """What the front is proved over."""
     reasons: list[str] = field(default_factory=list)
     """Why the front is not proved over the whole search space."""
+    unproved: Sequence[Rewrite] = ()
+    """Rewrites that are checked before they are used."""
     stage: tuple[str, float, float] = ("", 0.0, 1.0)
     """What is being searched, the fraction done before it, and its own fraction."""
 
@@ -270,7 +276,7 @@ class _Search:
             what = "fusions were" if rewrites is None else "rewrites and fusions were"
             self._doubt(f"{what} not tried: the graph has more than {LARGE} applications")
             return None
-        found = Alternatives.of(graph, rewrites or (), fuses=rewrites is not None)
+        found = Alternatives.of(graph, rewrites or (), rewrites is not None, self.unproved)
         if rewrites is None and fusable(graph):
             self._doubt(f"{FUSIONS} in the search")
         self._doubt(*found.reasons)

@@ -162,6 +162,16 @@ def test_a_program_draws_by_the_number_of_its_step():
     assert 20 < (masks[0] != masks[1]).sum() < 80
 
 
+def test_shapes_that_are_not_known_while_tracing():
+    def function(x):
+        return ops.dropout(x + ops.random_normal(3, x.shape) + ops.zeros_like(x), 0.5, 4)
+
+    graph = trace(function, ("n", 4), names=["x"], meshes=[MESH])
+    x = np.ones((6, 4), "float32")
+    (made,) = run(Plan.of(propagate(graph), n=6), {"x": x})
+    assert np.array_equal(made.numpy(), function(Tensor(x)).numpy())
+
+
 @pytest.mark.parametrize("generator", ["threefry", "philox"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_moments_of_the_distributions(generator, dtype):

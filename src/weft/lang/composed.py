@@ -11,7 +11,8 @@ from typing import Any
 from weft.errors import WeftError
 from weft.lang.arithmetic import apply, create, filled_shape, normalize_axis
 from weft.lang.dtype import as_dtype, itemsize, kind, result_type, scalar_of
-from weft.values import Point, as_shape
+from weft.lang.size import as_sizes
+from weft.values import Point
 
 # Arrays of nothing.
 
@@ -24,7 +25,7 @@ def full(shape: int | Sequence[int], value: Any, dtype: Any = None) -> Any:
     """
     name = as_dtype(dtype) if dtype is not None else result_type(value)
     name = {"float64": "float32", "complex128": "complex64"}.get(name, name) if not dtype else name
-    size = as_shape((shape,) if isinstance(shape, int) else shape)
+    size = as_sizes((shape,) if isinstance(shape, int) else shape)
     return create("constant", value=scalar_of(value, name), dtype=name, result_shape=size)
 
 

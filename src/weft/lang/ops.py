@@ -150,7 +150,8 @@ from weft.lang.random import (
 from weft.lang.random import (
     take as take,
 )
-from weft.values import Point, as_shape
+from weft.lang.size import as_sizes
+from weft.values import Point
 
 _NUMPY_NAMES = {
     "bitwise_and": "and",
@@ -391,7 +392,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
 
 def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     """Return the array broadcast to a shape."""
-    wanted, rank = as_shape(shape), len(x.shape)
+    wanted, rank = as_sizes(shape), len(x.shape)
     tail = wanted[len(wanted) - rank :]
     if len(wanted) < rank or builtins.any(n not in (1, m) for n, m in zip(x.shape, tail)):
         raise WeftError(f"{list(x.shape)} cannot be broadcast to {list(wanted)}")

@@ -14,7 +14,8 @@ from typing import Any
 from weft.errors import WeftError
 from weft.lang.arithmetic import apply, as_operand, create, normalize_axis
 from weft.lang.dtype import as_dtype, bounds, kind
-from weft.values import Point, as_shape
+from weft.lang.size import as_sizes
+from weft.values import Point
 
 MOST_INTEGERS = 1 << 47
 """The largest range of random integers."""
@@ -225,7 +226,7 @@ def _draw(
 
 
 def _shape(shape: int | Sequence[int]) -> Point:
-    return as_shape((shape,) if isinstance(shape, int) else shape)
+    return as_sizes((shape,) if isinstance(shape, int) else shape)
 
 
 def _named(generator: str) -> str | None:

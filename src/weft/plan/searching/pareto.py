@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isnan
 from operator import le
-from typing import SupportsFloat, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, TypeVar
 
 from weft.draw import Drawing, Drawn, Item, Label, Line, Rect
 from weft.errors import WeftError
 from weft.plan.estimate import Cost
 from weft.plan.plan import Plan
 from weft.values import counted, scaled
+
+if TYPE_CHECKING:
+    from weft.plan.searching.explain import Explanation
 
 T = TypeVar("T")
 Costs = Sequence[float]
@@ -162,6 +165,13 @@ class ParetoFront(Drawn, Sequence[Plan]):
             for p in self.points
         ]
         return self.plans[sums.index(min(sums))]
+
+    def explain(self, number: int = 0) -> Explanation:
+        """Return for every application of a plan its placement, and what others would cost."""
+        from weft.plan.searching.explain import explain  # it needs the searches, which need fronts
+
+        cost = self.costs[number]
+        return explain(cost.plan, cost.machine)
 
     def __len__(self) -> int:
         return len(self.costs)

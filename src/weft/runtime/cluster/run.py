@@ -96,6 +96,8 @@ def _run(
         if before is not None:
             before()
         bindings.create_outputs(outputs)
+        if watch is not None:
+            watch(Progress(0, len(graph.tasks)))
         wanted = graph.remaining(bindings.is_done) if resume else None
         shards = Unroller(dispatcher, graph, arrays, allow).run(wanted)
         seconds, reports = time.perf_counter() - clock, list(session.reports())
@@ -154,8 +156,6 @@ def _dispatcher(
     dispatcher = Dispatcher(
         session, workers, homes, graph.ranks.__getitem__, limits, graph.window, progress
     )
-    if watch is not None:
-        watch(Progress(0, len(graph.tasks)))
     return dispatcher
 
 

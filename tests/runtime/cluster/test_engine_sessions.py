@@ -243,3 +243,19 @@ def test_workers_are_those_the_scheduler_knows_not_those_the_client_remembers(mo
         plan = cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>')
         (y,) = run(plan, {"x": np.ones(4)}, on=engine)
     assert y.numpy().tolist() == [2.0] * 4
+
+
+def test_ray_says_that_a_run_waits_for_processors_that_others_hold(monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr("weft.runtime.cluster.engines.ray.PATIENCE", 0.5)
+    plan = cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>')
+    with Ray(workers=1) as first:
+        run(plan, {"x": np.ones(4)}, on=first)
+        with Ray(workers=1) as second:
+            timer = threading.Timer(5, ray.kill, [first.actors[0]])
+            timer.start()
+            with pytest.warns(UserWarning, match="1 of 1 workers have not started"):
+                (y,) = run(plan, {"x": np.ones(4)}, on=second)
+            timer.join()
+        first.actors.clear()
+    assert y.numpy().tolist() == [2.0] * 4

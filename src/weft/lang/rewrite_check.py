@@ -119,7 +119,11 @@ def _compute(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if kernel is None:
             raise WeftError(f"{application.operator} has no kernel")
         block = Block(xp, signature, application.attributes, signature.space)
-        results = kernel(block, *(values[name] for name in application.operands))
+        operands = [
+            values[name][box.slices((0,) * len(box.start))]
+            for name, box in zip(application.operands, block.operands)
+        ]
+        results = kernel(block, *operands)
         many = results if isinstance(results, tuple | list) else (results,)
         values |= dict(zip(application.results, many))
     return values

@@ -64,13 +64,19 @@ def bare(text: str) -> Graph:
 
 
 def small_fronts() -> Iterator[Row]:
-    """The exact front of a wide MLP, with rewrites and fusion."""
+    """The exact fronts of a wide MLP and of four operators, with rewrites and fusion."""
     graph = trace(lambda x, w, v: ops.relu(x @ w) @ v, (64, 8192), (8192, 32768), (32768, 8192))
     begin = time.perf_counter()
     front = search(graph, MESHES["2x4"], H200_NODE)
     taken = time.perf_counter() - begin
     assert front.is_exact
     yield Row("search/mlp-exact-front", taken, "s", len(front))
+    four = trace(lambda x, w, v: ops.softmax(ops.relu(x @ w)) @ v, (64, 128), (128, 256), (256, 64))
+    begin = time.perf_counter()
+    front = search(four, DeviceMesh("m", (8,), ("x",)), H200_NODE)
+    taken = time.perf_counter() - begin
+    assert front.is_exact
+    yield Row("search/four-operators-exact-front", taken, "s", len(front))
 
 
 def block(budget: int) -> Iterator[Row]:

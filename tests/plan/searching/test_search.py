@@ -271,7 +271,7 @@ def test_large_graphs_share_decisions():
 
 @pytest.mark.parametrize("capacity", [100e3, 150e3])
 def test_plans_fit_the_capacity_or_an_error_is_raised(capacity):
-    graph = trace(layers, (64, 64), *[(64, 64)] * 8)
+    graph = trace(layers, (64, 64), *[(64, 64)] * 5)
     small = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, capacity=capacity)
     try:
         front = search(graph, GRID, small, budget=400)

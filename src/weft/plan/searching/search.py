@@ -72,7 +72,7 @@ Engine: TypeAlias = Literal["auto", "exact", "evolve", "integer", "descend"]
 
 ENGINES: tuple[Engine, ...] = ("auto", "exact", "evolve", "integer", "descend")
 
-MAX_PARTIAL_PLANS = 50_000
+MAX_PARTIAL_PLANS = 100_000
 """The most partial plans that branch and bound may keep before another engine takes over."""
 
 OTHER_STRATEGIES: tuple[ShardyStrategy, ...] = ("op_priority", "aggressive", "basic")
@@ -87,10 +87,10 @@ MAX_STEPS = 150
 FEW_TRIES = 40_000
 """The partial plans that branch and bound prices before better plans are looked for, to prune."""
 
-MAX_TRIES = 200_000
+MAX_TRIES = 400_000
 """The most partial plans that branch and bound may price before another engine takes over."""
 
-HOPELESS = 0.6
+HOPELESS = 0.9
 """With so large a fraction of the steps left after few tries, branch and bound gives up."""
 
 MAX_REWRITTEN = 8

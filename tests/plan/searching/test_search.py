@@ -274,7 +274,7 @@ def test_plans_fit_the_capacity_or_an_error_is_raised(capacity):
     graph = trace(layers, (64, 64), *[(64, 64)] * 5)
     small = Machine(latency=1e-7, bandwidth=1e9, flops={"float32": 1e9}, capacity=capacity)
     try:
-        front = search(graph, GRID, small, budget=400)
+        front = search(graph, GRID, small, budget=400, engine="evolve")
     except WeftError as error:
         assert "capacity" in str(error) or "holds" in str(error) or "fits" in str(error), error  # noqa: PT017
     else:

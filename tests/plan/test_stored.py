@@ -13,7 +13,9 @@ from weft import DeviceMesh, Machine, Plan, WeftError, ZRange, estimate, ops, pr
 from weft.lang import Application, Graph, Value
 from weft.plan import Chunking, Storage
 from weft.plan.searching.build import build_problem
-from weft.plan.stored import joined, reads, writes
+from weft.plan.stored import reads, writes
+from weft.program import Read
+from weft.program.storage import joined
 
 LINE = DeviceMesh("m", (4,), ("x",))
 
@@ -110,6 +112,7 @@ def test_random_plans_read_and_write_what_counting_says(seed):
     names = [value.name for value in plan.graph.inputs] + list(plan.graph.outputs)
     storage = {name: random_storage(rng, plan, name) for name in names if rng.random() < 0.7}
     cost = estimate(plan, storage=storage)
+    cost.program.verify()
     inputs = {value.name for value in plan.graph.inputs}
     loaded = sum(read_by_hand(plan, name, storage[name]) for name in storage if name in inputs)
     outputs = [name for name in storage if name not in inputs]
@@ -225,6 +228,28 @@ def test_an_input_that_is_returned_is_read_as_it_lies_and_not_written():
     assert (cost.loaded, cost.stored) == (128, 0)
 
 
+def test_what_cells_have_anyway_is_not_read_again():
+    """A loop has the rows of x; sums of rows are views of them, sums of columns are read."""
+    graph = looped()
+    sums = [
+        Application("sum_dim", ("x",), ("rows",), {"dimensions": [1]}),
+        Application("sum_dim", ("x",), ("columns",), {"dimensions": [0]}),
+    ]
+    graph = Graph(
+        graph.inputs,
+        [*sums, *graph.applications],
+        ["rows", "columns", "y"],
+        graph.meshes,
+        {**graph.shardings, "columns": '<@m, [{"x"}]>'},
+    )
+    plan = Plan.of(propagate(graph))
+    program = plan.program_with({"x": Storage((8, 4), (2, 1), itemsize=4)})
+    program.verify()
+    reads = [each.result for each in program.main.instructions if isinstance(each, Read)]
+    assert [str(program.buffers[n].layout) for n in reads] == ["[{0/4}, {}]", "[{}, {0/4}]"]
+    assert program.main.instructions[1].operands == (reads[0],)
+
+
 def test_what_nobody_reads_is_not_read():
     plan = planned(lambda x, y: x + x, [(8, 4), (8, 4)])
     cost = estimate(plan, storage={"y": Storage((8, 4), (2, 4), itemsize=4)})
@@ -249,6 +274,19 @@ PLAN = planned(lambda x: x + x, [(8, 4)], x='[{"x"}, {}]')
 def test_what_is_refused(storage, message):
     with pytest.raises(WeftError, match=message):
         estimate(PLAN, storage=storage)
+
+
+def test_what_is_read_is_held_while_it_is_used():
+    plan = planned(blur, [(1, 1, 64), (1, 1, 3)], x='[{}, {}, {"x"}]')
+    program = plan.program_with({"x": Storage((1, 1, 64), (1, 1, 4), itemsize=4)})
+    text = str(program)
+    assert "= read x, 1 x 1 x 64 in chunks of 1 x 1 x 4" in text
+    assert "fetch" not in text
+    assert "fetch" in str(plan.program)
+    needs, made = plan.placed[0].needs[0], plan.outputs[0].regions((1, 1, 62))
+    held = [4 * (box.size + block.size + 3) for box, block in zip(needs, made)]
+    assert list(program.count.peak) == held
+    assert plan.program_with({}) is plan.program
 
 
 def test_parts_are_not_stored():

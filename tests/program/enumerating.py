@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from weft.program import Apply, Branch, Copy, Free, Loop, Mask, Route, Slice, Transfer
+from weft.program import Apply, Branch, Copy, Free, Loop, Mask, Read, Route, Slice, Transfer, Write
 from weft.program.messages import messages
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
@@ -176,6 +176,7 @@ class Enumerator:
         self.program, self.buffers = program, program.buffers
         self.layouts = {}
         self.active = []
+        self.written = {}
         expect(all(each.layout.cells == program.cells for each in self.buffers), "other cells")
 
     def layout(self, layout):
@@ -197,7 +198,10 @@ class Enumerator:
         expect(number >= 0, f"there is no body {number}")
         self.active.append(number)
         body = self.program.bodies[number]
-        expect([self.value(b) for b in body.arguments] == list(graph.inputs), "other arguments")
+        stored = {} if number else self.program.storage
+        expect(set(stored) <= {*graph.inputs, *graph.outputs}, "what is no input or output")
+        inputs = [name for name in graph.inputs if name not in stored]
+        expect([self.value(b) for b in body.arguments] == inputs, "other arguments")
         expect(body.graph.inputs == graph.inputs, "arguments are bound in another order")
         expect(len(set(body.arguments)) == len(body.arguments), "a buffer is two arguments")
         for buffer in body.arguments:
@@ -207,7 +211,12 @@ class Enumerator:
         live = set(body.arguments)
         for instruction in body.instructions:
             self.instruction(instruction, live, body, graph)
-        expect([self.value(b) for b in body.results] == list(graph.outputs), "other outputs")
+        outputs = list(graph.outputs)
+        for name in set(stored) - set(graph.inputs):
+            expect(name in self.written, "a stored output is not written")
+            expect(self.written[name].all(), "not all of a stored output is written")
+            outputs.remove(name)
+        expect([self.value(b) for b in body.results] == outputs, "other outputs")
         for buffer in body.results:
             expect(buffer in live, "an output is not there")
             expect(self.of(buffer).is_held(), "an output is not all there")
@@ -238,6 +247,12 @@ class Enumerator:
                 rules.get(type(instruction), self.copy)(instruction, old, new)
                 if isinstance(instruction, Copy):
                     self.free(instruction.frees, live, body)
+            case Read():
+                self.define(instruction.result, live)
+                self.read(instruction, graph)
+            case Write():
+                expect(instruction.source in live, "what is written is not there")
+                self.write(instruction, graph)
             case Free():
                 self.free(instruction.buffers, live, body)
             case Apply():
@@ -246,6 +261,32 @@ class Enumerator:
                 self.loop(instruction, live, body, graph)
             case Branch():
                 self.branch(instruction, live, graph)
+
+    # Storage.
+
+    def stored(self, name, buffer):
+        expect(len(self.active) == 1, "a loop or a branch uses storage")
+        expect(name in self.program.storage, "there is no such storage")
+        storage, found = self.program.storage[name], self.of(buffer)
+        expect(self.value(buffer) == name, "another value")
+        expect(storage.shape == found.shape, "another shape")
+        expect(storage.itemsize == self.buffers[buffer].itemsize, "another dtype")
+        expect(found.part_count == 1, "parts are not stored")
+        return found
+
+    def read(self, read, graph):
+        found = self.stored(read.storage, read.result)
+        expect(read.storage in graph.inputs, "what is read is not an input")
+        expect(found.shape == graph.shapes[read.storage], "another shape")
+
+    def write(self, write, graph):
+        found = self.stored(write.storage, write.source)
+        expect(write.storage not in graph.inputs, "an input is written")
+        expect(write.storage in graph.outputs, "what is written is not an output")
+        expect(write.storage not in self.written, "written twice")
+        self.written[write.storage] = np.zeros(found.shape, bool)
+        for box in found.boxes:
+            self.written[write.storage][slices(box)] = True
 
     # One value in another layout.
 

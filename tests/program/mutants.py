@@ -11,7 +11,20 @@ import weft.plan.placed
 from weft import DeviceMesh, ShardingSpec, WeftError
 from weft.lang import Graph
 from weft.plan.placed import place
-from weft.program import Apply, Branch, Combine, Copy, Free, Loop, Mask, Slice, Transfer
+from weft.program import (
+    Apply,
+    Branch,
+    Combine,
+    Copy,
+    Free,
+    Loop,
+    Mask,
+    Read,
+    Slice,
+    Storage,
+    Transfer,
+    Write,
+)
 from weft.space import BlockGrid, Digit
 from weft.values import FrozenMap
 
@@ -68,6 +81,15 @@ class ProgramMutator(Chooser):
             *(self.swapped, self.swapped, self.deleted, self.repeated, self.moved),
             *(self.freed_early, self.freed, self.outputs, self.results, self.value),
         ]
+
+    def for_storage(self):
+        """The same, with changes of what is read and written more often than others."""
+        self.changes += [
+            *(self.read_buffer, self.read_name, self.read_layout, self.read_layout),
+            *(self.read_elsewhere, self.write_buffer, self.write_name, self.write_layout),
+            *(self.not_written, self.written_twice, self.bound, self.unbound, self.stored),
+        ]
+        return self
 
     # Programs with something else in one place.
 
@@ -257,6 +279,84 @@ class ProgramMutator(Chooser):
         number = self.used(program)
         other = program.buffers[self.other_buffer(program, number)]
         return self.with_buffer(program, number, value=other.value)
+
+    # Storage.
+
+    def other_name(self, program, name):
+        """The name of another value, mostly one that is stored."""
+        every = {buffer.value for buffer in program.buffers} - {name}
+        stored = sorted(every & set(program.storage))
+        return self.pick(stored if stored and self.chance(0.7) else sorted(every))
+
+    def read_buffer(self, program):
+        at, found = self.find(program, Read)
+        return self.with_instruction(program, at, result=self.other_buffer(program, found.result))
+
+    def read_name(self, program):
+        at, found = self.find(program, Read)
+        return self.with_instruction(program, at, storage=self.other_name(program, found.storage))
+
+    def read_layout(self, program):
+        _, found = self.find(program, Read)
+        layout = self.other_layout(program, program.buffers[found.result].layout)
+        return self.with_buffer(program, found.result, layout=layout)
+
+    def read_elsewhere(self, program):
+        """What another instruction makes is read instead, as if it were an input."""
+        at, found = self.find(program, Apply, Transfer, Slice, Copy, Mask)
+        (result,) = made_by(found)[:1]
+        code = list(program.bodies[at[0]].instructions)
+        code[at[1]] = Read(program.buffers[result].value, result)
+        return self.with_code(program, at[0], code)
+
+    def write_buffer(self, program):
+        at, found = self.find(program, Write)
+        return self.with_instruction(program, at, source=self.other_buffer(program, found.source))
+
+    def write_name(self, program):
+        at, found = self.find(program, Write)
+        return self.with_instruction(program, at, storage=self.other_name(program, found.storage))
+
+    def write_layout(self, program):
+        _, found = self.find(program, Write)
+        layout = self.other_layout(program, program.buffers[found.source].layout)
+        return self.with_buffer(program, found.source, layout=layout)
+
+    def not_written(self, program):
+        (number, place), _ = self.find(program, Write)
+        code = list(program.bodies[number].instructions)
+        del code[place]
+        return self.with_code(program, number, code)
+
+    def written_twice(self, program):
+        (number, place), found = self.find(program, Write)
+        code = list(program.bodies[number].instructions)
+        code.insert(place, found)
+        return self.with_code(program, number, code)
+
+    def bound(self, program):
+        """Another value is said to be stored."""
+        value = program.buffers[self.used(program)]
+        shape = value.layout.shape
+        storage = Storage(shape, [2] * len(shape), itemsize=value.itemsize)
+        return replace(program, storage={**program.storage, value.value: storage})
+
+    def unbound(self, program):
+        left = dict(program.storage)
+        del left[self.pick(left)]
+        return replace(program, storage=left)
+
+    def stored(self, program):
+        """The storage of a value is that of another array."""
+        name = self.pick(program.storage)
+        old = program.storage[name]
+        shape, itemsize = list(old.shape), old.itemsize
+        if shape and self.chance(0.7):
+            shape[self.pick(range(len(shape)))] += 1
+        else:
+            itemsize += 1
+        other = Storage(shape, old.chunk, itemsize=itemsize)
+        return replace(program, storage={**program.storage, name: other})
 
     # Transfers, masks, slices, copies.
 
@@ -571,7 +671,7 @@ class ProgramMutator(Chooser):
 
 def made_by(instruction):
     match instruction:
-        case Transfer() | Slice() | Mask() | Copy():
+        case Transfer() | Slice() | Mask() | Copy() | Read():
             return [instruction.result]
         case Apply() | Loop() | Branch():
             return list(instruction.results)

@@ -18,6 +18,7 @@ from weft.lang import OPERATORS, Application, Graph, Value
 from weft.lang.region import arguments, captured
 from weft.plan.placed import kept_of, place
 from weft.plan.searching.choices import placements
+from weft.program import Storage
 from weft.runtime import local
 from weft.values import FrozenMap
 
@@ -515,14 +516,38 @@ def gather(shards, layout):
     return parts[0]
 
 
+def random_storage(rng, plan, share=0.7):
+    """Chunks and shards of some inputs and outputs."""
+    graph, found = plan.graph, {}
+    for name in dict.fromkeys([*(value.name for value in graph.inputs), *graph.outputs]):
+        shape = graph.values[name].shape
+        chunk = [int(n) for n in rng.integers(1, 4, len(shape))]
+        shard = [int(n * m) for n, m in zip(chunk, rng.integers(1, 3, len(shape)))]
+        is_input = name not in graph.outputs or any(name == v.name for v in graph.inputs)
+        spec = plan.specs[name] if is_input else plan.outputs[graph.outputs.index(name)]
+        if rng.random() < share and not spec.partial:
+            found[name] = Storage(shape, chunk, shard, plan.itemsize(name))
+    return found
+
+
 def run_program(program, inputs):
-    """The outputs of a program on NumPy arrays."""
+    """The outputs of a program on NumPy arrays; those that are stored are read back."""
     buffers, main = program.buffers, program.main
+    graph, stored = program.graphs[0], {}
+    for name in program.storage:
+        value = graph.values[name]
+        stored[name] = inputs[name] if name in inputs else np.full(value.shape, -77, value.dtype)
     layouts = [buffers[buffer] for buffer in main.arguments]
     given = [scatter(inputs[buffer.value], buffer.layout) for buffer in layouts]
     with bounded_loops(), np.errstate(all="ignore"):
-        made = local.execute(program, np, given)
-    return [gather(shards, buffers[buffer].layout) for shards, buffer in zip(made, main.results)]
+        made = local.execute(program, np, given, storage=stored)
+    layouts = [buffers[buffer].layout for buffer in main.results]
+    returned, written = iter(map(gather, made, layouts)), set(stored) - set(inputs)
+    found = []
+    for name in graph.outputs:
+        found.append(stored[name] if name in written else next(returned))
+        written.discard(name)  # where it comes first
+    return found
 
 
 def agrees(graph, program):

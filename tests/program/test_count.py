@@ -2,7 +2,13 @@
 
 import numpy as np
 import pytest
-from tests.program.random_plans import Planner, RandomGraph, random_mesh, run_program
+from tests.program.random_plans import (
+    Planner,
+    RandomGraph,
+    random_mesh,
+    random_storage,
+    run_program,
+)
 from tests.trials import trials
 
 from weft import DeviceMesh, Plan, communication, propagate, trace
@@ -14,10 +20,12 @@ PROGRAMS = trials(150)
 
 
 def random_programs():
+    """Random programs; a third of them read from storage and write to it."""
     for seed in range(PROGRAMS):
         graph = RandomGraph(seed)
         rng = np.random.default_rng(seed + 2 * 10**6)
-        yield graph, Planner(rng, random_mesh(rng)).plan(graph.graph).program
+        plan = Planner(rng, random_mesh(rng)).plan(graph.graph)
+        yield graph, plan.program_with(random_storage(rng, plan) if seed % 3 == 0 else {})
 
 
 def measured(graph, program):

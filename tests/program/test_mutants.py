@@ -11,7 +11,14 @@ from collections import Counter
 import numpy as np
 from tests.program import enumerating
 from tests.program.mutants import PlanMutator, ProgramMutator
-from tests.program.random_plans import Planner, RandomGraph, TooLongError, agrees, random_mesh
+from tests.program.random_plans import (
+    Planner,
+    RandomGraph,
+    TooLongError,
+    agrees,
+    random_mesh,
+    random_storage,
+)
 from tests.trials import trials
 
 from weft import WeftError
@@ -100,3 +107,33 @@ def test_plans_that_compute_something_else_are_refused():
     assert found["refused"] + found["not lowered"] > 0.3 * found.total()
     assert found["refused by the symbolic verifier only"] < 0.05 * found.total() + 2
     assert len(tried) > 10
+
+
+def test_programs_that_read_and_write_storage_are_accepted_and_right():
+    read = written = removed = 0
+    for seed, graph, plan, rng in random_programs():
+        program = plan.program_with(random_storage(rng, plan))
+        assert outcome(graph, program, define(graph.graph), seed) == "right"
+        read, written = read + len(program.count.reads), written + len(program.count.writes)
+        removed += sum(program.count.received_by_cell) < sum(plan.received)
+    assert read > PROGRAMS // 4
+    assert written > PROGRAMS // 4
+    assert removed > PROGRAMS // 20
+
+
+def test_whatever_reads_or_writes_something_else_is_refused():
+    found, tried = Counter(), Counter()
+    for seed, graph, plan, rng in random_programs():
+        mutator, definition = ProgramMutator(rng).for_storage(), define(graph.graph)
+        program = plan.program_with(random_storage(rng, plan, 0.9))
+        for number in range(MUTANTS):
+            mutant = mutator.mutant(program)
+            if mutant is not None:
+                changed, change = mutant
+                where = f"seed {seed}, mutant {number}, {change}"
+                found[outcome(graph, changed, definition, where)] += 1
+                tried[change] += 1
+    print(f"{found.total()} mutants: {dict(found)}")
+    assert found["refused"] > 0.4 * found.total()
+    assert found["refused by the symbolic verifier only"] < 0.05 * found.total() + 2
+    assert len(tried) > 20

@@ -11,7 +11,7 @@ from weft.plan.searching.cost_strategy import Strategy, propagate
 from weft.plan.searching.pareto import ParetoFront
 from weft.plan.searching.progress import SearchInterrupted
 from weft.plan.searching.search import search
-from weft.plan.storage import Storage
+from weft.program.storage import Storage
 
 __all__ = [
     "CellGroup",

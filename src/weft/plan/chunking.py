@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.errors import WeftError
 from weft.layout import ShardingSpec
-from weft.plan.storage import Storage
+from weft.program.storage import Storage
 from weft.space import BlockGrid, ZRange
 from weft.values import Point, as_count, as_point, as_tuple, check_rank, freeze
 

@@ -21,9 +21,19 @@ from weft.plan.resharding.choose import seconds_between
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.resharding.pricing import seconds_of_messages
 from weft.plan.resharding.reshard import check_machine
-from weft.plan.storage import Storage
-from weft.plan.stored import loads, moving, settled_storage, stored, writes
-from weft.program import Apply, CellClasses, Cells, Executed, Layout, Program, Route, Transfer
+from weft.plan.stored import settled_storage, traffic_seconds
+from weft.program import (
+    Apply,
+    CellClasses,
+    Cells,
+    Executed,
+    Layout,
+    Program,
+    Route,
+    Storage,
+    Traffic,
+    Transfer,
+)
 from weft.program.messages import messages
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
@@ -78,6 +88,11 @@ class Cost:
     storage: Mapping[str, Storage] = FrozenMap(())
     """The storage of inputs and outputs."""
 
+    @cached_property
+    def program(self) -> Program:
+        """The program whose cost this is, with what it reads from storage and writes to it."""
+        return self.plan.program_with(self.storage)
+
     @property
     def compute(self) -> float:
         """The seconds that kernels take, one after the other."""
@@ -112,13 +127,7 @@ class Cost:
     @property
     def received_by_cell(self) -> Point:
         """The bytes that each device receives; none of what it reads from storage."""
-        count = self.plan.program.count
-        totals = [0] * len(count.classes.representatives)
-        for each in moving(self.plan, self.storage):
-            if isinstance(each.instruction, Transfer):
-                more = count.received(each.instruction)
-                totals = [total + each.times * size for total, size in zip(totals, more)]
-        return count.classes.expand(totals)
+        return self.program.count.received_by_cell
 
     @property
     def loaded(self) -> int:
@@ -144,17 +153,17 @@ class Cost:
     @cached_property
     def by_axis(self) -> dict[str, int]:
         """The bytes that cross each axis of the mesh; what crosses two is counted in both."""
-        return _by_axis(self.plan.program, moving(self.plan, self.storage))
+        return _by_axis(self.program)
 
     @property
     def assumed(self) -> tuple[str, ...]:
         """What is assumed about loops and branches; empty if bytes are exact."""
-        return self.plan.assumed
+        return self.program.count.assumed
 
     @cached_property
     def peak(self) -> Point:
         """The most bytes that each cell holds."""
-        return self.plan.peak
+        return self.program.count.peak
 
     @property
     def fits(self) -> bool:
@@ -191,7 +200,7 @@ def estimate(
     """Return the cost of a plan on a machine.
 
     `storage` says which inputs and outputs lie in storage, and how; that of an output may be left
-    to be chosen. `weft.plan.stored` says what is read and written then, and does not move.
+    to be chosen. The program then has `Read` and `Write`, and nothing moves for what is read.
 
     >>> from weft import propagate, trace
     >>> graph = trace(
@@ -205,32 +214,21 @@ def estimate(
     chosen = machine or plan.machine or Machine()
     check_machine(chosen, [plan.mesh])
     known = settled_storage(plan, storage or {})
+    program = plan.program_with(known)
+    reads, writes = program.count.reads, program.count.writes
     items = (
-        *_loads(plan, known, chosen),
-        *priced(plan.program, moving(plan, known), chosen),
-        *_stores(plan, known, chosen),
+        *(_stored(name, "read", each, known[name], chosen) for name, each in reads.items()),
+        *priced(program, program.count.executed, chosen),
+        *(_stored(name, "write", each, known[name], chosen) for name, each in writes.items()),
     )
     return Cost(plan, chosen, items, known)
 
 
-def _loads(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Iterator[Item]:
-    """Return the cost of reading stored inputs."""
-    for name in (value.name for value in plan.graph.inputs if value.name in storage):
-        read = loads(plan, name, storage[name])
-        if read.nbytes:
-            seconds = read.seconds(storage[name], machine.storage)
-            yield Item(name, "read", seconds, loaded=read.nbytes, needed=read.needed)
-
-
-def _stores(plan: Plan, storage: Mapping[str, Storage], machine: Machine) -> Iterator[Item]:
-    """Return the cost of writing stored outputs."""
-    inputs = {value.name for value in plan.graph.inputs}
-    for name in dict.fromkeys(plan.graph.outputs):
-        if name in storage and name not in inputs:
-            made = stored(storage[name], writes(plan, name))
-            if made.nbytes:
-                seconds = made.seconds(storage[name], machine.storage)
-                yield Item(name, "write", seconds, stored=made.nbytes, needed=made.needed)
+def _stored(name: str, what: str, traffic: Traffic, storage: Storage, machine: Machine) -> Item:
+    """Return the cost of reading an input or of writing an output."""
+    seconds, moved = traffic_seconds(traffic, storage, machine.storage), traffic.nbytes
+    loaded, stored = (moved, 0) if what == "read" else (0, moved)
+    return Item(name, what, seconds, loaded=loaded, stored=stored, needed=traffic.needed)
 
 
 def priced(program: Program, executed: Iterable[Executed], machine: Machine) -> Iterator[Item]:
@@ -288,10 +286,7 @@ def placed_compute(
 ) -> tuple[float, int, int]:
     """Return the roofline of an application that is placed, before there is a program."""
     line = placed.signature
-    operands = [
-        placed.needed(n) if spec is None else layout_of(spec, shape)
-        for n, (spec, shape) in enumerate(zip(placed.operands, line.operand_shapes))
-    ]
+    operands = list(map(placed.operand_layout, range(len(line.operand_shapes))))
     results = list(map(layout_of, placed.results, line.result_shapes))
     index = layout_of(placed.index, line.sizes.values())
     return roofline(graph, number, index, operands, results, machine, placed.mesh)
@@ -379,10 +374,10 @@ def flops_of(graph: Graph, number: int, index: Layout) -> int:
     return max(operator.count_flops(signature, box, attributes) for box in boxes)
 
 
-def _by_axis(program: Program, executed: Iterable[Executed]) -> dict[str, int]:
+def _by_axis(program: Program) -> dict[str, int]:
     names = program.mesh.axis_names
     totals, ranks = dict.fromkeys(names, 0), ranks_by_device(program.mesh)
-    for each in executed:
+    for each in program.count.executed:
         if not isinstance(each.instruction, Transfer):
             continue
         transfer = each.instruction

@@ -6,6 +6,9 @@
   when the last one is. Where a cell ends up with a view, it is copied, so that nothing else stays.
 - A loop owns what its body changes; what the body returns as it came, and what regions take from
   outside, stays with whoever has it.
+- Of a stored input every application reads what it needs, halos included, and nothing moves for it.
+  A loop, a branch or an output takes it as it is sharded: it is then read at the start, and what
+  lies in that is not read again. Stored outputs are written when all outputs are there.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from weft.plan.machine import Machine
 from weft.plan.placed import Placed, kept_of, layout_of
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.resharding.step import Step
+from weft.plan.stored import check_stored, lies
 from weft.plan.trip_count import Known, analyze_loop, known_inside, known_values, taken_branch
 from weft.program.instructions import (
     Apply,
@@ -38,27 +42,39 @@ from weft.program.instructions import (
     Instruction,
     Loop,
     Mask,
+    Read,
     Slice,
     Transfer,
+    Write,
 )
 from weft.program.layout_rule import Cells, Layout, join_parts, lies_inside, same_boxes
 from weft.program.program import Program
+from weft.program.storage import Storage
 from weft.space import Digit
-from weft.values import MONOIDS, Point
+from weft.values import MONOIDS, FrozenMap, Point
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
 
 
-def lower(plan: Plan, owned: Collection[str] | None = None) -> Program:
-    """Return the program of a plan; of its inputs all are its own, or those that are `owned`."""
-    lowering = _Lowering(plan)
+def lower(
+    plan: Plan,
+    owned: Collection[str] | None = None,
+    storage: Mapping[str, Storage] | None = None,
+) -> Program:
+    """Return the program of a plan; of its inputs all are its own, or those that are `owned`.
+
+    `storage` has the inputs that are read from storage, and the outputs that are written to it.
+    """
+    check_stored(plan, storage or {})
+    lowering = _Lowering(plan, storage or {})
     owned = [value.name for value in plan.graph.inputs] if owned is None else owned
     lowering.bodies.append(None)
     lowering.graphs.append(plan.graph)
-    lowering.bodies[0] = _BodyLowering(lowering, plan, define(plan.graph), owned, {}).body()
+    main = _BodyLowering(lowering, plan, define(plan.graph), owned, {}, lowering.storage)
+    lowering.bodies[0] = main.body()
     bodies = tuple(body for body in lowering.bodies if body is not None)
-    for name, spec, buffer in zip(plan.graph.outputs, plan.outputs, bodies[0].results):
+    for name, spec, buffer in zip(plan.graph.outputs, plan.outputs, main.returned):
         layout = lowering.buffers[buffer].layout
         if layout != layout_of(spec, layout.shape):
             raise WeftError(f"output {name} lies as {layout}, and the plan says {spec}")
@@ -71,14 +87,15 @@ def lower(plan: Plan, owned: Collection[str] | None = None) -> Program:
         tuple(lowering.graphs),
         plan.mesh,
         {**bodies[0].graph.monoids, **monoids},
+        lowering.storage,
     )
 
 
 class _Lowering:
     """What the bodies of one program share."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.mesh, self.machine = plan.mesh, plan.machine
+    def __init__(self, plan: Plan, storage: Mapping[str, Storage]) -> None:
+        self.mesh, self.machine, self.storage = plan.mesh, plan.machine, FrozenMap(storage.items())
         self.cells = Cells(plan.mesh.shape, plan.mesh.device_ids)
         self.buffers: list[Buffer] = []
         self.bodies: list[Body | None] = []
@@ -121,18 +138,27 @@ class _BodyLowering:
         definition: GraphDefinition,
         owned: Collection[str],
         known: Known,
+        storage: Mapping[str, Storage] | None = None,
     ) -> None:
         if plan.mesh != lowering.mesh:
             raise WeftError(f"a region runs on {plan.mesh}, and the plan on {lowering.mesh}")
         self.shared, self.plan, self.graph = lowering, plan, plan.graph
         self.definition, self.given = definition, known
+        inputs = {value.name for value in plan.graph.inputs}
+        self.stored = inputs & set(storage or {})
+        self.written = {
+            plan.graph.outputs.index(name) for name in storage or {} if name not in inputs
+        }
+        """The outputs that are written, each where it comes first."""
         self.owned = set(owned)
-        self.borrowed = {value.name for value in plan.graph.inputs} - self.owned
+        self.borrowed = inputs - self.owned - self.stored
         self.lives = lives(plan.graph)
         self.code: list[Instruction] = []
         self.made: list[int] = []
         self.held: dict[str, int] = {}
         """The buffer of every value that is there."""
+        self.returned: list[int] = []
+        """The buffer of every output, those that are written included."""
 
     def body(
         self, unchanged: Collection[int] = (), reshards: Sequence[Reshard] | None = None
@@ -142,29 +168,34 @@ class _BodyLowering:
         `reshards` follow the graph's own reshards of its outputs: those of a branch.
         """
         plan, graph = self.plan, self.graph
-        given = tuple(
-            self._buffer(value.name, self._layout(value.name, plan.specs[value.name]))
-            for value in graph.inputs
-        )
-        self.held.update(zip([value.name for value in graph.inputs], given))
-        owned = {n for n, value in enumerate(graph.inputs) if value.name in self.owned}
+        names = [value.name for value in graph.inputs if value.name not in self.stored]
+        given = tuple(self._buffer(name, self._layout(name, plan.specs[name])) for name in names)
+        self.held.update(zip(names, given))
+        owned = {n for n, name in enumerate(names) if name in self.owned}
+        for value in graph.inputs:
+            if value.name in self.stored and lies(graph, value.name):
+                layout = self._layout(value.name, plan.specs[value.name])
+                self.held[value.name] = self._read(value.name, layout)
         self._end(self.lives.unused)
         starts: list[int] = []
         for number in range(len(graph.applications)):
             starts.append(len(self.code))
             self._application(number)
         starts.append(len(self.code))
-        results, later = [], [n for n in range(len(graph.outputs)) if n not in unchanged]
+        later = [n for n in range(len(graph.outputs)) if n not in unchanged]
         for place, name in enumerate(graph.outputs):
             if place in unchanged:
-                results.append(self.held[name])
+                self.returned.append(self.held[name])
                 continue
             later.remove(place)
             is_last = name not in self.borrowed and all(graph.outputs[n] != name for n in later)
             made = self._keep(self.held[name], plan.returns[place], is_last)
             if reshards is not None:
                 made = self._keep(made, reshards[place], True)
-            results.append(made)
+            self.returned.append(made)
+        self.code += (Write(self.returned[n], graph.outputs[n]) for n in sorted(self.written))
+        self._free(self.returned[n] for n in sorted(self.written))
+        results = [each for n, each in enumerate(self.returned) if n not in self.written]
         return Body(
             self.definition,
             given,
@@ -271,7 +302,7 @@ class _BodyLowering:
             key = name, self.shared.operand(placed, place, placed.partials[place])
             if key not in brought:
                 brought[key] = self._bring(number, place)
-                if brought[key] != self.held[name]:
+                if brought[key] != self.held.get(name):
                     temporary.append(brought[key])
             operands.append(brought[key])
         results = tuple(
@@ -294,6 +325,8 @@ class _BodyLowering:
         plan, shared = self.plan, self.shared
         application, placed = self.graph.applications[number], plan.placed[number]
         name = application.operands[place]
+        if name in self.stored:
+            return self._bring_stored(name, placed, place)
         source, src = self.held[name], plan.specs[name]
         at = source
         held = landing(src, placed, place)
@@ -311,15 +344,37 @@ class _BodyLowering:
                 else:
                     self.code.append(Transfer(at, result, kind="fetch"))
                 at = self._drop(source, at, result)
-        want = shared.operand(placed, place, placed.partials[place])
-        digits = [part for part in want.parts if part not in shared.buffers[at].layout.parts]
-        if digits:
-            result = self._like(at, want)
-            self.code.append(_mask(at, result, digits))
-            at = self._drop(source, at, result)
-        return at
+        return self._masked(source, at, shared.operand(placed, place, placed.partials[place]))
 
-    def _drop(self, source: int, before: int, after: int) -> int:
+    def _bring_stored(self, name: str, placed: Placed, place: int) -> int:
+        """Emit how an operand comes from storage, or from what was read of it."""
+        shared, source = self.shared, self.held.get(name)
+        need = shared.operand(placed, place, {})
+        if source is None or not lies_inside(need, shared.buffers[source].layout):
+            at = self._read(name, need)
+        elif same_boxes(need, shared.buffers[source].layout):
+            at = source
+        else:
+            at = self._like(source, need)
+            self.code.append(Slice(source, at))
+        return self._masked(source, at, shared.operand(placed, place, placed.partials[place]))
+
+    def _read(self, name: str, layout: Layout) -> int:
+        result = self._buffer(name, layout)
+        self.code.append(Read(name, result))
+        return result
+
+    def _masked(self, source: int | None, at: int, want: Layout) -> int:
+        """Emit a mask if an operand is wanted in more parts than it has."""
+        have = self.shared.buffers[at].layout.parts
+        digits = [part for part in want.parts if part not in have]
+        if not digits:
+            return at
+        result = self._like(at, want)
+        self.code.append(_mask(at, result, digits))
+        return self._drop(source, at, result)
+
+    def _drop(self, source: int | None, before: int, after: int) -> int:
         """Free what lies between the source and the last result."""
         if before != source:
             self._free([before])

@@ -78,6 +78,13 @@ class Placed(Drawn):
         shape, image = self.signature.operand_shapes[number], self.signature.operands[number]
         return Layout(index.cells, shape, index.grid, index.cuts, (), image)
 
+    def operand_layout(self, number: int) -> Layout:
+        """Return the layout in which an operand is read, without its parts."""
+        spec = self.operands[number]
+        if spec is None:
+            return self.needed(number)
+        return layout_of(spec, self.signature.operand_shapes[number]).with_parts(())
+
     @property
     def leaders(self) -> tuple[int, ...]:
         """For each cell the first one with the same box and the same parts of the operands.

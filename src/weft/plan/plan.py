@@ -17,6 +17,7 @@ from weft.lang.dtype import itemsize
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments, read_as_kept
 from weft.layout import DeviceMesh, ShardingSpec
+from weft.plan.chunking import Chunking
 from weft.plan.fuse import fuse_plan
 from weft.plan.lower import lower
 from weft.plan.machine import Machine
@@ -26,7 +27,8 @@ from weft.plan.plan_picture import draw_plan
 from weft.plan.products import without_products
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
-from weft.program import Apply, Executed, Free, Mask, Program, Proof, Slice, Transfer
+from weft.plan.stored import settled_storage
+from weft.program import Apply, Executed, Free, Mask, Program, Proof, Slice, Storage, Transfer
 from weft.values import FrozenMap, Point
 
 
@@ -151,6 +153,39 @@ class Plan(Drawn):
     def program(self) -> Program:
         """The plan lowered to instructions: what is verified, counted, priced and executed."""
         return lower(self)
+
+    def program_with(self, storage: Mapping[str, Storage | Chunking]) -> Program:
+        """Return the program that reads inputs from storage and writes outputs to it.
+
+        Chunks of outputs that are left open are chosen.
+
+        >>> from weft import propagate, trace
+        >>> from weft.plan import Storage
+        >>> graph = trace(
+        ...     lambda x: x + x, (8, 4), meshes=['@m = <["x"=2]>'],
+        ...     shardings={"x": '<@m, [{"x"}, {}]>'},
+        ... )
+        >>> stored = Storage((8, 4), (2, 4), itemsize=4)
+        >>> print(Plan.of(propagate(graph)).program_with({"x": stored, "add": stored}))
+        main()
+          %0: x float32[8, 4] [{0/2}, {}] = read x, 8 x 4 in chunks of 2 x 4
+          %1: add float32[8, 4] [{0/2}, {}] = add %0 %0 over [{0/2}, {}]
+          free %0
+          write %1 to add, 8 x 4 in chunks of 2 x 4
+          free %1
+          return nothing
+        """
+        settled = settled_storage(self, storage)
+        if not settled:
+            return self.program
+        key = tuple(sorted(settled.items(), key=lambda item: item[0]))
+        if key not in self._stored_programs:
+            self._stored_programs[key] = lower(self, storage=settled)
+        return self._stored_programs[key]
+
+    @cached_property
+    def _stored_programs(self) -> dict[object, Program]:
+        return {}
 
     @property
     def received(self) -> Point:

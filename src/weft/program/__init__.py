@@ -18,12 +18,15 @@ from weft.program.instructions import (
     Instruction,
     Loop,
     Mask,
+    Read,
     Slice,
     Transfer,
+    Write,
 )
 from weft.program.layout_rule import CellClasses, Cells, Layout
 from weft.program.messages import Message, Route
 from weft.program.program import Program
+from weft.program.storage import Storage, Traffic
 from weft.program.verify import AppliedProof, Proof, VerificationError
 
 __all__ = [
@@ -49,8 +52,12 @@ __all__ = [
     "Message",
     "Program",
     "Proof",
+    "Read",
     "Route",
     "Slice",
+    "Storage",
+    "Traffic",
     "Transfer",
     "VerificationError",
+    "Write",
 ]

@@ -1,4 +1,4 @@
-"""Count what a program does: bytes that each cell receives, and memory that each cell holds.
+"""Count what a program does: bytes that each cell receives, reads and writes, and its memory.
 
 Cells in the same situation are counted once: a fold over the instructions looks at one cell of each
 class, and values are expanded to all cells on request.
@@ -27,11 +27,15 @@ from weft.program.instructions import (
     Instruction,
     Loop,
     Mask,
+    Read,
     Slice,
     Transfer,
+    Write,
 )
 from weft.program.layout_rule import CellClasses, Layout
 from weft.program.messages import Route, messages
+from weft.program.storage import Traffic, first_boxes, joined, read_traffic, write_traffic
+from weft.space import ZRange
 from weft.values import Point
 
 if TYPE_CHECKING:
@@ -136,6 +140,50 @@ class Counts:
         found = tuple(run.body(0, 1, "", None))
         return found, tuple(dict.fromkeys(run.assumed))
 
+    # Storage.
+
+    @cached_property
+    def reads(self) -> dict[str, Traffic]:
+        """What is read of each stored input, cell by cell; without those of which nothing is."""
+        found = {
+            name: read_traffic(self.program.storage[name], self._needed(name))
+            for name in self._layouts_read
+        }
+        return {name: traffic for name, traffic in found.items() if traffic.nbytes}
+
+    @cached_property
+    def writes(self) -> dict[str, Traffic]:
+        """What is written of each stored output, cell by cell; without those that are empty."""
+        found = {
+            each.storage: write_traffic(
+                self.program.storage[each.storage],
+                first_boxes(self.program.buffers[each.source].layout.boxes()),
+            )
+            for each in self.program.main.instructions
+            if isinstance(each, Write)
+        }
+        return {name: traffic for name, traffic in found.items() if traffic.nbytes}
+
+    def read_boxes(self, name: str) -> tuple[tuple[ZRange, ...], ...]:
+        """Return for each cell, in rank order, the boxes of a stored input that it reads."""
+        storage = self.program.storage[name]
+        return tuple(joined(storage, boxes) for boxes in self._needed(name))
+
+    def _needed(self, name: str) -> list[tuple[ZRange, ...]]:
+        layouts = self._layouts_read.get(name, [])
+        if not layouts:
+            return [()] * self.program.cells.size
+        return list(zip(*(layout.boxes() for layout in layouts)))
+
+    @cached_property
+    def _layouts_read(self) -> dict[str, list[Layout]]:
+        """For each stored input, in the order of inputs, the layouts in which it is read."""
+        found = {name: list[Layout]() for name in self.program.main.graph.inputs}
+        for each in self.program.main.instructions:
+            if isinstance(each, Read):
+                found[each.storage].append(self.program.buffers[each.result].layout)
+        return {name: list(dict.fromkeys(layouts)) for name, layouts in found.items() if layouts}
+
     # Memory.
 
     @cached_property
@@ -167,6 +215,8 @@ class Counts:
         instruction, number = body.instructions[moment.place], body.application_at(moment.place)
         made = "" if number is None else ", ".join(body.graph.applications[number].results)
         match instruction:
+            case Read():
+                return f"{instruction.storage} read for {made}" if made else "inputs"
             case Transfer() | Mask() | Copy() if number is None:
                 return f"output {buffers[instruction.source].value}"
             case Transfer() | Mask() | Copy():
@@ -373,7 +423,7 @@ class _Memory(Allocations):
         for place in range(start, end):
             instruction = code[place]
             self._instruction(instruction)
-            if not isinstance(instruction, Free | Slice):
+            if not isinstance(instruction, Free | Slice | Write):
                 self._note(number, place)
             if isinstance(instruction, Copy):
                 for buffer in instruction.frees:
@@ -391,6 +441,8 @@ class _Memory(Allocations):
             case Apply():
                 for buffer in instruction.results:
                     self._allocate(buffer)
+            case Read():
+                self._allocate(instruction.result)
             case Free():
                 for buffer in instruction.buffers:
                     self.free(buffer)

@@ -151,6 +151,24 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """Each cell reads its box of a stored input, and nothing comes from other cells."""
+
+    storage: str
+    """The name under which the program has the storage: that of the input."""
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Each box is written to storage, in whole shards, by the first cell that holds it."""
+
+    source: int
+    storage: str
+    """The name under which the program has the storage: that of the output."""
+
+
+@dataclass(frozen=True, slots=True)
 class Free:
     """The last use of buffers has passed."""
 
@@ -192,7 +210,9 @@ class Branch:
     """The body that runs; None where the program does not say."""
 
 
-Instruction: TypeAlias = Transfer | Slice | Mask | Copy | Apply | Free | Loop | Branch
+Instruction: TypeAlias = (
+    Transfer | Slice | Mask | Copy | Apply | Read | Write | Free | Loop | Branch
+)
 """An instruction of a body."""
 
 
@@ -202,10 +222,10 @@ class Body:
 
     graph: GraphDefinition
     arguments: Point
-    """One buffer for each input of the graph."""
+    """One buffer for each input of the graph; of main, for each that is not stored."""
     instructions: tuple[Instruction, ...]
     results: Point
-    """One buffer for each output of the graph."""
+    """One buffer for each output of the graph; of main, for each that is not written."""
     owned: frozenset[int]
     """The arguments that end inside; the others are the caller's."""
     starts: Point = ()

@@ -10,6 +10,7 @@ from typing import Any
 from weft.program.count import Counts
 from weft.program.instructions import Body, Buffer, GraphDefinition, Instruction
 from weft.program.layout_rule import Cells
+from weft.program.storage import Storage
 from weft.program.text import program_text
 from weft.program.verify import Proof, verify
 
@@ -46,6 +47,8 @@ class Program:
     monoids: Mapping[str, Any] = field(default_factory=dict)
     """The definitions by which parts are combined, of monoids that are a user's; the verifier
     compares them with those of the graph."""
+    storage: Mapping[str, Storage] = field(default_factory=dict)
+    """The inputs that are read from storage, and the outputs that are written to it."""
 
     @property
     def main(self) -> Body:

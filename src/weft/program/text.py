@@ -14,8 +14,10 @@ from weft.program.instructions import (
     Instruction,
     Loop,
     Mask,
+    Read,
     Slice,
     Transfer,
+    Write,
 )
 from weft.program.layout_rule import digit_text
 
@@ -61,6 +63,10 @@ def _line(  # noqa: PLR0911 - one for each instruction
         case Apply(number, operands, results, index):
             operator = body.graph.applications[number].operator
             return f"{made(results)} = {operator} {_all(operands)} over {index}"
+        case Read(storage, result):
+            return f"{made([result])} = read {storage}, {program.storage.get(storage)}"
+        case Write(source, storage):
+            return f"write %{source} to {storage}, {program.storage.get(storage)}"
         case Free(buffers):
             return f"free {_all(buffers)}"
         case Loop(_, condition, inner, carried, captured, results, _, trip_count):

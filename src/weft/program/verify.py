@@ -23,6 +23,7 @@ from weft.program.instructions import (
     Apply,
     Body,
     Branch,
+    Buffer,
     Copy,
     Definition,
     Free,
@@ -31,8 +32,10 @@ from weft.program.instructions import (
     Instruction,
     Loop,
     Mask,
+    Read,
     Slice,
     Transfer,
+    Write,
 )
 from weft.program.layout_rule import (
     Layout,
@@ -100,12 +103,18 @@ class _Verifier:
         self.homes: dict[int, int] = {}
         """The body of each buffer."""
         self.proved: dict[object, object] = {}
+        self.dtypes: dict[str, str] = {}
+        """The dtype in which each stored input is read."""
+        self.written: set[str] = set()
 
     def verify(self, graph: GraphDefinition) -> Proof:
         for buffer in self.buffers:
             self._expect_well_formed(buffer.layout)
         for given in map(self.buffers.__getitem__, self.program.main.arguments):
             _expect(covers(given.layout), f"input {given.value} is not held in full")
+        for name in self.program.storage:
+            known = name in (*graph.inputs, *graph.outputs)
+            _expect(known, f"{name} is stored, and is neither an input nor an output")
         for name, monoid in graph.monoids.items():
             same = self.program.monoids.get(name) is monoid
             _expect(same, f"parts by {name} are combined by another definition than the graph's")
@@ -162,7 +171,8 @@ class _Verifier:
         self.active.append(number)
         body = self.program.bodies[number]
         values = [self.buffers[buffer].value for buffer in body.arguments]
-        _expect(values == list(graph.inputs), f"arguments {values} where {list(graph.inputs)} are")
+        inputs = [name for name in graph.inputs if number or name not in self.program.storage]
+        _expect(values == inputs, f"arguments {values} where {inputs} are")
         _expect(body.graph.inputs == graph.inputs, f"body {number} is called by other names")
         for buffer in body.arguments:
             shape = self.buffers[buffer].layout.shape
@@ -180,8 +190,9 @@ class _Verifier:
             except VerificationError as error:
                 what = f"instruction {place} of body {number}, {self._text(instruction)}"
                 raise VerificationError(f"{what}: {error}") from None
-        _expect(len(body.results) == len(graph.outputs), f"{len(body.results)} outputs")
-        for name, buffer in zip(graph.outputs, body.results):
+        outputs = list(graph.outputs) if number else self._returned(graph)
+        _expect(len(body.results) == len(outputs), f"{len(body.results)} outputs")
+        for name, buffer in zip(outputs, body.results):
             self._expect_live(buffer, live)
             value = self.buffers[buffer].value
             _expect(value == name, f"output {name} is {value}")
@@ -190,9 +201,20 @@ class _Verifier:
         self.made.pop()
         return body
 
+    def _returned(self, graph: GraphDefinition) -> list[str]:
+        """Return the outputs that main returns: a stored one is written where it comes first."""
+        left = list(graph.outputs)
+        for name in self.program.storage:
+            if name not in graph.inputs:
+                _expect(name in self.written, f"output {name} is stored, and is not written")
+                left.remove(name)
+        return left
+
     def _text(self, instruction: Instruction) -> str:
         kind = type(instruction).__name__
         match instruction:
+            case Read() | Write():
+                return f"{kind} of {instruction.storage}"
             case Transfer() | Slice() | Mask() | Copy():
                 return f"{kind} of {self.buffers[instruction.source].value}"
             case Apply() | Loop() | Branch():
@@ -238,11 +260,10 @@ class _Verifier:
                 if isinstance(instruction, Copy):
                     self._free(instruction.frees, live, owned, body)
             case Apply():
-                for buffer in instruction.operands:
-                    self._expect_live(buffer, live)
-                for buffer in instruction.results:
-                    self._define(buffer, live)
-                self._apply(instruction, graph, is_main)
+                self._apply(instruction, live, graph, is_main)
+            case Read() | Write():
+                _expect(is_main, "only main reads from storage and writes to it")
+                self._stored(instruction, live, graph)
             case Free():
                 self._free(instruction.buffers, live, owned, body)
             case Loop():
@@ -263,6 +284,47 @@ class _Verifier:
                 self._branch(instruction, graph)
                 for buffer in instruction.results:
                     self._define(buffer, live)
+
+    # Storage.
+
+    def _stored(self, instruction: Read | Write, live: set[int], graph: GraphDefinition) -> None:
+        match instruction:
+            case Read():
+                self._define(instruction.result, live)
+                self._read(instruction, graph)
+            case Write():
+                self._expect_live(instruction.source, live)
+                self._write(instruction, graph)
+
+    def _expect_stored(self, name: str, buffer: Buffer) -> None:
+        """A buffer is of the value that is stored under a name, and has no parts."""
+        storage = self.program.storage.get(name)
+        _expect(storage is not None, f"{name} is not stored")
+        assert storage is not None
+        _expect(buffer.value == name, f"{buffer.value} is stored as {name}")
+        same = (storage.shape, storage.itemsize) == (buffer.layout.shape, buffer.itemsize)
+        _expect(same, f"storage has {storage}, {storage.itemsize} B an element")
+        _expect(not buffer.layout.parts, f"storage holds whole arrays, not {buffer.layout}")
+
+    def _read(self, read: Read, graph: GraphDefinition) -> None:
+        """Every cell has its box of an input."""
+        name, buffer = read.storage, self.buffers[read.result]
+        _expect(name in graph.inputs, f"{name} is not an input")
+        self._expect_stored(name, buffer)
+        shape = graph.shapes[name]
+        _expect(shape == buffer.layout.shape, f"{name} has the shape {list(shape)}")
+        dtype = self.dtypes.setdefault(name, buffer.dtype)
+        _expect(dtype == buffer.dtype, f"{name} is read as {dtype} and as {buffer.dtype}")
+
+    def _write(self, write: Write, graph: GraphDefinition) -> None:
+        """An output is written once, and some cell has every point of it."""
+        name, buffer = write.storage, self.buffers[write.source]
+        is_output = name in graph.outputs and name not in graph.inputs
+        _expect(is_output, f"{name} is not an output that the program makes")
+        self._expect_stored(name, buffer)
+        _expect(covers(buffer.layout), f"output {name} is not held in full")
+        _expect(name not in self.written, f"output {name} is written twice")
+        self.written.add(name)
 
     # One value in another layout.
 
@@ -337,7 +399,11 @@ class _Verifier:
         for place, (value, name) in enumerate(zip(found, names)):
             _expect(value == name, f"{what} {place} is {value} where the graph has {name}")
 
-    def _apply(self, apply: Apply, graph: GraphDefinition, is_main: bool) -> None:
+    def _apply(self, apply: Apply, live: set[int], graph: GraphDefinition, is_main: bool) -> None:
+        for buffer in apply.operands:
+            self._expect_live(buffer, live)
+        for buffer in apply.results:
+            self._define(buffer, live)
         found = self._defined(apply.definition, graph)
         _expect(not found.regions, f"{found.operator} runs graphs of its own; none is proved")
         self._expect_values(apply.operands, found.operands, "operand")

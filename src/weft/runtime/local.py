@@ -26,11 +26,14 @@ from weft.program import (
     Loop,
     Mask,
     Program,
+    Read,
     Route,
     Slice,
     Transfer,
+    Write,
 )
 from weft.program.count import Allocations, bind
+from weft.program.storage import first_boxes
 from weft.runtime.arrays import Array, copied, masked
 from weft.runtime.blocks import each, run_block
 from weft.runtime.communication_log import Communication, Movement, active
@@ -90,13 +93,20 @@ def execute(
     here: Here = ALL,
     cause: Cause | None = None,
     counts_memory: bool = True,
+    storage: Mapping[str, Any] | None = None,
 ) -> list[Shards]:
     """Run a program; the inputs lie as it says, in the order of its arguments.
+
+    `storage` has the arrays that the program reads and writes: whatever gives and takes boxes when
+    it is indexed with slices.
 
     What no later instruction reads is dropped, and so are the inputs that are the program's own.
     Messages say that something moves for the `cause`, or else for an application of the program.
     """
-    executor = _Executor(program, xp, here, cause, counts_memory)
+    missing = program.storage.keys() - (storage or {}).keys()
+    if missing:
+        raise WeftError(f"the program reads or writes {', '.join(sorted(missing))} in storage")
+    executor = _Executor(program, xp, here, cause, counts_memory, storage or {})
     given = list(inputs)
     held = dict(zip(program.main.arguments, given))
     del given
@@ -196,8 +206,15 @@ def _leaders(index: Layout, operands: Sequence[Layout]) -> Point | None:
 
 class _Executor:
     def __init__(
-        self, program: Program, xp: Any, here: Here, cause: Cause | None, counts_memory: bool
+        self,
+        program: Program,
+        xp: Any,
+        here: Here,
+        cause: Cause | None,
+        counts_memory: bool,
+        storage: Mapping[str, Any],
     ) -> None:
+        self.storage = storage
         self.program, self.xp, self.here, self.cause = program, xp, here, cause
         self.buffers: tuple[Buffer, ...] = program.buffers
         self.ledgers = active()
@@ -227,6 +244,10 @@ class _Executor:
                     self._copy(instruction, held)
                 case Mask():
                     self._mask(instruction, held)
+                case Read():
+                    self._read(instruction, held)
+                case Write():
+                    self._write(instruction, held)
                 case Loop():
                     self._loop(instruction, held)
                 case Branch():
@@ -248,6 +269,23 @@ class _Executor:
             self.parents.pop(buffer, None)
             if self.memory is not None:
                 self.memory.free(buffer)
+
+    # Storage.
+
+    def _read(self, read: Read, held: dict[int, Shards]) -> None:
+        layout, array = self.buffers[read.result].layout, self.storage[read.storage]
+        boxes = [layout.box(layout.cells.coordinate(rank)) for rank in self.here.ranks(layout)]
+        held[read.result] = [copied(self.xp, array[box.slices()]) for box in boxes]
+        if self.memory is not None:
+            self.memory.allocate(read.result, self.by_device(read.result, held))
+
+    def _write(self, write: Write, held: dict[int, Shards]) -> None:
+        layout, array = self.buffers[write.source].layout, self.storage[write.storage]
+        boxes = first_boxes(layout.boxes())
+        for shard, rank in zip(held[write.source], self.here.ranks(layout)):
+            box = boxes[rank]
+            if box is not None:
+                array[box.slices()] = shard
 
     # One value in another layout.
 

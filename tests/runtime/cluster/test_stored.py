@@ -12,7 +12,7 @@ from tests.runtime.test_programs import planned
 from tests.trials import trials
 
 from weft import Plan, WeftError, communication, ops, propagate, run, trace
-from weft.plan.storage import Storage
+from weft.program.storage import Storage
 from weft.runtime.cluster import Output, RunRecord, TaskGraph, Threads, recording, run_on
 from weft.runtime.cluster.schedule import task_memory
 from weft.runtime.cluster.tasks import InputBox

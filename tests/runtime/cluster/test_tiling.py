@@ -9,7 +9,7 @@ from tests.runtime.cluster.blur import WEIGHTS, blurred, plan_of
 from tests.trials import trials
 
 from weft import Plan, WeftError, ops, propagate, run, trace
-from weft.plan.storage import Storage
+from weft.program.storage import Storage
 from weft.runtime.cluster import Output
 from weft.runtime.cluster.schedule import depth_first
 from weft.runtime.cluster.task_graph import TaskGraph

@@ -9,8 +9,8 @@ from tests.runtime.test_programs import planned
 from tests.trials import trials
 
 from weft import Plan, ops, propagate, trace
-from weft.plan.storage import Storage
 from weft.program import VerificationError
+from weft.program.storage import Storage
 from weft.runtime.cluster import TaskGraph
 from weft.runtime.cluster.tasks import BlockRef, Combined, Joined, Masked, Sliced, Task
 from weft.space import ZRange

@@ -9,7 +9,7 @@ from tests.runtime.monoids import SPREAD
 from weft import Plan, ops, propagate, trace
 from weft.lang import OPERATORS, Operator
 from weft.lang.arithmetic import apply_all
-from weft.plan.storage import Storage
+from weft.program.storage import Storage
 from weft.runtime.cluster import TaskGraph, WorkerContext
 from weft.runtime.cluster.schedule import task_memory
 from weft.runtime.cluster.worker import run_task

@@ -52,6 +52,7 @@ from weft.plan.searching.problem import (
     Table,
     ValueOptions,
 )
+from weft.plan.stored import lies
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
 
@@ -516,10 +517,12 @@ class ProblemBuilder:
         """Return the cost of an operand, cached."""
         name = application.operands[slot]
         earlier = tuple(n for n in range(slot) if application.operands[n] == name)
-        width, is_stored = itemsize(self.graph.values[name].dtype), name in self.storage.inputs
-        key = (id(specs), id(placed), slot, earlier, width, is_stored)
+        width, is_held = itemsize(self.graph.values[name].dtype), self._is_held(name)
+        is_stored = name in self.storage.inputs
+        key = (id(specs), id(placed), slot, earlier, width, is_stored, is_held)
         if key not in self.tables:
-            self.tables[key] = self._delivery_table(specs, placed, slot, earlier, width, is_stored)
+            has = is_held if is_stored else None
+            self.tables[key] = self._delivery_table(specs, placed, slot, earlier, width, has)
         return self.tables[key]
 
     def _delivery_table(
@@ -529,12 +532,12 @@ class ProblemBuilder:
         slot: int,
         earlier: Sequence[int],
         width: int,
-        is_stored: bool,
+        has: bool | None,
     ) -> Table:
         """Return the cost of an operand from every sharding to every placement.
 
         Equal rows and columns are computed once. A stored input is read where it is needed and does
-        not move; its memory is that of its sharding.
+        not move; `has` says whether cells have its shards as well, and is None if it is not stored.
         """
         kinds: dict[object, int] = {}
         columns = []
@@ -545,9 +548,13 @@ class ProblemBuilder:
         rows: dict[ShardingSpec, list[MoveCost]] = {}
         for spec in specs:
             if spec not in rows:
-                moves = [self.prices.deliver(one, slot, spec, width, earlier) for one in firsts]
-                if is_stored:
-                    moves = [move._replace(seconds=0.0, received=0) for move in moves]
+                given = slot, spec, width, earlier
+                moves = [
+                    self.prices.deliver(one, *given)
+                    if has is None
+                    else self.prices.read(one, *given, is_held=has)
+                    for one in firsts
+                ]
                 rows[spec] = [moves[column] for column in columns]
         return [rows[spec] for spec in specs]
 
@@ -620,12 +627,18 @@ class ProblemBuilder:
             for spec, wanted in zip(specs, returned)
         )
 
+    def _is_held(self, name: str) -> bool:
+        """Return whether cells have the shards of a value: not of an input that is only read."""
+        return name not in self.storage.inputs or lies(self.graph, name)
+
     def _sizes(self, name: str, specs: tuple[ShardingSpec, ...]) -> tuple[Point, ...]:
-        value = self.graph.values[name]
-        key = (id(specs), value.shape, value.dtype)
+        value, is_held = self.graph.values[name], self._is_held(name)
+        key = (id(specs), value.shape, value.dtype, is_held)
         if key not in self.sizes:
-            width = itemsize(value.dtype)
-            self.sizes[key] = tuple(self.prices.size(spec, value.shape, width) for spec in specs)
+            array = value.shape, itemsize(value.dtype)
+            self.sizes[key] = tuple(
+                self.prices.size(spec, *array) if is_held else self.prices.none for spec in specs
+            )
         return self.sizes[key]
 
 

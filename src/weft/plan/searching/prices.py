@@ -20,14 +20,15 @@ from weft.plan.delivery import Delivery, deliver, masks
 from weft.plan.fetch import landing, moved_bytes
 from weft.plan.machine import Machine
 from weft.plan.memory import along, brought, settled, sizes_of
-from weft.plan.placed import Placed
+from weft.plan.placed import Placed, layout_of
 from weft.plan.plan import Plan
 from weft.plan.resharding.choose import PLAIN
 from weft.plan.resharding.pricing import seconds_of_messages, single_link
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.searching.choices import shardings
-from weft.plan.storage import Storage
-from weft.plan.stored import Traffic, blocks, check_storage, lies, loaded, readers, stored
+from weft.plan.stored import blocks, check_storage, lies, readers, traffic_seconds
+from weft.program.layout_rule import lies_inside
+from weft.program.storage import Storage, Traffic, read_traffic, write_traffic
 from weft.values import FrozenMap, Point
 
 IMPOSSIBLE = 1 << 60
@@ -195,6 +196,34 @@ class MovePrices:
         delivery = deliver(placed, number, src, itemsize, self.machine)
         same = (deliver(placed, n, src, itemsize, self.machine) == delivery for n in earlier)
         return self.free if any(same) else self._delivery(placed, number, delivery)
+
+    def read(
+        self,
+        placed: Placed,
+        number: int,
+        src: ShardingSpec,
+        itemsize: int,
+        earlier: Sequence[int] = (),
+        is_held: bool = False,
+    ) -> MoveCost:
+        """Return the memory of an operand that is read from storage and does not move.
+
+        It takes none where an earlier operand is the same. Where the input `is_held` anyway, in the
+        sharding `src`, what lies in that is not read again.
+        """
+        need = placed.operand_layout(number), placed.partials[number]
+        if not self.with_memory or any(
+            (placed.operand_layout(n), placed.partials[n]) == need for n in earlier
+        ):
+            return self.free
+        sizes = [box.size * itemsize for box in placed.needs[number]]
+        masked = deliver(placed, number, None, itemsize).hidden
+        is_view = is_held and lies_inside(need[0], layout_of(src, need[0].shape))
+        made: list[list[int | None]] = [] if is_view else [list(sizes)]
+        if any(masked):
+            made.append([size if monoid else None for size, monoid in zip(sizes, masked)])
+        peak, added = map(self._counted, along(made, placed.mesh.size))
+        return MoveCost(0.0, 0, peak, added, self.none)
 
     def _delivery(self, placed: Placed, number: int, delivery: Delivery) -> MoveCost:
         seconds, received = _seconds_and_bytes(delivery.reshard) if delivery.reshard else (0.0, 0)
@@ -367,7 +396,7 @@ class StoragePrices:
         for name in dict.fromkeys(operands):
             if name in self.inputs:
                 needs = [boxes for n, boxes in zip(operands, placed.needs) if n == name]
-                read = self._loaded(name, loaded(self.inputs[name], list(zip(*needs))))
+                read = self._loaded(name, read_traffic(self.inputs[name], zip(*needs)))
                 seconds, nbytes = seconds + read.communicate, nbytes + read.received
         return OptionCost(0.0, seconds, nbytes)
 
@@ -376,14 +405,14 @@ class StoragePrices:
         if name not in self.inputs or not lies(self.graph, name):
             return OptionCost()
         boxes = [(box,) for box in spec.regions(self.graph.values[name].shape)]
-        return self._loaded(name, loaded(self.inputs[name], boxes))
+        return self._loaded(name, read_traffic(self.inputs[name], boxes))
 
     def write(self, name: str, spec: ShardingSpec) -> OptionCost:
         """Return the cost to write an output that is returned in a sharding."""
         value, storage = self.graph.values[name], self.outputs[name]
         if isinstance(storage, Chunking):
             storage = choose(spec, value.shape, itemsize(value.dtype), storage)
-        return self._cost(storage, stored(storage, blocks(spec, value.shape, name)))
+        return self._cost(storage, write_traffic(storage, blocks(spec, value.shape, name)))
 
     def _operands(self, number: int) -> tuple[str, ...]:
         application = self.graph.applications[number]
@@ -394,7 +423,8 @@ class StoragePrices:
         return OptionCost(0.0, cost.communicate / count, cost.received // count)
 
     def _cost(self, storage: Storage, traffic: Traffic) -> OptionCost:
-        return OptionCost(0.0, traffic.seconds(storage, self.machine.storage), traffic.nbytes)
+        seconds = traffic_seconds(traffic, storage, self.machine.storage)
+        return OptionCost(0.0, seconds, traffic.nbytes)
 
 
 def place_stored_inputs(plan: Plan, storage: StorageOptions) -> Plan:

@@ -17,8 +17,8 @@ from typing import TypeAlias, TypeVar
 from weft.lang import Block, Graph, Signature
 from weft.lang.dtype import itemsize
 from weft.plan import Plan
-from weft.plan.storage import Storage
 from weft.program import Apply, Branch, Copy, Layout, Loop, Mask, Slice, Transfer
+from weft.program.storage import Storage
 from weft.space import ZRange, weigh
 
 T = TypeVar("T")

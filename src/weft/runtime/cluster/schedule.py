@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import TypeVar
 
 from weft.lang.dtype import itemsize
-from weft.plan.storage import Storage
+from weft.program.storage import Storage
 from weft.runtime.cluster.tasks import (
     ArrayExpr,
     BlockRef,

@@ -14,7 +14,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.plan import Plan
 from weft.plan.chunking import Chunking, choose_storage
-from weft.plan.storage import Storage
+from weft.program.storage import Storage
 from weft.runtime.cluster.task_graph import TaskGraph
 from weft.runtime.cluster.tasks import TaskOutput
 from weft.runtime.execute import check_array, is_stored

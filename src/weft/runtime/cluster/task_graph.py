@@ -20,8 +20,8 @@ from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.plan import Plan
-from weft.plan.storage import Storage
 from weft.program import Branch, Loop
+from weft.program.storage import Storage
 from weft.runtime.cluster.build import TaskGraphBuilder, called_bodies
 from weft.runtime.cluster.groups import GroupedProgram
 from weft.runtime.cluster.schedule import block_memory, depth_first, keep_overlaps, task_memory

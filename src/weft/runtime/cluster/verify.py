@@ -26,7 +26,6 @@ from itertools import combinations, groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.lang.definition import define
-from weft.plan.storage import Storage
 from weft.program import (
     Branch,
     Definition,
@@ -37,6 +36,7 @@ from weft.program import (
     VerificationError,
 )
 from weft.program.count import bind
+from weft.program.storage import Storage
 from weft.runtime.cluster.build import called_bodies, operand_buffers
 from weft.runtime.cluster.tasks import (
     ArrayExpr,

@@ -3,12 +3,18 @@
 Chunks are the unit of reading, shards the unit of writing. Both are blocks of a `BlockGrid`, and a
 shard consists of whole chunks. At the edge of an array chunks reach beyond it: they are stored
 whole, as Zarr does, and count whole. Chunks of a shard that lie outside altogether are not stored.
+
+What a cell reads several times is counted once: boxes are joined where their hull touches no more
+bytes than each of them by itself. A block is written by the first cell that holds it, in whole
+shards. Where two cells have parts of one shard, both write all of it, one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
 from math import isfinite, prod
 from typing import NamedTuple, SupportsFloat, SupportsIndex
 
@@ -134,6 +140,79 @@ class Storage:
     def __str__(self) -> str:
         shard = "" if self.shard == self.chunk else f" in shards of {_by(self.shard)}"
         return f"{_by(self.shape)} in chunks of {_by(self.chunk)}{shard}"
+
+
+class Traffic(NamedTuple):
+    """The bytes that go between storage and cells."""
+
+    cells: Point
+    """The bytes of the chunks that each cell reads or writes, decoded, in rank order."""
+    needed: int
+    """The bytes that they are read or written for, of all cells."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all cells."""
+        return sum(self.cells)
+
+
+def read_traffic(storage: Storage, boxes: Iterable[Sequence[ZRange]]) -> Traffic:
+    """Return the traffic of reading some boxes for each cell; those of one cell are joined."""
+    found = [_read(storage, tuple(cell)) for cell in boxes]
+    return Traffic(tuple(read for read, _ in found), sum(needed for _, needed in found))
+
+
+@lru_cache(maxsize=1 << 14)
+def _read(storage: Storage, boxes: tuple[ZRange, ...]) -> tuple[int, int]:
+    """Return the bytes that one cell reads, and those that it needs, each once."""
+    read = sum(storage.touched(box).nbytes for box in joined(storage, boxes))
+    parts = (part for n, box in enumerate(boxes) for part in box.difference(*boxes[:n]))
+    return read, storage.itemsize * sum(part.size for part in parts)
+
+
+@lru_cache(maxsize=1 << 14)
+def joined(storage: Storage, boxes: tuple[ZRange, ...]) -> tuple[ZRange, ...]:
+    """Return boxes that hold others, as few as touch no more bytes than those one by one.
+
+    >>> x = Storage((100,), (10,))
+    >>> print(*joined(x, (ZRange((0,), (4,)), ZRange((6,), (12,)), ZRange((50,), (51,)))))
+    [0:12] [50:51]
+    """
+    left = sorted({box for box in boxes if box}, key=_corners)
+    while pair := next((two for two in combinations(left, 2) if _belong(storage, *two)), None):
+        left = [box for box in left if box not in pair]
+        left.append(pair[0].hull(pair[1]))
+    return tuple(sorted(left, key=_corners))
+
+
+def _corners(box: ZRange) -> tuple[Point, Point]:
+    return box.start, box.stop
+
+
+def _belong(storage: Storage, one: ZRange, two: ZRange) -> bool:
+    apart = storage.touched(one).nbytes + storage.touched(two).nbytes
+    return storage.touched(one.hull(two)).nbytes <= apart
+
+
+def first_boxes(boxes: Iterable[ZRange]) -> tuple[ZRange | None, ...]:
+    """Return the box of each cell that is the first to hold it; None for the others.
+
+    >>> print(*first_boxes([ZRange((0,), (4,)), ZRange((4,), (8,)), ZRange((0,), (4,))]))
+    [0:4] [4:8] None
+    """
+    seen = set[ZRange]()
+    found: list[ZRange | None] = []
+    for box in boxes:
+        found.append(box if box and box not in seen else None)
+        seen.add(box)
+    return tuple(found)
+
+
+def write_traffic(storage: Storage, boxes: Iterable[ZRange | None]) -> Traffic:
+    """Return the traffic of writing the boxes of cells."""
+    every = list(boxes)
+    cells = tuple(storage.written(box).nbytes if box else 0 for box in every)
+    return Traffic(cells, storage.itemsize * sum(box.size for box in every if box))
 
 
 def _as_block(given: Iterable[SupportsIndex], what: str, ndim: int) -> Point:

@@ -330,7 +330,11 @@ def test_all_rewrites_and_fusions_are_searched():
     alone = search(graph, GRID, Machine(flops={"float32": 1e9}), rewrite=False)
     assert not alone.is_exact
     assert alone.reasons == ("fusions were not tried in the search",)
-    assert search(trace(lambda x: x.sum(0), (8, 8)), LINE).is_exact
+    total = trace(lambda x: x.sum(0), (8, 8))
+    assert search(total, LINE).is_exact
+    unchanged = search(total, LINE, rewrite=False)
+    assert unchanged.proved == ("placements",)
+    assert unchanged.reasons == ("rewrites were not tried in the search",)
 
 
 @pytest.mark.parametrize(

@@ -277,8 +277,12 @@ class _Search:
             self._doubt(f"{what} not tried: the graph has more than {LARGE} applications")
             return None
         found = Alternatives.of(graph, rewrites or (), rewrites is not None, self.unproved)
-        if rewrites is None and fusable(graph):
-            self._doubt(f"{FUSIONS} in the search")
+        if rewrites is None:
+            shipped = shipped_rewrites(self.mesh.size)
+            if any(True for rewrite in shipped for _ in rewrite.matches(graph)):
+                self._doubt(f"{REWRITES} in the search")
+            if fusable(graph):
+                self._doubt(f"{FUSIONS} in the search")
         self._doubt(*found.reasons)
         return found
 
@@ -405,7 +409,7 @@ class _Search:
             self._doubt("there are too many partial plans for the exact engine")
             return False
         self.candidates += found
-        self.proved = ("placements", "rewrites", "fusions")
+        self.proved = ("placements", *(("rewrites", "fusions") if alternatives.fuses else ()))
         return True
 
     def _choices(self, alternatives: Alternatives) -> ChoiceGraph:

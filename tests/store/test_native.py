@@ -1,5 +1,7 @@
 """Chunks that C functions encode in batches are those that the libraries' wrappers encode."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,14 @@ from hypothesis import strategies as st
 
 from weft.store import Blosc, Metadata, Zstd, create, native, scatter
 from weft.store import open as open_array
-from weft.store.codecs import CodecError, Crc32c, Gzip, decode, native_compressor
+from weft.store.codecs import (
+    CodecError,
+    Crc32c,
+    Gzip,
+    decode,
+    native_compressor,
+    run_compressor,
+)
 from weft.store.encoder import ChunkEncoder
 from weft.store.shard import PackedChunks
 
@@ -66,11 +75,33 @@ def test_batches_decode_to_their_tiles_and_skip_fill_values(codecs, kind, dtype,
     memory = np.empty(count * encoder.extra_nbytes, np.uint8)
     numbers = tuple(range(count))[::-1]
     packed = encoder.encode_tiles(tiles, numbers, codecs, memory)
-    assert isinstance(packed, PackedChunks)
+    assert isinstance(packed, PackedChunks) == (run_compressor(codecs, tiles[0].nbytes) is None)
     for number, chunk in zip(numbers, chunks_of(packed), strict=True):
         assert (chunk is None) == (encoder.encode(tiles[number], codecs) is None)
         if chunk is not None:
             assert decoded(codecs, chunk, tiles[0].nbytes) == tiles[number].tobytes()
+
+
+@given(
+    st.sampled_from([codecs for codecs in CODECS if isinstance(codecs[0], Blosc)]),
+    st.sampled_from(["noise", "counts"]),
+    st.integers(2, 6),
+    st.integers(16, 90),
+)
+def test_chunks_that_one_call_compresses_are_as_small_as_those_of_a_call_for_each(
+    codecs, kind, count, side
+):
+    tiles = tiles_of(kind, count, (side, 48), np.dtype("uint16"))
+    encoder = encoder_of(tiles, codecs)
+    memory = np.empty(count * encoder.extra_nbytes, np.uint8)
+    found = chunks_of(encoder.encode_tiles(tiles, range(count), codecs, memory))
+    alone = replace(codecs[0], blocksize=codecs[0].blocksize or tiles[0].nbytes)
+    for tile, chunk in zip(tiles, found, strict=True):
+        wanted = encoder.encode(tile, (alone, *codecs[1:]))
+        if chunk is None or len(found) - found.count(None) == 1:
+            continue
+        assert sum(map(len, chunk)) <= sum(map(len, wanted)) + 16
+        assert decoded(codecs, chunk, tile.nbytes) == tile.tobytes()
 
 
 def test_raw_tiles_are_written_from_where_they_are():

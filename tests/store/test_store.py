@@ -265,7 +265,7 @@ frame = np.random.default_rng(0).integers(0, 255, (4, 256, 256)).astype("uint8")
 writer = create(sys.argv[1], (None, 256, 256), "uint8", (4, 64, 64), (8, 256, 256))
 for attempt in range(2):
     try:
-        for _ in range(8):
+        for _ in range(1000):  # more than is buffered
             writer.append(frame)
     except WeftError as error:
         print(error)

@@ -164,6 +164,13 @@ class Blosc(_StoredFields):
         width = self._width(size)
         return native.blosc(self.cname, self.clevel, self.shuffle, width, self.block)
 
+    def run_compressor(self, size: int) -> native.Compress | None:
+        """Return a compressor of several small chunks, as one frame with a block for each."""
+        width = self._width(size)
+        if self.blocksize or not _MIN_BLOCK <= size <= _MAX_RUN_CHUNK:
+            return None
+        return native.blosc(self.cname, self.clevel, self.shuffle, width, size)
+
     def _width(self, size: int) -> int:
         """Return the bytes of an element, by which bytes are shuffled."""
         return self.typesize if self.typesize and size % self.typesize == 0 else 1
@@ -219,6 +226,9 @@ _LOCAL = threading.local()
 
 _SMALL_TABLE = 10
 """The logarithm of the entries of a table of 4 KiB."""
+
+_MAX_RUN_CHUNK, _MIN_BLOCK = 1 << 17, 1 << 10
+"""Bytes of chunks that are compressed together: larger ones take longer than the call."""
 
 _ZSTD_BLOCK = 1 << 20
 """Bytes of a Blosc block that zstd compresses; a chunk that is smaller is one block."""
@@ -308,6 +318,11 @@ def native_compressor(codecs: Sequence[Codec], size: int) -> tuple[native.Compre
     if compress is None or (has_crc and native.crc32c() is None):
         return None
     return compress, has_crc
+
+
+def run_compressor(codecs: Sequence[Codec], size: int) -> native.Compress | None:
+    """Return the compressor of several small chunks at once, where there is one."""
+    return codecs[0].run_compressor(size) if codecs and isinstance(codecs[0], Blosc) else None
 
 
 def decode(

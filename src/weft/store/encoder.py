@@ -6,6 +6,7 @@ import struct
 import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import groupby
 from math import prod
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from weft.store.codecs import (
     encode_pieces,
     max_stored,
     native_compressor,
+    run_compressor,
     stored_size,
 )
 from weft.store.dtypes import Bytes, Pieces
@@ -72,7 +74,11 @@ class ChunkEncoder:
         compressor = native_compressor(codecs, pool[0].nbytes) if is_plain else None
         if compressor is not None:
             compress, has_crc = compressor
-            return _packed(compress, pool, tiles, stored, memory, has_crc=has_crc)
+            packer = _Packer(pool, memory, has_crc=has_crc)
+            together = run_compressor(codecs, packer.nbytes)
+            if together is None:
+                return _packed(packer, compress, tiles, stored)
+            return _in_runs(packer, compress, together, tiles, stored)
         first, stop = tiles[0], tiles[-1] + 1
         if is_plain and not codecs and len(stored) == len(tiles) == stop - first:
             data = pool[first:stop].reshape(-1).view(np.uint8).data
@@ -122,29 +128,86 @@ class ChunkEncoder:
         return tile.reshape(-1).view(np.uint8).data
 
 
+class _Packer:
+    """Encodes tiles of a pool one after the other into memory, by functions in C."""
+
+    def __init__(self, pool: Values, memory: Values, *, has_crc: bool) -> None:
+        self.pool, self.memory, self.view = pool, memory, memory.data
+        self.checksum = native.crc32c() if has_crc else None
+        self.source, self.target = pool.ctypes.data, memory.ctypes.data
+        self.nbytes, self.end = pool[0].nbytes, 0
+
+    def compress(self, compress: native.Compress, tile: int, count: int = 1) -> int:
+        """Compress neighbouring tiles to the next free bytes; return their number."""
+        source, nbytes = self.source + tile * self.nbytes, count * self.nbytes
+        room = len(self.memory) - self.end
+        found = compress(source, nbytes, self.target + self.end, room)
+        if found < 1:
+            raise CodecError(f"a chunk of {nbytes} B could not be compressed")
+        return found
+
+    def chunk(self, compress: native.Compress, tile: int) -> int:
+        """Append a chunk, with its checksum; return its bytes."""
+        count = self.compress(compress, tile)
+        if self.checksum is not None:
+            found = self.checksum(0, self.target + self.end, count)
+            struct.pack_into("<I", self.view, self.end + count, found)
+            count += 4
+        self.end += count
+        return count
+
+    def run(self, compress: native.Compress, tile: int, count: int) -> list[Pieces] | None:
+        """Append chunks that one call compresses; None where that is not possible."""
+        nbytes = self.compress(compress, tile, count)
+        start = self.end
+        split = native.split_frame(self.memory[start : start + nbytes], count, self.nbytes)
+        if split is None:
+            return None
+        self.end += nbytes
+        size, heads = native.FRAME_HEAD, split.heads.reshape(-1).data
+        chunks: list[Pieces] = [
+            (heads[n * size : (n + 1) * size], self.view[start + first : start + stop])
+            for n, (first, stop) in enumerate(zip(split.starts, split.stops))
+        ]
+        if self.checksum is None:
+            return chunks
+        extend, at, body = self.checksum, split.heads.ctypes.data, self.target + start
+        checked = list[Pieces]()
+        for n, (head, block) in enumerate(chunks):
+            found = extend(extend(0, at + n * size, size), body + split.starts[n], len(block))
+            checked.append((head, block, found.to_bytes(4, "little")))
+        return checked
+
+
 def _packed(
+    packer: _Packer, compress: native.Compress, tiles: Sequence[int], stored: Sequence[int]
+) -> PackedChunks:
+    """Return chunks that are encoded one after the other."""
+    sizes = [0] * len(tiles)
+    for n in stored:
+        sizes[n] = packer.chunk(compress, tiles[n])
+    return PackedChunks(packer.view[: packer.end], np.array(sizes))
+
+
+def _in_runs(
+    packer: _Packer,
     compress: native.Compress,
-    pool: Values,
+    together: native.Compress,
     tiles: Sequence[int],
     stored: Sequence[int],
-    memory: Values,
-    *,
-    has_crc: bool,
-) -> PackedChunks:
-    """Return chunks that are encoded one after the other into `memory`."""
-    checksum, view = native.crc32c() if has_crc else None, memory.data
-    source, target, room = pool.ctypes.data, memory.ctypes.data, len(memory)
-    nbytes, end, sizes = pool[0].nbytes, 0, [0] * len(tiles)
-    for n in stored:
-        count = compress(source + tiles[n] * nbytes, nbytes, target + end, room - end)
-        if count < 1:
-            raise CodecError(f"a chunk of {nbytes} B could not be compressed")
-        if checksum is not None:
-            struct.pack_into("<I", view, end + count, checksum(target + end, count))
-            count += 4
-        sizes[n] = count
-        end += count
-    return PackedChunks(view[:end], np.array(sizes))
+) -> list[Pieces | None]:
+    """Return chunks, of which neighbours are encoded by one call."""
+    chunks: list[Pieces | None] = [None] * len(tiles)
+    for _, group in groupby(enumerate(stored), lambda pair: tiles[pair[1]] - pair[0]):
+        run = [n for _, n in group]  # neighbours: as far apart as their places in the list
+        made = packer.run(together, tiles[run[0]], len(run)) if len(run) > 1 else None
+        for place, n in enumerate(run):
+            if made is not None:
+                chunks[n] = made[place]
+            else:
+                start = packer.end
+                chunks[n] = (packer.view[start : start + packer.chunk(compress, tiles[n])],)
+    return chunks
 
 
 class CodecChoice:

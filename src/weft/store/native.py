@@ -16,7 +16,9 @@ import threading
 from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from weft.extra import needed
 
@@ -39,6 +41,15 @@ _FUNCTIONS = {
 """Result and arguments of the functions, as their headers declare them."""
 
 _SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+FRAME_HEAD = 20
+"""The bytes before the only block of a Blosc frame: its header, and where the block begins."""
+
+_MAX_OVERHEAD = 16
+"""The bytes that a Blosc frame has more than its data, at most."""
+
+_STORED = 0x02
+"""The flag of frames whose bytes are not compressed."""
+
 _LEVEL, _HASH_LOG, _CHECKSUM = 100, 102, 201
 """The numbers of parameters of a zstd context."""
 
@@ -52,17 +63,17 @@ def _library() -> Any:
 
 
 @cache
-def crc32c() -> Callable[[int, int], int] | None:
-    """Return the CRC32C of bytes at an address, as a function, if there is one in C."""
+def crc32c() -> Callable[[int, int, int], int] | None:
+    """Return a function that continues a CRC32C with bytes at an address, if there is one in C."""
     module = needed("google_crc32c", "store")
     if module.implementation != "c":
         return None
     found = _load(
         needed("google_crc32c._crc32c", "store").__file__,
-        {"crc32c_value": (c_uint32, (c_void_p, c_size_t))},
+        {"crc32c_extend": (c_uint32, (c_uint32, c_void_p, c_size_t))},
     )
-    value: Callable[[int, int], int] | None = getattr(found, "crc32c_value", None)
-    return value
+    extend: Callable[[int, int, int], int] | None = getattr(found, "crc32c_extend", None)
+    return extend
 
 
 def _load(path: str, functions: dict[str, tuple[Any, tuple[Any, ...]]]) -> Any:
@@ -84,12 +95,45 @@ def blosc(cname: str, clevel: int, shuffle: str, typesize: int, blocksize: int) 
     function, kind, name = library.blosc_compress_ctx, _SHUFFLES[shuffle], cname.encode()
 
     def compress(source: int, size: int, target: int, room: int) -> int:
+        # With no more room than this, bytes that do not compress are stored as they are.
+        most = min(room, size + _MAX_OVERHEAD)
         count: int = function(
-            clevel, kind, typesize, size, source, target, room, name, blocksize, 1
+            clevel, kind, typesize, size, source, target, most, name, blocksize, 1
         )
         return count
 
     return compress
+
+
+class SplitFrame(NamedTuple):
+    """A Blosc frame cut into frames of its blocks."""
+
+    heads: np.ndarray[Any, Any]
+    """The first bytes of each frame, `FRAME_HEAD` for each."""
+    starts: list[int]
+    """Where the rest of each begins in the frame that was cut."""
+    stops: list[int]
+
+
+def split_frame(frame: np.ndarray[Any, Any], count: int, size: int) -> SplitFrame | None:
+    """Cut a Blosc frame of `count` blocks of `size` bytes into frames of one block each.
+
+    A block is compressed by itself: with a head of its own, it is what the library makes of it
+    alone. None if the library chose other blocks, or stored the bytes as they are.
+    """
+    head, at = frame[:16].copy(), 16 + 4 * count
+    if head[2] & _STORED or int(head[8:12].view("<u4")[0]) != size:
+        return None
+    starts = frame[16:at].view("<u4").astype(np.int64)
+    stops = np.append(starts[1:], int(head[12:16].view("<u4")[0]))
+    if starts[0] != at or (starts >= stops).any():
+        return None
+    heads = np.empty((count, FRAME_HEAD), np.uint8)
+    heads[:, :16] = head
+    numbers = heads[:, 4:].view("<u4")
+    numbers[:, 0], numbers[:, 1], numbers[:, 3] = size, size, FRAME_HEAD
+    numbers[:, 2] = FRAME_HEAD + stops - starts
+    return SplitFrame(heads, starts.tolist(), stops.tolist())
 
 
 def zstd(level: int, checksum: bool, table: int) -> Compress | None:

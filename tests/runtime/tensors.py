@@ -39,7 +39,7 @@ def with_points(rng, spec, shape):
 
 
 def random_spec(rng, mesh, shape, monoids=("sum",)):
-    """A sharding that gives each axis to a dimension, to nobody, or to a monoid."""
+    """A sharding that gives each axis to a dimension, to a monoid, or to neither."""
     ndim = len(shape)
     dims, partial = [[] for _ in range(ndim)], {}
     monoid = str(rng.choice(monoids)) if monoids else ""

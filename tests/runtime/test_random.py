@@ -47,7 +47,7 @@ def test_numbers_are_the_same_however_they_are_cut(name):
         shape = tuple(int(n) for n in rng.integers(1, 9, rng.integers(1, 4)))
         key = ops.random_key(seed)
         whole = DRAWS[name](key, shape).numpy()
-        spec = random_spec(rng, mesh, whole.ndim, monoids=())
+        spec = random_spec(rng, mesh, whole.shape, monoids=())
 
         def function(key):
             return DRAWS[name](key, shape).with_sharding(spec)  # noqa: B023

@@ -84,13 +84,14 @@ def test_the_front_has_the_best_of_all_plans():
         if len(every) > 3000:
             continue
         costs = [estimate(problem.plan(found), rates, storage) for found in every]
-        objectives = ["time", "bytes"]  # of memory nothing is proved: stored inputs are moved
+        objectives = ["time", "bytes", "peak_memory"]
         front = search(graph, LINE, rates, objectives, rewrite=False, storage=storage)
         if front.is_exact:
             compared += 1
             best = min(cost.seconds for cost in costs)
             assert front.costs[0].seconds <= best * (1 + 1e-9), f"seed {seed}"
             assert min(c.moved for c in front.costs) <= min(c.moved for c in costs)
+            assert min(max(c.peak) for c in front.costs) <= min(max(c.peak) for c in costs)
         for cost in front.costs:
             cost.plan.verify()
     assert compared > 5

@@ -299,9 +299,6 @@ class _Search:
         stored = StoragePrices(graph, self.machine, self.storage)
         if stored.is_shared:
             return ["several applications read a stored input: their costs do not add up"]
-        limited = self.machine.capacity < inf or self.machine.capacities(self.mesh) is not None
-        if stored.inputs and (self.goal.memory or limited):
-            return ["stored inputs are placed where they are read only after the search"]
         return []
 
     def _add_propagated(self) -> None:

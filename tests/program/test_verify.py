@@ -18,7 +18,19 @@ from weft import DeviceMesh, Plan, ShardingSpec, WeftError, ops, propagate, run,
 from weft.lang import Application, Graph, Library, Operator, Value
 from weft.lang.definition import define
 from weft.plan.placed import place
-from weft.program import Apply, Combine, Copy, Free, Loop, Mask, Transfer, VerificationError
+from weft.program import (
+    Apply,
+    Combine,
+    Copy,
+    Free,
+    Loop,
+    Mask,
+    Read,
+    Storage,
+    Transfer,
+    VerificationError,
+    Write,
+)
 from weft.program.verify import verify
 from weft.space import BlockGrid, Digit
 from weft.values import FrozenMap
@@ -868,3 +880,78 @@ def test_what_does_not_depend_on_an_empty_box_may_be_copied():
     cut.verify()
     x, y = np.ones(1, "float32"), np.arange(4, dtype="float32")
     np.testing.assert_array_equal(run(cut, {"x": x, "y": y})[1].numpy(), y)
+
+
+# Storage.
+
+
+def stored_program():
+    """x @ w where x is read and the product written; each cell has some rows of it."""
+    graph = trace(
+        lambda x, w: x @ w,
+        (8, 4),
+        (4, 4),
+        meshes=['@m = <["x"=2]>'],
+        shardings={"x": '<@m, [{"x"}, {}]>'},
+    )
+    storage = {
+        "x": Storage((8, 4), (2, 4), itemsize=4),
+        "matmul": Storage((8, 4), (4, 4), itemsize=4),
+    }
+    return Plan.of(propagate(graph)).program_with(storage)
+
+
+def with_stored_code(program, change):
+    code = tuple(change(each) for each in program.main.instructions)
+    flat = tuple(one for each in code for one in (each if isinstance(each, list) else [each]))
+    return replace(program, bodies=(replace(program.main, instructions=flat),))
+
+
+def test_storage_is_read_and_written_as_it_is_bound():
+    program = stored_program()
+    program.verify()
+    x, product = program.storage["x"], program.storage["matmul"]
+
+    def refuse(changed, message):
+        with pytest.raises(VerificationError, match=message):
+            changed.verify()
+
+    def twice(each):
+        return [each, each] if isinstance(each, Write) else each
+
+    def dropped(each):
+        return [] if isinstance(each, Write) else each
+
+    def of_the_kernel(each):
+        return replace(each, storage="w") if isinstance(each, Read) else each
+
+    refuse(with_stored_code(program, twice), "Write of matmul: output matmul is written twice")
+    refuse(with_stored_code(program, dropped), "output matmul is stored, and is not written")
+    refuse(with_stored_code(program, of_the_kernel), "Read of w: w is not stored")
+    refuse(replace(program, storage={"x": x}), "Write of matmul: matmul is not stored")
+    refuse(replace(program, storage={"matmul": product}), r"arguments \['w'\] where \['x', 'w'\]")
+    narrow = Storage((8, 4), (2, 4), itemsize=2)
+    refuse(replace(program, storage={**program.storage, "x": narrow}), "2 B an element")
+    other = {**program.storage, "y": x}
+    refuse(replace(program, storage=other), "y is stored, and is neither an input nor an output")
+
+
+def test_parts_are_not_written():
+    graph = trace(
+        lambda x, w: x @ w,
+        (8, 4),
+        (4, 4),
+        meshes=['@m = <["x"=2]>'],
+        shardings={"x": '<@m, [{}, {"x"}]>'},
+    )
+    program = Plan.of(propagate(graph)).program_with({"matmul": Storage((8, 4), (2, 4), None, 4)})
+    program.verify()
+    partial = next(n for n, each in enumerate(program.buffers) if each.layout.parts)
+    code = [
+        replace(each, source=partial) if isinstance(each, Write) else each
+        for each in program.main.instructions
+        if not isinstance(each, Free | Transfer | Copy)
+    ]
+    main = replace(program.main, instructions=tuple(code))
+    with pytest.raises(VerificationError, match="Write of matmul: storage holds whole arrays"):
+        replace(program, bodies=(main,)).verify()

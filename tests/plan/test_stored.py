@@ -302,3 +302,19 @@ def test_parts_are_not_stored():
     split = planned(lambda x: x + x, [(8, 4)], x='[{}, {}], unreduced={"x"}')
     with pytest.raises(WeftError, match="x lies in parts, as <@m, "):
         estimate(split, storage={"x": Storage((8, 4), (1, 4), itemsize=4)})
+
+
+def test_a_manual_computation_has_an_input_as_it_is_sharded():
+    body = Graph([Value("i", (8,))], [Application("add", ("i", "i"), ("o",))], ["o"])
+    attributes = {
+        "in_shardings": ("<@m, [{}]>",),
+        "manual_axes": ("x",),
+        "result_shapes": ((8,),),
+    }
+    manual = Application("manual_computation", ("a",), ("b",), attributes, (body,))
+    shardings = {"a": '<@m, [{"x"}]>', "b": "<@m, [{}]>"}
+    graph = Graph([Value("a", (8,))], [manual], ["b"], [str(LINE)], shardings)
+    plan = Plan.of(propagate(graph))
+    cost = estimate(plan, storage={"a": Storage((8,), (2,), itemsize=4)})
+    assert cost.received == sum(plan.received) > 0
+    assert cost.loaded == 32

@@ -325,7 +325,7 @@ class _BodyLowering:
         plan, shared = self.plan, self.shared
         application, placed = self.graph.applications[number], plan.placed[number]
         name = application.operands[place]
-        if name in self.stored:
+        if name in self.stored and not application.regions:
             return self._bring_stored(name, placed, place)
         source, src = self.held[name], plan.specs[name]
         at = source

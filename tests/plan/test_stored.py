@@ -251,9 +251,11 @@ def test_what_cells_have_anyway_is_not_read_again():
 
 
 def test_what_nobody_reads_is_not_read():
-    plan = planned(lambda x, y: x + x, [(8, 4), (8, 4)])
-    cost = estimate(plan, storage={"y": Storage((8, 4), (2, 4), itemsize=4)})
+    plan = planned(lambda x, y, z: x + x, [(8, 4), (8, 4), ()])
+    storage = {"y": Storage((8, 4), (2, 4), itemsize=4), "z": Storage((), (), itemsize=4)}
+    cost = estimate(plan, storage=storage)
     assert (cost.loaded, cost.amplification) == (0, 1.0)
+    assert reads(plan, "z", storage["z"]) == ((),) * 4
 
 
 PLAN = planned(lambda x: x + x, [(8, 4)], x='[{"x"}, {}]')

@@ -40,11 +40,19 @@ def sees_whole(name):
     return False
 
 
+def is_shipped_with_a_kernel(name):
+    """Other tests define operators of their own."""
+    kernel = OPERATORS[name].kernel
+    while hasattr(kernel, "func"):
+        kernel = kernel.func
+    return kernel is not None and kernel.__module__.startswith("weft.")
+
+
 def test_every_operator_can_be_cut_or_the_docs_say_why():
     whole = {name for name in OPERATORS if name in CASES and sees_whole(name)}
     assert whole <= STAGED | NOT_STAGED
     assert OPERATORS.keys() >= NOT_STAGED
-    assert all(OPERATORS[name].kernel is None for name in OPERATORS.keys() - CASES.keys())
+    assert not [name for name in OPERATORS.keys() - CASES.keys() if is_shipped_with_a_kernel(name)]
 
 
 def test_what_the_docs_call_staged_has_a_form():

@@ -52,7 +52,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def input_count() -> int:
-    """Inputs per reader: 60 in `make test`, 300 in `make test-all`, 10,000 in `make fuzz`."""
+    """Inputs per reader: 30 in `make test`, 300 in `make test-all`, 10,000 in `make fuzz`."""
     return trials(300)
 
 

@@ -1,13 +1,13 @@
 """How many random trials a test makes.
 
 A test states its full number of trials, as in `PROGRAMS = trials(1000)`. `make test-all` makes all
-of them, `make test` a seventh. `WEFT_FUZZ` is the number of examples of each Hypothesis property:
-20 in `make test`, 150 in `make test-all`, 5,000 in `make fuzz`. All other trials scale with it.
+of them, `make test` a tenth. `WEFT_FUZZ` is the number of examples of each Hypothesis property:
+15 in `make test`, 150 in `make test-all`, 5,000 in `make fuzz`. All other trials scale with it.
 """
 
 import os
 
-EXAMPLES = int(os.environ.get("WEFT_FUZZ", "20"))
+EXAMPLES = int(os.environ.get("WEFT_FUZZ", "15"))
 FULL = 150
 """The examples of a property at which all tests make their full number of trials."""
 FEWEST = 6

@@ -63,6 +63,7 @@ def both(program, backend, workers):
     return [[backend.decrypt(each) for each in made] for made in (one, two)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("keys", [None, 4])
 @pytest.mark.parametrize("shape", [(8, 32, 8), (2, 16, 2), (8, 32, 2), (1, 32, 8)])

@@ -120,6 +120,7 @@ def residual(rng):
     return module, [image]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [perceptron, transformer, residual], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_networks_on_random_shards(kind, seed):

@@ -1,5 +1,6 @@
 """Hostile StableHLO is read or refused, within limits; so is the HLO of compiled programs."""
 
+import pytest
 from tests.fuzzing import Reader, fuzz
 from tests.mutations import mutate_bytes, mutate_code
 from tests.plan import region_programs, writer
@@ -146,5 +147,6 @@ def test_hostile_compiled_programs_are_read_or_refused():
     fuzz("tests.interop.test_fuzz:COMPILED")
 
 
+@pytest.mark.slow
 def test_hostile_modules_are_read_or_refused():
     fuzz("tests.interop.test_fuzz:MODULES")

@@ -210,6 +210,7 @@ def test_members_of_a_group_share_a_sharding():
     assert found.specs["x"].dim_specs == found.specs["z"].dim_specs
 
 
+@pytest.mark.slow
 def test_wide_and_large_graphs_are_no_worse(monkeypatch):
     graphs = [read(Program(seed).text) for seed in range(20)]
     best = [moved(graph) for graph in graphs]

@@ -79,6 +79,7 @@ def test_the_one_place_where_we_differ():
         dict(says_shardy(text, "basic", found))
 
 
+@pytest.mark.slow
 def test_programs_have_every_operator():
     counts = Counter()
     for seed in range(400):

@@ -146,7 +146,7 @@ def test_remainders_of_floats():
 LIBRARIES = {"torch": (torch.asarray, torch.Tensor), "jax": (jax.numpy.asarray, jax.Array)}
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WITH_KERNELS)
 def test_results_stay_in_the_library_of_the_operands(name, library):
     make, kind = LIBRARIES[library]

@@ -282,6 +282,7 @@ for box in (ZRange((0, 0, 0), (2 * side, side, side)), ZRange((5, 5, 5), (side +
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no /proc")
 def test_codec_libraries_take_no_more_than_predicted(tmp_path, kind):

@@ -309,6 +309,7 @@ REASONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(REASONS))
 def test_lasting_faults_are_reported_in_one_line(bucket, options, proxy, kind):
     ObjectSink.of(f"s3://{bucket}/a", options).put("k", b"1")
@@ -332,6 +333,7 @@ def test_lasting_faults_are_reported_in_one_line(bucket, options, proxy, kind):
     assert value(ObjectSink.of(f"s3://{bucket}/a", options), "k") == b"1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["500", "hang", "drop"])
 @pytest.mark.parametrize("words", ["?uploads", "partNumber=1", "partNumber=3", "POST uploadId"])
 def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kind, words):
@@ -557,6 +559,7 @@ def test_a_lock_is_renewed(sink):
     assert first["renewed"] < last["renewed"]
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_not_renewed_is_taken_over(sink):
     """The writer that slept may not finish what it began."""
     sink, awake = leased(sink), threading.Event()
@@ -742,6 +745,7 @@ class StoppedError(Exception):
     """The process ended here."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(9))
 def test_a_replacement_that_stops_anywhere_leaves_the_old_array_or_the_new_one(
     any_sink, moment, monkeypatch

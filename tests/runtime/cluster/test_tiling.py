@@ -42,6 +42,7 @@ def test_a_blur_and_its_mean_fit_64_mib_whatever_their_length(chunk):
         assert fits(plan, layouts_of(plan, shape, chunk), 64 << 20), rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SWEEPS))
 def test_what_fits_keeps_fitting_with_more_memory(seed):
     rng = random.Random(seed)
@@ -54,6 +55,7 @@ def test_what_fits_keeps_fitting_with_more_memory(seed):
     assert found == sorted(found)
 
 
+@pytest.mark.slow
 def test_what_fits_keeps_fitting_with_fewer_rows():
     for memory in (1 << 20, 1 << 17):
         found = []

@@ -19,6 +19,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_sources_compile(name, arch, tmp_path):

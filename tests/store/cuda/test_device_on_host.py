@@ -36,6 +36,7 @@ def host(monkeypatch, tmp_path_factory):
     device.module.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CODECS)
 def test_arrays_hold_what_was_appended(tmp_path, host, name):
     for seed in range(4):
@@ -76,6 +77,7 @@ def test_the_cpus_writer_makes_the_same_of_an_image(tmp_path, host, monkeypatch,
         assert np.array_equal(one.read(), two.read())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CODECS)
 def test_checksums_are_those_of_the_cpu(tmp_path, host, name):
     """Chunks of more than one part of the kernel, with and without a checksum."""

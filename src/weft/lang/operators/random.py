@@ -183,7 +183,7 @@ def _add(words: WordArithmetic, x: Any, y: Any) -> Words:
     return total, words.xp.astype(total < y, words.dtype)
 
 
-class Stream(NamedTuple):
+class BitStream(NamedTuple):
     """The random bits of the elements in a chunk: those of a key, at their counters."""
 
     words: WordArithmetic
@@ -250,7 +250,7 @@ def as_bits(words: WordArithmetic, drawn: Words, dtype: str) -> Any:
     return made if dtype_name(made.dtype) == dtype else bitcast(xp, made, dtype)
 
 
-def uniform(stream: Stream, dtype: str) -> Any:
+def uniform(stream: BitStream, dtype: str) -> Any:
     """Return floats in [0, 1): random mantissas, times a power of two.
 
     They have the bits that `jax.random.uniform` draws; floats of 16 bits are returned as float32.
@@ -503,7 +503,7 @@ def _in_chunks(block: Block, box: ZRange, counters: Words, make: Callable[..., A
     return xp.reshape(xp.concat(parts), box.shape)
 
 
-Maker: TypeAlias = Callable[[Stream, Attributes, str], Any]
+Maker: TypeAlias = Callable[[BitStream, Attributes, str], Any]
 """Makes numbers of a dtype from random bits and attributes."""
 
 
@@ -519,7 +519,7 @@ def draws(make: Maker, default: str = "float32") -> Kernel:
         found = key_of(key)
 
         def chunk(high: Any, low: Any) -> Any:
-            made = make(Stream(words, generator, found, high, low), given, dtype)
+            made = make(BitStream(words, generator, found, high, low), given, dtype)
             return cast(block.xp, made, dtype)
 
         counters = _counters(block.xp, box, block.signature.result_shapes[0])
@@ -528,17 +528,17 @@ def draws(make: Maker, default: str = "float32") -> Kernel:
     return kernel
 
 
-def bits_of(stream: Stream, attributes: Attributes, dtype: str) -> Any:
+def bits_of(stream: BitStream, attributes: Attributes, dtype: str) -> Any:
     """Draw random bits."""
     return as_bits(stream.words, stream.draw(max(32, 8 * itemsize(dtype))), dtype)
 
 
-def uniform_of(stream: Stream, attributes: Attributes, dtype: str) -> Any:
+def uniform_of(stream: BitStream, attributes: Attributes, dtype: str) -> Any:
     """Draw from the uniform distribution on [0, 1)."""
     return uniform(stream, dtype)
 
 
-def normal_of(stream: Stream, attributes: Attributes, dtype: str) -> Any:
+def normal_of(stream: BitStream, attributes: Attributes, dtype: str) -> Any:
     """Draw from the normal distribution: the inverse error function of numbers in (-1, 1)."""
     xp = stream.words.xp
     least = -1 + 2.0 ** -(_MANTISSAS[dtype] + 1)
@@ -548,12 +548,12 @@ def normal_of(stream: Stream, attributes: Attributes, dtype: str) -> Any:
     return made * xp.asarray(sqrt(2), dtype=made.dtype)
 
 
-def exponential_of(stream: Stream, attributes: Attributes, dtype: str) -> Any:
+def exponential_of(stream: BitStream, attributes: Attributes, dtype: str) -> Any:
     """Draw from the exponential distribution."""
     return -logarithm(stream.words.xp, 1.0 - uniform(stream, dtype))
 
 
-def gumbel_of(stream: Stream, attributes: Attributes, dtype: str) -> Any:
+def gumbel_of(stream: BitStream, attributes: Attributes, dtype: str) -> Any:
     """Draw from Gumbel's distribution, whose largest of several sums is a random choice."""
     xp = stream.words.xp
     tiny = 2.0 ** (-1022 if dtype == "float64" else -14 if dtype == "float16" else -126)
@@ -565,7 +565,7 @@ def _wide(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def integers_of(stream: Stream, attributes: Attributes, dtype: str) -> Any:
+def integers_of(stream: BitStream, attributes: Attributes, dtype: str) -> Any:
     """Draw integers from `low` to below `high`, those of `jax.random.randint`.
 
     A draw is the remainder of a random number of 64 bits, or of 128 for dtypes of 64. Where the
@@ -616,7 +616,7 @@ def permutation(block: Block, key: Any) -> Any:
     for _ in range(ceil(3 * log(max(1, size)) / log(MASK))):
         found, own = fold(found, 0), fold(found, 1)
         counters = _counters(xp, block.results[0], (size,))
-        (bits,) = Stream(words, generator, own, *counters).draw(32)
+        (bits,) = BitStream(words, generator, own, *counters).draw(32)
         order = xp.take(order, xp.argsort(bits, stable=True), axis=0)
     return cast(xp, order, block.attributes.get("dtype") or "int64")
 
@@ -631,7 +631,7 @@ def dropout(block: Block, x: Any, key: Any) -> Any:
     generator = given.get("generator") or "threefry"
 
     def chunk(high: Any, low: Any) -> Any:
-        drawn = uniform(Stream(words, generator, found, high, low), "float32")
+        drawn = uniform(BitStream(words, generator, found, high, low), "float32")
         return drawn < xp.asarray(kept, dtype=drawn.dtype)
 
     counters = _counters(xp, block.results[0], block.signature.result_shapes[0])

@@ -27,7 +27,12 @@ from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
 from weft.plan.memory import sizes_of
 from weft.plan.propagation.shardings import Meshes
-from weft.plan.searching.choice_graph import ChoiceGraph, Step, StepResult, exclusion
+from weft.plan.searching.choice_graph import (
+    ApplicationResult,
+    ChoiceGraph,
+    PlaceableApplication,
+    exclusion,
+)
 from weft.plan.searching.pareto import Costs
 from weft.plan.searching.prices import MoveCost, OptionCost
 from weft.values import Point
@@ -154,7 +159,7 @@ class _Value:
         """The same for the best option in which it may be kept, with the cost of that."""
 
 
-class _Operand(NamedTuple):
+class _OperandPrices(NamedTuple):
     """An operand of a step: the value, and what it costs to deliver it, by option and placement."""
 
     value: _Value
@@ -286,7 +291,7 @@ class _Frontier:
             value.charged_from = min(paying, default=len(steps))
         return made
 
-    def _make_operands(self, at: int) -> list[_Operand]:
+    def _make_operands(self, at: int) -> list[_OperandPrices]:
         step, operands = self.choices.steps[at], []
         names = step.application.operands
         for name in dict.fromkeys(names):
@@ -302,7 +307,7 @@ class _Frontier:
             ]
             costs = [[self._sum_of_moves(each) for each in row] for row in moves]
             pays = (at, value.number) in self.payers
-            operands.append(_Operand(value, names.count(name), costs, moves, pays, [], []))
+            operands.append(_OperandPrices(value, names.count(name), costs, moves, pays, [], []))
         return operands
 
     def _sum_of_moves(self, moves: Sequence[MoveCost]) -> tuple[float, float, float]:
@@ -578,7 +583,7 @@ class _Frontier:
     def _take(
         self,
         at: int,
-        step: Step,
+        step: PlaceableApplication,
         entries: dict[int, int],
         known: Sequence[_PartialPlan],
         plans: PartialPlans,
@@ -587,7 +592,7 @@ class _Frontier:
         results = [self.values[self.number[result.value]] for result in step.results]
         own = {value.number for value in results}
         others = {number: code for number, code in entries.items() if number not in own}
-        fixed, free = list[tuple[_Operand, int]](), list[_Operand]()
+        fixed, free = list[tuple[_OperandPrices, int]](), list[_OperandPrices]()
         for operand in self.operands[at]:
             code = others.get(operand.value.number, PENDING)
             if code == PENDING:
@@ -606,7 +611,7 @@ class _Frontier:
                     leaves.place(results, options, choice, self._costs(cost), entries)
 
     def _result_options(
-        self, value: _Value, result: StepResult, code: int, choice: int
+        self, value: _Value, result: ApplicationResult, code: int, choice: int
     ) -> Sequence[int]:
         """Return the options of a result for a placement; -1 for as computed, where nobody asks.
 
@@ -624,7 +629,7 @@ class _Frontier:
             self.last_options[key] = self._last_results(value, result, choice)
         return self.last_options[key]
 
-    def _last_results(self, value: _Value, result: StepResult, choice: int) -> list[int]:
+    def _last_results(self, value: _Value, result: ApplicationResult, choice: int) -> list[int]:
         assert result.reshard is not None
         points = []
         for option in range(value.kept):
@@ -763,11 +768,11 @@ class _Leaves:
         self,
         frontier: _Frontier,
         at: int,
-        step: Step,
+        step: PlaceableApplication,
         others: dict[int, int],
         known: Sequence[_PartialPlan],
-        fixed: Sequence[tuple[_Operand, int]],
-        free: Sequence[_Operand],
+        fixed: Sequence[tuple[_OperandPrices, int]],
+        free: Sequence[_OperandPrices],
         plans: PartialPlans,
     ) -> None:
         self.frontier, self.at, self.step, self.plans = frontier, at, step, plans
@@ -834,7 +839,7 @@ class _Leaves:
         choice: int,
         cost: tuple[float, float, float],
         picked: tuple[int, ...],
-        wanted: Sequence[tuple[StepResult, _Value, int]],
+        wanted: Sequence[tuple[ApplicationResult, _Value, int]],
         grown: Point,
         specs: Sequence[tuple[int, int]],
         held: Point,
@@ -885,7 +890,7 @@ class _Leaves:
                 more,
             )
 
-    def _options(self, operand: _Operand, choice: int) -> Sequence[int]:
+    def _options(self, operand: _OperandPrices, choice: int) -> Sequence[int]:
         """Return the options of a new operand: kept, or as computed if it is read once.
 
         Of an input that no earlier step reads only those matter that no other dominates: nothing
@@ -902,7 +907,7 @@ class _Leaves:
             cache[key] = self._last_options(operand, choice)
         return cache[key]
 
-    def _last_options(self, operand: _Operand, choice: int) -> list[int]:
+    def _last_options(self, operand: _OperandPrices, choice: int) -> list[int]:
         frontier, value, points = self.frontier, operand.value, []
         for option in range(value.kept):
             costs = map(add, operand.costs[option][choice], value.costs[option])
@@ -919,7 +924,7 @@ class _Leaves:
         choice: int,
         cost: tuple[float, float, float],
         picked: Sequence[int],
-        wanted: Sequence[tuple[StepResult, _Value, int]],
+        wanted: Sequence[tuple[ApplicationResult, _Value, int]],
         grown: Point,
         specs: Sequence[tuple[int, int]],
     ) -> None:
@@ -977,7 +982,7 @@ class _Leaves:
         choice: int,
         live: Point,
         picked: Sequence[int],
-        wanted: Sequence[tuple[StepResult, _Value, int]],
+        wanted: Sequence[tuple[ApplicationResult, _Value, int]],
     ) -> Point:
         """Return the most bytes of the cells while the step runs, without retired inputs."""
         frontier, at = self.frontier, self.at

@@ -45,7 +45,7 @@ class ValueChoices(NamedTuple):
         return len(self.costs)
 
 
-class StepResult(NamedTuple):
+class ApplicationResult(NamedTuple):
     """A result of a step."""
 
     value: str
@@ -58,7 +58,7 @@ class StepResult(NamedTuple):
     """By placement the number of the sharding as computed; empty if it is always kept."""
 
 
-class Step(NamedTuple):
+class PlaceableApplication(NamedTuple):
     """An application that may run, with its placements."""
 
     application: Application
@@ -68,7 +68,7 @@ class Step(NamedTuple):
     costs: tuple[OptionCost, ...]
     deliveries: tuple[Table, ...]
     """For every operand the cost to deliver it, by sharding and placement; none for regions."""
-    results: tuple[StepResult, ...]
+    results: tuple[ApplicationResult, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class ChoiceGraph:
     mesh: DeviceMesh
     machine: Machine
     values: Mapping[str, ValueChoices]
-    steps: tuple[Step, ...]
+    steps: tuple[PlaceableApplication, ...]
     return_memory: Mapping[int, tuple[ReturnMemory, ...]]
     return_specs: Mapping[int, tuple[ShardingSpec, ...]]
     alternatives: Alternatives | None = None
@@ -141,7 +141,7 @@ def choices_of(problem: Problem) -> ChoiceGraph:
     for step, application in zip(problem.steps, problem.graph.applications):
         decision = problem.decisions[step.decision]
         results = [
-            StepResult(
+            ApplicationResult(
                 result.name,
                 result.sizes,
                 result.reshard and result.reshard.table,
@@ -151,7 +151,11 @@ def choices_of(problem: Problem) -> ChoiceGraph:
         ]
         placed = tuple(one for one in decision.options if isinstance(one, Placed))
         tables = tuple(pair.table for pair in step.deliveries)
-        steps.append(Step(application, frozenset(), placed, decision.costs, tables, tuple(results)))
+        steps.append(
+            PlaceableApplication(
+                application, frozenset(), placed, decision.costs, tables, tuple(results)
+            )
+        )
     return ChoiceGraph(
         problem.graph,
         problem.mesh,
@@ -308,7 +312,9 @@ class _ChoiceBuilder(ProblemBuilder):
         """Whether a value may have a single reader, and keeps the sharding in which it is made."""
         return name not in self._always_kept and self._least_uses[name] <= 1
 
-    def _step(self, number: int, way: Alternative, choices: Mapping[str, ValueChoices]) -> Step:
+    def _step(
+        self, number: int, way: Alternative, choices: Mapping[str, ValueChoices]
+    ) -> PlaceableApplication:
         application, placed = way.application, self._placements(number)
         key = (self._kind(number), id(placed))
         if key not in self.compute_costs:
@@ -322,15 +328,17 @@ class _ChoiceBuilder(ProblemBuilder):
             self._result(name, place, placed, choices[name])
             for place, name in enumerate(application.results)
         )
-        return Step(application, way.inlined, placed, self.compute_costs[key], tables, results)
+        return PlaceableApplication(
+            application, way.inlined, placed, self.compute_costs[key], tables, results
+        )
 
     def _result(
         self, name: str, place: int, placed: tuple[Placed, ...], value: ValueChoices
-    ) -> StepResult:
+    ) -> ApplicationResult:
         specs = self._intern(tuple(one.results[place] for one in placed))
         kept, computed = value.specs[: value.kept], value.specs[value.kept :]
         places = {spec: value.kept + number for number, spec in enumerate(computed)}
-        return StepResult(
+        return ApplicationResult(
             name,
             self._sizes(name, specs),
             self._reshard_table(name, specs, self._intern(kept)) if kept else None,

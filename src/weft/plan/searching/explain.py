@@ -32,7 +32,7 @@ def _signed(change: float, unit: str) -> str:
     return ("-" if change < 0 else "+") + scaled(abs(change), unit)
 
 
-class Alternative(NamedTuple):
+class AlternativeCost(NamedTuple):
     """Another way to run one application, and how the cost of the plan changes with it."""
 
     what: str
@@ -67,7 +67,7 @@ class Choice(NamedTuple):
     application: str
     operator: str
     chosen: str
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[AlternativeCost, ...]
 
 
 @dataclass(frozen=True)
@@ -151,16 +151,16 @@ def _totals(problem: Problem, assignment: Sequence[int]) -> tuple[float, float, 
 
 def _changed(
     what: str, problem: Problem, assignment: Sequence[int], before: Sequence[float]
-) -> Alternative:
+) -> AlternativeCost:
     after = _totals(problem, assignment)
     seconds, compute, transfer = (a - b for a, b in zip(after[:3], before))
     received, peak = (int(a - b) for a, b in zip(after[3:], before[3:]))
-    return Alternative(what, seconds, compute, transfer, received, peak)
+    return AlternativeCost(what, seconds, compute, transfer, received, peak)
 
 
 def _other_placements(
     problem: Problem, assignment: Sequence[int], number: int, before: Sequence[float]
-) -> list[Alternative]:
+) -> list[AlternativeCost]:
     (at,) = (n for n, one in enumerate(problem.decisions) if one.subject == number)
     found = []
     for option, placed in enumerate(problem.decisions[at].options):
@@ -174,7 +174,7 @@ def _other_placements(
 
 def _rewritten(
     problem: Problem, assignment: Sequence[int], root: str, before: Sequence[float]
-) -> list[Alternative]:
+) -> list[AlternativeCost]:
     graph, found = problem.graph, []
     for rewrite in shipped_rewrites(problem.mesh.size):
         if any(match.root == root for match in rewrite.matches(graph)):

@@ -191,7 +191,7 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Candidate(NamedTuple):
+class PlanCandidate(NamedTuple):
     """A plan that was found: its seconds, peak and bytes, and how to make it."""
 
     point: tuple[float, float, float]
@@ -209,8 +209,8 @@ class _Search:
     engine: Engine
     storage: StorageOptions
     progress: Callable[[SearchProgress], None] | None = None
-    candidates: list[Candidate] = field(default_factory=list)
-    bases: list[Candidate] = field(default_factory=list)
+    candidates: list[PlanCandidate] = field(default_factory=list)
+    bases: list[PlanCandidate] = field(default_factory=list)
     """The plan of propagation for the graph as written."""
     propagated: list[Cost] = field(default_factory=list)
     """The plans of propagation for the annotated graph, by each strategy."""
@@ -356,12 +356,12 @@ class _Search:
         self._local_search(local)
         return local
 
-    def _candidate(self, problem: Problem, assignment: Assignment) -> Candidate:
+    def _candidate(self, problem: Problem, assignment: Assignment) -> PlanCandidate:
         cost, chosen = problem.cost(assignment), list(assignment)
         point = problem.seconds(cost), problem.peak(chosen), cost.received
         unequal = self.machine.capacities(self.mesh) is not None
         fits = not problem.excess(chosen) if unequal else point[1] <= self.machine.capacity
-        return Candidate(point, fits, lambda: problem.plan(chosen))
+        return PlanCandidate(point, fits, lambda: problem.plan(chosen))
 
     def _add(self, classes: DecisionClasses, solutions: Sequence[Sequence[int]]) -> None:
         assignments = dict.fromkeys(tuple(classes.assignment(choices)) for choices in solutions)
@@ -418,13 +418,15 @@ class _Search:
 
     def _chosen(
         self, choices: ChoiceGraph, steps: Sequence[tuple[int, int]], specs: Mapping[str, int]
-    ) -> Candidate:
+    ) -> PlanCandidate:
         plan = choices.plan(steps, specs)
         cost = estimate(plan, self.machine, self.storage)
         point = cost.seconds, max(cost.peak, default=0), cost.moved
-        return Candidate(point, cost.fits, lambda: plan)
+        return PlanCandidate(point, cost.fits, lambda: plan)
 
-    def _exact_candidates(self, choices: ChoiceGraph, goal: Goal, limit: int) -> list[Candidate]:
+    def _exact_candidates(
+        self, choices: ChoiceGraph, goal: Goal, limit: int
+    ) -> list[PlanCandidate]:
         """Return the plans of the exact front that are better than what is known."""
         try:
             front = exact_front(choices, goal, self._known(goal), limit, FEW_TRIES)
@@ -568,7 +570,7 @@ class _Search:
         is_proved = all(reason.startswith(REWRITES) for reason in self.reasons)
         return self.proved if is_proved else ()
 
-    def _best(self) -> list[Candidate]:
+    def _best(self) -> list[PlanCandidate]:
         """Return the Pareto front of the candidates; of a large graph at most `MAX_PLANS`."""
         every = sorted((*self.candidates, *self.bases), key=lambda one: one.point[1:])
         fitting = [one for one in every if one.fits]

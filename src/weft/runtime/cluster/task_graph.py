@@ -88,7 +88,7 @@ class TaskGraph:
         those that were tried does; the message says which.
         """
         count = min(workers or plan.mesh.size, plan.mesh.size)
-        main = _Lowering(GroupedProgram(plan, inputs, outputs), count, memory, extra)
+        main = _TaskCutting(GroupedProgram(plan, inputs, outputs), count, memory, extra)
         inner = [GroupedProgram(plan, number=n) for n in range(1, len(plan.program.bodies))]
         if memory is None or not inner:
             return main.graph(_graphs_of(inner, count, memory))
@@ -274,7 +274,7 @@ class TaskGraph:
         return max(kept, default=0)
 
 
-class _Lowering:
+class _TaskCutting:
     """Cuts the tasks of a body until they fit."""
 
     def __init__(
@@ -361,7 +361,7 @@ def _graphs_of(
     """Return the tasks of the bodies of loops and branches, each of which may call later ones."""
     found = dict[int, TaskGraph]()
     for program in reversed(programs):
-        found[program.number] = _Lowering(program, workers, memory).graph(found)
+        found[program.number] = _TaskCutting(program, workers, memory).graph(found)
     return found
 
 

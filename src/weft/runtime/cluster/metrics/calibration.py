@@ -181,7 +181,7 @@ def _cell_speeds(tasks: Sequence[TaskRecord]) -> dict[int, Speed]:
     return {cell: one for cell, one in speeds.items() if not 1 / NOTABLE < one.speed < NOTABLE}
 
 
-class Row(NamedTuple):
+class MeasuredTimes(NamedTuple):
     """The seconds of an operator for 1, 2, 4, … operations, and the number of tasks behind them."""
 
     seconds: list[float]
@@ -190,7 +190,7 @@ class Row(NamedTuple):
 
 def _rows(
     tasks: Iterable[TaskRecord], machine: Machine, speeds: Mapping[int, Speed]
-) -> dict[str, Row]:
+) -> dict[str, MeasuredTimes]:
     """Return the row of each operator with enough tasks, and of operators that run together."""
     samples: dict[str, list[tuple[int, float]]] = {}
     for task in tasks:
@@ -208,7 +208,7 @@ def _rows(
                     share = seconds * weights[name] / total
                     samples.setdefault(name, []).append((flops, share))
     return {
-        name: Row(row_of(_points(some)), len(some))
+        name: MeasuredTimes(row_of(_points(some)), len(some))
         for name, some in samples.items()
         if len(some) >= FEWEST
     }

@@ -103,10 +103,9 @@ def test_a_worker_four_times_as_slow_gets_its_share(engine, operators, tmp_path)
 
     record = run_kernel(engine, operators, kernel)
     speeds = {name: total.tasks / total.seconds for name, total in computing(record).items()}
-    counts = sorted(total.tasks for total in computing(record).values())
     ideal = CELLS * min(speeds.values()) / sum(speeds.values())
     slow = log.by_worker()[log.slow]
-    assert slow == counts[0] < CELLS / WORKERS
+    assert slow < CELLS / WORKERS
     assert slow <= 2 * ideal + 3
     assert record.adaptations or record.total.stolen
     again = RunRecord.from_json(record.to_json())

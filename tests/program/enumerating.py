@@ -199,7 +199,7 @@ class Enumerator:
         self.active.append(number)
         body = self.program.bodies[number]
         stored = {} if number else self.program.storage
-        expect(set(stored) <= {*graph.inputs, *graph.outputs}, "what is no input or output")
+        expect(set(stored) <= {*graph.inputs, *graph.outputs}, "neither an input nor an output")
         inputs = [name for name in graph.inputs if name not in stored]
         expect([self.value(b) for b in body.arguments] == inputs, "other arguments")
         expect(body.graph.inputs == graph.inputs, "arguments are bound in another order")

@@ -365,7 +365,7 @@ def random_mesh(rng):
 
 
 def random_points(rng, count, size):
-    """Points that cut a dimension into so many blocks, or None for blocks of one size."""
+    """Points that cut a dimension into a number of blocks, or None for blocks of one size."""
     if rng.random() < 0.3:
         return None
     return tuple(sorted(int(n) for n in rng.integers(0, size + 1, count - 1)))

@@ -163,7 +163,7 @@ class Alternatives:
         order = list(self.in_order())
         needed = {*self.graph.outputs} - {value.name for value in self.graph.inputs}
         read = {name for way in self.first for name in way.application.operands}
-        for way in self.first:  # what nobody reads is computed nevertheless
+        for way in self.first:  # values without a reader are computed as well
             if not any(name in read or name in needed for name in way.application.results):
                 needed |= {*way.application.results}
         yield from self._choices(order, frozenset(needed), frozenset())

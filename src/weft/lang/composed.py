@@ -185,7 +185,7 @@ def _broadcast(x: Any, shape: Point) -> Any:
 
 
 def split(x: Any, parts: int | Sequence[int], axis: int = 0) -> tuple[Any, ...]:
-    """Return parts along an axis: so many of one size, or cut at given indices, as NumPy does."""
+    """Return parts along an axis: a number of one size, or cut at given indices, as NumPy does."""
     (dim,) = normalize_axis(axis, len(x.shape))
     size = x.shape[dim]
     if isinstance(parts, int):

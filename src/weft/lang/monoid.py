@@ -559,7 +559,7 @@ _LARGEST = re.compile(r"largest_[1-9][0-9]{0,11}")
 
 
 def largest(count: int) -> Monoid:
-    """Return the monoid of the largest elements, so many of them, in descending order.
+    """Return the monoid of the `count` largest elements, in descending order.
 
     Their places come with them; of equal elements the first is the first.
 

@@ -1,6 +1,6 @@
 """Lower a plan to a program: the one place where a plan becomes instructions.
 
-- A value has allocations of its own from when it is made to its last use. What is brought to an
+- A value has allocations of its own from when it is made to its last use. What is moved to an
   application lies beside it until the application has run.
 - A reshard is a chain of transfers; each result is freed when the next one is there, the source
   when the last one is. Where a cell ends up with a view, it is copied, so that nothing else stays.
@@ -296,15 +296,15 @@ class _BodyLowering:
 
     def _apply(self, number: int) -> Point:
         application, placed = self.graph.applications[number], self.plan.placed[number]
-        brought: dict[object, int] = {}
+        delivered: dict[object, int] = {}
         operands, temporary = [], []
         for place, name in enumerate(application.operands):
             key = name, self.shared.operand(placed, place, placed.partials[place])
-            if key not in brought:
-                brought[key] = self._bring(number, place)
-                if brought[key] != self.held.get(name):
-                    temporary.append(brought[key])
-            operands.append(brought[key])
+            if key not in delivered:
+                delivered[key] = self._bring(number, place)
+                if delivered[key] != self.held.get(name):
+                    temporary.append(delivered[key])
+            operands.append(delivered[key])
         results = tuple(
             self._buffer(name, self._layout(name, spec))
             for name, spec in zip(application.results, placed.results)

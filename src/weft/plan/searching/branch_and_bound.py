@@ -81,7 +81,7 @@ class Chosen(NamedTuple):
     """A plan of the front: its steps with their placements, and the shardings of its values."""
 
     point: tuple[float, float, float]
-    """Seconds, the bytes of the fullest cell, bytes received; 0 for what is no objective."""
+    """Seconds, the bytes of the fullest cell, bytes received; 0 for what is not an objective."""
     steps: tuple[tuple[int, int], ...]
     specs: Mapping[str, int]
 
@@ -613,7 +613,7 @@ class _Frontier:
     def _result_options(
         self, value: _Value, result: ApplicationResult, code: int, choice: int
     ) -> Sequence[int]:
-        """Return the options of a result for a placement; -1 for as computed, where nobody asks.
+        """Return the options of a result for a placement; -1 for as computed, without a reader.
 
         Of an output that no later step reads only those matter that no other dominates.
         """

@@ -41,13 +41,13 @@ WAITING_TASKS = 1 << 14
 BANDWIDTH = 1e9
 """Bytes that a worker fetches from another in a second, by assumption."""
 LEAST_GAIN = 5e-3
-"""A task is taken from another worker if it then ends sooner by so many seconds."""
+"""The seconds by which a task must end sooner for it to be taken from another worker."""
 LATE_SECONDS = 0.25
 """A task is repeated if it is late by so much and by twice the time that it takes elsewhere."""
 STOPPED_SECONDS = 5.0
 """A task that writes, or of a worker that starts, is repeated only if nothing ends for so long."""
 DIFFERENT = 1.5
-"""Measured and assumed speeds differ if one is so many times the other."""
+"""The ratio from which measured and assumed speeds count as different."""
 
 
 class WorkerRates:
@@ -334,7 +334,7 @@ class Dispatcher:
         self.progress(self.done)
 
     def _release(self, entry: Entry) -> None:
-        """Free the blocks of a task that nobody will read."""
+        """Free the blocks of a task that have no reader left."""
         if entry.is_released or entry.done is None or entry.unread or entry.pins:
             return
         entry.is_released = True

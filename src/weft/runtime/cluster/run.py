@@ -137,7 +137,7 @@ def _memory_bound(engine: Engine, dispatcher: Dispatcher) -> int | None:
 
 
 def _allow(logs: Sequence[Communication], outputs: str, received: int) -> None:
-    """Refuse a run that moves more than somebody allows."""
+    """Refuse a run that moves more than its budget allows."""
     for log in logs:
         log.allow(received, "the cluster", outputs)
 

@@ -39,7 +39,7 @@ class Unroller:
     ) -> None:
         self.dispatcher, self.main, self.inputs = dispatcher, graph, inputs
         self.allow, self.moved = allow, 0
-        """Is told the bytes that all tasks so far move, before those of a body are added."""
+        """Called with the bytes that all tasks so far move, before those of a body are added."""
 
     def run(self, wanted: frozenset[int] | None) -> list[list[Array]]:
         """Return the shards of the outputs; `wanted` are the tasks that have to run."""

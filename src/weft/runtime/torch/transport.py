@@ -149,7 +149,7 @@ def _pack(array: torch.Tensor | StructArray, boxes: Sequence[Slices]) -> torch.T
 
 
 def _space(like: torch.Tensor | StructArray, count: int) -> torch.Tensor:
-    """A buffer for so many elements."""
+    """A buffer for a number of elements."""
     if isinstance(like, StructArray):
         return torch.empty((count, like.itemsize), dtype=torch.uint8, device=like.device)
     return like.new_empty(count)

@@ -43,7 +43,7 @@ PENDING = ("pending", "lost")
 """Dask's states of tasks that have still to run; the last had run, on a worker that died."""
 
 GRACE_SECONDS, RESTART_SECONDS = 2.0, 60
-"""How long a task that nobody needs may go on; how long the restart of its worker may take."""
+"""How long a task that is not needed may go on; how long the restart of its worker may take."""
 
 RESTART_TRIES = 12
 """How often to wait five seconds for the workers of a local cluster to restart."""

@@ -59,7 +59,7 @@ class Session(Protocol):
         """
 
     def abandon(self, attempts: Sequence[tuple[Handle, int]]) -> None:
-        """End tasks on workers, given with their number, of which nobody needs the result.
+        """End tasks on workers, given with their number, of which the result is not needed.
 
         They write nothing after this.
         """

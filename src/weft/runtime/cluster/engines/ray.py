@@ -46,10 +46,10 @@ RETRIES = 4
 """How often a call is repeated whose actor died; the actor itself is always restarted."""
 
 GRACE_SECONDS = 2.0
-"""How long a task that nobody needs may go on; then its worker is replaced."""
+"""How long a task that is not needed may go on; then its worker is replaced."""
 
 PATIENCE = 10.0
-"""A run that has finished nothing after so many seconds says what it waits for."""
+"""The seconds after which a run that has finished nothing says what it waits for."""
 
 MAX_LIGHT = 16
 """The most light tasks that share a call; the first calls of a worker have fewer."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from pathlib import Path
 
 from benchmarks.store import CODECS, FULL, TINY, Job, everyone, folder, noisy, stream
@@ -23,24 +22,37 @@ def resident() -> float:
     return 0.0
 
 
+class Peak:
+    """How many MB this process has more, at most, than when it began to watch."""
+
+    def __enter__(self) -> Peak:
+        self._before, self._most, self._is_over = resident(), 0.0, threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+        return self
+
+    @property
+    def more(self) -> float:
+        """The most so far."""
+        return max(0.0, self._most - self._before)
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.002):
+            self._most = max(self._most, resident())
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._watcher.join()
+
+
 def peak_of(who: str, codec: str, job: Job) -> float:
     """MB more at the peak than before, once the libraries are there and warm."""
     write, frames = everyone()[who], noisy(job)
     with folder() as path:
         write(path / "warm.zarr", stream(TINY, noisy(TINY)), TINY.metadata(CODECS[codec]))
-        before, seen, is_over = resident(), [0.0], threading.Event()
-
-        def watch() -> None:
-            while not is_over.is_set():
-                seen.append(resident())
-                time.sleep(0.002)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        write(path / "a.zarr", stream(job, frames), job.metadata(CODECS[codec]))
-        is_over.set()
-        watcher.join()
-    return max(seen) - before
+        with Peak() as peak:
+            write(path / "a.zarr", stream(job, frames), job.metadata(CODECS[codec]))
+    return peak.more
 
 
 if __name__ == "__main__":

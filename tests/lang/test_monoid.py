@@ -1,7 +1,11 @@
 """Monoids that a user defines: their laws, and plans over them, proved, counted and executed."""
 
+import json
 import pickle
+import sys
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import cloudpickle
 import numpy as np
@@ -155,6 +159,109 @@ def test_definitions_go_to_other_processes():
 def test_graphs_survive_json():
     graph = plan_of(both, SHARDINGS[1]).graph
     assert from_json(to_json(graph)) == graph
+
+
+@contextmanager
+def redefined(name, *definition, **fields):
+    """Another monoid of the same name, as in another program."""
+    known = MONOIDS.pop(name)
+    try:
+        yield Monoid(name, *definition, **fields)
+    finally:
+        MONOIDS[name] = known
+
+
+def least(xp, a, b):
+    return xp.minimum(a, b)
+
+
+def total(xp, a, b):
+    return a + b
+
+
+def by_helper(xp, a, b):
+    return helper(xp, a, b)
+
+
+helper = total
+
+
+@pytest.mark.parametrize("what", ["graph", "plan", "input"])
+def test_a_file_is_refused_where_a_monoid_of_that_name_is_another(what):
+    text = '<@m, [{"x"}, {}], unreduced=parity{"y"}>'
+    graph = trace(
+        lambda x: ops.transpose(x) if what == "input" else ops.aggregate(x, PARITY, 1),
+        np.empty((6, 4), "int64"),
+        names=["a"],
+        meshes=['@m = <["x"=2, "y"=3]>'],
+        shardings={"a": text if what == "input" else '<@m, [{}, {"x"}]>'},
+    )
+    plan = Plan.of(propagate(graph))
+    written = plan.to_json() if what == "plan" else to_json(graph)
+    read = Plan.from_json if what == "plan" else from_json
+    assert read(written) in (plan, graph)
+    path = "graph.monoids.parity" if what == "plan" else "monoids.parity"
+    with redefined("parity", total), pytest.raises(WeftError) as caught:
+        read(written)
+    assert str(caught.value).startswith(
+        f"{path}: the monoid parity is defined differently here than where the file was written"
+    )
+    with pytest.raises(WeftError, match="was defined in cpython-30, and definitions are not comp"):
+        read(written.replace(sys.implementation.cache_tag, "cpython-30"))
+
+
+def test_a_plan_is_refused_where_the_monoid_of_its_parts_is_another():
+    plan = plan_of(ops.transpose, '[{"x"}, {}], unreduced=parity{"y"}', dtype="int64")
+    data = json.loads(plan.to_json())
+    assert Plan.from_json(json.dumps(data)) == plan
+    data["monoids"]["parity"] = data["monoids"]["parity"].replace(PARITY.fingerprint, "0" * 16)
+    with pytest.raises(WeftError, match=r"^monoids\.parity: the monoid parity is defined differ"):
+        Plan.from_json(json.dumps(data))
+
+
+def test_a_fingerprint_covers_all_that_a_definition_computes_with(monkeypatch):
+    def fingerprint(combine):
+        monkeypatch.delitem(MONOIDS, "tried", raising=False)
+        return Monoid("tried", combine, check=False).fingerprint
+
+    def either(function):
+        return lambda xp, a, b: function(xp, b, a)
+
+    class Callable:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def __call__(self, xp, a, b):
+            return a * self.factor + b
+
+        def method(self, xp, a, b):
+            return a * self.factor + b
+
+    table = np.arange(5000)
+    other = table.copy()
+    other[2500] = 7
+    every = [
+        total,
+        least,
+        either(total),
+        either(least),
+        partial(lambda k, xp, a, b: a + k * b, 1),
+        partial(lambda k, xp, a, b: a + k * b, 2),
+        Callable(1),
+        Callable(2),
+        Callable(1).method,
+        Callable(2).method,
+        lambda xp, a, b, k=1: a + k * b,
+        lambda xp, a, b, k=2: a + k * b,
+        lambda xp, a, b, table=table: table[a],
+        lambda xp, a, b, table=other: table[a],
+        by_helper,
+    ]
+    found = [fingerprint(combine) for combine in every]
+    monkeypatch.setitem(globals(), "helper", least)
+    found.append(fingerprint(by_helper))
+    assert len(set(found)) == len(found)
+    assert fingerprint(Callable(2)) == found[7]
 
 
 def test_a_sharding_may_be_partial_by_it():

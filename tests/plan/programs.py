@@ -157,9 +157,8 @@ def random_sharding(rng, rank, mesh):
         elif chance < 0.7:
             unreduced.append(ref)
     opened = tuple(rng.random() < 0.6 for _ in range(rank))
-    return TensorSharding(
-        tuple(map(tuple, axes)), opened, in_order(replicated), in_order(unreduced)
-    )
+    parts = tuple((ref, "sum") for ref in in_order(unreduced))
+    return TensorSharding(tuple(map(tuple, axes)), opened, in_order(replicated), parts)
 
 
 def in_order(axis_refs):
@@ -186,7 +185,7 @@ def sharding_text(sharding, mesh, priorities=None):
         f", {word}={{{', '.join(map(ref, axis_refs))}}}"
         for word, axis_refs in (
             ("replicated", sharding.replicated),
-            ("unreduced", sharding.unreduced),
+            ("unreduced", [axis for axis, _ in sharding.unreduced]),
         )
         if axis_refs
     )

@@ -1,8 +1,9 @@
 """`propagate` on graphs: specs, placements, partial results and reasons."""
 
+import numpy as np
 import pytest
 
-from weft import WeftError
+from weft import Plan, Tensor, WeftError, run, trace
 from weft.lang import Application, Graph, Library, Operator, Value
 from weft.plan import propagate
 
@@ -102,3 +103,15 @@ def test_invalid_input(call, message):
     with pytest.raises(WeftError) as caught:
         call()
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("monoid", "whole"), [("", 10), ("max", 4), ("min", 1), ("prod", 24)])
+def test_parts_of_an_input_are_combined_by_the_monoid_that_is_written(monoid, whole):
+    text = f'<@m, [{{}}], unreduced={monoid}{{"x"}}>'
+    mesh = '@m = <["x"=4]>'
+    graph = trace(lambda a: a + a, (3,), meshes=[mesh], shardings={"a": text})
+    plan = Plan.of(propagate(graph))
+    assert str(plan.specs["a"]) == text
+    parts = [np.full(3, n, "float32") for n in (1, 2, 3, 4)]
+    (found,) = run(plan, {"a": Tensor.of_shards(parts, plan.specs["a"], (3,))})
+    assert found.numpy().tolist() == [2.0 * whole] * 3

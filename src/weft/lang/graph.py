@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from weft.draw import Drawing, Drawn
+from weft.draw import Drawing, Drawn, clip
 from weft.errors import LayoutError, ParseError, WeftError
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.picture import draw_graph
@@ -286,6 +286,11 @@ class Graph(Drawn):
             for n, region in enumerate(application.regions):
                 with located(f"applications[{number}].regions[{n}]"):
                     region.check_shardings(meshes)
+
+    def __repr__(self) -> str:
+        given = ", ".join(value.name for value in self.inputs)
+        many = counted(len(self.applications), "application")
+        return clip(f"Graph({many}: {given} -> {', '.join(self.outputs)})", 100)
 
     def __str__(self) -> str:
         lines = [*self.meshes, *self._lines(self.inputs)]

@@ -12,7 +12,8 @@ r"""Graphs as JSON: versioned, checked field by field when read, never executed.
 
 `parameters` names the inputs that are weights or constants of a model; it is optional. A size that
 is not known yet is text in a shape, `["n", 4]`, and `{"size": "2*n"}` in an attribute; `conditions`
-lists what must hold for such sizes.
+lists what must hold for such sizes. `monoids` has the fingerprint of each monoid that a user
+defined; a graph is refused where the monoid of that name is another one.
 
 An application that runs graphs of its own has them under `regions`: each with inputs, applications,
 outputs and shardings. An error names the path of the wrong field:
@@ -22,7 +23,7 @@ outputs and shardings. An error names the path of the wrong field:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -32,9 +33,11 @@ from weft.lang.field import LARGEST, MOST, parse_json, short_repr
 from weft.lang.field import Field as _Field
 from weft.lang.fusion import with_fused
 from weft.lang.graph import Application, Graph, Value
+from weft.lang.monoid import check_definition, definitions_of
+from weft.lang.notation import CUSTOM
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.size import Size, check_condition
-from weft.layout.shardy_text import read_mesh
+from weft.layout.shardy_text import read_mesh, read_sharding
 from weft.values import FrozenMap
 
 VERSION = 1
@@ -52,6 +55,7 @@ def to_json(graph: Graph, indent: int | None = 1) -> str:
     >>> from_json(text) == Graph([Value("x", (2,))], [], ["x"])
     True
     """
+    monoids = definitions_of(_monoids(graph))
     return json.dumps(
         {
             "weft": VERSION,
@@ -60,10 +64,27 @@ def to_json(graph: Graph, indent: int | None = 1) -> str:
             "output_shardings": {str(place): s for place, s in graph.output_shardings.items()},
             **({"parameters": list(graph.parameters)} if graph.parameters else {}),
             **({"conditions": list(graph.conditions)} if graph.conditions else {}),
+            **({"monoids": monoids} if monoids else {}),
         },
         indent=indent,
         default=str,  # a size in a shape; attributes have none left
     )
+
+
+def _monoids(graph: Graph) -> Iterator[str]:
+    """Yield the monoids of reductions and of shardings, those of regions included."""
+    shardings = [*graph.shardings.values(), *graph.output_shardings.values()]
+    for application, line in graph.walk():
+        yield from (monoid for monoid in line.notation.reduced.values() if monoid != CUSTOM)
+        shardings += (text for region in application.regions for text in region.shardings.values())
+    for text in shardings:
+        yield from (monoid for _, monoid in read_sharding(text).partial)
+
+
+def check_monoids(field: _Field) -> None:
+    """Refuse a file whose monoids are defined differently here."""
+    for name, recorded in field.table(_Field.text).items():
+        field.at(name).make(check_definition, name, recorded)
 
 
 def _fields_of(graph: Graph) -> dict[str, Any]:
@@ -112,10 +133,12 @@ def from_json(text: str, operators: Library = OPERATORS) -> Graph:
 def read_graph(root: _Field, operators: Library = OPERATORS) -> Graph:
     """Read a graph from a field of a file."""
     root.fields(
-        "weft meshes inputs applications outputs shardings output_shardings parameters conditions"
+        "weft meshes inputs applications outputs shardings output_shardings parameters conditions "
+        "monoids"
     )
     if root.at("weft").value != VERSION:
         root.at("weft").fail(f"the version {VERSION}")
+    check_monoids(root.at("monoids"))
     reader = _GraphReader(operators)
     return reader.graph(
         root,

@@ -7,12 +7,14 @@ value of the program with a struct for a dtype: they move, are combined and are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from functools import lru_cache, partial, reduce
 from hashlib import sha256
 from importlib import import_module
 from math import prod
+from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 from weft.errors import WeftError
@@ -109,7 +111,7 @@ class Monoid:
 
     @property
     def fingerprint(self) -> str:
-        """A text that differs between definitions; the same on all machines with one Python.
+        """A text that differs between definitions; the same in all processes of one Python.
 
         >>> len(MONOIDS["argmax"].fingerprint)
         16
@@ -120,7 +122,7 @@ class Monoid:
         return sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.name in _SHIPPED or _LARGEST.fullmatch(self.name):
+        if _is_shipped(self.name):
             return (monoid_named, (self.name,))
         fields = (self.combine, self.identity, self.components, self.lift, self.reduce)
         return (_restored, (self.name, self.fingerprint, *fields))
@@ -218,6 +220,41 @@ def monoid_named(name: str) -> Monoid | None:
     return found if isinstance(found, Monoid) else None
 
 
+def definitions_of(names: Iterable[str]) -> dict[str, str]:
+    """Return what a file records of the monoids that are a user's: the Python and the fingerprint.
+
+    >>> definitions_of(["sum", "argmax", "largest_3"])
+    {}
+    """
+    found = {name: monoid_named(name) for name in sorted(set(names))}
+    return {
+        name: f"{sys.implementation.cache_tag} {monoid.fingerprint}"
+        for name, monoid in found.items()
+        if monoid is not None and not _is_shipped(name)
+    }
+
+
+def check_definition(name: str, recorded: str) -> None:
+    """Raise unless the monoid of that name is the one that a file was written with."""
+    if definitions_of([name]) == {name: recorded}:
+        return
+    python, here = recorded.partition(" ")[0], sys.implementation.cache_tag
+    if python != here:
+        raise WeftError(
+            f"the monoid {name} was defined in {python}, and definitions are not comparable with "
+            f"those of {here}",
+            hint="write the file again with this Python",
+        )
+    raise WeftError(
+        f"the monoid {name} is defined differently here than where the file was written",
+        hint="define it as it was, or write the file again",
+    )
+
+
+def _is_shipped(name: str) -> bool:
+    return name in _SHIPPED or _LARGEST.fullmatch(name) is not None
+
+
 def _restored(name: str, fingerprint: str, *fields: Any) -> Monoid:
     """Return the monoid of this process that another process sent; define it if there is none."""
     known = MONOIDS.get(name)
@@ -228,22 +265,58 @@ def _restored(name: str, fingerprint: str, *fields: Any) -> Monoid:
     return known
 
 
-def _source(function: Any) -> str:
-    """Return what tells functions of a definition apart: their code, constants and captures."""
-    code = getattr(function, "__code__", None)
+def _source(value: Any, seen: frozenset[int] = frozenset()) -> str:
+    """Return a text of all that a function computes with: code, constants, captures, globals."""
+    if id(value) in seen:
+        return "again"
+    seen = seen | {id(value)}
+    code = getattr(value, "__code__", None)
     if code is None:
-        return repr(function) if not callable(function) else getattr(function, "__qualname__", "")
-    constants = [_source_of_code(each) for each in code.co_consts]
-    cells = [_source(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
-    defaults = repr(getattr(function, "__defaults__", None))
-    return "|".join([code.co_code.hex(), *code.co_names, *constants, *cells, defaults])
+        return _text_of(value, seen)
+    names, texts = _names_and_texts(code)
+    known = getattr(value, "__globals__", {})
+    captures = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    given = (value.__defaults__, value.__kwdefaults__, getattr(value, "__self__", None))
+    used = [known[name] for name in names if name in known]
+    return "|".join([*texts, *(_source(each, seen) for each in (*captures, *given, *used))])
 
 
-def _source_of_code(constant: Any) -> str:
-    code = getattr(constant, "co_code", None)
-    if code is None:
-        return repr(constant)
-    return "|".join([code.hex(), *constant.co_names, *map(_source_of_code, constant.co_consts)])
+def _text_of(  # noqa: PLR0911 - one for each kind
+    value: Any, seen: frozenset[int]
+) -> str:
+    """Return a text of a value that is not a Python function, the same in all processes."""
+    if isinstance(value, partial):
+        parts = (value.func, value.args, sorted(value.keywords.items()))
+        return "|".join(_source(each, seen) for each in parts)
+    if isinstance(value, tuple | list):
+        return "|".join(["items", *(_source(each, seen) for each in value)])
+    if isinstance(value, frozenset | set):
+        return "|".join(sorted(_source(each, seen) for each in value))
+    if isinstance(value, ModuleType):
+        return value.__name__
+    if hasattr(value, "tobytes"):  # an array: its repr leaves elements out
+        return f"{value.dtype}{value.shape}{value.tobytes().hex()}"
+    name = getattr(value, "__qualname__", None)
+    if name is not None:
+        return f"{getattr(value, '__module__', '')}.{name}"
+    kind_of: Any = type(value)
+    if callable(value) or kind_of.__repr__ is object.__repr__:  # which would show an address
+        fields = sorted(getattr(value, "__dict__", {}).items())
+        code = [_source(kind_of.__call__, seen)] if callable(value) else []
+        return "|".join([kind_of.__qualname__, *code, *(_source(each, seen) for each in fields)])
+    return repr(value)
+
+
+def _names_and_texts(code: CodeType) -> tuple[list[str], list[str]]:
+    """Return the names that code and the code inside it use, and their texts."""
+    names, texts = list(code.co_names), [code.co_code.hex(), *code.co_names]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner = _names_and_texts(constant)
+            names, texts = names + inner[0], texts + inner[1]
+        else:
+            texts.append(_source(constant))
+    return names, texts
 
 
 def _own_dtype(xp: Any, name: str) -> Any:

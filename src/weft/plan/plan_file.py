@@ -10,7 +10,8 @@ r"""Plans as JSON: versioned, checked field by field when it is read, never exec
 
 `cuts` are the axes by index dimension, whole or in part (`"x":(1)2`); `kept` are the axes over
 which operands stay partial. An application that runs graphs of its own has `regions` as well: for
-each the `specs`, `outputs` and `placements` inside. What moves is not written: it follows. An error
+each the `specs`, `outputs` and `placements` inside. What moves is not written: it follows.
+`monoids` has the fingerprints of monoids that a user defined and values are partial by. An error
 names the path of the field that is wrong: `placements[3].cuts.k`.
 """
 
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weft.errors import WeftError
 from weft.lang import Graph, Row, Signature
 from weft.lang.field import MOST, Field, parse_json
-from weft.lang.graph_json import read_graph, to_json
+from weft.lang.graph_json import check_monoids, read_graph, to_json
+from weft.lang.monoid import definitions_of
 from weft.lang.operator import OPERATORS, Library
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.shardy_text import as_axes
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 VERSION = 1
 MOST_BOXES = 8_000_000
 """The limit on the boxes of cells in a file, weighted by the work to compute them."""
-FIELDS = "weft_plan graph mesh specs outputs placements machine"
+FIELDS = "weft_plan graph mesh specs outputs placements machine monoids"
 
 Cuts: TypeAlias = Mapping[str, tuple[Axis, ...]]
 Kept: TypeAlias = dict[Axis, tuple[str, tuple[int, ...]]]
@@ -62,6 +64,7 @@ def write_plan(plan: Plan, indent: int | None = 1) -> str:
     for spec in (*plan.specs.values(), *plan.outputs):
         if spec.mesh != plan.mesh:
             raise WeftError(f"a plan on {plan.mesh} has a sharding on {spec.mesh}")
+    monoids = definitions_of(_monoids(plan))
     return json.dumps(
         {
             "weft_plan": VERSION,
@@ -69,9 +72,18 @@ def write_plan(plan: Plan, indent: int | None = 1) -> str:
             "mesh": str(plan.mesh),
             **_inside(plan),
             "machine": None if plan.machine is None else plan.machine.to_data(),
+            **({"monoids": monoids} if monoids else {}),
         },
         indent=indent,
     )
+
+
+def _monoids(plan: Plan) -> Iterator[str]:
+    """Yield the monoids by which values are partial, in regions, too."""
+    for spec in (*plan.specs.values(), *plan.outputs):
+        yield from spec.partial.values()
+    for region in (each for regions in plan.regions.values() for each in regions):
+        yield from _monoids(region)
 
 
 def _inside(plan: Plan) -> dict[str, Any]:
@@ -108,6 +120,7 @@ def read_plan(text: str, make: Make, operators: Library = OPERATORS) -> Parts:
     root.fields(FIELDS)
     if root.at("weft_plan").value != VERSION:
         root.at("weft_plan").fail(f"the version {VERSION}")
+    check_monoids(root.at("monoids"))
     graph = read_graph(root.at("graph"), operators)
     mesh, field = read_mesh(root.at("mesh")), root.at("machine")
     machine = None if field.value is None else field.make(_machine, field)

@@ -117,7 +117,8 @@ class TensorSharding(NamedTuple):
     axes: tuple[AxisRefs, ...]
     is_open: tuple[bool, ...]
     replicated: AxisRefs = ()
-    unreduced: AxisRefs = ()
+    unreduced: tuple[tuple[AxisRef, str], ...] = ()
+    """The axes over which it is partial, each with the monoid of the parts."""
     mesh: int = 0
     """The number of the mesh to which the axes belong."""
 
@@ -129,7 +130,7 @@ class TensorSharding(NamedTuple):
     @property
     def excluded(self) -> AxisRefs:
         """The axes that must not shard a dimension: replicated or unreduced."""
-        return self.replicated + self.unreduced
+        return self.replicated + tuple([axis for axis, _ in self.unreduced])
 
     @property
     def is_sharded(self) -> bool:
@@ -164,7 +165,7 @@ class ManualBoundary(NamedTuple):
         return sharding._replace(
             axes=tuple(axes[self._manual_count(axes) :] for axes in sharding.axes),
             replicated=tuple(axis for axis in sharding.replicated if axis[0] not in self.manual),
-            unreduced=tuple(axis for axis in sharding.unreduced if axis[0] not in self.manual),
+            unreduced=tuple(part for part in sharding.unreduced if part[0][0] not in self.manual),
         )
 
     def leave(self, sharding: TensorSharding) -> TensorSharding:
@@ -227,7 +228,7 @@ class Meshes:
             tuple(refs(dim.axes) for dim in spec.dim_specs),
             tuple(dim.is_open for dim in spec.dim_specs),
             refs(spec.replicated_axes),
-            refs(spec.partial),
+            tuple((axis_ref(spec.mesh, axis), monoid) for axis, monoid in spec.partial.items()),
             self.by_name[spec.mesh.name],
         )
 
@@ -236,12 +237,12 @@ class Meshes:
         key = (sharding, rank)
         if key not in self._specs:
             given = sharding or TensorSharding.open(rank, self.default)
-            names = [self.axes(given.mesh, axes) for axes in given.axes]
+            mesh, names = self.all[given.mesh], [self.axes(given.mesh, a) for a in given.axes]
             self._specs[key] = ShardingSpec(
-                self.all[given.mesh],
+                mesh,
                 map(DimSpec, names, given.is_open),
                 self.axes(given.mesh, given.replicated),
-                ((axis, "sum") for axis in self.axes(given.mesh, given.unreduced)),
+                ((named_axis(mesh, axis), monoid) for axis, monoid in given.unreduced),
             )
         return self._specs[key]
 

@@ -294,7 +294,7 @@ def imaged(
         shape = (None, *(-(-n >> level) for n in block.shape[1:]))
         writers.append(writer_of(Discard(), shape, chunks, codecs, "cuda"))
     image = ImageWriter(
-        "memory", Multiscale.of("tyx", (1, 1, 1), factors, 4), writers,
+        Discard(), Multiscale.of("tyx", (1, 1, 1), factors, 4), writers,
         create_pyramid(writers, factors, "mean"), Discard(),
     )  # fmt: skip
     image.unwatch()  # nothing of it is kept

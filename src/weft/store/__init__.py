@@ -1,8 +1,10 @@
 """The store: arrays streamed into sharded Zarr v3, and boxes read from it. Extra `store`."""
 
 from weft.store.array import Array
+from weft.store.attributes import Attributes, attributes
 from weft.store.codecs import Blosc, CodecError, Crc32c, Gzip, Lz4, Zstd
 from weft.store.create import create
+from weft.store.frames import FrameTable
 from weft.store.metadata import Metadata
 from weft.store.metrics import Metrics
 from weft.store.ome.image import Image, ImageWriter, create_image, open_image
@@ -18,10 +20,12 @@ from weft.store.writer import Writer
 __all__ = [
     "Acquisition",
     "Array",
+    "Attributes",
     "Axis",
     "Blosc",
     "CodecError",
     "Crc32c",
+    "FrameTable",
     "Gzip",
     "Image",
     "ImageWriter",
@@ -35,6 +39,7 @@ __all__ = [
     "Verification",
     "Writer",
     "Zstd",
+    "attributes",
     "create",
     "create_image",
     "create_plate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -14,6 +15,7 @@ from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.chunk_layout import ChunkLayout
 from weft.store.dtypes import as_dtype
+from weft.store.frames import FrameTable
 from weft.store.metadata import Metadata
 from weft.store.read import BoxReader, ChunkFormat, Result, read_memory
 from weft.store.shard import ShardIndexCache
@@ -111,6 +113,11 @@ class Array(StoredArray):
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
         super().__init__(sink, metadata)
         self._format = ChunkFormat.of(metadata, self.layout, self.dtype)
+
+    @cached_property
+    def frames(self) -> FrameTable:
+        """The metadata of the frames that were recorded, and which of them were dropped."""
+        return FrameTable.load(self.sink, self.metadata)
 
     def shards_of(self, box: ZRange | None = None) -> Iterator[ZRange]:
         """Return the boxes of the shards that a box meets, or of all."""

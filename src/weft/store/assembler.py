@@ -12,18 +12,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.store.attributes import Change, put_metadata
 from weft.store.chunk_layout import FrameLayout
 from weft.store.dtypes import Bytes
-from weft.store.metadata import Metadata
+from weft.store.frames import SEGMENTS, FrameLog, segment_count
+from weft.store.metadata import Metadata, own_attributes
 from weft.store.metrics import Clock
 from weft.store.shard import Chunks, Index, chunk_buffers, index_size
 from weft.store.sink import Sink, Upload
-from weft.values import Point
+from weft.values import FrozenMap, Point
 
 SHARD_SLOT_MEMORY = 64
 """Bytes that a shard holds for each of its chunks while it is written."""
@@ -87,6 +89,8 @@ class ShardAssembler:
 
     def __init__(self, sink: Sink, metadata: Metadata, layout: FrameLayout, clock: Clock) -> None:
         self.sink, self.metadata, self.layout, self.clock = sink, metadata, layout, clock
+        self.log = FrameLog(sink)
+        """The metadata of frames."""
         self.promised = 0
         """The elements that the metadata promise: whole frames, except at the very end."""
         self.existing = 0
@@ -117,6 +121,7 @@ class ShardAssembler:
         """Continue an array that has `elements` elements."""
         self.existing = self.promised = elements
         self._is_continued = True
+        self.log.continue_from(segment_count(self.metadata), self.safe)
 
     def issue(self, at: Point) -> int:
         """Return the number of the next batch of a shard."""
@@ -247,10 +252,25 @@ class ShardAssembler:
                 self._write_metadata(elements)
 
     def _write_metadata(self, elements: int) -> None:
+        """Write metadata that promise elements, after the metadata of their frames."""
         with self.clock.stage("publish", 0):
+            size, own = self.layout.frame_size, own_attributes(self.metadata.attributes)
+            segments = self.log.store(elements // size if size else 0)
+            if segments != own.get(SEGMENTS, 0):
+                attributes = {**self.metadata.attributes, "weft": {**own, SEGMENTS: segments}}
+                self.metadata = _with_attributes(self.metadata, attributes)
             text = self.layout.grown_metadata(self.metadata, elements).to_json()
             self.sink.put("zarr.json", text.encode())
         self.promised = elements
+
+    def change_attributes(self, change: Change) -> None:
+        """Change the attributes of the array with one atomic write."""
+        with self._metadata_lock:
+            attributes = dict(self.metadata.attributes)
+            change(attributes)
+            metadata = _with_attributes(self.metadata, attributes)
+            put_metadata(self.sink, self.layout.grown_metadata(metadata, self.promised).to_json())
+            self.metadata = metadata
 
     def publish(self, *, is_idle: bool) -> float | None:
         """Publish shards that are not complete, if that costs little.
@@ -378,6 +398,10 @@ class ShardAssembler:
                     yield shard
             finally:
                 self._leave(shard)
+
+
+def _with_attributes(metadata: Metadata, attributes: Mapping[str, Any]) -> Metadata:
+    return replace(metadata, attributes=FrozenMap(attributes.items()))
 
 
 class Publisher:

@@ -264,8 +264,9 @@ def continue_array(
 ) -> Writer:
     """Open a stored array to append frames.
 
-    Complete shards stay as they are. A short last one is written again, and stays visible in its
-    old form until then. Unfinished files of a writer that was killed are removed.
+    Complete shards stay as they are. A short last one is written again once a frame is appended,
+    and stays visible in its old form until then. Unfinished files of a writer that was killed are
+    removed.
     """
     sink = sink_of(url, options=options, fsync=fsync)
     Metadata.load(sink)  # before anything is created to lock it
@@ -284,7 +285,7 @@ def continue_array(
         planned = PlannedArray(sink, metadata, layout, direct, {"threads": threads})
         writer = planned.writer(lock)
     try:
-        _append_last_shards(writer)
+        _continue(writer)
     except BaseException:
         writer.abandon()
         raise
@@ -292,16 +293,14 @@ def continue_array(
     return writer
 
 
-def _append_last_shards(writer: Writer) -> None:
-    """Append the frames of the last row of shards again, if that is short."""
+def _continue(writer: Writer) -> None:
+    """Let a writer continue its array: a last row of shards that is short is appended again."""
     metadata, layout = writer.metadata, writer.layout
     elements = layout.promised_elements(metadata)
     size = metadata.shards[layout.append_axis]
     row = elements // max(1, layout.step_sizes[0]) // size * size
-    writer.continue_from(row, elements)
-    step = metadata.chunks[layout.append_axis]
-    for block in promised_blocks(Array(writer.sink, metadata), layout, step, row):
-        writer.append_rows(block)
+    step, array = metadata.chunks[layout.append_axis], Array(writer.sink, metadata)
+    writer.continue_from(elements, row, lambda: promised_blocks(array, layout, step, row))
 
 
 def promised_blocks(

@@ -284,12 +284,12 @@ LOCK = ".weft.lock"
 """The file that a writer holds locked."""
 
 UNFINISHED = re.compile(
-    r"\.(?:zarr\.json|\.weft\.replaced|c?[\d.]*)\.(?:[0-9a-f]{12}|published)\.partial"
+    r"\.(?:zarr\.json|\.weft\.replaced|c?[\d.]*|\d+\.jsonl)\.(?:[0-9a-f]{12}|published)\.partial"
 )
 """The names of unfinished files of `upload` and `publish`."""
 
-_SHARDS = re.compile(r"(?:c?(?:/\d+)*|\d+(?:/\d+)*)")
-"""The folders of an array's shards, but not those of arrays below it."""
+_SHARDS = re.compile(r"(?:c?(?:/\d+)*|\d+(?:/\d+)*|frames)")
+"""The folders of an array's shards and frames, but not those of arrays below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +419,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return
         for top in names:
-            if top == "c" or top.isdigit() or UNFINISHED.fullmatch(top):
+            if top in ("c", "frames") or top.isdigit() or UNFINISHED.fullmatch(top):
                 for key, kind in self.walk(top):
                     folder, _, name = key.rpartition("/")
                     is_shard = _SHARDS.fullmatch(folder) is not None

@@ -32,7 +32,7 @@ MAX_ELEMENTS = 2**63 // 16 - 1
 EVERY_SHARD = "every_shard_stored"
 """The field of the attribute "weft" which promises that shards of fill value are stored too."""
 
-OWN = ("axis_order", "frame_ndim", "frames", EVERY_SHARD)
+OWN = ("axis_order", "frame_ndim", "frames", "frame_segments", EVERY_SHARD)
 """The fields that Weft writes to the attribute "weft" of an array."""
 
 _FIELDS = {

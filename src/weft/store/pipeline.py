@@ -87,6 +87,10 @@ class Pipeline(ABC):
         """
         return 0
 
+    def skip_epoch(self, done: int) -> bool:
+        """Take a whole epoch that is all fill value, where that is faster; `done` is its end."""
+        return False
+
     @abstractmethod
     def put(self, slab: Slab, values: Any) -> None:
         """Take the next elements of an epoch; may wait for a free buffer."""
@@ -237,6 +241,20 @@ class CpuPipeline(Pipeline):
         if pool is not None:
             with self.clock.stage("scatter", values.nbytes):
                 self.scatter.put(pool, slab, values)
+
+    def skip_epoch(self, done: int) -> bool:
+        """Pass on the slots of an epoch without chunks."""
+        at, _ = self.layout.epoch_of(done - 1)
+        batches = []
+        for each in self.layout.shard_tiles(at):
+            number, empty = self.assembler.issue(each.shard), [None] * len(each.slots)
+            batches.append(ChunkBatch(each.shard, number, each.slots, empty, lambda: None))
+        self.assembler.mark(done)
+        for batch in batches:
+            self._guarded(self.assembler.add, batch)
+        with self._turn:
+            self._has_news = True
+        return True
 
     def _current_pool(self) -> Values | None:
         """Return the tiles that are being filled, once some are free; None after a failure."""

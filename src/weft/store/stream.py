@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.errors import WeftError
+from weft.store.attributes import Attributes, node_attributes
 from weft.store.create import continue_array, create
 from weft.store.hierarchy import joined, read_group, sink_of, write_group
 from weft.store.metrics import Metrics
@@ -92,21 +93,45 @@ class Stream(Closeable):
         if existing is None or attributes:
             write_group(sink, {**(existing or {}), **attributes})
 
-    def append(self, blocks: Mapping[str, Any]) -> None:
+    @property
+    def attrs(self) -> Attributes:
+        """The attributes of the group, which can be changed at any time."""
+        return node_attributes(sink_of(self.url, options=self.options))
+
+    def append(
+        self, blocks: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
         """Append frames to each of the named arrays: to all of them, or to none.
 
-        If one array refuses its frames, nothing is appended to the others. If writing fails (a full
+        `metadata` has those of frames, by the names of arrays, as `Writer.append` takes them. If
+        one array refuses its frames, nothing is appended to the others. If writing fails (a full
         disk), what this call appended does not count, and the arrays take no more.
         """
-        checked = {name: self[name].check_frames(block) for name, block in blocks.items()}
+        given = metadata or {}
+        unknown = [name for name in given if name not in blocks]
+        if unknown:
+            raise WeftError(f"metadata for {unknown[0]!r}, to which no frame is appended")
+        checked = {}
+        for name, block in blocks.items():
+            values, level = self[name].check_frames(block)
+            texts = self[name].check_metadata(given.get(name), values)
+            checked[name] = values, level, texts
         before = {name: self[name].elements for name in checked}
         try:
-            for name, (values, level) in checked.items():
-                self[name].append_checked(values, level)
+            for name, each in checked.items():
+                self[name].append_checked(*each)
         except BaseException:
             for name, elements in before.items():
                 self[name].retract(elements)
             raise
+
+    def skip(self, frames: int | Mapping[str, int] = 1) -> None:
+        """Count frames that were dropped: so many of every array, or of those that are named."""
+        counts = dict(frames) if isinstance(frames, Mapping) else dict.fromkeys(self, frames)
+        for name, count in counts.items():
+            self[name].check_skip(count)
+        for name, count in counts.items():
+            self[name].skip(count)
 
     def __getitem__(self, name: str) -> Writer:
         try:

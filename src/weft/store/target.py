@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.store.files import LOCK, UNFINISHED
+from weft.store.frames import FOLDER, SEGMENTS, is_segment
 from weft.store.hierarchy import ZarrNode, as_mapping, parse_node, read_node
 from weft.store.metadata import MAX_BYTES, KeyEncoding
 from weft.store.shard import Index, ShardError, index_size
@@ -43,6 +44,7 @@ MAX_NAMES = 3
 
 _OURS = re.compile(r"\.weft\.(?:lock|replaced|clock\.[0-9a-f]{32})")
 _PATH = re.compile(r"[^./\\][^/\\]*(?:/[^./\\][^/\\]*)*")
+_SEGMENT = re.compile(rf"{FOLDER}/(0|[1-9]\d{{0,9}})\.jsonl")
 _LISTED = {"image": "array", "well": "image", "plate": "well"}
 """The kind of the members that a group of each kind lists."""
 
@@ -255,7 +257,8 @@ def owned_keys(sink: Sink, node: ZarrNode) -> OwnedKeys:
 def _collect(sink: Sink, node: ZarrNode, at: str, keys: OwnedKeys) -> None:
     if node.kind == "array":
         inside, after = shards_of(sink, node.data)
-        keys.values.extend(f"{at}{key}" for key in (*inside, *after))
+        segments = _segments(sink, node.data)
+        keys.values.extend(f"{at}{key}" for key in (*inside, *after, *segments))
         return
     for path in _members(sink, node):
         child = _below(sink, path)
@@ -268,6 +271,19 @@ def _collect(sink: Sink, node: ZarrNode, at: str, keys: OwnedKeys) -> None:
             above = read_node(_below(sink, row))
             if above is not None and above.kind == "group":
                 keys.nodes.append(f"{at}{row}/zarr.json")
+
+
+def _segments(sink: Sink, data: Mapping[str, Any]) -> list[str]:
+    """Return the keys of an array's metadata of frames; also those that were never promised."""
+    count = as_mapping(as_mapping(data.get("attributes")).get("weft")).get(SEGMENTS)
+    promised = count if type(count) is int else 0
+    return [
+        entry.key
+        for entry in sink.walk(FOLDER)
+        if entry.kind == "value"
+        and (named := _SEGMENT.fullmatch(entry.key))
+        and (int(named[1]) < promised or is_segment(sink, int(named[1])))
+    ]
 
 
 def _below(sink: Sink, path: str) -> Sink:

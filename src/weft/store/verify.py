@@ -19,6 +19,7 @@ from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.chunk_layout import ChunkPart, FrameLayout
 from weft.store.codecs import has_checksum
+from weft.store.frames import segment_findings
 from weft.store.metadata import Metadata, own_attributes
 from weft.store.read import ATTEMPTS, BoxReader, ChunkRead
 from weft.store.shard import ShardError, ShardReader
@@ -151,6 +152,8 @@ class Verifier(BoxReader):
             self._verify_all(grid.meeting(ZRange.of(grid.shape)), progress)
         else:
             self._verify_existing(progress)
+        for finding in segment_findings(self._shards.sink, self._metadata):
+            self._add_finding(finding)
         is_checked = has_checksum(self._metadata.codecs)
         return Verification(
             self._chunk_count,

@@ -9,21 +9,23 @@ import time
 import warnings
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.store.assembler import ShardAssembler
+from weft.store.attributes import Attributes, Change, node_attributes
 from weft.store.chunk_layout import FrameLayout, Slab
 from weft.store.dtypes import as_dtype
 from weft.store.encoder import ChunkEncoder
+from weft.store.frames import check_metadata, dropped_line, metadata_line
 from weft.store.metadata import Metadata
 from weft.store.metrics import CPU_STAGES, GPU_STAGES, Clock, Metrics
 from weft.store.pipeline import Values, create_pipeline
-from weft.store.sink import Lock, Sink
-from weft.values import Point
+from weft.store.sink import Lock, Sink, SinkError
+from weft.values import Point, as_count
 
 
 class Closeable(ABC):
@@ -125,7 +127,7 @@ class Writer(AutoClosed):
         device: str = "cpu",
         encoder: str | None = None,
     ) -> None:
-        self.sink, self.metadata, self.layout, self._lock = sink, metadata, layout, lock
+        self.sink, self.layout, self._lock = sink, layout, lock
         self.device = device
         """Where frames are processed: "cpu" or "cuda"."""
         self.dtype = as_dtype(metadata.dtype)[1]
@@ -150,19 +152,80 @@ class Writer(AutoClosed):
         self.is_open = True
         self._limit: int | None = None
         """The elements after which nothing counts, once appending was given up."""
+        self._resume: Callable[[], None] | None = None
+        """Appends the frames of a short last row of shards again, before the first new one."""
 
     # -- appending
 
-    def append(self, block: Any, *, is_kept: bool = False) -> None:
-        """Append one frame, or several.
+    def append(
+        self,
+        block: Any,
+        *,
+        metadata: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        is_kept: bool = False,
+    ) -> None:
+        """Append one frame, or several, with metadata: a mapping, or a list of one for each frame.
 
         A frame has the shape `frame`: the last two dimensions that arrive (the last, of an array
         of two dimensions), unless `frame_ndim` was given. An array of [t, y, x] takes [y, x] and
         [5, y, x]; one of [t, c, z, y, x] also takes [z, y, x] and so on. Anything else is refused
         and changes nothing. The block may be changed as soon as this returns, unless it `is_kept`:
         then after `release`.
+
+        Metadata are any JSON: time stamps, positions, … They are stored before their frames are
+        safe, and `weft.store.open(url).frames` reads them.
         """
-        self.append_checked(*self.check_frames(block), is_kept=is_kept)
+        values, level = self.check_frames(block)
+        texts = self.check_metadata(metadata, values)
+        self.append_checked(values, level, texts, is_kept=is_kept)
+
+    def skip(self, frames: int = 1) -> None:
+        """Count frames that were dropped: they read as fill value, and no chunk is stored for them.
+
+        `weft.store.open(url).frames.dropped` lists them.
+        """
+        count, size = self.check_skip(frames), self.layout.frame_size
+        if not count or not size:
+            return
+        self._continue()
+        self._assembler.log.add(self._done // size, dropped_line(self._done // size, count))
+        stop, fill = self._done + count * size, np.asarray(self.metadata.fill, self.dtype)
+        while self._done < stop:
+            end = min(stop, self.layout.epoch_end(self._done))
+            if self._is_epoch(self._done, end) and self._pipeline.skip_epoch(end):
+                self._done = end
+                self._check()
+                continue
+            # An epoch may end inside of a frame, where rows of chunks are buffered.
+            whole = max(1, (end - self._done) // size)
+            self.append_checked(np.broadcast_to(fill, (whole, *self.frame)), self._frame_level)
+
+    def check_skip(self, frames: int) -> int:
+        """Return the number of frames to skip; refuse one that does not fit here."""
+        self._check()
+        count, size = as_count(frames, "skip"), self.layout.frame_size
+        if size and self._done % size:
+            raise WeftError(f"{self.sink.url}: frames cannot be skipped inside of a frame")
+        capacity = self.layout.capacity
+        if capacity is not None and self._done + count * size > capacity:
+            left = (capacity - self._done) // max(1, size)
+            raise WeftError(f"{count} frames are skipped, and {self.sink.url} has room for {left}")
+        return count
+
+    @property
+    def attrs(self) -> Attributes:
+        """The attributes of the array, which can be changed during a recording and after it."""
+        if not self.is_open:
+            return node_attributes(self.sink)
+        return Attributes(lambda: self.metadata.attributes, self._change_attributes)
+
+    def _change_attributes(self, change: Change) -> None:
+        try:
+            self._assembler.change_attributes(change)
+        except OSError as error:
+            if isinstance(error, WeftError):
+                raise
+            raise SinkError(f"{self.sink.url}: attributes cannot be written: {error}") from error
 
     def append_rows(self, block: Any, *, is_kept: bool = False) -> None:
         """Append loose rows, as a line scanner produces them.
@@ -177,9 +240,20 @@ class Writer(AutoClosed):
             raise WeftError(f"a block of {list(values.shape)} does not fit rows of [{wanted}]")
         self.append_checked(self._check_fit(values, level), level, is_kept=is_kept)
 
-    def append_checked(self, values: Values, level: int, *, is_kept: bool = False) -> None:
+    def append_checked(
+        self,
+        values: Values,
+        level: int,
+        metadata: Sequence[str | None] = (),
+        *,
+        is_kept: bool = False,
+    ) -> None:
         """Append checked elements; `level` is the dimension that their first one is."""
         begin = time.perf_counter()
+        self._continue()
+        for frame, text in enumerate(metadata, self._done // max(1, self.layout.frame_size)):
+            if text is not None:
+                self._assembler.log.add(frame, metadata_line(frame, text))
         start, stop = self._done, self._done + values.size
         self._done += self._pipeline.put_epochs(values, start)
         self._check()
@@ -252,6 +326,11 @@ class Writer(AutoClosed):
     # -- state
 
     @property
+    def metadata(self) -> Metadata:
+        """The metadata of the array, with its attributes as they are now."""
+        return self._assembler.metadata
+
+    @property
     def elements(self) -> int:
         """The number of elements: those that were there before, and those appended."""
         return self._done if self._limit is None else min(self._done, self._limit)
@@ -297,10 +376,31 @@ class Writer(AutoClosed):
         """The number of frames that readers see now, and after a crash."""
         return self._assembler.safe
 
-    def continue_from(self, row: int, existing: int) -> None:
-        """Continue at a row where shards begin, of an array that has `existing` elements."""
-        self._first = self._done = row * self.layout.step_sizes[0]
+    def continue_from(self, existing: int, row: int, blocks: Callable[[], Iterator[Any]]) -> None:
+        """Continue an array that has `existing` elements.
+
+        Before the first frame is appended, the rows of its last shards, which begin at `row`, are
+        appended again: `blocks` reads them.
+        """
         self._assembler.continue_from(existing)
+        self._first = self._done = existing
+
+        def resume() -> None:
+            self._first = self._done = row * self.layout.step_sizes[0]
+            for block in blocks():
+                self.append_rows(block)
+
+        self._resume = resume
+
+    def _continue(self) -> None:
+        """Append the last rows of an array that is continued again, once."""
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            try:
+                resume()
+            except BaseException:
+                self.abandon()
+                raise
 
     # -- blocks
 
@@ -319,6 +419,25 @@ class Writer(AutoClosed):
         if not values.ndim:
             values, level = values.reshape(1), 0
         return self._check_fit(values, level), level
+
+    def check_metadata(self, metadata: Any, values: Values) -> Sequence[str | None]:
+        """Return the metadata of checked frames as JSON."""
+        if metadata is None:
+            return ()
+        size = self.layout.frame_size
+        if not size or self._done % size:
+            raise WeftError(f"{self.sink.url}: metadata belong to a frame, and none begins here")
+        return check_metadata(metadata, int(values.size) // size)
+
+    def _is_epoch(self, start: int, stop: int) -> bool:
+        """Return whether elements are a whole epoch."""
+        is_begin = not start or self.layout.epoch_end(start - 1) == start
+        return is_begin and self.layout.epoch_end(start) == stop
+
+    @property
+    def _frame_level(self) -> int:
+        """The dimension, in arrival order, that a block of several frames begins with."""
+        return self.layout.frame_axis - 1
 
     def _check_open(self, block: Any) -> Values:
         self._check()

@@ -6,14 +6,19 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from math import prod
 from os import fspath
 from pathlib import PurePath
 from typing import Any, Literal, overload
 
+import numpy as np
+
 from weft.errors import WeftError
 from weft.space import BlockGrid
 from weft.store.array import Array
+from weft.store.attributes import Attributes, node_attributes
 from weft.store.chunk_layout import FrameLayout, resolve_axis_order
 from weft.store.create import (
     PlannedArray,
@@ -23,6 +28,7 @@ from weft.store.create import (
     plan_array,
     promised_blocks,
 )
+from weft.store.frames import FrameTable
 from weft.store.hierarchy import group_json, joined, read_ome, sink_of
 from weft.store.metadata import check_shapes, without_elements
 from weft.store.metrics import Metrics
@@ -33,6 +39,9 @@ from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
 from weft.store.writer import AutoClosed, Writer
 from weft.values import Point
+
+MAX_FILL = 1 << 20
+"""Elements of fill value that are passed to coarser levels at a time, for dropped frames."""
 
 
 def create_image(
@@ -103,7 +112,7 @@ def create_image(
         _begin(sink, image, attributes or {}, plans, overwrite)
         writers = [opened.enter_context(plan.create(overwrite=True)) for plan in plans]
         pyramid = create_pyramid(writers, steps, method)
-        writer = ImageWriter(sink.url, image, writers, pyramid, lock)
+        writer = ImageWriter(sink, image, writers, pyramid, lock)
         opened.pop_all()
     return writer
 
@@ -186,9 +195,10 @@ class ImageWriter(AutoClosed):
     """Appends frames to an image; used in a `with` block, by one thread."""
 
     def __init__(
-        self, url: str, image: Multiscale, levels: Sequence[Writer], pyramid: Any, lock: Lock
+        self, sink: Sink, image: Multiscale, levels: Sequence[Writer], pyramid: Any, lock: Lock
     ) -> None:
-        self.url, self.image, self.levels = url, image, tuple(levels)
+        self.url, self.image, self.levels = sink.url, image, tuple(levels)
+        self._sink = sink
         self._pyramid, self._lock = pyramid, lock
         self.is_open = True
         """Whether frames can be appended."""
@@ -201,9 +211,30 @@ class ImageWriter(AutoClosed):
         """The address of the image."""
         return self.url
 
-    def append(self, block: Any) -> None:
+    def append(self, block: Any, *, metadata: Any = None) -> None:
         """Append one frame, or several, as `Writer.append` takes them; coarser levels follow."""
-        self._append(block, self.levels[0].append)
+        self._append(block, partial(self.levels[0].append, metadata=metadata))
+
+    def skip(self, frames: int = 1) -> None:
+        """Count frames that were dropped, as `Writer.skip` does; coarser levels follow."""
+        finest = self.levels[0]
+        left = finest.check_skip(frames)
+        if self._pyramid is not None:
+            self._pyramid.check()
+        finest.skip(left)
+        if self._pyramid is None:
+            return
+        while left:
+            count = min(left, max(1, MAX_FILL // max(1, prod(finest.frame))))
+            fill = np.full((count, *finest.frame), finest.metadata.fill, finest.dtype)
+            values, is_own = finest.to_device(fill)
+            self._pyramid.append(values, is_own=is_own)
+            left -= count
+
+    @property
+    def attrs(self) -> Attributes:
+        """The attributes of the image, which can be changed during a recording and after it."""
+        return node_attributes(self._sink, is_locked=lambda: self.is_open)
 
     def append_rows(self, block: Any) -> None:
         """Append loose rows, as `Writer.append_rows` takes them."""
@@ -278,6 +309,11 @@ class Image:
 
     metadata: Multiscale
     levels: tuple[Array, ...]
+
+    @property
+    def frames(self) -> FrameTable:
+        """The metadata of the frames that were recorded, and which of them were dropped."""
+        return self.levels[0].frames
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -382,7 +418,7 @@ class _ImageContinuation:
                 for block in promised_blocks(self.finest, self.layouts[0], step, start):
                     pyramid.append(block)
             finest = opened.enter_context(self._open(0, threads))
-            where = sink_of(self.url, options=self.options).url
+            where = sink_of(self.url, options=self.options, fsync=self.fsync)
             writer = ImageWriter(where, self.image.metadata, [finest, *levels], pyramid, lock)
             opened.pop_all()
         return writer

@@ -1,0 +1,214 @@
+"""`Attributes`: the attributes of an array or a group, of which every change is written at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from copy import deepcopy
+from math import isfinite
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.errors import WeftError
+from weft.store.hierarchy import read_node, sink_of
+from weft.store.metadata import MAX_BYTES
+from weft.store.sink import Sink, Url
+
+Change: TypeAlias = Callable[[dict[str, Any]], None]
+"""Changes the attributes of a node in place."""
+
+RESERVED = ("weft", "ome")
+"""The attributes that Weft writes itself."""
+
+
+def as_json(value: Any, what: str) -> Any:
+    """Return a value as plain JSON data; refuse what JSON has no words for.
+
+    NumPy's numbers and arrays become numbers and lists. Numbers that are not finite are refused,
+    and so are keys that are not text, which other libraries turn into text.
+
+    >>> as_json({"at": (1, np.float32(2.5)), "ok": np.True_}, "metadata")
+    {'at': [1, 2.5], 'ok': True}
+    >>> as_json({"gain": {1: 2}}, "metadata")
+    Traceback (most recent call last):
+    weft.errors.WeftError: metadata.gain: a key must be text, got 1
+    """
+    try:
+        return _as_json(value, what)
+    except RecursionError:
+        raise WeftError(f"{what} is nested too deeply") from None
+
+
+def _as_json(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            raise WeftError(f"{path}: a key must be text, got {wrong[0]!r}")
+        return {str(key): _as_json(one, f"{path}.{key}") for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(one, f"{path}[{number}]") for number, one in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        return _as_json(value.tolist(), path)
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        value = value.item()
+    return _as_scalar(value, path)
+
+
+def _as_scalar(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        return _as_text(value, path)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if not isinstance(value, float):
+        kind = type(value).__name__
+        raise WeftError(
+            f"{path}: {kind} is not JSON",
+            hint="text, numbers, booleans, None, lists and mappings are",
+        )
+    if not isfinite(value):
+        raise WeftError(f"{path}: {value} is not a JSON number", hint="leave it out, or pass None")
+    return float(value)
+
+
+def _as_text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise WeftError(f"{path}: {value!r} is not Unicode text: {error.reason}") from None
+    return str(value)
+
+
+class Attributes(MutableMapping[str, Any]):
+    """The attributes of a node, as a mapping; each change is one atomic write.
+
+    Values are copies: to change one inside, assign it again. `update` changes several at once. The
+    attributes "weft" and "ome" are written by Weft alone.
+
+    >>> import tempfile
+    >>> from weft.store import create, open
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     old = {"sample": 7}
+    ...     with create(f"{folder}/a", (None, 5), "uint8", (2, 3), attributes=old) as writer:
+    ...         writer.attrs["operator"] = "Ada"
+    ...     writer.attrs.update(sample=8, medium="water")
+    ...     stored = open(f"{folder}/a").metadata.attributes
+    ...     {name: stored[name] for name in stored if name != "weft"}
+    {'sample': 8, 'operator': 'Ada', 'medium': 'water'}
+    """
+
+    def __init__(
+        self, read: Callable[[], Mapping[str, Any]], change: Callable[[Change], None]
+    ) -> None:
+        self._read, self._change = read, change
+
+    def __getitem__(self, name: str) -> Any:
+        return deepcopy(self._read()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._read()))
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(dict(self._read()))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        self[name]  # a KeyError where there is none
+        _check_name(name)
+        self._change(lambda attributes: attributes.pop(name, None))
+
+    def update(self, *given: Any, **more: Any) -> None:
+        """Set several attributes with one atomic write."""
+        values = dict(*given, **more)
+        for name in values:
+            _check_name(name)
+        plain = as_json(values, "attributes")
+        self._change(lambda attributes: attributes.update(plain))
+
+    def clear(self) -> None:
+        """Remove all attributes, except those that Weft writes."""
+
+        def remove(attributes: dict[str, Any]) -> None:
+            for name in [name for name in attributes if name not in RESERVED]:
+                del attributes[name]
+
+        self._change(remove)
+
+
+def _check_name(name: Any) -> None:
+    if name in RESERVED:
+        raise WeftError(f"the attribute {name!r} is written by Weft alone")
+
+
+def attributes(url: Url | Sink, *, options: Mapping[str, Any] | None = None) -> Attributes:
+    """Return the attributes of a stored array or group, to look at and to change.
+
+    While a writer is open they are changed through its `attrs`: another one is refused.
+
+    >>> import tempfile
+    >>> from weft.store import Stream
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Stream(f"{folder}/run").close()
+    ...     attributes(f"{folder}/run")["sample"] = 7
+    ...     attributes(f"{folder}/run")
+    {'sample': 7}
+    """
+    sink = sink_of(url, options=options)
+    _load(sink)
+    return node_attributes(sink)
+
+
+def node_attributes(sink: Sink, *, is_locked: Callable[[], bool] = lambda: False) -> Attributes:
+    """Return the attributes of a node; for a change its sink is locked, unless it `is_locked`."""
+
+    def change(how: Change) -> None:
+        if is_locked():
+            change_attributes(sink, how)
+            return
+        lock = sink.lock()
+        try:
+            change_attributes(sink, how)
+        finally:
+            lock.release()
+
+    return Attributes(lambda: _attributes_in(_load(sink)), change)
+
+
+def change_attributes(sink: Sink, change: Change) -> None:
+    """Change the attributes of a node, with one atomic write; the caller holds its lock."""
+    data = _load(sink)
+    kept = dict(_attributes_in(data))
+    change(kept)
+    put_metadata(sink, json.dumps({**data, "attributes": kept}, indent=2))
+
+
+def put_metadata(sink: Sink, text: str) -> None:
+    """Write the `zarr.json` of a node, unless no reader would take it."""
+    encoded = text.encode()
+    if len(encoded) > MAX_BYTES:
+        raise WeftError(
+            f"{sink.url}: zarr.json would have {len(encoded)} B; at most {MAX_BYTES} are read",
+            hint="what belongs to a frame is metadata of `append`; attributes are for the whole",
+        )
+    sink.put("zarr.json", encoded)
+
+
+def _load(sink: Sink) -> Mapping[str, Any]:
+    node = read_node(sink)
+    if node is None:
+        raise WeftError(f"{sink.url} holds no Zarr v3 array or group: there is no zarr.json")
+    return node.data
+
+
+def _attributes_in(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = data.get("attributes", {})
+    if not isinstance(given, Mapping):
+        raise WeftError(f"attributes: expected an object, got {given!r}")
+    return given

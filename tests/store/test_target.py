@@ -203,7 +203,12 @@ def test_a_scalar_array_is_replaced_and_replaces(tmp_path):
 def test_existing_files_are_named_and_kept_without_overwrite(tmp_path):
     for kind, create_it in CREATORS.items():
         create_it(tmp_path / kind)
-    held = {"create": "an array", "create_shards": "an array", "create_image": "an image"}
+    held = {
+        "create": "an array",
+        "create_shards": "an array",
+        "create_image": "an image",
+        "create_plate": "a plate",
+    }
     for there in CREATORS:
         before = tree(tmp_path / there)
         for create_it in CREATORS.values():
@@ -285,7 +290,7 @@ def test_one_writer_at_a_time_holds_a_plate_and_its_images(tmp_path):
         with pytest.raises(WeftError, match="p is locked by another writer"):
             plate(tmp_path / "p", overwrite=True)
         field.append(OLD[0])
-    with pytest.raises(WeftError, match="p is closed: no field can be added"):
+    with pytest.raises(WeftError, match="p is closed: no image can be added"):
         wells.field("B", "2", 1)
     for path in ("p/B/2/0/0", "p/B/2/0/1"):
         with open_store(tmp_path / path, mode="a"):

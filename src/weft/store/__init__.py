@@ -7,9 +7,11 @@ from weft.store.create import create
 from weft.store.frames import FrameTable
 from weft.store.metadata import Metadata
 from weft.store.metrics import Metrics
+from weft.store.ome.channels import Channel
 from weft.store.ome.image import Image, ImageWriter, create_image, open_image
 from weft.store.ome.metadata import Acquisition, Axis
 from weft.store.ome.plate import create_plate, open_plate
+from weft.store.ome.positions import PositionsWriter, create_positions, open_positions
 from weft.store.open_node import open  # noqa: A004 - what everybody calls it
 from weft.store.shard import ShardError
 from weft.store.shard_writer import ShardWriter, create_shards, open_shards
@@ -23,6 +25,7 @@ __all__ = [
     "Attributes",
     "Axis",
     "Blosc",
+    "Channel",
     "CodecError",
     "Crc32c",
     "FrameTable",
@@ -33,6 +36,7 @@ __all__ = [
     "Lz4",
     "Metadata",
     "Metrics",
+    "PositionsWriter",
     "ShardError",
     "ShardWriter",
     "Stream",
@@ -43,9 +47,11 @@ __all__ = [
     "create",
     "create_image",
     "create_plate",
+    "create_positions",
     "create_shards",
     "open",
     "open_image",
     "open_plate",
+    "open_positions",
     "open_shards",
 ]

@@ -182,11 +182,15 @@ def node_attributes(sink: Sink, *, is_locked: Callable[[], bool] = lambda: False
 
 
 def change_attributes(sink: Sink, change: Change) -> None:
-    """Change the attributes of a node, with one atomic write; the caller holds its lock."""
+    """Change the attributes of a node, with one atomic write; the caller holds its lock.
+
+    Everything else stays, except for consolidated metadata, which would hide new members.
+    """
     data = _load(sink)
-    kept = dict(_attributes_in(data))
+    kept = deepcopy(dict(_attributes_in(data)))
     change(kept)
-    put_metadata(sink, json.dumps({**data, "attributes": kept}, indent=2))
+    others = {key: value for key, value in data.items() if key != "consolidated_metadata"}
+    put_metadata(sink, json.dumps({**others, "attributes": kept}, indent=2))
 
 
 def put_metadata(sink: Sink, text: str) -> None:

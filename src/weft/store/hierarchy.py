@@ -15,6 +15,15 @@ from weft.store.files import Folder
 from weft.store.metadata import MAX_BYTES, fetch_metadata
 from weft.store.sink import Sink, Url
 
+_OME_KINDS = {
+    "multiscales": "image",
+    "well": "well",
+    "plate": "plate",
+    "labels": "labels",
+    "bioformats2raw.layout": "collection",
+}
+"""The kinds of groups, by the field of their metadata that tells."""
+
 
 def sink_of(
     url: Url | Sink, *, options: Mapping[str, Any] | None = None, fsync: bool = False
@@ -48,7 +57,7 @@ class ZarrNode(NamedTuple):
     """An array or a group as its `zarr.json` describes it."""
 
     kind: str
-    """array, image, well, plate, or group."""
+    """array, image, well, plate, collection (of images), labels, or group."""
     text: bytes
     data: Mapping[str, Any]
 
@@ -59,8 +68,8 @@ class ZarrNode(NamedTuple):
 
     @property
     def ome(self) -> Mapping[str, Any]:
-        """The attribute "ome", empty where there is none."""
-        return as_mapping(as_mapping(self.data.get("attributes")).get("ome"))
+        """The metadata of OME-NGFF, empty where there are none."""
+        return ome_of(as_mapping(self.data.get("attributes"))) or {}
 
 
 def read_node(sink: Sink) -> ZarrNode | None:
@@ -88,8 +97,7 @@ def parse_node(text: bytes) -> ZarrNode | None:
     if data.get("node_type") != "group":
         return ZarrNode("array", text, data) if data.get("node_type") == "array" else None
     group = ZarrNode("group", text, data)
-    kinds = {"multiscales": "image", "well": "well", "plate": "plate"}
-    kind = next((kind for key, kind in kinds.items() if key in group.ome), "group")
+    kind = next((kind for key, kind in _OME_KINDS.items() if key in group.ome), "group")
     return group._replace(kind=kind)
 
 
@@ -120,12 +128,37 @@ def read_group(sink: Sink) -> Mapping[str, Any]:
     return attributes
 
 
-def read_ome(sink: Sink) -> Any:
-    """Return the attribute "ome" of a group."""
-    attributes = read_group(sink)
+def ome_of(attributes: Mapping[str, Any]) -> Any:
+    """Return the metadata of OME-NGFF among the attributes of a group; None if there are none.
+
+    They are the attribute "ome". A plate or a collection without images keeps them in "weft" until
+    it has one: OME-NGFF requires one.
+    """
+    if "ome" in attributes:
+        return attributes["ome"]
+    return as_mapping(attributes.get("weft")).get("ome")
+
+
+def pending(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a group that has no image yet, as OME-NGFF requires one."""
+    others = {key: value for key, value in document.items() if key != "ome"}
+    return others | {"weft": {**others.get("weft", {}), "ome": document["ome"]}}
+
+
+def not_pending(attributes: dict[str, Any]) -> None:
+    """Move the metadata of a group to their place, now that it has an image."""
     if "ome" not in attributes:
+        attributes["ome"] = attributes["weft"].pop("ome")
+        if not attributes["weft"]:
+            del attributes["weft"]
+
+
+def read_ome(sink: Sink) -> Any:
+    """Return the metadata of OME-NGFF of a group."""
+    ome = ome_of(read_group(sink))
+    if ome is None:
         raise WeftError(f"{sink.url} is not an OME-NGFF group: it has no attribute 'ome'")
-    return attributes["ome"]
+    return ome
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:

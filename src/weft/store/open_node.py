@@ -1,4 +1,4 @@
-"""`open`: opens the array, image or plate at a URL, to read it or to append to it."""
+"""`open`: opens the array, image, plate or positions at a URL, to read or to append to them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from weft.store.create import continue_array, open_array
 from weft.store.hierarchy import read_node, sink_of
 from weft.store.ome.image import open_image
 from weft.store.ome.plate import open_plate
+from weft.store.ome.positions import open_positions
 from weft.store.sink import Url
 
 
@@ -22,10 +23,11 @@ def open(  # noqa: A001 - what it does is what everybody calls it
     direct: bool | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Open an array, an OME image or a plate: to read, or with mode "a" to append frames.
+    """Open an array, OME image, plate or positions: to read, or with mode "a" to append frames.
 
     An array is an `Array`, and with mode "a" a `Writer`; an image is an `Image` or an
-    `ImageWriter`; a plate is a `StoredPlate`. Appending continues after the frames that are safe:
+    `ImageWriter`; a plate is a `StoredPlate` or a `PlateWriter`; positions are `StoredPositions` or
+    a `PositionsWriter`. Appending continues after the frames that are safe:
     complete shards stay as they are, and unfinished files of a writer that was killed are removed.
     `threads`, `fsync` and `direct` are for appending, as in `create`.
 
@@ -45,8 +47,12 @@ def open(  # noqa: A001 - what it does is what everybody calls it
         return open_image(url, "a", threads=threads, fsync=fsync, options=options)
     if node == "image":
         return open_image(url, options=options)
-    if node == "plate" and mode == "r":
-        return open_plate(url, options=options)
+    if node in ("plate", "collection"):
+        opened: Any = open_plate if node == "plate" else open_positions
+        if mode == "r":
+            return opened(url, options=options)
+        more = {} if threads is None else {"threads": threads}
+        return opened(url, "a", fsync=fsync, options=options, **more)
     if mode == "r":
         return open_array(url, options=options)
     return continue_array(url, threads=threads, fsync=fsync, direct=direct, options=options)

@@ -2,10 +2,10 @@
 
 A target is free if it is absent or empty. Otherwise its `zarr.json` must describe an array or a
 group: anything else is refused, and so is an array without `overwrite`. What is replaced follows
-from the metadata alone: the shards of an array's grid, the levels that an image lists, the wells
-that a plate lists. Files that do not belong to it stay, except that nothing else may lie among the
-shards of an array (below `c/`) or inside a group that becomes an array: that is refused. Symbolic
-links are not followed.
+from the metadata alone: the shards of an array's grid, the levels and labels that an image lists,
+the wells that a plate lists, the images of a collection. Files that do not belong to it stay,
+except that nothing else may lie among the shards of an array (below `c/`) or inside a group that
+becomes an array: that is refused. Symbolic links are not followed.
 
 A replacement happens at one moment: the atomic write of a `zarr.json` that describes the new array
 without any elements. Before it, the old array is untouched; after it, the new array is correct
@@ -45,8 +45,17 @@ MAX_NAMES = 3
 _OURS = re.compile(r"\.weft\.(?:lock|replaced|clock\.[0-9a-f]{32})")
 _PATH = re.compile(r"[^./\\][^/\\]*(?:/[^./\\][^/\\]*)*")
 _SEGMENT = re.compile(rf"{FOLDER}/(0|[1-9]\d{{0,9}})\.jsonl")
-_LISTED = {"image": "array", "well": "image", "plate": "well"}
+_LISTED = {
+    "image": "array",
+    "well": "image",
+    "plate": "well",
+    "labels": "image",
+    "collection": "image",
+}
 """The kind of the members that a group of each kind lists."""
+
+OME_XML = "OME/METADATA.ome.xml"
+"""Where a collection of images describes them in OME-XML."""
 
 
 def is_ours(key: str) -> bool:
@@ -271,6 +280,15 @@ def _collect(sink: Sink, node: ZarrNode, at: str, keys: OwnedKeys) -> None:
             above = read_node(_below(sink, row))
             if above is not None and above.kind == "group":
                 keys.nodes.append(f"{at}{row}/zarr.json")
+    beside = {"image": ("labels", "labels"), "collection": ("OME", "group")}.get(node.kind)
+    if beside is not None:
+        path, kind = beside
+        group = read_node(_below(sink, path))
+        if group is not None and group.kind == kind:
+            _collect(_below(sink, path), group, f"{at}{path}/", keys)
+            keys.nodes.append(f"{at}{path}/zarr.json")
+    if node.kind == "collection" and sink.fetch(OME_XML, 0, 0) is not None:
+        keys.values.append(f"{at}{OME_XML}")
 
 
 def _segments(sink: Sink, data: Mapping[str, Any]) -> list[str]:
@@ -299,16 +317,19 @@ def _members(sink: Sink, node: ZarrNode) -> list[str]:
     """Return the paths that a group lists: each once, and none that leaves the group."""
     ome = node.ome
     if node.kind == "image":
-        images = ome.get("multiscales")
         listed = [
             level
-            for image in (images if isinstance(images, list) else [])
-            for level in (as_mapping(image).get("datasets") or [])
+            for image in _as_list(ome.get("multiscales"))
+            for level in _as_list(as_mapping(image).get("datasets"))
         ]
     elif node.kind == "plate":
         listed = as_mapping(ome.get("plate")).get("wells") or []
     elif node.kind == "well":
         listed = as_mapping(ome.get("well")).get("images") or []
+    elif node.kind == "labels":
+        listed = [{"path": path} for path in _as_list(ome.get("labels"))]
+    elif node.kind == "collection":
+        listed = [{"path": path} for path in series_of(sink)]
     else:
         return []
     paths = dict[str, None]()
@@ -318,6 +339,22 @@ def _members(sink: Sink, node: ZarrNode) -> list[str]:
             raise WeftError(f"{sink.url} lists {path!r}, which is not a path inside of it")
         paths[path] = None
     return list(paths)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def series_of(sink: Sink) -> list[Any]:
+    """Return the paths of the images of a collection: those listed, else 0, 1, … as they exist."""
+    group = read_node(sink.below("OME"))
+    series = None if group is None else group.ome.get("series")
+    if series is not None:
+        return _as_list(series)
+    paths = list[str]()
+    while (image := read_node(sink.below(str(len(paths))))) is not None and image.kind == "image":
+        paths.append(str(len(paths)))
+    return paths
 
 
 def remove_after_end(sink: Sink) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,16 +29,23 @@ from weft.store.create import (
     promised_blocks,
 )
 from weft.store.frames import FrameTable
-from weft.store.hierarchy import group_json, joined, read_ome, sink_of
+from weft.store.hierarchy import group_json, joined, ome_of, read_group, read_ome, sink_of
 from weft.store.metadata import check_shapes, without_elements
 from weft.store.metrics import Metrics
-from weft.store.ome.metadata import Axis, Multiscale
+from weft.store.ome.channels import (
+    Channel,
+    as_channels,
+    check_channels,
+    omero_json,
+    read_channels,
+)
+from weft.store.ome.metadata import Axis, Multiscale, PerAxis
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import METHODS, check_reduction
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
 from weft.store.writer import AutoClosed, Writer
-from weft.values import Point
+from weft.values import FrozenMap, Point
 
 MAX_FILL = 1 << 20
 """Elements of fill value that are passed to coarser levels at a time, for dropped frames."""
@@ -52,8 +59,9 @@ def create_image(
     shards: Sequence[int] | None = None,
     *,
     axes: Sequence[Axis | str],
-    scale: Sequence[float] | None = None,
-    translation: Sequence[float] | None = None,
+    scale: PerAxis | None = None,
+    translation: PerAxis | None = None,
+    channels: Sequence[Channel | str | Mapping[str, Any]] | None = None,
     factors: Sequence[int] | None = None,
     levels: int | None = None,
     method: str = "mean",
@@ -72,8 +80,11 @@ def create_image(
     A level has one element for each window of the level before: `factors` are the sizes of a
     window, 2 along the last two dimensions unless given. `levels` counts all of them, the finest
     included; unless given, there are as many as it takes until a frame fits a chunk. `scale` is
-    the distance between two elements of the finest level. The other arguments of `create` apply to
-    every level.
+    the distance between two elements of the finest level, and `translation` the position of the
+    first: a number for each axis, or for some of them by name, as in {"y": 0.5, "x": 0.5}.
+    `channels` are names or `Channel`s, one for each element of the channel axis. `attributes` are
+    kept beside the metadata of the image; what they say below "ome" is added to these, and refused
+    where it contradicts them. The other arguments of `create` apply to every level.
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -94,9 +105,18 @@ def create_image(
     count = _level_count(levels, sizes, small, steps)
     label = PurePath(fspath(url)).name if name is None else name
     image = Multiscale.of(axes, scale, steps, count, method, translation=translation, name=label)
+    ome = image.to_json()
+    if channels is not None:
+        ome["omero"] = omero_json(as_channels(channels, image.axes, sizes, dtype), label)
+    document = merged({"ome": ome}, attributes or {}, "attributes")
+    image = Multiscale.from_json(document["ome"])
+    check_channels(document["ome"], image.axes, sizes, dtype)
     sink = sink_of(url, options=options, fsync=fsync)
+    names = [axis.name for axis in image.axes]
+    if list(more.get("dimension_names") or names) != names:
+        raise WeftError(f"dimension_names of {more['dimension_names']}, and axes of {names}")
     common = more | {
-        "dimension_names": [axis.name for axis in image.axes],
+        "dimension_names": names,
         "append_dim": append_dim,
         "axis_order": axis_order,
     }
@@ -104,12 +124,12 @@ def create_image(
     for number, level in enumerate(_level_shapes(sizes, small, large, steps, count)):
         own: dict[str, Any] = {"threads": threads}
         if number and common.get("device", "cpu") == "cpu":  # coarser levels have less to do
-            own = {"threads": 1, "epochs": 2}
+            own = {"threads": 1, "epochs": common.get("epochs", 2)}
         where, (size, chunk, shard) = sink.below(str(number)), level
         plans.append(plan_array(where, size, dtype, chunk, shard, **(common | own)))
     check_target(sink, overwrite)
     with locked(sink) as lock, ExitStack() as opened:
-        _begin(sink, image, attributes or {}, plans, overwrite)
+        _begin(sink, document, plans, overwrite)
         writers = [opened.enter_context(plan.create(overwrite=True)) for plan in plans]
         pyramid = create_pyramid(writers, steps, method)
         writer = ImageWriter(sink, image, writers, pyramid, lock)
@@ -118,27 +138,42 @@ def create_image(
 
 
 def _begin(
-    sink: Sink,
-    image: Multiscale,
-    attributes: Mapping[str, Any],
-    plans: Sequence[PlannedArray],
-    overwrite: bool,
+    sink: Sink, document: Mapping[str, Any], plans: Sequence[PlannedArray], overwrite: bool
 ) -> None:
     """Create an image whose levels are empty, replacing what may be replaced."""
     recover(sink)
     check_target(sink, overwrite)
-    levels = {
-        level.path: without_elements(plan.metadata).to_json().encode()
-        for level, plan in zip(image.levels, plans)
+    staged = json.loads(json.dumps(document))
+    levels = {}
+    for level, plan in zip(staged["ome"]["multiscales"][0]["datasets"], plans):
+        levels[level["path"]] = without_elements(plan.metadata).to_json().encode()
+        level["path"] = f"{STAGED}/{level['path']}"
+    replace(sink, group_json(document), empty=group_json(staged), members=levels)
+
+
+def merged(own: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return metadata with those that a caller gave added; refuse what contradicts them.
+
+    >>> merged({"ome": {"version": "0.5"}}, {"ome": {"_creator": {"name": "me"}}, "a": 1}, "x")
+    {'ome': {'version': '0.5', '_creator': {'name': 'me'}}, 'a': 1}
+    >>> merged({"version": "0.5"}, {"version": "0.4"}, "ome")
+    Traceback (most recent call last):
+    weft.errors.WeftError: ome.version: '0.4' was given, and '0.5' is written
+    """
+    return {
+        **{key: _merged(own[key], given.get(key, own[key]), f"{path}.{key}") for key in own},
+        **{key: value for key, value in given.items() if key not in own},
     }
-    staged = dataclasses.replace(
-        image,
-        levels=tuple(
-            dataclasses.replace(level, path=f"{STAGED}/{level.path}") for level in image.levels
-        ),
-    )
-    new, empty = (group_json({**attributes, "ome": one.to_json()}) for one in (image, staged))
-    replace(sink, new, empty=empty, members=levels)
+
+
+def _merged(own: Any, given: Any, path: str) -> Any:
+    if isinstance(own, Mapping) and isinstance(given, Mapping):
+        return merged(own, given, path)
+    if isinstance(own, list) and isinstance(given, list | tuple) and len(own) == len(given):
+        return [_merged(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(own, given))]
+    if own != given:
+        raise WeftError(f"{path}: {given!r} was given, and {own!r} is written")
+    return own
 
 
 def _reduced(size: int | None, factor: int) -> int | None:
@@ -191,13 +226,16 @@ def create_pyramid(writers: Sequence[Writer], factors: Sequence[int], method: st
     return kind(layout.ordered_shape, ordered, method, dtype, writers[1:])
 
 
+_NOTHING: FrozenMap[str, Any] = FrozenMap(())
+
+
 class ImageWriter(AutoClosed):
     """Appends frames to an image; used in a `with` block, by one thread."""
 
     def __init__(
         self, sink: Sink, image: Multiscale, levels: Sequence[Writer], pyramid: Any, lock: Lock
     ) -> None:
-        self.url, self.image, self.levels = sink.url, image, tuple(levels)
+        self.url, self.metadata, self.levels = sink.url, image, tuple(levels)
         self._sink = sink
         self._pyramid, self._lock = pyramid, lock
         self.is_open = True
@@ -281,6 +319,11 @@ class ImageWriter(AutoClosed):
         return tuple(writer.metrics() for writer in self.levels)
 
     @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels, none where the metadata name none."""
+        return read_channels(ome_of(self.attrs) or {})
+
+    @property
     def shape(self) -> Point:
         """The shape of what was appended."""
         return self.levels[0].shape
@@ -309,6 +352,19 @@ class Image:
 
     metadata: Multiscale
     levels: tuple[Array, ...]
+    url: str = ""
+    attrs: Mapping[str, Any] = _NOTHING
+    """All attributes of its group, as they were when it was opened."""
+
+    @property
+    def name(self) -> str | None:
+        """The name of the image."""
+        return self.metadata.name
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels, none where the metadata name none."""
+        return read_channels(ome_of(self.attrs) or {})
 
     @property
     def frames(self) -> FrameTable:
@@ -374,7 +430,9 @@ def open_image(
 
 
 def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
-    metadata = Multiscale.from_json(read_ome(sink_of(url, options=options)))
+    sink = sink_of(url, options=options)
+    attributes = read_group(sink)
+    metadata = Multiscale.from_json(read_ome(sink))
     names = [axis.name for axis in metadata.axes]
     arrays = []
     for level in metadata.levels:
@@ -385,7 +443,7 @@ def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
         if dims is not None and list(dims) != names:
             raise WeftError(f"level {level.path} has dimensions {list(dims)}, and not {names}")
         arrays.append(array)
-    return Image(metadata, tuple(arrays))
+    return Image(metadata, tuple(arrays), sink.url, FrozenMap(attributes.items()))
 
 
 class _ImageContinuation:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from weft.errors import WeftError
 from weft.values import FrozenMap, as_tuple, freeze
@@ -95,16 +95,16 @@ def as_integer(fields: Mapping[str, Any], key: str, least: int, *default: int | 
     return value
 
 
-_PREFIXES = (
+PREFIXES = (
     *("yocto", "zepto", "atto", "femto", "pico", "nano", "micro", "milli", "centi", "deci", ""),
     *("hecto", "kilo", "mega", "giga", "tera", "peta", "exa", "zetta", "yotta"),
 )
 UNITS = {
     "space": frozenset(
-        {f"{prefix}meter" for prefix in _PREFIXES}
+        {f"{prefix}meter" for prefix in PREFIXES}
         | {"angstrom", "foot", "inch", "mile", "parsec", "yard"}
     ),
-    "time": frozenset({f"{prefix}second" for prefix in _PREFIXES} | {"minute", "hour", "day"}),
+    "time": frozenset({f"{prefix}second" for prefix in PREFIXES} | {"minute", "hour", "day"}),
 }
 """The units of axes of space and of time in OME-NGFF."""
 
@@ -181,6 +181,27 @@ def as_axes(given: Sequence[Axis | str]) -> tuple[Axis, ...]:
             wanted = f"{least} to {most}" if least else f"at most {most}"
             raise WeftError(f"{ranks.count(rank)} axes of {kind}, where {wanted} can be: {names}")
     return axes
+
+
+PerAxis: TypeAlias = Sequence[float] | Mapping[str, float]
+"""A number for each axis of an image, or for some of them by name."""
+
+
+def per_axis(
+    given: PerAxis | None, axes: Sequence[Axis], default: float, what: str
+) -> tuple[float, ...]:
+    """Return a number for each axis; those that are not named have the default.
+
+    >>> per_axis({"x": 0.5}, as_axes("tyx"), 1.0, "scale")
+    (1.0, 1.0, 0.5)
+    """
+    if isinstance(given, Mapping):
+        names = [axis.name for axis in axes]
+        for name in given:
+            if name not in names:
+                raise WeftError(f"{what}: there is no axis {name!r}, only {names}")
+        return as_numbers([given.get(name, default) for name in names], what)
+    return as_numbers([default] * len(axes) if given is None else list(given), what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,12 +300,12 @@ class Multiscale:
     def of(
         cls,
         axes: Sequence[Axis | str],
-        scale: Sequence[float] | None,
+        scale: PerAxis | None,
         factors: Sequence[int],
         levels: int,
         method: str = "mean",
         *,
-        translation: Sequence[float] | None = None,
+        translation: PerAxis | None = None,
         name: str | None = None,
     ) -> Multiscale:
         """Return an image whose levels are reduced by the same factors from one to the next.
@@ -293,8 +314,8 @@ class Multiscale:
         reduced element lies there, except with the method "first", which keeps its position.
         """
         checked = as_axes(axes)
-        base = as_numbers([1.0] * len(checked) if scale is None else list(scale), "scale")
-        shift = as_numbers(list(translation or [0.0] * len(checked)), "translation")
+        base = per_axis(scale, checked, 1.0, "scale")
+        shift = per_axis(translation, checked, 0.0, "translation")
         for what, given in (("scale", base), ("translation", shift), ("factors", factors)):
             if len(given) != len(checked):
                 raise WeftError(f"{what} has {len(given)} numbers for {len(checked)} axes")
@@ -466,9 +487,7 @@ class Plate:
         freeze(self, rows=rows, columns=columns, wells=wells, acquisitions=runs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as in `zarr.json`; there must be a well."""
-        if not self.wells:
-            raise WeftError("a plate without wells cannot be written")
+        """Return it as in `zarr.json`, where OME-NGFF requires a well."""
         fields: dict[str, Any] = {} if self.name is None else {"name": self.name}
         if self.acquisitions:
             fields["acquisitions"] = [run.to_json() for run in self.acquisitions]

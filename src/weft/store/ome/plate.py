@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from os import fspath
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal, cast, overload
 
 from weft.errors import WeftError
+from weft.store.attributes import change_attributes
 from weft.store.create import locked
-from weft.store.hierarchy import group_json, joined, read_ome, sink_of, write_group
-from weft.store.ome.image import Image, ImageWriter, create_image, open_image
+from weft.store.hierarchy import (
+    group_json,
+    joined,
+    not_pending,
+    ome_of,
+    pending,
+    read_ome,
+    sink_of,
+    write_group,
+)
+from weft.store.ome.image import Image, ImageWriter, merged, open_image
+from weft.store.ome.image_group import ImageGroupWriter
 from weft.store.ome.metadata import Acquisition, FieldOfView, Plate, Well, WellPosition, as_name
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover
 from weft.store.target import replace as replace_target
-from weft.store.writer import Closeable
 
 
 def create_plate(
@@ -29,6 +37,7 @@ def create_plate(
     name: str | None = None,
     acquisitions: Sequence[Acquisition] = (),
     field_count: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     fsync: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -36,8 +45,9 @@ def create_plate(
 ) -> PlateWriter:
     """Create a plate; `image` are arguments of `create_image` that all fields share.
 
-    A well is listed as soon as it has an image: metadata list what exists, at any moment. Until
-    the first field, the plate is a group without attributes.
+    A well is listed as soon as it has an image: metadata list what exists, at any moment. A plate
+    without wells is not one of OME-NGFF: until the first field, its metadata wait in "weft".
+    `attributes` are those of the plate, as `create_image` takes them.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -50,30 +60,42 @@ def create_plate(
     """
     label = PurePath(fspath(url)).name if name is None else name
     plate = Plate(tuple(rows), tuple(columns), (), tuple(acquisitions), label, field_count)
+    document = merged({"ome": plate.to_json()}, attributes or {}, "attributes")
+    Plate.from_json(document["ome"])
     sink = sink_of(url, options=options, fsync=fsync)
     check_target(sink, overwrite)
     with locked(sink) as lock:
         recover(sink)
         check_target(sink, overwrite)
-        replace_target(sink, group_json({}))
+        replace_target(sink, group_json(pending(document)))
         common = {"overwrite": overwrite, "fsync": fsync, "options": options}
-        return PlateWriter(fspath(url), sink, plate, common | image, lock)
+        return PlateWriter(fspath(url), sink, plate, common | image, lock, field_count)
 
 
-class PlateWriter(Closeable):
+class PlateWriter(ImageGroupWriter):
     """Creates the images of a plate; used in a `with` block. Any thread may create fields."""
 
     def __init__(
-        self, url: str, sink: Sink, plate: Plate, image: Mapping[str, Any], lock: Lock
+        self,
+        url: str,
+        sink: Sink,
+        plate: Plate,
+        image: Mapping[str, Any],
+        lock: Lock,
+        max_fields: int | None = None,
     ) -> None:
-        self.url, self.plate = url, plate
-        self._store_lock, self._is_open = lock, True
-        self._sink, self._image = sink, dict(image)
-        self.images: dict[tuple[str, str, str], ImageWriter] = {}
+        super().__init__(url, sink, image, lock)
+        self.plate, self._max_fields = plate, max_fields
+        self._wells = {
+            at: Well.from_json(read_ome(sink.below(at.row).below(at.column))) for at in plate.wells
+        }
+        self.watch()
+
+    @property
+    def images(self) -> dict[tuple[str, str, str], ImageWriter]:
         """The images that are open, by row, column and field."""
-        self._wells: dict[WellPosition, Well] = {}
-        self._max_fields = plate.field_count
-        self._lock = threading.Lock()
+        opened = self._open_writers()
+        return {cast(Any, tuple(path.split("/"))): one for path, one in opened.items()}
 
     def field(
         self,
@@ -86,20 +108,33 @@ class PlateWriter(Closeable):
     ) -> ImageWriter:
         """Create an image of a well; arguments that are not given are those of `create_plate`."""
         with self._lock:
-            if not self._is_open:
-                raise WeftError(f"{self.url} is closed: no field can be added")
-            position, path = WellPosition(str(row), str(column)), as_name(str(field), "field")
-            well = self._checked(position, path, acquisition)
-            options = self._image | {"name": f"{position.row}/{position.column}/{path}"} | image
-            writer = create_image(joined(self.url, *position, path), **options)
+            self._check_open()
+            position, name = WellPosition(str(row), str(column)), as_name(str(field), "field")
+            well = self._checked(position, name, acquisition)
+            path = "/".join((*position, name))
+            writer = self._create(path, {"name": path} | image)
             try:
                 self._list(position, well)
             except BaseException:
                 writer.close()
                 raise
-            self.images = {key: image for key, image in self.images.items() if image.is_open}
-            self.images[(*position, path)] = writer
+            self._writers[path] = writer
             return writer
+
+    def __getitem__(self, field: tuple[str, str, str | int]) -> ImageWriter:
+        """Return the writer of a row, column and field; one that was there before is continued."""
+        row, column, name = map(str, field)
+        with self._lock:
+            well = self._wells.get(WellPosition(row, column))
+            if well is None or name not in [one.path for one in well.fields]:
+                raise WeftError(f"{self.url} has no field {row}/{column}/{name}")
+            return self._continue(f"{row}/{column}/{name}")
+
+    def add_acquisition(self, acquisition: Acquisition) -> None:
+        """Add an acquisition, to which fields can then belong."""
+        with self._lock:
+            self._check_open()
+            self._update(replace(self.plate, acquisitions=(*self.plate.acquisitions, acquisition)))
 
     def _checked(self, position: WellPosition, path: str, acquisition: int | None) -> Well:
         """Return the well with one more field."""
@@ -112,7 +147,9 @@ class PlateWriter(Closeable):
             raise WeftError(f"{where}: there is no acquisition {acquisition}, only {known}")
         before = self._wells[position].fields if position in self._wells else ()
         if path in [one.path for one in before]:
-            raise WeftError(f"{where} exists already")
+            raise WeftError(
+                f"{where} exists already", hint="plate[row, column, field] continues a field"
+            )
         if self._max_fields is not None and len(before) == self._max_fields:
             raise WeftError(f"{where}: the well has {len(before)} fields, its field_count")
         return Well((*before, FieldOfView(path, acquisition)))
@@ -120,28 +157,38 @@ class PlateWriter(Closeable):
     def _list(self, position: WellPosition, well: Well) -> None:
         """List a field in the metadata, from the inside to the outside."""
         row = self._sink.below(position.row)
-        write_group(row.below(position.column), {"ome": well.to_json()})
+        above = row.below(position.column)
+        if position in self._wells:
+            added = well.to_json()["well"]["images"][-1]
+            change_attributes(above, lambda found: found["ome"]["well"]["images"].append(added))
+        else:
+            write_group(above, {"ome": well.to_json()})
         if position.row not in [known.row for known in self._wells]:
             write_group(row, {})
         count = max(len(well.fields), self.plate.field_count or 0)
         wells = self.plate.wells if position in self._wells else (*self.plate.wells, position)
-        plate = replace(self.plate, wells=wells, field_count=count)
-        if plate != self.plate:
-            write_group(self._sink, {"ome": plate.to_json()})
-        self.plate, self._wells[position] = plate, well
+        self._update(replace(self.plate, wells=wells, field_count=count))
+        self._wells[position] = well
 
-    def close(self) -> None:
-        """Close all images, even if closing others fails."""
-        with self._lock, ExitStack() as closing:
-            if self._is_open:
-                closing.callback(self._store_lock.release)
-            self._is_open = False
-            for writer in self.images.values():
-                closing.callback(writer.close)
+    def _update(self, plate: Plate) -> None:
+        """Write what changed in the metadata of the plate; everything else stays."""
+        if plate == self.plate:
+            return
+        before, after = (one.to_json()["plate"] for one in (self.plate, plate))
 
-    def memory(self) -> int:
-        """Return the most bytes that the open images buffer."""
-        return sum(writer.memory() for writer in self.images.values() if writer.is_open)
+        def change(attributes: dict[str, Any]) -> None:
+            if plate.wells:
+                not_pending(attributes)
+            fields = ome_of(attributes)["plate"]
+            for key in ("wells", "acquisitions"):
+                known = len(before.get(key, ()))
+                if len(after.get(key, ())) > known:
+                    fields[key] = [*fields.get(key, ()), *after[key][known:]]
+            if before.get("field_count") != after.get("field_count"):
+                fields["field_count"] = after["field_count"]
+
+        change_attributes(self._sink, change)
+        self.plate = plate
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +215,46 @@ class StoredPlate:
         return open_image(where, options=self.options)
 
 
-def open_plate(url: Url, *, options: Mapping[str, Any] | None = None) -> StoredPlate:
-    """Open a stored plate."""
-    metadata = Plate.from_json(read_ome(sink_of(url, options=options)))
-    return StoredPlate(fspath(url), metadata, options)
+@overload
+def open_plate(
+    url: Url, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
+) -> StoredPlate: ...
+
+
+@overload
+def open_plate(
+    url: Url,
+    mode: Literal["a"],
+    *,
+    fsync: bool = False,
+    options: Mapping[str, Any] | None = None,
+    **image: Any,
+) -> PlateWriter: ...
+
+
+def open_plate(
+    url: Url,
+    mode: str = "r",
+    *,
+    fsync: bool = False,
+    options: Mapping[str, Any] | None = None,
+    **image: Any,
+) -> StoredPlate | PlateWriter:
+    """Open a stored plate to read it, or with mode "a" to add wells, fields and acquisitions.
+
+    With mode "a", `image` are arguments of `create_image` that new fields share, and
+    `plate[row, column, field]` continues a field that exists. Wells that exist stay as they are.
+    """
+    if mode not in ("r", "a"):
+        raise WeftError(f"mode is 'r' or 'a', got {mode!r}")
+    sink = sink_of(url, options=options, fsync=fsync)
+    metadata = Plate.from_json(read_ome(sink))
+    if mode == "r":
+        if image:
+            raise WeftError(f"{', '.join(image)}: these are for mode 'a'")
+        return StoredPlate(fspath(url), metadata, options)
+    with locked(sink) as lock:
+        recover(sink)
+        plate = Plate.from_json(read_ome(sink))
+        common = {"fsync": fsync, "options": options}
+        return PlateWriter(fspath(url), sink, plate, common | image, lock)

@@ -1,0 +1,110 @@
+"""`ImageGroupWriter`: creates and continues the images of a group: a plate, or a collection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from weft.errors import WeftError
+from weft.store.hierarchy import joined, read_node, sink_of
+from weft.store.ome.image import ImageWriter, create_image, open_image
+from weft.store.sink import Lock, Sink
+from weft.store.writer import AutoClosed
+
+_NEEDED = ("shape", "dtype", "chunks", "axes")
+"""The arguments without which no image can be created."""
+
+
+class ImageGroupWriter(AutoClosed):
+    """Images below one group, each with a writer of its own; any thread may create them.
+
+    One that is never closed is closed when it is dropped or the interpreter exits, with a
+    `ResourceWarning`.
+    """
+
+    def __init__(self, url: str, sink: Sink, image: Mapping[str, Any], lock: Lock) -> None:
+        self.url, self._sink, self._image = url, sink, dict(image)
+        self._store_lock, self.is_open = lock, True
+        self._writers: dict[str, ImageWriter] = {}
+        """The images that were created or continued, by path."""
+        self._lock = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """The address of the group."""
+        return self.url
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise WeftError(f"{self.url} is closed: no image can be added")
+
+    def _create(self, path: str, options: Mapping[str, Any]) -> ImageWriter:
+        """Create an image that is not listed yet.
+
+        A writer that was killed may have left it, still empty; then it is replaced.
+        """
+        url, arguments = joined(self.url, path), self._image | dict(options)
+        if missing := [key for key in _NEEDED if key not in arguments]:
+            raise WeftError(
+                f"{url}: a new image needs {', '.join(missing)}",
+                hint=f"give them here, or for all images where {self.url} is created or opened",
+            )
+        if not arguments.get("overwrite") and self._is_empty_image(url):
+            arguments["overwrite"] = True
+        writer = create_image(url, **arguments)
+        writer.unwatch()
+        return writer
+
+    def _is_empty_image(self, url: str) -> bool:
+        node = read_node(sink_of(url, options=self._image.get("options")))
+        if node is None or node.kind != "image":
+            return False
+        levels = open_image(url, options=self._image.get("options")).levels
+        return not any(level.box.size for level in levels)
+
+    def _continue(self, path: str) -> ImageWriter:
+        """Return the writer of a listed image: the one that is open, or one that continues it."""
+        writer = self._writers.get(path)
+        if writer is None or not writer.is_open:
+            self._check_open()
+            keys = ("threads", "fsync", "options")
+            options = {key: self._image[key] for key in keys if key in self._image}
+            writer = open_image(joined(self.url, path), "a", **options)
+            writer.unwatch()
+            self._writers[path] = writer
+        return writer
+
+    def flush(self) -> None:
+        """Make all frames that were appended visible."""
+        for writer in self._open_writers().values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Close all images, even if closing others fails."""
+        with self._lock, ExitStack() as closing:
+            if not self.is_open:
+                return
+            self.is_open = False
+            self.unwatch()
+            closing.callback(self._store_lock.release)
+            closing.callback(self._closed)
+            for writer in self._writers.values():
+                closing.callback(writer.close)
+
+    def _closed(self) -> None:
+        """Write what can be written once all images are closed."""
+
+    def memory(self) -> int:
+        """Return the most bytes that the open images buffer."""
+        return sum(writer.memory() for writer in self._open_writers().values())
+
+    @property
+    def safe(self) -> dict[str, int]:
+        """For each image that was created or continued, by path, the frames that are safe."""
+        return {path: writer.safe for path, writer in self._writers.items()}
+
+    def _open_writers(self) -> dict[str, ImageWriter]:
+        with self._lock:
+            return {path: one for path, one in self._writers.items() if one.is_open}

@@ -140,6 +140,37 @@ def test_the_proof_knows_a_monoid_by_its_definition():
         replace(plan.program, monoids={}).verify()
 
 
+@pytest.mark.parametrize(
+    ("monoid", "dtype", "hint"),
+    [
+        ("spread", "float32", "the elements of spread are struct<low: float32, high: float32>"),
+        ("logsumexp", "int32", "logsumexp combines arrays of float complex"),
+        ("or", "float64", "or combines arrays of bool int uint"),
+    ],
+)
+def test_an_array_does_not_lie_in_parts_that_its_monoid_cannot_combine(monoid, dtype, hint):
+    plan = plan_of(ops.transpose, f'[{{"x"}}, {{}}], unreduced={monoid}{{"y"}}', dtype=dtype)
+    message = f"an array of {dtype} cannot lie in parts by {monoid}"
+    with pytest.raises(WeftError, match=message) as caught:
+        str(plan.program)
+    assert caught.value.__notes__ == [f"hint: {hint}"]
+
+
+def test_the_proof_refuses_parts_that_their_monoid_cannot_combine():
+    program = plan_of(ops.transpose, '[{"x"}, {}], unreduced={"y"}').program
+    for monoid, message in (
+        ("spread", "a: float32 cannot lie in parts by spread"),
+        ("parity", "parts by parity, which is not defined"),
+    ):
+        first, *rest = program.buffers
+        parts = tuple((digit, monoid) for digit, _ in first.layout.parts)
+        forged = replace(first, layout=first.layout.with_parts(parts))
+        monoids = {"spread": SPREAD}
+        changed = replace(program, buffers=(forged, *rest), monoids=monoids)
+        with pytest.raises(VerificationError, match=message):
+            changed.verify()
+
+
 def test_definitions_go_to_other_processes():
     assert pickle.loads(pickle.dumps(monoid_named("argmax"))) is monoid_named("argmax")
     sent, known = cloudpickle.dumps(SPREAD), SPREAD.fingerprint

@@ -5,11 +5,13 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from tests.program.random_plans import MONOIDS, REDUCED
+from tests.runtime.monoids import MONOIDS_OF_USERS
 from tests.runtime.tensors import pieces, random_spec
 
 import weft.plan.placed
 from weft import DeviceMesh, ShardingSpec, WeftError
 from weft.lang import Graph
+from weft.lang.dtype import components
 from weft.plan.placed import place
 from weft.program import (
     Apply,
@@ -32,8 +34,8 @@ from weft.values import FrozenMap
 class Chooser:
     """Changes one thing, chosen at random among `changes`."""
 
-    def __init__(self, rng):
-        self.rng = rng
+    def __init__(self, rng, monoids=MONOIDS):
+        self.rng, self.monoids = rng, monoids
         self.changes = []
 
     def pick(self, items):
@@ -66,8 +68,8 @@ class Chooser:
 class ProgramMutator(Chooser):
     """Changes one thing in a program: an instruction, a layout, an order, a body."""
 
-    def __init__(self, rng):
-        super().__init__(rng)
+    def __init__(self, rng, monoids=MONOIDS):
+        super().__init__(rng, monoids)
         self.changes = [
             *(self.transfer_buffer, self.transfer_combine, self.transfer_combine),
             *(self.transfer_kept, self.transfer_layout, self.transfer_layout, self.kind),
@@ -80,6 +82,7 @@ class ProgramMutator(Chooser):
             *(self.donated, self.owned, self.called_body, self.selector, self.arguments),
             *(self.swapped, self.swapped, self.deleted, self.repeated, self.moved),
             *(self.freed_early, self.freed, self.outputs, self.results, self.value),
+            self.monoid_definition,
         ]
 
     def for_storage(self):
@@ -214,12 +217,12 @@ class ProgramMutator(Chooser):
         parts = list(parts)
         what = self.pick(["monoid", "drop", "add", "digit", "order"])
         if what == "add":
-            parts.insert(self.pick([0, len(parts)]), (self.digit(program), self.pick(MONOIDS)))
+            parts.insert(self.pick([0, len(parts)]), (self.digit(program), self.pick(self.monoids)))
             return tuple(parts)
         n = self.pick(range(len(parts)))
         digit, monoid = parts[n]
         if what == "monoid":
-            parts[n] = digit, self.pick(m for m in MONOIDS if m != monoid)
+            parts[n] = digit, self.pick(m for m in self.monoids if m != monoid)
         elif what == "drop":
             del parts[n]
         elif what == "digit":
@@ -379,13 +382,13 @@ class ProgramMutator(Chooser):
         what = self.pick(["monoid", "drop", "repeat", "order", "digit", "digits", "add", "split"])
         if what == "add" or not runs:
             digits = tuple(self.digit(program) for _ in range(self.pick([1, 1, 2])))
-            run = Combine(self.pick(MONOIDS), digits)
+            run = Combine(self.pick(self.monoids), digits)
             runs.insert(self.pick([0, len(runs)]), run)
             return self.with_instruction(program, at, combine=tuple(runs))
         n = self.pick(range(len(runs)))
         run = runs[n]
         if what == "monoid":
-            other = self.pick(m for m in MONOIDS if m != run.monoid)
+            other = self.pick(m for m in self.monoids if m != run.monoid)
             runs[n] = replace(run, monoid=other)
         elif what == "drop":
             del runs[n]
@@ -447,7 +450,7 @@ class ProgramMutator(Chooser):
 
     def mask_monoid(self, program):
         at, found = self.find(program, Mask)
-        other = self.pick(m for m in MONOIDS if m != found.monoid)
+        other = self.pick(m for m in self.monoids if m != found.monoid)
         return self.with_instruction(program, at, monoid=other)
 
     def mask_dropped(self, program):
@@ -522,7 +525,7 @@ class ProgramMutator(Chooser):
         count = range(len(found.operands))
         if not factors or self.chance(0.3):
             group = tuple(n for n in count if self.chance(0.6))
-            factors.append(((self.digit(program),), self.pick(MONOIDS), group))
+            factors.append(((self.digit(program),), self.pick(self.monoids), group))
         else:
             n = self.pick(range(len(factors)))
             digits, monoid, group = factors[n]
@@ -530,7 +533,7 @@ class ProgramMutator(Chooser):
             if what == "drop":
                 del factors[n]
             elif what == "monoid":
-                factors[n] = digits, self.pick(MONOIDS), group
+                factors[n] = digits, self.pick(self.monoids), group
             elif what == "group":
                 factors[n] = digits, monoid, tuple(n for n in count if self.chance(0.6))
             elif what == "digit":
@@ -661,6 +664,15 @@ class ProgramMutator(Chooser):
         buffers = self.pick([(*found.buffers, self.used(program)), found.buffers * 2])
         return self.with_instruction(program, at, buffers=buffers)
 
+    def monoid_definition(self, program):
+        """Another definition under the name of a monoid, or none."""
+        known = dict(program.monoids)
+        name = self.pick(known)
+        del known[name]
+        if self.chance(0.7):
+            known[name] = self.pick(m for m in MONOIDS_OF_USERS if m.name != name)
+        return replace(program, monoids=known)
+
     def outputs(self, program):
         number = self.pick(range(len(program.bodies)))
         results = list(program.bodies[number].results)
@@ -686,8 +698,8 @@ def replace_layout(layout, **fields):
 class PlanMutator(Chooser):
     """Changes one thing in a plan, or in that of a region: the program follows from it."""
 
-    def __init__(self, rng, mesh):
-        super().__init__(rng)
+    def __init__(self, rng, mesh, monoids=MONOIDS):
+        super().__init__(rng, monoids)
         self.mesh = mesh
         self.changes = [
             *(self.graph_operands, self.graph_operands, self.graph_operator),
@@ -780,8 +792,22 @@ class PlanMutator(Chooser):
                 return None
         elif application.operator == "compare":
             attributes["comparison_direction"] = "GE"
+        elif application.operator == "constant" and isinstance(attributes["value"], tuple):
+            *rest, last = attributes["value"]  # a random key
+            attributes["value"] = (*rest, last + 1)
         elif application.operator == "constant":
             attributes["value"] += 1
+        elif application.operator == "dropout":
+            attributes["rate"] /= 2
+        elif application.operator == "aggregate":
+            alike = [{"first_largest", "first_smallest"}, {"parity", "sum_of_users"}]
+            others = next(each for each in alike if attributes["monoid"] in each)
+            (attributes["monoid"],) = others - {attributes["monoid"]}
+        elif application.operator == "component":
+            dtype = plan.graph.values[application.operands[0]].dtype
+            attributes["name"] = self.pick(
+                part.name for part in components(dtype) if part.name != attributes["name"]
+            )
         elif application.operator == "convolution":
             attributes["padding"] = (2, 0)
         elif application.operator == "cumsum":
@@ -795,11 +821,11 @@ class PlanMutator(Chooser):
 
     def other_spec(self, spec, shape):
         """Another sharding."""
-        monoids = ("sum", "max") if self.chance(0.4) else ()
+        monoids = self.monoids if self.chance(0.4) else ()
         for _ in range(10):
             if spec.partial and self.chance(0.4):
-                names = {"sum": "max", "max": "sum", "prod": "sum", "min": "max"}
-                parts = {axis: names[monoid] for axis, monoid in spec.partial.items()}
+                other = self.pick(m for m in self.monoids if m not in spec.partial.values())
+                parts = dict.fromkeys(spec.partial, other)
                 found = ShardingSpec(self.mesh, spec.dim_specs, (), parts)
             elif spec.partial and self.chance(0.4):
                 found = ShardingSpec(self.mesh, spec.dim_specs)
@@ -874,7 +900,7 @@ class PlanMutator(Chooser):
         free = [axis for axis in self.mesh.axis_names if axis not in used]
         count = len(line.notation.operands)
         group = [n for n in range(count) if self.chance(0.6)] or [0]
-        kept = {self.pick(free): (self.pick(MONOIDS), group)}
+        kept = {self.pick(free): (self.pick(self.monoids), group)}
         with unchecked_placements():
             return self.with_results(plan, number, place(self.mesh, line, placed.placement, kept))
 
@@ -901,7 +927,8 @@ class PlanMutator(Chooser):
         number = self.application(plan, 1)
         partials = list(plan.placed[number].partials)
         place_ = self.pick(n for n, parts in enumerate(partials) if parts)
-        partials[place_] = FrozenMap((axis, "max") for axis in partials[place_])
+        monoid = self.pick(m for m in self.monoids if m not in partials[place_].values())
+        partials[place_] = FrozenMap((axis, monoid) for axis in partials[place_])
         return self.with_placed(plan, number, partials=tuple(partials))
 
     def partials_dropped(self, plan):
@@ -914,7 +941,7 @@ class PlanMutator(Chooser):
         number = self.application(plan, 1)
         partials = list(plan.placed[number].partials)
         place_ = self.pick(range(len(partials)))
-        added = {**partials[place_], self.pick(self.mesh.axis_names): self.pick(MONOIDS)}
+        added = {**partials[place_], self.pick(self.mesh.axis_names): self.pick(self.monoids)}
         partials[place_] = FrozenMap(added.items())
         return self.with_placed(plan, number, partials=tuple(partials))
 
@@ -924,7 +951,7 @@ class PlanMutator(Chooser):
         results, specs = list(plan.placed[number].results), dict(plan.specs)
         names = plan.graph.applications[number].results
         place_ = self.pick(n for n, spec in enumerate(results) if spec.partial)
-        monoid = self.pick(MONOIDS)
+        monoid = self.pick(self.monoids)
         spec = results[place_]
         parts = dict.fromkeys(spec.partial, monoid)
         results[place_] = ShardingSpec(self.mesh, spec.dim_specs, (), parts)

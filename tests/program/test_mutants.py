@@ -12,6 +12,7 @@ import numpy as np
 from tests.program import enumerating
 from tests.program.mutants import PlanMutator, ProgramMutator
 from tests.program.random_plans import (
+    MONOIDS,
     Planner,
     RandomGraph,
     TooLongError,
@@ -19,6 +20,8 @@ from tests.program.random_plans import (
     random_mesh,
     random_storage,
 )
+from tests.runtime.monoids import MONOIDS_OF_USERS
+from tests.runtime.user_programs import UserGraph
 from tests.trials import trials
 
 from weft import WeftError
@@ -26,17 +29,29 @@ from weft.lang.definition import define
 
 PROGRAMS = trials(100, 1000)
 MUTANTS = 10
-"""Of each program and of each plan: 200 of both in `make test`, 10,000 of both in `make fuzz`."""
+"""Of each program and each plan: 100 of both in `make test`, 1,000 of both in `make test-all`."""
 
 
-def random_programs():
-    """Random graphs with random plans of them; numbers that are too large are left out."""
+def random_programs(users=0.3):
+    """Random graphs with random plans of them; numbers that are too large are left out.
+
+    A share of them are programs of users: with their monoids and rewrites, and random numbers.
+    """
     for seed in range(PROGRAMS):
+        rng = np.random.default_rng(seed + 10**6)
+        if rng.random() < users:
+            graph = UserGraph(seed)
+            yield seed, graph, graph.plan, rng
+            continue
         graph = RandomGraph(seed)
         if graph.is_exact:
-            rng = np.random.default_rng(seed + 10**6)
             mesh = random_mesh(rng)
             yield seed, graph, Planner(rng, mesh).plan(graph.graph), rng
+
+
+def monoids_of(graph):
+    """The monoids that mutants of a graph's program may have."""
+    return (*MONOIDS, *(m.name for m in MONOIDS_OF_USERS)) if define(graph).monoids else MONOIDS
 
 
 def accepts(program, definition):
@@ -71,7 +86,7 @@ def test_random_programs_are_accepted_and_right():
 def test_whatever_runs_wrong_is_refused():
     found, tried = Counter(), Counter()
     for seed, graph, plan, rng in random_programs():
-        mutator, definition = ProgramMutator(rng), define(graph.graph)
+        mutator, definition = ProgramMutator(rng, monoids_of(graph.graph)), define(graph.graph)
         for number in range(MUTANTS):
             mutant = mutator.mutant(plan.program)
             if mutant is not None:
@@ -89,7 +104,8 @@ def test_plans_that_compute_something_else_are_refused():
     """A changed plan is lowered, and verified against the graph that it was made for."""
     found, tried = Counter(), Counter()
     for seed, graph, plan, rng in random_programs():
-        mutator, definition = PlanMutator(rng, plan.mesh), define(graph.graph)
+        mutator = PlanMutator(rng, plan.mesh, monoids_of(graph.graph))
+        definition = define(graph.graph)
         for number in range(MUTANTS):
             mutant = mutator.mutant(plan)
             if mutant is None:
@@ -124,7 +140,8 @@ def test_programs_that_read_and_write_storage_are_accepted_and_right():
 def test_whatever_reads_or_writes_something_else_is_refused():
     found, tried = Counter(), Counter()
     for seed, graph, plan, rng in random_programs():
-        mutator, definition = ProgramMutator(rng).for_storage(), define(graph.graph)
+        mutator, definition = ProgramMutator(rng, monoids_of(graph.graph)), define(graph.graph)
+        mutator.for_storage()
         program = plan.program_with(random_storage(rng, plan, 0.9))
         for number in range(MUTANTS):
             mutant = mutator.mutant(program)

@@ -1,5 +1,7 @@
 """Monoids that a user defines, for tests: each with what NumPy makes of an array along one axis."""
 
+from operator import gt, lt
+
 import numpy as np
 
 from weft.lang.monoid import Monoid, highest, lowest
@@ -37,6 +39,67 @@ TWO_LARGEST = Monoid(
     identity=(lowest, highest),
     components=lambda dtype: {"value": (dtype, (2,)), "place": ("int64", (2,))},
     lift=_one_of_two,
+)
+
+
+def _welford(xp, a, b):
+    """Means and squared differences of two sets of numbers, as of their union."""
+    n, m = (xp.astype(each["count"], a["mean"].dtype) for each in (a, b))
+    apart, total = b["mean"] - a["mean"], xp.maximum(n + m, xp.ones_like(n))
+    squares = a["squares"] + b["squares"] + apart * apart * n * m / total
+    return a["count"] + b["count"], a["mean"] + apart * m / total, squares
+
+
+WELFORD = Monoid(
+    "welford",
+    _welford,
+    components=lambda dtype: {"count": "int64", "mean": dtype, "squares": dtype},
+    lift=lambda xp, x, index: (xp.ones_like(index), x, xp.zeros_like(x)),
+)
+
+
+def _first(is_better):
+    def combine(xp, a, b):
+        x, y = a["value"], b["value"]
+        take = is_better(y, x) | ((x == y) & (b["place"] < a["place"]))
+        return tuple(xp.where(take, b[name], a[name]) for name in ("value", "place"))
+
+    return combine
+
+
+FIRST_LARGEST, FIRST_SMALLEST = (
+    Monoid(
+        name,
+        _first(is_better),
+        identity=(worst, highest),
+        components=lambda dtype: {"value": dtype, "place": "int64"},
+        lift=lambda xp, x, index: (x, index),
+    )
+    for name, is_better, worst in (
+        ("first_largest", gt, lowest),
+        ("first_smallest", lt, highest),
+    )
+)
+SUM_OF_USERS = Monoid("sum_of_users", lambda xp, a, b: a + b)
+
+
+def _log_sum_exp(xp, a, b):
+    top = xp.maximum(a["top"], b["top"])
+    base = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    totals = (each["total"] * xp.exp(each["top"] - base) for each in (a, b))
+    return top, sum(totals)
+
+
+LOG_SUM_EXP = Monoid(
+    "log_sum_exp",
+    _log_sum_exp,
+    identity=(lowest, 0),
+    components=lambda dtype: {"top": dtype, "total": dtype},
+    lift=lambda xp, x, index: (x, xp.ones_like(x)),
+)
+MONOIDS_OF_USERS = (
+    *(SPREAD, PARITY, TWO_LARGEST, WELFORD, FIRST_LARGEST, FIRST_SMALLEST, LOG_SUM_EXP),
+    SUM_OF_USERS,
 )
 
 

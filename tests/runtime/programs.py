@@ -46,9 +46,11 @@ def in_numpy(function, *operands):
 class Maker:
     """Makes a program step by step; shapes and dtypes are those that NumPy finds."""
 
+    dtypes = KIND
+
     def __init__(self, seed, steps):
         self.rng = np.random.default_rng(seed)
-        self.kind = str(self.rng.choice(KIND))
+        self.kind = str(self.rng.choice(self.dtypes))
         self.floats = "float" in self.kind
         self.values, self.steps = [], []
         for _ in range(int(self.rng.integers(1, 4))):
@@ -56,12 +58,17 @@ class Maker:
             self.values.append(self._numbers(shape))
         self.inputs = list(self.values)
         while len(self.steps) < steps:
-            kind = str(self.rng.choice(KINDS))
-            step = getattr(self, kind)()
-            made = step and in_numpy(step.numpy, *(self.values[n] for n in step.operands))
-            if made is not None and self._is_tame(made):
-                self.steps.append(step)
-                self.values.append(made)
+            self.add(KINDS)
+
+    def add(self, kinds):
+        """Add a step of a kind; say whether it can be added to this program."""
+        step = getattr(self, str(self.rng.choice(kinds)))()
+        made = step and in_numpy(step.numpy, *(self.values[n] for n in step.operands))
+        if made is None or not self._is_tame(made):
+            return False
+        self.steps.append(step)
+        self.values.append(made)
+        return True
 
     def _is_tame(self, made):
         """Whether rounding stays small: sums of low precision, sorted or compared, may differ."""

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from tests.runtime.tensors import parts_of, random_spec
 from tests.runtime.test_programs import agree, planned
+from tests.runtime.user_programs import user_plan
 
 from weft import (
     DeviceMesh,
@@ -105,9 +106,9 @@ def as_torch(array):
 @job
 def programs(first, count):
     """Random programs: values as NumPy's, every movement as in one process and as predicted."""
-    rank, size, seen, moved_bytes = dist.get_rank(), dist.get_world_size(), Counter(), 0
+    seen, moved_bytes = Counter(), 0
     for seed in range(first, first + count):
-        mesh = some_mesh(np.random.default_rng(seed), size)
+        mesh = some_mesh(np.random.default_rng(seed), dist.get_world_size())
         program, graph, inputs = planned(seed, mesh)
         values = [value for value in graph.all_values.values() if value.shape != KEY]
         if not UNSIGNED.isdisjoint(value.dtype for value in values):
@@ -115,27 +116,45 @@ def programs(first, count):
         plan = Plan.of(propagate(graph))
         if lacks_a_kernel(plan, inputs):
             continue
-        with communication() as expected:
-            run(plan, inputs)
-        with communication() as moved:
-            outputs = run_ranks(plan, inputs)
-        cell = list(plan.mesh.device_ids or range(size)).index(rank)
-        assert moved.movements == expected.movements, f"seed {seed}\n{moved}\n{expected}"
-        received = sum(movement.received[cell] for movement in moved.movements)
-        assert received == plan.received[cell], f"seed {seed}"
-        assert moved.peaks == {rank: plan.peak[cell]}, f"seed {seed}"
-        for place, output, spec in zip(program.outputs, outputs, plan.outputs):
-            whole = program.values[place]
-            assert output.spec == spec
-            assert output.box == spec.region(whole.shape, cell)
-            if not spec.partial:
-                assert agree(as_numpy(output.array), whole[output.box.slices()]), (
-                    f"seed {seed}\n{plan}"
-                )
-            assert agree(as_numpy(output.gather()), whole), f"seed {seed}\n{plan}"
+        moved_bytes += check_run(seed, program, plan, inputs)
         seen.update(kinds(plan))
-        moved_bytes += received
     return {"kinds": seen, "bytes": moved_bytes}
+
+
+@job
+def user_programs(first, count):
+    """The same for programs of users: their monoids, their rewrites and random numbers."""
+    used, moved_bytes = Counter(), 0
+    for seed in range(first, first + count):
+        mesh = some_mesh(np.random.default_rng(seed), dist.get_world_size())
+        program, plan, inputs, rewrites = user_plan(seed, mesh)
+        if lacks_a_kernel(plan, inputs):
+            continue
+        moved_bytes += check_run(seed, program, plan, inputs)
+        used.update({"programs": 1, **Counter(rewrites)})
+    return {"used": used, "bytes": moved_bytes}
+
+
+def check_run(seed, program, plan, inputs):
+    """Run a plan on the ranks, and check what it computes and counts; return the bytes received."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    with communication() as expected:
+        run(plan, inputs)
+    with communication() as moved:
+        outputs = run_ranks(plan, inputs)
+    cell = list(plan.mesh.device_ids or range(size)).index(rank)
+    assert moved.movements == expected.movements, f"seed {seed}\n{moved}\n{expected}"
+    received = sum(movement.received[cell] for movement in moved.movements)
+    assert received == plan.received[cell], f"seed {seed}"
+    assert moved.peaks == {rank: plan.peak[cell]}, f"seed {seed}"
+    for place, output, spec in zip(program.outputs, outputs, plan.outputs):
+        whole = program.values[place]
+        assert output.spec == spec
+        assert output.box == spec.region(whole.shape, cell)
+        if not spec.partial:
+            assert agree(as_numpy(output.array), whole[output.box.slices()]), f"seed {seed}\n{plan}"
+        assert agree(as_numpy(output.gather()), whole), f"seed {seed}\n{plan}"
+    return received
 
 
 @job

@@ -1,16 +1,20 @@
 """Random programs on sharded tensors, eagerly and as plans, against NumPy."""
 
+from collections import Counter
+
 import numpy as np
 from tests.runtime.programs import Maker, run_steps, sometimes_elsewhere
 from tests.runtime.tensors import random_mesh, random_spec, scattered
 from tests.runtime.test_eager import agree
-from tests.trials import trials
+from tests.runtime.user_programs import user_plan
+from tests.trials import EXAMPLES, FULL, trials
 
 from weft import Plan, communication, propagate, run, trace
 from weft.lang.graph_json import from_json, to_json
 
 PROGRAMS = trials(1000)
-"""Of each kind: 1,000 in `make test`, 25,000 in `make fuzz`."""
+"""Of each kind: 100 in `make test`, 1,000 in `make test-all`."""
+USER_PROGRAMS = trials(2000) if EXAMPLES >= FULL else 30
 
 
 def test_eager_programs_agree_with_numpy():
@@ -51,21 +55,36 @@ def held(plan, moved):
     return tuple(moved.peaks[plan.mesh.device(rank)] for rank in range(plan.mesh.size))
 
 
+def check_run(seed, program, plan, inputs):
+    """A plan is verified and run: values as NumPy's, bytes and memory as predicted."""
+    plan.verify()
+    with communication() as moved:
+        outputs = run(plan, inputs)
+    for place, output, spec in zip(program.outputs, outputs, plan.outputs):
+        assert agree(output, program.values[place]), f"seed {seed}\n{plan.graph}\n{plan}"
+        assert output.spec == spec
+    counted = np.zeros(plan.mesh.size, int)
+    for movement in moved.movements:
+        counted += movement.received
+    assert tuple(counted) == plan.received, f"seed {seed}\n{plan}"
+    assert held(plan, moved) == plan.peak, f"seed {seed}\n{plan}"
+
+
 def test_planned_programs_agree_with_numpy_and_with_their_prediction():
     for seed in range(PROGRAMS):
         program, graph, inputs = planned(seed)
-        plan = Plan.of(propagate(graph))
-        plan.verify()
-        with communication() as moved:
-            outputs = run(plan, inputs)
-        for place, output, spec in zip(program.outputs, outputs, plan.outputs):
-            assert agree(output, program.values[place]), f"seed {seed}\n{graph}\n{plan}"
-            assert output.spec == spec
-        counted = np.zeros(plan.mesh.size, int)
-        for movement in moved.movements:
-            counted += movement.received
-        assert tuple(counted) == plan.received, f"seed {seed}\n{plan}"
-        assert held(plan, moved) == plan.peak, f"seed {seed}\n{plan}"
+        check_run(seed, program, Plan.of(propagate(graph)), inputs)
+
+
+def test_programs_of_users_agree_with_numpy_and_with_their_prediction():
+    """Monoids, rewrites and random numbers of a user's, in plans of all kinds."""
+    used = Counter()
+    for seed in range(USER_PROGRAMS):
+        program, plan, inputs, rewrites = user_plan(seed)
+        check_run(seed, program, plan, inputs)
+        used.update(rewrites)
+    assert used["searched"]
+    assert len(used) > 5
 
 
 def test_traced_programs_survive_json():

@@ -10,16 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.trials import trials
+import torch
+from tests.trials import EXAMPLES, FULL, trials
 
 from weft import DeviceMesh, Plan, ShardingSpec, WeftError, plan_reshard, propagate, trace
-from weft.runtime.torch import Shard
+from weft.lang.struct_array import StructArray
+from weft.runtime.torch import Shard, transport
 from weft.runtime.torch import run as run_ranks
 from weft.runtime.torch.schedule import schedule
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = trials(120, fewest=60)  # fewer miss a kind of transfer
 """Random programs on 4 ranks; a tenth of them on 8 ranks."""
+USER_PROGRAMS = trials(2000) if EXAMPLES >= FULL else 12
 
 KINDS = {
     *("slice", "mask", "all_gather", "all_reduce", "all_to_all", "reduce_scatter"),
@@ -55,7 +58,7 @@ def launch(folder, size, *jobs, apart=False, timeout=600):
         ]
         try:
             for process in started:
-                process.wait(900 + PROGRAMS)
+                process.wait(900 + PROGRAMS + USER_PROGRAMS)
         finally:
             for process in started:
                 with suppress(ProcessLookupError):
@@ -70,6 +73,7 @@ def launch(folder, size, *jobs, apart=False, timeout=600):
 def four(tmp_path_factory):
     jobs = [f"programs:0:{PROGRAMS}", f"reshards:0:{2 * PROGRAMS}"]
     jobs += [f"sums_by_torch:9000:{max(PROGRAMS, 120)}"]  # fewer have no reduce_scatter
+    jobs += [f"user_programs:0:{USER_PROGRAMS}"]
     jobs += ["refusals", "shards_in_and_out", "nested_uneven", "in_a_smaller_group"]
     found, log = launch(tmp_path_factory.mktemp("four"), 4, *jobs, apart=True)
     assert None not in found, log
@@ -81,6 +85,22 @@ def test_programs_on_4_ranks_agree_with_numpy_and_with_their_prediction(four):
     assert {"all_gather", "all_reduce", "reduce_scatter", "slice", "fetch"} <= {
         *four[0]["programs"]["kinds"]
     }
+
+
+def test_programs_of_users_on_4_ranks_agree_with_numpy_and_with_their_prediction(four):
+    assert four[0]["user_programs"]["used"]["programs"] > 0.9 * USER_PROGRAMS
+    assert sum(rank["user_programs"]["bytes"] for rank in four) > 20 * USER_PROGRAMS
+
+
+def test_elements_of_several_components_travel_whatever_their_strides():
+    numbers = torch.arange(12).reshape(3, 4)
+    whole = StructArray({"a": numbers * 0.5, "b": numbers}, 2)
+    for box in ((slice(1, 2), slice(2, 3)), (slice(0, 3), slice(1, 2)), (slice(0, 0), slice(0, 4))):
+        some = whole.map(torch.t)[box[::-1]]
+        packed = transport._pack(some, [tuple(slice(0, n) for n in some.shape)])
+        (back,) = transport._unpack(some, packed, [tuple(slice(0, n) for n in some.shape)])
+        for one, two in zip(back.components, some.components):
+            assert torch.equal(one, two)
 
 
 def test_every_kind_of_step_is_run_and_counted(four):

@@ -140,6 +140,13 @@ class Monoid:
             kind(part.dtype)
         return struct_dtype(parts)
 
+    def fits(self, dtype: str) -> bool:
+        """Return whether arrays of a dtype can have its elements: the components are its own."""
+        if self.components is None:
+            return not components(dtype)
+        own = components(self.dtype(_TRIED[0]))
+        return [part[::2] for part in components(dtype)] == [part[::2] for part in own]
+
     def pair(self, xp: Any, one: Array, two: Array) -> Array:
         """Return two arrays of elements combined."""
         made = self.combine(xp, one, two)
@@ -218,6 +225,26 @@ def monoid_named(name: str) -> Monoid | None:
         raise WeftError(f"'{name}' is not a monoid", hint=monoid_hint())
     found = MONOIDS[name]
     return found if isinstance(found, Monoid) else None
+
+
+def check_parts(name: str, dtype: str) -> None:
+    """Raise unless an array of a dtype may lie in parts that a monoid combines.
+
+    >>> check_parts("argmax", "float32")
+    Traceback (most recent call last):
+    weft.errors.WeftError: an array of float32 cannot lie in parts by argmax
+    hint: the elements of argmax are struct<value: float32, index: int64>
+    """
+    own = monoid_named(name)
+    if own is not None:
+        fits, hint = own.fits(dtype), f"the elements of {name} are {own.dtype(dtype)}"
+    else:
+        wanted = {"and": "bool int uint", "or": "bool int uint", "logsumexp": "float complex"}
+        given = "struct" if components(dtype) else kind(dtype)
+        kinds = wanted.get(name, "bool int uint float complex")
+        fits, hint = given in kinds.split(), f"{name} combines arrays of {kinds}"
+    if not fits:
+        raise WeftError(f"an array of {dtype} cannot lie in parts by {name}", hint=hint)
 
 
 def definitions_of(names: Iterable[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.definition import define
+from weft.lang.monoid import check_parts
 from weft.lang.region import arguments
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.shardy_text import write_axis
@@ -78,8 +79,11 @@ def lower(
         layout = lowering.buffers[buffer].layout
         if layout != layout_of(spec, layout.shape):
             raise WeftError(f"output {name} lies as {layout}, and the plan says {spec}")
-    parts = {monoid for buffer in lowering.buffers for _, monoid in buffer.layout.parts}
-    monoids = {name: MONOIDS[name] for name in sorted(parts) if MONOIDS[name] is not None}
+    parts = {(m, buffer.dtype) for buffer in lowering.buffers for _, m in buffer.layout.parts}
+    for monoid, dtype in parts:
+        check_parts(monoid, dtype)
+    names = sorted({monoid for monoid, _ in parts})
+    monoids = {name: MONOIDS[name] for name in names if MONOIDS[name] is not None}
     return Program(
         lowering.cells,
         tuple(lowering.buffers),

@@ -47,7 +47,7 @@ from weft.program.layout_rule import (
     span_pairs,
 )
 from weft.space import BlockGrid, Digit, Projection, ZRange
-from weft.values import Point
+from weft.values import MONOIDS, Point
 
 if TYPE_CHECKING:
     from weft.program.program import Program
@@ -108,18 +108,29 @@ class _Verifier:
         self.written: set[str] = set()
 
     def verify(self, graph: GraphDefinition) -> Proof:
+        for name, monoid in graph.monoids.items():
+            same = self.program.monoids.get(name) is monoid
+            _expect(same, f"parts by {name} are combined by another definition than the graph's")
         for buffer in self.buffers:
             self._expect_well_formed(buffer.layout)
+            self._expect_elements(buffer)
         for given in map(self.buffers.__getitem__, self.program.main.arguments):
             _expect(covers(given.layout), f"input {given.value} is not held in full")
         for name in self.program.storage:
             known = name in (*graph.inputs, *graph.outputs)
             _expect(known, f"{name} is stored, and is neither an input nor an output")
-        for name, monoid in graph.monoids.items():
-            same = self.program.monoids.get(name) is monoid
-            _expect(same, f"parts by {name} are combined by another definition than the graph's")
         self._body(0, graph)
         return Proof(self.count, tuple(self.applied))
+
+    def _expect_elements(self, buffer: Buffer) -> None:
+        """Expect parts of a dtype that their monoid combines."""
+        for monoid in {monoid for _, monoid in buffer.layout.parts}:
+            definition: Any = self.program.monoids.get(monoid)
+            if definition is None:
+                _expect(MONOIDS.get(monoid, "") is None, f"parts by {monoid}, which is not defined")
+            is_struct = buffer.dtype.startswith("struct")
+            fits = not is_struct if definition is None else definition.fits(buffer.dtype)
+            _expect(fits, f"{buffer.value}: {buffer.dtype} cannot lie in parts by {monoid}")
 
     def _expect_well_formed(self, layout: Layout) -> None:
         if id(layout) in self.proved:

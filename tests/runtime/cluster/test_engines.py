@@ -13,7 +13,8 @@ import pytest
 from tests.runtime.cluster.test_control import random_plans
 from tests.runtime.test_eager import agree
 from tests.runtime.test_programs import planned
-from tests.trials import trials
+from tests.runtime.user_programs import user_plan
+from tests.trials import EXAMPLES, FULL, trials
 
 from weft import LayoutError, Plan, WeftError, communication, ops, propagate, run, trace
 from weft.lang import OPERATORS, Operator
@@ -21,6 +22,7 @@ from weft.lang.arithmetic import apply_all
 from weft.runtime import CommunicationError
 from weft.runtime.cluster import Dask, Ray, TaskError, Threads, recording
 
+USER_PROGRAMS = trials(2000) if EXAMPLES >= FULL else 4
 ENGINES = {
     "threads": (lambda: Threads(3), trials(300)),
     "ray": (lambda: Ray(workers=2), trials(12)),
@@ -91,6 +93,18 @@ def test_programs_equal_one_process_and_move_the_predicted_bytes(engine):
         same += found == plan.received
         assert moved.sent == moved.received
     assert same > 0.95 * engine.programs
+
+
+def test_programs_of_users_agree_with_numpy_and_move_the_predicted_bytes(engine):
+    """Monoids and rewrites of a user's, and random numbers, are the same on every engine."""
+    for seed in range(USER_PROGRAMS):
+        program, plan, inputs, _ = user_plan(seed)
+        with communication() as moved, recording() as records:
+            outputs = run(plan, inputs, on=engine)
+        for place, output in zip(program.outputs, outputs):
+            assert agree(output, program.values[place]), f"seed {seed}\n{plan}"
+        assert records[0].is_exact, f"seed {seed}\n{plan}"
+        assert all(n <= m for n, m in zip(received(plan, moved), plan.received)), f"seed {seed}"
 
 
 def test_loops_and_branches_equal_one_process(engine):

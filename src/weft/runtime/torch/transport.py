@@ -174,8 +174,10 @@ def _rows(array: StructArray) -> torch.Tensor:
     """The elements as rows of bytes: the components of each, one after another."""
     count, columns = prod(array.shape), []
     for part in array.components:
-        width = prod(part.shape[array.ndim :])
-        columns.append(part.contiguous().reshape(count, width).view(torch.uint8))
+        rows = part.reshape(count, prod(part.shape[array.ndim :]))
+        if rows.stride(-1) != 1:  # a single element may have any stride, and counts as contiguous
+            rows = rows.clone(memory_format=torch.contiguous_format)
+        columns.append(rows.view(torch.uint8))
     return torch.cat(columns, dim=1)
 
 

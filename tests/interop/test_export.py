@@ -23,6 +23,7 @@ from weft import (
     search,
 )
 from weft.lang.graph_json import from_json, to_json
+from weft.lang.size import Size
 
 SEEDS = range(6)
 
@@ -312,6 +313,8 @@ DYNAMIC = [
     (OfOne(lambda x: x.reshape(x.shape[0] * 2, 4).softmax(-1)), (3, 8), ("b",)),
     (OfOne(lambda x: x.cumsum(0).T @ x), (3, 8), ("b",)),
     (OfOne(lambda x: torch.cat([x, x * 2]).mean(0)), (3, 8), ("b",)),
+    (OfOne(lambda x: (x / x.shape[0]).var(0) / x.shape[0] ** 0.5 + x.numel()), (3, 8), ("b",)),
+    (OfOne(lambda x: nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 4))), (3, 8), ("b",)),
 ]
 
 
@@ -341,6 +344,14 @@ def mesh_of(graph):
         dtypes=text,
         conditions=graph.conditions,
     )
+
+
+def test_sizes_in_containers_have_the_names_of_their_dimensions():
+    rows = torch.export.Dim("rows")
+    given = [torch.randn(4, 6), torch.randn(4, 6)]
+    dims = {"x": [{0: rows}, {0: rows}]}
+    graph = from_torch(OfOne(lambda x: x[0] + x[1]), given, dynamic_shapes=dims)
+    assert [value.shape[0] for value in graph.inputs] == [Size.parse("rows")] * 2
 
 
 def test_an_exported_program_has_the_names_and_ranges_of_torch():

@@ -11,7 +11,7 @@ from tests.runtime.cases import CASES
 from tests.runtime.programs import Maker
 from tests.trials import trials
 
-from weft import Graph, Plan, WeftError, ops, propagate, run, search, trace
+from weft import Graph, Plan, Tensor, WeftError, ops, propagate, run, search, trace
 from weft.cli import main
 from weft.lang import OPERATORS, Value
 from weft.lang.fusion import fuse
@@ -412,3 +412,30 @@ def test_sizes_on_the_command_line(tmp_path, capsys):
     ]:
         assert main(["plan", str(path), *options]) != 0
         assert message in capsys.readouterr().err
+
+
+def test_a_size_is_a_number_of_the_program():
+    x = np.arange(12, dtype="float32").reshape(6, 2)
+    for function in (
+        lambda x: x / x.shape[0],
+        lambda x: 1 + x.shape[0] - x,
+        lambda x: ops.var(x, 0, correction=1),
+    ):
+        plan = Plan.of(propagate(trace(function, ("n", 2), names=["x"])), n=6)
+        (found,) = run(plan, {"x": x})
+        assert np.allclose(found.numpy(), function(Tensor(x)).numpy())
+
+
+@pytest.mark.parametrize("text", ["n%4", "(-n)%4", "3*n-2*((3*n)//2)", "n-2*(n//2)-5"])
+def test_a_remainder_is_compared_by_its_limits(text):
+    size = Size.parse(text)
+    low, high = (
+        min(size.bind({"n": n}) for n in range(12)),
+        max(size.bind({"n": n}) for n in range(12)),
+    )
+    with recording(found := {}):
+        assert size >= low
+        assert size <= high
+        assert not size > high
+        assert not size < low
+    assert not found

@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from math import prod
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
@@ -98,6 +100,30 @@ def _decompositions() -> Any:
     return table
 
 
+_SIZES: dict[str, Callable[..., Any]] = {
+    "Add": lambda *terms: sum(terms[1:], terms[0]),
+    "Mul": lambda *factors: prod(factors),
+    "Pow": lambda base, power: prod([base] * power),
+    **dict.fromkeys(("FloorDiv", "CleanDiv"), operator.floordiv),
+    **dict.fromkeys(("Mod", "PythonMod"), operator.mod),
+    "Max": lambda *sizes: reduce(lambda a, b: a if a >= b else b, sizes),
+    "Min": lambda *sizes: reduce(lambda a, b: a if a <= b else b, sizes),
+}
+"""The functions of sizes in torch's programs, by SymPy's names."""
+
+_FLOATS: dict[str, Callable[..., Any]] = {
+    "sym_float": lambda x: x,
+    "truediv": operator.truediv,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+    "pow": lambda x, power: ops.sqrt(x) if power == 0.5 else x**power,
+    "_sym_sqrt": ops.sqrt,
+}
+"""Functions of sizes that are not integers: scalars of the program, float64 as in Python."""
+
+
 class _Results(NamedTuple):
     """The results of a node that has several."""
 
@@ -177,6 +203,8 @@ class _ProgramReader:
         if isinstance(node.meta.get("val"), torch.SymInt):
             size: Size | int = self._size(node, node.meta["val"])
             return size
+        if isinstance(node.meta.get("val"), torch.SymFloat):
+            return self._float(node)
         if node.target is operator.getitem:
             return self._part(*node.args)
         before, self.tracer.prefix = len(self.tracer.applications), f"{node.name}/"
@@ -189,6 +217,19 @@ class _ProgramReader:
         results = self._named(node.name, before, result if isinstance(result, tuple) else (result,))
         self._check(node, results)
         return _Results(results) if isinstance(result, tuple) else results[0]
+
+    def _float(self, node: Any) -> Symbol:
+        """Return a float that is computed from sizes."""
+        name = getattr(node.target, "__name__", str(node.target))
+        if name not in _FLOATS:
+            raise _located(WeftError(f"{name} of sizes is not a function that Weft reads"), node)
+        self.tracer.prefix = f"{node.name}/"
+        operands = [
+            self.tracer.constant(x, "float64") if isinstance(x, Size) else x
+            for x in self._given(node.args)
+        ]
+        result: Symbol = _FLOATS[name](*operands)
+        return result
 
     def _part(self, source: Any, number: int) -> Symbol:
         made = self.known[source]
@@ -230,12 +271,20 @@ class _ProgramReader:
         if isinstance(size, int):
             return size
         try:
-            return Size.parse(re.sub(r"[a-z]\w*", lambda m: self.names.get(m[0], m[0]), str(size)))
-        except WeftError:
+            return self._expression(size.node.expr)
+        except (KeyError, WeftError) as error:
             raise WeftError(
-                f"{node.name} has the size {size}, which Weft does not read",
+                f"{node.name} has the size {size}, which Weft does not read: {error}",
                 hint="export the program without dynamic_shapes for it",
             ) from None
+
+    def _expression(self, expression: Any) -> Any:
+        """Return an expression of SymPy in names of sizes; a decision in it is a condition."""
+        if expression.is_Integer:
+            return int(expression)
+        if expression.is_Symbol:
+            return Size.parse(self.names.get(str(expression), str(expression)))
+        return _SIZES[expression.func.__name__](*map(self._expression, expression.args))
 
     def _given(self, arguments: Any) -> Any:
         """Return the arguments of a node with symbols for nodes."""
@@ -315,7 +364,7 @@ def _names_of_sizes(program: ExportedProgram, dynamic_shapes: Any) -> Iterator[t
     ]
     if isinstance(dynamic_shapes, Mapping):
         named = {node.name: node for node in inputs}
-        pairs = [(named[key], spec) for key, spec in dynamic_shapes.items() if key in named]
+        pairs = [*_specs(named, dynamic_shapes, "")]
     else:
         pairs = list(zip(inputs, dynamic_shapes or ()))
     for node, spec in pairs:
@@ -325,6 +374,17 @@ def _names_of_sizes(program: ExportedProgram, dynamic_shapes: Any) -> Iterator[t
             name = getattr(given, "__name__", "")
             if name and not isinstance(shape[dim], int) and shape[dim].node.expr.is_Symbol:
                 yield str(shape[dim].node.expr), name
+
+
+def _specs(inputs: Mapping[str, Any], specs: Any, prefix: str) -> Iterator[tuple[Any, Any]]:
+    """Yield inputs with the dimensions given for them; those in containers are `name_key`."""
+    if isinstance(specs, Mapping | tuple | list):
+        for key, spec in specs.items() if isinstance(specs, Mapping) else enumerate(specs):
+            name = f"{prefix}{key}"
+            if name in inputs:
+                yield inputs[name], spec
+            else:
+                yield from _specs(inputs, spec, f"{name}_")
 
 
 def _common(node: Any) -> str:

@@ -6,14 +6,14 @@ open.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from weft.errors import LayoutError
-from weft.interop.stablehlo import read
+from weft.errors import LayoutError, WeftError
+from weft.interop.stablehlo import Builder, parse
 from weft.lang import Graph
 from weft.lang.graph import located
+from weft.lang.size import Size
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.sharding import refuse_cut_points
 from weft.layout.shardy_text import write_axis
@@ -23,16 +23,13 @@ from weft.values import Point, as_shape
 try:
     import jax
     import numpy as np
+    from jax.export import Exported, export, is_symbolic_dim
     from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"JAX shardings need {error.name}, which is not installed: pip install 'weft[jax]'",
         name=error.name,
     ) from None
-
-
-_WORD = re.compile(r"[^\[\]'\".]+")
-"""A word of a name such as `params['layers'][0].kernel`."""
 
 
 class JaxShardings(NamedTuple):
@@ -49,15 +46,46 @@ def from_jax(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     Inputs are named by the parameters of the function and the keys of pytrees. Shardings given to
     JAX are kept. Operations that no operator describes are opaque; `stablehlo.opaque` lists them.
 
+    Shapes may be symbolic (`jax.export.symbolic_shape`): they become sizes that are not known yet,
+    and their constraints conditions of the graph. A function of `jax.export` is read as it is.
+
     >>> layer = lambda p, x: jax.numpy.tanh(x @ p["w"])
     >>> given = {"w": jax.ShapeDtypeStruct((16, 4), "float32")}
     >>> graph = from_jax(layer, given, jax.ShapeDtypeStruct((8, 16), "float32"))
     >>> print(*graph.inputs, [application.operator for application in graph.applications])
     p.w: float32[16, 4] x: float32[8, 16] ['dot_general', 'tanh']
     """
+    if isinstance(function, Exported):
+        if args or kwargs:
+            raise WeftError(
+                "an exported function has its arguments already", hint="give it to from_jax alone"
+            )
+        return _read_exported(function)
     jitted = function if hasattr(function, "lower") else jax.jit(function, keep_unused=True)
-    lowered = jitted.lower(*args, **kwargs)
-    return read(lowered.as_text(), _input_names(lowered.compiler_ir("stablehlo")))
+    leaves = jax.tree.leaves((args, kwargs))
+    if any(is_symbolic_dim(n) for leaf in leaves for n in getattr(leaf, "shape", ())):
+        return _read_exported(export(jitted)(*args, **kwargs))
+    return Builder(
+        parse(jitted.lower(*args, **kwargs).as_text(debug_info=True)), labelled=True
+    ).graph()
+
+
+def _read_exported(exported: Any) -> Graph:
+    """Return an exported function as a graph; the sizes of its arguments are those of its avals."""
+    avals = [exported.in_avals[n] for n in exported.module_kept_var_idx]
+    shapes = [tuple(map(_size, aval.shape)) for aval in avals]
+    return Builder(parse(exported.mlir_module()), shapes=shapes, labelled=True).graph()
+
+
+def _size(size: Any) -> Any:
+    """Return a size of JAX, which may be an expression in names."""
+    try:
+        return size if isinstance(size, int) else Size.parse(str(size).replace("^", "**"))
+    except WeftError:
+        raise WeftError(
+            f"an argument has the size {size}, which Weft does not read",
+            hint="give its dimensions names, and products of names and numbers",
+        ) from None
 
 
 def to_jax(plan: Plan, mesh: Any = None) -> JaxShardings:
@@ -131,19 +159,6 @@ def from_named_sharding(sharding: Any, ndim: int | None = None, name: str = "mes
     dims = [_dim_spec(part) for part in parts] + [DimSpec()] * (rank - len(parts))
     partial = [(str(axis), "sum") for axis in partition.unreduced]
     return ShardingSpec(_device_mesh(sharding.mesh, name), dims, sorted(partition.reduced), partial)
-
-
-def _input_names(module: Any) -> list[str]:
-    """Return JAX's names of the arguments of `main`, with dots between their words."""
-    (main,) = (
-        op for op in module.body.operations if op.operation.attributes["sym_name"].value == "main"
-    )
-    names: list[str] = []
-    for number, argument in enumerate(main.regions[0].blocks[0].arguments):
-        text = str(argument.location).removeprefix("loc(").removesuffix(")")
-        name = ".".join(_WORD.findall(text)) if text.startswith('"') else ""
-        names.append(name if name and name not in names else f"{name or 'arg'}.{number}")
-    return names
 
 
 def _check_mesh(mine: DeviceMesh, theirs: Any) -> None:

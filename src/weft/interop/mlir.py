@@ -10,7 +10,14 @@ from jax.interpreters.mlir import make_ir_context
 from jaxlib.mlir import ir
 
 from weft.errors import WeftError
-from weft.interop.mlir_attributes import Decoder, complete_attributes, elements, mesh_text
+from weft.interop.mlir_attributes import (
+    Decoder,
+    combination,
+    complete_attributes,
+    elements,
+    is_described,
+    mesh_text,
+)
 from weft.interop.stablehlo import Function, Module, Operation, Region
 from weft.lang import Value
 from weft.values import Point
@@ -22,11 +29,16 @@ _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|//[^\n]*|->|[<({\[]|[>)}\]]', re
 """Strings, comments and arrows, which are skipped, and brackets."""
 
 _PREFIXES = ("stablehlo", "chlo", "sdy", "mhlo")
+_WORD = re.compile(r"[^\[\]'\".]+")
+"""A word of a name such as `params['layers'][0].kernel`."""
 _LOCATION = re.compile(r'"-":(\d+):(\d+)')
 """A location in the text itself, not in the program it was generated from."""
 
 _RESULT_SHARDINGS = ("sharding", "out_sharding", "out_shardings")
 """The attributes of `sdy` operations that hold the shardings of their results."""
+
+_WINDOWS = "stablehlo.dynamic_reduce_window"
+"""The custom call by which JAX reduces windows of sizes that are not known."""
 
 _REGIONS = frozenset(["while", "case", "if", "manual_computation", "named_computation"])
 """The operations whose regions hold arrays; those of others, such as `reduce`, hold elements."""
@@ -119,15 +131,18 @@ class _ModuleReader:
             tuple(self._operation(inner, state) for inner in body),
             tuple(_names(last.operands, state)),
             self._interface(op, "res_attrs", len(last.operands)),
+            self._interface(op, "arg_attrs", len(block.arguments), "jax.global_constant"),
+            tuple(map(label, block.arguments)),
         )
 
-    def _interface(self, op: Any, which: str, count: int) -> tuple[str, ...]:
-        """Return the shardings of a function's arguments or results."""
+    def _interface(
+        self, op: Any, which: str, count: int, key: str = "sdy.sharding"
+    ) -> tuple[str, ...]:
+        """Return an attribute of a function's arguments or results, the sharding by default."""
         if which not in op.attributes:
             return ("",) * count
         return tuple(
-            self.decoder.value(each["sdy.sharding"]) if "sdy.sharding" in each else ""
-            for each in op.attributes[which]
+            self.decoder.value(each[key]) if key in each else "" for each in op.attributes[which]
         )
 
     def _value(self, value: Any, state: Any) -> Value:
@@ -160,14 +175,20 @@ class _ModuleReader:
         callee = attributes.get({"call": "callee", "composite": "decomposition"}.get(name, ""), "")
         shapes = tuple(self.decoder.type(value.type)[0] for value in op.operands)
         named = name if dialect in _PREFIXES else op.name
+        if attributes.get("call_target_name") == _WINDOWS:
+            named = _WINDOWS.partition(".")[2]
+            (computation,) = attributes["called_computations"]
+            attributes |= combination(self.function_ops[computation].regions[0].blocks[0])
         is_read = named in _REGIONS and all(len(region.blocks) == 1 for region in op.regions)
+        complete = complete_attributes(op, named, attributes, shapes, results)
+        is_opaque = len(op.regions) and not is_read and not is_described(complete)
         return Operation(
             named,
             tuple(_names(op.operands, state)),
             shapes,
-            self._captured(op, state) if len(op.regions) and not is_read else {},
+            self._captured(op, state) if is_opaque else {},
             results,
-            complete_attributes(op, named, attributes, shapes, results),
+            complete,
             _result_shardings(dialect, attributes),
             callee if callee in self.function_ops else "",
             tuple(self._region(region, state) for region in op.regions) if is_read else (),
@@ -210,6 +231,13 @@ def _location(op: Any) -> str:
     """Return the location of an operation in the text, as the start of a message."""
     location = _LOCATION.search(str(op.location))
     return f"line {location[1]}, column {location[2]}: " if location else ""
+
+
+def label(argument: Any) -> str:
+    """Return the name that JAX gave an argument, with dots between its words."""
+    text = str(argument.location).removeprefix("loc(").removesuffix(")")
+    is_name = text.startswith('"') and not _LOCATION.match(text)
+    return ".".join(_WORD.findall(text)) if is_name else ""
 
 
 def _is_function(op: Any) -> bool:

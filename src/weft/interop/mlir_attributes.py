@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
-from weft.errors import WeftError
 from weft.lang import Value
 from weft.layout.shardy_text import write_symbol
 from weft.values import FrozenMap, Point
@@ -69,7 +69,10 @@ class Decoder:
         self._values: dict[Any, Any] = {}
 
     def type(self, type_: Any) -> tuple[Point, str]:
-        """Return the shape and the dtype; a type that is not an array is a scalar of its name."""
+        """Return the shape and the dtype; a type that is not an array is a scalar of its name.
+
+        A dynamic dimension is None.
+        """
         if type_ not in self._types:
             self._types[type_] = _type(type_)
         return self._types[type_]
@@ -164,11 +167,10 @@ def dtype_name(text: str) -> str:
 def _type(type_: Any) -> tuple[Point, str]:
     if not isinstance(type_, ir.RankedTensorType):
         return (), dtype_name(str(type_))
-    if not type_.has_static_shape:
-        raise WeftError(
-            f"{type_} has a dynamic dimension", hint="lower the program for static shapes"
-        )
-    return tuple(type_.shape), dtype_name(str(type_.element_type))
+    shape: Any = tuple(
+        None if type_.is_dynamic_dim(dim) else size for dim, size in enumerate(type_.shape)
+    )
+    return shape, dtype_name(str(type_.element_type))
 
 
 def _plain(field: Any) -> int | tuple[int, ...]:
@@ -194,7 +196,7 @@ _SHAPED = """
 """
 """The operations whose result shape does not follow from operands and other attributes."""
 
-_TYPED = frozenset(["bitcast_convert", "constant", "convert", "iota"])
+_TYPED = frozenset(["bitcast_convert", "constant", "convert", "dynamic_iota", "iota"])
 """Those whose result's dtype does not follow from their operands."""
 
 _ALL_SHAPED = frozenset(["custom_call", "manual_computation"])
@@ -225,9 +227,9 @@ def complete_attributes(
     if result.get("call_target_name") == "X64Combine" and _feeds_a_generator(op):
         result["is_state"] = True
     if name in _REDUCING:
-        result |= _combination(op.regions[len(op.regions) - 1].blocks[0])
+        result |= combination(op.regions[len(op.regions) - 1].blocks[0])
     match name:
-        case "convolution":
+        case "convolution" | "dynamic_conv":
             result = (
                 _window(len(result["input_spatial_dimensions"]), "lhs", "rhs", "dilation") | result
             )
@@ -244,6 +246,12 @@ def complete_attributes(
         case "select_and_scatter":
             result["comparison_direction"] = comparison(op.regions[0].blocks[0])
     return FrozenMap(result.items())
+
+
+def is_described(attributes: Mapping[str, Any]) -> bool:
+    """Return whether attributes say what the regions of an operation compute."""
+    found = [attributes.get(key) for key in ("monoid", "region", "comparison_direction")]
+    return any(found) and _CUSTOM not in found
 
 
 def _spelled(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,7 +281,7 @@ def _window(ndim: int, inner: str, outer: str, noun: str) -> dict[str, Point]:
     }
 
 
-def _combination(block: Any) -> dict[str, str]:
+def combination(block: Any) -> dict[str, str]:
     """Return the monoid of a region: for each array the same operation on its two arguments.
 
     A region that returns its last arguments replaces; a monoid on bits is `bitwise`; any other is
@@ -331,16 +339,28 @@ def _direction(compare: Any) -> str:
 
 
 def _unselected(value: Any) -> Any:
-    """Return the argument behind the selections by which JAX unifies zeros and NaNs."""
-    owner = _owner(value)
+    """Return the argument behind the selections by which JAX unifies zeros and NaNs.
+
+    `select(x == 0, 0, x)` and `select(x != x, NaN, x)` are x, but for the sign of a zero or a NaN.
+    """
+    owner, tested = _owner(value), []
     while owner is not None:
-        if owner.name != "stablehlo.select":
-            return None
-        flag, _, value = owner.operands
-        test = _owner(flag)
+        test = _owner(owner.operands[0]) if owner.name == "stablehlo.select" else None
         if test is None or test.name != "stablehlo.compare":
             return None
-        if _direction(test) not in ("EQ", "NE"):
+        _, replacement, value = owner.operands
+        one, two = test.operands
+        given, direction = _number(replacement), _direction(test)
+        is_zero = direction == "EQ" and given is not None and given == _number(two)
+        is_nan = direction == "NE" and one == two and isinstance(given, float) and isnan(given)
+        if not is_zero and not is_nan:
             return None
+        tested.append(one)
         owner = _owner(value)
-    return value
+    return value if all(one == value for one in tested) else None
+
+
+def _number(value: Any) -> Any:
+    """Return the number of a scalar constant; None for any other value."""
+    owner = _owner(value)
+    return None if owner is None or owner.name != "stablehlo.constant" else elements(owner)

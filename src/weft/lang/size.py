@@ -227,6 +227,9 @@ class Size:
         difference: Any = self - other
         if isinstance(difference, int):
             return bool(_RELATIONS[relation](difference, 0))
+        answers = {bool(_RELATIONS[relation](end, 0)) for end in _limits(difference)}
+        if len(answers) == 1:
+            return answers.pop()
         sign = _sign(difference)
         if sign is None:
             self._unknown(f"{self} {relation} {other}", other)
@@ -335,6 +338,34 @@ def _sign(size: Size) -> int | None:
     return signs.pop() if len(signs) == 1 else None
 
 
+def _limits(size: Size) -> tuple[Fraction, ...]:
+    """Return the limits of a size that is bounded, such as a remainder; none if it is not.
+
+    >>> [str(end) for end in _limits(Size.parse("n%4"))], _limits(Size.parse("n-4"))
+    (['0', '3'], ())
+    """
+    growth, slack = _growth(size), _slack(size)
+    if slack is None or any(a for monomial, a in growth.items() if monomial):
+        return ()
+    centre = growth.get((), Fraction(0))
+    return centre + slack[0], centre + slack[1]
+
+
+def _slack(size: Size) -> tuple[Fraction, Fraction] | None:
+    """Return the limits of the difference to `_growth`; None for products of quotients."""
+    low = high = Fraction(0)
+    for monomial, a in size.terms:
+        if not any(isinstance(factor, Quotient) for factor in monomial):
+            continue
+        inner = _slack(monomial[0].numerator) if isinstance(monomial[0], Quotient) else None
+        if inner is None or len(monomial) > 1:
+            return None
+        by = monomial[0].denominator  # type: ignore[union-attr]
+        ends = [a * (inner[0] - (by - 1)) / by, a * inner[1] / by]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
 def _growth(size: Size) -> dict[Monomial, Fraction]:
     """Return a polynomial that differs from the size by a bounded amount in each quotient."""
     total: dict[Monomial, Fraction] = {}
@@ -399,6 +430,21 @@ def _record(left: Size, relation: str, right: Extent) -> None:
     into = _recorded.get()
     if into is not None and not _holds_always(left - right, relation):
         into[_condition(left - right, relation)] = None
+
+
+def condition(left: Extent, relation: str, right: Extent) -> str:
+    """Return the text of a relation between sizes; none if it always holds.
+
+    >>> n = Size.parse("n")
+    >>> condition(n - 1, ">=", 0), condition(n + 1, ">", 0)
+    ('n >= 1', '')
+    """
+    difference: Any = left - right
+    if _holds_always(difference, relation):
+        return ""
+    if not isinstance(difference, Size):
+        raise WeftError(f"{left} {relation} {right} does not hold")
+    return _condition(difference, relation)
 
 
 def _condition(difference: Any, relation: str) -> str:

@@ -13,7 +13,7 @@ from weft.lang.arithmetic import Arithmetic, recorded_by
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
 from weft.lang.graph import Application, Graph, Value, check_sharding, read_meshes
 from weft.lang.operator import OPERATORS, Library, Operator
-from weft.lang.size import as_sizes, recording
+from weft.lang.size import Size, as_sizes, recording
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.values import FrozenMap, Point
 
@@ -333,13 +333,18 @@ class Tracer:
     def converted(self, operator: Operator, operands: Sequence[Any]) -> list[Symbol]:
         """Return the operands as symbols of the dtypes that an operator takes.
 
-        Python numbers are weak; a NumPy scalar is a constant with its own dtype.
+        Python numbers are weak, and so are sizes, as integers; a NumPy scalar is a constant with
+        its own dtype.
         """
         known = [
-            operand if is_scalar(operand) else self._operand(operator.name, operand)
+            operand
+            if is_scalar(operand) or isinstance(operand, Size)
+            else self._operand(operator.name, operand)
             for operand in operands
         ]
-        given = [x.dtype if isinstance(x, Symbol) else x for x in known]
+        given = [
+            x.dtype if isinstance(x, Symbol) else 1 if isinstance(x, Size) else x for x in known
+        ]
         try:
             wanted = operator.conversion(given)
         except WeftError as error:
@@ -357,7 +362,8 @@ class Tracer:
 
     def constant(self, value: Any, dtype: str) -> Symbol:
         """Return a constant of rank 0."""
-        attributes = {"value": scalar_of(value, dtype), "dtype": dtype, "result_shape": ()}
+        number = value if isinstance(value, Size) else scalar_of(value, dtype)
+        attributes = {"value": number, "dtype": dtype, "result_shape": ()}
         value_of = Value(self.fresh(f"{self.prefix}constant"), (), dtype)
         self.dtypes[value_of.name] = dtype
         self.applications.append(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import Symbol, Tracer, Value
+from weft.lang.size import Size
 from weft.values import Point
 
 
@@ -51,11 +52,14 @@ class AtenNode(NamedTuple):
         return self.tracer.apply("iota", (), attributes)[0]
 
     def cast(self, x: Any, dtype: str = "") -> Any:
-        """Return a tensor, or a number, in a dtype: that of the result by default."""
+        """Return a tensor, or a number, in a dtype: that of the result by default.
+
+        A size stays one: it is a number of any dtype.
+        """
         wanted = dtype or self.dtype
         if isinstance(x, Symbol):
             return x if x.dtype == wanted else x.astype(wanted)
-        return number(x, wanted)
+        return x if isinstance(x, Size) else number(x, wanted)
 
     def choose(self, flag: Symbol, x: Any, y: Any) -> Symbol:
         """Select one operand or the other; a number takes the dtype of the tensor beside it."""

@@ -95,7 +95,7 @@ def var(
     less = count - (1 if correction is None else correction)
     if less <= 0:
         raise unsupported(f"a variance of {count} elements with a correction of {correction}")
-    return apply("square", centred).sum(across, keepdims=keepdim) / float(less)
+    return apply("square", centred).sum(across, keepdims=keepdim) / node.cast(less)
 
 
 def _soft(name: str) -> Converter:
@@ -167,13 +167,15 @@ def pad(node: AtenNode, x: Symbol, edges: list[int], value: Any = 0) -> Any:
     low, high = [0] * x.ndim, [0] * x.ndim
     for n, dim in enumerate(reversed(range(x.ndim - len(edges) // 2, x.ndim))):
         low[dim], high[dim] = edges[2 * n : 2 * n + 2]
-    cut = tuple(slice(max(0, -a), n - max(0, -b)) for a, b, n in zip(low, high, x.shape))
+    cut = tuple(
+        slice(0 if a >= 0 else -a, n if b >= 0 else n + b) for a, b, n in zip(low, high, x.shape)
+    )
     return apply(
         "pad",
         x[cut],
         node.cast(value, x.dtype),
-        edge_padding_low=tuple(max(0, a) for a in low),
-        edge_padding_high=tuple(max(0, b) for b in high),
+        edge_padding_low=tuple(a if a >= 0 else 0 for a in low),
+        edge_padding_high=tuple(b if b >= 0 else 0 for b in high),
         interior_padding=(0,) * x.ndim,
     )
 

@@ -65,6 +65,10 @@ class Discard:
     def sweep(self) -> None:
         """Nothing is left."""
 
+    def folders(self) -> list[str]:
+        """Return nothing: there is none."""
+        return []
+
     def tuned(self, shard: int, count: int, direct: bool | None) -> Discard:
         """The same."""
         return self

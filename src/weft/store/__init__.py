@@ -5,6 +5,7 @@ from weft.store.attributes import Attributes, attributes
 from weft.store.codecs import Blosc, CodecError, Crc32c, Gzip, Lz4, Zstd
 from weft.store.create import create
 from weft.store.frames import FrameTable
+from weft.store.group import Group, open_group
 from weft.store.metadata import Metadata
 from weft.store.metrics import Metrics
 from weft.store.ome.channels import Channel
@@ -29,6 +30,7 @@ __all__ = [
     "CodecError",
     "Crc32c",
     "FrameTable",
+    "Group",
     "Gzip",
     "Image",
     "ImageWriter",
@@ -50,6 +52,7 @@ __all__ = [
     "create_positions",
     "create_shards",
     "open",
+    "open_group",
     "open_image",
     "open_plate",
     "open_positions",

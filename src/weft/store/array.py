@@ -14,7 +14,7 @@ import numpy as np
 from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.chunk_layout import ChunkLayout
-from weft.store.dtypes import as_dtype
+from weft.store.dtypes import numpy_dtype
 from weft.store.frames import FrameTable
 from weft.store.metadata import Metadata
 from weft.store.read import BoxReader, ChunkFormat, Result, read_memory
@@ -50,7 +50,7 @@ class StoredArray:
 
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
         self.sink, self.metadata = sink, metadata
-        self.dtype: np.dtype[Any] = as_dtype(metadata.dtype)[1]
+        self.dtype: np.dtype[Any] = numpy_dtype(metadata.dtype)
         self.layout = ChunkLayout.of(metadata)
         """How its chunks lie in its shards."""
         self._shards = ShardIndexCache(sink, metadata, self.layout)

@@ -24,7 +24,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.space import BlockGrid, ZRange
-from weft.store.dtypes import as_dtype
+from weft.store.dtypes import numpy_dtype
 from weft.store.metadata import Metadata, own_attributes
 from weft.values import FrozenMap, Point
 
@@ -74,7 +74,7 @@ class ChunkLayout:
     def of(cls, metadata: Metadata) -> ChunkLayout:
         """Return the layout of a stored array; chunks of 0, where nothing is stored, count as 1."""
         chunks, shards = (tuple(max(1, n) for n in of) for of in (metadata.chunks, metadata.shards))
-        itemsize = as_dtype(metadata.dtype)[1].itemsize
+        itemsize = numpy_dtype(metadata.dtype).itemsize
         return ChunkLayout(metadata.shape, chunks, shards, metadata.order, itemsize)
 
     @cached_property
@@ -206,7 +206,7 @@ class FrameLayout(ChunkLayout):
             metadata.chunks,
             metadata.shards,
             metadata.order,
-            as_dtype(metadata.dtype)[1].itemsize,
+            numpy_dtype(metadata.dtype).itemsize,
             axes,
             whole_planes,
             stored_frame_ndim(metadata, axes),

@@ -31,6 +31,7 @@ from weft.store.decompress import (
     unzstd_into,
 )
 from weft.store.dtypes import Bytes
+from weft.store.filters import CHECKSUMS, Filter, Reorder
 
 __all__ = ["Blosc", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
 
@@ -219,8 +220,8 @@ class Crc32c(_StoredFields):
         copy_into(self.decode(data, len(out)), out)
 
 
-Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c
-"""A codec from bytes to bytes."""
+Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c | Filter | Reorder
+"""A codec from bytes to bytes; filters are only decoded."""
 
 _LOCAL = threading.local()
 
@@ -264,8 +265,11 @@ def check_checksum(data: Bytes, stored: Bytes) -> None:
 
 
 def has_checksum(codecs: Sequence[Codec]) -> bool:
-    """Return whether a chunk carries a CRC32C."""
-    return any(isinstance(codec, Crc32c) for codec in codecs)
+    """Return whether a chunk carries a checksum."""
+    return any(
+        isinstance(codec, Crc32c) or (isinstance(codec, Filter) and codec.id in CHECKSUMS)
+        for codec in codecs
+    )
 
 
 def with_checksum(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
@@ -337,8 +341,9 @@ def decode(
     >>> out
     bytearray(b'abc')
     """
-    for codec in reversed(codecs[1:]):
-        data = codec.decode(data, max_intermediate(len(out)))
+    limits = decoded_sizes(codecs, len(out)) if len(codecs) > 1 else ()
+    for place in range(len(codecs) - 1, 0, -1):
+        data = codecs[place].decode(data, limits[place])
     if codecs:
         codecs[0].decode_into(data, out, first, len(out) if stop is None else stop)
     else:
@@ -351,7 +356,7 @@ def max_stored(codecs: Sequence[Codec], size: int) -> int:
     No codec expands bytes much, and a file may claim anything.
     """
     fixed = stored_size(codecs, size)
-    return 2 * size + 4096 if fixed is None else fixed
+    return 2 * max(decoded_sizes(codecs, size)) + 4096 if fixed is None else fixed
 
 
 def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
@@ -360,8 +365,37 @@ def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
     >>> stored_size([], 10), stored_size([Crc32c()], 10), stored_size([Gzip()], 10)
     (10, 14, None)
     """
-    is_fixed = all(isinstance(codec, Crc32c) for codec in codecs)
-    return size + 4 * len(codecs) if is_fixed else None
+    for codec in codecs:
+        stored = _encoded_size(codec, size)
+        if stored is None:
+            return None
+        size = stored
+    return size
+
+
+def _encoded_size(codec: Codec, size: int) -> int | None:
+    """Return the bytes that so many bytes are encoded as; None where they depend on content."""
+    if isinstance(codec, Filter | Reorder):
+        return codec.encoded_size(size)
+    return size + 4 if isinstance(codec, Crc32c) else None
+
+
+def decoded_sizes(codecs: Sequence[Codec], size: int) -> list[int]:
+    """Return the most bytes that each codec of a chunk of some size decodes to.
+
+    >>> decoded_sizes([Crc32c(), Gzip()], 10)
+    [10, 14]
+    """
+    sizes = [size]
+    for codec in codecs[:-1]:
+        fixed = _encoded_size(codec, sizes[-1])
+        sizes.append(max_intermediate(sizes[-1]) if fixed is None else fixed)
+    return sizes
+
+
+def is_reading_only(codecs: Sequence[Codec]) -> bool:
+    """Return whether codecs of other writers are among them, which Weft does not encode."""
+    return any(isinstance(codec, Filter | Reorder) for codec in codecs)
 
 
 def max_intermediate(size: int) -> int:
@@ -375,8 +409,9 @@ def codec_workspace(codecs: Sequence[Codec], size: int) -> int:
     Libraries have tables; a stream that is decompressed grows, and is copied in the end; Blosc
     holds a block three times, and a block may be a whole chunk. Intermediate bytes count too.
     """
-    if stored_size(codecs, size) is not None:  # checksums alone are computed where the bytes are
+    if all(isinstance(codec, Crc32c) for codec in codecs):  # computed where the bytes are
         return 0
+    size = max(decoded_sizes(codecs, size))
     apart = len(codecs) - isinstance(codecs[-1], Crc32c)
     between = 2 * max_intermediate(size) if apart > 1 else 0
     return between + max(_WORK.get(codec.name, 3) for codec in codecs) * size + _TABLES
@@ -492,8 +527,8 @@ def codec_of(name: str, options: Mapping[str, Any], path: str) -> Codec:
         if each.name not in options or each.metadata:
             continue
         value = options[each.name]
-        if each.name == "shuffle" and value in (0, 1, 2):
-            value = _SHUFFLES[value]
+        if each.name == "shuffle" and value in (0, 1, 2, -1):
+            value = _SHUFFLES[abs(value)]  # -1: the writer chose, and a frame says what
         choices = {"cname": _CNAMES, "shuffle": _SHUFFLES}.get(each.name)
         if type(value) is not type(each.default) or (choices and value not in choices):
             raise WeftError(f"{path}.configuration.{each.name}: {value!r} is not supported")

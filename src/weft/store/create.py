@@ -18,7 +18,7 @@ from weft.store.chunk_layout import FrameLayout, check_frame_ndim, resolve_axis_
 from weft.store.codecs import CodecLike
 from weft.store.dtypes import as_dtype
 from weft.store.files import Folder
-from weft.store.hierarchy import sink_of
+from weft.store.hierarchy import load_metadata, sink_of
 from weft.store.metadata import (
     Metadata,
     check_shapes,
@@ -251,7 +251,7 @@ def locked(sink: Sink) -> Iterator[Lock]:
 def open_array(url: Url | Sink, *, options: Mapping[str, Any] | None = None) -> Array:
     """Open a stored array to read it."""
     sink = sink_of(url, options=options)
-    return Array(sink, Metadata.load(sink))
+    return Array(sink, load_metadata(sink))
 
 
 def continue_array(
@@ -277,7 +277,8 @@ def continue_array(
         remove_after_end(sink)
         if not metadata.is_sharded:
             raise WeftError(f"{sink.url} has no shards: frames are appended to sharded arrays only")
-        if not metadata.has_checksum or metadata.index_endian != "little" or 0 in metadata.shards:
+        is_plain = metadata.has_checksum and metadata.index_endian == "little"
+        if not metadata.is_writable or not is_plain or 0 in metadata.shards:
             raise WeftError(f"{sink.url} has shards of a kind that is read, but not written")
         stored = FrameLayout.stored(metadata)
         shape = [None if dim == stored.append_axis else n for dim, n in enumerate(metadata.shape)]

@@ -132,7 +132,7 @@ def _decompressor() -> Any:
 def ungzip(data: Bytes, limit: int) -> bytearray:
     """Return the content of a gzip stream of one or more members, at most `limit` bytes."""
     out = bytearray()
-    for part in _inflated(data, limit):
+    for part in inflate(data, limit):
         out += part
     return out
 
@@ -140,19 +140,21 @@ def ungzip(data: Bytes, limit: int) -> bytearray:
 def ungzip_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
     """Fill a buffer with the content of a gzip stream, of exactly its size."""
     done = 0
-    for part in _inflated(data, len(out)):
+    for part in inflate(data, len(out)):
         out[done : done + len(part)] = part
         done += len(part)
     if done != len(out):
         raise CodecError(f"a chunk of {len(out)} B was stored as {done} B")
 
 
-def _inflated(data: Bytes, limit: int) -> Iterator[bytes]:
+def inflate(data: Bytes, limit: int, window: int = 31) -> Iterator[bytes]:
     """Yield the content of all members, some bytes at a time, at most `limit`.
 
-    The stream is fed in pieces: zlib copies what follows a member, and there may be many.
+    The stream is fed in pieces: zlib copies what follows a member, and there may be many. `window`
+    is that of zlib: 31 for gzip streams, 15 for zlib streams.
     """
-    whole, unpacker, left = memoryview(data), zlib.decompressobj(31), limit
+    what = "gzip" if window == 31 else "zlib"
+    whole, unpacker, left = memoryview(data), zlib.decompressobj(window), limit
     pieces = (bytes(whole[at : at + GZIP_PIECE]) for at in range(0, len(whole), GZIP_PIECE))
     try:
         for piece in pieces:
@@ -161,23 +163,23 @@ def _inflated(data: Bytes, limit: int) -> Iterator[bytes]:
                     piece = piece.lstrip(b"\0")  # noqa: PLW2901 - what is left of it
                     if not piece:
                         break
-                    unpacker = zlib.decompressobj(31)
+                    unpacker = zlib.decompressobj(window)
                 part = unpacker.decompress(piece, min(left + 1, GZIP_OUT))
                 piece = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail  # noqa: PLW2901
-                left = _left(left, part, limit)
+                left = _left(what, left, part, limit)
                 yield part
         while not unpacker.eof and (part := unpacker.decompress(b"", min(left + 1, GZIP_OUT))):
-            left = _left(left, part, limit)
+            left = _left(what, left, part, limit)
             yield part
     except zlib.error as error:
-        raise CodecError(f"not a gzip stream: {error}") from None
+        raise CodecError(f"not a {what} stream: {error}") from None
     if not unpacker.eof:
-        raise CodecError("a gzip stream has no end")
+        raise CodecError(f"a {what} stream has no end")
 
 
-def _left(left: int, part: bytes, limit: int) -> int:
+def _left(what: str, left: int, part: bytes, limit: int) -> int:
     if len(part) > left:
-        raise CodecError(f"a gzip stream has more than {limit} B")
+        raise CodecError(f"a {what} stream has more than {limit} B")
     return left - len(part)
 
 

@@ -1,8 +1,17 @@
-"""Data types and fill values as Zarr v3 names and writes them."""
+"""Data types and fill values: those that are stored, and those of others that are read as well.
+
+An array that Weft writes has a data type of Zarr v3, which is named as in `zarr.json`. Arrays of
+other writers may have more, which are named as NumPy writes them: `<M8[ns]`, `<U5`, `|S3`, `>i4`;
+the fields of a record are a JSON list, as in Zarr v2.
+"""
 
 from __future__ import annotations
 
+import binascii
+import json
+import re
 import struct
+from functools import lru_cache
 from math import inf, isinf, isnan, nan
 from typing import Any, TypeAlias
 
@@ -23,6 +32,18 @@ NAMES = (
 )
 """The data types that can be stored."""
 
+MAX_ITEMSIZE = 1 << 24
+"""The most bytes of an element that is read: a long text, or a record."""
+
+MAX_FIELDS, MAX_NESTED = 1024, 8
+"""The most fields of a record, and the most records inside one another."""
+
+_FOREIGN = re.compile(
+    r"[<>|][biufc]\d{1,2}|[<>][mM]8(\[\d{0,9}(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+    r"|[<>]U\d{1,8}|\|[SV]\d{1,8}"
+)
+"""The NumPy spellings of data types of other writers."""
+
 _SPECIAL = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 
 
@@ -38,6 +59,119 @@ def as_dtype(given: Any) -> tuple[str, np.dtype[Any]]:
     return name, np.dtype(np.uint16 if name == "bfloat16" else name)
 
 
+@lru_cache(maxsize=256)
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a data type, also of one that is only read.
+
+    >>> numpy_dtype("uint16"), numpy_dtype("<U5"), numpy_dtype('[["x", "<f4"], ["n", "|S3"]]')
+    (dtype('uint16'), dtype('<U5'), dtype([('x', '<f4'), ('n', 'S3')]))
+    """
+    if name in NAMES:
+        return as_dtype(name)[1]
+    try:
+        given = json.loads(name) if name.startswith("[") else name
+    except (ValueError, RecursionError):
+        given = None
+    return foreign_dtype(given)
+
+
+def foreign_dtype(given: Any, depth: int = 0) -> np.dtype[Any]:
+    """Return the NumPy dtype of a spelling, or of a list of fields, as in Zarr v2; refuse others.
+
+    Objects are refused: what they are in memory is not what is stored.
+    """
+    if isinstance(given, list) and 0 < len(given) <= MAX_FIELDS and depth < MAX_NESTED:
+        fields = [_field(each, depth) for each in given]
+        try:
+            return _checked(given, np.dtype(fields))
+        except (TypeError, ValueError) as error:
+            raise WeftError(f"{given!r} is not a data type: {error}") from None
+    if isinstance(given, str) and re.fullmatch(r"\|O\d*", given):
+        raise WeftError("object arrays hold Python objects, and cannot be read")
+    if not isinstance(given, str) or not _FOREIGN.fullmatch(given):
+        raise WeftError(f"{given!r} is not a data type that can be read")
+    try:
+        return _checked(given, np.dtype(given))
+    except (TypeError, ValueError):
+        raise WeftError(f"{given!r} is not a data type") from None
+
+
+def _field(given: Any, depth: int) -> tuple[Any, ...]:
+    """Return a field of a record: its name, its data type, and its shape if it has one."""
+    if not isinstance(given, list) or len(given) not in (2, 3) or not isinstance(given[0], str):
+        raise WeftError(f"expected a field's name and data type, got {given!r}")
+    dtype, shape = foreign_dtype(given[1], depth + 1), given[2] if len(given) == 3 else []
+    if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 1 << 24 for n in shape):
+        raise WeftError(f"field {given[0]!r}: expected a shape, got {shape!r}")
+    return (given[0], dtype, tuple(shape)) if shape else (given[0], dtype)
+
+
+def _checked(given: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.itemsize > MAX_ITEMSIZE or not dtype.itemsize:
+        raise WeftError(f"{given!r}: elements have {dtype.itemsize} B, of 1 to {MAX_ITEMSIZE}")
+    return dtype
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a NumPy dtype: that of Zarr v3, or else NumPy's spelling.
+
+    >>> dtype_name(np.dtype("<u2")), dtype_name(np.dtype(">u2")), dtype_name(np.dtype("M8[ns]"))
+    ('uint16', '>u2', '<M8[ns]')
+    """
+    if dtype.names is not None:
+        return json.dumps(_fields(dtype))
+    return dtype.name if dtype.name in NAMES and dtype.isnative else dtype.str
+
+
+def _fields(dtype: np.dtype[Any]) -> list[list[Any]]:
+    found = []
+    for name in dtype.names or ():
+        whole = dtype[name]
+        base, shape = whole.subdtype or (whole, ())
+        field = [name, base.str if base.names is None else _fields(base)]
+        found.append([*field, list(shape)] if shape else field)
+    return found
+
+
+def _is_foreign(name: str) -> bool:
+    return name not in NAMES
+
+
+def _read_foreign_fill(dtype: np.dtype[Any], value: Any) -> Any:
+    """Return the fill value of a data type that is only read, as its JSON in v2 and v3 gives it.
+
+    Bytes and records are base64; dates are numbers; texts are texts.
+    """
+    kind = dtype.kind
+    if kind in "mM":
+        if value != "NaT" and type(value) is not int:
+            raise TypeError
+        number = np.iinfo(np.int64).min if value == "NaT" else value
+        return np.array([number], np.int64).view(dtype.newbyteorder("="))[0]
+    if kind == "U":
+        if not isinstance(value, str) or len(value) > dtype.itemsize // 4:
+            raise TypeError
+        return np.array([value], dtype)[0]
+    if kind in "SV":
+        data = binascii.a2b_base64(value, strict_mode=True)
+        if len(data) > dtype.itemsize or (kind == "V" and len(data) != dtype.itemsize):
+            raise ValueError
+        return np.frombuffer(data.ljust(dtype.itemsize, b"\0"), dtype)[0]
+    return read_fill(dtype.newbyteorder("=").name, value)
+
+
+def zero_fill(dtype: np.dtype[Any]) -> object:
+    """Return the JSON of the fill value of arrays that declare none: zeros.
+
+    >>> zero_fill(np.dtype("f4")), zero_fill(np.dtype("c8")), zero_fill(np.dtype("S3"))
+    (0, [0, 0], '')
+    """
+    zeros = {"b": False, "c": [0, 0], "U": "", "S": ""}
+    if dtype.kind == "V":
+        return binascii.b2a_base64(bytes(dtype.itemsize), newline=False).decode()
+    return zeros.get(dtype.kind, 0)
+
+
 def write_fill(name: str, value: Any) -> object:
     """Return a fill value as in `zarr.json`.
 
@@ -46,7 +180,7 @@ def write_fill(name: str, value: Any) -> object:
     >>> write_fill("bfloat16", "0x7fc0")
     '0x7fc0'
     """
-    if isinstance(value, str | list):  # as in zarr.json already
+    if isinstance(value, str | list) or _is_foreign(name):  # as in zarr.json already
         read_fill(name, value)
         return value
     if name == "bool":
@@ -89,8 +223,10 @@ def read_fill(name: str, value: Any) -> Any:
     >>> read_fill("float64", "-Infinity"), read_fill("float32", "0x7fc00000"), read_fill("int8", -1)
     (np.float64(-inf), np.float32(nan), np.int8(-1))
     """
-    _, dtype = as_dtype(name)
+    dtype = numpy_dtype(name)
     try:
+        if _is_foreign(name):
+            return _read_foreign_fill(dtype, value)
         if name == "bool":
             if not isinstance(value, bool):
                 raise TypeError

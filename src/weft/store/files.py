@@ -388,6 +388,16 @@ class Folder:
         except OSError as error:
             raise SinkError(f"{top} cannot be listed: {error.strerror}") from None
 
+    def folders(self) -> list[str]:
+        """Return the names of the folders directly in this one, sorted; links are followed."""
+        try:
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise SinkError(f"{self.path} cannot be listed: {error.strerror}") from None
+
     @property
     def is_link(self) -> bool:
         """Whether the path is a symbolic link."""

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from weft.errors import WeftError
+from weft.store import zarr_v2
 from weft.store.files import Folder
-from weft.store.metadata import MAX_BYTES, fetch_metadata
+from weft.store.metadata import MAX_BYTES, Metadata, checked, fetch_metadata
 from weft.store.sink import Sink, Url
 
 _OME_KINDS = {
@@ -54,12 +55,13 @@ def joined(url: Url, *names: str) -> str:
 
 
 class ZarrNode(NamedTuple):
-    """An array or a group as its `zarr.json` describes it."""
+    """An array or a group as its metadata describe it."""
 
     kind: str
     """array, image, well, plate, collection (of images), labels, or group."""
     text: bytes
     data: Mapping[str, Any]
+    """The document, with the attributes of `.zattrs` where it is of Zarr v2."""
 
     @property
     def name(self) -> str:
@@ -67,9 +69,41 @@ class ZarrNode(NamedTuple):
         return f"{'an' if self.kind in ('array', 'image') else 'a'} {self.kind}"
 
     @property
+    def zarr_format(self) -> int:
+        """The version of Zarr: 2 or 3."""
+        return 2 if self.data.get("zarr_format") == 2 else 3
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The attributes, empty where there are none."""
+        return as_mapping(self.data.get("attributes"))
+
+    @property
     def ome(self) -> Mapping[str, Any]:
-        """The metadata of OME-NGFF, empty where there are none."""
-        return ome_of(as_mapping(self.data.get("attributes"))) or {}
+        """The metadata of OME-NGFF, empty where there are none; in Zarr v2, all attributes."""
+        return self.attributes if self.zarr_format == 2 else ome_of(self.attributes) or {}
+
+    @property
+    def consolidated(self) -> Mapping[str, Any] | None:
+        """The documents of all members of a group by path, where its `zarr.json` holds them."""
+        members = as_mapping(self.data.get("consolidated_metadata")).get("metadata")
+        return members if isinstance(members, dict) and self.kind != "array" else None
+
+    def metadata(self, url: str) -> Metadata:
+        """Return the metadata of an array; errors name its `url`."""
+        file = "zarr.json" if self.zarr_format == 3 else ".zarray"
+        try:
+            if self.kind != "array":
+                raise WeftError(f"{file} describes a 'group', not an array")
+            if self.zarr_format == 3:
+                return Metadata.from_data(self.data)
+            parse = zarr_v2.parse_array
+            return checked(lambda data: parse(data, self.attributes), self.data, file)
+        except WeftError as error:
+            error.args = (
+                (f"{url}: {error}",) if self.zarr_format == 3 else (f"{url}/{file}: {error}",)
+            )
+            raise
 
 
 def read_node(sink: Sink) -> ZarrNode | None:
@@ -92,13 +126,108 @@ def parse_node(text: bytes) -> ZarrNode | None:
         data = json.loads(text) if len(text) <= MAX_BYTES else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or data.get("zarr_format") != 3:
-        return None
+    return (
+        None if not isinstance(data, dict) or data.get("zarr_format") != 3 else as_node(data, text)
+    )
+
+
+def as_node(data: Mapping[str, Any], text: bytes = b"") -> ZarrNode | None:
+    """Return the node that a document describes; None if it describes none."""
     if data.get("node_type") != "group":
         return ZarrNode("array", text, data) if data.get("node_type") == "array" else None
     group = ZarrNode("group", text, data)
     kind = next((kind for key, kind in _OME_KINDS.items() if key in group.ome), "group")
     return group._replace(kind=kind)
+
+
+# -- nodes of either version, to read
+
+
+def find_node(sink: Sink) -> ZarrNode | None:
+    """Return the array or group at a sink, of Zarr v3 or else of v2; None where there is none."""
+    fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
+    if fetched is not None:
+        node = parse_node(bytes(fetched.data))
+        return _refused_node(sink, bytes(fetched.data)) if node is None else node
+    for file in (".zarray", ".zgroup"):
+        document = _fetch_document(sink, file)
+        if document is not None:
+            return node_v2(file, document, _fetch_document(sink, ".zattrs") or {})
+    return None
+
+
+def _refused_node(sink: Sink, text: bytes) -> ZarrNode:
+    """Return an array that will be refused with a reason, or refuse a document that has none."""
+    if len(text) > MAX_BYTES:
+        raise WeftError(f"{sink.url}: zarr.json has more than {MAX_BYTES} B")
+    try:
+        Metadata.from_json(text.decode())
+    except UnicodeDecodeError as error:
+        raise WeftError(f"{sink.url}: zarr.json is not UTF-8: {error}") from None
+    except WeftError as error:
+        error.args = (f"{sink.url}: {error}",)
+        raise
+    raise WeftError(f"{sink.url}: zarr.json describes no Zarr v3 array or group")
+
+
+def node_v2(file: str, document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ZarrNode:
+    """Return the node of Zarr v2 that a `.zarray` or a `.zgroup` describes."""
+    kind = "array" if file == ".zarray" else "group"
+    data = {**document, "node_type": kind, "attributes": dict(attributes)}
+    node = as_node(data)
+    return ZarrNode(kind, b"", data) if node is None or node.zarr_format != 2 else node
+
+
+def _fetch_document(sink: Sink, file: str) -> dict[str, Any] | None:
+    """Return the JSON object of a small file; None where there is none."""
+    fetched = sink.fetch(file, 0, MAX_BYTES + 1)
+    if fetched is None:
+        return None
+    if fetched.size > MAX_BYTES:
+        raise WeftError(f"{sink.url}/{file} has {fetched.size} B; at most {MAX_BYTES} are read")
+    try:
+        data = json.loads(bytes(fetched.data))
+    except (ValueError, RecursionError) as error:
+        raise WeftError(f"{sink.url}/{file} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise WeftError(f"{sink.url}/{file}: expected an object, got {type(data).__name__}")
+    return data
+
+
+def load_metadata(sink: Sink) -> Metadata:
+    """Return the metadata of the array at a sink, of Zarr v3 or v2."""
+    node = find_node(sink)
+    if node is None:
+        raise WeftError(
+            f"{sink.url} holds no Zarr v3 array: there is no zarr.json, and no .zarray of v2"
+        )
+    return node.metadata(sink.url)
+
+
+def consolidated_members(sink: Sink, node: ZarrNode) -> dict[str, ZarrNode] | None:
+    """Return the nodes below a group by path, where consolidated metadata list them.
+
+    zarr-python writes them to the `zarr.json` of a group, and those of v2 to a `.zmetadata`.
+    """
+    if node.zarr_format == 3:
+        listed = node.consolidated
+        if listed is None:
+            return None
+        nodes = {path: as_node(as_mapping(each)) for path, each in listed.items()}
+    else:
+        document = _fetch_document(sink, ".zmetadata")
+        files = as_mapping((document or {}).get("metadata"))
+        if not files:
+            return None
+        nodes = {
+            path.removesuffix(f"/{file}"): node_v2(
+                file, as_mapping(each), as_mapping(files.get(f"{path.removesuffix(file)}.zattrs"))
+            )
+            for path, each in files.items()
+            for file in (".zarray", ".zgroup")
+            if path.endswith(f"/{file}")
+        }
+    return {path: member for path, member in nodes.items() if member is not None}
 
 
 def group_json(attributes: Mapping[str, Any]) -> bytes:

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
 from weft.errors import WeftError
-from weft.store.codecs import CODECS, Blosc, Codec, CodecLike, as_codecs, codec_of, with_checksum
-from weft.store.dtypes import as_dtype, read_fill, write_fill
+from weft.store.codecs import (
+    CODECS,
+    Blosc,
+    Codec,
+    CodecLike,
+    as_codecs,
+    codec_of,
+    is_reading_only,
+    with_checksum,
+)
+from weft.store.dtypes import (
+    NAMES,
+    as_dtype,
+    dtype_name,
+    foreign_dtype,
+    numpy_dtype,
+    read_fill,
+    write_fill,
+)
+from weft.store.filters import ARRAY_FILTERS, READ_ONLY, Filter, Reorder, read_filter
 from weft.values import FrozenMap, Point, freeze
 
 if TYPE_CHECKING:
@@ -103,9 +123,11 @@ class Metadata:
     index_endian: str = "little"
     extensions: Mapping[str, Any] = FrozenMap(())
     """Fields of other writers that need not be understood."""
+    zarr_format: Literal[2, 3] = 3
+    """The version of Zarr; arrays of version 2 are only read."""
 
     def __post_init__(self) -> None:
-        width = as_dtype(self.dtype)[1].itemsize
+        width = numpy_dtype(self.dtype).itemsize
         codecs = tuple(
             replace(codec, typesize=width)
             if isinstance(codec, Blosc) and not codec.typesize
@@ -124,6 +146,24 @@ class Metadata:
     def fill(self) -> Any:
         """The fill value, a NumPy scalar."""
         return read_fill(self.dtype, self.fill_value)
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """The dtype of the elements of a decoded chunk, with their byte order.
+
+        Zarr v2 declares it. In v3 the codec `bytes` does, except that filters, which come before
+        it, give elements in the byte order of this machine.
+        """
+        dtype = numpy_dtype(self.dtype)
+        if self.zarr_format == 2 or any(_is_filter(codec) for codec in self.codecs):
+            return dtype
+        return dtype.newbyteorder(">" if self.endian == "big" else "<")
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether Weft writes arrays of this kind, rather than only reading them."""
+        known = self.zarr_format == 3 and not is_reading_only(self.codecs)
+        return known and self.dtype in NAMES
 
     @property
     def stores_every_shard(self) -> bool:
@@ -151,6 +191,11 @@ class Metadata:
             raise WeftError(f"{sink.url}: zarr.json is not UTF-8: {error}") from None
 
     @classmethod
+    def from_data(cls, data: Any) -> Metadata:
+        """Read the document of a `zarr.json`; what cannot be read here is refused by name."""
+        return checked(_parse, data, "zarr.json")
+
+    @classmethod
     def from_json(cls, text: str) -> Metadata:
         """Read the text of `zarr.json`; what cannot be read here is refused by name."""
         if len(text) > MAX_BYTES:
@@ -159,22 +204,17 @@ class Metadata:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise WeftError(f"zarr.json is not JSON: {error}") from None
-        try:
-            return _parse(data)
-        except WeftError as error:
-            if len(str(error)) > _MAX_MESSAGE:
-                error.args = (f"{str(error)[:_MAX_MESSAGE]}…",)
-            raise
-        except RecursionError:
-            raise WeftError("zarr.json is nested too deeply") from None
+        return cls.from_data(data)
 
     def to_json(self) -> str:
         """Return the text of `zarr.json`."""
+        if self.zarr_format != 3:
+            raise WeftError("arrays of Zarr v2 are read, and not written")
         data: dict[str, Any] = {
             "zarr_format": 3,
             "node_type": "array",
             "shape": list(self.shape),
-            "data_type": self.dtype,
+            "data_type": _data_type(self.dtype),
             "chunk_grid": _named("regular", chunk_shape=list(self.shards)),
             "chunk_key_encoding": _named(self.keys.name, separator=self.keys.separator),
             "fill_value": self.fill_value,
@@ -197,13 +237,52 @@ class Metadata:
 
     def _chunk_codecs(self) -> list[dict[str, Any]]:
         transpose = [_named("transpose", order=list(self.order))] if self.order else []
-        is_wide = as_dtype(self.dtype)[1].itemsize > 1
+        is_wide = numpy_dtype(self.dtype).itemsize > 1
         array = _named("bytes", endian=self.endian) if is_wide else _named("bytes")
-        return [*transpose, array, *(_named(c.name, **c.configuration) for c in self.codecs)]
+        codecs = [(_is_filter(c), _named(c.name, **c.configuration)) for c in self.codecs]
+        filters = [codec for is_filter, codec in codecs if is_filter]
+        return [
+            *transpose,
+            *filters,
+            array,
+            *(codec for is_filter, codec in codecs if not is_filter),
+        ]
+
+
+def _is_filter(codec: Codec) -> bool:
+    return isinstance(codec, Filter | Reorder) and codec.is_array_filter
+
+
+def checked(parse: Callable[[Any], Metadata], data: Any, file: str) -> Metadata:
+    """Return parsed metadata; messages that quote a document stay short."""
+    try:
+        return parse(data)
+    except WeftError as error:
+        if len(str(error)) > _MAX_MESSAGE:
+            error.args = (f"{str(error)[:_MAX_MESSAGE]}…",)
+        raise
+    except RecursionError:
+        raise WeftError(f"{file} is nested too deeply") from None
 
 
 def _named(name: str, **configuration: Any) -> dict[str, Any]:
     return {"name": name, "configuration": configuration} if configuration else {"name": name}
+
+
+def _data_type(name: str) -> object:
+    """Return a data type as in `zarr.json`."""
+    if name in NAMES:
+        return name
+    dtype = numpy_dtype(name)
+    if dtype.names is not None:
+        fields = [[key, _data_type(dtype_name(dtype[key]))] for key in dtype.names]
+        return _named("structured", fields=fields)
+    if dtype.kind in "mM":
+        unit, count = np.datetime_data(dtype)
+        kind = "datetime64" if dtype.kind == "M" else "timedelta64"
+        return _named(f"numpy.{kind}", unit=unit, scale_factor=count)
+    kinds = {"U": "fixed_length_utf32", "S": "null_terminated_bytes", "V": "raw_bytes"}
+    return _named(kinds[dtype.kind], length_bytes=dtype.itemsize)
 
 
 def fetch_metadata(sink: Sink, kind: str) -> bytes:
@@ -307,20 +386,22 @@ def _parse(data: Any) -> Metadata:
         raise WeftError(f"zarr.json describes a {data.get('node_type')!r}, not an array")
     if data.get("storage_transformers"):
         raise WeftError(f"storage_transformers: {data['storage_transformers']!r} is not supported")
-    dtype, _ = as_dtype(_parse_named(data.get("data_type"), "data_type")[0])
-    fill = write_fill(dtype, data.get("fill_value"))
-    read_fill(dtype, data.get("fill_value"))  # stricter: a number is not a boolean
-    shape = _parse_point(data.get("shape"), "shape")
-    if len(shape) > MAX_DIMS:
-        raise WeftError(f"shape: {len(shape)} dimensions; at most {MAX_DIMS} are read")
+    dtype = _parse_data_type(data.get("data_type"), "data_type")
+    try:
+        fill = write_fill(dtype, data.get("fill_value"))
+        read_fill(dtype, data.get("fill_value"))  # stricter: a number is not a boolean
+    except WeftError as error:
+        raise error.at("fill_value") from None
+    shape = parse_point(data.get("shape"), "shape")
+    check_rank(shape)
     grid = _parse_one_of(data, "chunk_grid", "regular")[1]
-    shards = _parse_point(grid.get("chunk_shape"), "chunk_grid.configuration.chunk_shape")
-    _check_grid(shape, shards)
+    shards = parse_point(grid.get("chunk_shape"), "chunk_grid.configuration.chunk_shape")
+    check_grid(shape, shards)
     codecs = _parse_list(data.get("codecs"), "codecs")
     sharding = _parse_sharding(codecs, shape, shards)
     if sharding.is_sharded:
         codecs = _parse_list(codecs[0][1].get("codecs"), "codecs[0].configuration.codecs")
-    order, endian, chain = _parse_chain(codecs, len(shape))
+    order, endian, chain = _parse_chain(codecs, sharding.chunks, dtype)
     return Metadata(
         shape,
         dtype,
@@ -361,8 +442,8 @@ def _parse_sharding(
         names.remove("sharding_indexed")
         raise WeftError(f"codecs: {names[0]!r} beside 'sharding_indexed' is not supported")
     options = codecs[0][1]
-    chunks = _parse_point(options.get("chunk_shape"), "codecs[0].configuration.chunk_shape")
-    _check_grid(shape, chunks)
+    chunks = parse_point(options.get("chunk_shape"), "codecs[0].configuration.chunk_shape")
+    check_grid(shape, chunks)
     if any(s % c if c else s for s, c in zip(shards, chunks)):
         raise WeftError(f"chunks of {list(chunks)} do not fill shards of {list(shards)}")
     location = options.get("index_location", "end")
@@ -375,29 +456,131 @@ def _parse_sharding(
     return _Sharding(chunks, True, location, len(names) > 1, _parse_endian(index[0][1]))
 
 
+_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic")
+
+
+def _parse_data_type(given: Any, path: str, depth: int = 0) -> str:
+    """Return the name of a data type of Zarr v3 or of one that others add to it."""
+    name, options = _parse_named(given, path)
+    if name in NAMES:
+        return name
+    size = options.get("length_bytes")
+    kinds = {"null_terminated_bytes": "|S{}", "raw_bytes": "|V{}", "fixed_length_utf32": "<U{}"}
+    if name in kinds and type(size) is int and size > 0:
+        if name == "fixed_length_utf32" and size % 4:
+            raise WeftError(f"{path}: {size} B are not whole characters of 4 B")
+        count = size // 4 if name == "fixed_length_utf32" else size
+        return dtype_name(foreign_dtype(kinds[name].format(count)))
+    if name in ("numpy.datetime64", "numpy.timedelta64"):
+        unit, count = options.get("unit"), options.get("scale_factor", 1)
+        if unit not in _UNITS or type(count) is not int or not 0 < count < 1 << 31:
+            raise WeftError(f"{path}: {unit!r} and {count!r} are not a unit and its factor")
+        kind = "<M8" if name == "numpy.datetime64" else "<m8"
+        unit = "us" if unit == "μs" else unit
+        return dtype_name(foreign_dtype(kind if unit == "generic" else f"{kind}[{count}{unit}]"))
+    if name.startswith("r") and name[1:].isdecimal() and len(name) < 12:
+        bits = int(name[1:])
+        if bits and bits % 8 == 0:
+            return dtype_name(foreign_dtype(f"|V{bits // 8}"))
+    if name in ("structured", "struct") and depth < 8:
+        return dtype_name(foreign_dtype(_parse_fields(options.get("fields"), path, depth)))
+    raise WeftError(f"{path}: {given!r} cannot be read", hint=", ".join(NAMES))
+
+
+def _parse_fields(given: Any, path: str, depth: int) -> list[list[Any]]:
+    """Return the fields of a record, as Zarr v2 lists them."""
+    if not isinstance(given, list) or not given:
+        raise WeftError(f"{path}.configuration.fields: expected a list of fields, got {given!r}")
+    fields = []
+    for number, each in enumerate(given):
+        where = f"{path}.configuration.fields[{number}]"
+        if isinstance(each, dict):
+            each = [each.get("name"), each.get("data_type")]  # noqa: PLW2901 - the other spelling
+        if not isinstance(each, list) or len(each) != 2 or not isinstance(each[0], str):
+            raise WeftError(f"{where}: expected a name and a data type, got {each!r}")
+        dtype = numpy_dtype(_parse_data_type(each[1], where, depth + 1))
+        inner = dtype_name(dtype)
+        fields.append([each[0], json.loads(inner) if dtype.names is not None else dtype.str])
+    return fields
+
+
 def _parse_chain(
-    codecs: Sequence[tuple[str, Mapping[str, Any]]], rank: int
+    codecs: Sequence[tuple[str, Mapping[str, Any]]], chunks: Point, dtype: str
 ) -> tuple[Point, str, tuple[Codec, ...]]:
-    """Return the storage order, the endianness, and the codecs from bytes to bytes."""
-    order, endian, chain = Point(), None, list[Codec]()
-    for number, (name, options) in enumerate(codecs):
-        path = f"codecs[{number}]"
-        if name == "transpose" and endian is None:
-            then = _parse_order(options.get("order"), rank, path)
-            order = tuple(order[dim] for dim in then) if order else then
-        elif name == "bytes" and endian is None:
-            endian = _parse_endian(options)
-        elif name in CODECS and endian is not None:
-            chain.append(codec_of(name, options, path))
-        elif name in (*CODECS, "bytes", "transpose"):
-            raise WeftError(
-                f"{path}: {name!r} is out of order: transpose comes first, then bytes, then others"
-            )
-        else:
-            raise WeftError(f"{path}: the codec {name!r} is not supported")
-    if endian is None:
+    """Return the storage order, the endianness, and the codecs from bytes to bytes.
+
+    Filters are codecs from bytes to bytes too, once elements are in storage order.
+    """
+    names = [name for name, _ in codecs]
+    for number, name in enumerate(names):
+        if name not in ("bytes", "transpose") and _short(name) is None:
+            raise WeftError(f"codecs[{number}]: the codec {name!r} is not supported")
+    if "bytes" not in names:
         raise WeftError("codecs: 'bytes' is missing")
+    middle = names.index("bytes")
+    order, filters = _parse_filters(codecs[:middle], chunks, numpy_dtype(dtype))
+    endian = _parse_endian(codecs[middle][1])
+    chain = _stored_order(filters, endian)
+    for number, (name, options) in enumerate(codecs[middle + 1 :], middle + 1):
+        path, short = f"codecs[{number}]", _short(name)
+        if short is None or short in ARRAY_FILTERS:
+            raise _out_of_order(number, name)
+        if short in READ_ONLY and name != "crc32c":
+            chain.append(read_filter(short, options, path, dtype=numpy_dtype(dtype)))
+        else:
+            chain.append(codec_of(short, options, path))
     return order, endian, tuple(chain)
+
+
+def _parse_filters(
+    codecs: Sequence[tuple[str, Mapping[str, Any]]], chunks: Point, dtype: np.dtype[Any]
+) -> tuple[Point, list[Codec]]:
+    """Return the storage order of a chunk, and its filters."""
+    order, filters, shape = Point(), list[Codec](), chunks
+    for number, (name, options) in enumerate(codecs):
+        path, short = f"codecs[{number}]", _short(name)
+        if name == "transpose":
+            then = _parse_order(options.get("order"), len(shape), path)
+            if filters:
+                filters.append(Reorder(shape, then, dtype.itemsize))
+            else:
+                order = tuple(order[dim] for dim in then) if order else then
+            shape = tuple(shape[dim] for dim in then)
+        elif short is None or short not in ARRAY_FILTERS:
+            raise _out_of_order(number, name)
+        else:
+            codec = read_filter(short, options, path, dtype=dtype, is_native=True)
+            filters.append(codec)
+            dtype = np.dtype(codec.encoded or dtype).newbyteorder("=")
+            if short == "packbits":
+                shape = (1 + -(-prod(shape) // 8),)
+    return order, filters
+
+
+def _short(name: str) -> str | None:
+    """Return the name of a codec without the prefix that others give it; None if unknown."""
+    if name in CODECS:
+        return name
+    short = name.removeprefix("numcodecs.")
+    return short if short != name and (short in CODECS or short in READ_ONLY) else None
+
+
+def _out_of_order(number: int, name: str) -> WeftError:
+    return WeftError(
+        f"codecs[{number}]: {name!r} is out of order: transpose comes first, then bytes, "
+        f"then others"
+    )
+
+
+def _stored_order(chain: list[Codec], endian: str) -> list[Codec]:
+    """Return filters so that the last reads elements in the byte order of `bytes`."""
+    for place in range(len(chain) - 1, -1, -1):
+        codec = chain[place]
+        if isinstance(codec, Filter) and codec.encoded:
+            stored = np.dtype(codec.encoded).newbyteorder(">" if endian == "big" else "<")
+            chain[place] = replace(codec, encoded=stored.str)
+            return chain
+    return chain
 
 
 def _parse_one_of(
@@ -472,13 +655,14 @@ def _parse_endian(options: Mapping[str, Any]) -> str:
 def _parse_order(given: Any, rank: int, path: str) -> Point:
     if given in ("C", "F"):
         return tuple(range(rank))[:: 1 if given == "C" else -1]
-    order = _parse_point(given, f"{path}.configuration.order")
+    order = parse_point(given, f"{path}.configuration.order")
     if sorted(order) != list(range(rank)):
         raise WeftError(f"{path}: {list(order)} is not an order of {rank} dimensions")
     return order
 
 
-def _parse_point(value: Any, field: str) -> Point:
+def parse_point(value: Any, field: str) -> Point:
+    """Return the integers of a list, each from 0 on."""
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise WeftError(f"{field}: expected integers from 0 on, got {value!r}")
     if value and max(value) > MAX_SIZE:
@@ -486,7 +670,15 @@ def _parse_point(value: Any, field: str) -> Point:
     return tuple(value)
 
 
-def _check_grid(shape: Point, grid: Point) -> None:
+def check_rank(shape: Point) -> Point:
+    """Return the shape of an array, or refuse one of too many dimensions."""
+    if len(shape) > MAX_DIMS:
+        raise WeftError(f"shape: {len(shape)} dimensions; at most {MAX_DIMS} are read")
+    return shape
+
+
+def check_grid(shape: Point, grid: Point) -> None:
+    """Refuse chunks that do not cut a shape."""
     if len(grid) != len(shape):
         raise WeftError(f"shape has rank {len(shape)} and chunk_shape rank {len(grid)}")
     for dim, (n, c) in enumerate(zip(shape, grid)):

@@ -1,4 +1,4 @@
-"""`open`: opens the array, image, plate or positions at a URL, to read or to append to them."""
+"""`open`: opens what is at a URL, to read it or to append to it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from weft.errors import WeftError
-from weft.store.create import continue_array, open_array
-from weft.store.hierarchy import read_node, sink_of
+from weft.store.array import Array
+from weft.store.create import continue_array
+from weft.store.group import Group
+from weft.store.hierarchy import (
+    consolidated_members,
+    find_node,
+    load_metadata,
+    read_node,
+    sink_of,
+)
 from weft.store.ome.image import open_image
 from weft.store.ome.plate import open_plate
 from weft.store.ome.positions import open_positions
@@ -23,13 +31,14 @@ def open(  # noqa: A001 - what it does is what everybody calls it
     direct: bool | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Open an array, OME image, plate or positions: to read, or with mode "a" to append frames.
+    """Open an array, OME image, plate, positions or group: to read, or to append with mode "a".
 
     An array is an `Array`, and with mode "a" a `Writer`; an image is an `Image` or an
     `ImageWriter`; a plate is a `StoredPlate` or a `PlateWriter`; positions are `StoredPositions` or
-    a `PositionsWriter`. Appending continues after the frames that are safe:
-    complete shards stay as they are, and unfinished files of a writer that was killed are removed.
-    `threads`, `fsync` and `direct` are for appending, as in `create`.
+    a `PositionsWriter`; any other group is a `Group`. Arrays and groups of Zarr v2 are read as
+    well. Appending continues after the frames that are safe: complete shards stay as they are, and
+    unfinished files of a writer that was killed are removed. `threads`, `fsync` and `direct` are
+    for appending, as in `create`.
 
     >>> import tempfile
     >>> from weft.store import create
@@ -41,21 +50,26 @@ def open(  # noqa: A001 - what it does is what everybody calls it
     if mode not in ("r", "a"):
         raise WeftError(f"mode is 'r' or 'a', got {mode!r}")
     sink = sink_of(url, options=options)
-    fetched = sink.fetch("zarr.json", 0, 1)
-    node = None if fetched is None else read_kind(sink)
-    if node == "image" and mode == "a":
-        return open_image(url, "a", threads=threads, fsync=fsync, options=options)
-    if node == "image":
-        return open_image(url, options=options)
-    if node in ("plate", "collection"):
-        opened: Any = open_plate if node == "plate" else open_positions
-        if mode == "r":
-            return opened(url, options=options)
-        more = {} if threads is None else {"threads": threads}
-        return opened(url, "a", fsync=fsync, options=options, **more)
-    if mode == "r":
-        return open_array(url, options=options)
-    return continue_array(url, threads=threads, fsync=fsync, direct=direct, options=options)
+    if mode == "a":
+        kind = None if sink.fetch("zarr.json", 0, 1) is None else read_kind(sink)
+        if kind == "image":
+            return open_image(url, "a", threads=threads, fsync=fsync, options=options)
+        if kind in ("plate", "collection"):
+            continued: Any = open_plate if kind == "plate" else open_positions
+            more = {} if threads is None else {"threads": threads}
+            return continued(url, "a", fsync=fsync, options=options, **more)
+        return continue_array(url, threads=threads, fsync=fsync, direct=direct, options=options)
+    node = find_node(sink)
+    if node is None or node.kind == "array":
+        return Array(sink, load_metadata(sink) if node is None else node.metadata(sink.url))
+    readers: dict[str, Any] = {
+        "image": open_image,
+        "plate": open_plate,
+        "collection": open_positions,
+    }
+    if node.zarr_format == 3 and node.kind in readers:
+        return readers[node.kind](url, options=options)
+    return Group(sink, node, "", consolidated_members(sink, node))
 
 
 def read_kind(sink: Any) -> str | None:

@@ -31,6 +31,7 @@ from weft.store.codecs import (
     check_checksum,
     codec_workspace,
     decode,
+    decoded_sizes,
     max_stored,
     stored_size,
 )
@@ -87,8 +88,8 @@ class ChunkFormat(NamedTuple):
     @classmethod
     def of(cls, metadata: Metadata, layout: ChunkLayout, dtype: np.dtype[Any]) -> ChunkFormat:
         """Return the format of an array whose elements have some dtype in memory."""
-        stored = dtype.newbyteorder(">" if metadata.endian == "big" else "<")
-        is_plain = stored.isnative and not metadata.order
+        stored = metadata.stored_dtype
+        is_plain = stored == dtype and not metadata.order
         fixed = stored_size(metadata.codecs, layout.chunk_nbytes)
         return cls(metadata, layout, stored, is_plain, fixed)
 
@@ -282,8 +283,11 @@ class BoxReader:
     def _decode(self, out: Result | None, part: ChunkPart, stored: Bytes) -> None:
         codecs, size, offset = self._metadata.codecs, self._layout.chunk_nbytes, 0
         if codecs and self.format.stored is not None:
-            for codec in reversed(codecs):  # checksums alone: their body is used where it is
-                stored = codec.decode(stored, size)
+            limits = decoded_sizes(codecs, size)
+            for codec, limit in zip(reversed(codecs), reversed(limits)):
+                stored = codec.decode(stored, limit)  # of checksums, the body where it is
+            if len(stored) != size:
+                raise CodecError(f"a chunk of {size} B was decoded to {len(stored)} B")
             offset = part.start
         elif codecs:
             view = self._contiguous(out, part) if out is not None and part.nbytes == size else None

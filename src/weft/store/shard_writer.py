@@ -256,6 +256,8 @@ def open_shards(
     with nullcontext(lock) if lock is not None else locked(sink) as held:
         recover(sink)
         metadata = Metadata.load(sink)
+        if not metadata.is_writable:
+            raise WeftError(f"{sink.url} is an array of a kind that is read, but not written")
         sink.sweep()
         if held is not lock:
             held.release()

@@ -106,6 +106,9 @@ class Sink(Protocol):
     def walk(self, prefix: str) -> Iterator[StoreEntry]:
         """Return everything below a folder, hidden or not; symbolic links are not followed."""
 
+    def folders(self) -> list[str]:
+        """Return the names of the folders directly below, sorted."""
+
     def delete(self, key: str) -> None:
         """Remove a value, if it exists."""
 

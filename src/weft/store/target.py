@@ -28,7 +28,7 @@ from weft.errors import WeftError
 from weft.store.files import LOCK, UNFINISHED
 from weft.store.frames import FOLDER, SEGMENTS, is_segment
 from weft.store.hierarchy import ZarrNode, as_mapping, parse_node, read_node
-from weft.store.metadata import MAX_BYTES, KeyEncoding
+from weft.store.metadata import MAX_BYTES, KeyEncoding, Metadata
 from weft.store.shard import Index, ShardError, index_size
 from weft.store.sink import Sink, StoreEntry
 from weft.values import Point
@@ -126,6 +126,11 @@ class ArrayKeys:
     has_checksum: bool
     index_location: str
     append_dim: int
+
+    @classmethod
+    def of_grid(cls, metadata: Metadata) -> ArrayKeys:
+        """Return the keys of an array of either version of Zarr, as if it had no shards."""
+        return cls(metadata.shape, metadata.shards, metadata.keys, 0, True, "end", 0)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ArrayKeys:

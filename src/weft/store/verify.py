@@ -6,7 +6,6 @@ decoded, which detects only damage that its codec notices. The index of a shard 
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -177,7 +176,7 @@ class Verifier(BoxReader):
 
     def _verify_existing(self, progress: Progress) -> None:
         """Read the shards whose keys exist: there may be far fewer than the shape has."""
-        keys, grid = ArrayKeys.of(json.loads(self._metadata.to_json())), self._layout.shard_grid
+        keys, grid = ArrayKeys.of_grid(self._metadata), self._layout.shard_grid
         numbers = array("Q")
         if grid.size >> 64:
             raise WeftError(f"{self._shards.sink.url}: {grid.size} shards cannot be counted")

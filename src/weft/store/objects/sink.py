@@ -179,6 +179,19 @@ class ObjectSink:
                 for entry in chunk:
                     yield StoreEntry(entry["path"].removeprefix(self.prefix), "value")
 
+    def folders(self) -> list[str]:
+        """Return the names of the prefixes directly below, sorted."""
+        if self.store.kind == "http":
+            raise WeftError(
+                f"{self.url} cannot be listed: HTTP has no folders",
+                hint="consolidated metadata list the members of a group",
+            )
+        with translate_errors(self.url):
+            listed = needed("obstore", "store").list_with_delimiter(
+                self._client, self.prefix.rstrip("/") or None
+            )
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
+
     @property
     def is_link(self) -> bool:
         """False: object stores have no links."""

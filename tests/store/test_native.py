@@ -1,22 +1,14 @@
 """Chunks that C functions encode in batches are those that the libraries' wrappers encode."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.errors import WeftError
 from weft.store import Blosc, Metadata, Zstd, create, native, scatter
 from weft.store import open as open_array
-from weft.store.codecs import (
-    CodecError,
-    Crc32c,
-    Gzip,
-    decode,
-    native_compressor,
-    run_compressor,
-)
+from weft.store.codecs import Crc32c, Gzip, batch_encoder, decode
 from weft.store.encoder import ChunkEncoder
 from weft.store.shard import PackedChunks
 
@@ -25,6 +17,9 @@ CODECS = [
     (Zstd(3, checksum=True), Crc32c()),
     (Zstd(1, table=10),),
     (Blosc("lz4", 5, "shuffle", 2),),
+    (Blosc("lz4", 1, "noshuffle", 4), Crc32c()),
+    (Blosc("lz4", 9, "shuffle", 1),),
+    (Blosc("blosclz", 5, "shuffle", 8),),
     (Blosc("lz4hc", 4, "bitshuffle", 4), Crc32c()),
     (Blosc("zstd", 1, "shuffle", 2), Crc32c()),
     (Blosc("zstd", 3, "noshuffle", 8, blocksize=256),),
@@ -75,7 +70,6 @@ def test_batches_decode_to_their_tiles_and_skip_fill_values(codecs, kind, dtype,
     memory = np.empty(count * encoder.extra_nbytes, np.uint8)
     numbers = tuple(range(count))[::-1]
     packed = encoder.encode_tiles(tiles, numbers, codecs, memory)
-    assert isinstance(packed, PackedChunks) == (run_compressor(codecs, tiles[0].nbytes) is None)
     for number, chunk in zip(numbers, chunks_of(packed), strict=True):
         assert (chunk is None) == (encoder.encode(tiles[number], codecs) is None)
         if chunk is not None:
@@ -83,25 +77,47 @@ def test_batches_decode_to_their_tiles_and_skip_fill_values(codecs, kind, dtype,
 
 
 @given(
-    st.sampled_from([codecs for codecs in CODECS if isinstance(codecs[0], Blosc)]),
+    st.sampled_from(["lz4", "lz4hc", "blosclz", "zstd", "zlib"]),
+    st.sampled_from([0, 1, 5, 9]),
+    st.sampled_from(["noshuffle", "shuffle", "bitshuffle"]),
+    st.sampled_from([1, 2, 3, 4, 8, 16]),
+    st.sampled_from([0, 0, 4096, 1 << 16]),
+    st.sampled_from([96, 3000, 1 << 12, 1 << 14, 1 << 15, 50_000, 1 << 16, 1 << 17, 1 << 18]),
+    st.integers(2, 20),
     st.sampled_from(["noise", "counts"]),
-    st.integers(2, 6),
-    st.integers(16, 90),
 )
-def test_chunks_that_one_call_compresses_are_as_small_as_those_of_a_call_for_each(
-    codecs, kind, count, side
+def test_chunks_of_one_call_are_byte_for_byte_those_of_a_call_for_each(
+    cname, clevel, shuffle, width, blocksize, size, count, kind
 ):
-    tiles = tiles_of(kind, count, (side, 48), np.dtype("uint16"))
-    encoder = encoder_of(tiles, codecs)
-    memory = np.empty(count * encoder.extra_nbytes, np.uint8)
-    found = chunks_of(encoder.encode_tiles(tiles, range(count), codecs, memory))
-    alone = replace(codecs[0], blocksize=codecs[0].blocksize or tiles[0].nbytes)
+    size -= size % (2 * width)
+    count = min(count, (1 << 20) // size + 2)
+    tiles = tiles_of(kind, count, (size // 2,), np.dtype("uint16"))
+    codec = Blosc(cname, clevel, shuffle, width, blocksize)
+    memory = np.empty(count * (size + size // 128 + 1024), np.uint8)
+    found = codec.batch_encoder(size)(tiles.view(np.uint8), range(count), memory)
     for tile, chunk in zip(tiles, found, strict=True):
-        wanted = encoder.encode(tile, (alone, *codecs[1:]))
-        if chunk is None or len(found) - found.count(None) == 1:
-            continue
-        assert sum(map(len, chunk)) <= sum(map(len, wanted)) + 16
-        assert decoded(codecs, chunk, tile.nbytes) == tile.tobytes()
+        assert b"".join(chunk) == codec.encode(tile.view(np.uint8).data)
+
+
+@pytest.mark.parametrize(
+    ("codec", "size"),
+    [
+        (Blosc("lz4", 5, "shuffle", 2), 1 << 15),
+        (Blosc("lz4", 5, "shuffle", 2), 1 << 19),
+        (Blosc("blosclz", 5, "shuffle", 4), 1 << 16),
+        (Blosc("zstd", 1, "shuffle", 2), 1 << 15),
+        (Blosc("zstd", 1, "bitshuffle", 2), 1 << 19),
+    ],
+)
+def test_usual_chunks_are_compressed_by_one_call(codec, size, monkeypatch):
+    tiles = tiles_of("counts", 8, (size // 2,), np.dtype("uint16"))
+    encode, calls = codec.batch_encoder(size), []
+    one = native.BloscEncoder._compress
+    monkeypatch.setattr(
+        native.BloscEncoder, "_compress", lambda *args: calls.append(args) or one(*args)
+    )
+    encode(tiles.view(np.uint8), range(8), np.empty(9 * size, np.uint8))
+    assert len(calls) == 1
 
 
 def test_raw_tiles_are_written_from_where_they_are():
@@ -114,36 +130,35 @@ def test_raw_tiles_are_written_from_where_they_are():
     assert [bytes(piece) for (piece,) in apart] == [tiles[1].tobytes(), tiles[3].tobytes()]
 
 
-def test_other_codecs_have_no_function_in_c():
-    assert native_compressor((Gzip(1),), 64) is None
-    assert native_compressor((Zstd(1), Zstd(1)), 64) is None
-    assert native_compressor((), 64) is None
+def test_other_codecs_have_no_encoder_of_batches():
+    assert batch_encoder((Gzip(1),), 64) is None
+    assert batch_encoder((Zstd(1), Zstd(1)), 64) is None
+    assert batch_encoder((), 64) is None
 
 
-@pytest.mark.parametrize("missing", ["_library", "crc32c"])
-def test_arrays_are_the_same_where_a_library_exports_nothing(tmp_path, monkeypatch, missing):
+def test_arrays_are_the_same_where_the_library_exports_nothing(tmp_path, monkeypatch):
     frames = np.random.default_rng(0).poisson(9, (6, 32, 48)).astype("u2")
     frames[2:4] = 0
 
     def write(name):
         path = tmp_path / name
-        with create(path, (None, 32, 48), "uint16", (2, 16, 16), (4, 32, 48), codecs="zstd") as one:
+        codecs = (Blosc("lz4", 5, "shuffle"),)
+        with create(path, (None, 32, 48), "uint16", (2, 16, 16), (4, 32, 48), codecs=codecs) as one:
             for frame in frames:
                 one.append(frame[None])
-        return open_array(path).read()
+        return {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
     found = write("native")
-    monkeypatch.setattr(native, missing, lambda: None)
-    assert native_compressor((Zstd(1), Crc32c()), 64) is None
-    assert np.array_equal(write("wrappers"), frames)
-    assert np.array_equal(found, frames)
+    monkeypatch.setattr(native, "encoder", lambda *settings: None)
+    assert batch_encoder((Blosc("lz4"), Crc32c()), 64) is None
+    assert write("wrappers") == found
+    assert np.array_equal(open_array(tmp_path / "wrappers").read(), frames)
 
 
 def test_a_function_that_fails_is_an_error():
-    tiles = np.ones((1, 64), "u2")
-    encoder = encoder_of(tiles, (Zstd(1),))
-    with pytest.raises(CodecError, match="128 B could not be compressed"):
-        encoder.encode_tiles(tiles, (0,), (Zstd(1),), np.empty(4, np.uint8))
+    encode = Blosc("lz4", 5, "shuffle", 2).batch_encoder(128)
+    with pytest.raises(WeftError, match="could not compress 128 B into 4 B"):
+        encode(np.ones((1, 128), np.uint8), (0,), np.empty(4, np.uint8))
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5), st.booleans())

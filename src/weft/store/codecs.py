@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
@@ -30,8 +30,15 @@ from weft.store.decompress import (
     unzstd,
     unzstd_into,
 )
-from weft.store.dtypes import Bytes
+from weft.store.dtypes import Bytes, Pieces
 from weft.store.filters import CHECKSUMS, Filter, Reorder
+
+Values: TypeAlias = np.ndarray[Any, Any]
+BatchEncoder: TypeAlias = Callable[[Values, Sequence[int], Values], list[Pieces]]
+"""Encodes some of the tiles that are the rows of an array of bytes.
+
+The result may lie in memory that is given: a 128th more than the tiles, and 1 KiB for each.
+"""
 
 __all__ = ["Blosc", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
 
@@ -62,12 +69,16 @@ class Zstd(_StoredFields):
 
     def encode(self, data: Bytes) -> Bytes:
         """Return the encoded bytes."""
-        known: dict[tuple[Zstd, int], Any] = _LOCAL.__dict__.setdefault("zstd", {})
-        key = self, len(data).bit_length() if self.table else 0
-        if key not in known:
-            known[key] = self._compressor(len(data))
-        encoded: bytes = known[key].compress(data)
+        encoded: bytes = self._thread_compressor(len(data)).compress(data)
         return encoded
+
+    def _thread_compressor(self, size: int) -> Any:
+        """Return the compressor of this thread for chunks of about `size` bytes."""
+        known: dict[tuple[Zstd, int], Any] = _LOCAL.__dict__.setdefault("zstd", {})
+        key = self, size.bit_length() if self.table else 0
+        if key not in known:
+            known[key] = self._compressor(size)
+        return known[key]
 
     def _compressor(self, size: int) -> Any:
         zstandard = needed("zstandard", "store")
@@ -83,9 +94,19 @@ class Zstd(_StoredFields):
             )
         )
 
-    def compressor(self, size: int) -> native.Compress | None:
-        """Return the same in C, for chunks of `size` bytes, if there is one on this machine."""
-        return native.zstd(self.level, self.checksum, self.table)
+    def batch_encoder(self, size: int) -> BatchEncoder | None:
+        """Return what compresses several chunks of `size` bytes by one call, if there is one."""
+        features = getattr(needed("zstandard", "store"), "backend_features", ())
+        return self._encode_batch if "multi_compress_to_buffer" in features else None
+
+    def _encode_batch(self, tiles: Values, numbers: Sequence[int], memory: Values) -> list[Pieces]:
+        size = tiles.shape[1]
+        places = np.full((len(numbers), 2), size, np.uint64)
+        places[:, 0] = size * np.asarray(numbers, np.uint64)
+        pool = tiles.reshape(-1)
+        source = needed("zstandard", "store").BufferWithSegments(pool, places.tobytes())
+        found = self._thread_compressor(size).multi_compress_to_buffer(source, threads=1)
+        return [(memoryview(found[n]),) for n in range(len(numbers))]
 
     def tuned(self, sample: Bytes) -> Zstd:
         """Return the same codec with the table that is quickest for data like a sample.
@@ -160,17 +181,11 @@ class Blosc(_StoredFields):
         encoded: bytes = blosc.compress(array, self.cname.encode(), self.clevel, kind, self.block)
         return encoded
 
-    def compressor(self, size: int) -> native.Compress | None:
-        """Return the same in C, for chunks of `size` bytes, if there is one on this machine."""
-        width = self._width(size)
-        return native.blosc(self.cname, self.clevel, self.shuffle, width, self.block)
-
-    def run_compressor(self, size: int) -> native.Compress | None:
-        """Return a compressor of several small chunks, as one frame with a block for each."""
-        width = self._width(size)
-        if self.blocksize or not _MIN_BLOCK <= size <= _MAX_RUN_CHUNK:
-            return None
-        return native.blosc(self.cname, self.clevel, self.shuffle, width, size)
+    def batch_encoder(self, size: int) -> BatchEncoder | None:
+        """Return what compresses several chunks of `size` bytes by one call, if there is one."""
+        settings = self.cname, self.clevel, self.shuffle, self._width(size), self.block
+        found = native.encoder(native.BloscSettings(*settings), size)
+        return None if found is None else found.encode
 
     def _width(self, size: int) -> int:
         """Return the bytes of an element, by which bytes are shuffled."""
@@ -228,9 +243,6 @@ _LOCAL = threading.local()
 _SMALL_TABLE = 10
 """The logarithm of the entries of a table of 4 KiB."""
 
-_MAX_RUN_CHUNK, _MIN_BLOCK = 1 << 17, 1 << 10
-"""Bytes of chunks that are compressed together: larger ones take longer than the call."""
-
 _ZSTD_BLOCK = 1 << 20
 """Bytes of a Blosc block that zstd compresses; a chunk that is smaller is one block."""
 
@@ -241,16 +253,20 @@ _MAX_JOINED = 1 << 14
 """Bytes of a chunk up to which copying it next to its checksum is quicker than two writes."""
 
 
-def checksum(data: Bytes) -> bytes:
-    """Return the CRC32C of bytes, as it is stored.
+def checksum(*pieces: Bytes) -> bytes:
+    """Return the CRC32C of bytes, as it is stored; they may be in pieces.
 
     >>> checksum(b"123456789").hex()
     '839206e3'
+    >>> checksum(b"12345", b"6789").hex()
+    '839206e3'
     """
     library = needed("google_crc32c", "store")
-    # The C extension takes arrays without a copy, but not memoryviews; pure Python takes bytes.
-    in_place = library.implementation == "c" and len(data)
-    value: int = library.value(np.frombuffer(data, np.uint8) if in_place else bytes(data))
+    value = 0
+    for data in pieces:
+        # The C extension takes arrays without a copy, but not memoryviews; pure Python takes bytes.
+        in_place = library.implementation == "c" and len(data)
+        value = library.extend(value, np.frombuffer(data, np.uint8) if in_place else bytes(data))
     return value.to_bytes(4, "little")
 
 
@@ -308,25 +324,25 @@ def encode_pieces(codecs: Sequence[Codec], data: Bytes) -> tuple[Bytes, ...]:
     return pieces if len(body) > _MAX_JOINED else (b"".join(pieces),)
 
 
-def native_compressor(codecs: Sequence[Codec], size: int) -> tuple[native.Compress, bool] | None:
-    """Return the codecs of chunks of `size` bytes in C, and whether a CRC32C follows; if possible.
+def batch_encoder(codecs: Sequence[Codec], size: int) -> BatchEncoder | None:
+    """Return what encodes several chunks of `size` bytes by one call, if there is one.
 
-    >>> native_compressor([Gzip()], 10) is None
+    >>> batch_encoder([Gzip()], 10) is None
     True
     """
     has_crc = bool(codecs) and isinstance(codecs[-1], Crc32c)
     before = codecs[: len(codecs) - has_crc]
     if len(before) != 1 or not isinstance(before[0], Zstd | Blosc):
         return None
-    compress = before[0].compressor(size)
-    if compress is None or (has_crc and native.crc32c() is None):
-        return None
-    return compress, has_crc
+    compress = before[0].batch_encoder(size)
+    if compress is None or not has_crc:
+        return compress
 
+    def with_crc(tiles: Values, numbers: Sequence[int], memory: Values) -> list[Pieces]:
+        found = compress(tiles, numbers, memory)
+        return [(*pieces, checksum(*pieces)) for pieces in found]
 
-def run_compressor(codecs: Sequence[Codec], size: int) -> native.Compress | None:
-    """Return the compressor of several small chunks at once, where there is one."""
-    return codecs[0].run_compressor(size) if codecs and isinstance(codecs[0], Blosc) else None
+    return with_crc
 
 
 def decode(
@@ -442,8 +458,8 @@ def _tables(codec: Codec, size: int) -> int:
 _WORK = {"zstd": 1, "gzip": 2, "blosc": 3, "numcodecs.lz4": 1, "crc32c": 2}
 """How many times the bytes of a chunk a codec needs as workspace."""
 
-_TABLES = 1 << 20
-"""Bytes of tables that do not depend on the chunk."""
+_TABLES = 1 << 21
+"""Bytes of tables, and of chunks that are shuffled together, whatever the size of a chunk."""
 
 
 # -- by name, and as in zarr.json

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import groupby
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.store import native
 from weft.store.chunk_layout import ChunkLayout, ChunkPart
 from weft.store.codecs import (
     Codec,
-    CodecError,
     Zstd,
+    batch_encoder,
     codec_workspace,
     context_memory,
     encode_pieces,
     max_stored,
-    native_compressor,
-    run_compressor,
     stored_size,
 )
 from weft.store.dtypes import Bytes, Pieces
 from weft.store.metadata import Metadata
 from weft.store.read import FIXED_MEMORY, PART_MEMORY
-from weft.store.shard import Chunks, Index, PackedChunks, index_size
+from weft.store.shard import Chunks, Index, PackedChunks, chunk_buffers, index_size
 from weft.store.sink import Upload
-from weft.store.threads import CORES, for_each, may_join, scratch
+from weft.store.threads import CORES, for_each, scratch
 
 Values: TypeAlias = np.ndarray[Any, Any]
 
@@ -63,29 +58,34 @@ class ChunkEncoder:
         return None if self.is_fill(tile) else self.encode_any(tile, codecs)
 
     def encode_tiles(
-        self, pool: Values, tiles: Sequence[int], codecs: Sequence[Codec], memory: Values
+        self,
+        pool: Values,
+        tiles: Sequence[int],
+        codecs: Sequence[Codec],
+        memory: Values,
+        *,
+        is_fill_stored: bool = False,
     ) -> Chunks:
         """Return the stored bytes of some tiles of a pool.
 
         They may be the tiles' own, or lie in `memory`, which has `extra_nbytes` for each of them.
         """
         is_plain = not self.metadata.order and self.metadata.endian != "big"
-        stored = self._stored(pool, tiles)
-        compressor = native_compressor(codecs, pool[0].nbytes) if is_plain else None
-        if compressor is not None:
-            compress, has_crc = compressor
-            packer = _Packer(pool, memory, has_crc=has_crc)
-            together = run_compressor(codecs, packer.nbytes)
-            if together is None:
-                return _packed(packer, compress, tiles, stored)
-            return _in_runs(packer, compress, together, tiles, stored)
+        stored = range(len(tiles)) if is_fill_stored else self._stored(pool, tiles)
+        size = pool[0].nbytes
         first, stop = tiles[0], tiles[-1] + 1
         if is_plain and not codecs and len(stored) == len(tiles) == stop - first:
             data = pool[first:stop].reshape(-1).view(np.uint8).data
-            return PackedChunks(data, np.full(len(tiles), pool[0].nbytes))
+            return PackedChunks(data, np.full(len(tiles), size))
         chunks: list[Pieces | None] = [None] * len(tiles)
-        for n in stored:
-            chunks[n] = self.encode_any(pool[tiles[n]], codecs)
+        encode = batch_encoder(codecs, size) if is_plain and stored else None
+        if encode is not None:
+            rows = pool.reshape(len(pool), -1).view(np.uint8)
+            found = encode(rows, [tiles[n] for n in stored], memory)
+        else:
+            found = [self.encode_any(pool[tiles[n]], codecs) for n in stored]
+        for n, chunk in zip(stored, found):
+            chunks[n] = chunk
         return chunks
 
     def _stored(self, pool: Values, tiles: Sequence[int]) -> Sequence[int]:
@@ -126,88 +126,6 @@ class ChunkEncoder:
         if self.metadata.endian == "big" and self.dtype.itemsize > 1:
             tile = tile.astype(self.dtype.newbyteorder(">"))
         return tile.reshape(-1).view(np.uint8).data
-
-
-class _Packer:
-    """Encodes tiles of a pool one after the other into memory, by functions in C."""
-
-    def __init__(self, pool: Values, memory: Values, *, has_crc: bool) -> None:
-        self.pool, self.memory, self.view = pool, memory, memory.data
-        self.checksum = native.crc32c() if has_crc else None
-        self.source, self.target = pool.ctypes.data, memory.ctypes.data
-        self.nbytes, self.end = pool[0].nbytes, 0
-
-    def compress(self, compress: native.Compress, tile: int, count: int = 1) -> int:
-        """Compress neighbouring tiles to the next free bytes; return their number."""
-        source, nbytes = self.source + tile * self.nbytes, count * self.nbytes
-        room = len(self.memory) - self.end
-        found = compress(source, nbytes, self.target + self.end, room)
-        if found < 1:
-            raise CodecError(f"a chunk of {nbytes} B could not be compressed")
-        return found
-
-    def chunk(self, compress: native.Compress, tile: int) -> int:
-        """Append a chunk, with its checksum; return its bytes."""
-        count = self.compress(compress, tile)
-        if self.checksum is not None:
-            found = self.checksum(0, self.target + self.end, count)
-            struct.pack_into("<I", self.view, self.end + count, found)
-            count += 4
-        self.end += count
-        return count
-
-    def run(self, compress: native.Compress, tile: int, count: int) -> list[Pieces] | None:
-        """Append chunks that one call compresses; None where that is not possible."""
-        nbytes = self.compress(compress, tile, count)
-        start = self.end
-        split = native.split_frame(self.memory[start : start + nbytes], count, self.nbytes)
-        if split is None:
-            return None
-        self.end += nbytes
-        size, heads = native.FRAME_HEAD, split.heads.reshape(-1).data
-        chunks: list[Pieces] = [
-            (heads[n * size : (n + 1) * size], self.view[start + first : start + stop])
-            for n, (first, stop) in enumerate(zip(split.starts, split.stops))
-        ]
-        if self.checksum is None:
-            return chunks
-        extend, at, body = self.checksum, split.heads.ctypes.data, self.target + start
-        checked = list[Pieces]()
-        for n, (head, block) in enumerate(chunks):
-            found = extend(extend(0, at + n * size, size), body + split.starts[n], len(block))
-            checked.append((head, block, found.to_bytes(4, "little")))
-        return checked
-
-
-def _packed(
-    packer: _Packer, compress: native.Compress, tiles: Sequence[int], stored: Sequence[int]
-) -> PackedChunks:
-    """Return chunks that are encoded one after the other."""
-    sizes = [0] * len(tiles)
-    for n in stored:
-        sizes[n] = packer.chunk(compress, tiles[n])
-    return PackedChunks(packer.view[: packer.end], np.array(sizes))
-
-
-def _in_runs(
-    packer: _Packer,
-    compress: native.Compress,
-    together: native.Compress,
-    tiles: Sequence[int],
-    stored: Sequence[int],
-) -> list[Pieces | None]:
-    """Return chunks, of which neighbours are encoded by one call."""
-    chunks: list[Pieces | None] = [None] * len(tiles)
-    for _, group in groupby(enumerate(stored), lambda pair: tiles[pair[1]] - pair[0]):
-        run = [n for _, n in group]  # neighbours: as far apart as their places in the list
-        made = packer.run(together, tiles[run[0]], len(run)) if len(run) > 1 else None
-        for place, n in enumerate(run):
-            if made is not None:
-                chunks[n] = made[place]
-            else:
-                start = packer.end
-                chunks[n] = (packer.view[start : start + packer.chunk(compress, tiles[n])],)
-    return chunks
 
 
 class CodecChoice:
@@ -272,9 +190,9 @@ class ShardEncoder:
         step = self.batch(threads)
         for first in range(0, len(parts), step):
             some = parts[first : first + step]
-            chunks = self._encode(some, block, choice, threads)
-            end = index.append(end, [part.slot for part in some], chunks)
-            upload.append([piece for chunk in chunks if chunk is not None for piece in chunk])
+            for group, chunks in self._encode(some, block, choice, threads):
+                end = index.append(end, [part.slot for part in group], chunks)
+                upload.append(chunk_buffers(chunks))
         metadata = self.metadata
         upload.finish(
             index.to_bytes(has_checksum=metadata.has_checksum, endian=metadata.index_endian)
@@ -283,40 +201,62 @@ class ShardEncoder:
 
     def _write_chunk(self, upload: Upload, part: ChunkPart, block: Values) -> int:
         """Write a chunk that is a file of its own."""
-        tile = self._tile(part, block, scratch("tiles", self.layout.chunk_nbytes))
-        chunk = self.encoder.encode_any(tile, self.metadata.codecs)
-        upload.append(chunk)
+        ((_, chunks),) = self._encode([part], block, None, 1, is_fill_stored=True)
+        buffers = chunk_buffers(chunks)
+        upload.append(buffers)
         upload.finish(b"")
-        return sum(map(len, chunk))
+        return sum(map(len, buffers))
 
     def _encode(
-        self, parts: Sequence[ChunkPart], block: Values, choice: CodecChoice | None, threads: int
-    ) -> list[Pieces | None]:
-        chunks: list[Pieces | None] = [None] * len(parts)
-        size = self.layout.chunk_nbytes
-        memory = scratch("tiles", len(parts) * size)
+        self,
+        parts: Sequence[ChunkPart],
+        block: Values,
+        choice: CodecChoice | None,
+        threads: int,
+        *,
+        is_fill_stored: bool = False,
+    ) -> list[tuple[Sequence[ChunkPart], Chunks]]:
+        """Return the chunks of a block, in groups that threads encoded."""
+        size, extra, count = self.layout.chunk_nbytes, self.encoder.extra_nbytes, len(parts)
+        memory = np.frombuffer(scratch("encoded", count * extra), np.uint8)
+        tiles = self._tiles(parts, block)
+        is_filled = tiles is not None
+        if tiles is None:
+            tiles = np.frombuffer(scratch("tiles", count * size), self.dtype)
+            tiles = tiles.reshape(count, *self.layout.chunks)
+        found: dict[int, Chunks] = {}
 
-        def encode(number: int) -> None:
-            tile = self._tile(parts[number], block, memory[number * size : (number + 1) * size])
-            if not self.encoder.is_fill(tile):
-                codecs = self.metadata.codecs if choice is None else choice.codecs()
-                chunks[number] = self.encoder.encode_any(tile, codecs)
+        def encode(span: range) -> None:
+            for n in () if is_filled else span:
+                self._fill_tile(tiles[n], parts[n], block)
+            codecs = self.metadata.codecs if choice is None else choice.codecs()
+            room = memory[span.start * extra : span.stop * extra]
+            found[span.start] = self.encoder.encode_tiles(
+                tiles, span, codecs, room, is_fill_stored=is_fill_stored
+            )
 
-        joins = may_join(self.metadata.codecs)
-        for_each(encode, range(len(parts)), joins=joins, max_threads=threads)
-        return chunks
+        step = -(-count // min(threads, count))
+        spans = [range(first, min(first + step, count)) for first in range(0, count, step)]
+        for_each(encode, spans, max_threads=threads)
+        return [(parts[span.start : span.stop], found[span.start]) for span in spans]
 
-    def _tile(self, part: ChunkPart, block: Values, memory: memoryview) -> Values:
-        """Return a chunk of a block, fill value beyond the edge; a view where possible."""
-        view = block[part.target]
-        is_whole = part.shape == self.layout.chunks
-        if is_whole and view.flags.c_contiguous and view.dtype == self.dtype:
-            return view
-        tile = np.frombuffer(memory, self.dtype).reshape(self.layout.chunks)
-        if not is_whole:
+    def _tiles(self, parts: Sequence[ChunkPart], block: Values) -> Values | None:
+        """Return chunks as they lie in a block; None where they do not lie one after the other."""
+        views = [block[part.target] for part in (parts[0], parts[-1])]
+        is_whole = all(view.shape == self.layout.chunks for view in views)
+        if not (is_whole and views[0].flags.c_contiguous and block.flags.c_contiguous):
+            return None
+        if block.dtype != self.dtype:
+            return None
+        first = (views[0].ctypes.data - block.ctypes.data) // self.layout.chunk_nbytes
+        tiles = block.reshape(-1, *self.layout.chunks)[first : first + len(parts)]
+        return tiles if tiles[-1].ctypes.data == views[1].ctypes.data else None
+
+    def _fill_tile(self, tile: Values, part: ChunkPart, block: Values) -> None:
+        """Copy a chunk of a block into a tile, with the fill value beyond the edge."""
+        if part.shape != self.layout.chunks:
             tile[...] = self.metadata.fill
-        tile[tuple(map(slice, part.shape))] = view
-        return tile
+        tile[tuple(map(slice, part.shape))] = block[part.target]
 
     def _tunes(self, count: int) -> bool:
         return self.metadata.is_sharded and count >= MIN_TRIED
@@ -324,7 +264,10 @@ class ShardEncoder:
     def _choice(self, parts: Sequence[ChunkPart], block: Values) -> CodecChoice | None:
         if not self._tunes(len(parts)):
             return None
-        memory = scratch("sample", self.layout.chunk_nbytes)
-        return CodecChoice(
-            self.encoder, map(partial(self._tile, block=block, memory=memory), parts)
-        )
+        return CodecChoice(self.encoder, map(partial(self._sample, block=block), parts))
+
+    def _sample(self, part: ChunkPart, block: Values) -> Values:
+        tile = np.frombuffer(scratch("sample", self.layout.chunk_nbytes), self.dtype)
+        tile = tile.reshape(self.layout.chunks)
+        self._fill_tile(tile, part, block)
+        return tile

@@ -1,171 +1,256 @@
-"""Compression without the interpreter lock: the C functions that `numcodecs` contains, by ctypes.
+"""Blosc without the interpreter lock: the C function that `numcodecs` contains, by ctypes.
 
-The wrappers of codec libraries allocate a `bytes` for each chunk, and hold the interpreter lock
-while they do: with many threads and small chunks that is most of the time. Their libraries are
-called directly here, with addresses. A call holds the lock for about a microsecond, and chunks are
-encoded one after the other into memory that is used again and again.
+The wrapper of the library allocates a `bytes` for each chunk, and a thread takes the interpreter
+lock again after each call: with many threads and small chunks, waiting for it is most of the time.
+Here the function is called with addresses, and one call compresses many chunks: a frame of all of
+them is cut into frames of one chunk each, byte for byte those that the library makes of it alone.
 
-Not every build of `numcodecs` exports these functions. Where one is missing, `compressor` returns
-None and chunks go through the wrappers, with the same result.
+A Blosc frame has a header of 16 bytes, the places of its blocks, and the blocks. Some codecs cut
+a block further into streams, one for each byte of an element, each compressed by itself. A chunk of
+several blocks is cut out of a frame at the ends of blocks. Where a chunk is one block of streams,
+which the library makes no smaller than 64 KiB, a block has the streams of several chunks instead:
+its "element" has all their bytes, and the shuffle is done before.
+
+Not every build of `numcodecs` exports the function. Where it is missing, `encoder` returns None,
+and chunks go through the wrapper, with the same result.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Callable
-from ctypes import c_char_p, c_int, c_size_t, c_uint32, c_void_p
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from weft.errors import WeftError
 from weft.extra import needed
+from weft.store.dtypes import Pieces
+from weft.store.threads import scratch
 
-Compress: TypeAlias = Callable[[int, int, int, int], int]
-"""Compresses bytes: from an address, a number of them, to an address, at most a number of bytes.
+Values: TypeAlias = np.ndarray[Any, Any]
 
-It returns the number of bytes written, and a number below 1 if it fails.
-"""
-
-_FUNCTIONS = {
-    "blosc_compress_ctx": (
-        c_int,
-        (c_int, c_int, c_size_t, c_size_t, c_void_p, c_void_p, c_size_t, c_char_p, c_size_t, c_int),
-    ),
-    "ZSTD_createCCtx": (c_void_p, ()),
-    "ZSTD_freeCCtx": (c_size_t, (c_void_p,)),
-    "ZSTD_CCtx_setParameter": (c_size_t, (c_void_p, c_int, c_int)),
-    "ZSTD_compress2": (c_size_t, (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)),
-}
-"""Result and arguments of the functions, as their headers declare them."""
+_ARGUMENTS = (
+    *(c_int, c_int, c_size_t, c_size_t, c_void_p, c_void_p, c_size_t),
+    *(c_char_p, c_size_t, c_int),
+)
+"""Those of `blosc_compress_ctx`: level, shuffle, bytes of an element, bytes, source, target, room,
+codec, bytes of a block, threads."""
 
 _SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-FRAME_HEAD = 20
-"""The bytes before the only block of a Blosc frame: its header, and where the block begins."""
+_HEADER = struct.Struct("<BBBBIII")
+"""Versions of format and codec, flags, bytes of an element, bytes, bytes of a block, of all."""
+
+_SHUFFLED, _STORED, _UNSPLIT = 0x01, 0x02, 0x10
+"""Flags: bytes are shuffled, bytes are not compressed, blocks are one stream."""
 
 _MAX_OVERHEAD = 16
-"""The bytes that a Blosc frame has more than its data, at most."""
+"""The bytes that a frame has more than its data, at most."""
 
-_STORED = 0x02
-"""The flag of frames whose bytes are not compressed."""
+_MAX_STREAMS = 16
+"""Streams of a block, at most."""
 
-_LEVEL, _HASH_LOG, _CHECKSUM = 100, 102, 201
-"""The numbers of parameters of a zstd context."""
+_MAX_BLOCK = _MAX_SHUFFLED = 1 << 20
+"""Bytes of a block that is cut into streams, and bytes that are shuffled before, at most."""
 
-_LOCAL = threading.local()
+_MAX_RUN = 1 << 23
+"""Bytes that a call compresses, at most."""
+
+_LENGTH = struct.Struct("<I")
+
+
+class BloscSettings(NamedTuple):
+    """How chunks are compressed."""
+
+    cname: str
+    clevel: int
+    shuffle: str
+    width: int
+    """The bytes of an element."""
+    block: int
+    """The bytes of a block; 0 for what the library chooses."""
 
 
 @cache
-def _library() -> Any:
-    """Return the library of Blosc, LZ4 and zstd, if it exports the functions that are used."""
-    return _load(needed("numcodecs.blosc", "store").__file__, _FUNCTIONS)
-
-
-@cache
-def crc32c() -> Callable[[int, int, int], int] | None:
-    """Return a function that continues a CRC32C with bytes at an address, if there is one in C."""
-    module = needed("google_crc32c", "store")
-    if module.implementation != "c":
-        return None
-    found = _load(
-        needed("google_crc32c._crc32c", "store").__file__,
-        {"crc32c_extend": (c_uint32, (c_uint32, c_void_p, c_size_t))},
-    )
-    extend: Callable[[int, int, int], int] | None = getattr(found, "crc32c_extend", None)
-    return extend
-
-
-def _load(path: str, functions: dict[str, tuple[Any, tuple[Any, ...]]]) -> Any:
+def _function() -> Any:
+    """Return `blosc_compress_ctx`, if the library exports it."""
     try:
-        library = ctypes.CDLL(path)
-        for name, (result, arguments) in functions.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
+        library = ctypes.CDLL(needed("numcodecs.blosc", "store").__file__)
+        function = library.blosc_compress_ctx
     except (OSError, AttributeError):
         return None
-    return library
+    function.restype, function.argtypes = c_int, _ARGUMENTS
+    return function
 
 
-def blosc(cname: str, clevel: int, shuffle: str, typesize: int, blocksize: int) -> Compress | None:
-    """Return the compressor of Blosc frames, if there is one; it may run on any thread."""
-    library = _library()
-    if library is None:
-        return None
-    function, kind, name = library.blosc_compress_ctx, _SHUFFLES[shuffle], cname.encode()
+@cache
+def encoder(settings: BloscSettings, size: int) -> BloscEncoder | None:
+    """Return what compresses chunks of `size` bytes on any thread, if the function is there."""
+    return None if _function() is None else BloscEncoder(settings, size)
 
-    def compress(source: int, size: int, target: int, room: int) -> int:
+
+class _Run(NamedTuple):
+    """How one call compresses several chunks."""
+
+    chunks: int
+    """Chunks that a block has streams of; 1 where a chunk is whole blocks."""
+    width: int
+    kind: int
+    block: int
+    most: int
+    """Chunks in a call, at most."""
+
+
+class BloscEncoder:
+    """Compresses chunks of one size; neighbours by one call, where the frame can be cut."""
+
+    def __init__(self, settings: BloscSettings, size: int) -> None:
+        self.settings, self.size = settings, size
+        self._function = _function()
+        self._name, self._kind = settings.cname.encode(), _SHUFFLES[settings.shuffle]
+        self._run = self._plan_run()
+
+    def encode(self, tiles: Values, numbers: Sequence[int], memory: Values) -> list[Pieces]:
+        """Return the frames of some tiles, which lie in `memory`.
+
+        Tiles are rows of bytes; `memory` has a 128th more than the bytes of all of them, and 1 KiB
+        for each.
+        """
+        found, end, view = list[Pieces](), 0, memory.data
+        width, block = self.settings.width, self.settings.block
+        for first, count in self._neighbours(numbers):
+            source = tiles[first : first + count]
+            if count > 1 and (made := self._encode_run(source, memory[end:])) is not None:
+                pieces, used = made
+                found += pieces
+                end += used
+                continue
+            for tile in source:
+                used = self._compress(tile, memory[end:], width, self._kind, block)
+                found.append((view[end : end + used],))
+                end += used
+        return found
+
+    def _neighbours(self, numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Cut numbers into runs that one call may compress: the first, and how many."""
+        step, most = (self._run.chunks, self._run.most) if self._run else (1, 1)
+        at = 0
+        while at < len(numbers):
+            count = 1
+            while (
+                count < most
+                and at + count < len(numbers)
+                and numbers[at + count] == numbers[at] + count
+            ):
+                count += 1
+            count = count - count % step or 1
+            yield numbers[at], count
+            at += count
+
+    def _compress(self, source: Values, target: Values, width: int, kind: int, block: int) -> int:
+        """Compress bytes into a frame; return its bytes."""
         # With no more room than this, bytes that do not compress are stored as they are.
-        most = min(room, size + _MAX_OVERHEAD)
-        count: int = function(
-            clevel, kind, typesize, size, source, target, most, name, blocksize, 1
+        room = min(target.nbytes, source.nbytes + _MAX_OVERHEAD)
+        where = source.ctypes.data, target.ctypes.data
+        count: int = self._function(
+            *(self.settings.clevel, kind, width, source.nbytes, *where, room),
+            *(self._name, block, 1),
         )
+        if count < 1:
+            raise WeftError(f"Blosc could not compress {source.nbytes} B into {room} B")
         return count
 
-    return compress
+    # -- several chunks by one call
 
+    def _plan_run(self) -> _Run | None:
+        """Return how one call compresses several chunks, or None."""
+        _, _, _, width, block = self.settings
+        size, kind = self.size, self._kind
+        alone = self._blocks(width, kind, block, size)
+        if alone is None:
+            return None
+        found, is_split = alone
+        if found < size or not is_split:
+            asked = block if found < size else size
+            if size % found or self._blocks(width, kind, asked, 2 * size) != alone:
+                return None
+            return _Run(1, width, kind, asked, max(1, _MAX_RUN // size))
+        chunks = min(_MAX_STREAMS // width, _MAX_BLOCK // size)
+        if kind == _SHUFFLES["bitshuffle"] or sys.byteorder != "little" or chunks < 2:
+            return None
+        if kind and width not in (1, 2, 4, 8):
+            return None
+        run = _Run(chunks, chunks * width, 0, size // width, _MAX_SHUFFLED // size)
+        wanted = chunks * size, True
+        is_so = self._blocks(run.width, run.kind, run.block, 2 * chunks * size) == wanted
+        return run if is_so else None
 
-class SplitFrame(NamedTuple):
-    """A Blosc frame cut into frames of its blocks."""
+    def _blocks(self, width: int, kind: int, block: int, size: int) -> tuple[int, bool] | None:
+        """Return the bytes of a block that the library makes, and whether it has streams."""
+        frame = np.empty(size + size // 128 + 1024, np.uint8)
+        self._compress(np.zeros(size, np.uint8), frame, width, kind, block)
+        _, _, flags, _, _, found, _ = _HEADER.unpack_from(frame.data)
+        return None if flags & _STORED else (min(found, size), not flags & _UNSPLIT)
 
-    heads: np.ndarray[Any, Any]
-    """The first bytes of each frame, `FRAME_HEAD` for each."""
-    starts: list[int]
-    """Where the rest of each begins in the frame that was cut."""
-    stops: list[int]
+    def _encode_run(self, tiles: Values, memory: Values) -> tuple[list[Pieces], int] | None:
+        """Return the frames of neighbouring tiles, and the bytes of memory that they take.
 
+        None if they hardly compress: one of them may have to be stored as it is.
+        """
+        run = self._run
+        assert run is not None
+        source = self._shuffled(tiles) if run.kind != self._kind else tiles
+        used = self._compress(source, memory, run.width, run.kind, run.block)
+        frame = memory[:used]
+        _, _, flags, _, _, block, _ = _HEADER.unpack_from(frame.data)
+        if flags & _STORED:
+            return None
+        starts = self._starts(frame, len(tiles), block)
+        stops = np.append(starts[1:, 0], used)
+        head = _HEADER.size + 4 * starts.shape[1]
+        sizes = head + stops - starts[:, 0]
+        if (sizes > self.size + _MAX_OVERHEAD).any():
+            return None
+        heads = np.empty((len(tiles), head), np.uint8)
+        heads[:, : _HEADER.size] = frame[: _HEADER.size]
+        heads[:, 2] |= _SHUFFLED * (self.settings.shuffle == "shuffle")
+        heads[:, 3] = self.settings.width
+        numbers = heads[:, 4:].view("<u4")
+        numbers[:, 0], numbers[:, 1], numbers[:, 2] = self.size, min(block, self.size), sizes
+        numbers[:, 3:] = starts - starts[:, :1] + head
+        data, view = heads.reshape(-1).data, memory.data
+        return [
+            (data[n * head : (n + 1) * head], view[start:stop])
+            for n, (start, stop) in enumerate(zip(starts[:, 0].tolist(), stops.tolist()))
+        ], used
 
-def split_frame(frame: np.ndarray[Any, Any], count: int, size: int) -> SplitFrame | None:
-    """Cut a Blosc frame of `count` blocks of `size` bytes into frames of one block each.
+    def _starts(self, frame: Values, count: int, block: int) -> Values:
+        """Return where the blocks of each chunk begin, or its streams: a row for each chunk."""
+        assert self._run is not None
+        blocks = count * self.size // block
+        table = frame[_HEADER.size : _HEADER.size + 4 * blocks].view("<u4")
+        if self._run.chunks == 1:
+            return table.astype(np.int64).reshape(count, -1)
+        length, width, starts = _LENGTH.unpack_from, self.settings.width, list[int]()
+        data = frame.data
+        for start in table.tolist():
+            at = start
+            for _ in range(self._run.chunks):
+                starts.append(at)
+                for _ in range(width):  # each stream has its length before it
+                    at += 4 + length(data, at)[0]
+        return np.array(starts).reshape(count, 1)
 
-    A block is compressed by itself: with a head of its own, it is what the library makes of it
-    alone. None if the library chose other blocks, or stored the bytes as they are.
-    """
-    head, at = frame[:16].copy(), 16 + 4 * count
-    if head[2] & _STORED or int(head[8:12].view("<u4")[0]) != size:
-        return None
-    starts = frame[16:at].view("<u4").astype(np.int64)
-    stops = np.append(starts[1:], int(head[12:16].view("<u4")[0]))
-    if starts[0] != at or (starts >= stops).any():
-        return None
-    heads = np.empty((count, FRAME_HEAD), np.uint8)
-    heads[:, :16] = head
-    numbers = heads[:, 4:].view("<u4")
-    numbers[:, 0], numbers[:, 1], numbers[:, 3] = size, size, FRAME_HEAD
-    numbers[:, 2] = FRAME_HEAD + stops - starts
-    return SplitFrame(heads, starts.tolist(), stops.tolist())
-
-
-def zstd(level: int, checksum: bool, table: int) -> Compress | None:
-    """Return the compressor of zstd frames, if there is one, for the thread that asks."""
-    library = _library()
-    return None if library is None else _ZstdContext.of(library, level, checksum, table).compress
-
-
-class _ZstdContext:
-    """A zstd context of one thread, with the settings of a codec; it is freed with the thread."""
-
-    def __init__(self, library: Any, level: int, checksum: bool, table: int) -> None:
-        self._free, self._compress2 = library.ZSTD_freeCCtx, library.ZSTD_compress2
-        self._context = library.ZSTD_createCCtx()
-        if not self._context:
-            raise MemoryError("zstd could not allocate a context")
-        settings = {_LEVEL: level, _CHECKSUM: checksum} | ({_HASH_LOG: table} if table else {})
-        for number, value in settings.items():
-            library.ZSTD_CCtx_setParameter(self._context, number, value)
-
-    @staticmethod
-    def of(library: Any, *settings: Any) -> _ZstdContext:
-        """Return the context of this thread."""
-        known: dict[Any, _ZstdContext] = _LOCAL.__dict__.setdefault("contexts", {})
-        if settings not in known:
-            known[settings] = _ZstdContext(library, *settings)
-        return known[settings]
-
-    def compress(self, source: int, size: int, target: int, room: int) -> int:
-        """Compress, as `Compress` says."""
-        count: int = self._compress2(self._context, target, room, source, size)
-        return count if count <= room else 0  # the codes of errors are the largest numbers
-
-    def __del__(self) -> None:
-        self._free(self._context)
+    def _shuffled(self, tiles: Values) -> Values:
+        """Return tiles with the first bytes of all elements, then the second, and so on."""
+        width = self.settings.width
+        planes = np.frombuffer(scratch("shuffled", tiles.nbytes), np.uint8)
+        planes = planes.reshape(len(tiles), width, self.size // width)
+        words = tiles.view(f"u{width}")
+        for byte in range(width):
+            np.right_shift(words, 8 * byte, out=planes[:, byte], casting="unsafe")
+        return planes

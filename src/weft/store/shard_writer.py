@@ -27,7 +27,6 @@ from weft.store.metadata import Metadata, check_shapes, make_metadata, without_o
 from weft.store.shard import FileSource, ShardError
 from weft.store.sink import Lock, Sink, SinkError, Url
 from weft.store.target import ArrayKeys, check_target, recover
-from weft.store.threads import for_each, may_join
 from weft.values import Point
 
 SHARD_MEMORY = 256
@@ -60,15 +59,8 @@ class ShardWriter(StoredArray):
         """
         self._check_whole_shards(box)
         block = self._as_block(box, values)
-        sizes: list[int] = []
-        joins = threads > 1 or may_join(self.metadata.codecs)
-        for_each(
-            lambda at: sizes.append(self._write(at, box, block, threads)),
-            list(self.layout.shard_grid.meeting(box)),
-            joins=joins,
-            max_threads=1,
-        )
-        return sum(sizes)
+        shards = self.layout.shard_grid.meeting(box)
+        return sum(self._write(at, box, block, threads) for at in shards)
 
     def write_memory(self, box: ZRange | None = None, *, threads: int = 1) -> int:
         """Return the most bytes that writing a box, or all, takes beside its values."""

@@ -242,15 +242,17 @@ class ShardEncoder:
 
     def _tiles(self, parts: Sequence[ChunkPart], block: Values) -> Values | None:
         """Return chunks as they lie in a block; None where they do not lie one after the other."""
-        views = [block[part.target] for part in (parts[0], parts[-1])]
-        is_whole = all(view.shape == self.layout.chunks for view in views)
-        if not (is_whole and views[0].flags.c_contiguous and block.flags.c_contiguous):
+        chunks, itemsize = self.layout.chunks, self.dtype.itemsize
+        first, last = (np.asarray(block[part.target]) for part in (parts[0], parts[-1]))
+        if first.shape != chunks or last.shape != chunks or block.dtype != self.dtype:
             return None
-        if block.dtype != self.dtype:
+        if not (first.flags.c_contiguous and block.flags.c_contiguous):
             return None
-        first = (views[0].ctypes.data - block.ctypes.data) // self.layout.chunk_nbytes
-        tiles = block.reshape(-1, *self.layout.chunks)[first : first + len(parts)]
-        return tiles if tiles[-1].ctypes.data == views[1].ctypes.data else None
+        start, end = (each.ctypes.data - block.ctypes.data for each in (first, last))
+        if end - start != (len(parts) - 1) * self.layout.chunk_nbytes:
+            return None
+        stop = end + self.layout.chunk_nbytes
+        return block.reshape(-1)[start // itemsize : stop // itemsize].reshape(-1, *chunks)
 
     def _fill_tile(self, tile: Values, part: ChunkPart, block: Values) -> None:
         """Copy a chunk of a block into a tile, with the fill value beyond the edge."""

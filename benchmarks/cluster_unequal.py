@@ -6,6 +6,7 @@ A task sleeps, so that the processors of this machine do not decide.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,22 +21,23 @@ from benchmarks.row import Row
 from weft import Plan, propagate, run, trace
 from weft.lang import OPERATORS, Operator
 from weft.lang.arithmetic import apply_all
-from weft.runtime.cluster import Dask, Ray
+from weft.runtime.cluster import Dask, Ray, Threads
 
 WORKERS, SLOWER = 4, 4
 TASKS, SECONDS = 128, 0.05
 IDEAL = TASKS * SECONDS / (WORKERS - 1 + 1 / SLOWER)
 """Seconds if every worker has work until the end."""
-ENGINES: dict[str, Any] = {"ray": Ray, "dask": Dask}
+ENGINES: dict[str, Any] = {"threads": Threads, "ray": Ray, "dask": Dask}
 
 
 def _sleeper(mark: Path) -> Callable[[], None]:
     """Return a function that sleeps, longer on the worker that called it first."""
 
     def sleep() -> None:
+        me = f"{os.getpid()}-{threading.get_native_id()}"
         with suppress(FileExistsError):
-            os.symlink(str(os.getpid()), mark)
-        is_slow = os.readlink(mark) == str(os.getpid())
+            os.symlink(me, mark)
+        is_slow = os.readlink(mark) == me
         time.sleep(SLOWER * SECONDS if is_slow else SECONDS)
 
     return sleep

@@ -46,7 +46,7 @@ def submitted(engine, plan, x):
     graph = TaskGraph.of(plan)
     for task in graph.tasks:
         reads = {n: (graph.tasks[n].cell, handles[n]) for n in task.needs}
-        given = x if task.kind == "read" else None
+        given = {name: x for name, _ in task.input_boxes()}
         worker = graph.worker(task.cell, engine.workers)
         handles.append(session.submit(task, worker, reads, given))
     return session, graph, handles

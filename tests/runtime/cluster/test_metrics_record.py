@@ -101,7 +101,7 @@ def test_tasks_of_several_steps():
     plan = planned()
     assert plan.placed[0].boxes[0] == Fused.step.box
     once = Amount(2 * 8 * 4 * 4, "float32", 4 * (8 * 4 + 4 * 4 + 8 * 4))
-    assert amount_of(plan, Fused) == once + once
+    assert amount_of(plan.program, Fused) == once + once
 
 
 def test_seconds_by_a_machine():

@@ -99,9 +99,7 @@ def run_in_order(graph, context, inputs):
     made, peaks = {}, {}
     for task in graph.tasks:
         received = {n: ReceivedBlocks(graph.tasks[n].cell, made[n]) for n in task.needs}
-        leaf = next((b.array for b in task.blocks if isinstance(b.array, InputBox)), None)
-        is_given = leaf is not None and leaf.name in inputs
-        given = GivenInput(inputs[leaf.name], (0,) * inputs[leaf.name].ndim) if is_given else None
+        given = {name: GivenInput(x, (0,) * x.ndim) for name, x in inputs.items()}
         tracemalloc.start()
         made[task.number], report = run_task(context, task, received, given)
         peaks[task.number] = tracemalloc.get_traced_memory()[1]
@@ -191,8 +189,12 @@ def test_what_cannot_be_cut_to_fit_is_refused_with_both_numbers():
     ):
         TaskGraph.of(plan, layout, stored, memory=9999)
     message = r"at least 512000 B for arrays at once, a cell's part of input x: float32\[64, 2000\]"
+    twice = trace(
+        lambda x: {"a": ops.sort(x), "b": x.sum(0)}, (64, 2000), meshes=['@m = <["x"=1]>']
+    )
+    outputs = {"a": stored["sort"], "b": Storage((2000,), (100,), None, 4)}
     with pytest.raises(WeftError, match=message):
-        TaskGraph.of(plan, {}, stored, memory=9999)
+        TaskGraph.of(Plan.of(propagate(twice)), {}, outputs, memory=9999)
 
 
 def test_shards_that_are_too_large_are_named():

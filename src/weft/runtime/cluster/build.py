@@ -15,7 +15,12 @@ from typing import NamedTuple, TypeAlias
 from weft.lang import Application
 from weft.program import Branch, Copy, Loop, Mask, Route, Slice, Transfer
 from weft.program.messages import Piece, Slices, assemblies
-from weft.runtime.cluster.groups import GroupedProgram, TaskGroup, first_holders
+from weft.runtime.cluster.groups import (
+    GroupedProgram,
+    TaskGroup,
+    first_holders,
+    operand_buffers,
+)
 from weft.runtime.cluster.tasks import (
     ArrayExpr,
     BlockRef,
@@ -195,7 +200,7 @@ class TaskGraphBuilder:
         """Return the tasks in program order, and the blocks of every output in rank order."""
         body = self.program.body
         for buffer in body.arguments:
-            if self._value(buffer) not in self.program.inputs:
+            if self._value(buffer) not in self.program.direct:
                 self._place(buffer)
         for group in self.program.groups:
             if group.applications[0] in self.program.controls:
@@ -206,7 +211,11 @@ class TaskGraphBuilder:
             cuts = self.choose_cuts(self, group, inputs)
             self.chosen += (tile_shape(cuts),)
             self._build(group, inputs, cuts)
-        outputs = tuple(map(self._output, body.results))
+        outputs = tuple(() if n is None else self._output(n) for n in self.program.returned)
+        for name in self.program.outputs:
+            number = self.program.maker.get(name, -1)
+            if name not in self.program.stored_only or number not in self.program.applies:
+                self._store(name, self.program.kept[name])
         return tuple(self.list.tasks), outputs
 
     def _value(self, buffer: int) -> str:
@@ -216,14 +225,8 @@ class TaskGraphBuilder:
         return self.program.program.buffers[buffer].layout.boxes()
 
     def _output(self, buffer: int) -> tuple[BlockRef, ...]:
-        """Return the blocks of an output, or write it to storage."""
-        name = self._value(buffer)
-        if name in self.program.outputs:
-            number = self.program.maker.get(name, -1)
-            if name not in self.program.stored_only or number not in self.program.applies:
-                self._store(name, self.program.kept[name])
-            return ()
-        cause, placed = MoveCause("output", name), self._place(buffer)
+        """Return the blocks of an output."""
+        cause, placed = MoveCause("output", self._value(buffer)), self._place(buffer)
         return tuple(self.list.block("keep", cell, cause, placed[cell]) for cell in self.cells)
 
     # -- one value in another layout
@@ -308,19 +311,12 @@ class TaskGraphBuilder:
     # -- groups
 
     def group_inputs(self, group: TaskGroup) -> GroupInputs:
-        """Return the buffers that a group needs from other tasks; stored inputs are not among them.
-
-        >>> from weft import Plan, propagate, trace
-        >>> plan = Plan.of(propagate(trace(lambda x: x + 1, (4,), meshes=['@m = <["x"=2]>'])))
-        >>> builder = TaskGraphBuilder(GroupedProgram(plan), lambda *_: ())
-        >>> list(builder.group_inputs(builder.program.groups[0]))
-        [0]
-        """
+        """Return the buffers that a group needs from other tasks."""
         return {
             buffer: self._place(buffer)
             for number in group.applications
             for place, buffer in enumerate(self.program.applies[number].operands)
-            if (number, place) not in group.inner and self._value(buffer) not in self.program.inputs
+            if (number, place) not in group.inner and self._value(buffer) not in self.program.direct
         }
 
     def _control(self, control: Loop | Branch) -> None:
@@ -514,7 +510,7 @@ class TileLowering:
         self.inputs, self.rank, self.targets = inputs, rank, targets
         self.boxes = self.program.boxes_for(group, rank, targets)
         self.results = dict[str, LocatedArray]()
-        self.stored = dict(self._stored())
+        self.direct = dict(self._direct())
 
     def work(self) -> TileWork:
         """Return the steps in order, and what others may have of their results."""
@@ -566,13 +562,13 @@ class TileLowering:
                     box = box if is_own else image
                     yield name, LocatedArray(self.results[name].take(box), box)
 
-    def _stored(self) -> Iterator[tuple[str, LocatedArray]]:
-        """Return for every stored input the box that all steps need of it."""
+    def _direct(self) -> Iterator[tuple[str, LocatedArray]]:
+        """Return for every input that is read box by box what all steps need of it."""
         found: dict[str, ZRange] = {}
-        for number, box in self.boxes.items() if self.program.inputs else ():
+        for number, box in self.boxes.items() if self.program.direct else ():
             names = self._application(number).operands
             for name, need in zip(names, self.program.block(number, box).operands):
-                if name in self.program.inputs:
+                if name in self.program.direct:
                     found[name] = found[name].hull(need) if name in found else need
         return ((name, LocatedArray(InputBox(name, box), box)) for name, box in found.items())
 
@@ -583,7 +579,7 @@ class TileLowering:
         if buffer in self.inputs and (number, place) not in self.group.inner:
             array = self.inputs[buffer][self.builder.cells[self.rank]].take(need)
         else:
-            source = self.stored if name in self.stored else self.results
+            source = self.direct if name in self.direct else self.results
             array = source[name].take(need)
             monoid = self._mask(buffer)
         monoid = monoid or self._mask_once(number, place)
@@ -603,17 +599,6 @@ class TileLowering:
         box, own = self.boxes[number], self.program.boxes[number][self.rank]
         is_first = all(box.start[dim] == own.start[dim] for dim in self._reduced(number))
         return "" if is_first else next(iter(notation.reduced.values()))
-
-
-def operand_buffers(control: Loop | Branch) -> Point:
-    """Return the buffers that a loop or a branch takes, in the order of its tasks' operands."""
-    first = control.carried if isinstance(control, Loop) else (control.selector,)
-    return (*first, *(buffer for captured in control.captured for buffer in captured))
-
-
-def called_bodies(control: Loop | Branch) -> Point:
-    """Return the bodies that a loop or a branch runs."""
-    return (control.condition, control.body) if isinstance(control, Loop) else control.bodies
 
 
 def _inside(box: ZRange, where: Slices) -> ZRange:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -26,6 +26,7 @@ from weft.runtime.cluster.metrics.record import Adaptation
 from weft.runtime.cluster.schedule import task_memory
 from weft.runtime.cluster.tasks import BlockRef, Task
 from weft.runtime.cluster.worker import Blocks
+from weft.values import FrozenMap
 
 if TYPE_CHECKING:
     from weft.runtime.cluster.task_graph import TaskGraph
@@ -46,8 +47,13 @@ LATE_SECONDS = 0.25
 """A task is repeated if it is late by so much and by twice the time that it takes elsewhere."""
 STOPPED_SECONDS = 5.0
 """A task that writes, or of a worker that starts, is repeated only if nothing ends for so long."""
+LOST_SECONDS = 15.0
+"""If no task has ended for so long, workers that do not answer are restarted."""
 DIFFERENT = 1.5
 """The ratio from which measured and assumed speeds count as different."""
+
+
+NO_ARRAYS: Mapping[str, Array] = FrozenMap(())
 
 
 class WorkerRates:
@@ -115,7 +121,7 @@ class Entry:
     """A task of the run."""
 
     task: Task
-    given: Array | None
+    given: Mapping[str, Array]
     needs: tuple[int, ...]
     key: str
     units: int
@@ -202,6 +208,8 @@ class Dispatcher:
         self.queues: list[list[Attempt]] = [[] for _ in range(workers)]
         self.load, self.heard = [0.0] * workers, [time.monotonic()] * workers
         """For each worker the seconds in its queue, and when it last finished a task."""
+        self.looked = time.monotonic()
+        """When it was last checked whether workers answer."""
         self.forgotten: list[Attempt] = []
         """Attempts that go on although another one has finished the task."""
         self.rates, self.assumed = WorkerRates(workers), [1.0] * workers
@@ -217,7 +225,9 @@ class Dispatcher:
 
     # -- what is to be done
 
-    def add(self, task: Task, given: Array | None = None, *, is_done: bool = False) -> None:
+    def add(
+        self, task: Task, given: Mapping[str, Array] = NO_ARRAYS, *, is_done: bool = False
+    ) -> None:
         """Add a task, whose number is the next; tasks that it needs were added before."""
         needs = task.needs
         units = 10_000 + sum(step.box.size for step in task.steps)
@@ -295,8 +305,19 @@ class Dispatcher:
         is_idle = not all(self.queues)
         for handle in self.session.wait(list(by_handle), 0.05 if is_idle else 1.0):
             self._end(by_handle[handle])
+        self._look_for_lost()
         self.forgotten = [a for a in self.forgotten if not self.session.is_done(a.handle)]
         self._measure()
+
+    def _look_for_lost(self) -> None:
+        """Restart workers that have stopped, if nothing ends: what they hold may be waited for."""
+        now = time.monotonic()
+        if now - max(*self.heard, self.looked) > LOST_SECONDS:
+            known = [worker for worker, count in enumerate(self.rates.counts) if count]
+            for name in self.session.restart_lost(known):
+                why = f"{name} did not answer, and nothing ended for {now - max(self.heard):.0f} s"
+                self.adaptations.append(Adaptation(time.time(), "restart", why))
+            self.looked = time.monotonic()
 
     def _end(self, attempt: Attempt) -> None:
         """Note that an attempt has succeeded."""
@@ -341,7 +362,7 @@ class Dispatcher:
         self.session.release(entry.done.handle)
         if entry.task.number in self.stolen:
             self.borrowed[entry.done.worker] -= entry.nbytes
-        entry.given, entry.done.handle = None, None
+        entry.given, entry.done.handle = NO_ARRAYS, None
 
     # -- who runs what
 
@@ -437,7 +458,7 @@ class Dispatcher:
             for number in entry.needs
             if (need := self.entries[number]).done is not None and need.done.worker != worker
         )
-        return (sum(elsewhere) + (0 if entry.given is None else entry.nbytes)) / BANDWIDTH
+        return (sum(elsewhere) + (entry.nbytes if entry.given else 0)) / BANDWIDTH
 
     def _is_better_elsewhere(self, entry: Entry, worker: int) -> bool:
         """Return whether others would have run all that waits, and this task, before a slow one."""

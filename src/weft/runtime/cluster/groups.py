@@ -16,10 +16,23 @@ from typing import TypeAlias, TypeVar
 
 from weft.lang import Block, Graph, Signature
 from weft.lang.dtype import itemsize
-from weft.plan import Plan
-from weft.program import Apply, Branch, Copy, Layout, Loop, Mask, Slice, Transfer
+from weft.program import (
+    Apply,
+    Body,
+    Branch,
+    Copy,
+    Layout,
+    Loop,
+    Mask,
+    Program,
+    Read,
+    Slice,
+    Transfer,
+    Write,
+)
 from weft.program.storage import Storage
 from weft.space import ZRange, weigh
+from weft.values import FrozenMap, Point
 
 T = TypeVar("T")
 
@@ -44,20 +57,22 @@ class TaskGroup:
 
 
 class GroupedProgram:
-    """A body of a plan's program in groups, with the inputs and outputs that lie in storage."""
+    """A body of a program in groups.
+
+    `copies` are inputs of the graph that it also returns, and that go to storage as they are; all
+    else that is stored has instructions.
+    """
 
     def __init__(
-        self,
-        plan: Plan,
-        inputs: Mapping[str, Storage] | None = None,
-        outputs: Mapping[str, Storage] | None = None,
-        number: int = 0,
+        self, program: Program, number: int = 0, copies: Mapping[str, Storage] = FrozenMap(())
     ) -> None:
-        self.plan, self.program, self.number = plan, plan.program, number
-        self.graph: Graph = self.program.graphs[number]
-        self.body = self.program.bodies[number]
-        self.inputs, self.outputs = inputs or {}, outputs or {}
-        body = self.body
+        self.program, self.number = program, number
+        self.graph: Graph = program.graphs[number]
+        self.body = body = program.bodies[number]
+        self.inputs = _stored(program, body, Read)
+        """The inputs that are read from storage."""
+        self.outputs = {**_stored(program, body, Write), **copies}
+        """The outputs that are written to it."""
         self.applies = {i.definition: i for i in body.instructions if isinstance(i, Apply)}
         self.controls = {i.definition: i for i in body.instructions if isinstance(i, Loop | Branch)}
         """The loops and branches, which are groups of their own."""
@@ -71,6 +86,8 @@ class GroupedProgram:
             at = body.application_at(place)
             if isinstance(instruction, Apply | Loop | Branch):
                 self.kept |= {self._value(buffer): buffer for buffer in instruction.results}
+            elif isinstance(instruction, Read):
+                self.kept.setdefault(instruction.storage, instruction.result)
             elif isinstance(instruction, Move):
                 self.moves[instruction.result] = instruction
                 operator = "output" if at is None else self.graph.applications[at].operator
@@ -124,13 +141,48 @@ class GroupedProgram:
     def groups(self) -> tuple[TaskGroup, ...]:
         """The groups, each behind those that it needs.
 
-        >>> from weft import propagate, trace
-        >>> graph = trace(lambda x, w: ((x + x) @ w).sum() * 2, (8, 4), (4, 2),
+        >>> import weft
+        >>> graph = weft.trace(lambda x, w: ((x + x) @ w).sum() * 2, (8, 4), (4, 2),
         ...     meshes=['@m = <["x"=2]>'], shardings={"x": '<@m, [{"x"}, {}]>'})
-        >>> [group.applications for group in GroupedProgram(Plan.of(propagate(graph))).groups]
+        >>> program = weft.Plan.of(weft.propagate(graph)).program
+        >>> [group.applications for group in GroupedProgram(program).groups]
         [(0, 1, 2), (3, 4)]
         """
         return tuple(_Grouping(self).groups())
+
+    @cached_property
+    def returned(self) -> Sequence[int | None]:
+        """The buffer of each output; None for one that is stored."""
+        return returned_buffers(self.body, self.outputs)
+
+    @cached_property
+    def direct(self) -> Collection[str]:
+        """The inputs that tasks read box by box: stored ones, and those that one group reads.
+
+        Other inputs in memory become blocks, which several tasks read or send.
+        """
+        found = set(self.inputs)
+        if self.number:
+            return found  # the arguments of a loop or a branch are blocks
+        groups = {number: group for group in self.groups for number in group.applications}
+        readers: dict[int, list[TaskGroup | None]] = {n: [] for n in self.body.arguments}
+        for buffer in (b for each in self.controls.values() for b in operand_buffers(each)):
+            readers.setdefault(self._origin(buffer), []).append(None)
+        for number, apply in self.applies.items():
+            for buffer in apply.operands:
+                readers.setdefault(self._origin(buffer), []).append(groups[number])
+        for move in self.moves.values():
+            if isinstance(move, Transfer | Copy):
+                readers.setdefault(self._origin(move.source), []).append(None)
+        for buffer in self.body.results:
+            readers.setdefault(self._origin(buffer), []).append(None)
+        for buffer in self.body.arguments:
+            if len(set(readers[buffer])) == 1 and None not in readers[buffer]:
+                found.add(self._value(buffer))
+        return found
+
+    def _origin(self, buffer: int) -> int:
+        return next((move.source for move in self.moves_to(buffer)), buffer)
 
     @cached_property
     def _with_halos(self) -> frozenset[int]:
@@ -179,6 +231,40 @@ class GroupedProgram:
             return False
         is_whole = bool(box) and self.outputs[name].aligned(box)
         return is_whole and first_holders(self.layout(name))[rank]
+
+
+def _stored(program: Program, body: Body, kind: type[Read] | type[Write]) -> dict[str, Storage]:
+    """Return the storage that a body reads, or that it writes."""
+    names = (each.storage for each in body.instructions if isinstance(each, kind))
+    return {name: program.storage[name] for name in names}
+
+
+def returned_buffers(body: Body, stored: Collection[str]) -> list[int | None]:
+    """Return the buffer of each output of a body; None for one that is stored.
+
+    A body returns what it does not write: an output that comes twice is written once.
+    """
+    written = [each.storage for each in body.instructions if isinstance(each, Write)]
+    left, found = iter(body.results), list[int | None]()
+    for name in body.graph.outputs:
+        if name in written:
+            written.remove(name)
+            found.append(None)
+        else:
+            buffer = next(left)
+            found.append(None if name in stored else buffer)
+    return found
+
+
+def operand_buffers(control: Loop | Branch) -> Point:
+    """Return the buffers that a loop or a branch takes, in the order of its tasks' operands."""
+    first = control.carried if isinstance(control, Loop) else (control.selector,)
+    return (*first, *(buffer for captured in control.captured for buffer in captured))
+
+
+def called_bodies(control: Loop | Branch) -> Point:
+    """Return the bodies that a loop or a branch runs."""
+    return (control.condition, control.body) if isinstance(control, Loop) else control.bodies
 
 
 @lru_cache(maxsize=1 << 10)

@@ -87,7 +87,7 @@ def _run(
     }
     graph = bindings.task_graph(workers := engine.workers, memory)
     allow = partial(_allow, active(), ", ".join(plan.graph.outputs))
-    if not plan.program.count.assumed:
+    if not graph.program.count.assumed:
         allow(sum(graph.received))
     begin, clock = time.time(), time.perf_counter()
     session = engine.start(WorkerContext.of(plan, bindings.inputs, bindings.outputs))

@@ -272,12 +272,7 @@ def keep_overlaps(
     """
     found, last = list(tasks), dict[int, tuple[int, Mapping[str, ZRange]]]()
     for number, task in enumerate(tasks):
-        boxes = {
-            leaf.name: leaf.box
-            for array in task.arrays()
-            for leaf in leaves(array)
-            if isinstance(leaf, InputBox) and leaf.name in stored
-        }
+        boxes = {name: box for name, box in task.input_boxes() if name in stored}
         if not boxes:
             continue
         if worker(task) in last:

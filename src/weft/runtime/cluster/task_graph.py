@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 from operator import add
@@ -20,10 +20,10 @@ from weft.errors import WeftError
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.plan import Plan
-from weft.program import Branch, Loop
+from weft.program import Branch, Loop, Program
 from weft.program.storage import Storage
-from weft.runtime.cluster.build import TaskGraphBuilder, called_bodies
-from weft.runtime.cluster.groups import GroupedProgram
+from weft.runtime.cluster.build import TaskGraphBuilder
+from weft.runtime.cluster.groups import GroupedProgram, called_bodies
 from weft.runtime.cluster.schedule import block_memory, depth_first, keep_overlaps, task_memory
 from weft.runtime.cluster.tasks import BlockRef, Joined, Task, TaskOutput
 from weft.runtime.cluster.tiling import RULES, DoesNotFit, TileChooser, targets
@@ -54,6 +54,8 @@ class TaskGraph:
     """
 
     plan: Plan
+    program: Program
+    """What the tasks compute: with the storage of inputs and outputs, and how it is accessed."""
     tasks: tuple[Task, ...]
     """In the order of the run, which is their priority: each comes behind those that it needs."""
     outputs: tuple[tuple[BlockRef, ...], ...]
@@ -65,7 +67,7 @@ class TaskGraph:
     stored: Mapping[str, Storage] = FrozenMap(())
     """The outputs that are written to storage."""
     body: int = 0
-    """The body of the plan's program that the tasks compute."""
+    """The body of the program that the tasks compute."""
     bodies: Mapping[int, TaskGraph] = FrozenMap(())
     """The tasks of all other bodies."""
 
@@ -82,21 +84,27 @@ class TaskGraph:
     ) -> TaskGraph:
         """Return the tasks of a plan.
 
-        `inputs` and `outputs` are those that lie in storage. With `memory`, the bytes that a worker
-        may take for arrays, tasks are cut until they fit; each takes `extra` bytes in addition.
-        What fits some memory fits more of it. A plan is refused if no tiling can fit, or if none of
-        those that were tried does; the message says which.
+        `inputs` and `outputs` are those that lie in storage: the tasks are those of
+        `plan.program_with` both. With `memory`, the bytes that a worker may take for arrays, tasks
+        are cut until they fit; each takes `extra` bytes in addition. What fits some memory fits
+        more of it. A plan is refused if no tiling can fit, or if none of those that were tried
+        does; the message says which.
         """
+        names = {value.name for value in plan.graph.inputs}
+        copies = FrozenMap((n, one) for n, one in (outputs or {}).items() if n in names)
+        made = {name: one for name, one in (outputs or {}).items() if name not in names}
+        program = plan.program_with({**(inputs or {}), **made})
         count = min(workers or plan.mesh.size, plan.mesh.size)
-        main = _TaskCutting(GroupedProgram(plan, inputs, outputs), count, memory, extra)
-        inner = [GroupedProgram(plan, number=n) for n in range(1, len(plan.program.bodies))]
+        cutting = partial(_TaskCutting, plan, workers=count)
+        main = cutting(GroupedProgram(program, copies=copies), memory=memory, extra=extra)
+        inner = [GroupedProgram(program, n) for n in range(1, len(program.bodies))]
         if memory is None or not inner:
-            return main.graph(_graphs_of(inner, count, memory))
+            return main.graph(_graphs_of(cutting, inner, memory))
         refused = list[WeftError]()
         # The same limits whatever memory there is, so that what fits some memory fits more of it.
         for inside in (1 << power for power in range(memory.bit_length() - 1, 0, -1)):
             try:
-                bodies = _graphs_of(inner, count, inside)
+                bodies = _graphs_of(cutting, inner, inside)
             except WeftError as error:
                 error.add_note(f"where a loop or a branch may take {inside} B of {memory} B")
                 refused.append(error)
@@ -196,7 +204,7 @@ class TaskGraph:
     @cached_property
     def controls(self) -> Mapping[int, Loop | Branch]:
         """The loops and branches, by application."""
-        code = self.plan.program.bodies[self.body].instructions
+        code = self.program.bodies[self.body].instructions
         return {each.definition: each for each in code if isinstance(each, Loop | Branch)}
 
     @cached_property
@@ -211,7 +219,7 @@ class TaskGraph:
     @property
     def graph(self) -> Graph:
         """The graph that the tasks compute: that of the plan, or a region of it."""
-        found: Graph = self.plan.program.graphs[self.body]
+        found: Graph = self.program.graphs[self.body]
         return found
 
     def itemsize(self, name: str) -> int:
@@ -278,9 +286,15 @@ class _TaskCutting:
     """Cuts the tasks of a body until they fit."""
 
     def __init__(
-        self, program: GroupedProgram, workers: int, memory: int | None, extra: int = 0
+        self,
+        plan: Plan,
+        program: GroupedProgram,
+        workers: int,
+        memory: int | None,
+        extra: int = 0,
     ) -> None:
-        self.program, self.workers, self.memory, self.extra = program, workers, memory, extra
+        self.plan, self.program, self.workers = plan, program, workers
+        self.memory, self.extra = memory, extra
 
     def graph(self, bodies: Mapping[int, TaskGraph]) -> TaskGraph:
         """Return the tasks of the body; `bodies` are those that it calls."""
@@ -340,7 +354,8 @@ class _TaskCutting:
         program, (tasks, outputs) = self.program, builder.build()
         stored, inner = FrozenMap(program.outputs.items()), FrozenMap(bodies.items())
         found = TaskGraph(
-            *(program.plan, tasks, outputs, None, self.extra, stored, program.number, inner)
+            *(self.plan, program.program, tasks, outputs, None, self.extra, stored),
+            *(program.number, inner),
         )
         if not program.inputs and not program.outputs:
             return found
@@ -356,12 +371,12 @@ class _TaskCutting:
 
 
 def _graphs_of(
-    programs: Sequence[GroupedProgram], workers: int, memory: int | None
+    cutting: Callable[..., _TaskCutting], programs: Sequence[GroupedProgram], memory: int | None
 ) -> Mapping[int, TaskGraph]:
     """Return the tasks of the bodies of loops and branches, each of which may call later ones."""
     found = dict[int, TaskGraph]()
     for program in reversed(programs):
-        found[program.number] = _TaskCutting(program, workers, memory).graph(found)
+        found[program.number] = cutting(program, memory=memory).graph(found)
     return found
 
 
@@ -395,24 +410,22 @@ def _check_lower_bounds(program: GroupedProgram, workers: int, memory: int, extr
 
 
 def _lower_bounds(program: GroupedProgram, workers: int) -> Iterator[_LowerBound]:
-    plan, body = program.plan, program.body
+    body, buffers = program.body, program.program.buffers
     for name, storage in program.outputs.items():
         shard = tuple(map(min, storage.shard, storage.shape))
         size = prod(shard) * program.itemsize(name)
         yield _LowerBound(size, f"a shard of {name}, {list(shard)}", "make shards smaller")
-    for value, number in zip(program.graph.inputs, body.arguments):
-        if value.name not in program.inputs:
-            buffer = program.program.buffers[number]
+    for buffer in map(buffers.__getitem__, body.arguments):
+        if buffer.value not in program.direct:
             size = max(box.size for box in buffer.layout.boxes()) * buffer.itemsize
-            why = f"a cell's part of input {value}"
-            yield _LowerBound(size, why, f"store {value.name}, or give the plan more cells")
+            why = f"a cell's part of input {program.graph.values[buffer.value]}"
+            yield _LowerBound(size, why, f"store {buffer.value}, or give the plan more cells")
     held, names = [0] * workers, list[str]()
-    for number in body.results:
-        buffer = program.program.buffers[number]
-        if buffer.value not in (*program.outputs, *names):
+    for buffer in (buffers[number] for number in program.returned if number is not None):
+        if buffer.value not in names:
             names.append(buffer.value)
             for rank, box in enumerate(buffer.layout.boxes()):
-                held[rank * workers // plan.mesh.size] += box.size * buffer.itemsize
+                held[rank * workers // program.program.cells.size] += box.size * buffer.itemsize
     if names:
         why = f"its part of {' and '.join(names)}, which is returned in memory"
         yield _LowerBound(max(held), why, "store the outputs, or give the plan more cells")

@@ -230,6 +230,11 @@ class Task:
         for array in self.arrays():
             yield from (leaf for leaf in leaves(array) if isinstance(leaf, BlockRef))
 
+    def input_boxes(self) -> Iterator[InputBox]:
+        """Return every box of an input that it reads, each once."""
+        found = (leaf for array in self.arrays() for leaf in leaves(array))
+        yield from dict.fromkeys(leaf for leaf in found if isinstance(leaf, InputBox))
+
     def arrays(self) -> Iterator[ArrayExpr]:
         """Return the arrays that it computes, in order."""
         for step in self.steps:

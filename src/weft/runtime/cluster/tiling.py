@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weft.lang import Row, Signature
 from weft.runtime.cluster.groups import GroupedProgram, TaskGroup, unite
 from weft.runtime.cluster.schedule import task_memory
-from weft.runtime.cluster.tasks import InputBox, Task, leaves
+from weft.runtime.cluster.tasks import Task
 from weft.space import ZRange
 
 if TYPE_CHECKING:
@@ -394,12 +394,9 @@ class _GroupCosts:
 
     def _read_bytes(self, task: Task) -> int:
         """Return the bytes of the chunks that a task reads."""
-        read = {leaf for array in task.arrays() for leaf in leaves(array)}
-        return sum(
-            self.program.inputs[leaf.name].touched(leaf.box).nbytes
-            for leaf in read
-            if isinstance(leaf, InputBox)
-        )
+        stored = self.program.inputs
+        boxes = (box for box in task.input_boxes() if box.name in stored)
+        return sum(stored[name].touched(box).nbytes for name, box in boxes)
 
     def halved(self, cuts: Cuts, aligned: bool) -> Iterator[Cuts]:
         """Return the cuts with one of them halved: into whole shards, if `aligned` and possible."""

@@ -14,10 +14,10 @@ from weft.errors import WeftError
 from weft.program import Branch, Loop
 from weft.program.count import bind
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.build import operand_buffers
 from weft.runtime.cluster.dispatch import Dispatcher
+from weft.runtime.cluster.groups import operand_buffers
 from weft.runtime.cluster.task_graph import TaskGraph
-from weft.runtime.cluster.tasks import BlockRef, InputBox, Task
+from weft.runtime.cluster.tasks import BlockRef, Task
 from weft.runtime.local import chosen_branch
 
 PlacedBlocks: TypeAlias = tuple[tuple[BlockRef, ...], ...]
@@ -84,7 +84,7 @@ class Unroller:
                 own = task
                 if number != task.number or graph.controls or given is not None:
                     own = task.renumber(number, made.__getitem__)
-                dispatcher.add(own, self._input(own), is_done=not is_wanted)
+                dispatcher.add(own, self._inputs(own, given is None), is_done=not is_wanted)
                 hold(task, [BlockRef(number, place) for place in range(len(task.blocks))])
             for ended in graph.ends[task.number]:
                 self._unpin(pinned.pop(ended, ()))
@@ -101,12 +101,12 @@ class Unroller:
         for block in (block for each in blocks for block in each):
             self.dispatcher.unpin(block)
 
-    def _input(self, task: Task) -> Array | None:
-        """Return the input in memory that a task reads, if any."""
-        for block in task.blocks:
-            if isinstance(block.array, InputBox) and block.array.name in self.inputs:
-                return self.inputs[block.array.name]
-        return None
+    def _inputs(self, task: Task, is_main: bool) -> Mapping[str, Array]:
+        """Return the inputs in memory that a task reads."""
+        if not is_main or not self.inputs:
+            return {}
+        names = {box.name for box in task.input_boxes()}
+        return {name: self.inputs[name] for name in names if name in self.inputs}
 
     def _control(
         self, graph: TaskGraph, task: Task, made: Mapping[BlockRef, BlockRef]
@@ -129,7 +129,7 @@ class Unroller:
         self, graph: TaskGraph, number: int, buffers: Sequence[int], held: Held
     ) -> PlacedBlocks:
         """Run a body on the blocks of some buffers."""
-        names = graph.plan.program.bodies[number].graph.inputs
+        names = graph.program.bodies[number].graph.inputs
         given = {
             (name, cell): block
             for name, buffer in zip(names, buffers)
@@ -143,7 +143,7 @@ class Unroller:
         Where the program says how often that is, and memory is not limited, the conditions are
         checked when the loop is over, so that no iteration waits for one.
         """
-        program, dispatcher = graph.plan.program, self.dispatcher
+        program, dispatcher = graph.program, self.dispatcher
         condition, body = (program.bodies[n] for n in (loop.condition, loop.body))
         first = bind(program, condition, loop.carried, loop.captured[0])
         second = bind(program, body, loop.carried, loop.captured[1])
@@ -179,7 +179,7 @@ class Unroller:
 
     def _branch(self, graph: TaskGraph, branch: Branch, held: Held) -> PlacedBlocks:
         """Run the body that is selected by a number that was computed."""
-        program = graph.plan.program
+        program = graph.program
         (index,) = self.dispatcher.fetch(held[branch.selector][:1])
         operator = graph.graph.applications[branch.definition].operator
         chosen = chosen_branch(index, len(branch.bodies), operator)

@@ -11,7 +11,8 @@ its reduced index dimensions and of some terms of its operands. Against the defi
   operands are combined only where the operator distributes over the monoid;
 - an operand outside the reduction counts in one part;
 - every output lies as the program says, and is whole when its parts are combined;
-- every shard of a stored output is written once, whole;
+- what is read of a stored input is in the box that some cell reads by the program, and every shard
+  of a stored output is written once, whole;
 - a loop or a branch is given, and returns, what its bodies take and return, whose tasks are shown
   to compute their regions.
 
@@ -33,11 +34,12 @@ from weft.program import (
     IndexSpace,
     Layout,
     Loop,
+    Read,
     VerificationError,
 )
 from weft.program.count import bind
 from weft.program.storage import Storage
-from weft.runtime.cluster.build import called_bodies, operand_buffers
+from weft.runtime.cluster.groups import called_bodies, operand_buffers, returned_buffers
 from weft.runtime.cluster.tasks import (
     ArrayExpr,
     BlockRef,
@@ -98,14 +100,16 @@ def verify_tasks(graph: TaskGraph, definition: GraphDefinition | None = None) ->
             raise
     for number, control in verifier.controls.items():
         verifier.check_control(number, control)
-    buffers = graph.plan.program.buffers
-    for blocks, buffer in zip(outputs, verifier.body.results, strict=True):
-        name = buffers[buffer].value
-        if name not in stored:
-            verifier.check_output(name, buffers[buffer].layout, blocks)
-    for name, storage in stored.items():
-        writes = [write.box for task in tasks for write in task.writes if write.value == name]
-        _check_shards(name, storage, writes)
+    buffers = graph.program.buffers
+    for blocks, buffer in zip(outputs, returned_buffers(verifier.body, stored), strict=True):
+        if buffer is not None:
+            verifier.check_output(buffers[buffer].value, buffers[buffer].layout, blocks)
+    writes = {name: list[ZRange]() for name in stored}
+    for write in (write for task in tasks for write in task.writes):
+        _expect(write.value in writes, f"{write.value} is written, and is not stored")
+        writes[write.value].append(write.box)
+    for name, boxes in writes.items():
+        _check_shards(name, stored[name], boxes)
 
 
 def _check_shards(name: str, storage: Storage, writes: Iterable[ZRange]) -> None:
@@ -122,7 +126,7 @@ def _check_shards(name: str, storage: Storage, writes: Iterable[ZRange]) -> None
 class _TaskVerifier:
     def __init__(self, tasks: TaskGraph, definition: GraphDefinition) -> None:
         self.tasks, self.graph, self.controls = tasks, definition, tasks.controls
-        program = tasks.plan.program
+        program = tasks.program
         self.buffers, self.body = program.buffers, program.bodies[tasks.body]
         self.maker = {name: each for each in self.graph.applications for name in each.results}
         given = [
@@ -132,6 +136,17 @@ class _TaskVerifier:
         self.given = {self.buffers[buffer].value: self.buffers[buffer].layout for buffer in given}
         """How the arguments lie, and the results of loops and branches."""
         self.maker |= {name: _given(name, layout) for name, layout in self.given.items()}
+        self.regions = {
+            each.storage: dict.fromkeys(
+                box
+                for read in self.body.instructions
+                if isinstance(read, Read) and read.storage == each.storage
+                for box in self.buffers[read.result].layout.boxes()
+            )
+            for each in self.body.instructions
+            if isinstance(each, Read)
+        }
+        """The boxes that the program reads of each stored input."""
         self.cells = dict[tuple[int, int], Sequence[BlockRef]]()
         """What each cell gives to a loop or a branch, by application and rank."""
         self.cell = 0
@@ -169,8 +184,8 @@ class _TaskVerifier:
 
     def _given_part(self, name: str) -> Terms:
         """Return which terms a cell has of an argument, or of the result of a loop or branch."""
-        layout = self.given[name]
-        if not layout.parts:
+        layout = self.given.get(name)
+        if layout is None or not layout.parts:
             return None
         part = layout.part(layout.cells.coordinate(self.cell))
         return self._simplify(self.maker[name], [Term(ZRange(part, [n + 1 for n in part]), ())])
@@ -195,7 +210,7 @@ class _TaskVerifier:
 
         For a loop that is an invariant: values enter and leave every iteration alike.
         """
-        definition, program = self.graph.applications[number], self.tasks.plan.program
+        definition, program = self.graph.applications[number], self.tasks.program
         buffers = operand_buffers(control)
         ranks = range(len(self.tasks.ranks))
         _expect(
@@ -247,6 +262,8 @@ class _TaskVerifier:
                 _expect(name in self.graph.inputs, f"{name} is not an input")
                 whole = ZRange.of(self.graph.shapes[name])
                 _expect(box in whole, f"input {name} has no {box}")
+                if name not in self.given:
+                    self._check_read(name, box)
                 return Description(name, box, self._given_part(name))
             case BlockRef(task=task, place=place):
                 is_there = 0 <= task < len(self.blocks) and place < len(self.blocks[task])
@@ -268,6 +285,15 @@ class _TaskVerifier:
                 return self._combine_arrays(monoid, [self.describe(part) for part in parts])
             case Joined():
                 return self._join(array)
+
+    def _check_read(self, name: str, box: ZRange) -> None:
+        """What a task reads from storage, a cell reads by the program.
+
+        It may be another cell: a halo that the program moves may be computed again instead.
+        """
+        regions = self.regions.get(name, ())
+        is_read = any(box in region for region in regions) or not any(box.difference(*regions))
+        _expect(is_read or not box, f"the program does not read {name} {box}")
 
     def _combine_arrays(self, monoid: str, parts: Sequence[Description]) -> Description:
         first = parts[0]

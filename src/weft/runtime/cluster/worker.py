@@ -6,7 +6,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import array_api_compat.numpy as xp
 
@@ -35,7 +35,7 @@ from weft.runtime.cluster.tasks import (
     TaskStep,
 )
 from weft.space import ZRange
-from weft.values import Point
+from weft.values import FrozenMap, Point
 
 Blocks = tuple[Array, ...]
 """The blocks of a task."""
@@ -123,6 +123,12 @@ class GivenInput(NamedTuple):
     start: Point
 
 
+GivenInputs: TypeAlias = Mapping[str, GivenInput]
+"""The inputs in memory that a task reads."""
+
+NO_INPUTS: GivenInputs = FrozenMap(())
+
+
 class ReceivedBlocks(NamedTuple):
     """The blocks of another task, and the cell that had them."""
 
@@ -134,7 +140,7 @@ def run_task(
     context: WorkerContext,
     task: Task,
     received: Mapping[int, ReceivedBlocks],
-    given: GivenInput | None = None,
+    given: GivenInputs = NO_INPUTS,
     *,
     alone: bool = True,
 ) -> tuple[Blocks, Report]:
@@ -159,7 +165,7 @@ class _TaskRun:
         context: WorkerContext,
         task: Task,
         received: Mapping[int, ReceivedBlocks],
-        given: GivenInput | None,
+        given: GivenInputs,
         meter: Meter,
     ) -> None:
         self.context, self.task, self.received = context, task, received
@@ -229,8 +235,9 @@ class _TaskRun:
         return empty(xp, join.shape, join.dtype) if whole is None else whole
 
     def _input(self, wanted: InputBox) -> Array:
-        if self.given is not None:
-            return self.given.array[wanted.box.slices(self.given.start)]
+        if wanted.name in self.given:
+            array, start = self.given[wanted.name]
+            return array[wanted.box.slices(start)]
         with self.meter.part("reading"):
             return self._read(wanted)
 

@@ -1,29 +1,33 @@
 """`Dask`: run tasks on a Dask.distributed cluster.
 
-Every task is submitted to one worker, and runs on another only if that one dies. The active memory
+Every call is submitted to one worker, and runs on another only if that one dies. The active memory
 manager and work stealing, which move blocks and tasks on their own, are off during runs, so that
-only what the plan says is moved: a block moves when a task on another worker reads it. Reports go
-to the scheduler before the results do, so that they are not lost with a worker.
+only what the plan says is moved: a block moves when a task on another worker reads it. A call has
+ended when its reports have arrived, which go to the scheduler before its results do: they are not
+lost with a worker, and nothing has to be asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from math import inf
 from typing import Any, Self
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.runtime.arrays import Array
+from weft.runtime.cluster.engines.calls import SMALL, Call, CallSession, TaskHandle, pack, run_call
 from weft.runtime.cluster.engines.engine import (
     ONE_THREAD,
     check_memory,
@@ -32,18 +36,22 @@ from weft.runtime.cluster.engines.engine import (
     environment,
     task_lost,
 )
-from weft.runtime.cluster.metrics.meter import Report
-from weft.runtime.cluster.tasks import InputBox, Task, TaskOutput
-from weft.runtime.cluster.worker import Blocks, GivenInput, ReceivedBlocks, WorkerContext, run_task
+from weft.runtime.cluster.tasks import Task
+from weft.runtime.cluster.worker import Blocks, WorkerContext
+from weft.space import ZRange
+from weft.values import Point
 
-POLL_SECONDS = 2e-3
-"""How often it is checked whether a task has ended; a report ends a wait at once."""
+POLL_SECONDS = 0.05
+"""How often it is checked whether a call has failed; a report ends a wait at once."""
 
 PENDING = ("pending", "lost")
-"""Dask's states of tasks that have still to run; the last had run, on a worker that died."""
+"""Dask's states of calls that have still to run; the last had run, on a worker that died."""
 
 GRACE_SECONDS, RESTART_SECONDS = 2.0, 60
 """How long a task that is not needed may go on; how long the restart of its worker may take."""
+
+LOST_SECONDS, ANSWER_SECONDS = 15.0, 10.0
+"""If results have not arrived for so long, workers are asked to answer; how long they may take."""
 
 RESTART_TRIES = 12
 """How often to wait five seconds for the workers of a local cluster to restart."""
@@ -213,12 +221,17 @@ def _context(text: bytes) -> WorkerContext:
     return found
 
 
-def _run(job: bytes, context: WorkerContext, given: GivenInput | None, *blocks: Blocks) -> Blocks:
-    run, task, cells = pickle.loads(job)
-    received = {n: ReceivedBlocks(*pair) for n, pair in zip(task.needs, zip(cells, blocks))}
-    made, report = run_task(context, task, received, given)
-    needed("distributed", "dask").get_worker().log_event(run, pickle.dumps(report))
-    return made
+def _run(job: bytes, number: int, context: WorkerContext, *arguments: Any) -> bytes | Blocks:
+    """Run the tasks of a call on a worker."""
+    run, entries = pickle.loads(job)
+    found = run_call(context, entries, arguments)
+    reports = [report for report, _ in found]
+    needed("distributed", "dask").get_worker().log_event(run, pickle.dumps((number, reports)))
+    return pack(found) if number >= 0 else found[0][1]
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _forget(run: str, dask_scheduler: Any) -> None:
@@ -226,92 +239,128 @@ def _forget(run: str, dask_scheduler: Any) -> None:
     dask_scheduler._broker._topics.pop(run, None)
 
 
-class _DaskSession:
-    def __init__(self, client: Any, addresses: Sequence[str], context: WorkerContext) -> None:
-        self.client, self.addresses, self.name = client, addresses, uuid4().hex
-        self.tasks: dict[str, Task] = {}
-        self.found, self.news = list[Report](), threading.Event()
+class _DaskSession(CallSession):
+    def __init__(self, client: Any, addresses: list[str], context: WorkerContext) -> None:
+        super().__init__(context)
+        self.client, self.addresses = client, addresses
+        self.restarted = set[str]()
+        self.ended, self.news = set[int](), threading.Event()
+        """The calls that have ended, by number: below 0 for those with large blocks."""
+        self.inputs: WeakValueDictionary[tuple[str, ZRange], Any] = WeakValueDictionary()
+        """Parts of inputs that were sent and that calls still refer to."""
         client.subscribe_topic(self.name, self._hear)
         text = needed("cloudpickle", "dask").dumps(context)
         # A task, not a scattered value, so that it is not lost with a worker.
         self.context = client.submit(_context, text, key=f"context-{self.name}", priority=1)
 
-    def submit(
-        self, task: Task, worker: int, reads: Mapping[int, tuple[int, Any]], given: Array | None
-    ) -> Any:
-        cells, blocks = zip(*reads.values()) if reads else ((), ())
-        job = pickle.dumps((self.name, task, cells))  # faster than Dask for many small objects
-        key = f"{task.operator}-{task.kind}-{self.name}-{task.number}-{len(self.tasks)}"
-        self.tasks[key] = task
+    def _start(self, call: Call, job: bytes) -> None:
+        task = call.entries[0].task
+        number = sum(self.sent.values()) * (1 if call.is_small else -1)
+        key = f"{task.operator}-{task.kind}-{self.name}-{task.number}-{abs(number)}"
+        call.reply = call.blocks = self._submit(
+            *(_run, job, number, self.context, *call.arguments),
+            key=key,
+            workers=[self.addresses[call.worker % len(self.addresses)]],
+            allow_other_workers=True,
+            priority=-task.number,
+            pure=False,
+        )
+        call.number = number
+
+    def _input(self, task: Task, name: str, array: Array) -> tuple[Any, Point]:
+        """Return the part of an input that a task reads; a large one is sent once."""
+        boxes = [box for known, box in task.input_boxes() if known == name]
+        box = boxes[0].hull(*boxes[1:])
+        found = self.inputs.get((name, box))
+        if found is None:
+            found = np.ascontiguousarray(array[box.slices()]).reshape(box.shape)
+            if found.nbytes > SMALL:
+                found = self._submit(_same, found, key=f"input-{uuid4().hex}", priority=1)
+                self.inputs[name, box] = found
+        return found, box.start
+
+    def _submit(self, *call: Any, **options: Any) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")
-            return self.client.submit(
-                *(_run, job, self.context, _part(task, given), *blocks),
-                key=key,
-                workers=[self.addresses[worker % len(self.addresses)]],
-                allow_other_workers=True,
-                priority=-task.number,
-                pure=False,
-            )
-
-    def release(self, handle: Any) -> None:
-        handle.release()
+            return self.client.submit(*call, **options)
 
     def _hear(self, event: tuple[float, bytes]) -> None:
-        """Take a report that a worker has sent."""
-        self.found.append(pickle.loads(event[1]))
+        """Take the reports of a call that has run."""
+        number, reports = pickle.loads(event[1])
+        self.found += reports
+        self.ended.add(number)
         self.news.set()
 
-    def wait(self, handles: Sequence[Any], seconds: float | None = None) -> list[Any]:
-        end = inf if seconds is None else time.monotonic() + seconds
+    def _wait(self, calls: Sequence[Call], seconds: float | None) -> list[Call]:
+        end, asked = inf if seconds is None else time.monotonic() + seconds, -inf
         while True:
             self.news.clear()
-            if _is_gone(self.client):
-                raise _lost(self.client)
-            ended = [handle for handle in handles if not self._is_pending(handle)]
-            if ended or time.monotonic() >= end:
+            if ended := [call for call in calls if call.number in self.ended]:
+                for call in ended:
+                    call.arguments.clear()
                 return ended
-            self.news.wait(POLL_SECONDS)
+            if time.monotonic() - asked >= POLL_SECONDS:
+                if _is_gone(self.client):
+                    raise _lost(self.client)
+                asked = time.monotonic()
+                for call in calls:
+                    if call.reply.status not in (*PENDING, "finished"):
+                        raise self._failure(call)
+            if time.monotonic() >= end:
+                return []
+            self.news.wait(min(POLL_SECONDS, max(0.0, end - time.monotonic())))
 
-    def _is_pending(self, handle: Any) -> bool:
-        """Return whether a task has still to run; one that failed raises."""
-        status = handle.status
-        if status not in (*PENDING, "finished"):
-            raise self._failure(handle)
-        return status in PENDING
+    def _has_ended(self, call: Call) -> bool:
+        return call.number in self.ended or call.reply.status not in PENDING
 
-    def is_done(self, handle: Any) -> bool:
-        return handle.status not in PENDING
-
-    def _failure(self, handle: Any) -> WeftError:
-        """Return what a task raised, or the error for a task that Dask gave up."""
+    def _failure(self, call: Call) -> WeftError:
+        """Return what a task raised, or the error for a call that Dask gave up."""
         if _is_gone(self.client):
             return _lost(self.client)
-        error = handle.exception()
-        return (
-            error if isinstance(error, WeftError) else task_lost(self.tasks.get(handle.key), error)
-        )
+        error = call.reply.exception()
+        return error if isinstance(error, WeftError) else task_lost(call.entries[0].task, error)
 
-    def gather(self, handles: Sequence[Any]) -> list[Blocks]:
-        try:
-            found: list[Blocks] = self.client.gather(list(handles))
-        except (OSError, CancelledError):
-            if _is_gone(self.client):
-                raise _lost(self.client) from None
-            raise
-        return found
+    def _results(self, calls: Sequence[Call]) -> list[Any]:
+        futures = [call.blocks for call in calls]
+        while True:
+            fetching = asyncio.run_coroutine_threadsafe(
+                self.client._gather(futures), self.client.loop.asyncio_loop
+            )
+            try:
+                while not wait([fetching], LOST_SECONDS).done:
+                    if self.restart_lost(call.worker for call in calls):
+                        fetching.cancel()
+                        break
+                else:
+                    found: list[Any] = fetching.result()
+                    return found
+            except (OSError, CancelledError):
+                if _is_gone(self.client):
+                    raise _lost(self.client) from None
+                raise
 
-    def reports(self) -> Sequence[Report]:
-        return self.found
+    def restart_lost(self, workers: Iterable[int]) -> list[str]:
+        """Restart workers that do not answer, each once: Dask computes again what they held."""
+        chosen = {self.addresses[worker % len(self.addresses)] for worker in workers}
+        there = sorted(chosen.intersection(_workers(self.client)) - self.restarted)
+        answers = self.client.sync(_ask, self.client, there, ANSWER_SECONDS)
+        lost = [address for address in there if address not in answers]
+        if lost:
+            self.client.restart_workers(lost, timeout=RESTART_SECONDS, raise_for_error=False)
+            new = [each for each in sorted(_workers(self.client)) if each not in self.addresses]
+            for address, other in zip(lost, new):
+                self.addresses[self.addresses.index(address)] = other
+            self.restarted |= {*lost, *new}
+        return lost
 
-    def abandon(self, attempts: Sequence[tuple[Any, int]]) -> None:
+    def abandon(self, attempts: Sequence[tuple[TaskHandle, int]]) -> None:
         end = time.monotonic() + GRACE_SECONDS
         left = list(attempts)
         while left and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
             left = [attempt for attempt in left if not self.is_done(attempt[0])]
         for handle, _ in left:
-            handle.release()
+            handle.call.reply.release()
         places = {self.addresses[worker % len(self.addresses)] for _, worker in left}
         if places & set(_workers(self.client)):
             self.client.restart_workers(list(places), timeout=RESTART_SECONDS)
@@ -322,11 +371,13 @@ class _DaskSession:
             self.client.run_on_scheduler(_forget, self.name)
 
 
-def _part(task: Task, given: Array | None) -> GivenInput | None:
-    """Return the box of an input that a task reads; it travels with the task, which may move."""
-    match task.blocks:
-        case (TaskOutput(array=InputBox(box=box)),) if given is not None:
-            return GivenInput(
-                np.ascontiguousarray(given[box.slices()]).reshape(box.shape), box.start
-            )
-    return None
+async def _ask(client: Any, addresses: Sequence[str], seconds: float) -> set[str]:
+    """Return the workers that answer."""
+
+    async def ask(address: str) -> str | None:
+        with suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(client._run(int, workers=[address], on_error="ignore"), seconds)
+            return address
+        return None
+
+    return set(filter(None, await asyncio.gather(*map(ask, addresses))))

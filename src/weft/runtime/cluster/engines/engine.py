@@ -6,7 +6,7 @@ An adapter implements these few methods; the conformance tests specify the rest.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -26,12 +26,16 @@ class Session(Protocol):
     """One run of one task graph."""
 
     def submit(
-        self, task: Task, worker: int, reads: Mapping[int, tuple[int, Handle]], given: Array | None
+        self,
+        task: Task,
+        worker: int,
+        reads: Mapping[int, tuple[int, Handle]],
+        given: Mapping[str, Array],
     ) -> Handle:
         """Run a task on a worker once the blocks that it reads are there; do not wait.
 
-        `reads` holds for each task that it reads the cell of that task and its handle; `given` is
-        the input in memory of which a reader takes its box. Tasks come in the order of their
+        `reads` holds for each task that it reads the cell of that task and its handle; `given` has
+        the inputs in memory of which it takes boxes. Tasks come in the order of their
         numbers; of those that are ready, a worker takes the lowest. A task that failed earlier may
         raise here.
         """
@@ -56,6 +60,12 @@ class Session(Protocol):
         """Return the measurements that have arrived so far; later calls return more at the end.
 
         Those of a task are there once `wait` has returned it; it may have several.
+        """
+
+    def restart_lost(self, workers: Iterable[int]) -> list[str]:
+        """Restart those of some workers that have stopped and hold blocks; return their names.
+
+        Asked only if nothing has ended for a while, and may take seconds.
         """
 
     def abandon(self, attempts: Sequence[tuple[Handle, int]]) -> None:

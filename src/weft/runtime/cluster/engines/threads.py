@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Self
 
@@ -51,18 +51,21 @@ class _ThreadsSession:
         task: Task,
         worker: int,
         reads: Mapping[int, tuple[int, Future[Blocks]]],
-        given: Array | None,
+        given: Mapping[str, Array],
     ) -> Future[Blocks]:
         return self.pools[worker].submit(self._run, task, dict(reads), given)
 
     def _run(
-        self, task: Task, reads: Mapping[int, tuple[int, Future[Blocks]]], given: Array | None
+        self,
+        task: Task,
+        reads: Mapping[int, tuple[int, Future[Blocks]]],
+        given: Mapping[str, Array],
     ) -> Blocks:
         if not self.is_open:
             return ()
         received = {n: ReceivedBlocks(cell, made.result()) for n, (cell, made) in reads.items()}
-        start = None if given is None else GivenInput(given, (0,) * given.ndim)
-        blocks, report = run_task(self.context, task, received, start, alone=False)
+        whole = {name: GivenInput(x, (0,) * x.ndim) for name, x in given.items()}
+        blocks, report = run_task(self.context, task, received, whole, alone=False)
         self.done.append(report)
         return blocks
 
@@ -85,6 +88,9 @@ class _ThreadsSession:
 
     def reports(self) -> Sequence[Report]:
         return self.done
+
+    def restart_lost(self, workers: Iterable[int]) -> list[str]:
+        return []
 
     def abandon(self, attempts: Sequence[tuple[Future[Blocks], int]]) -> None:
         wait([handle for handle, _ in attempts])

@@ -9,10 +9,11 @@ from weft.lang import Block, Graph
 from weft.lang.dtype import itemsize
 from weft.lang.fusion import work_in
 from weft.layout import DeviceMesh
-from weft.plan import Machine, Plan
+from weft.plan import Machine
 from weft.plan.machine import GRID
 from weft.plan.resharding.counts import ranks_by_device
 from weft.plan.resharding.pricing import seconds_of_messages
+from weft.program import Program
 from weft.space import ZRange
 from weft.values import FrozenMap
 
@@ -40,9 +41,9 @@ class Amount(NamedTuple):
         return Amount(self.flops + other.flops, wide, self.touched + other.touched)
 
 
-def amount_of(plan: Plan, task: Task) -> Amount:
+def amount_of(program: Program, task: Task) -> Amount:
     """Return the work of a task."""
-    graphs = plan.program.graphs
+    graphs = program.graphs
     amounts = (_amount(graphs[step.body], step.application, step.box) for step in task.steps)
     return sum(amounts, Amount())
 
@@ -62,11 +63,11 @@ def _amount(graph: Graph, number: int, box: ZRange) -> Amount:
     )
 
 
-def work_of(plan: Plan, task: Task) -> Mapping[str, tuple[int, int]]:
+def work_of(program: Program, task: Task) -> Mapping[str, tuple[int, int]]:
     """Return the operations of a task, and the bytes of its operands and results, by operator."""
     found: dict[str, tuple[int, int]] = {}
     for step in task.steps:
-        graph: Graph = plan.program.graphs[step.body]
+        graph: Graph = program.graphs[step.body]
         application, line = graph.applications[step.application], graph.signatures[step.application]
         work = work_in(
             graph.operators, application.operator, line, step.box, application.attributes

@@ -203,7 +203,7 @@ class RunRecord:
             tuple(_record(graph, one) for one in attempts if one is not last[one.task]),
             len(graph.tasks) - len(last),
             bound,
-            None if plan.machine is None else estimate(plan).seconds,
+            None if plan.machine is None else estimate(plan, storage=graph.program.storage).seconds,
             plan.machine,
             tuple(adaptations),
         )
@@ -277,8 +277,8 @@ class RunRecord:
 
 
 def _record(graph: TaskGraph, report: Report, sent: int = 0, is_stolen: bool = False) -> TaskRecord:
-    plan, task = graph.plan, graph.tasks[report.task]
-    amount, moved, work = amount_of(plan, task), graph.moved(task), work_of(plan, task)
+    plan, program, task = graph.plan, graph.program, graph.tasks[report.task]
+    amount, moved, work = amount_of(program, task), graph.moved(task), work_of(program, task)
     predicted = None
     if plan.machine is not None:
         predicted = seconds_by(

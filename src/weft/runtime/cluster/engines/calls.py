@@ -1,0 +1,247 @@
+"""`CallSession`: tasks go to workers in calls of an engine, of which one may have several tasks.
+
+A call takes longer than many tasks do: consecutive small tasks of a worker share one. The results
+of such a call are one object; the blocks of a larger task are an object of their own, which calls
+of other workers read and the client only refers to. An adapter says how its engine sends a call,
+waits for it and fetches its results.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from weft.runtime.arrays import Array
+from weft.runtime.cluster.metrics.meter import Report
+from weft.runtime.cluster.tasks import Task
+from weft.runtime.cluster.worker import Blocks, GivenInput, ReceivedBlocks, WorkerContext, run_task
+from weft.values import Point
+
+MAX_LIGHT = 16
+"""The most light tasks that share a call; the first calls of a worker have fewer."""
+
+SMALL = 64 << 10
+"""Blocks of at most so many bytes in all travel with the report; Ray inlines up to 100 KiB."""
+
+LIGHT = 1 << 20
+"""A task that computes at most so many bytes takes less time than a call."""
+
+
+def is_small(task: Task) -> bool:
+    """Return whether the blocks of a task travel with its report."""
+    return sum(block.nbytes for block in task.blocks) <= SMALL
+
+
+class BlockArgument(NamedTuple):
+    """The blocks of a task that a call reads."""
+
+    task: int
+    cell: int
+    at: int | None
+    """The number of the argument that has them; None for a task of the same call."""
+    number: int
+    """The place of the task in its own call."""
+
+
+class InputArgument(NamedTuple):
+    """An input in memory, or a part of it, that a call reads."""
+
+    name: str
+    at: int
+    """The number of the argument."""
+    start: Point
+    """Where the part begins."""
+
+
+class CallEntry(NamedTuple):
+    """A task of a call."""
+
+    task: Task
+    reads: tuple[BlockArgument, ...]
+    given: tuple[InputArgument, ...]
+
+
+@dataclass(eq=False)
+class Call:
+    """Tasks that a worker runs in order, in one call."""
+
+    worker: int
+    is_small: bool
+    """Whether its blocks travel with its reports."""
+    entries: list[CallEntry] = field(default_factory=list)
+    arguments: list[Any] = field(default_factory=list)
+    """References of the engine."""
+    reply: Any = None
+    """A reference to its reports, and to its blocks if they are small; None until it is sent."""
+    blocks: Any = None
+    """A reference to its blocks."""
+    number: int = 0
+    """What an adapter knows it by."""
+
+    def argument(self, reference: Any) -> int:
+        """Return the number of the argument that is a reference; each is passed once."""
+        for number, known in enumerate(self.arguments):
+            if known is reference:
+                return number
+        self.arguments.append(reference)
+        return len(self.arguments) - 1
+
+
+class TaskHandle(NamedTuple):
+    """A task that was submitted: its call, and its place there."""
+
+    call: Call
+    number: int
+
+
+# -- on a worker -----------------------------------------------------------------------------------
+
+
+def run_call(
+    context: WorkerContext, entries: Iterable[CallEntry], arguments: Sequence[Any]
+) -> list[tuple[Report, Blocks]]:
+    """Run the tasks of a call in order; return their reports and blocks."""
+    here, opened = dict[int, Blocks](), dict[int, Any]()
+    found = []
+    for task, reads, given in entries:
+        received = {}
+        for read in reads:
+            if read.at is None:
+                blocks = here[read.task]
+            else:
+                if read.at not in opened:
+                    opened[read.at] = _open(arguments[read.at])
+                blocks = opened[read.at][read.number][1]
+            received[read.task] = ReceivedBlocks(read.cell, blocks)
+        inputs = {name: GivenInput(arguments[at], start) for name, at, start in given}
+        here[task.number], report = run_task(context, task, received, inputs)
+        found.append((report, here[task.number]))
+    return found
+
+
+def pack(found: list[tuple[Report, Blocks]]) -> bytes:
+    """Return small results as bytes, which engines do not serialise again."""
+    return pickle.dumps(found, 5)
+
+
+def _open(results: Any) -> Any:
+    """Return the results of a call as `run_call` did; large ones are the blocks of one task."""
+    return pickle.loads(results) if isinstance(results, bytes) else [(None, results)]
+
+
+# -- the client ------------------------------------------------------------------------------------
+
+
+class CallSession:
+    """One run: puts tasks into calls. What a method returns is what `Session` says."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        self.name, self.stored = uuid4().hex, context.inputs.keys()
+        self.open: dict[int, Call] = {}
+        """For each worker the call that is not sent yet, to which tasks may be added."""
+        self.sent = Counter[int]()
+        self.found: list[Report] = []
+
+    # What an adapter does.
+
+    def _start(self, call: Call, job: bytes) -> None:
+        """Send a call; set its references."""
+        raise NotImplementedError
+
+    def _input(self, task: Task, name: str, array: Array) -> tuple[Any, Point]:
+        """Return a reference to an input or to the part that a task reads, and where it begins."""
+        raise NotImplementedError
+
+    def _wait(self, calls: Sequence[Call], seconds: float | None) -> list[Call]:
+        """Return the calls that have ended, if need be after a wait; raise if one failed."""
+        raise NotImplementedError
+
+    def _has_ended(self, call: Call) -> bool:
+        """Return whether a call has ended, successfully or not."""
+        raise NotImplementedError
+
+    def _results(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the blocks of calls, as their workers returned them."""
+        raise NotImplementedError
+
+    # What all do alike.
+
+    def submit(
+        self,
+        task: Task,
+        worker: int,
+        reads: Mapping[int, tuple[int, TaskHandle]],
+        given: Mapping[str, Array],
+    ) -> TaskHandle:
+        """Add a task to the call of its worker."""
+        is_light = self._is_light(task)
+        if worker in self.open and not is_light:
+            self._send(self.open[worker])  # the order stays
+        mine = self.open.setdefault(worker, Call(worker, is_small(task)))
+        arguments = []
+        for number, (cell, (call, place)) in reads.items():
+            if call is not mine:
+                self._send(call)  # a call reads only what was sent before: no deadlock
+            at = None if call is mine else mine.argument(call.blocks)
+            arguments.append(BlockArgument(number, cell, at, place))
+        inputs = []
+        for name, array in given.items():
+            reference, start = self._input(task, name, array)
+            inputs.append(InputArgument(name, mine.argument(reference), start))
+        mine.entries.append(CallEntry(task, tuple(arguments), tuple(inputs)))
+        if not is_light or len(mine.entries) >= min(MAX_LIGHT, 1 << self.sent[worker] // 2):
+            self._send(mine)
+        return TaskHandle(mine, len(mine.entries) - 1)
+
+    def _is_light(self, task: Task) -> bool:
+        """Return whether a task may share a call: it is short, and reads no storage."""
+        if task.writes or not is_small(task):
+            return False
+        if sum(sum(step.result_bytes) + step.workspace for step in task.steps) > LIGHT:
+            return False
+        return not any(box.name in self.stored for box in task.input_boxes())
+
+    def _send(self, call: Call) -> None:
+        """Send a call, unless it was sent."""
+        if call.reply is None:
+            del self.open[call.worker]
+            self.sent[call.worker] += 1
+            self._start(call, pickle.dumps((self.name, call.entries)))
+
+    def wait(self, handles: Sequence[TaskHandle], seconds: float | None = None) -> list[TaskHandle]:
+        """Send what is open, and wait until a call ends."""
+        for call in list(self.open.values()):
+            self._send(call)
+        ended = set(map(id, self._wait(_calls(handles), seconds)))
+        return [handle for handle in handles if id(handle.call) in ended]
+
+    def is_done(self, handle: TaskHandle) -> bool:
+        """Return whether a task has ended."""
+        self._send(handle.call)
+        return self._has_ended(handle.call)
+
+    def gather(self, handles: Sequence[TaskHandle]) -> list[Blocks]:
+        """Fetch blocks."""
+        calls = _calls(handles)
+        opened = {id(call): _open(one) for call, one in zip(calls, self._results(calls))}
+        return [opened[id(call)][number][1] for call, number in handles]
+
+    def release(self, handle: TaskHandle) -> None:
+        """Do nothing: calls refer to what they read until they have run."""
+
+    def reports(self) -> Sequence[Report]:
+        """Return what was measured so far."""
+        return self.found
+
+    def restart_lost(self, workers: Iterable[int]) -> list[str]:
+        """Do nothing: engines notice by themselves."""
+        return []
+
+
+def _calls(handles: Sequence[TaskHandle]) -> list[Call]:
+    """Return the calls of tasks, each once."""
+    return list({id(handle.call): handle.call for handle in handles}.values())

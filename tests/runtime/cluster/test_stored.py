@@ -12,6 +12,8 @@ from tests.runtime.test_programs import planned
 from tests.trials import trials
 
 from weft import Plan, WeftError, communication, ops, propagate, run, trace
+from weft.plan.chunking import choose_storage
+from weft.plan.stored import writes
 from weft.program.storage import Storage
 from weft.runtime.cluster import Output, RunRecord, TaskGraph, Threads, recording, run_on
 from weft.runtime.cluster.schedule import task_memory
@@ -74,6 +76,42 @@ def test_programs_from_storage_to_storage_equal_one_process(tmp_path, part):
                 assert agree(whole, wanted), f"seed {seed}"
             assert records[0].is_exact
             assert moved.received == records[0].total.received
+
+
+def test_tasks_read_and_write_what_the_stored_program_says():
+    """Where no halo is computed again, and every cell holds whole shards."""
+    same = 0
+    for seed in range(PROGRAMS):
+        rng, graph = random.Random(seed), planned(seed)[1]
+        plan = Plan.of(propagate(graph))
+        inputs = {
+            v.name: Storage(v.shape, sizes(rng, v.shape), None, plan.itemsize(v.name))
+            for v in graph.inputs
+            if min(v.shape, default=0) > 0 and not plan.specs[v.name].partial
+        }
+        tasks = TaskGraph.of(plan, inputs)
+        tasks.verify()
+        count = tasks.program.count
+        reads = {name: traffic for name, traffic in tasks.reads.items() if traffic.nbytes}
+        assert sum(tasks.received) <= sum(count.received_by_cell)
+        if tasks.received == count.received_by_cell:
+            assert reads == count.reads, f"seed {seed}"
+            same += 1
+        computed = {name for each in graph.applications for name in each.results}
+        outputs = {
+            name: choose_storage(plan, name)
+            for name, spec in zip(graph.outputs, plan.outputs)
+            if name in computed
+            and min(graph.values[name].shape, default=0) > 0
+            and not spec.partial
+        }
+        tasks = TaskGraph.of(plan, inputs, outputs)
+        tasks.verify()
+        for name, traffic in tasks.program.count.writes.items():
+            if all(outputs[name].aligned(box) for box in writes(plan, name) if box):
+                assert tasks.writes[name].nbytes == traffic.nbytes
+                assert tasks.writes[name].needed == traffic.needed
+    assert same > PROGRAMS / 2
 
 
 class Arrays:

@@ -12,7 +12,16 @@ from weft import Plan, ops, propagate, trace
 from weft.program import VerificationError
 from weft.program.storage import Storage
 from weft.runtime.cluster import TaskGraph
-from weft.runtime.cluster.tasks import BlockRef, Combined, Joined, Masked, Sliced, Task
+from weft.runtime.cluster.tasks import (
+    BlockRef,
+    Combined,
+    InputBox,
+    Joined,
+    Masked,
+    Sliced,
+    Task,
+    TaskOutput,
+)
 from weft.space import ZRange
 
 PROGRAMS = trials(60)
@@ -138,6 +147,23 @@ def test_shards_that_are_written_twice_in_part_or_not_at_all_are_refused():
     part = Sliced(write.array, less.slices(write.box.start))
     short = write._replace(box=less, array=part, nbytes=4 * less.size)
     refused(changed(graph, number, writes=(short,)), "not whole shards")
+
+
+def test_what_the_program_does_not_read_or_write_is_refused():
+    graph = graph_of(
+        lambda x: {"y": ops.relu(x[:4])},
+        (8, 4),
+        inputs={"x": Storage((8, 4), (2, 4), None, 4)},
+        outputs={"y": Storage((4, 4), (2, 4), None, 4)},
+    )
+    graph.verify()
+    assert {type(each).__name__ for each in graph.program.main.instructions} > {"Read", "Write"}
+    number, task = next((n, t) for n, t in enumerate(graph.tasks) if any(t.input_boxes()))
+    beyond = TaskOutput("x", ZRange((6, 0), (8, 4)), 32, InputBox("x", ZRange((6, 0), (8, 4))))
+    refused(changed(graph, number, blocks=(beyond,)), "the program does not read x")
+    elsewhere = task.writes[0]._replace(value="z")
+    refused(changed(graph, number, writes=(elsewhere,)), "is not z")
+    refused(replace(graph, stored={}), "is not stored|written")
 
 
 def mutations(task: Task, places: set[int], rng: random.Random):

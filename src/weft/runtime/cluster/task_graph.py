@@ -21,13 +21,14 @@ from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.plan import Plan
 from weft.program import Branch, Loop, Program
-from weft.program.storage import Storage
+from weft.program.storage import Storage, Traffic, read_traffic
 from weft.runtime.cluster.build import TaskGraphBuilder
 from weft.runtime.cluster.groups import GroupedProgram, called_bodies
 from weft.runtime.cluster.schedule import block_memory, depth_first, keep_overlaps, task_memory
 from weft.runtime.cluster.tasks import BlockRef, Joined, Task, TaskOutput
 from weft.runtime.cluster.tiling import RULES, DoesNotFit, TileChooser, targets
 from weft.runtime.cluster.verify import verify_tasks
+from weft.space import ZRange
 from weft.values import FrozenMap, Point
 
 IN_FLIGHT = (None, 32, 8, 2, 1)
@@ -172,6 +173,38 @@ class TaskGraph:
                 size = maker.blocks[block.place].nbytes
                 found[maker.cell] = found.get(maker.cell, 0) + size
         return found
+
+    @cached_property
+    def reads(self) -> dict[str, Traffic]:
+        """What is read of each stored input, cell by cell, as `Counts.reads` counts it.
+
+        It is what the program counts, but for halos that are computed again instead of received,
+        and for copies of a value that is only stored, which one cell computes.
+        """
+        names = (value.name for value in self.graph.inputs if value.name in self.program.storage)
+        boxes = {name: {cell: list[ZRange]() for cell in self.ranks} for name in names}
+        for task in self.tasks:
+            for name, box in task.input_boxes():
+                if name in boxes:
+                    boxes[name][task.cell].append(box)
+        storage = self.program.storage
+        return {name: read_traffic(storage[name], each.values()) for name, each in boxes.items()}
+
+    @cached_property
+    def writes(self) -> dict[str, Traffic]:
+        """What is written of each stored output, cell by cell: every shard once.
+
+        It is what the program counts where cells hold whole shards.
+        """
+        counts = {name: dict.fromkeys(self.ranks, 0) for name in self.stored}
+        for task in self.tasks:
+            for write in task.writes:
+                size = self.stored[write.value].written(write.box).nbytes
+                counts[write.value][task.cell] += size
+        return {
+            name: Traffic(tuple(each.values()), prod(self.stored[name].shape) * self.itemsize(name))
+            for name, each in counts.items()
+        }
 
     @cached_property
     def moved_bytes(self) -> int:

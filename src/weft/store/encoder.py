@@ -83,7 +83,7 @@ class ChunkEncoder:
             rows = pool.reshape(len(pool), -1).view(np.uint8)
             found = encode(rows, [tiles[n] for n in stored], memory)
         else:
-            found = [self.encode_any(pool[tiles[n]], codecs) for n in stored]
+            found = [self.encode_any(pool[tiles[n], ...], codecs) for n in stored]
         for n, chunk in zip(stored, found):
             chunks[n] = chunk
         return chunks

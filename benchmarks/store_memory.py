@@ -37,7 +37,7 @@ class Peak:
         return max(0.0, self._most - self._before)
 
     def _watch(self) -> None:
-        while not self._is_over.wait(0.002):
+        while not self._is_over.wait(0.02):
             self._most = max(self._most, resident())
 
     def __exit__(self, *_: object) -> None:

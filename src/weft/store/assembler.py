@@ -95,6 +95,10 @@ class ShardAssembler:
         """The elements that the metadata promise: whole frames, except at the very end."""
         self.existing = 0
         """The elements that were there before, of an array that is continued."""
+        self._min_rows = 0
+        """The least length that the metadata say, although the last row may not be whole."""
+        self.on_readable: Callable[[int], None] | None = None
+        """Called with the elements that can be read, where others decide what is shown of them."""
         self._is_continued = False
         self._marks: deque[EpochMark] = deque()
         self._issued: dict[Point, int] = {}
@@ -121,6 +125,7 @@ class ShardAssembler:
         """Continue an array that has `elements` elements."""
         self.existing = self.promised = elements
         self._is_continued = True
+        self._min_rows = self.metadata.shape[self.layout.append_axis]
         self.log.continue_from(segment_count(self.metadata), self.safe)
 
     def issue(self, at: Point) -> int:
@@ -247,9 +252,18 @@ class ShardAssembler:
         """Write metadata that promise the whole frames of `elements`, if they promise fewer."""
         size = self.layout.frame_size
         elements = max(self.existing, elements // size * size if size else 0)
+        if self.on_readable is None:
+            self.show(elements)
+        else:
+            self.on_readable(elements)
+
+    def show(self, elements: int, rows: int = 0) -> None:
+        """Write metadata that promise elements, and have at least `rows`, if theirs have fewer."""
         with self._metadata_lock:
-            if elements > self.promised:
-                self._write_metadata(elements)
+            now = max(self._min_rows, self.layout.rows_in(self.promised))
+            if elements > self.promised or rows > now:
+                self._min_rows = max(self._min_rows, rows)
+                self._write_metadata(max(self.promised, elements))
 
     def _write_metadata(self, elements: int) -> None:
         """Write metadata that promise elements, after the metadata of their frames."""
@@ -259,9 +273,11 @@ class ShardAssembler:
             if segments != own.get(SEGMENTS, 0):
                 attributes = {**self.metadata.attributes, "weft": {**own, SEGMENTS: segments}}
                 self.metadata = _with_attributes(self.metadata, attributes)
-            text = self.layout.grown_metadata(self.metadata, elements).to_json()
-            self.sink.put("zarr.json", text.encode())
+            self.sink.put("zarr.json", self._metadata_text(self.metadata, elements).encode())
         self.promised = elements
+
+    def _metadata_text(self, metadata: Metadata, elements: int) -> str:
+        return self.layout.grown_metadata(metadata, elements, self._min_rows).to_json()
 
     def change_attributes(self, change: Change) -> None:
         """Change the attributes of the array with one atomic write."""
@@ -269,7 +285,7 @@ class ShardAssembler:
             attributes = dict(self.metadata.attributes)
             change(attributes)
             metadata = _with_attributes(self.metadata, attributes)
-            put_metadata(self.sink, self.layout.grown_metadata(metadata, self.promised).to_json())
+            put_metadata(self.sink, self._metadata_text(metadata, self.promised))
             self.metadata = metadata
 
     def publish(self, *, is_idle: bool) -> float | None:
@@ -363,9 +379,13 @@ class ShardAssembler:
             self._begin_missing(elements)
         for shard in self._each():
             self._finish(shard)
+        final = max(self.existing, elements)
+        if self.on_readable is not None:
+            self.on_readable(final)
+            return
         with self._metadata_lock:
-            if max(self.existing, elements) != self.promised or not self.layout.step_sizes[0]:
-                self._write_metadata(max(self.existing, elements))
+            if final != self.promised or not self.layout.step_sizes[0]:
+                self._write_metadata(final)
 
     def _begin_missing(self, elements: int) -> None:
         """Begin the shards of a last frame that is not whole to which nothing has come."""

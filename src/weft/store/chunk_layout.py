@@ -414,8 +414,8 @@ class FrameLayout(ChunkLayout):
             return whole
         return min(whole, frames * self.frame_size)
 
-    def grown_metadata(self, metadata: Metadata, elements: int) -> Metadata:
-        """Return the metadata of the array once it has a number of elements.
+    def grown_metadata(self, metadata: Metadata, elements: int, min_rows: int = 0) -> Metadata:
+        """Return the metadata of the array once it has a number of elements, and `min_rows`.
 
         Where they do not fill the last row, the attribute `weft.frames` counts the frames.
 
@@ -426,10 +426,10 @@ class FrameLayout(ChunkLayout):
         ((2, 2, 4, 4), {'weft': {'frames': 3}})
         """
         shape, row = list(metadata.shape), self.step_sizes[0]
-        shape[self.append_axis] = self.rows_in(elements)
+        shape[self.append_axis] = max(min_rows, self.rows_in(elements))
         attributes = dict(metadata.attributes)
         own = {key: value for key, value in attributes.pop("weft", {}).items() if key != "frames"}
-        if row and elements % row:
+        if row and elements < shape[self.append_axis] * row:
             own["frames"] = self.frames_in(elements)
         if own:
             attributes["weft"] = own

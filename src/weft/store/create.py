@@ -261,12 +261,14 @@ def continue_array(
     fsync: bool = False,
     direct: bool | None = None,
     options: Mapping[str, Any] | None = None,
+    rows: int | None = None,
 ) -> Writer:
     """Open a stored array to append frames.
 
     Complete shards stay as they are. A short last one is written again once a frame is appended,
     and stays visible in its old form until then. Unfinished files of a writer that was killed are
-    removed.
+    removed. `rows` says how many rows are kept, unless all: later ones stay visible until they are
+    appended again.
     """
     sink = sink_of(url, options=options, fsync=fsync)
     Metadata.load(sink)  # before anything is created to lock it
@@ -286,7 +288,7 @@ def continue_array(
         planned = PlannedArray(sink, metadata, layout, direct, {"threads": threads})
         writer = planned.writer(lock)
     try:
-        _continue(writer)
+        _continue(writer, rows)
     except BaseException:
         writer.abandon()
         raise
@@ -294,22 +296,26 @@ def continue_array(
     return writer
 
 
-def _continue(writer: Writer) -> None:
+def _continue(writer: Writer, rows: int | None) -> None:
     """Let a writer continue its array: a last row of shards that is short is appended again."""
     metadata, layout = writer.metadata, writer.layout
     elements = layout.promised_elements(metadata)
+    stop = elements if rows is None else min(elements, rows * layout.step_sizes[0])
     size = metadata.shards[layout.append_axis]
-    row = elements // max(1, layout.step_sizes[0]) // size * size
+    row = stop // max(1, layout.step_sizes[0]) // size * size
     step, array = metadata.chunks[layout.append_axis], Array(writer.sink, metadata)
-    writer.continue_from(elements, row, lambda: promised_blocks(array, layout, step, row))
+    writer.continue_from(elements, row, lambda: promised_blocks(array, layout, step, row, stop))
 
 
 def promised_blocks(
-    array: Array, layout: FrameLayout, step: int, start: int
+    array: Array, layout: FrameLayout, step: int, start: int, stop: int | None = None
 ) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield what a writer promised from a row on, in arrival order: whole rows, then frames."""
+    """Yield what a writer promised from a row on, in arrival order: whole rows, then frames.
+
+    With `stop`, only the elements before it.
+    """
     row = layout.step_sizes[0]
-    left = layout.promised_elements(array.metadata) - start * row
+    left = (layout.promised_elements(array.metadata) if stop is None else stop) - start * row
     for block in array.rows(step, layout.append_axis, start):
         rows = block.transpose(layout.axis_order)
         count = min(len(rows), left // row) if row else len(rows)

@@ -326,6 +326,11 @@ class Writer(AutoClosed):
     # -- state
 
     @property
+    def assembler(self) -> ShardAssembler:
+        """What decides how much of the array readers see."""
+        return self._assembler
+
+    @property
     def metadata(self) -> Metadata:
         """The metadata of the array, with its attributes as they are now."""
         return self._assembler.metadata

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from weft.errors import WeftError
 from weft.space import BlockGrid
 from weft.store.array import Array
 from weft.store.attributes import Attributes, node_attributes
-from weft.store.chunk_layout import FrameLayout, resolve_axis_order
+from weft.store.chunk_layout import FrameLayout, resolve_axis_order, stored_axis_order
 from weft.store.create import (
     PlannedArray,
     continue_array,
@@ -30,7 +31,7 @@ from weft.store.create import (
 )
 from weft.store.frames import FrameTable
 from weft.store.hierarchy import group_json, joined, ome_of, read_group, read_ome, sink_of
-from weft.store.metadata import check_shapes, without_elements
+from weft.store.metadata import EVERY_SHARD, check_shapes, own_attributes, without_elements
 from weft.store.metrics import Metrics
 from weft.store.ome.channels import (
     Channel,
@@ -40,6 +41,7 @@ from weft.store.ome.channels import (
     read_channels,
 )
 from weft.store.ome.metadata import Axis, Multiscale, PerAxis
+from weft.store.pyramid.lengths import LevelLengths
 from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import METHODS, check_reduction
 from weft.store.sink import Lock, Sink, Url
@@ -121,7 +123,7 @@ def create_image(
         "axis_order": axis_order,
     }
     plans = []
-    for number, level in enumerate(_level_shapes(sizes, small, large, steps, count)):
+    for number, level in enumerate(_level_shapes(sizes, small, large, steps, count, dims[0])):
         own: dict[str, Any] = {"threads": threads}
         if number and common.get("device", "cpu") == "cpu":  # coarser levels have less to do
             own = {"threads": 1, "epochs": common.get("epochs", 2)}
@@ -199,17 +201,30 @@ def _level_count(
 
 
 def _level_shapes(
-    sizes: Sequence[int | None], chunks: Point, shards: Point, factors: Sequence[int], count: int
+    sizes: Sequence[int | None],
+    chunks: Point,
+    shards: Point,
+    factors: Sequence[int],
+    count: int,
+    append_dim: int,
 ) -> list[tuple[tuple[int | None, ...], Point, Point]]:
-    """Return the shape, chunks and shards of each level; chunks are not larger than a level."""
+    """Return the shape, chunks and shards of each level; chunks are not larger than a level.
+
+    Along the dimension that is appended to, a shard of each level has about as many frames of the
+    finest, so that shards become complete together.
+    """
     levels = [(tuple(sizes), chunks, shards)]
     for number in range(1, count):
         shape = tuple(_reduced(n, f**number) for n, f in zip(sizes, factors))
         small = tuple(c if n is None else max(1, min(c, n)) for n, c in zip(shape, chunks))
         large = []
-        for n, c, d, s in zip(shape, chunks, small, shards):
-            chunks_along = s // c if n is None else max(1, min(s // c, _reduced(n, d) or 0))
-            large.append(chunks_along * d)
+        for dim, (n, c, d, s) in enumerate(zip(shape, chunks, small, shards)):
+            along = s // c
+            if dim == append_dim:
+                along = along // factors[dim] ** number
+            if n is not None:
+                along = min(along, _reduced(n, d) or 0)
+            large.append(max(1, along) * d)
         levels.append((shape, small, tuple(large)))
     return levels
 
@@ -238,6 +253,10 @@ class ImageWriter(AutoClosed):
         self.url, self.metadata, self.levels = sink.url, image, tuple(levels)
         self._sink = sink
         self._pyramid, self._lock = pyramid, lock
+        self._lengths: LevelLengths | None = None
+        layout = self.levels[0].layout
+        if pyramid is not None and layout.step_sizes[0]:
+            self._lengths = LevelLengths(self.levels, _recipe(image)[0][layout.append_axis])
         self.is_open = True
         """Whether frames can be appended."""
         for level in self.levels:
@@ -295,6 +314,8 @@ class ImageWriter(AutoClosed):
             self._pyramid.drain()
         for writer in self.levels[1:]:
             writer.flush()
+        if self._lengths is not None:
+            self._lengths.flush()
 
     def close(self) -> None:
         """Write what was appended, windows that are not full too; close all levels in any case."""
@@ -304,6 +325,8 @@ class ImageWriter(AutoClosed):
         self.unwatch()
         with ExitStack() as closing:
             closing.callback(self._lock.release)
+            if self._lengths is not None:
+                closing.callback(self._lengths.close)
             for writer in reversed(self.levels):
                 closing.callback(writer.close)
             if self._pyramid is not None:
@@ -443,7 +466,28 @@ def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
         if dims is not None and list(dims) != names:
             raise WeftError(f"level {level.path} has dimensions {list(dims)}, and not {names}")
         arrays.append(array)
-    return Image(metadata, tuple(arrays), sink.url, FrozenMap(attributes.items()))
+    return Image(
+        metadata, tuple(_fitted(metadata, arrays)), sink.url, FrozenMap(attributes.items())
+    )
+
+
+def _fitted(metadata: Multiscale, arrays: Sequence[Array]) -> Iterator[Array]:
+    """Yield levels none of which is longer than the finest, as it was when it was opened.
+
+    The image may be growing: the coarser levels were opened later.
+    """
+    finest = arrays[0].metadata
+    dim = stored_axis_order(finest)[0]
+    factor = metadata.metadata.get("factors", ())[dim : dim + 1]
+    for number, array in enumerate(arrays):
+        most = array.shape[dim]
+        if EVERY_SHARD in own_attributes(finest.attributes) and factor:
+            most = _reduced(finest.shape[dim], factor[0] ** number) or 0
+        if array.shape[dim] > most:
+            shape = (*array.shape[:dim], most, *array.shape[dim + 1 :])
+            yield Array(array.sink, dataclasses.replace(array.metadata, shape=shape))
+        else:
+            yield array
 
 
 class _ImageContinuation:
@@ -466,8 +510,10 @@ class _ImageContinuation:
         with ExitStack() as opened:
             start, levels = self._start(), []
             for number in range(1, len(self.paths)):
-                self._shorten(number, start // self.outer**number)
-                levels.append(opened.enter_context(self._open(number, 1)))
+                self._drop_partial_windows(number)
+                levels.append(
+                    opened.enter_context(self._open(number, 1, start // self.outer**number))
+                )
             pyramid = None
             if levels:
                 pyramid = self._pyramid(levels, start)
@@ -494,10 +540,15 @@ class _ImageContinuation:
         whole = self.outer ** (len(rows) - 1)
         return int(least // whole * whole)
 
-    def _shorten(self, number: int, rows: int) -> None:
-        """Cut a level to some of its rows; those after them are computed again."""
+    def _drop_partial_windows(self, number: int) -> None:
+        """Let a level promise full windows only: others are computed again."""
         metadata, layout = self.image.levels[number].metadata, self.layouts[number]
-        text = layout.grown_metadata(metadata, rows * layout.step_sizes[0]).to_json()
+        factor, finest = self.outer**number, self.layouts[0]
+        rows = finest.promised_elements(self.finest.metadata) // max(1, finest.step_sizes[0])
+        most = rows // factor * layout.step_sizes[0]
+        length = self.finest.shape[self.axis_order[0]] // factor
+        elements = min(layout.promised_elements(metadata), most)
+        text = layout.grown_metadata(metadata, elements, length).to_json()
         if text == metadata.to_json():
             return
         sink = sink_of(self._url(number), options=self.options, fsync=self.fsync)
@@ -510,9 +561,9 @@ class _ImageContinuation:
     def _url(self, number: int) -> str:
         return joined(self.url, self.paths[number])
 
-    def _open(self, number: int, threads: int | None) -> Writer:
+    def _open(self, number: int, threads: int | None, rows: int | None = None) -> Writer:
         url, fsync, options = self._url(number), self.fsync, self.options
-        return continue_array(url, threads=threads, fsync=fsync, options=options)
+        return continue_array(url, threads=threads, fsync=fsync, options=options, rows=rows)
 
     def _pyramid(self, levels: Sequence[Writer], start: int) -> Pyramid:
         sizes = (None, *self.layouts[0].ordered_shape[1:])

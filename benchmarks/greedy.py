@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from weft.lang import FactorRule, Operator, Signature, factor_rule
 from weft.layout import Axis, ShardingSpec
-from weft.plan.fetch import moved_bytes
+from weft.plan.delivery import deliver
 from weft.plan.placed import Placed, fit
 from weft.plan.propagation.factors import project
 from weft.plan.propagation.shardings import (
@@ -153,7 +153,7 @@ class _Choice:
     def cost(self, placed: Placed) -> tuple[int, int]:
         """Return the bytes that move now and to combine partial results; then how little is cut."""
         total = sum(
-            moved_bytes(spec, placed, number, self.itemsizes[number])
+            sum(deliver(placed, number, spec, self.itemsizes[number]).received)
             for number, spec in enumerate(self.specs)
             if spec is not None and not self._is_moved_already(placed, number)
         )

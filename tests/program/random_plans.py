@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 from tests.program.enumerating import CellLayout, is_empty, slices
-from tests.runtime.tensors import random_spec
+from tests.runtime.tensors import pieces, random_spec
 
 from weft import DeviceMesh, DimSpec, LayoutError, Plan, ShardingSpec
 from weft.lang import OPERATORS, Application, Graph, Value
@@ -429,6 +429,10 @@ class Planner:
             every = tuple(range(len(dtypes)))
             found = operator.groups(monoid, line, dtypes, made)
             groups = tuple((monoid, every if g is ... else tuple(g)) for g in found)
+        if not application.regions and self.rng.random() < 0.3:
+            placed = self.placed_by_parts_of_axes(line, groups)
+            if placed is not None:
+                return placed
         found = placements(self.mesh, line, groups=groups)
         placed = found[int(self.rng.integers(len(found)))]
         if application.regions or self.rng.random() < 0.6:
@@ -441,6 +445,21 @@ class Planner:
             return place(self.mesh, line, cuts, kept_of(placed))
         except LayoutError:
             return placed
+
+    def placed_by_parts_of_axes(self, line, groups):
+        """A placement by axes and parts of axes; None where the operator does not allow it."""
+        cuts, kept = {name: [] for name in line.sizes}, {}
+        free = [name for name in line.sizes if name not in line.fixed]
+        for axis in pieces(self.rng, self.mesh):
+            chance = self.rng.random()
+            if groups and chance < 0.4:
+                kept[axis] = groups[0]
+            elif free and chance < 0.9:
+                cuts[str(self.rng.choice(free))].append(axis)
+        try:
+            return place(self.mesh, line, cuts, kept)
+        except LayoutError:
+            return None
 
     def regions(self, application, specs):
         outside = {name: specs[name] for name in captured(application)}

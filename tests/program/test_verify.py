@@ -12,9 +12,22 @@ import pytest
 from tests.plan.test_trip_count import constant
 from tests.program import enumerating
 from tests.program.mutants import replace_layout
+from tests.runtime.tensors import parts_of
 
 import weft.plan.placed
-from weft import DeviceMesh, Plan, ShardingSpec, WeftError, ops, propagate, run, trace
+from weft import (
+    DeviceMesh,
+    DimSpec,
+    Plan,
+    ShardingSpec,
+    SubAxis,
+    Tensor,
+    WeftError,
+    ops,
+    propagate,
+    run,
+    trace,
+)
 from weft.lang import Application, Graph, Library, Operator, Value
 from weft.lang.definition import define
 from weft.plan.placed import place
@@ -955,3 +968,28 @@ def test_parts_are_not_written():
     main = replace(program.main, instructions=tuple(code))
     with pytest.raises(VerificationError, match="Write of matmul: storage holds whole arrays"):
         replace(program, bodies=(main,)).verify()
+
+
+@pytest.mark.parametrize("kept", [SubAxis("x", 1, 2), SubAxis("x", 2, 2)])
+def test_a_copy_is_masked_over_the_half_of_an_axis_over_which_it_is_not_partial_yet(kept):
+    """A bias that is partial over one half of an axis counts once over the other."""
+    mesh, cut = DeviceMesh("m", (4,), ("x",)), SubAxis("x", 3 - kept.before, 2)
+    graph = trace(ops.linear, *(np.empty(shape) for shape in ((2, 4), (4, 3), (3,))), names="awb")
+    placed = place(mesh, graph.signatures[0], {"k": [cut]}, {kept: ("sum", (0, 2))})
+    specs = {
+        "a": ShardingSpec(mesh, [DimSpec(), DimSpec([cut])], (), {kept: "sum"}),
+        "w": ShardingSpec(mesh, [DimSpec([cut]), DimSpec()]),
+        "b": ShardingSpec(mesh, [DimSpec()], (), {kept: "sum"}),
+        "linear": placed.results[0],
+    }
+    whole = ShardingSpec(mesh, [DimSpec()] * 2)
+    plan = Plan(graph, mesh, FrozenMap(specs.items()), (whole,), (placed,), None, FrozenMap(()))
+    plan.verify()
+    rng = np.random.default_rng(0)
+    a, w, b = rng.normal(size=(2, 4)), rng.normal(size=(4, 3)), rng.normal(size=3)
+    parts = {
+        name: Tensor.of_shards(parts_of(rng, x, specs[name]), specs[name], x.shape)
+        for name, x in (("a", a), ("b", b))
+    }
+    (y,) = run(plan, {**parts, "w": w})
+    np.testing.assert_allclose(y.numpy(), a @ w + b)

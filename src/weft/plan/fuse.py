@@ -22,8 +22,8 @@ from weft.layout import DimSpec
 from weft.plan.delivery import deliver
 from weft.plan.liveness import invariant, lives
 from weft.plan.lower import lower
-from weft.plan.memory import sizes_of
 from weft.plan.placed import Placed, place
+from weft.plan.resharding.counts import sizes_of
 from weft.program import Program
 from weft.space import ZRange
 from weft.values import FrozenMap
@@ -197,10 +197,7 @@ class _Fuser:
             return placed if placed.results == two.results else None
         spec, width = plan.specs[pair.value], plan.itemsize(pair.value)
         delivery = deliver(plan.placed[pair.second], at, spec, width, plan.machine)
-        reshard = plan.result_reshards[pair.first][0]
-        if reshard.steps or delivery.reshard or delivery.fetch:
-            return None
-        if any(delivery.slices) or any(delivery.hidden):
+        if plan.result_reshards[pair.first][0].steps or not delivery.is_nothing:
             return None
         for box, *parts in zip(placed.boxes, one.boxes, two.boxes):
             if self._restrict(both, line, box) != tuple(parts):

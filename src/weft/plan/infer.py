@@ -13,7 +13,7 @@ from typing import TypeAlias
 from weft.lang import Operator, Signature
 from weft.lang.operator import Group
 from weft.layout import Axis, DeviceMesh, ShardingSpec
-from weft.plan.fetch import moved_bytes
+from weft.plan.delivery import deliver
 from weft.plan.placed import Placed, Placement, axes_of, fit
 from weft.plan.propagation.shardings import AxisRefs, axis_ref, prefix_without_overlap
 
@@ -110,7 +110,7 @@ def _moved(
         first = alike[number]
         again = first != number and placed.operands[first] == placed.operands[number] is not None
         if spec is not None and not again:
-            total += moved_bytes(spec, placed, number, itemsizes[number])
+            total += sum(deliver(placed, number, spec, itemsizes[number]).received)
     for result, shape in zip(placed.results, placed.signature.result_shapes):
         parts = prod(map(mesh.axis_size, result.partial))
         held = prod(result.shard_shape(shape)) * max(itemsizes, default=4)

@@ -22,13 +22,13 @@ from weft.lang import Graph
 from weft.lang.definition import define
 from weft.lang.monoid import check_parts
 from weft.lang.region import arguments
-from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
+from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.shardy_text import write_axis
-from weft.plan.fetch import landing
+from weft.plan.delivery import deliver
 from weft.plan.liveness import handed, invariant, lives
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed, kept_of, layout_of
-from weft.plan.resharding.reshard import Reshard, plan_reshard
+from weft.plan.resharding.reshard import Reshard
 from weft.plan.resharding.step import Step
 from weft.plan.stored import check_stored, lies
 from weft.plan.trip_count import Known, analyze_loop, known_inside, known_values, taken_branch
@@ -48,7 +48,7 @@ from weft.program.instructions import (
     Transfer,
     Write,
 )
-from weft.program.layout_rule import Cells, Layout, join_parts, lies_inside, same_boxes
+from weft.program.layout_rule import Cells, Layout, Parts, lies_inside, same_boxes
 from weft.program.program import Program
 from weft.program.storage import Storage
 from weft.space import Digit
@@ -118,18 +118,6 @@ class _Lowering:
     def index(self, placed: Placed) -> Layout:
         """Return the boxes of an application's index space."""
         return self.layout(placed.index, tuple(placed.signature.sizes.values()))
-
-    def operand(self, placed: Placed, place: int, parts: Mapping[Axis, str]) -> Layout:
-        """Return the boxes of an operand that the cells need, with the parts that they have."""
-        shape, spec = placed.signature.operand_shapes[place], placed.operands[place]
-        digits = join_parts((self.mesh.digit(axis), monoid) for axis, monoid in parts.items())
-        if spec is not None:
-            return self.layout(spec, shape).with_parts(digits)
-        key = (placed.index, placed.signature, place, digits)
-        if key not in self.layouts:
-            index, image = self.index(placed), placed.signature.operands[place]
-            self.layouts[key] = Layout(self.cells, shape, index.grid, index.cuts, digits, image)
-        return self.layouts[key]
 
 
 class _BodyLowering:
@@ -303,7 +291,7 @@ class _BodyLowering:
         delivered: dict[object, int] = {}
         operands, temporary = [], []
         for place, name in enumerate(application.operands):
-            key = name, self.shared.operand(placed, place, placed.partials[place])
+            key = name, _operand(placed, place)
             if key not in delivered:
                 delivered[key] = self._bring(number, place)
                 if delivered[key] != self.held.get(name):
@@ -326,34 +314,25 @@ class _BodyLowering:
 
     def _bring(self, number: int, place: int) -> int:
         """Emit how an operand comes to an application; return the buffer that it reads."""
-        plan, shared = self.plan, self.shared
+        plan = self.plan
         application, placed = self.graph.applications[number], plan.placed[number]
         name = application.operands[place]
         if name in self.stored and not application.regions:
             return self._bring_stored(name, placed, place)
-        source, src = self.held[name], plan.specs[name]
-        at = source
-        held = landing(src, placed, place)
-        if held != src:
-            shape = placed.signature.operand_shapes[place]
-            steps = plan_reshard(src, held, shape, plan.itemsize(name), plan.machine).steps
-            at = self._chain(source, steps)
-        have = shared.buffers[at].layout
-        if placed.operands[place] is None:
-            need = shared.operand(placed, place, held.partial)
-            if not same_boxes(need, have):
-                result = self._like(at, need)
-                if lies_inside(need, have):
-                    self.code.append(Slice(at, result))
-                else:
-                    self.code.append(Transfer(at, result, kind="fetch"))
-                at = self._drop(source, at, result)
-        return self._masked(source, at, shared.operand(placed, place, placed.partials[place]))
+        source, width = self.held[name], plan.itemsize(name)
+        delivery = deliver(placed, place, plan.specs[name], width, plan.machine)
+        at = self._chain(source, delivery.steps)
+        if delivery.takes_boxes:
+            result = self._like(at, delivery.need)
+            fetch = Transfer(at, result, kind="fetch")
+            self.code.append(fetch if delivery.fetches else Slice(at, result))
+            at = self._drop(source, at, result)
+        return self._masked(source, at, placed, place, delivery.masked)
 
     def _bring_stored(self, name: str, placed: Placed, place: int) -> int:
         """Emit how an operand comes from storage, or from what was read of it."""
         shared, source = self.shared, self.held.get(name)
-        need = shared.operand(placed, place, {})
+        need = placed.operand_layout(place)
         if source is None or not lies_inside(need, shared.buffers[source].layout):
             at = self._read(name, need)
         elif same_boxes(need, shared.buffers[source].layout):
@@ -361,21 +340,21 @@ class _BodyLowering:
         else:
             at = self._like(source, need)
             self.code.append(Slice(source, at))
-        return self._masked(source, at, shared.operand(placed, place, placed.partials[place]))
+        return self._masked(source, at, placed, place, placed.operand_parts(place))
 
     def _read(self, name: str, layout: Layout) -> int:
         result = self._buffer(name, layout)
         self.code.append(Read(name, result))
         return result
 
-    def _masked(self, source: int | None, at: int, want: Layout) -> int:
-        """Emit a mask if an operand is wanted in more parts than it has."""
-        have = self.shared.buffers[at].layout.parts
-        digits = [part for part in want.parts if part not in have]
-        if not digits:
+    def _masked(
+        self, source: int | None, at: int, placed: Placed, place: int, masked: Parts
+    ) -> int:
+        """Emit the mask of an operand of which copies become parts, if any do."""
+        if not masked:
             return at
-        result = self._like(at, want)
-        self.code.append(_mask(at, result, digits))
+        result = self._like(at, _operand(placed, place))
+        self.code.append(_mask(at, result, masked))
         return self._drop(source, at, result)
 
     def _drop(self, source: int | None, before: int, after: int) -> int:
@@ -487,6 +466,11 @@ class _BodyLowering:
         taken = taken_branch(application, known)
         self.code.append(Branch(number, selector, tuple(bodies), tuple(captured), results, taken))
         return results
+
+
+def _operand(placed: Placed, place: int) -> Layout:
+    """Return the layout in which an application reads an operand."""
+    return placed.operand_layout(place).with_parts(placed.operand_parts(place))
 
 
 def _instruction(step: Step, source: int, result: int, before: Layout) -> Instruction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
@@ -14,7 +14,7 @@ from weft.lang.field import MOST
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.mesh import Cell
 from weft.plan.placed_picture import draw_placed
-from weft.program.layout_rule import Cells, Layout, join_parts, same_boxes
+from weft.program.layout_rule import Cells, Layout, Parts, join_parts, same_boxes
 from weft.space import Projection, ZRange
 from weft.values import FrozenMap, Point
 
@@ -74,9 +74,9 @@ class Placed(Drawn):
 
     def needed(self, number: int) -> Layout:
         """Return which box of an operand each cell needs, as the image of its index box."""
-        index = layout_of(self.index, self.signature.sizes.values())
-        shape, image = self.signature.operand_shapes[number], self.signature.operands[number]
-        return Layout(index.cells, shape, index.grid, index.cuts, (), image)
+        line = self.signature
+        sizes = tuple(line.sizes.values())
+        return _image(self.index, sizes, line.operand_shapes[number], line.operands[number])
 
     def operand_layout(self, number: int) -> Layout:
         """Return the layout in which an operand is read, without its parts."""
@@ -84,6 +84,11 @@ class Placed(Drawn):
         if spec is None:
             return self.needed(number)
         return layout_of(spec, self.signature.operand_shapes[number]).with_parts(())
+
+    def operand_parts(self, number: int, besides: Collection[Axis] = ()) -> Parts:
+        """Return the parts in which an operand is read, besides those over some axes."""
+        partial = self.partials[number].items()
+        return join_parts((self.mesh.digit(a), monoid) for a, monoid in partial if a not in besides)
 
     @property
     def leaders(self) -> tuple[int, ...]:
@@ -114,6 +119,13 @@ def _layout_of(spec: ShardingSpec, sizes: Point) -> Layout:
         tuple([tuple([digit for digit in cut if digit.radix > 1]) for cut in spec.digits]),
         join_parts(spec.parts),
     )
+
+
+@lru_cache(maxsize=1 << 14)
+def _image(index: ShardingSpec, sizes: Point, shape: Point, image: Projection) -> Layout:
+    """Return the boxes of an array that the boxes of an index space are mapped to."""
+    blocks = layout_of(index, sizes)
+    return Layout(blocks.cells, shape, blocks.grid, blocks.cuts, (), image)
 
 
 def place(
@@ -322,8 +334,7 @@ class _Arrays:
         if all(row.plain and sizes[row.plain] == n for row, n in zip(rows, shape)):
             at = [None if row.plain is None else self.points[row.plain] for row in rows]
             return _spec(self.mesh, axes, parts, tuple(at))
-        blocks = layout_of(self.index, sizes.values())
-        boxes = Layout(blocks.cells, shape, blocks.grid, blocks.cuts, (), image)
+        boxes = _image(self.index, tuple(sizes.values()), shape, image)
         spec = _spec(self.mesh, axes, parts, (None,) * len(axes))
         if self.index.cut_points is not None:
             points = tuple(_cut_points(spec, boxes, dim) for dim in range(len(shape)))

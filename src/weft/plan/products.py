@@ -16,8 +16,8 @@ from weft.lang import Application
 from weft.lang.fusion import ARROW, with_applications
 from weft.lang.operators.contract import LARGEST_PRODUCT, too_many_products
 from weft.plan.fuse import fuse_plan
-from weft.plan.memory import sizes_of
 from weft.plan.placed import Placed
+from weft.plan.resharding.counts import sizes_of
 from weft.values import FrozenMap
 
 if TYPE_CHECKING:

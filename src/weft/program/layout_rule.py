@@ -22,6 +22,9 @@ from weft.values import Point
 Digits: TypeAlias = tuple[Digit, ...]
 """Digits of a cell's coordinate, major to minor; their strides make the number of a block."""
 
+Parts: TypeAlias = tuple[tuple[Digit, str], ...]
+"""Digits that number a cell's part, major to minor, with the monoids that combine the parts."""
+
 Span: TypeAlias = tuple[int, int]
 """Where a box begins and ends along one dimension."""
 
@@ -79,9 +82,8 @@ class Layout:
     """The blocks of the array; where there is an `image`, those of an index space."""
     cuts: tuple[Digits, ...]
     """For each dimension of the grid the digits that number the block of a cell."""
-    parts: tuple[tuple[Digit, str], ...] = ()
-    """The digits that number the part of a cell, major to minor, with the monoids that combine
-    the parts; parts by several monoids are combined from the last to the first."""
+    parts: Parts = ()
+    """The parts of cells; those by several monoids are combined from the last to the first."""
     image: Projection | None = None
     """What maps a block of an index space to the box of the array: an operand's needs, a halo."""
     _hash: int = field(init=False, repr=False)

@@ -102,6 +102,12 @@ def sizes(spec: ShardingSpec, shape: Point) -> list[int]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def sizes_of(spec: ShardingSpec, shape: Point, itemsize: int) -> Point:
+    """Return the bytes that each cell holds, in rank order."""
+    return tuple(size * itemsize for size in sizes(spec, shape))
+
+
 def shared(src: ShardingSpec, dst: ShardingSpec, shape: Point, kept: Iterable[Digit]) -> int:
     """The elements that some cell both holds and wants, once for each value of the kept digits."""
     _, held = wanted_and_held(src, dst, shape)

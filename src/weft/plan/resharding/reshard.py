@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from operator import index
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeAlias
 
 from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError, WeftError
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.machine import Machine
 from weft.plan.resharding.choose import Request, choose_steps
-from weft.plan.resharding.counts import shared, sizes, wanted_and_held
+from weft.plan.resharding.counts import shared, sizes_of, wanted_and_held
 from weft.plan.resharding.parts import Parts, parts_between
 from weft.plan.resharding.picture import draw_reshard, write_reshard
 from weft.plan.resharding.step import Step, union
@@ -72,20 +72,29 @@ class Reshard(Drawn):
         a device takes of an array that it has is no array of its own, but that one stays; parts
         are combined as they come.
         """
-        there = self.src.mesh.device_ids or range(self.src.mesh.size)
-        source = dict(zip(self.devices, self._sum([(there, self._bytes(self.src))])))
-        most, beside = dict(source), dict[int, int]()
-        for step in self.steps:
-            found = dict(zip(step.devices, step.made))
-            there = step.after.mesh.device_ids or range(step.after.mesh.size)
-            kept = {device: beside.get(device, 0) for device in there}
-            for device in there:
-                made = found[device]
-                if made is not None:
-                    most[device] = max(most[device], source[device] + kept[device] + made)
-                    kept[device] = made
-            beside = kept
-        return tuple(most.values())
+        devices, there = self.devices, self.src.mesh.device_ids or range(self.src.mesh.size)
+        source = self._sum([(there, sizes_of(self.src, self.shape, self.itemsize))])
+        made = [dict(zip(step.devices, step.made)) for step in self.steps]
+        most, _ = along([[each.get(d) for d in devices] for each in made], len(devices))
+        return tuple(map(int.__add__, source, most))
+
+    def peak_beside(self, frees_source: bool = True, made: Sequence[Made] | None = None) -> Point:
+        """Return the most that cells of one mesh hold beyond the source, until all is their own.
+
+        A view is copied, unless it is a view of all that is left: the source is freed, or it is
+        not. What the steps make may be given, where it is known.
+        """
+        if frees_source and not self.steps:
+            return (0,) * self.dst.mesh.size
+        source, final = (sizes_of(s, self.shape, self.itemsize) for s in (self.src, self.dst))
+        steps = [step.made for step in self.steps] if made is None else made
+        most, beside = along(steps, len(final))
+        return tuple(
+            max(top, (last or 0) + size)
+            if size < (had if last is None else last) or (last is None and not frees_source)
+            else max(top, last or 0)
+            for top, size, had, last in zip(most, final, source, beside)
+        )
 
     @property
     def ideal(self) -> int:
@@ -107,9 +116,6 @@ class Reshard(Drawn):
         """Return a picture of the messages, step by step."""
         return draw_reshard(self)
 
-    def _bytes(self, spec: ShardingSpec) -> list[int]:
-        return [size * self.itemsize for size in sizes(spec, self.shape)]
-
     def _sum(self, counts: Iterable[tuple[Iterable[int], Iterable[int]]]) -> Point:
         totals = dict.fromkeys(self.devices, 0)
         for devices, numbers in counts:
@@ -124,6 +130,20 @@ class Reshard(Drawn):
 
     def __str__(self) -> str:
         return write_reshard(self)
+
+
+Made: TypeAlias = Sequence[int | None]
+"""For each cell the bytes of the array that a step makes there; None where it is a view."""
+
+
+def along(steps: Iterable[Made], count: int) -> tuple[list[int], list[int | None]]:
+    """Return the most that cells hold of what steps make, and the array that each made last."""
+    most, beside = [0] * count, list[int | None]([None] * count)
+    for made in steps:
+        cells = zip(most, beside, made)
+        most = [max(top, (old or 0) + (new or 0)) for top, old, new in cells]
+        beside = [old if new is None else new for old, new in zip(beside, made)]
+    return most, beside
 
 
 def plan_reshard(

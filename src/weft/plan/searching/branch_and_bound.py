@@ -25,8 +25,8 @@ from typing import NamedTuple
 from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
-from weft.plan.memory import sizes_of
 from weft.plan.propagation.shardings import Meshes
+from weft.plan.resharding.counts import sizes_of
 from weft.plan.searching.choice_graph import (
     ApplicationResult,
     ChoiceGraph,

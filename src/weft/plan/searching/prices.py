@@ -16,15 +16,15 @@ from weft.lang import Graph
 from weft.lang.dtype import itemsize
 from weft.layout import Axis, DeviceMesh, ShardingSpec
 from weft.plan.chunking import Chunking, choose
-from weft.plan.delivery import Delivery, deliver, masks
-from weft.plan.fetch import landing, moved_bytes
+from weft.plan.delivery import Delivery, deliver, landing, masked_sizes
 from weft.plan.machine import Machine
-from weft.plan.memory import along, brought, settled, sizes_of
 from weft.plan.placed import Placed, layout_of
 from weft.plan.plan import Plan
 from weft.plan.resharding.choose import PLAIN
+from weft.plan.resharding.counts import sizes_of
 from weft.plan.resharding.pricing import seconds_of_messages, single_link
-from weft.plan.resharding.reshard import Reshard, plan_reshard
+from weft.plan.resharding.reshard import Made, along, plan_reshard
+from weft.plan.resharding.step import Step
 from weft.plan.searching.choices import shardings
 from weft.plan.stored import blocks, check_storage, lies, readers, traffic_seconds
 from weft.program.layout_rule import lies_inside
@@ -76,7 +76,8 @@ class MovePrices:
         with_memory: bool = True,
         by_cell: bool = True,
     ) -> None:
-        self.machine, self.with_memory, self.by_cell = machine, with_memory, by_cell
+        self.machine, self.mesh = machine, mesh
+        self.with_memory, self.by_cell = with_memory, by_cell
         self._link = single_link(machine or PLAIN, [mesh], is_common=True)
         self.none = (0,) * (mesh.size if by_cell else 1)
         self.free = MoveCost(0.0, 0, self.none, self.none, self.none)
@@ -158,12 +159,17 @@ class MovePrices:
             plan = plan_reshard(src, dst, shape, itemsize, self.machine)
         except LayoutError:  # blocks cannot become partial sums
             return self.free._replace(received=IMPOSSIBLE)
-        seconds, received = _seconds_and_bytes(plan)
+        seconds, received = _seconds_and_bytes(plan.steps)
         if not self.with_memory:
             return self.free._replace(seconds=seconds, received=received)
         made = [step.made for step in plan.steps]
-        peak, added = map(self._counted, along(made, src.mesh.size))
-        return MoveCost(seconds, received, peak, added, self._counted(settled(plan, made=made)))
+        own = self._counted(plan.peak_beside(made=made))
+        return MoveCost(seconds, received, *self._memory(made, src.mesh.size), own)
+
+    def _memory(self, made: Iterable[Made], count: int) -> tuple[Point, Point]:
+        """Return what cells hold of what steps make: at most, and in the end."""
+        most, beside = along(made, count)
+        return self._counted(most), self._counted([size or 0 for size in beside])
 
     def deliver(
         self,
@@ -176,26 +182,19 @@ class MovePrices:
         """Return the cost to deliver an operand; nothing if an earlier operand is the same."""
         held = placed.operands[number]
         shape = placed.signature.operand_shapes[number]
+        if _is_delivered(placed, number, earlier):
+            return self.free
         if held is not None and not placed.partials[number]:
-            same = (not placed.partials[n] and placed.operands[n] == held for n in earlier)
-            return self.free if any(same) else self.reshard(src, held, shape, itemsize)
-        if not self.with_memory and all(placed.operands[n] is not None for n in (number, *earlier)):
-            target = landing(src, placed, number)
-            hidden = masks(placed, number, target)
-            same = (
-                landing(src, placed, n) == target and masks(placed, n, target) == hidden
-                for n in earlier
-            )
-            return self.free if any(same) else self.reshard(src, target, shape, itemsize)
-        if held is None and not earlier:
-            key = (src, placed.partials[number], itemsize, *_needs(placed, number, src))
-            if key not in self._fetches:
-                delivery = deliver(placed, number, src, itemsize, self.machine)
-                self._fetches[key] = self._delivery(placed, number, delivery)
-            return self._fetches[key]
-        delivery = deliver(placed, number, src, itemsize, self.machine)
-        same = (deliver(placed, n, src, itemsize, self.machine) == delivery for n in earlier)
-        return self.free if any(same) else self._delivery(placed, number, delivery)
+            return self.reshard(src, held, shape, itemsize)
+        if held is not None and not self.with_memory:
+            return self.reshard(src, landing(src, placed, number), shape, itemsize)
+        if held is not None:
+            return self._delivery(deliver(placed, number, src, itemsize, self.machine))
+        key = (src, placed.partials[number], itemsize, *_needs(placed, number, src))
+        if key not in self._fetches:
+            delivery = deliver(placed, number, src, itemsize, self.machine)
+            self._fetches[key] = self._delivery(delivery)
+        return self._fetches[key]
 
     def read(
         self,
@@ -211,31 +210,26 @@ class MovePrices:
         It takes none where an earlier operand is the same. Where the input `is_held` anyway, in the
         sharding `src`, what lies in that is not read again.
         """
-        need = placed.operand_layout(number), placed.partials[number]
-        if not self.with_memory or any(
-            (placed.operand_layout(n), placed.partials[n]) == need for n in earlier
-        ):
+        if not self.with_memory or _is_delivered(placed, number, earlier):
             return self.free
+        need, masked = placed.operand_layout(number), placed.operand_parts(number)
         sizes = [box.size * itemsize for box in placed.needs[number]]
-        masked = deliver(placed, number, None, itemsize).hidden
-        is_view = is_held and lies_inside(need[0], layout_of(src, need[0].shape))
-        made: list[list[int | None]] = [] if is_view else [list(sizes)]
-        if any(masked):
-            made.append([size if monoid else None for size, monoid in zip(sizes, masked)])
-        peak, added = map(self._counted, along(made, placed.mesh.size))
-        return MoveCost(0.0, 0, peak, added, self.none)
+        is_view = is_held and lies_inside(need, layout_of(src, need.shape))
+        made: list[Made] = [] if is_view else [sizes]
+        if masked:
+            made.append(masked_sizes(masked, need, sizes))
+        return MoveCost(0.0, 0, *self._memory(made, placed.mesh.size), self.none)
 
-    def _delivery(self, placed: Placed, number: int, delivery: Delivery) -> MoveCost:
-        seconds, received = _seconds_and_bytes(delivery.reshard) if delivery.reshard else (0.0, 0)
-        if delivery.fetch is not None:
-            fetch, width = delivery.fetch, delivery.itemsize
+    def _delivery(self, delivery: Delivery) -> MoveCost:
+        seconds, received = _seconds_and_bytes(delivery.steps)
+        if delivery.fetches:
             machine = self.machine or PLAIN
-            seconds += seconds_of_messages(fetch.elements, width, fetch.src.mesh, machine)
-            received += sum(fetch.received) * width
+            seconds += seconds_of_messages(delivery.fetched, delivery.itemsize, self.mesh, machine)
+            received += sum(delivery.fetched_by_cell)
         if not self.with_memory:
             return self.free._replace(seconds=seconds, received=received)
-        peak, added = map(self._counted, brought(delivery, placed, number))
-        return MoveCost(seconds, received, peak, added, self.none)
+        memory = self._memory(delivery.made, self.mesh.size)
+        return MoveCost(seconds, received, *memory, self.none)
 
     def return_peaks(
         self, src: ShardingSpec, dst: ShardingSpec, shape: Point, itemsize: int
@@ -244,7 +238,8 @@ class MovePrices:
         if self.reshard(src, dst, shape, itemsize).received == IMPOSSIBLE:
             return self.none, self.none
         plan = plan_reshard(src, dst, shape, itemsize, self.machine)
-        return self._counted(settled(plan)), self._counted(settled(plan, gone=False))
+        one, two = plan.peak_beside(), plan.peak_beside(frees_source=False)
+        return self._counted(one), self._counted(two)
 
     def _counted(self, counts: Sequence[int]) -> Point:
         return tuple(counts) if self.by_cell else (max(counts, default=0),)
@@ -261,10 +256,19 @@ def _needs(placed: Placed, number: int, src: ShardingSpec) -> Iterator[object]:
         yield tuple(spans) if count > 1 else tuple(stop - start for start, stop in spans)
 
 
-def _seconds_and_bytes(plan: Reshard) -> tuple[float, int]:
+def _is_delivered(placed: Placed, number: int, earlier: Iterable[int]) -> bool:
+    """Whether an earlier operand brings the same array to the same boxes, in the same parts."""
+    return any(
+        placed.partials[n] == placed.partials[number]
+        and placed.operand_layout(n) == placed.operand_layout(number)
+        for n in earlier
+    )
+
+
+def _seconds_and_bytes(steps: Iterable[Step]) -> tuple[float, int]:
     """Return the seconds and the bytes of the steps that move anything."""
     seconds, received = 0.0, 0
-    for step in plan.steps:
+    for step in steps:
         count = sum(step.received)
         if count:
             seconds += step.seconds
@@ -452,7 +456,7 @@ def _nearest_sharding(plan: Plan, name: str) -> ShardingSpec:
 
     def cost(spec: ShardingSpec) -> tuple[int, int]:
         places = readers(plan.graph, name)
-        moved = (moved_bytes(spec, plan.placed[n], slot, width) for n, slot in places)
+        moved = (sum(deliver(plan.placed[n], slot, spec, width).received) for n, slot in places)
         return sum(moved), max(sizes_of(spec, shape, width))
 
     return min((plan.specs[name], *shardings(plan.mesh, shape)), key=cost)

@@ -24,9 +24,9 @@ from weft.lang.rewrite import Rewrite, shipped_rewrites
 from weft.layout import DeviceMesh
 from weft.plan.estimate import Cost, estimate
 from weft.plan.machine import Machine
-from weft.plan.memory import sizes_of
 from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import ShardyStrategy, propagate_like_shardy
+from weft.plan.resharding.counts import sizes_of
 from weft.plan.searching.branch_and_bound import (
     Goal,
     TooWideError,

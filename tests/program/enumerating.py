@@ -29,8 +29,11 @@ def expect(holds, otherwise):
 
 def accepts(program, graph=None):
     """Return whether a program computes its graph, or another one, and why not."""
+    graph = graph or program.main.graph
     try:
-        Enumerator(program).body(0, graph or program.main.graph)
+        for name, monoid in graph.monoids.items():
+            expect(program.monoids.get(name) is monoid, f"{name} is defined otherwise")
+        Enumerator(program).body(0, graph)
     except RefusedError as error:
         return False, str(error)
     except MALFORMED as error:

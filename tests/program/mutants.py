@@ -801,8 +801,8 @@ class PlanMutator(Chooser):
             attributes["rate"] /= 2
         elif application.operator == "aggregate":
             alike = [{"first_largest", "first_smallest"}, {"parity", "sum_of_users"}]
-            others = next(each for each in alike if attributes["monoid"] in each)
-            (attributes["monoid"],) = others - {attributes["monoid"]}
+            names = self.pick(each for each in alike if attributes["monoid"] in each)
+            (attributes["monoid"],) = names - {attributes["monoid"]}
         elif application.operator == "component":
             dtype = plan.graph.values[application.operands[0]].dtype
             attributes["name"] = self.pick(

@@ -21,15 +21,20 @@ def read_and_run(function, *args, make=np.asarray):
     """
     graph = from_jax(function, *args)
     assert not stablehlo.opaque(graph)
-    ranks = [len(graph.values[name].shape) for name in graph.outputs]
-    wanted = {n: f"<@m, [{', '.join(DIMS[:rank])}]>" for n, rank in enumerate(ranks)}
-    dtypes = {name: value.dtype for name, value in graph.values.items()}
-    given = graph.inputs, graph.applications, graph.outputs, [str(MESH)]
-    plan = Plan.of(propagate(Graph(*given, {}, wanted, graph.operators, dtypes)))
+    plan = plan_of(graph)
     plan.verify()
     names = [value.name for value in graph.inputs]
     found = run(plan, dict(zip(names, map(make, jax.tree.leaves(args)))))
     return jax.tree.leaves(jax.jit(function)(*args)), [result.numpy() for result in found]
+
+
+def plan_of(graph):
+    """The propagated plan of a graph with all its results cut."""
+    ranks = [len(graph.values[name].shape) for name in graph.outputs]
+    wanted = {n: f"<@m, [{', '.join(DIMS[:rank])}]>" for n, rank in enumerate(ranks)}
+    dtypes = {name: value.dtype for name, value in graph.values.items()}
+    given = graph.inputs, graph.applications, graph.outputs, [str(MESH)]
+    return Plan.of(propagate(Graph(*given, {}, wanted, graph.operators, dtypes)))
 
 
 EXACT = {
@@ -59,6 +64,64 @@ def test_draws_of_jax_are_read_and_run(is_partitionable):
             assert np.array_equal(one, two), name
         else:
             assert np.allclose(one, two, rtol=1e-5, atol=1e-6), name
+
+
+@pytest.mark.parametrize("name", ["bits", "uniform", "bernoulli", "randint", "normal", "gumbel"])
+def test_draws_of_jax_need_no_communication(name):
+    draw = (EXACT | ROUNDED | {"gumbel": lambda key: jax.random.gumbel(key, (8, 6))})[name]
+    graph = from_jax(draw, KEY)
+    assert "threefry2x32" in {application.operator for application in graph.applications}
+    assert sum(plan_of(graph).received) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[13, 15, 26, 6]", "[13, 15, 26, 7]"),
+        ("dense<466688986>", "dense<466688985>"),
+        ("compare LT, %iterArg, %c_12", "compare LE, %iterArg, %c_12"),
+        ("stablehlo.or %5, %8", "stablehlo.and %5, %8"),
+        ("%4 = stablehlo.broadcast_in_dim %arg1", "%4 = stablehlo.broadcast_in_dim %arg0"),
+        ("return %6#2, %6#3", "return %6#3, %6#2"),
+    ],
+)
+def test_a_function_that_is_not_threefry_stays_as_it_is(old, new):
+    text = jax.jit(EXACT["bits"]).lower(KEY).as_text()
+    start = text.index("func.func private @threefry2x32")
+    changed = text[:start] + text[start:].replace(old, new, 1)
+    assert changed != text
+    operators = {application.operator for application in stablehlo.read(changed).applications}
+    assert "while" in operators
+    assert "threefry2x32" not in operators
+
+
+def test_categories_are_read_and_run():
+    logits = jnp.arange(40.0).reshape(8, 5) / 9
+    (one,), (two,) = read_and_run(lambda key: jax.random.categorical(key, logits), KEY)
+    assert np.array_equal(np.asarray(one), two)
+
+
+@pytest.mark.slow
+def test_counts_are_read_and_run():
+    means = jnp.array([[3.0], [30.0]])
+    (one,), (two,) = read_and_run(lambda key: jax.random.poisson(key, means, (2, 2)), KEY)
+    assert np.array_equal(np.asarray(one), two)
+
+
+def test_a_reduction_to_another_place_stays_as_it_is():
+    text = jax.jit(lambda x: jnp.argmax(x, 1)).lower(jnp.ones((4, 5))).as_text()
+    assert "aggregate" in {one.operator for one in stablehlo.read(text).applications}
+    for old, new in (
+        ("dense<0xFF800000>", "dense<0.0>"),
+        ("compare LT, %arg2, %arg4", "compare GT, %arg2, %arg4"),
+        ("iota dim = 1", "iota dim = 0"),
+    ):
+        (reduction,) = (
+            one
+            for one in stablehlo.read(text.replace(old, new)).applications
+            if one.attributes.get("region")
+        )
+        assert reduction.attributes["region"] == "custom"
 
 
 def test_draws_of_jax_run_with_arrays_of_torch():

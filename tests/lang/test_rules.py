@@ -692,7 +692,7 @@ OURS = (
     *("floor_divide", "mod", "square", "erf_inv", "next_after", "dropout", "random_bits"),
     *("copysign", "hypot", "logaddexp", "log2", "log10", "trunc"),
     *("random_uniform", "random_normal", "random_exponential", "random_gumbel", "random_integers"),
-    *("random_split", "random_fold_in", "random_permutation"),
+    *("random_split", "random_fold_in", "random_permutation", "threefry2x32", "lgamma"),
 )
 """Those that Shardy does not know; `tests/runtime` proves them by trying."""
 

@@ -14,7 +14,7 @@ FLOATS = (
         "floor",
         "is_finite",
     ),
-    *("asinh", "atan", "cosh", "erf", "erfc", "is_inf", "sinh"),
+    *("asinh", "atan", "cosh", "erf", "erfc", "is_inf", "lgamma", "sinh"),
     *("logistic", "round_nearest_afz", "round_nearest_even", "sine", "tan", "tanh", "silu"),
 )
 INTEGERS = ("popcnt", "count_leading_zeros")

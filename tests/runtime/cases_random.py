@@ -42,6 +42,13 @@ def fold_in(rng):
     return [key(rng), numbers(rng, shape_of(rng, 0, 2), "int32")], {}
 
 
+@case("threefry2x32")
+def threefry(rng):
+    shape = shape_of(rng, 0)
+    words = [rng.integers(0, 1 << 32, size, dtype="uint32") for size in ((), (), shape, shape)]
+    return [np.asarray(word) for word in words], {}
+
+
 @case("random_permutation")
 def permutation(rng):
     return [key(rng)], {"result_shape": (int(rng.integers(0, 40)),)}

@@ -1,6 +1,7 @@
 """Random numbers by JAX: `jax.random` with partitionable Threefry, and XLA's bit generators."""
 
 import jax
+import jax.extend
 import numpy as np
 from jax import lax
 from tests.runtime.oracles import ORACLES, given, oracle
@@ -14,6 +15,7 @@ def drawn(name):
 for _name in ("uniform", "normal", "exponential", "gumbel", "bits"):
     ORACLES[f"random_{_name}"] = drawn(_name)
 ORACLES["erf_inv"] = given(lax.erf_inv)
+ORACLES["lgamma"] = given(lax.lgamma)
 
 
 @oracle("random_integers")
@@ -30,6 +32,14 @@ def split(at, key):
 def fold_in(at, key, data):
     flat = [jax.random.fold_in(key, int(n) & 0xFFFFFFFF) for n in data.ravel()]
     return np.asarray(flat, "uint32").reshape(*data.shape, 2)
+
+
+@oracle("threefry2x32")
+def threefry(at, k0, k1, x0, x1):
+    made = jax.extend.random.threefry_2x32(
+        np.stack([k0, k1]), np.concatenate([x0.ravel(), x1.ravel()])
+    )
+    return [half.reshape(x0.shape) for half in np.split(np.asarray(made), 2)]
 
 
 @oracle("random_permutation")

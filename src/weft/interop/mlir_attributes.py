@@ -284,14 +284,16 @@ def _window(ndim: int, inner: str, outer: str, noun: str) -> dict[str, Point]:
 def combination(block: Any) -> dict[str, str]:
     """Return the monoid of a region: for each array the same operation on its two arguments.
 
-    A region that returns its last arguments replaces; a monoid on bits is `bitwise`; any other is
-    custom.
+    A region that returns its last arguments replaces; a monoid on bits is `bitwise`; one that
+    finds an element and its `place` is argmax or argmin; any other is custom.
     """
     last = block.operations[len(block.operations) - 1]
     arguments, returned = list(block.arguments), list(last.operands)
     half = len(arguments) // 2
     if returned == arguments[half:]:
         return {"region": "replace"}
+    if half == 2 and (monoid := _place_monoid(arguments, returned)):
+        return {"monoid": monoid, "region": "place"}
     pairs = zip(returned, arguments[:half], arguments[half:])
     names = {_operation_on(value, [one, two]) for value, one, two in pairs}
     if len(names) != 1 or not names <= _MONOIDS.keys():
@@ -299,6 +301,34 @@ def combination(block: Any) -> dict[str, str]:
     monoid = _MONOIDS[names.pop()]
     logical = str(arguments[0].type.element_type) == "i1"
     return {"monoid": monoid} | ({"region": "bitwise"} if monoid in _BITS and not logical else {})
+
+
+def _place_monoid(arguments: list[Any], returned: list[Any]) -> str:
+    """Return argmax or argmin for a region that keeps an element and its index, as JAX writes it.
+
+    Of `x` at `i` and `y` at `j`, it keeps `x` if that is better or not a number, and the index of
+    the first of equal elements.
+    """
+    x, i, y, j = map(_expression, arguments)
+    found = tuple(map(_expression, returned))
+    for monoid, direction in (("argmax", "GT"), ("argmin", "LT")):
+        better = frozenset([("compare", direction, x, y), ("compare", "NE", x, x)])
+        first = ("and", frozenset([("compare", "EQ", x, y), ("compare", "LT", i, j)]))
+        index = ("or", frozenset([("or", better), first]))
+        if found == (("select", ("or", better), x, y), ("select", index, i, j)):
+            return monoid
+    return ""
+
+
+def _expression(value: Any) -> Any:
+    """Return a value of a region as nested tuples of operations; an argument by its number."""
+    owner = _owner(value)
+    if owner is None:
+        return value.arg_number
+    name, operands = owner.name.partition(".")[2], [_expression(each) for each in owner.operands]
+    if name in ("and", "or"):
+        return name, frozenset(operands)
+    return name, *([_direction(owner)] if name == "compare" else []), *operands
 
 
 def _operation_on(value: Any, arguments: list[Any]) -> str:

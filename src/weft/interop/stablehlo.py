@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.interop.size_values import SizeArray, asserted, condition_of, evaluate
+from weft.interop.threefry import is_threefry
 from weft.lang import (
     OPERATORS,
     Application,
@@ -33,6 +34,8 @@ from weft.lang import (
     Signature,
     Value,
 )
+from weft.lang.dtype import Component, struct_dtype
+from weft.lang.monoid import highest, lowest
 from weft.lang.size import Size, bind, recording
 from weft.layout.shardy_text import read_mesh, read_sharding, write_symbol
 from weft.values import FrozenMap, Point
@@ -201,6 +204,8 @@ class Builder:
         """The meshes that are a single device."""
         self.calling: list[str] = []
         self.known: dict[object, bool] = {}
+        self.generators: dict[str, bool] = {}
+        """Whether functions are Threefry, by name."""
         self.constants: set[str] = set()
         """The names of the constants that hold sizes."""
         self.count = 0
@@ -361,6 +366,12 @@ class Builder:
             cycle = [*self.calling[self.calling.index(operation.callee) :], operation.callee]
             raise WeftError(f"a function calls itself: {' -> '.join(f'@{name}' for name in cycle)}")
         function = self.module.functions[operation.callee]
+        if self._is_threefry(operation.callee):
+            pairs = zip(operation.operands, function.arguments)
+            given = [name for name, value in pairs if value.dtype == "uint32"]
+            words = operation._replace(name="threefry2x32", operands=tuple(given), callee="")
+            self._apply(parts, words._replace(attributes=_NOTHING), names, path)
+            return
         self.calling.append(operation.callee)
         if operation.name == "composite":
             self._inline(parts, operation, function, names, path, None)
@@ -370,6 +381,13 @@ class Builder:
             boundary = arguments, operation.shardings or results
             self._inline(parts, operation, function, names, path, boundary)
         self.calling.pop()
+
+    def _is_threefry(self, name: str) -> bool:
+        """Return whether a function is the generator of random numbers, which is an operator."""
+        if name not in self.generators:
+            function = self.module.functions[name]
+            self.generators[name] = is_threefry(function, self.module.functions)
+        return self.generators[name]
 
     def _named_computation(
         self, parts: GraphParts, operation: Operation, names: dict[str, str], path: str
@@ -468,9 +486,57 @@ class Builder:
             graph, outside = self._region(region, names, inside, given)
             regions.append(graph)
             taken.update(outside)
+        if operation.attributes.get("region") == "place":
+            if self._add_place(parts, operation, operands, results):
+                return
+            custom = {**operation.attributes, "monoid": "sum", "region": "custom"}
+            operation = operation._replace(attributes=FrozenMap(custom.items()))
         if self.is_dynamic:
             operation, results = self._sized(operation, operands, results, regions)
         self._add(parts, operation, [*operands, *taken], results, tuple(regions))
+
+    def _add_place(
+        self,
+        parts: GraphParts,
+        operation: Operation,
+        operands: Sequence[str],
+        results: Sequence[Value],
+    ) -> bool:
+        """Add a reduction that finds an element and its index as the monoid argmax or argmin.
+
+        Its operands are an array, the indices along the dimension, and the identities of both;
+        if they are others, the reduction stays one by a custom region.
+        """
+        attributes = operation.attributes
+        if operation.name != "reduce":
+            return False
+        made = {one.results[0]: one for one in parts.applications if len(one.results) == 1}
+        index, *starts = (made.get(name) for name in operands[1:])
+        array, dims = self.values[operands[0]], attributes["dimensions"]
+        worst = (lowest if attributes["monoid"] == "argmax" else highest)(array.dtype)
+        if (
+            index is None
+            or index.operator != "iota"
+            or (index.attributes["iota_dimension"],) != dims
+            or [None if one is None else one.attributes.get("value") for one in starts]
+            != [worst, 0]
+        ):
+            return False
+        shape = tuple(n for dim, n in enumerate(array.shape) if dim not in dims)
+        dtype = struct_dtype([Component("value", array.dtype), Component("index", "int64")])
+        value, place = (each._replace(shape=shape) for each in results)
+        pair = Value(f"{value.name}/{attributes['monoid']}", shape, dtype)
+        index64 = Value(f"{value.name}/index", shape, "int64")
+        how = {"dimensions": dims, "keepdims": False, "monoid": attributes["monoid"]}
+        for name, operand, result, given in (
+            ("aggregate", array, pair, how),
+            ("component", pair, value, {"name": "value", "result_shape": shape}),
+            ("component", pair, index64, {"name": "index", "result_shape": shape}),
+            ("convert", index64, place, {"dtype": place.dtype}),
+        ):
+            one = Operation(name, (), (operand.shape,), {}, (), FrozenMap(given.items()), (), "")
+            self._add(parts, one, (operand.name,), (result,))
+        return True
 
     def _follow(self, operation: Operation, names: dict[str, str], path: str) -> bool:
         """Follow an operation on sizes, which is left out of the graph; False if it is another."""

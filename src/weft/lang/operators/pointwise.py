@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import cos, exp, pi, sqrt
+from math import cos, exp, log, pi, sqrt
 from math import erf as math_erf
 from math import erfc as math_erfc
 from typing import Any
@@ -397,6 +397,37 @@ def erfc(xp: Any, x: Any) -> Any:
     return xp.where(x < 0, 2 - tail, tail)
 
 
+_LANCZOS = (
+    0.99999999999980993, 676.520368121885099, -1259.13921672240287, 771.323428777653079,
+    -176.615029162140599, 12.5073432786869048, -0.138571095265720117, 9.98436957801957086e-6,
+    1.50563273514931156e-7,
+)  # fmt: skip
+"""Lanczos' coefficients for g = 7."""
+
+
+def lgamma(xp: Any, x: Any) -> Any:
+    """Return the logarithm of the absolute value of the gamma function, as XLA computes it.
+
+    Lanczos' approximation from 1/2 on; below it the reflection about 1/2.
+    """
+    if hasattr(xp, "lgamma"):
+        return xp.lgamma(x)
+    given, x = x, xp.where(xp.isfinite(x), x, xp.ones_like(x))
+    is_low, g = x < 0.5, 7.5
+    z = xp.where(is_low, -x, x - 1)
+    series = xp.full_like(x, _LANCZOS[0])
+    for n, coefficient in enumerate(_LANCZOS[1:], 1):
+        series = series + coefficient / (z + n)
+    log_t = log(g) + xp.log1p(z / g)
+    high = (z + 0.5 - (z + g) / log_t) * log_t + log(2 * pi) / 2 + xp.log(series)
+    part = xp.abs(x) - xp.floor(xp.abs(x))
+    part = xp.minimum(part, 1 - part)
+    is_pole = part == 0
+    sine = xp.log(xp.sin(pi * xp.where(is_pole, xp.full_like(x, 0.5), part)))
+    low = xp.where(is_pole, xp.full_like(x, float("inf")), log(pi) - sine - high)
+    return xp.where(xp.isfinite(given), xp.where(is_low, low, high), xp.abs(given))
+
+
 def _tail(xp: Any, x: Any) -> Any:
     """Return the complement for x >= 0: exp(-x²) times a smooth function."""
     x = xp.minimum(x, xp.full_like(x, _FAR))
@@ -526,6 +557,7 @@ for _name in ("log2", "log10"):
 _add("trunc", "trunc", _REAL, keeps=_RISING)
 _add("erf", of(erf), _FLOAT, as_floats, accumulates="always")
 _add("erfc", of(erfc), _FLOAT, as_floats, accumulates="always")
+_add("lgamma", of(lgamma), _FLOAT, as_floats, accumulates="always", flops=40, workspace=7.0)
 _add(
     "polynomial",
     polynomial,

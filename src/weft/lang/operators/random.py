@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 from weft.errors import WeftError
 from weft.lang.dtype import as_floats, dtype_name, for_kinds, itemsize, kind
 from weft.lang.kernel import Attributes, Block, Kernel, bitcast, cast, native
-from weft.lang.notation import Notation, numbered, whole
+from weft.lang.notation import Notation, aligned, numbered, whole
 from weft.lang.operator import define
 from weft.lang.operators.pointwise import sign_pointwise
 from weft.lang.signature import Signature
@@ -432,6 +432,16 @@ def _check_keys(shapes: Sequence[Point]) -> None:
         )
 
 
+def sign_threefry(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+    """Sign the two words of a key and those of counters; two words are returned for each.
+
+    >>> print(sign_threefry([(), (), (8, 4), (8, 4)], {}).notation)
+    , , i0 i1, i0 i1 -> i0 i1, i0 i1
+    """
+    operands, result = aligned("i", shapes)
+    return Signature(Notation(operands, [result, result]), shapes)
+
+
 def sign_rng_bit_generator(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """Sign a state that is not cut, and random bits.
 
@@ -639,6 +649,14 @@ def dropout(block: Block, x: Any, key: Any) -> Any:
     return xp.where(flags, x / kept, xp.zeros_like(x))
 
 
+def threefry(block: Block, k0: Any, k1: Any, x0: Any, x1: Any) -> Words:
+    """Return the words of counters that a program computed."""
+    xp, words = block.xp, WordArithmetic.of(block.xp)
+    counters = [words.cut(xp.astype(x, words.dtype)) for x in (x0, x1)]
+    found = threefry2x32(words, (int(k0), int(k1)), *counters)
+    return tuple(cast(xp, x, "uint32") for x in found)
+
+
 def rng_bit_generator(block: Block, state: Any) -> tuple[Any, Any]:
     """Return a new state, and the random bits that XLA has on a CPU for each algorithm."""
     xp = block.xp
@@ -764,6 +782,15 @@ define(
     flops=60,
     dtypes=_state_and_bits,
     workspace=6.0,
+)
+define(
+    "threefry2x32",
+    sign_threefry,
+    threefry,
+    passes="both",
+    flops=60,
+    dtypes=lambda dtypes, _: ["uint32", "uint32"],
+    workspace=4.0,
 )
 define(
     "erf_inv",

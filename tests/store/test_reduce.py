@@ -19,6 +19,14 @@ CASES = trials(600)
 # -- random streams
 
 
+def methods_of(name):
+    """The ways to reduce numbers of a kind."""
+    if name.startswith("complex"):
+        return ("mean", "first")
+    is_whole = name == "bool" or "int" in name
+    return METHODS if is_whole else tuple(method for method in METHODS if method != "mode")
+
+
 class Stream:
     """A random array, how it is reduced, and the blocks in which it arrives."""
 
@@ -32,8 +40,7 @@ class Stream:
             lead = int(rng.integers(0, rank + 1))
             self.factors = (1,) * lead + self.factors[lead:]
         self.name = str(rng.choice([*DTYPES, "bfloat16"]))
-        methods = ("mean", "first") if self.name.startswith("complex") else METHODS
-        self.method = str(rng.choice(methods))
+        self.method = str(rng.choice(methods_of(self.name)))
         self.is_unbounded = rng.random() < 0.5
         self.array = self._array()
         self.count = self.array.size
@@ -125,13 +132,21 @@ def test_reducing_a_stream_equals_reducing_the_whole_array():
             assert tail == inner[len(inner) - len(tail) :], f"seed {seed}: {case}"
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", ["uint8", "int16", "uint16", "int64", "float32"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        (name, method)
+        for name in ("uint8", "int16", "uint16", "int64", "float32")
+        for method in methods_of(name)
+    ],
+)
 def test_frames_that_are_worked_on_in_pieces(name, method):
     """Large enough for several pieces; sizes that divide and that do not, frame by frame."""
     rng = np.random.default_rng(3)
     for width in (700, 701):
         array = rng.integers(-(1 << 62), 1 << 62, (4, 400, width)).astype(name)
+        if method == "mode":
+            array = rng.integers(0, 4, (4, 400, width)).astype(name)
         reducer = Reducer((None, 400, width), (2, 2, 2), method, name)
         found = [block for frame in array for block in reducer.push(frame)]
         wanted = by_numpy(array[..., :700], 2, method)
@@ -152,6 +167,11 @@ def of_numpy(windows, method):
         return windows[..., 0]
     if method in ("min", "max"):
         return getattr(windows, method)(axis=-1)
+    if method == "mode":
+        ordered = np.sort(windows, axis=-1)
+        counts = (ordered[..., :, None] == ordered[..., None, :]).sum(axis=-1)
+        most = counts.argmax(axis=-1)[..., None]  # the first of several, which is the least
+        return np.take_along_axis(ordered, most, -1)[..., 0]
     if method == "median":
         middle = np.sort(windows, axis=-1)
         count = windows.shape[-1]
@@ -179,6 +199,14 @@ def test_large_windows_are_partitioned():
         assert is_same(found, wanted, name)
 
 
+def test_large_windows_have_a_mode():
+    array = np.random.default_rng(4).integers(0, 9, 2 * 81).astype("int8")
+    (found,) = Reducer((None,), (81,), "mode", "int8").push(array)
+    assert found.tolist() == [
+        one_of(list(half), "mode", "int8") for half in (array[:81], array[81:])
+    ]
+
+
 def test_bytes_of_either_order_are_numbers():
     array = np.arange(40, dtype=">u2").reshape(5, 8) * 1600
     for method in METHODS:
@@ -188,8 +216,14 @@ def test_bytes_of_either_order_are_numbers():
         assert np.array_equal(one, two)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", ["uint16", "uint64", "float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        (name, method)
+        for name in ("uint16", "uint64", "float32", "bfloat16")
+        for method in methods_of(name)
+    ],
+)
 def test_memory_is_at_most_as_predicted(method, name):
     frames = np.ones((4, 512, 640), "uint16" if name == "bfloat16" else name)
     tracemalloc.start()
@@ -232,7 +266,8 @@ def test_blocks_can_be_written_to_again():
 
 def test_invalid_reductions_are_refused():
     for arguments, message in [
-        (((4, 4), (2, 2), "mode", "uint8"), "'mode' is not a way to reduce"),
+        (((4, 4), (2, 2), "sum", "uint8"), "'sum' is not a way to reduce"),
+        (((4, 4), (2, 2), "mode", "float32"), "float32 numbers have no mode"),
         (((4, 4), (2,), "mean", "uint8"), "1 factors for 2 dimensions"),
         (((4, 4), (2, 0), "mean", "uint8"), "dimension 1 is reduced by 0"),
         (((4, 4), (2, 1.5), "mean", "uint8"), r"dimension 1 is reduced by 1\.5"),

@@ -44,6 +44,7 @@ def one_of(values, method, name):
             "min": numbers[0],
             "max": numbers[-1],
             "median": half_up(low + high, 2),
+            "mode": max(numbers, key=lambda n: (numbers.count(n), -n)),
         }[method]
     return float_of(values, method, name)
 

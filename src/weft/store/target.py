@@ -58,6 +58,15 @@ OME_XML = "OME/METADATA.ome.xml"
 """Where a collection of images describes them in OME-XML."""
 
 
+def is_path(path: str) -> bool:
+    """Return whether a path lies inside of a group: no part of it is hidden, "." or "..".
+
+    >>> is_path("A/1"), is_path("../A"), is_path("/A")
+    (True, False, False)
+    """
+    return bool(_PATH.fullmatch(path))
+
+
 def is_ours(key: str) -> bool:
     """Return whether a key is that of a lock, a journal, or an unfinished value.
 
@@ -340,7 +349,7 @@ def _members(sink: Sink, node: ZarrNode) -> list[str]:
     paths = dict[str, None]()
     for one in listed if isinstance(listed, list) else ():
         path = as_mapping(one).get("path")
-        if not isinstance(path, str) or not _PATH.fullmatch(path):
+        if not isinstance(path, str) or not is_path(path):
             raise WeftError(f"{sink.url} lists {path!r}, which is not a path inside of it")
         paths[path] = None
     return list(paths)
@@ -492,7 +501,7 @@ def _journal(sink: Sink) -> _Journal | None:
         return None
     try:
         data = json.loads(bytes(fetched.data))
-        members = [path for path in data["members"] if _PATH.fullmatch(path)]
+        members = [path for path in data["members"] if is_path(path)]
         old, empty, new = (data[key].encode() for key in ("old", "empty", "new"))
         return _Journal(old, empty, new, members)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

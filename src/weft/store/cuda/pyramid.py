@@ -44,6 +44,8 @@ def reduce_source(inner: Sequence[int], factors: Sequence[int], method: str, nam
     """
     if name not in _NUMBERS:
         raise WeftError(f"levels of {name} cannot be computed on a GPU", hint=", ".join(_NUMBERS))
+    if method not in METHODS:
+        raise WeftError(f"{method} cannot be computed on a GPU", hint=", ".join(METHODS))
     window = prod(factors)
     if window > MAX_WINDOW:
         raise WeftError(f"a window of {window} elements; a GPU takes at most {MAX_WINDOW}")

@@ -54,7 +54,7 @@ def as_color(given: Any) -> str:
         if match := _HEX.fullmatch(given):
             digits = match[1].upper()
             return digits if len(digits) == 6 else "".join(2 * digit for digit in digits)
-    elif isinstance(given, Sequence) and len(given) == 3 and all(map(_is_byte, given)):
+    elif isinstance(given, Sequence) and len(given) == 3 and all(map(is_byte, given)):
         return "".join(f"{int(part):02X}" for part in given)
     raise WeftError(
         f"{given!r} is not a colour",
@@ -62,7 +62,8 @@ def as_color(given: Any) -> str:
     )
 
 
-def _is_byte(part: Any) -> bool:
+def is_byte(part: Any) -> bool:
+    """Return whether a value is an integer from 0 to 255."""
     is_integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
     return is_integer and 0 <= part <= 255
 

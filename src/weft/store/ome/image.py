@@ -12,7 +12,7 @@ from importlib import import_module
 from math import prod
 from os import fspath
 from pathlib import PurePath
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -30,7 +30,15 @@ from weft.store.create import (
     promised_blocks,
 )
 from weft.store.frames import FrameTable
-from weft.store.hierarchy import group_json, joined, ome_of, read_group, read_ome, sink_of
+from weft.store.hierarchy import (
+    group_json,
+    joined,
+    ome_of,
+    read_group,
+    read_node,
+    read_ome,
+    sink_of,
+)
 from weft.store.metadata import EVERY_SHARD, check_shapes, own_attributes, without_elements
 from weft.store.metrics import Metrics
 from weft.store.ome.channels import (
@@ -48,6 +56,9 @@ from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
 from weft.store.writer import AutoClosed, Writer
 from weft.values import FrozenMap, Point
+
+if TYPE_CHECKING:
+    from weft.store.ome.labels import Labels
 
 MAX_FILL = 1 << 20
 """Elements of fill value that are passed to coarser levels at a time, for dropped frames."""
@@ -378,6 +389,8 @@ class Image:
     url: str = ""
     attrs: Mapping[str, Any] = _NOTHING
     """All attributes of its group, as they were when it was opened."""
+    options: Mapping[str, Any] | None = None
+    """Those of the object store."""
 
     @property
     def name(self) -> str | None:
@@ -388,6 +401,30 @@ class Image:
     def channels(self) -> tuple[Channel, ...]:
         """The channels, none where the metadata name none."""
         return read_channels(ome_of(self.attrs) or {})
+
+    @property
+    def labels(self) -> Labels:
+        """The label images of this one, by name; `labels.create` adds one."""
+        from weft.store.ome.labels import Labels
+
+        return Labels(self)
+
+    @property
+    def image_label(self) -> Mapping[str, Any] | None:
+        """The colours, properties and source of labels; None where this is no label image."""
+        found = (ome_of(self.attrs) or {}).get("image-label")
+        return found if isinstance(found, Mapping) else None
+
+    @property
+    def append_dim(self) -> int:
+        """The dimension along which frames are appended."""
+        return stored_axis_order(self.levels[0].metadata)[0]
+
+    @property
+    def factors(self) -> Point:
+        """The sizes of windows from a level to the next, as the scales say; 1 for one level."""
+        steps = zip(self.scales[0], self.scales[min(1, len(self.scales) - 1)])
+        return tuple(max(1, round(coarse / fine)) for fine, coarse in steps)
 
     @property
     def frames(self) -> FrameTable:
@@ -466,9 +503,16 @@ def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
         if dims is not None and list(dims) != names:
             raise WeftError(f"level {level.path} has dimensions {list(dims)}, and not {names}")
         arrays.append(array)
-    return Image(
-        metadata, tuple(_fitted(metadata, arrays)), sink.url, FrozenMap(attributes.items())
-    )
+    levels = tuple(_fitted(metadata, arrays))
+    return Image(metadata, levels, fspath(url), FrozenMap(attributes.items()), options)
+
+
+def is_empty_image(url: Url, options: Mapping[str, Any] | None) -> bool:
+    """Return whether there is an image without elements, as a writer that was killed leaves it."""
+    node = read_node(sink_of(url, options=options))
+    if node is None or node.kind != "image":
+        return False
+    return not any(level.box.size for level in _read_image(url, options).levels)
 
 
 def _fitted(metadata: Multiscale, arrays: Sequence[Array]) -> Iterator[Array]:

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.errors import WeftError
-from weft.store.hierarchy import joined, read_node, sink_of
-from weft.store.ome.image import ImageWriter, create_image, open_image
+from weft.store.hierarchy import joined
+from weft.store.ome.image import ImageWriter, create_image, is_empty_image, open_image
 from weft.store.sink import Lock, Sink
 from weft.store.writer import AutoClosed
 
@@ -51,18 +51,11 @@ class ImageGroupWriter(AutoClosed):
                 f"{url}: a new image needs {', '.join(missing)}",
                 hint=f"give them here, or for all images where {self.url} is created or opened",
             )
-        if not arguments.get("overwrite") and self._is_empty_image(url):
+        if is_empty_image(url, arguments.get("options")):
             arguments["overwrite"] = True
         writer = create_image(url, **arguments)
         writer.unwatch()
         return writer
-
-    def _is_empty_image(self, url: str) -> bool:
-        node = read_node(sink_of(url, options=self._image.get("options")))
-        if node is None or node.kind != "image":
-            return False
-        levels = open_image(url, options=self._image.get("options")).levels
-        return not any(level.box.size for level in levels)
 
     def _continue(self, path: str) -> ImageWriter:
         """Return the writer of a listed image: the one that is open, or one that continues it."""

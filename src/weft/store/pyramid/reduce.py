@@ -18,6 +18,7 @@ from weft.store.dtypes import as_dtype
 from weft.store.pyramid.window import (
     WindowFold,
     WindowMedian,
+    WindowMode,
     reduced,
     window_classes,
     window_classes_before,
@@ -26,7 +27,7 @@ from weft.values import Point
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
-METHODS = ("mean", "min", "max", "median", "first")
+METHODS = ("mean", "min", "max", "median", "first", "mode")
 """The ways to reduce a window to one element."""
 
 MAX_WINDOW = 1 << 30
@@ -40,6 +41,7 @@ class Reducer:
     rounds half up, so does the median where two elements are in the middle. Floats are added in
     float64, one after the other as they arrive, and rounded once; NaN in a window gives NaN. Of
     bools, the mean and the median are whether at least half are true. Complex numbers have a mean.
+    The mode of integers is the most frequent one, of several the least.
     Where 0.0 and -0.0 are least or greatest, the result may be either.
 
     >>> reducer = Reducer((None, 2, 4), (2, 2, 2), "mean", "uint8")
@@ -296,6 +298,8 @@ class Reducer:
 def _working(method: str, name: str, factors: Sequence[int]) -> WindowFold | WindowMedian | None:
     if not factors:
         return None
+    if method == "mode":
+        return WindowMode(name, factors)
     return WindowMedian(name, factors) if method == "median" else WindowFold(method, name, factors)
 
 
@@ -315,6 +319,8 @@ def check_reduction(
         raise WeftError(f"{method!r} is not a way to reduce", hint=", ".join(METHODS))
     if name.startswith("complex") and method not in ("mean", "first"):
         raise WeftError(f"{name} numbers have no {method}: they have no order", hint="mean, first")
+    if method == "mode" and not (name == "bool" or "int" in name):
+        raise WeftError(f"{name} numbers have no mode: it is for integers, as labels are")
     if not shape or len(shape) != len(factors):
         raise WeftError(f"{len(factors)} factors for {len(shape)} dimensions")
     for dim, (n, f) in enumerate(zip(shape, factors)):

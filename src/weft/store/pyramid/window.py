@@ -551,6 +551,58 @@ class WindowMedian:
         self._mean.finish([sums], [WindowClass(ZRange.of(low.shape), 2, ())], out)
 
 
+class WindowMode(WindowMedian):
+    """Reduces every window of integers to the most frequent one, of several to the least.
+
+    >>> WindowMode("uint8", (2, 2)).reduce(np.uint8([[7, 7, 4], [1, 2, 3]]), (2, 2))
+    array([[7, 3]], dtype=uint8)
+    """
+
+    def __init__(self, name: str, factors: Sequence[int]) -> None:
+        super().__init__(name, factors)
+        self._runs = np.empty((2, self.max_windows), np.int32)
+        self._is_more = np.empty(self.max_windows, bool)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its workspace."""
+        return super().nbytes + self._runs.nbytes + self._is_more.nbytes
+
+    def _middle(
+        self, views: Iterable[Numbers], shape: Sequence[int], count: int, out: Numbers
+    ) -> None:
+        """Write the most frequent elements: the longest runs once they are sorted."""
+        whole, size = tuple(slice(0, n) for n in shape), prod(shape)
+        rows = self._room[: (count + 1) * size].reshape(count + 1, size)
+        for row, view in zip(rows, views):
+            np.copyto(row.reshape(shape), view[whole])
+        *ordered, found = self._sorted(rows, count)
+        (run, longest), is_more = self._runs[:, :size], self._is_more[:size]
+        np.copyto(found, ordered[0])
+        run.fill(1)
+        longest.fill(1)
+        for one, before in zip(ordered[1:], ordered):
+            np.equal(one, before, out=is_more)
+            np.multiply(run, is_more, out=run)
+            np.add(run, 1, out=run)
+            np.greater(run, longest, out=is_more)
+            np.copyto(longest, run, where=is_more)
+            np.copyto(found, one, where=is_more)
+        np.copyto(out, found.reshape(shape))
+
+    def _sorted(self, rows: Numbers, count: int) -> list[Numbers]:
+        """Return the rows in order, and a spare one."""
+        if count > MAX_COMPARED:
+            rows[:count].sort(axis=0)
+            return list(rows)
+        place = list(range(count + 1))
+        for a, b in _merge_sort(count):
+            np.minimum(rows[place[a]], rows[place[b]], out=rows[place[count]])
+            np.maximum(rows[place[a]], rows[place[b]], out=rows[place[b]])
+            place[a], place[count] = place[count], place[a]
+        return [rows[number] for number in place]
+
+
 @cache
 def network(count: int) -> tuple[tuple[int, int], ...]:
     """Return the comparisons that move the middle of `count` elements to its place.

@@ -15,7 +15,7 @@ from tests.runtime.cluster.blur import WEIGHTS, plan_of
 from weft.runtime.cluster import Dask, Output, run_on
 
 SHAPE = (60, 60, 60)
-MEMORY = 2_000_000
+MEMORY = 2_700_000
 """What arrays of a worker may take: most of it is for codecs, so that tiles are small."""
 
 

@@ -64,9 +64,8 @@ class Weft:
 
     def noops(self, count: int) -> float:
         """Tasks that do nearly nothing, each for a cell of its own."""
-        cells = count // 2
-        x = np.ones((cells, 1))
-        plan = _planned(lambda x: -x, x.shape, cells=cells, x='[{"w"}, {}]')
+        x = np.ones((count, 1))
+        plan = _planned(lambda x: -x, x.shape, cells=count, x='[{"w"}, {}]')
         begin = time.perf_counter()
         run(plan, {"x": x}, on=self.engine)
         return time.perf_counter() - begin

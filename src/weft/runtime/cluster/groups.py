@@ -161,28 +161,24 @@ class GroupedProgram:
 
         Other inputs in memory become blocks, which several tasks read or send.
         """
-        found = set(self.inputs)
-        if self.number:
-            return found  # the arguments of a loop or a branch are blocks
-        groups = {number: group for group in self.groups for number in group.applications}
-        readers: dict[int, list[TaskGroup | None]] = {n: [] for n in self.body.arguments}
-        for buffer in (b for each in self.controls.values() for b in operand_buffers(each)):
-            readers.setdefault(self._origin(buffer), []).append(None)
-        for number, apply in self.applies.items():
-            for buffer in apply.operands:
-                readers.setdefault(self._origin(buffer), []).append(groups[number])
-        for move in self.moves.values():
-            if isinstance(move, Transfer | Copy):
-                readers.setdefault(self._origin(move.source), []).append(None)
-        for buffer in self.body.results:
-            readers.setdefault(self._origin(buffer), []).append(None)
-        for buffer in self.body.arguments:
-            if len(set(readers[buffer])) == 1 and None not in readers[buffer]:
-                found.add(self._value(buffer))
-        return found
+        readers: dict[int, set[TaskGroup | None]] = {}
 
-    def _origin(self, buffer: int) -> int:
-        return next((move.source for move in self.moves_to(buffer)), buffer)
+        def read(buffers: Iterable[int], group: TaskGroup | None) -> None:
+            for buffer in buffers:
+                origin = next((move.source for move in self.moves_to(buffer)), buffer)
+                readers.setdefault(origin, set()).add(group)
+
+        for group in self.groups if not self.number else ():  # those of other bodies are blocks
+            for number in group.applications:
+                if number in self.applies:
+                    read(self.applies[number].operands, group)
+                else:
+                    read(operand_buffers(self.controls[number]), None)
+        moves = self.moves.values()
+        read([move.source for move in moves if isinstance(move, Transfer | Copy)], None)
+        read(self.body.results, None)
+        alone = (n for n in self.body.arguments if len(readers.get(n, ())) == 1)
+        return {*self.inputs, *(self._value(n) for n in alone if None not in readers[n])}
 
     @cached_property
     def _with_halos(self) -> frozenset[int]:

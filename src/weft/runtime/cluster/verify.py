@@ -136,17 +136,11 @@ class _TaskVerifier:
         self.given = {self.buffers[buffer].value: self.buffers[buffer].layout for buffer in given}
         """How the arguments lie, and the results of loops and branches."""
         self.maker |= {name: _given(name, layout) for name, layout in self.given.items()}
-        self.regions = {
-            each.storage: dict.fromkeys(
-                box
-                for read in self.body.instructions
-                if isinstance(read, Read) and read.storage == each.storage
-                for box in self.buffers[read.result].layout.boxes()
-            )
-            for each in self.body.instructions
-            if isinstance(each, Read)
-        }
+        self.regions: dict[str, set[ZRange]] = {}
         """The boxes that the program reads of each stored input."""
+        for read in (each for each in self.body.instructions if isinstance(each, Read)):
+            boxes = self.buffers[read.result].layout.boxes()
+            self.regions.setdefault(read.storage, set()).update(boxes)
         self.cells = dict[tuple[int, int], Sequence[BlockRef]]()
         """What each cell gives to a loop or a branch, by application and rank."""
         self.cell = 0

@@ -9,8 +9,9 @@ waits for it and fetches its results.
 from __future__ import annotations
 
 import pickle
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -26,6 +27,9 @@ MAX_LIGHT = 16
 
 SMALL = 64 << 10
 """Blocks of at most so many bytes in all travel with the report; Ray inlines up to 100 KiB."""
+
+GRACE_SECONDS = 2.0
+"""How long a task that is not needed may go on; then its worker is replaced."""
 
 LIGHT = 1 << 20
 """A task that computes at most so many bytes takes less time than a call."""
@@ -137,7 +141,7 @@ def _open(results: Any) -> Any:
 
 
 class CallSession:
-    """One run: puts tasks into calls. What a method returns is what `Session` says."""
+    """One run: puts tasks into calls, which an adapter sends; a method does what `Session` says."""
 
     def __init__(self, context: WorkerContext) -> None:
         self.name, self.stored = uuid4().hex, context.inputs.keys()
@@ -146,29 +150,18 @@ class CallSession:
         self.sent = Counter[int]()
         self.found: list[Report] = []
 
-    # What an adapter does.
-
-    def _start(self, call: Call, job: bytes) -> None:
-        """Send a call; set its references."""
-        raise NotImplementedError
-
-    def _input(self, task: Task, name: str, array: Array) -> tuple[Any, Point]:
-        """Return a reference to an input or to the part that a task reads, and where it begins."""
-        raise NotImplementedError
-
-    def _wait(self, calls: Sequence[Call], seconds: float | None) -> list[Call]:
-        """Return the calls that have ended, if need be after a wait; raise if one failed."""
-        raise NotImplementedError
-
-    def _has_ended(self, call: Call) -> bool:
-        """Return whether a call has ended, successfully or not."""
-        raise NotImplementedError
-
-    def _results(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the blocks of calls, as their workers returned them."""
-        raise NotImplementedError
-
-    # What all do alike.
+    _start: Callable[[Call, bytes], None]
+    """Sends a call with its job, and sets its references."""
+    _input: Callable[[Task, str, Array], tuple[Any, Point]]
+    """Returns a reference to an input or to the part that a task reads, and where it begins."""
+    _wait: Callable[[Sequence[Call], float | None], list[Call]]
+    """Returns the calls that have ended, if need be after a wait; raises if one failed."""
+    _has_ended: Callable[[Call], bool]
+    """Returns whether a call has ended, successfully or not."""
+    _results: Callable[[Sequence[Call]], list[Any]]
+    """Returns the blocks of calls, as their workers returned them."""
+    _replace: Callable[[set[int], Sequence[Call]], None]
+    """Restarts some workers, without repeating some of their calls."""
 
     def submit(
         self,
@@ -236,6 +229,15 @@ class CallSession:
     def reports(self) -> Sequence[Report]:
         """Return what was measured so far."""
         return self.found
+
+    def abandon(self, attempts: Sequence[tuple[TaskHandle, int]]) -> None:
+        """End tasks that are not needed, after a while with their workers."""
+        end, left = time.monotonic() + GRACE_SECONDS, list(attempts)
+        while left and time.monotonic() < end:
+            time.sleep(0.05)
+            left = [attempt for attempt in left if not self.is_done(attempt[0])]
+        if left:
+            self._replace({worker for _, worker in left}, _calls([handle for handle, _ in left]))
 
     def restart_lost(self, workers: Iterable[int]) -> list[str]:
         """Do nothing: engines notice by themselves."""

@@ -27,7 +27,7 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.engines.calls import SMALL, Call, CallSession, TaskHandle, pack, run_call
+from weft.runtime.cluster.engines.calls import SMALL, Call, CallSession, pack, run_call
 from weft.runtime.cluster.engines.engine import (
     ONE_THREAD,
     check_memory,
@@ -47,8 +47,8 @@ POLL_SECONDS = 0.05
 PENDING = ("pending", "lost")
 """Dask's states of calls that have still to run; the last had run, on a worker that died."""
 
-GRACE_SECONDS, RESTART_SECONDS = 2.0, 60
-"""How long a task that is not needed may go on; how long the restart of its worker may take."""
+RESTART_SECONDS = 60
+"""How long the restart of a worker may take."""
 
 LOST_SECONDS, ANSWER_SECONDS = 15.0, 10.0
 """If results have not arrived for so long, workers are asked to answer; how long they may take."""
@@ -353,15 +353,10 @@ class _DaskSession(CallSession):
             self.restarted |= {*lost, *new}
         return lost
 
-    def abandon(self, attempts: Sequence[tuple[TaskHandle, int]]) -> None:
-        end = time.monotonic() + GRACE_SECONDS
-        left = list(attempts)
-        while left and time.monotonic() < end:
-            time.sleep(POLL_SECONDS)
-            left = [attempt for attempt in left if not self.is_done(attempt[0])]
-        for handle, _ in left:
-            handle.call.reply.release()
-        places = {self.addresses[worker % len(self.addresses)] for _, worker in left}
+    def _replace(self, workers: set[int], calls: Sequence[Call]) -> None:
+        for call in calls:
+            call.reply.release()
+        places = {self.addresses[worker % len(self.addresses)] for worker in workers}
         if places & set(_workers(self.client)):
             self.client.restart_workers(list(places), timeout=RESTART_SECONDS)
 

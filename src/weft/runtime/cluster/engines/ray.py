@@ -23,7 +23,7 @@ from weft.errors import WeftError
 from weft.extra import needed
 from weft.lang.struct_array import StructArray
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.engines.calls import Call, CallSession, TaskHandle, pack, run_call
+from weft.runtime.cluster.engines.calls import Call, CallSession, pack, run_call
 from weft.runtime.cluster.engines.engine import (
     check_memory,
     check_workers,
@@ -43,9 +43,6 @@ from weft.values import Point
 
 RETRIES = 4
 """How often a call is repeated whose actor died; the actor itself is always restarted."""
-
-GRACE_SECONDS = 2.0
-"""How long a task that is not needed may go on; then its worker is replaced."""
 
 PATIENCE = 10.0
 """The seconds after which a run that has finished nothing says what it waits for."""
@@ -284,13 +281,8 @@ class _RaySession(CallSession):
             for found in self._get([call.blocks for call in calls], calls)
         ]
 
-    def abandon(self, attempts: Sequence[tuple[TaskHandle, int]]) -> None:
-        end = time.monotonic() + GRACE_SECONDS
-        left = list(attempts)
-        while left and time.monotonic() < end:
-            time.sleep(0.05)
-            left = [attempt for attempt in left if not self.is_done(attempt[0])]
-        for worker in {worker for _, worker in left}:
+    def _replace(self, workers: set[int], calls: Sequence[Call]) -> None:
+        for worker in workers:
             # Not restarted: Ray would repeat its calls.
             self.ray.kill(self.actors[worker])
             self.actors[worker] = self.new_actor()

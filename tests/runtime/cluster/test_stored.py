@@ -325,5 +325,5 @@ def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
     with Threads(2) as engine:  # the cells of a thread keep for themselves
         both = plan_of(x.shape, 2)
         options = {n: Output(tmp_path / n, s.chunk) for n, s in outputs.items()}
-        found = run_on(engine, both, {"x": path, "w": WEIGHTS}, options, memory=2 * free)
+        found = run_on(engine, both, {"x": path, "w": WEIGHTS}, options, memory=3 * free)
     assert np.allclose(found[0].read(), blurred(x), atol=1e-5)

@@ -169,7 +169,7 @@ def test_loops_from_storage_to_storage_in_little_memory(tmp_path):
     plan = Plan.of(propagate(loop_graph(3, 64, 64)))
     peaks = [max(TaskGraph.of(plan, memory=n, workers=2).peak(2)) for n in (None, 300_000)]
     assert peaks[1] <= 300_000
-    for memory in (None, 1_700_000):
+    for memory in (None, 2_700_000):
         outputs = {"y": Output(tmp_path / f"{memory}.zarr", (16, 64), (16, 64))}
         given = {"x": str(tmp_path / "x.zarr"), "w": w}
         with Threads(2) as engine:

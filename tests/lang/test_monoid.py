@@ -146,6 +146,7 @@ def test_the_proof_knows_a_monoid_by_its_definition():
         ("spread", "float32", "the elements of spread are struct<low: float32, high: float32>"),
         ("logsumexp", "int32", "logsumexp combines arrays of float complex"),
         ("or", "float64", "or combines arrays of bool int uint"),
+        ("parity", "float64", "the elements of parity are float64, which it does not combine"),
     ],
 )
 def test_an_array_does_not_lie_in_parts_that_its_monoid_cannot_combine(monoid, dtype, hint):

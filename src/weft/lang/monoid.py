@@ -141,11 +141,11 @@ class Monoid:
         return struct_dtype(parts)
 
     def fits(self, dtype: str) -> bool:
-        """Return whether arrays of a dtype can have its elements: the components are its own."""
-        if self.components is None:
-            return not components(dtype)
-        own = components(self.dtype(_TRIED[0]))
-        return [part[::2] for part in components(dtype)] == [part[::2] for part in own]
+        """Return whether it combines arrays of a dtype: with its components, if it has any."""
+        own = components(self.dtype(_TRIED[0])) if self.components is not None else ()
+        if [part[::2] for part in components(dtype)] != [part[::2] for part in own]:
+            return False
+        return _combines(self, dtype)
 
     def pair(self, xp: Any, one: Array, two: Array) -> Array:
         """Return two arrays of elements combined."""
@@ -237,7 +237,9 @@ def check_parts(name: str, dtype: str) -> None:
     """
     own = monoid_named(name)
     if own is not None:
-        fits, hint = own.fits(dtype), f"the elements of {name} are {own.dtype(dtype)}"
+        fits, elements = own.fits(dtype), own.dtype(dtype)
+        hint = f"the elements of {name} are {elements}"
+        hint += ", which it does not combine" if elements == dtype else ""
     else:
         wanted = {"and": "bool int uint", "or": "bool int uint", "logsumexp": "float complex"}
         given = "struct" if components(dtype) else kind(dtype)
@@ -344,6 +346,20 @@ def _names_and_texts(code: CodeType) -> tuple[list[str], list[str]]:
         else:
             texts.append(_source(constant))
     return names, texts
+
+
+@lru_cache(maxsize=1024)
+def _combines(monoid: Monoid, dtype: str) -> bool:
+    """Return whether two elements of a dtype can be combined, by trying it."""
+    try:
+        xp = import_module("array_api_compat.numpy")
+        neutral = monoid.full(xp, (1,), _own_dtype(xp, dtype))
+        monoid.pair(xp, neutral, neutral)
+    except ImportError:
+        return True
+    except Exception:
+        return False
+    return True
 
 
 def _own_dtype(xp: Any, name: str) -> Any:

@@ -14,8 +14,8 @@ from weft import DeviceMesh, WeftError, ZRange, ops, show, trace
 from weft.draw import Patch, draw, to_html, to_svg, to_text
 from weft.lang import OPERATORS, Operator, Signature
 from weft.lang.signature_picture import index_box
+from weft.plan.picture import draw_placed
 from weft.plan.placed import fit, place
-from weft.plan.placed_picture import draw_placed
 
 LINEAR = OPERATORS["linear"].sign([(6, 4), (4, 6), (6,)])
 MESH = DeviceMesh("m", (2, 2), ("dp", "tp"))
@@ -161,7 +161,7 @@ def test_what_is_drawn_is_what_cells_compute_and_read(monkeypatch):
     """The boxes of a figure are those that the planner derives, for every cell."""
     panels = []
     monkeypatch.setattr(
-        "weft.plan.placed_picture.draw_figure",
+        "weft.plan.picture.draw_figure",
         lambda operator, index, operands, results, *_: panels.append((index, operands, results)),
     )
     conv = trace(

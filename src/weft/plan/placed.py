@@ -13,7 +13,7 @@ from weft.lang import Row, Signature
 from weft.lang.field import MOST
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.mesh import Cell
-from weft.plan.placed_picture import draw_placed
+from weft.plan.picture import draw_placed
 from weft.program.layout_rule import Cells, Layout, Parts, join_parts, same_boxes
 from weft.space import Projection, ZRange
 from weft.values import FrozenMap, Point
@@ -90,20 +90,6 @@ class Placed(Drawn):
         partial = self.partials[number].items()
         return join_parts((self.mesh.digit(a), monoid) for a, monoid in partial if a not in besides)
 
-    @property
-    def leaders(self) -> tuple[int, ...]:
-        """For each cell the first one with the same box and the same parts of the operands.
-
-        In one process that one computes for all of them.
-        """
-        axes = dict.fromkeys(axis for parts in self.partials for axis in parts)
-        digits = [self.mesh.digit(axis) for axis in axes]
-        first: dict[object, int] = {}
-        return tuple(
-            first.setdefault((box, *(digit.of(cell) for digit in digits)), rank)
-            for rank, (box, cell) in enumerate(zip(self.boxes, self.mesh.cells()))
-        )
-
 
 def layout_of(spec: ShardingSpec, shape: Iterable[int]) -> Layout:
     """Return the layout that a sharding gives an array of that shape."""
@@ -143,7 +129,7 @@ def place(
     cuts = FrozenMap((name, tuple(axes_of(each))) for name, each in zip(names, given))
     if mesh.size > MOST:
         raise LayoutError(f"{mesh} has {mesh.size} cells; at most {MOST} are planned")
-    _check(mesh, signature, placement, cuts, kept)
+    _check(signature, placement, cuts, kept)
     points = tuple(each.cut_points if isinstance(each, DimSpec) else None for each in given)
     index = _spec(mesh, tuple(cuts[name] for name in names), (), points)
     index = index.canonical(signature.sizes.values())
@@ -209,7 +195,6 @@ def axes_of(given: Sequence[Axis] | DimSpec) -> Sequence[Axis]:
 
 
 def _check(
-    mesh: DeviceMesh,
     signature: Signature,
     placement: Placement,
     cuts: Mapping[str, Sequence[Axis]],

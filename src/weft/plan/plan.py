@@ -18,13 +18,12 @@ from weft.lang.operator import OPERATORS, Library
 from weft.lang.region import arguments, read_as_kept
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.chunking import Chunking
-from weft.plan.fuse import fuse_plan
+from weft.plan.fuse import fuse_plan, without_products
 from weft.plan.lower import lower
 from weft.plan.machine import Machine
+from weft.plan.picture import draw_plan
 from weft.plan.placed import Placed, fit
 from weft.plan.plan_file import read_plan, write_plan
-from weft.plan.plan_picture import draw_plan
-from weft.plan.products import without_products
 from weft.plan.propagation.propagate import Propagation
 from weft.plan.resharding.reshard import Reshard, plan_reshard
 from weft.plan.stored import settled_storage

@@ -10,7 +10,6 @@ from array_api_compat import array_namespace
 
 from weft.lang import struct_array
 from weft.lang.kernel import native
-from weft.lang.monoid import identities
 from weft.lang.struct_array import StructArray, first_component, inner_index
 
 Array = Any
@@ -26,16 +25,6 @@ def namespace(*arrays: Array) -> Any:
     """
     found: Any = array_namespace(*first_component(arrays))
     return found
-
-
-def masked(xp: Any, array: Array, monoid: str) -> Array:
-    """An array of its shape that a monoid does not see.
-
-    >>> import numpy
-    >>> masked(numpy, numpy.ones(2, "float32"), "prod")
-    array([1., 1.], dtype=float32)
-    """
-    return identities(xp, monoid, array)
 
 
 def empty(xp: Any, shape: Sequence[int], dtype: Any) -> Array:

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft.errors import WeftError
 from weft.lang import Operator
 from weft.lang.dtype import dtype_name
 from weft.lang.kernel import Block
-from weft.runtime.arrays import Array, masked
+from weft.runtime.arrays import Array
 
 
 def run_block(operator: Operator, block: Block, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -47,29 +47,6 @@ def check_dtypes(name: str, results: Sequence[Array], declared: Sequence[str]) -
                 f"{wanted}",
                 hint="say what it makes: Operator(..., dtypes=...), or convert in the kernel",
             )
-
-
-def is_first_part(block: Block) -> bool:
-    """Whether this is the part of a reduction to which what counts once is added."""
-    names = list(block.signature.sizes)
-    return all(block.box.start[names.index(name)] == 0 for name in block.signature.reduced)
-
-
-def mask_once(block: Block, operands: Sequence[Array]) -> list[Array]:
-    """The operands of a part of a reduction: what counts once is seen by the first part only."""
-    once = block.signature.notation.once
-    if not once or is_first_part(block):
-        return list(operands)
-    monoid = next(iter(block.signature.notation.reduced.values()))
-    return [
-        masked(block.xp, array, monoid) if number in once else array
-        for number, array in enumerate(operands)
-    ]
-
-
-def take(xp: Any, block: Block, arrays: Sequence[Array]) -> list[Array]:
-    """The boxes of whole arrays that a block needs."""
-    return [array[box.slices()] for array, box in zip(arrays, block.operands)]
 
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from weft.errors import WeftError
 from weft.lang import Block, Operator
+from weft.lang.monoid import identities
 from weft.plan import Reshard
 from weft.plan.lower import reshard_program, sharding_of
 from weft.program import (
@@ -34,7 +35,7 @@ from weft.program import (
 )
 from weft.program.count import Allocations, bind
 from weft.program.storage import first_boxes
-from weft.runtime.arrays import Array, copied, masked
+from weft.runtime.arrays import Array, copied
 from weft.runtime.blocks import each, run_block
 from weft.runtime.communication_log import Communication, Movement, active
 from weft.runtime.exchange import Held, MovedBytes, copy
@@ -375,7 +376,7 @@ class _Executor:
         for shard, rank in zip(held[mask.source], self.here.ranks(layout)):
             at = layout.cells.coordinate(rank)
             hidden = any(digit.of(at) for digit in mask.digits)
-            made.append(masked(self.xp, shard, mask.monoid) if hidden else shard)
+            made.append(identities(self.xp, mask.monoid, shard) if hidden else shard)
             fresh.append(hidden)
         self._derive(mask.source, mask.result, made, fresh, held)
 

@@ -15,10 +15,10 @@ import numpy as np
 from weft.errors import WeftError
 from weft.lang import Operator, Signature
 from weft.lang.kernel import Attributes, Block
-from weft.lang.monoid import combine
+from weft.lang.monoid import combine, identities
 from weft.lang.struct_array import StructArray
-from weft.runtime.arrays import Array, empty, masked, paste
-from weft.runtime.blocks import mask_once, run_block, take
+from weft.runtime.arrays import Array, empty, paste
+from weft.runtime.blocks import run_block
 from weft.space import ZRange
 from weft.values import FrozenMap, Point
 
@@ -143,8 +143,7 @@ class _Trial:
         monoid = next((by for name, by in line.notation.reduced.items() if parts.get(name)), "")
         for box in self._boxes(parts):
             block = Block(self.xp, line, self.attributes, box)
-            inputs = mask_once(block, take(self.xp, block, operands))
-            results = run_block(self.operator, block, inputs)
+            results = run_block(self.operator, block, _inputs(block, operands))
             for number, (array, where) in enumerate(zip(results, block.results)):
                 shape, copy = line.result_shapes[number], self._copy(number, box)
                 if copy not in made[number]:
@@ -192,7 +191,7 @@ class _Trial:
 
     def _split(self, array: Array, monoid: str, rng: Random) -> tuple[Array, Array]:
         """Two parts of an array: at random in place where that is exact, or all in one of them."""
-        nothing = masked(self.xp, array, monoid)
+        nothing = identities(self.xp, monoid, array)
         if rng.random() < 0.3:
             return (array, nothing) if rng.random() < 0.5 else (nothing, array)
         chosen = np.random.default_rng(rng.randrange(1 << 30)).random(array.shape) < 0.5
@@ -221,6 +220,18 @@ class _Result:
             part = combine(xp, monoid, [self.array[at], part])
         self.array = paste(self.array, at, part)
         self.filled[at] = True
+
+
+def _inputs(block: Block, operands: Sequence[Array]) -> list[Array]:
+    """The boxes that a block reads; what counts once is seen by the first part of a reduction."""
+    line = block.signature
+    inputs = [array[box.slices()] for array, box in zip(operands, block.operands)]
+    starts = dict(zip(line.sizes, block.box.start))
+    if line.notation.once and any(starts[name] for name in line.reduced):
+        monoid = next(iter(line.notation.reduced.values()))
+        for number in line.notation.once:
+            inputs[number] = identities(block.xp, monoid, inputs[number])
+    return inputs
 
 
 def cut(line: Signature, parts: Parts) -> Iterator[ZRange]:

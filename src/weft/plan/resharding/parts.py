@@ -12,19 +12,8 @@ from weft.errors import LayoutError
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.layout.shardy_text import write_axis, write_symbol
 from weft.plan.resharding.pattern import common_digits, digit_of, monoids_of, strides_between
+from weft.program import Combine
 from weft.space import Digit
-
-
-class Run(NamedTuple):
-    """Neighbouring digits over which parts are combined by one monoid, major to minor."""
-
-    monoid: str
-    digits: tuple[Digit, ...]
-
-    @property
-    def size(self) -> int:
-        """How many parts are combined."""
-        return prod(digit.radix for digit in self.digits)
 
 
 class Kept(NamedTuple):
@@ -38,7 +27,7 @@ class Kept(NamedTuple):
 class Parts(NamedTuple):
     """The parts that are combined, kept and made between two shardings."""
 
-    reduced: tuple[Run, ...] = ()
+    reduced: tuple[Combine, ...] = ()
     """Runs of digits that are combined, on the source's mesh, major to minor; the last first."""
     kept: tuple[Kept, ...] = ()
     """Digits that stay unreduced."""
@@ -49,7 +38,7 @@ class Parts(NamedTuple):
     @property
     def size(self) -> int:
         """How many parts of each element are combined into one."""
-        return prod(run.size for run in self.reduced)
+        return prod(digit.radix for run in self.reduced for digit in run.digits)
 
 
 NONE = Parts()
@@ -93,9 +82,12 @@ def _parts_between(src: ShardingSpec, dst: ShardingSpec) -> Parts:
     )
 
 
-def _runs(parts: Iterable[tuple[Digit, str]]) -> tuple[Run, ...]:
+def _runs(parts: Iterable[tuple[Digit, str]]) -> tuple[Combine, ...]:
     groups = groupby(parts, key=lambda each: each[1])
-    return tuple(Run(monoid, tuple(digit for digit, _ in group)) for monoid, group in groups)
+    return tuple(
+        Combine(monoid, tuple(digit._replace(stride=1) for digit, _ in group))
+        for monoid, group in groups
+    )
 
 
 def _name(mesh: DeviceMesh, digit: Digit) -> str:

@@ -13,10 +13,10 @@ from weft.draw import Drawing, Drawn
 from weft.errors import LayoutError, WeftError
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.plan.machine import Machine
+from weft.plan.picture import draw_reshard, write_reshard
 from weft.plan.resharding.choose import Request, choose_steps
 from weft.plan.resharding.counts import shared, sizes_of, wanted_and_held
 from weft.plan.resharding.parts import Parts, parts_between
-from weft.plan.resharding.picture import draw_reshard, write_reshard
 from weft.plan.resharding.step import Step, union
 from weft.values import Point, as_count, as_point, as_shape, counted
 

@@ -21,7 +21,7 @@ from weft.plan.resharding.pattern import (
     row_major,
     strides_between,
 )
-from weft.program import Combine, Message, Route
+from weft.program import Message, Route
 from weft.program.messages import messages
 from weft.space import Digit, weigh
 from weft.values import Point
@@ -108,10 +108,6 @@ class Step:
     @property
     def route(self) -> Route:
         """The layouts and digits that determine the messages."""
-        combine = tuple(
-            Combine(run.monoid, tuple(d._replace(stride=1) for d in run.digits))
-            for run in self.parts.reduced
-        )
         kept = balance = None
         if self.before.mesh != self.after.mesh:
             kept = tuple((each.here, each.there) for each in self.parts.kept)
@@ -119,7 +115,8 @@ class Step:
             links = [self.machine.link(axis) for axis in self.before.mesh.axis_names]
             balance = tuple((1 / link.bandwidth, link.latency) for link in links)
         before, after = (layout_of(spec, self.shape) for spec in (self.before, self.after))
-        return Route(before, after, combine, kept, balance, self.kind == "collective_permute")
+        is_permuted = self.kind == "collective_permute"
+        return Route(before, after, self.parts.reduced, kept, balance, is_permuted)
 
     def moves(self) -> Iterator[Message]:
         """Every piece of every cell's box after the step.

@@ -14,11 +14,11 @@ from weft.errors import WeftError
 from weft.lang import Block, Graph, Operator, Signature
 from weft.lang.dtype import dtype_name
 from weft.lang.kernel import Attributes
-from weft.lang.monoid import Monoid, combine, monoid_named
+from weft.lang.monoid import Monoid, combine, identities, monoid_named
 from weft.lang.notation import CUSTOM
 from weft.lang.struct_array import StructArray
 from weft.plan import Plan
-from weft.runtime.arrays import Array, empty, masked
+from weft.runtime.arrays import Array, empty
 from weft.runtime.blocks import run_block
 from weft.runtime.cluster.metrics.meter import Meter, Report
 from weft.runtime.cluster.schedule import count_uses, drop_used
@@ -212,7 +212,7 @@ class _TaskRun:
             case Sliced(of=of, where=where):
                 return self._array(of)[where]
             case Masked(of=of, monoid=monoid):
-                return masked(xp, self._array(of), monoid)
+                return identities(xp, monoid, self._array(of))
             case Combined(monoid=monoid, parts=parts):
                 return combine(xp, monoid, list(map(self._array, parts)))
             case Joined():

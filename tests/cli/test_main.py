@@ -392,7 +392,7 @@ def test_files_that_are_nothing_of_ours(tmp_path, monkeypatch, capsys, text, lin
         (
             ["show", "8x16"],
             [
-                "weft show: '8x16' is not a mesh, and there is no such file",
+                "weft show: '8x16' is not a mesh or an operator, and there is no such file",
                 """hint: a mesh in Shardy's notation: '@m = <["x"=2, "y"=4]>'""",
             ],
         ),

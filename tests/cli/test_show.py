@@ -1,5 +1,6 @@
 """The command line: pictures, files, and refusals in one line with exit code 2."""
 
+import json
 import subprocess
 import sys
 
@@ -78,3 +79,44 @@ def test_a_closed_pipe_is_not_an_error():
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("@m = <")
     assert not ran.stderr
+
+
+def test_an_operator_and_a_line_in_the_terminal(capsys):
+    assert main(["show", "matmul", "8x16", "16x32", "--cell", "m=3"]) == 0
+    drawn = capsys.readouterr().out
+    assert drawn.startswith("matmul: m k, k n -> m n sum: k {m=8, n=32, k=16}")
+    assert main(["show", "m k, k n -> m n  sum: k", "8x16", "16x32", "--cell", "m=3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-9:] == drawn.splitlines()[-9:]
+    assert main(["show", "softmax", "8x16", "--set", "dimension=1"]) == 0
+    assert "i0 [k] -> i0 [k]" in capsys.readouterr().out
+    assert main(["show", "matmul"]) == 0
+
+
+def test_the_boxes_of_an_operator_as_json(capsys):
+    line = "s*y+u-1, u -> y  sum: u"
+    given = ["16", "3", "--set", "y=8", "--set", "s=2", "--cell", "y=4", "--json"]
+    assert main(["show", line, *given]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["sizes"] == {"y": 8, "u": 3}
+    assert data["operands"][0] == {"shape": [16], "box": {"start": [7], "stop": [10]}}
+    assert data["results"][0]["box"] == {"start": [4], "stop": [5]}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["nothing"],
+            "weft show: 'nothing' is not a mesh or an operator, and there is no such file",
+        ),
+        (["matmul", "8x16", "--cell", "m"], "weft show: --cell m: expected NAME=VALUE"),
+        (["matmul", "8x16"], "weft show: matmul takes two arrays of rank 1 or more, got"),
+        (["matmul", "--cell", "q=1"], "weft show: "),
+        ([MESH, "--cell", "m=1"], f"weft show: --cell m=1: {MESH} is not an operator"),
+        ([MESH, "8x16", SHARDING, "8"], "weft show: expected a shape and a sharding, got 8x16"),
+        (["sum_dim", "8", "--set", "dimension=1"], "weft show: sum_dim has no attribute dimension"),
+    ],
+)
+def test_refusals_of_operators(capsys, args, message):
+    assert main(["show", *args]) == 2
+    assert capsys.readouterr().err.startswith(message)

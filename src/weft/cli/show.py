@@ -1,4 +1,4 @@
-"""`weft show`: pictures of meshes, sharded arrays, graphs and plans; tables and traces of runs."""
+"""`weft show`: pictures of meshes, shardings, operators, graphs and plans; tables of runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from weft.cli.parser import Commands
 from weft.cli.plan import describe_plan
 from weft.draw import Drawing, draw, say, show, to_svg, to_text
 from weft.errors import WeftError
+from weft.lang import OPERATORS, Signature
+from weft.lang.attributes import names_of
 from weft.lang.field import MOST, parse_json, read_text
 from weft.lang.graph_json import to_json
+from weft.lang.signature_picture import index_box, signature_for
 from weft.layout import DeviceMesh, ShardingSpec
 from weft.layout.shardy_text import Scanner, write_symbol
 from weft.plan import estimate
+from weft.space import ZRange
+from weft.values import as_count
 
 if TYPE_CHECKING:
     from weft.runtime.cluster import RunRecord
@@ -32,25 +37,38 @@ examples:
   weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>'
   weft show '@m = <["dp"=2, "tp"=4]>' '<@m, [{"dp"}, {"tp"}]>' -o sharding.svg
   weft show '@m = <["dp"=2, "tp"=4]>' 8x16 '<@m, [{"dp"}, {"tp"}]>' --json
+  weft show matmul
+  weft show softmax 8x16 --set dimension=1
+  weft show 'm k, k n -> m n  sum: k' 8x16 16x32 --cell m=3,n=0
   weft show plan.json
   weft show run.json --trace trace.json
 """
+WHAT = (
+    f"{MESH}; an operator, or its line: 'm k, k n -> m n  sum: k'; the JSON of a graph, plan or run"
+)
+CELL = "the index box to draw, as a point along some index dimensions: m=3,n=0"
+SET = "an attribute of an operator; a size or a number in its line"
 
 
 def add_to(commands: Commands) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "show",
-        help="draw a mesh, a sharded array, a graph or a plan; print a run",
-        description="Draw a mesh, an array sharded on it, or the graph or plan of a file, in the "
-        "terminal or to a file; print the table of a run, or export it as a Chrome trace.",
+        help="draw a mesh, a sharded array, an operator, a graph or a plan; print a run",
+        description="Draw a mesh, an array sharded on it, an operator with the boxes that it reads "
+        "and writes, or the graph or plan of a file, in the terminal or to a file; print the table "
+        "of a run, or export it as a Chrome trace.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("mesh", help=f"{MESH}; or the JSON of a graph, a plan or a run")
+    parser.add_argument("what", help=WHAT)
     parser.add_argument(
-        "shape", nargs="?", help="the shape of an array: 8x16; without it, blocks are drawn"
+        "shapes",
+        nargs="*",
+        help=f"the shape of an array, and {SHARDING}; without it, blocks are drawn; or the shapes "
+        "of an operator's operands: 8x16 16x32",
     )
-    parser.add_argument("sharding", nargs="?", help=SHARDING)
+    parser.add_argument("--cell", help=CELL)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=SET)
     parser.add_argument("-o", "--output", type=Path, help="write to this .svg or .txt file")
     parser.add_argument("--svg", action="store_true", help="print SVG")
     parser.add_argument(
@@ -71,28 +89,100 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.svg and args.json:
         raise WeftError("--svg and --json cannot both be printed", hint="--json -o picture.svg")
-    is_file = args.mesh.endswith(".json") or Path(args.mesh).is_file()
-    if is_file and args.shape is not None:
+    is_file = args.what.endswith(".json") or Path(args.what).is_file()
+    if is_file and args.shapes:
         raise WeftError(
-            f"{args.mesh} is a file: it takes no shape or sharding {args.shape}",
-            hint=f"weft show {args.mesh}",
+            f"{args.what} is a file: it takes no shape or sharding {args.shapes[0]}",
+            hint=f"weft show {args.what}",
         )
+    is_operator = not is_file and ("->" in args.what or args.what in OPERATORS)
+    if not is_operator and (args.cell or args.set):
+        option = f"--cell {args.cell}" if args.cell else f"--set {args.set[0]}"
+        raise WeftError(f"{option}: {args.what} is not an operator", hint="weft show matmul")
     if is_file:
         _show_file(args)
+        return
+    _refuse_trace(args)
+    if is_operator:
+        _show_operator(args)
     else:
-        _refuse_trace(args)
         _show_mesh(args)
 
 
+def _show_operator(args: argparse.Namespace) -> None:
+    """Draw an operator or a line of index notation: an index box and its images."""
+    shapes = [read_shape(text) for text in args.shapes]
+    given = dict(_named_value("--set", text) for text in args.set)
+    parts = (args.cell or "").split(",")
+    cell = {
+        name: as_count(value, f"--cell {name}")
+        for name, value in (_named_value("--cell", text) for text in parts if text)
+    }
+    if "->" not in args.what:
+        operator = OPERATORS[args.what]
+        drawing = draw(operator, *shapes, cell=cell or None, **given)
+        signature = signature_for(operator, shapes, given)
+    else:
+        dims, _ = names_of(args.what)
+        sizes = {name: value for name, value in given.items() if name in dims}
+        numbers = {name: value for name, value in given.items() if name not in dims}
+        signature = Signature.of(args.what, shapes, sizes, numbers)
+        drawing = draw(signature, cell=cell or None)
+    _render(args, drawing, lambda: _signature_data(signature, cell))
+
+
+def _named_value(option: str, text: str) -> tuple[str, Any]:
+    """Return the name and the value of `NAME=VALUE`: numbers, integers with commas, or text.
+
+    >>> _named_value("--set", "k=2"), _named_value("--set", "dimensions=0,1")
+    (('k', 2), ('dimensions', (0, 1)))
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise WeftError(f"{option} {text}: expected NAME=VALUE", hint=f"{option} {name or 'm'}=3")
+    if "," in value:
+        return name, tuple(
+            _named_value(option, f"n={each}")[1] for each in value.split(",") if each
+        )
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, found if isinstance(found, int | float) else value
+
+
+def _signature_data(signature: Signature, cell: dict[str, int]) -> dict[str, Any]:
+    """Return the line, the sizes, and the boxes of every array for one index box."""
+    box = index_box(signature, cell or None)
+
+    def arrays(shapes: Any, projections: Any) -> list[dict[str, Any]]:
+        return [
+            {"shape": list(shape), "box": _box_data(p.image(box))}
+            for shape, p in zip(shapes, projections)
+        ]
+
+    return {
+        "line": str(signature.notation),
+        "sizes": dict(signature.sizes),
+        "index": _box_data(box),
+        "operands": arrays(signature.operand_shapes, signature.operands),
+        "results": arrays(signature.result_shapes, signature.results),
+    }
+
+
+def _box_data(box: ZRange) -> dict[str, list[int]]:
+    return {"start": list(box.start), "stop": list(box.stop)}
+
+
 def _show_file(args: argparse.Namespace) -> None:
-    path = Path(args.mesh)
+    path = Path(args.what)
     text = read_text(path)
     kind = kind_of(text)
     if kind != "run":
         _refuse_trace(args)
     match kind:
         case "graph":
-            graph = read_model(args.mesh)
+            graph = read_model(args.what)
             _render(args, draw(graph), json.loads(to_json(graph)))
         case "plan":
             plan = read_plan(path)
@@ -116,7 +206,7 @@ def _show_run(args: argparse.Namespace, record: RunRecord) -> None:
     """Print or write the table of a run, or its data, and write its trace."""
     if args.svg or (args.output is not None and args.output.suffix == ".svg"):
         raise WeftError(
-            "a run has no picture", hint=f"weft show {args.mesh} --trace trace.json, for Perfetto"
+            "a run has no picture", hint=f"weft show {args.what} --trace trace.json, for Perfetto"
         )
     log = sys.stderr if args.json else sys.stdout
     if args.json:
@@ -152,9 +242,13 @@ def describe_run(record: RunRecord) -> dict[str, Any]:
 
 
 def _show_mesh(args: argparse.Namespace) -> None:
-    if not args.mesh.lstrip().startswith("@"):
-        raise WeftError(f"{args.mesh!r} is not a mesh, and there is no such file", hint=MESH)
-    mesh, shape, sharding = read_mesh(args.mesh), args.shape, args.sharding
+    if not args.what.lstrip().startswith("@"):
+        raise WeftError(
+            f"{args.what!r} is not a mesh or an operator, and there is no such file", hint=WHAT
+        )
+    if len(args.shapes) > 2:
+        raise WeftError(f"expected a shape and a sharding, got {' '.join(args.shapes)}")
+    mesh, (shape, sharding) = read_mesh(args.what), (*args.shapes, None, None)[:2]
     if sharding is None and shape is not None and "<" in shape:
         shape, sharding = None, shape
     if sharding is None and shape is not None:
@@ -208,7 +302,7 @@ def _sharding_data(spec: ShardingSpec, shape: tuple[int, ...] | None) -> dict[st
         **data,
         "shape": list(shape),
         "shard": list(spec.shard_shape(shape)),
-        "boxes": [{"start": list(box.start), "stop": list(box.stop)} for box in boxes],
+        "boxes": list(map(_box_data, boxes)),
     }
 
 

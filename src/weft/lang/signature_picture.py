@@ -55,11 +55,17 @@ def draw_operator(
     operator: Operator, shapes: Sequence[Point], attributes: Mapping[str, object], cell: Cell | None
 ) -> Drawing:
     """Draw an operator applied to operands of those shapes, or of small ones that fit it."""
-    if shapes or attributes:
-        signature = operator.sign([as_point(shape, "shape") for shape in shapes], attributes)
-    else:
-        signature = _example(operator)
+    signature = signature_for(operator, shapes, attributes)
     return draw_signature(signature, cell, operator.name, f"{clip(operator.name, 40)}: {signature}")
+
+
+def signature_for(
+    operator: Operator, shapes: Sequence[Point], attributes: Mapping[str, object]
+) -> Signature:
+    """Return the signature of an operator for shapes, or for small ones that fit it."""
+    if shapes or attributes:
+        return operator.sign([as_point(shape, "shape") for shape in shapes], attributes)
+    return _example(operator)
 
 
 _EXAMPLES: dict[str, object] = {

@@ -178,3 +178,26 @@ def test_a_plan_file_with_wrong_cut_points_is_refused():
     assert '"k": [\n     11\n    ]' in text
     with pytest.raises(WeftError, match="cannot be cut at"):
         Plan.from_json(text.replace('"k": [\n     11\n    ]', '"k": [\n     17\n    ]'))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2).reshape(-1) + 1,
+        lambda x: ops.relu(x.reshape(-1)).reshape(8, 4, 8) * 2,
+        lambda x: (x.reshape(-1, 8) * 2).reshape(8, 32),
+    ],
+)
+def test_cut_points_go_on_through_a_reshape_that_merges_dimensions(function):
+    graph = trace(
+        function,
+        (8, 32),
+        names=["x"],
+        meshes=['@m = <["a"=4]>'],
+        shardings={"x": '<@m, [{"a"} at [1, 4, 6], {}]>'},
+    )
+    plan = Plan.of(propagate(graph))
+    plan.verify()
+    assert sum(plan.received) == 0
+    x = np.arange(256, dtype="float32").reshape(8, 32)
+    assert np.array_equal(run(plan, {"x": x})[0].numpy(), function(Tensor(x)).numpy())

@@ -2,7 +2,9 @@
 
 Axes are propagated first. Where the same axes then cut a dimension of a value and the index
 dimension that runs over it, the two are cut at the same points; from there the points go on to the
-other operands and results. A dimension that is written without cut points keeps blocks of one size.
+other operands and results. In a dimension that a reshape merges, such as `32*i0+i1`, the points of
+`i0` are those of the dimension divided by 32. A dimension that is written without cut points keeps
+blocks of one size.
 """
 
 from __future__ import annotations
@@ -62,17 +64,21 @@ def spread_cut_points(
         for one, placement, own in zip(applications, placements, chosen):
             for index, axes in placement.items():
                 places = [
-                    (name, dim)
-                    for name, dim in _plain(one, index, shapes)
+                    (name, dim, stride)
+                    for name, dim, stride in _strides(one, index, shapes)
                     if axes and specs[name].dim_specs[dim].axes == axes
                 ]
-                known = [found[name][dim] for name, dim in places if dim in found[name]]
+                known = [
+                    tuple(point // stride for point in found[name][dim])
+                    for name, dim, stride in places
+                    if dim in found[name] and not any(p % stride for p in found[name][dim])
+                ]
                 if not known:
                     continue
                 points = own.setdefault(index, known[0])
-                for name, dim in places:
+                for name, dim, stride in places:
                     if dim not in found[name] and dim not in closed.get(name, ()):
-                        found[name][dim] = points
+                        found[name][dim] = tuple(point * stride for point in points)
                         changes = True
     return found, tuple(chosen)
 
@@ -98,16 +104,24 @@ def _given(
     return found
 
 
-def _plain(
+def _strides(
     one: RuledApplication, index: str, shapes: Mapping[str, Point]
-) -> Iterator[tuple[str, int]]:
-    """Yield the dimensions of operands and results that an index dimension runs over as it is."""
-    line = one.signature
-    if index not in line.sizes or one.application.regions:
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the dimensions of operands and results that an index dimension cuts, with a stride.
+
+    The index dimension runs over all of such a dimension: by itself, or as its major digit.
+    """
+    sizes = one.signature.sizes
+    if index not in sizes or one.application.regions:
         return
     names = one.application.operands + one.application.results
-    rows: Sequence[Sequence[Row]] = (*line.notation.operands, *line.notation.results)
+    line = one.signature.notation
+    rows: Sequence[Sequence[Row]] = (*line.operands, *line.results)
     for name, of_value in zip(names, rows):
         for dim, row in enumerate(of_value):
-            if row.plain == index and line.sizes[index] == shapes[name][dim]:
-                yield name, dim
+            stride = dict(row.terms).get(index, 0)
+            below = sum(a * (sizes[other] - 1) for other, a in row.terms if other != index)
+            is_digit = row == Row(row.terms, whole=row.whole) and below == stride - 1
+            is_major = all(0 < a <= stride for _, a in row.terms)
+            if is_digit and is_major and stride * sizes[index] == shapes[name][dim]:
+                yield name, dim, stride

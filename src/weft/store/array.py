@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
 from math import prod
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -18,9 +20,11 @@ from weft.store.dtypes import numpy_dtype
 from weft.store.frames import FrameTable
 from weft.store.metadata import Metadata
 from weft.store.read import BoxReader, ChunkFormat, Result, read_memory
+from weft.store.selection import Gather, Selection
 from weft.store.shard import ShardIndexCache
 from weft.store.sink import Sink
 from weft.store.verify import IntegrityError, Verification, Verifier
+from weft.store.view import LazyArray
 from weft.values import Point
 
 MAX_OPEN = 64
@@ -103,16 +107,48 @@ class CountedRead(NamedTuple):
     """The stored bytes that came from storage: indexes and chunks."""
 
 
-class Array(StoredArray):
-    """A Zarr v3 array: its metadata, and boxes of it.
+class Array(StoredArray, LazyArray):
+    """A Zarr array, indexed as NumPy's: its metadata, views, and boxes of it.
 
-    Arrays of other writers are read as well, as long as Weft has their codecs. An array has the
-    shape that it had when it was opened; each read sees every shard as it is then.
+    Arrays of other writers and of Zarr v2 are read as well, as long as Weft has their codecs. An
+    array has the shape that it had when it was opened; each read sees every shard as it is then.
     """
 
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
         super().__init__(sink, metadata)
         self._format = ChunkFormat.of(metadata, self.layout, self.dtype)
+        self._read_dtype = self.dtype
+        if metadata.dtype == "bfloat16":
+            with suppress(ImportError):
+                self.dtype = np.dtype(import_module("ml_dtypes").bfloat16)
+
+    @property
+    def _source(self) -> Array:
+        return self
+
+    @cached_property
+    def _selection(self) -> Selection:
+        return Selection.whole(self.shape)
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes; `weft.store.attributes` changes them."""
+        return self.metadata.attributes
+
+    @property
+    def fill_value(self) -> Any:
+        """The value of elements that are not stored, a NumPy scalar."""
+        return self.metadata.fill
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """The names of the dimensions, where they have some."""
+        return self.metadata.dimension_names
+
+    @property
+    def url(self) -> str:
+        """Where the array is."""
+        return self.sink.url
 
     @cached_property
     def frames(self) -> FrameTable:
@@ -148,6 +184,25 @@ class Array(StoredArray):
         reader.fill(wanted, target)
         return CountedRead(target if out is None else out, reader.fetched)
 
+    def _gather(self, wanted: Gather, threads: int | None = None) -> Result:
+        """Return the elements that an index selects."""
+        if 0 in wanted.result:
+            return np.empty(wanted.result, self.dtype)
+        box = wanted.box
+        if box is not None:
+            values = self.read(box, threads=threads)
+        else:
+            values = self._allocate(ZRange.of(wanted.sizes))
+            BoxReader(self._format, self._shards, threads).gather(wanted.parts, values)
+        if self.metadata.dtype == "bfloat16":
+            if self.dtype == self._read_dtype:
+                raise WeftError(
+                    f"{self.sink.url}: the values of bfloat16 need ml_dtypes",
+                    hint="install it, or use read(), which returns their bits",
+                )
+            values = values.view(self.dtype)
+        return wanted.arrange(values)
+
     def read_memory(self, box: ZRange | None = None, *, threads: int | None = None) -> int:
         """Return the most bytes that reading a box takes beside the result.
 
@@ -176,9 +231,26 @@ class Array(StoredArray):
             raise IntegrityError(self.sink.url, result)
         return result
 
+    def _facts(self) -> dict[str, str]:
+        of, metadata = super()._facts(), self.metadata
+        of["chunks"] = f"{list(self.chunks)}, {self.layout.chunk_grid.size} in all"
+        if metadata.is_sharded:
+            of["shards"] = f"{list(self.shards)}, {self.layout.shard_grid.size} in all"
+        of["codecs"] = ", ".join(codec.name for codec in metadata.codecs) or "none"
+        of["fill value"] = str(self.fill_value)
+        if metadata.dimension_names is not None:
+            of["dimensions"] = ", ".join(str(name) for name in metadata.dimension_names)
+        return of | {"Zarr": f"version {metadata.zarr_format}", "at": self.sink.url}
+
+    @property
+    def info(self) -> str:
+        """What the array is, in lines of text."""
+        facts = self._facts()
+        return "\n".join(f"{key:12}{value}" for key, value in facts.items())
+
     def _allocate(self, box: ZRange) -> Result:
         try:
-            return np.empty(box.shape, self.dtype)
+            return np.empty(box.shape, self._read_dtype)
         except (MemoryError, ValueError) as error:  # a ValueError where it is beyond any memory
             size = prod(box.shape) * self.dtype.itemsize
             raise WeftError(
@@ -189,7 +261,11 @@ class Array(StoredArray):
     def _check_out(self, out: Result, box: ZRange) -> Result:
         is_bfloat16 = self.metadata.dtype == out.dtype.name == "bfloat16"
         target = out.view(np.uint16) if is_bfloat16 else out
-        if target.shape != box.shape or target.dtype != self.dtype or not target.flags.writeable:
+        if (
+            target.shape != box.shape
+            or target.dtype != self._read_dtype
+            or not target.flags.writeable
+        ):
             raise WeftError(
                 f"out must be a writeable {self.metadata.dtype}{list(box.shape)} to hold {box}, "
                 f"got {out.dtype.name}{list(out.shape)}"

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import product
+from functools import cached_property, partial
+from itertools import groupby, product
 from math import prod
-from types import EllipsisType
+from operator import floordiv
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,10 +26,11 @@ from weft.errors import WeftError
 from weft.space import BlockGrid, ZRange
 from weft.store.dtypes import numpy_dtype
 from weft.store.metadata import Metadata, own_attributes
+from weft.store.selection import ChunkEntry, Points, Run
 from weft.values import FrozenMap, Point
 
-ArrayIndex: TypeAlias = tuple[slice | EllipsisType, ...]
-"""A NumPy index that gives a view of an array of any rank, 0 too."""
+ArrayIndex: TypeAlias = tuple[Any, ...]
+"""A NumPy index: slices and `...`, which give a view of an array of any rank, 0 too, or arrays."""
 
 ENDLESS = 1 << 62
 """The size of a dimension without an end."""
@@ -49,6 +50,10 @@ class ChunkPart(NamedTuple):
     shape: Point
     target: ArrayIndex
     """The same elements in an array that holds the box."""
+    strides: Point | None = None
+    """The bytes between elements; those of the chunk, in the order of dimensions, unless given."""
+    picks: tuple[tuple[Any, ...], ...] = ()
+    """Indices that are applied to these elements, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,56 @@ class ChunkLayout:
             nbytes = sum(spans) + self.itemsize
             parts.append(ChunkPart(sum(slots), sum(starts), nbytes, shape, (*target, ...)))
         return parts
+
+    def selected(self, gather: Sequence[Run | Points]) -> Iterator[tuple[Point, list[ChunkPart]]]:
+        """Yield the shards that a selection meets, each with the parts of chunks that it takes.
+
+        The result has an axis for each part of the selection, in their order.
+        """
+        sides = []
+        for part in gather:
+            chunks = tuple(self.chunks[dim] for dim in part.dims)
+            shards = tuple(self.shards[dim] for dim in part.dims)
+            per = tuple(map(floordiv, shards, chunks))
+            entries = part.entries(chunks, shards)
+            grouped = groupby(entries, partial(_shard_of, per))
+            sides.append([(shard, list(those)) for shard, those in grouped])
+        dims = [dim for part in gather for dim in part.dims]
+        for picked in product(*sides):
+            shard = [0] * len(self.chunks)
+            for dim, number in zip(dims, [n for numbers, _ in picked for n in numbers]):
+                shard[dim] = number
+            every = product(*(those for _, those in picked))
+            yield tuple(shard), [self._part(dims, tuple(shard), each) for each in every]
+
+    def _part(self, dims: Sequence[int], shard: Point, entries: Sequence[ChunkEntry]) -> ChunkPart:
+        """Return the part of a chunk that entries along all dimensions take."""
+        chunk = [n for entry in entries for n in entry.chunk]
+        start = [n for entry in entries for n in entry.start]
+        shape = tuple(n for entry in entries for n in entry.shape)
+        steps = [n for entry in entries for n in entry.steps]
+        strides = tuple(self.strides[dim] * step for dim, step in zip(dims, steps))
+        slot = sum(
+            (n - shard[dim] * self.slot_grid.counts[dim]) * self.slot_strides[dim]
+            for dim, n in zip(dims, chunk)
+        )
+        picks = [
+            (*(slice(None),) * axis, *entry.pick)
+            for axis, entry in enumerate(entries)
+            if entry.pick is not None
+        ]
+        targets = [entry.target for entry in entries]
+        if sum(isinstance(target, np.ndarray) for target in targets) > 1:
+            targets = list(np.ix_(*(np.r_[target] for target in targets)))
+        return ChunkPart(
+            slot,
+            sum(n * self.strides[dim] for dim, n in zip(dims, start)),
+            sum((n - 1) * stride for n, stride in zip(shape, strides)) + self.itemsize,
+            shape,
+            (*targets, ...),
+            strides,
+            tuple(picks),
+        )
 
     def _parts_along(
         self, dim: int, shard: int, low: int, high: int
@@ -489,6 +544,11 @@ def check_frame_ndim(given: Any, rank: int) -> int:
     if type(given) is not int or not 0 <= given < rank:
         raise WeftError(f"frame_ndim: expected 0 to {rank - 1} of {rank} dimensions, got {given!r}")
     return given
+
+
+def _shard_of(per_shard: Point, entry: ChunkEntry) -> Point:
+    """Return the shard of a chunk, along some dimensions with so many chunks in a shard."""
+    return tuple(map(floordiv, entry.chunk, per_shard))
 
 
 def _bounded(shape: Sequence[int | None]) -> Point:

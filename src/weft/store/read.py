@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
@@ -37,6 +37,7 @@ from weft.store.codecs import (
 )
 from weft.store.dtypes import Bytes
 from weft.store.metadata import Metadata
+from weft.store.selection import Points, Run
 from weft.store.shard import ABSENT, FileShard, ShardError, ShardIndexCache, ShardReader
 from weft.store.threads import POOL_SIZES, for_each, may_join, scratch
 from weft.values import Point
@@ -125,7 +126,14 @@ class BoxReader:
         """Read the elements of a box into an array of its shape."""
         shards = self._layout.shard_grid.meeting(box)
         while window := list(islice(shards, self._shards.window)):
-            self._read_window(window, partial(self._tasks, box, out))
+            self._read_window(window, partial(self._box_tasks, box, out))
+
+    def gather(self, parts: Sequence[Run | Points], out: Result) -> None:
+        """Read the elements of a selection into an array with an axis for each of its parts."""
+        shards = self._layout.selected(parts)
+        while window := dict(islice(shards, self._shards.window)):
+            tasks_of = partial(self._selected_tasks, window, out)
+            self._read_window(list(window), tasks_of)
 
     # -- shards
 
@@ -180,17 +188,36 @@ class BoxReader:
         joins = may_join(self._metadata.codecs)
         for_each(lambda task: task(), tasks, kind=kind, joins=joins, max_threads=self.threads)
 
-    def _tasks(
+    def _box_tasks(
         self, box: ZRange, out: Result, at: Point, shard: ShardReader | None
     ) -> Iterator[Task]:
         """Yield the tasks that read the part of a shard that lies in a box."""
-        if not self._metadata.is_sharded:
-            yield partial(self._read_chunk, out, at, self._layout.parts(box, at)[0])
-        elif shard is None:
+        if self._metadata.is_sharded and shard is None:
             where = self._layout.shard_grid.box(at) & box
             yield partial(self._fill, out, [(*where.slices(box.start), ...)])
         else:
-            sizes, parts = shard.index.sizes, self._layout.parts(box, at)
+            yield from self._tasks(self._layout.parts(box, at), out, at, shard)
+
+    def _selected_tasks(
+        self,
+        parts: Mapping[Point, list[ChunkPart]],
+        out: Result,
+        at: Point,
+        shard: ShardReader | None,
+    ) -> Iterator[Task]:
+        """Yield the tasks that read the selected parts of a shard."""
+        return self._tasks(parts[at], out, at, shard)
+
+    def _tasks(
+        self, parts: list[ChunkPart], out: Result, at: Point, shard: ShardReader | None
+    ) -> Iterator[Task]:
+        """Yield the tasks that read parts of the chunks of a shard."""
+        if not self._metadata.is_sharded:
+            yield partial(self._read_chunk, out, at, parts[0])
+        elif shard is None:
+            yield partial(self._fill, out, [part.target for part in parts])
+        else:
+            sizes = shard.index.sizes
             if absent := [part.target for part in parts if sizes[part.slot] == ABSENT]:
                 yield partial(self._fill, out, absent)
             stored = [part for part in parts if sizes[part.slot] != ABSENT]
@@ -267,6 +294,8 @@ class BoxReader:
 
     def _contiguous(self, out: Result, part: ChunkPart) -> memoryview | None:
         """Return the bytes of the result that are the decoded bytes of a part, if contiguous."""
+        if part.strides is not None:  # elements at a distance, or picked
+            return None
         view = out[part.target]
         if self.format.is_plain and view.nbytes == part.nbytes and view.flags.c_contiguous:
             return view.reshape(-1).view(np.uint8).data
@@ -297,8 +326,11 @@ class BoxReader:
                 return
             stored, offset = raw, part.start
         if out is not None:
-            strides = self._layout.strides
-            out[part.target] = np.ndarray(part.shape, self.format.dtype, stored, offset, strides)
+            strides = self._layout.strides if part.strides is None else part.strides
+            taken: Result = np.ndarray(part.shape, self.format.dtype, stored, offset, strides)
+            for pick in part.picks:
+                taken = taken[pick]
+            out[part.target] = taken
 
     def _fill(self, out: Result, places: Iterable[ArrayIndex]) -> None:
         """Write the fill value where nothing is stored."""

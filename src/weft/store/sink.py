@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from weft.errors import WeftError
 from weft.store.dtypes import Bytes
@@ -24,6 +24,10 @@ class SinkError(WeftError, OSError):
     >>> isinstance(SinkError("s3://b/c/0: access is denied"), OSError)
     True
     """
+
+    def __new__(cls, *args: object, **options: object) -> Self:
+        """Return a new error: by ValueError, which comes first, it cannot be created."""
+        return OSError.__new__(cls, *args)
 
 
 class Fetched(NamedTuple):

@@ -11,7 +11,9 @@ import zarr
 def optional(name):
     """A library that may not be installed."""
     try:
-        return importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
     except ImportError:
         return None
 

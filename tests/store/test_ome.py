@@ -123,7 +123,7 @@ def image_data():
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["version"], "0.4", "ome: version 0.5 is supported, got '0.4'"),
+        (["version"], "0.3", "ome: versions 0.4 and 0.5 are supported, got '0.3'"),
         (["multiscales"], None, "multiscales: expected a list, got None"),
         (["multiscales"], [], r"multiscales\[0\]\.?:? ?axes: expected a list, got None"),
         (["multiscales", 0, "axes"], [], r"multiscales\[0\]: an image has 2 to 5 axes, got 0"),

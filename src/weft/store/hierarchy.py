@@ -80,8 +80,9 @@ class ZarrNode(NamedTuple):
 
     @property
     def ome(self) -> Mapping[str, Any]:
-        """The metadata of OME-NGFF, empty where there are none; in Zarr v2, all attributes."""
-        return self.attributes if self.zarr_format == 2 else ome_of(self.attributes) or {}
+        """The metadata of OME-NGFF, empty where there are none."""
+        own = ome_v2 if self.zarr_format == 2 else ome_of
+        return as_mapping(own(self.attributes))
 
     @property
     def consolidated(self) -> Mapping[str, Any] | None:
@@ -243,8 +244,9 @@ def write_group(sink: Sink, attributes: Mapping[str, Any]) -> None:
 
 def read_group(sink: Sink) -> Mapping[str, Any]:
     """Return the attributes of a group."""
+    text = fetch_metadata(sink, "group")
     try:
-        data = json.loads(fetch_metadata(sink, "group"))
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WeftError(f"{sink.url}: zarr.json is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("zarr_format") != 3:
@@ -282,12 +284,41 @@ def not_pending(attributes: dict[str, Any]) -> None:
             del attributes["weft"]
 
 
-def read_ome(sink: Sink) -> Any:
-    """Return the metadata of OME-NGFF of a group."""
-    ome = ome_of(read_group(sink))
-    if ome is None:
+def ome_v2(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata of OME-NGFF 0.4 among the attributes of a group of Zarr v2.
+
+    They are attributes themselves, and each has its version; missing ones are taken for 0.4.
+    """
+    if not any(key in attributes for key in (*_OME_KINDS, "series")):
+        return {}
+    images = attributes.get("multiscales")
+    first = images[0] if isinstance(images, list) and images else None
+    found = (as_mapping(one) for one in (first, attributes.get("plate"), attributes.get("well")))
+    version = next((one["version"] for one in found if "version" in one), "0.4")
+    return {"version": version, **attributes}
+
+
+class OmeGroup(NamedTuple):
+    """The attributes of a group, and the metadata of OME-NGFF among them."""
+
+    attributes: Mapping[str, Any]
+    ome: Any
+
+
+def read_ome(sink: Sink) -> OmeGroup:
+    """Read the metadata of OME-NGFF of a group: 0.5 in Zarr v3, or 0.4 in Zarr v2."""
+    if sink.fetch("zarr.json", 0, 1) is None:
+        node = find_node(sink)
+        if node is not None and node.kind != "array":
+            return _refuse_none(sink, OmeGroup(node.attributes, node.ome or None))
+    attributes = read_group(sink)
+    return _refuse_none(sink, OmeGroup(attributes, ome_of(attributes)))
+
+
+def _refuse_none(sink: Sink, group: OmeGroup) -> OmeGroup:
+    if group.ome is None:
         raise WeftError(f"{sink.url} is not an OME-NGFF group: it has no attribute 'ome'")
-    return ome
+    return group
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:

@@ -67,7 +67,7 @@ def open(  # noqa: A001 - what it does is what everybody calls it
         "plate": open_plate,
         "collection": open_positions,
     }
-    if node.zarr_format == 3 and node.kind in readers:
+    if node.kind in readers:
         return readers[node.kind](url, options=options)
     return Group(sink, node, "", consolidated_members(sink, node))
 

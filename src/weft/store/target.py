@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from weft.errors import WeftError
 from weft.store.files import LOCK, UNFINISHED
 from weft.store.frames import FOLDER, SEGMENTS, is_segment
-from weft.store.hierarchy import ZarrNode, as_mapping, parse_node, read_node
+from weft.store.hierarchy import ZarrNode, as_mapping, find_node, parse_node, read_node
 from weft.store.metadata import MAX_BYTES, KeyEncoding, Metadata
 from weft.store.shard import Index, ShardError, index_size
 from weft.store.sink import Sink, StoreEntry
@@ -361,12 +361,12 @@ def _as_list(value: Any) -> list[Any]:
 
 def series_of(sink: Sink) -> list[Any]:
     """Return the paths of the images of a collection: those listed, else 0, 1, … as they exist."""
-    group = read_node(sink.below("OME"))
+    group = find_node(sink.below("OME"))
     series = None if group is None else group.ome.get("series")
     if series is not None:
         return _as_list(series)
     paths = list[str]()
-    while (image := read_node(sink.below(str(len(paths))))) is not None and image.kind == "image":
+    while (image := find_node(sink.below(str(len(paths))))) is not None and image.kind == "image":
         paths.append(str(len(paths)))
     return paths
 

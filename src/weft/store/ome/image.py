@@ -389,6 +389,8 @@ class Image:
     url: str = ""
     attrs: Mapping[str, Any] = _NOTHING
     """All attributes of its group, as they were when it was opened."""
+    ome: Mapping[str, Any] = _NOTHING
+    """The metadata of OME-NGFF among them."""
     options: Mapping[str, Any] | None = None
     """Those of the object store."""
 
@@ -400,7 +402,7 @@ class Image:
     @property
     def channels(self) -> tuple[Channel, ...]:
         """The channels, none where the metadata name none."""
-        return read_channels(ome_of(self.attrs) or {})
+        return read_channels(self.ome)
 
     @property
     def labels(self) -> Labels:
@@ -412,7 +414,7 @@ class Image:
     @property
     def image_label(self) -> Mapping[str, Any] | None:
         """The colours, properties and source of labels; None where this is no label image."""
-        found = (ome_of(self.attrs) or {}).get("image-label")
+        found = self.ome.get("image-label")
         return found if isinstance(found, Mapping) else None
 
     @property
@@ -483,6 +485,7 @@ def open_image(
     if mode == "r":
         return image
     sink = sink_of(url, options=options, fsync=fsync)
+    read_group(sink)  # refuses Zarr v2
     with locked(sink) as lock:
         recover(sink)
         continuation = _ImageContinuation(url, _read_image(url, options), fsync, options)
@@ -491,8 +494,8 @@ def open_image(
 
 def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
     sink = sink_of(url, options=options)
-    attributes = read_group(sink)
-    metadata = Multiscale.from_json(read_ome(sink))
+    group = read_ome(sink)
+    metadata = Multiscale.from_json(group.ome)
     names = [axis.name for axis in metadata.axes]
     arrays = []
     for level in metadata.levels:
@@ -504,7 +507,8 @@ def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
             raise WeftError(f"level {level.path} has dimensions {list(dims)}, and not {names}")
         arrays.append(array)
     levels = tuple(_fitted(metadata, arrays))
-    return Image(metadata, levels, fspath(url), FrozenMap(attributes.items()), options)
+    attrs, ome = (FrozenMap(one.items()) for one in group)
+    return Image(metadata, levels, fspath(url), attrs, ome, options)
 
 
 def is_empty_image(url: Url, options: Mapping[str, Any] | None) -> bool:

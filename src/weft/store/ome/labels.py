@@ -13,7 +13,7 @@ from weft.errors import WeftError
 from weft.store.attributes import change_attributes
 from weft.store.create import locked
 from weft.store.dtypes import as_dtype
-from weft.store.hierarchy import joined, read_node, sink_of, write_group
+from weft.store.hierarchy import find_node, joined, read_node, sink_of, write_group
 from weft.store.ome.channels import as_color, is_byte
 from weft.store.ome.image import (
     Image,
@@ -53,7 +53,7 @@ class Labels(Mapping[str, Image]):
         return sink_of(self._url, options=self._image.options)
 
     def _names(self) -> list[str]:
-        node = read_node(self._sink())
+        node = find_node(self._sink())
         if node is None or node.kind != "labels":
             return []
         names = as_list(as_ome(node.ome, "labels")["labels"], "labels")
@@ -96,6 +96,8 @@ class Labels(Mapping[str, Image]):
         those of labels, as channels have them or with an opacity, (255, 0, 0, 128); `properties`
         are anything that is known about labels.
         """
+        if "0.4" in str(self._image.ome.get("version")):
+            raise WeftError(f"{self._image.url} is of OME-NGFF 0.4, which is read, and not written")
         if not is_path(name) or "/" in name:
             raise WeftError(f"{name!r} is not a name of labels")
         kind = as_dtype(dtype)[0]

@@ -1,4 +1,4 @@
-"""The metadata of OME-NGFF 0.5: images with axes and levels, plates with wells, wells with fields.
+"""The metadata of OME-NGFF: images with axes and levels, plates with wells, wells with fields.
 
 The position of an element is its index times a scale, plus a translation. An element of a coarser
 level lies in the middle of its window, so that all levels show the same place.
@@ -18,7 +18,10 @@ from weft.errors import WeftError
 from weft.values import FrozenMap, as_tuple, freeze
 
 VERSION = "0.5"
-"""The version of OME-NGFF that is written and read."""
+"""The version of OME-NGFF that is written."""
+
+VERSIONS = ("0.4", VERSION)
+"""The versions that are read: 0.4 has the same metadata in another place."""
 
 T = TypeVar("T")
 
@@ -43,10 +46,11 @@ def read_list(fields: Mapping[str, Any], key: str, read: Callable[[Any], T]) -> 
 
 
 def as_ome(data: Any, key: str) -> Mapping[str, Any]:
-    """Return the attribute "ome" of a group, of the version that is supported."""
+    """Return the metadata of a group, of a version that is supported."""
     fields = as_object(data, "ome")
-    if fields.get("version") != VERSION:
-        raise WeftError(f"ome: version {VERSION} is supported, got {fields.get('version')!r}")
+    version = fields.get("version")
+    if version not in VERSIONS:
+        raise WeftError(f"ome: versions {' and '.join(VERSIONS)} are supported, got {version!r}")
     if key not in fields:
         raise WeftError(f"ome: there is no {key!r}, only {sorted(fields)}")
     return fields

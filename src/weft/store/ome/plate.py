@@ -17,6 +17,7 @@ from weft.store.hierarchy import (
     not_pending,
     ome_of,
     pending,
+    read_group,
     read_ome,
     sink_of,
     write_group,
@@ -27,6 +28,7 @@ from weft.store.ome.metadata import Acquisition, FieldOfView, Plate, Well, WellP
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover
 from weft.store.target import replace as replace_target
+from weft.values import FrozenMap
 
 
 def create_plate(
@@ -87,7 +89,8 @@ class PlateWriter(ImageGroupWriter):
         super().__init__(url, sink, image, lock)
         self.plate, self._max_fields = plate, max_fields
         self._wells = {
-            at: Well.from_json(read_ome(sink.below(at.row).below(at.column))) for at in plate.wells
+            at: Well.from_json(read_ome(sink.below(at.row).below(at.column)).ome)
+            for at in plate.wells
         }
         self.watch()
 
@@ -191,6 +194,9 @@ class PlateWriter(ImageGroupWriter):
         self.plate = plate
 
 
+_NOTHING: FrozenMap[str, Any] = FrozenMap(())
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPlate:
     """A stored plate: its metadata, and its images."""
@@ -198,13 +204,15 @@ class StoredPlate:
     url: str
     plate: Plate
     options: Mapping[str, Any] | None = None
+    attrs: Mapping[str, Any] = _NOTHING
+    """All attributes of its group, as they were when it was opened."""
 
     def well(self, row: str, column: str) -> Well:
         """Return the metadata of a well."""
         if WellPosition(row, column) not in self.plate.wells:
             raise WeftError(f"{self.url} has no well {row}/{column}")
         where = joined(self.url, row, column)
-        return Well.from_json(read_ome(sink_of(where, options=self.options)))
+        return Well.from_json(read_ome(sink_of(where, options=self.options)).ome)
 
     def image(self, row: str, column: str, field: str | int) -> Image:
         """Open a field of a well."""
@@ -248,13 +256,15 @@ def open_plate(
     if mode not in ("r", "a"):
         raise WeftError(f"mode is 'r' or 'a', got {mode!r}")
     sink = sink_of(url, options=options, fsync=fsync)
-    metadata = Plate.from_json(read_ome(sink))
+    group = read_ome(sink)
+    metadata = Plate.from_json(group.ome)
     if mode == "r":
         if image:
             raise WeftError(f"{', '.join(image)}: these are for mode 'a'")
-        return StoredPlate(fspath(url), metadata, options)
+        return StoredPlate(fspath(url), metadata, options, FrozenMap(group.attributes.items()))
+    read_group(sink)  # refuses Zarr v2
     with locked(sink) as lock:
         recover(sink)
-        plate = Plate.from_json(read_ome(sink))
+        plate = Plate.from_json(read_ome(sink).ome)
         common = {"fsync": fsync, "options": options}
         return PlateWriter(fspath(url), sink, plate, common | image, lock)

@@ -18,9 +18,9 @@ from weft.store.hierarchy import (
     group_json,
     joined,
     not_pending,
-    ome_of,
     pending,
     read_group,
+    read_ome,
     sink_of,
     write_group,
 )
@@ -263,6 +263,7 @@ def open_positions(
         if image:
             raise WeftError(f"{', '.join(image)}: these are for mode 'a'")
         return StoredPositions(fspath(url), tuple(map(str, series_of(sink))), attributes, options)
+    read_group(sink)  # refuses Zarr v2
     with locked(sink) as lock:
         recover(sink)
         _read_collection(sink)
@@ -273,10 +274,7 @@ def open_positions(
 
 def _read_collection(sink: Sink) -> Mapping[str, Any]:
     """Return the attributes of a collection."""
-    attributes = read_group(sink)
-    ome = ome_of(attributes)
-    if ome is None:
-        raise WeftError(f"{sink.url} is not an OME-NGFF group: it has no attribute 'ome'")
+    attributes, ome = read_ome(sink)
     layout = as_ome(ome, "bioformats2raw.layout")["bioformats2raw.layout"]
     if layout != 3:
         raise WeftError(f"{sink.url}: bioformats2raw.layout: 3 is supported, got {layout!r}")

@@ -1,0 +1,142 @@
+"""Plates that are opened again, to add wells, fields and acquisitions."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.store.ome_validators import (
+    by_ome_zarr_models,
+    by_ome_zarr_py,
+    is_accepted,
+    optional,
+)
+
+from weft import WeftError, store
+from weft.store import Acquisition, create_plate, open_plate
+from weft.store.hierarchy import read_group, sink_of
+
+IMAGE = {
+    "shape": (None, 2, 8, 8),
+    "dtype": "uint16",
+    "chunks": (1, 1, 8, 8),
+    "axes": "tcyx",
+    "levels": 2,
+    "channels": ["DAPI", "GFP"],
+}
+
+
+def frame(value):
+    return np.full((2, 8, 8), value, "uint16")
+
+
+def tree(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def change(path, how):
+    data = json.loads((path / "zarr.json").read_text())
+    how(data["attributes"])
+    (path / "zarr.json").write_text(json.dumps(data))
+
+
+def test_a_plate_grows_when_it_is_opened_again(tmp_path):
+    path = tmp_path / "p.zarr"
+    with create_plate(
+        path, "AB", "12", acquisitions=[Acquisition(0, "first")], attributes={"run": 5}, **IMAGE
+    ) as plate:
+        plate.field("A", "1", 0, acquisition=0).append(frame(1))
+    change(path, lambda found: found["ome"]["plate"].update(note="kept"))
+    change(path, lambda found: found["ome"]["plate"]["wells"][0].update(dye="kept"))
+    change(path / "A" / "1", lambda found: found.update(temperature=37))
+    before = tree(path / "A" / "1" / "0")
+    with open_plate(path, mode="a", **IMAGE) as plate:
+        plate.add_acquisition(Acquisition(4, "second", maximumfieldcount=2))
+        assert is_accepted(path)
+        plate.field("A", "1", 1, acquisition=4).append(frame(2))
+        assert is_accepted(path)
+        plate.field("B", "2", 0, acquisition=4).append(frame(3))
+        with pytest.raises(WeftError, match="field A/1/0 exists already"):
+            plate.field("A", "1", 0, acquisition=0)
+        with pytest.raises(WeftError, match="acquisitions: two have one id"):
+            plate.add_acquisition(Acquisition(4))
+    assert is_accepted(path)
+    assert {key: tree(path / "A" / "1" / "0")[key] for key in before} == before
+    found = open_plate(path)
+    assert found.plate.wells == (("A", "1"), ("B", "2"))
+    assert [run.id for run in found.plate.acquisitions] == [0, 4]
+    assert found.plate.field_count == 2
+    assert found.attrs["run"] == 5
+    assert found.well("A", "1").fields == (("0", 0), ("1", 4))
+    attributes = read_group(sink_of(path))["ome"]["plate"]
+    assert (attributes["note"], attributes["wells"][0]["dye"]) == ("kept", "kept")
+    assert read_group(sink_of(path / "A" / "1"))["temperature"] == 37
+    assert [channel.name for channel in found.image("B", "2", 0).channels] == ["DAPI", "GFP"]
+
+
+def test_fields_are_continued(tmp_path):
+    path = tmp_path / "p.zarr"
+    with create_plate(path, "A", "1", **IMAGE) as plate:
+        plate.field("A", "1", 0).append(frame(1))
+        assert plate["A", "1", 0] is plate.images["A", "1", "0"]
+    with open_plate(path, mode="a") as plate:
+        assert plate["A", "1", 0].frames == 2
+        plate["A", "1", 0].append(frame(2))
+        plate.flush()
+        assert plate.safe == {"A/1/0": 4}
+        with pytest.raises(WeftError, match=r"has no field A/1/7"):
+            plate["A", "1", 7]
+        with pytest.raises(WeftError, match="a new image needs shape, dtype, chunks, axes"):
+            plate.field("A", "1", 1)
+    assert open_plate(path).image("A", "1", 0).levels[0].read()[:, 0, 0, 0].tolist() == [1, 2]
+    with pytest.raises(WeftError, match="is closed: no image can be added"):
+        plate.field("A", "1", 1)
+
+
+def test_a_plate_without_wells_is_kept(tmp_path):
+    """A crash before the first field loses no metadata."""
+    path = tmp_path / "p.zarr"
+    create_plate(path, "AB", "12", name="screen", acquisitions=[Acquisition(3)]).close()
+    assert "ome" not in read_group(sink_of(path)), "it would not be valid"
+    with pytest.raises(WeftError, match="holds a plate already"):
+        create_plate(path, "A", "1")
+    assert store.open(path).plate.wells == ()
+    with open_plate(path, mode="a", **IMAGE) as plate:
+        assert (plate.plate.name, plate.plate.rows) == ("screen", ("A", "B"))
+        plate.add_acquisition(Acquisition(4))
+        plate.field("B", "2", 0, acquisition=4)
+        assert is_accepted(path)
+    assert set(read_group(sink_of(path))) == {"ome"}
+    assert [run.id for run in open_plate(path).plate.acquisitions] == [3, 4]
+
+
+def test_others_read_plates(tmp_path):
+    path = tmp_path / "p.zarr"
+    with create_plate(path, "AB", "12", acquisitions=[Acquisition(0)], **IMAGE) as plate:
+        for row, column, field in [("A", "1", 0), ("A", "1", 1), ("B", "2", 0)]:
+            plate.field(row, column, field, acquisition=0).append(frame(7))
+    model = by_ome_zarr_models(path)
+    if model is not None:
+        assert [well.path for well in model.ome_attributes.plate.wells] == ["A/1", "B/2"]
+        by_ome_zarr_models(path / "A" / "1")
+    nodes = by_ome_zarr_py(path)
+    if nodes is not None:
+        assert int(nodes[0].data[0].max()) == 7
+    ngff = optional("ngff_zarr")
+    if ngff is not None:
+        read = ngff.from_hcs_zarr(str(path), validate=True)
+        assert read.get_well("A", "1").get_image(1).images[0].data.shape == (1, 2, 8, 8)
+
+
+def test_what_is_refused(tmp_path):
+    path = tmp_path / "p.zarr"
+    with pytest.raises(WeftError, match=r"attributes\.ome\.plate\.rows: .* was given"):
+        create_plate(path, "AB", "1", attributes={"ome": {"plate": {"rows": []}}})
+    assert not path.exists()
+    with create_plate(path, "A", "1", **IMAGE) as plate:
+        plate.field("A", "1", 0)
+        with pytest.raises(WeftError, match="locked by another writer"):
+            open_plate(path, mode="a")
+    with pytest.raises(WeftError, match="mode is 'r' or 'a', got 'w'"):
+        open_plate(path, mode="w")
+    with pytest.raises(WeftError, match="axes: these are for mode 'a'"):
+        open_plate(path, axes="yx")

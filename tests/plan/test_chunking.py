@@ -160,6 +160,6 @@ def test_small_arrays_are_one_chunk():
         ),
     ],
 )
-def test_invalid_values(call, message):
+def test_invalid_chunkings_are_refused(call, message):
     with pytest.raises(WeftError, match=message):
         call()

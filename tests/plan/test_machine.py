@@ -95,6 +95,6 @@ def test_measured_operations():
         ),
     ],
 )
-def test_invalid_values(make, message):
+def test_invalid_machines_are_refused(make, message):
     with pytest.raises(WeftError, match=message):
         make()

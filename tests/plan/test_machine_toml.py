@@ -47,7 +47,7 @@ def test_save_and_load(path, machine):
     assert Machine.load(str(path)) == machine
 
 
-def test_names_are_quoted(path):
+def test_names_with_special_characters_are_quoted(path):
     odd = Machine({'a "b" \\ c.d': (0, 1), "é": (1, 2, True), "x": (0, inf)}, name='"[x]\\')
     odd.save(path)
     assert list(tomllib.loads(path.read_text("utf-8"))["links"]) == list(odd.links)
@@ -120,7 +120,7 @@ def test_missing_fields_have_defaults(path):
         ("x = " + "[" * 100_000, "is not TOML: "),
     ],
 )
-def test_invalid_values(path, text, message):
+def test_invalid_machine_files_are_refused(path, text, message):
     head = "" if text.startswith("weft") or not text else "weft_machine = 1\n"
     path.write_text(head + text, encoding="utf-8")
     with pytest.raises(WeftError, match=message):

@@ -51,7 +51,7 @@ def same(plan, again):
     assert again.verify() == plan.verify()
 
 
-def test_random_plans_survive():
+def test_random_plans_are_equal_after_writing_and_reading():
     for seed in range(SEEDS):
         _, graph, _ = planned(seed)
         plan = Plan.of(propagate(graph), H200_NODE if seed % 3 == 0 else None)
@@ -101,7 +101,7 @@ def test_parts_of_an_axis_and_fused_operators_survive():
     same(plan, Plan.from_json(plan.to_json()))
 
 
-def test_operators_of_ones_own():
+def test_a_plan_with_operators_of_a_user_is_read_with_their_library():
     own = Library(OPERATORS)
     own.add(Operator("halve", "n -> n", lambda block, x: x / 2))
     graph = Graph(
@@ -227,7 +227,7 @@ KEPT = {"axis": "dp", "monoid": "sum", "operands": [0]}
         (["machine"], {"weft_machine": 1, "latency": -1}, "machine.latency: expected seconds, 0"),
     ],
 )
-def test_what_is_refused(path, value, message):
+def test_invalid_fields_are_refused_with_their_path(path, value, message):
     data = json.loads(mlp().to_json())
     change(path, value)(data)
     with pytest.raises(WeftError, match=message):
@@ -247,12 +247,12 @@ def test_parts_by_two_monoids_are_refused():
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"weft_plan": ' + "1" * 5000 + "}"])
-def test_what_is_no_json(text):
+def test_invalid_json_is_refused(text):
     with pytest.raises(WeftError, match="invalid JSON"):
         Plan.from_json(text)
 
 
-def test_a_list_is_no_plan():
+def test_json_that_is_not_an_object_is_refused():
     with pytest.raises(WeftError, match=r"the plan: expected an object, got \[\]"):
         Plan.from_json("[]")
 

@@ -13,7 +13,7 @@ def planned(function, *shapes, mesh=MESH, **shardings):
     return Plan.of(propagate(graph))
 
 
-def test_a_picture():
+def test_a_plan_is_drawn_with_its_cuts_and_the_bytes_that_move():
     plan = planned(lambda x, w: ops.relu(x @ w), (8, 16), (16, 4), x='<@m, [{"dp"}, {"tp"}]>')
     assert (
         to_text(draw(plan))
@@ -40,13 +40,13 @@ def test_reshards_of_outputs_are_notes():
     assert draw(plan).notes == (f"{name} is returned by all_gather: {received} B move",)
 
 
-def test_a_mesh_with_an_odd_name():
+def test_a_mesh_name_with_a_comma_is_not_drawn_in_shardings():
     plan = planned(lambda x: x * 2, (8,), mesh=DeviceMesh("my, mesh", (2,), ("x",)))
     assert "\n  [{}]" in to_text(draw(plan))
 
 
 @pytest.mark.parametrize("count", [1, 10, 11, 60])
-def test_long_programs_stay_small(count):
+def test_the_first_and_the_last_applications_of_a_long_program_are_drawn(count):
     def deep(x, w):
         for _ in range(count):
             x = x @ w

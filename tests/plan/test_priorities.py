@@ -16,7 +16,7 @@ def result(strategy, rows, columns, function=lambda a, b: a + b, shapes=((8, 8),
 
 @pytest.mark.parametrize("strategy", ["user_priority", "cost"])
 @pytest.mark.parametrize(("rows", "columns"), [("p1", ""), ("p2", "p1"), ("", "p1"), ("p1", "p3")])
-def test_the_lower_number_wins(strategy, rows, columns):
+def test_the_annotation_with_the_lower_priority_number_wins(strategy, rows, columns):
     expected = [("x",), ()] if rows < columns else [(), ("x",)]
     assert result(strategy, rows, columns) == expected
     large = ((8, 8), (8, 800)) if rows < columns else ((800, 8), (8, 8))

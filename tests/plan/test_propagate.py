@@ -99,7 +99,7 @@ def test_propagation_does_not_mutate_the_graph():
         (lambda: propagate(mlp()).explain("x", 2), "x has no dimension 2: its sharding is"),
     ],
 )
-def test_invalid_input(call, message):
+def test_invalid_graphs_and_annotations_are_refused(call, message):
     with pytest.raises(WeftError) as caught:
         call()
     assert str(caught.value).startswith(message)

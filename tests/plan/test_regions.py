@@ -120,7 +120,7 @@ def looped(x, w):
 
 @pytest.mark.parametrize("strategy", PASSES)
 @pytest.mark.parametrize("function", [scanned, chosen, mapped, partly_mapped, looped])
-def test_programs_of_jax(function, strategy):
+def test_loops_and_branches_of_jax_equal_shardy(function, strategy):
     shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 16), (16, 16))]
     shardings = (shard("x", None), shard(None, "y"))
     text = jax.jit(function, in_shardings=shardings).lower(*shapes).as_text()
@@ -287,7 +287,7 @@ BARRIER = Application("propagation_barrier", ("a",), ("b",), {"allowed_direction
         ),
     ],
 )
-def test_invalid_input(call, message):
+def test_invalid_regions_are_refused(call, message):
     with pytest.raises(WeftError) as caught:
         propagate(call())
     assert str(caught.value).startswith(message)

@@ -136,7 +136,7 @@ def test_any_sharding_becomes_any_other(case, itemsize):
 
 
 @given(reshards(), st.data())
-def test_on_any_machine(case, data):
+def test_reshards_are_right_on_random_machines(case, data):
     src, dst, shape = case
     machine = data.draw(machines(src.mesh, dst.mesh))
     plan = plan_reshard(src, dst, shape, 2, machine)
@@ -157,7 +157,7 @@ def test_there_and_back_is_the_identity(case):
 
 
 @given(reshards(partial_dst=True))
-def test_destinations_with_parts(case):
+def test_reshards_to_partial_destinations_are_right(case):
     src, dst, shape = case
     try:
         plan = plan_reshard(src, dst, shape)
@@ -210,7 +210,7 @@ def kinds(src, dst, shape=(16, 16), mesh=GRID, machine=None):
         ('[{}, {}], unreduced={"y"}', '[{"y":(2)2}, {}], unreduced={"y":(1)2}', ["reduce_scatter"]),
     ],
 )
-def test_a_pattern_has_its_name(src, dst, expected):
+def test_simple_reshards_are_one_named_collective(src, dst, expected):
     assert kinds(src, dst) == expected
 
 
@@ -405,7 +405,7 @@ def across_nodes(plan):
     )
 
 
-def test_what_is_small_goes_in_one_step():
+def test_small_arrays_are_reduced_in_one_step():
     src, dst = spec('[{}], unreduced={"node", "gpu"}', CLUSTER), spec("[{}]", CLUSTER)
     assert [step.kind for step in plan_reshard(src, dst, (8,), 4, SLOW).steps] == ["all_reduce"]
     large = plan_reshard(src, dst, (1 << 20,), 4, SLOW)
@@ -426,7 +426,7 @@ def test_the_load_is_spread_over_replicas():
     check(plan)
 
 
-def test_one_source_for_many_scatters_and_gathers():
+def test_a_single_holder_scatters_and_the_receivers_gather():
     one, many = mesh_of((1,), name="one"), mesh_of((8,), range(1, 9), "many")
     plan = plan_reshard(spec("[{}]", one), spec("[{}]", many), (64,))
     assert [step.kind for step in plan.steps] == ["exchange", "all_gather"]
@@ -486,7 +486,7 @@ def test_every_plan_has_a_small_picture_and_a_table(case):
     assert hash(plan) == hash(plan_reshard(*case))
 
 
-def test_plans_are_remembered():
+def test_equal_reshards_are_planned_once():
     first = plan_reshard(spec('[{"x"}]'), spec('[{"y"}]'), (8,))
     assert plan_reshard(spec('[{"x"}]'), spec('[{"y"}]'), [8]) is first
 
@@ -524,7 +524,7 @@ def test_plans_are_remembered():
         ),
     ],
 )
-def test_destinations_that_cannot_be(src, dst, message):
+def test_impossible_partial_destinations_are_refused(src, dst, message):
     with pytest.raises(LayoutError, match=message):
         plan_reshard(spec(src), spec(dst), (8,))
 
@@ -542,7 +542,7 @@ def test_parts_need_cells_that_match():
         plan_reshard(spec(mixed), spec(mixed, turned), (8,))
 
 
-def test_arguments_that_do_not_fit():
+def test_invalid_arguments_of_plan_reshard_are_refused():
     src, dst = spec('[{"x"}]'), spec("[{}]")
     with pytest.raises(WeftError, match="shape has 2 dimensions where 1 are expected"):
         plan_reshard(src, dst, (8, 8))

@@ -98,7 +98,7 @@ def test_eight_cells_have_a_plan_for_eight_times_their_memory(name):
 
 
 @pytest.mark.parametrize("name", ["sort", "cumsum", "log_softmax", "layer_norm"])
-def test_such_plans_compute_what_numpy_does(name):
+def test_plans_of_staged_operators_equal_numpy(name):
     x = np.random.default_rng(0).normal(size=(1, 1 << 14)).astype("float32")
     graph = trace(FUNCTIONS[name], x.shape, names=["x"])
     (found,) = run(search(graph, CELLS, Machine(capacity=48_000)).plans[0], {"x": x})

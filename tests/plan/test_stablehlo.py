@@ -60,7 +60,7 @@ def test_shardings_are_those_of_shardy(strategy):
     assert refused <= PROGRAMS // 1000
 
 
-def test_the_one_place_where_we_differ():
+def test_parts_of_an_axis_that_do_not_nest_are_not_propagated_as_in_shardy():
     """Parts of an axis that do not nest cannot both cut a tensor; here Shardy lets them."""
     parts = ('[{?}, {"x":(4)3}]', '[{"x"}, {}]', '[{"x":(1)3}, {}]')
     arguments = ", ".join(

@@ -65,7 +65,7 @@ def test_blocks_are_boxes_that_tile_the_array(given_):
 
 
 @given(stored_boxes())
-def test_what_is_aligned_is_made_of_whole_shards(given_):
+def test_a_box_is_aligned_where_it_is_made_of_whole_shards(given_):
     storage, box = given_
     whole = list(storage.shards(box))
     made = not box or (bool(whole) and cover(whole, box).is_exact)
@@ -80,13 +80,13 @@ def test_amplification_is_the_bytes_touched_over_the_bytes_needed(storage, data)
     assert storage.amplification(iter(boxes)) == (read / needed if needed else 1.0)
 
 
-def test_the_size_of_an_array_takes_no_time():
+def test_huge_arrays_are_counted_without_enumerating_chunks():
     huge = Storage((1 << 40,) * 3, (1, 64, 64), (64, 64, 64), itemsize=2)
     assert huge.touched(huge.space).chunks == 1 << 108
     assert huge.aligned(ZRange((64, 0, 0), (128, 1 << 40, 64)))
 
 
-def test_edges_are_stored_whole():
+def test_chunks_at_the_edge_of_an_array_are_stored_whole():
     storage = Storage((10,), (4,), (8,), itemsize=4)
     assert storage.touched(ZRange((9,), (10,))) == (1, 16)
     assert storage.written(ZRange((9,), (10,))) == (1, 16)  # the chunk [12:16] is not there
@@ -116,6 +116,6 @@ def test_storage_is_a_value():
         (((8,), (2,), None, 1, "2"), "the ratio of storage must be a number: '2'"),
     ],
 )
-def test_what_is_refused(arguments, message):
+def test_invalid_chunks_and_shards_are_refused(arguments, message):
     with pytest.raises(WeftError, match=message):
         Storage(*arguments)

@@ -58,7 +58,7 @@ def test_an_input_in_memory_still_moves():
         assert cost.compute == whole.compute
 
 
-def test_what_several_need_is_read_once():
+def test_boxes_that_several_applications_need_are_read_once():
     plan = planned(lambda x: (x + 1.0) @ x, [(16, 16)], x='[{"x"}, {}]')
     stored = Storage((16, 16), (4, 16), itemsize=4)
     for cell, boxes in enumerate(reads(plan, "x", stored)):
@@ -212,7 +212,7 @@ def looped():
     return Graph([Value("x", (8, 4))], [loop], ["y"], [str(LINE)], shardings)
 
 
-def test_what_runs_graphs_of_its_own_has_an_input_as_it_lies():
+def test_a_loop_reads_a_stored_input_as_it_is_sharded():
     plan = Plan.of(propagate(looped()))
     storage = Storage((8, 4), (4, 4), itemsize=4)
     cost = estimate(plan, storage={"x": storage})
@@ -228,7 +228,7 @@ def test_an_input_that_is_returned_is_read_as_it_lies_and_not_written():
     assert (cost.loaded, cost.stored) == (128, 0)
 
 
-def test_what_cells_have_anyway_is_not_read_again():
+def test_boxes_that_a_loop_holds_are_not_read_again():
     """A loop has the rows of x; sums of rows are views of them, sums of columns are read."""
     graph = looped()
     sums = [
@@ -250,7 +250,7 @@ def test_what_cells_have_anyway_is_not_read_again():
     assert program.main.instructions[1].operands == (reads[0],)
 
 
-def test_what_nobody_reads_is_not_read():
+def test_an_unused_stored_input_is_not_read():
     plan = planned(lambda x, y, z: x + x, [(8, 4), (8, 4), ()])
     storage = {"y": Storage((8, 4), (2, 4), itemsize=4), "z": Storage((), (), itemsize=4)}
     cost = estimate(plan, storage=storage)
@@ -273,7 +273,7 @@ PLAN = planned(lambda x: x + x, [(8, 4)], x='[{"x"}, {}]')
         ),
     ],
 )
-def test_what_is_refused(storage, message):
+def test_storage_that_does_not_fit_the_plan_is_refused(storage, message):
     with pytest.raises(WeftError, match=message):
         estimate(PLAN, storage=storage)
 

@@ -71,7 +71,7 @@ def test_what_is_split_by_dimension_is_true_of_every_cell():
     assert min(agree.values()) > LAYOUTS // 20
 
 
-def test_what_is_held_in_full():
+def test_a_layout_that_covers_holds_every_part_of_the_array():
     """The rule is never wrong; it may miss layouts that hold an array by chance."""
     for _, layout in random_layouts():
         found = CellLayout(layout)

@@ -315,7 +315,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_is_changed_is_refused(what):
+def test_a_changed_program_is_refused_with_its_reason(what):
     change, reason = CHANGES[what]
     changed = change(block_program())
     with pytest.raises(VerificationError, match=reason):

@@ -23,7 +23,7 @@ from weft.plan.machine import Machine
 from weft.values import Point
 
 FILLED = (1.0, 0.75, 0.5)
-"""How much of all memory together a program may take: for each a cut is proposed."""
+"""Shares of all memory that a program may take; a cut is proposed for each."""
 HALVINGS = 40
 """The time of the longest block is found to one part in 2**HALVINGS."""
 

@@ -35,7 +35,7 @@ class Delivery:
     steps: tuple[Step, ...]
     """The steps of the reshard."""
     held: Layout
-    """Where the operand lies after them."""
+    """The layout of the operand after them."""
     need: Layout
     """The boxes that cells need: those that they have, parts of them, or halos."""
     masked: Parts
@@ -59,7 +59,7 @@ class Delivery:
 
     @property
     def fetched(self) -> Iterator[tuple[int, int, int]]:
-        """Who sends how many elements of boxes to whom."""
+        """The sender, the receiver and the number of elements of each box that is fetched."""
         route = Route(self.held, self.need)
         for m in messages(route) if self.fetches else ():
             if m.sender != m.receiver:

@@ -157,7 +157,7 @@ class Cost:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What is assumed about loops and branches; empty if bytes are exact."""
+        """Assumptions about loops and branches; empty if bytes are exact."""
         return self.program.count.assumed
 
     @cached_property

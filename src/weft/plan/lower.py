@@ -96,7 +96,7 @@ def lower(
 
 
 class _Lowering:
-    """What the bodies of one program share."""
+    """The buffers, bodies and layouts that the bodies of one program share."""
 
     def __init__(self, plan: Plan, storage: Mapping[str, Storage]) -> None:
         self.mesh, self.machine, self.storage = plan.mesh, plan.machine, FrozenMap(storage.items())

@@ -247,7 +247,7 @@ def _partials(
     reduced: Mapping[Axis, str],
     kept: Mapping[Axis, tuple[str, Sequence[int]]],
 ) -> tuple[Mapping[Axis, str], ...]:
-    """Over which axes each operand is partial: where it is so already, or counts once."""
+    """Return the axes over which each operand is partial: it is so already, or counts once."""
     return tuple(
         FrozenMap(
             [

@@ -193,7 +193,7 @@ class Plan(Drawn):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What is assumed about loops and branches; empty if bytes are exact."""
+        """Assumptions about loops and branches; empty if bytes are exact."""
         return self.program.count.assumed
 
     @property

@@ -66,7 +66,7 @@ class LoopFacts(NamedTuple):
     """The trip count of a loop, and which of its carried values are constant."""
 
     trip_count: int | None
-    """How often the body runs; None if that is not known."""
+    """The number of times the body runs; None if that is not known."""
     constants: Mapping[int, Number]
     """The carried values that are the same constant in every iteration, by position."""
 

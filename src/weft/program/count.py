@@ -57,7 +57,7 @@ class Executed:
 
 
 class Counts:
-    """What a program moves and holds, cell by cell."""
+    """The bytes that a program moves and holds, cell by cell."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -131,7 +131,7 @@ class Counts:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the program does not say of its loops and branches; empty if bytes are exact."""
+        """Assumptions about loops and branches; empty if bytes are exact."""
         return self._run[1]
 
     @cached_property
@@ -144,7 +144,7 @@ class Counts:
 
     @cached_property
     def reads(self) -> dict[str, Traffic]:
-        """What is read of each stored input, cell by cell; without those of which nothing is."""
+        """The bytes that cells read of each stored input of which anything is read."""
         found = {
             name: read_traffic(self.program.storage[name], self._needed(name))
             for name in self._layouts_read
@@ -153,7 +153,7 @@ class Counts:
 
     @cached_property
     def writes(self) -> dict[str, Traffic]:
-        """What is written of each stored output, cell by cell; without those that are empty."""
+        """The bytes that cells write of each stored output that is not empty."""
         found = {
             each.storage: write_traffic(
                 self.program.storage[each.storage],
@@ -324,7 +324,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a cell holds when an instruction has made something."""
+    """The bytes that a cell holds after an instruction that adds to them."""
 
     body: int
     place: int
@@ -333,11 +333,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a cell holds around one application."""
+    """The bytes that a cell holds around one application."""
 
     before: int
     brought: int
-    """How much more while its operands are brought."""
+    """The additional bytes while its operands are delivered."""
     most: int
     """All that it holds when it holds most."""
 

@@ -193,7 +193,7 @@ class Loop:
     results: Point
     donated: frozenset[int]
     trip_count: int | None = None
-    """How often the body runs; None where the program does not say."""
+    """The number of times the body runs; None where the program does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +229,9 @@ class Body:
     owned: frozenset[int]
     """The arguments that end inside; the others are the caller's."""
     starts: Point = ()
-    """Where the instructions of each application begin, and where those of the outputs do."""
+    """The first instruction of each application, and the first of the outputs."""
     made: Point = ()
-    """Where each application has made its results; what follows reshards them."""
+    """The instruction after which each application has its results; the next reshard them."""
 
     def application_at(self, place: int) -> int | None:
         """Return the application to which an instruction belongs; None for the outputs."""

@@ -26,7 +26,7 @@ Parts: TypeAlias = tuple[tuple[Digit, str], ...]
 """Digits that number a cell's part, major to minor, with the monoids that combine the parts."""
 
 Span: TypeAlias = tuple[int, int]
-"""Where a box begins and ends along one dimension."""
+"""The start and the end of a box along one dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Layout:
     parts: Parts = ()
     """The parts of cells; those by several monoids are combined from the last to the first."""
     image: Projection | None = None
-    """What maps a block of an index space to the box of the array: an operand's needs, a halo."""
+    """The map from a block of an index space to the array: an operand's needs, a halo."""
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

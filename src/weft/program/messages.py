@@ -80,7 +80,7 @@ class _Wish(NamedTuple):
     """Its rank among the cells of the source, or -1."""
     box: ZRange
     base: int
-    """What the block and the part that it wants add to the rank of a holder."""
+    """The rank of a holder, as far as the block and the part that it wants determine it."""
 
 
 def messages(route: Route) -> list[Message]:
@@ -138,7 +138,7 @@ def messages(route: Route) -> list[Message]:
 
 
 class _Piece(NamedTuple):
-    """Where an interval begins and ends in a block, and what the block adds to a holder's rank."""
+    """An interval inside a block, and the part of a holder's rank that the block determines."""
 
     low: int
     high: int
@@ -168,7 +168,7 @@ class _Side:
 
 
 class _Senders:
-    """Which holder of a block serves which cell."""
+    """The choice of the holder of a block that serves each cell."""
 
     def __init__(self, route: Route, weights: Point) -> None:
         cells = route.before.cells

@@ -59,7 +59,7 @@ class VerificationError(WeftError):
 
 @dataclass(frozen=True, slots=True)
 class AppliedProof:
-    """What was proved of one application."""
+    """The part of a proof that is about one application."""
 
     operator: str
     boxes: int
@@ -70,7 +70,7 @@ class AppliedProof:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a verified program was shown to do."""
+    """The proof of a program: how much was proved."""
 
     instructions: int
     applications: tuple[AppliedProof, ...]

@@ -32,7 +32,7 @@ class CommunicationError(WeftError):
 
 @dataclass(slots=True)
 class Communication:
-    """What moved inside a `communication` block, and what devices held."""
+    """The bytes that moved inside a `communication` block, and those that devices held."""
 
     budget: int | None = None
     """The bytes that all devices together may receive; None for any number."""

@@ -40,7 +40,7 @@ from weft.values import FrozenMap, Point
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """What tensors have in common whose numbers alone differ; each is equal to itself alone."""
+    """All of a tensor but its numbers and its history; a kind is equal to itself alone."""
 
     shape: Point
     spec: ShardingSpec | None
@@ -101,7 +101,7 @@ class Whole:
     operator: Operator
     block: Block
     slices: Sequence[tuple[slice, ...] | None]
-    """What the operator reads of each operand; None for all of it."""
+    """The part of each operand that the operator reads; None for all of it."""
 
     @classmethod
     def of(cls, operator: Operator, line: Signature, attributes: Attributes, xp: Any) -> Whole:
@@ -165,7 +165,7 @@ class Direct:
 
 Key: TypeAlias = tuple[Any, ...]
 _READY: dict[Key, Ready | None] = {}
-"""What was worked out; None where the program behind the operands must be looked at."""
+"""Prepared operators by key; None where the program behind the operands must be looked at."""
 _UNKNOWN = object()
 _PLACED: dict[Key, ShardingSpec] = {}
 _MOST = 16384
@@ -277,7 +277,7 @@ def _local(
 
 
 def sharding_of(origin: Origin) -> ShardingSpec:
-    """How a tensor under a sharding constraint lies; propagation fills open dimensions."""
+    """Return the sharding of a tensor under a constraint; propagation fills open dimensions."""
     annotation = origin.annotation
     assert annotation is not None
     if not any(dim.is_open for dim in annotation.dim_specs):

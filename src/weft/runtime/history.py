@@ -48,7 +48,7 @@ class OriginStep:
 
 
 class Origin:
-    """Where a tensor comes from: a result of a step, or an input; and how it was annotated."""
+    """The origin of a tensor: a result of a step, or an input; and its annotation."""
 
     __slots__ = ("annotation", "axes", "depth", "dtype", "place", "serial", "shape", "step")
 
@@ -84,11 +84,11 @@ History: TypeAlias = tuple[HistoryEntry, ...]
 
 
 class PropagatedShardings(NamedTuple):
-    """What propagation says of the last application of a program."""
+    """The placement and the result shardings of the last application of a program."""
 
     placement: Placement
     results: tuple[ShardingSpec, ...]
-    """How the results lie, with nothing left open."""
+    """The shardings of the results, with nothing left open."""
 
 
 def results_of(
@@ -176,7 +176,7 @@ def program_of(origins: Sequence[Origin]) -> tuple[History, tuple[int, ...]] | N
 
 
 def propagated(program: History, mesh: DeviceMesh) -> PropagatedShardings:
-    """What propagation, by users' priorities, says of the last application of a program."""
+    """Propagate by users' priorities; return what follows for the last application."""
     inputs, applications = list[Value](), list[Application]()
     values = list[Value]()
     shardings: dict[str, str] = {}

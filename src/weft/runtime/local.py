@@ -63,7 +63,7 @@ Carry = Callable[[Any, Held, Route, str, Cause], tuple[Held, MovedBytes]]
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Which cells run in this process, and what brings boxes to them."""
+    """The cells that run in this process, and the function that brings boxes to them."""
 
     device: int | None = None
     """The only device that is here; None where all of them are."""
@@ -484,7 +484,7 @@ def chosen_branch(index: Any, count: int, operator: str) -> int:
 
 
 class _Label:
-    """What messages call a buffer: its value, and how it lies."""
+    """The name of a buffer in messages: its value and its sharding."""
 
     def __init__(self, program: Program, number: int, buffer: int) -> None:
         self.program, self.number, self.buffer = program, number, buffer

@@ -132,7 +132,7 @@ class Tensor(Arithmetic):
 
     @property
     def spec(self) -> ShardingSpec | None:
-        """How it lies on a mesh, with nothing left open; None if it lies on none."""
+        """Its sharding, with nothing left open; None if it lies on no mesh."""
         return self.kind.spec
 
     @property

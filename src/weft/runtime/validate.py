@@ -27,7 +27,7 @@ Parts = Mapping[str, int]
 
 
 class Validation(NamedTuple):
-    """How much was tried, and found right."""
+    """The number of placements, boxes and partial operands that were tried."""
 
     placements: int
     boxes: int
@@ -101,7 +101,7 @@ class _Trial:
         return Validation(trials, boxes, partials)
 
     def _failure(self, parts: Parts) -> str:
-        """What is wrong where the index space is cut into parts; nothing if they are right."""
+        """Return what is wrong where the index space is cut into parts; empty if nothing is."""
         try:
             found = self._in_boxes(self.operands, parts)
         except _WrongError as error:
@@ -159,7 +159,7 @@ class _Trial:
         return [next(iter(copies.values())).array for copies in made]
 
     def _copy(self, number: int, box: ZRange) -> Point:
-        """Which copy of a result a box belongs to: where it lies along what that does not see."""
+        """Return the number of the copy of a result that a box belongs to."""
         line = self.line.notation
         seen = {name for row in line.results[number] for name in row.dims}
         return tuple(

@@ -41,7 +41,7 @@ class RuledApplication(NamedTuple):
     signature: Signature
     rule: FactorRule
     depth: int
-    """How many regions it is nested in."""
+    """The number of regions around it."""
 
 
 @dataclass(frozen=True, slots=True)

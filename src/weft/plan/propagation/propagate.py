@@ -63,7 +63,7 @@ class Settled(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Where an axis of a value came from: a dimension of another, through an application."""
+    """The origin of an axis of a value: a dimension of another, through an application."""
 
     application: Application | None
     """None where both values are of one sharding group."""

@@ -43,7 +43,7 @@ BETTER = 1 - 1e-9
 
 
 class Request(NamedTuple):
-    """What is moved and on which machine; None asks for the fewest bytes."""
+    """An array to move, and the machine; None asks for the fewest bytes."""
 
     shape: Point
     itemsize: int
@@ -253,7 +253,7 @@ Pace: TypeAlias = tuple[float, float]  # seconds for a byte, then seconds to sta
 def find_routes(
     common: CommonDigits, src: ShardingSpec, dst: ShardingSpec, shape: Point, machine: Machine
 ) -> Iterator[Route]:
-    """Routes stride pricing, beside the direct one; the digits must be those `by_axis`."""
+    """Yield the routes to price beside the direct one; the digits must be those `by_axis`."""
     _, strides = strides_between(src, dst)
     pace = _paces(common, dst, strides, machine)
     cut = {digit for each in common.dst.cuts for digit in each}

@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many parts of each element are combined into one."""
+        """The number of parts of each element that are combined into one."""
         return prod(digit.radix for run in self.reduced for digit in run.digits)
 
 

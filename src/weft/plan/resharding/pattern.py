@@ -30,7 +30,7 @@ class DigitLayout(NamedTuple):
     cuts: tuple[Point, ...]
     parts: Point = ()
     points: tuple[Point | None, ...] | None = None
-    """Where each dimension is cut, as `ShardingSpec.cut_points` says it."""
+    """The cut points of each dimension, as in `ShardingSpec.cut_points`."""
 
     def cut_points(self, dim: int) -> Point | None:
         """Return where a dimension is cut; None where blocks have one size."""

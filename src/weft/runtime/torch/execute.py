@@ -67,7 +67,7 @@ def _device(ranks: Ranks, inputs: Mapping[str, Any]) -> torch.device:
 
 
 def _taken(plan: Plan, value: Value, given: Any, ranks: Ranks, device: torch.device) -> Shard:
-    """What this rank has of an input: its shard, or its box of a whole array."""
+    """Return this rank's shard of an input, or its box of a whole array."""
     if isinstance(given, Shard):
         check_array(value, given.shape, given.dtype)
         array, spec = given.array.to(device), given.spec

@@ -74,7 +74,7 @@ class Ranks:
 
     @property
     def device(self) -> torch.device:
-        """Where arrays are put that are on no device yet: the CPU, if tensors move from there."""
+        """The device for arrays that are on none yet: the CPU, if tensors move from there."""
         if "cpu" in self.backends:
             return torch.device("cpu")
         kind = next(iter(self.backends))
@@ -141,7 +141,7 @@ class Ranks:
         return transport.by_messages
 
     def _at(self, way: transport.Way, plan: Schedule, device: torch.device) -> transport.Rank:
-        """Where a step talks: in a group along some axes, or in the whole one."""
+        """Return the group in which a step communicates: one along some axes, or the whole one."""
         if way is transport.by_messages or len(plan.group) == self.size:
             return transport.Rank(self.rank, self.group, range(self.size))
         made = _ALONG.setdefault(self.group, {})
@@ -167,6 +167,6 @@ class Ranks:
 
 
 def _timeout(group: Any, device: torch.device) -> timedelta | None:
-    """How long a group waits; smaller ones wait as long."""
+    """Return the timeout of a group, which is also that of smaller ones."""
     options = getattr(group._get_backend(device), "options", None)
     return getattr(options, "_timeout", None)

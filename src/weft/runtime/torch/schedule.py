@@ -19,12 +19,12 @@ class Schedule(NamedTuple):
     receives: dict[int, list[Slices]]
     """For each other device the parts of what it holds that come here."""
     assembly: Assembly
-    """What is put together here."""
+    """The pieces that are put together here."""
     collective: str
     """The collective that does it, in all groups at once; nothing if messages do."""
     groups: tuple[Point, ...]
     elements: dict[int, tuple[int, int]]
-    """How many elements each device sends and receives, as the boxes say."""
+    """The number of elements that each device sends and receives."""
 
     @property
     def group(self) -> Point:
@@ -71,7 +71,7 @@ def volume(where: Slices) -> int:
 
 
 def _messages(route: Route) -> Iterator[tuple[int, int, Slices]]:
-    """Who sends to whom which part of what it holds, in an order that all ranks share."""
+    """Yield sender, receiver and part of the sender's array, in an order that all ranks share."""
     for receiver, _, pieces in assemblies(route):
         for piece in pieces:
             for _, sender, where in piece.parts:

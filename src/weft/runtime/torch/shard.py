@@ -94,7 +94,7 @@ class Shard:
 
 @contextmanager
 def working_on(device: torch.device) -> Iterator[None]:
-    """What is made inside is made on a device; nothing is recorded for gradients."""
+    """Create arrays on a device inside the block, without recording gradients."""
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         if device != torch.get_default_device():  # being asked every time costs every operation

@@ -23,7 +23,7 @@ SUMMED = frozenset(getattr(torch, name) for name in _SUMMED.split())
 
 
 class Carried(NamedTuple):
-    """What a rank holds after a step, and the bytes that it sent and received."""
+    """The array of a rank after a step, and the bytes that it sent and received."""
 
     array: torch.Tensor
     sent: int
@@ -123,7 +123,7 @@ def _put_together(
     outgoing: Iterable[torch.Tensor],
     incoming: dict[int, torch.Tensor],
 ) -> Carried:
-    """What a rank is to hold, from what it has and what came; boxes come in the order of pieces."""
+    """Assemble the array of a rank from what it had and received, in the order of pieces."""
     boxes = {peer: _unpack(mine, buffer, plan.receives[peer]) for peer, buffer in incoming.items()}
 
     def read(sender: int, where: Slices) -> torch.Tensor | StructArray:

@@ -1,9 +1,10 @@
 """Random graphs, plans of them, what NumPy computes for them, and runs of their programs.
 
-A graph has pointwise operators, products, reductions by four monoids, windows, slices, reshapes,
-loops and branches. Its plan is random, too: every placement that Weft allows, with operands that
-stay partial, cut points at random, and every value in a sharding of its own. All numbers are small
-integers, so that what is computed in any order is exactly what NumPy computes.
+A graph has pointwise operators, products, reductions by monoids of Weft and of users, windows,
+slices, reshapes, dropout, loops and branches. Its plan is random, too: every placement that Weft
+allows, with operands that stay partial, cut points at random, and every value in a sharding of its
+own. All numbers are small integers, so that what is computed in any order is exactly what NumPy
+computes.
 """
 
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from unittest.mock import patch
 
 import numpy as np
 from tests.program.enumerating import CellLayout, is_empty, slices
+from tests.runtime import threefry
+from tests.runtime.monoids import FIRST_LARGEST, FIRST_SMALLEST, PARITY, SUM_OF_USERS
 from tests.runtime.tensors import pieces, random_spec
 
 from weft import DeviceMesh, DimSpec, LayoutError, Plan, ShardingSpec
@@ -82,7 +85,22 @@ def _convolved(attributes, x, kernel):
     return np.einsum("bcyu,fcu->bfy", windows, kernel)
 
 
+def _aggregated(attributes, x):
+    (dim,) = attributes["dimensions"]
+    match attributes["monoid"]:
+        case "first_largest":
+            return {"value": x.max(dim), "place": x.argmax(dim)}
+        case "first_smallest":
+            return {"value": x.min(dim), "place": x.argmin(dim)}
+        case "parity":
+            return np.bitwise_xor.reduce(x, dim)
+    return x.sum(dim)
+
+
 OTHERS = {
+    "aggregate": _aggregated,
+    "component": lambda attributes, x: x[attributes["name"]],
+    "dropout": lambda attributes, x, key: threefry.dropout(x, attributes["rate"], int(key[1])),
     "constant": lambda attributes: np.full(
         attributes["result_shape"], attributes["value"], attributes["dtype"]
     ),
@@ -135,7 +153,8 @@ class Writer:
         self.kinds = [self.pointwise] * 4 + [self.unary] * 2 + [self.matmul] * 2
         self.kinds += [self.reduce] * 3 + [self.transpose, self.reshape, self.slice, self.cumsum]
         self.kinds += [self.convolution] * 3 + [self.slice, self.concatenate]
-        self.kinds += [self.select, self.linear]
+        self.kinds += [self.select, self.linear, self.aggregate, self.aggregate]
+        self.kinds += [self.dropout] * (dtype == "float64")
         self.kinds += [self.loop] * (depth < 2) + [self.choice] * (depth == 0)
 
     def fill(self, steps):
@@ -208,6 +227,29 @@ class Writer:
         kept = [n for d, n in enumerate(shape) if d not in dims]
         operator = str(self.rng.choice(list(REDUCED)))
         self.add(operator, (a,), kept, {"dimensions": dims}.items())
+
+    def aggregate(self):
+        """A reduction by a monoid of a user's, of one component or of two."""
+        a = self.any()
+        if not self.shapes[a]:
+            return
+        dim = int(self.rng.integers(len(self.shapes[a])))
+        kept = [n for d, n in enumerate(self.shapes[a]) if d != dim]
+        is_pair = self.dtype == "float64" or self.rng.random() < 0.5
+        pairs, others = (FIRST_LARGEST, FIRST_SMALLEST), (PARITY, SUM_OF_USERS)
+        monoid = (pairs if is_pair else others)[int(self.rng.integers(2))]
+        attributes = {"dimensions": (dim,), "monoid": monoid.name}.items()
+        found = self.add("aggregate", (a,), None if is_pair else kept, attributes)
+        if is_pair:
+            name = "place" if self.dtype == "int64" and self.rng.random() < 0.5 else "value"
+            attributes = {"name": name, "result_shape": tuple(kept)}.items()
+            self.add("component", (found,), kept, attributes)
+
+    def dropout(self):
+        """Half of the elements twice, the others not: exact in floats."""
+        a = self.any()
+        key = self.constant((0, int(self.rng.integers(99))), "uint32", (2,))
+        self.add("dropout", (a, key), self.shapes[a], {"rate": 0.5}.items())
 
     def transpose(self):
         a = self.any()

@@ -25,8 +25,10 @@ from weft.store import (
     Zstd,
     create,
     create_plate,
+    create_positions,
     open_image,
     open_plate,
+    open_positions,
 )
 from weft.store import (
     open as open_store,
@@ -322,39 +324,58 @@ def test_chunks_that_claim_too_much_are_refused_before_they_are_decoded():
 
 @cache
 def images():
-    """An image and a plate, whose groups are written anew."""
+    """A plate, an image with channels and labels, and positions, whose groups are written anew."""
     form = {"shape": (None, 8, 8), "dtype": "uint8", "chunks": (1, 4, 4), "axes": "tyx"}
-    plate = create_plate(folder() / "plate", "AB", "12", **form, levels=2)
-    with plate, plate.field("A", "1", 0) as field:
-        field.append(np.ones((2, 8, 8), "uint8"))
-    return folder() / "plate"
+    ones = np.ones((2, 8, 8), "uint8")
+    plate = create_plate(folder() / "groups/plate", "AB", "12", **form, levels=2)
+    with plate, plate.field("A", "1", 0, channels=["DAPI"]) as field:
+        field.append(ones)
+    image = open_image(folder() / "groups/plate/A/1/0")
+    with image.labels.create("cells", "uint8", colors={1: "red"}) as labels:
+        labels.append(ones)
+    with create_positions(folder() / "groups/run", **form, levels=2) as recording:
+        recording.position("left").append(ones)
+    return folder() / "groups"
+
+
+GROUP_FILES = [
+    *("plate/zarr.json", "plate/A/1/zarr.json", "plate/A/1/0/zarr.json"),
+    *("plate/A/1/0/labels/zarr.json", "plate/A/1/0/labels/cells/zarr.json"),
+    *("run/zarr.json", "run/OME/zarr.json"),
+]
 
 
 def group_documents():
-    names = ["zarr.json", "A/1/zarr.json", "A/1/0/zarr.json"]
-    return [(images() / name).read_bytes() for name in names]
+    return [(images() / name).read_bytes() for name in GROUP_FILES]
 
 
 def read_group(data):
-    """Read a group as a plate, as a well and as an image."""
-    path, good = images() / "zarr.json", group_documents()
-    with suppress(WeftError):
+    """Read a group in the place of every other one; one place may refuse it, and others not."""
+    good, refused = group_documents(), 0
+    for name, document in zip(GROUP_FILES, good):
+        path = images() / name
         path.write_bytes(data)
-        for well in open_plate(images()).plate.wells:
-            str(well)
-    path.write_bytes(good[0])
-    path = images() / "A/1/0/zarr.json"
-    try:
-        path.write_bytes(data)
-        image = open_image(images() / "A/1/0")
-        str(image)
-        assert len(image.levels) == len(image.scales)
-        image.levels[0].read(ZRange.of((1,) * len(image.levels[0].shape)))
-    except WeftError:
-        if data not in good:
-            raise
-    finally:
-        path.write_bytes(good[2])
+        try:
+            look_at_groups()
+        except WeftError:
+            refused += 1
+        finally:
+            path.write_bytes(document)
+    if refused == len(GROUP_FILES) and data not in good:
+        raise WeftError("refused in every place")
+
+
+def look_at_groups():
+    plate = open_plate(images() / "plate")
+    for row, column in plate.plate.wells:
+        for field in plate.well(row, column).fields:
+            image = plate.image(row, column, field.path)
+            str((image, image.channels, image.factors))
+            assert len(image.levels) == len(image.scales)
+            image.levels[0].read(ZRange.of((1,) * len(image.levels[0].shape)))
+            for name in image.labels:
+                str(image.labels[name].image_label)
+    str(open_positions(images() / "run").names)
 
 
 GROUPS = Reader(group_documents, read_group, mutate_json)

@@ -51,7 +51,7 @@ from weft.store.ome.channels import (
 from weft.store.ome.metadata import Axis, Multiscale, PerAxis
 from weft.store.pyramid.lengths import LevelLengths
 from weft.store.pyramid.levels import Pyramid
-from weft.store.pyramid.reduce import METHODS, check_reduction
+from weft.store.pyramid.reduce import MAX_WINDOW, METHODS, check_reduction
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
 from weft.store.writer import AutoClosed, Writer
@@ -525,12 +525,11 @@ def _fitted(metadata: Multiscale, arrays: Sequence[Array]) -> Iterator[Array]:
     The image may be growing: the coarser levels were opened later.
     """
     finest = arrays[0].metadata
-    dim = stored_axis_order(finest)[0]
-    factor = metadata.metadata.get("factors", ())[dim : dim + 1]
+    dim, factors = stored_axis_order(finest)[0], _factors(metadata)
     for number, array in enumerate(arrays):
         most = array.shape[dim]
-        if EVERY_SHARD in own_attributes(finest.attributes) and factor:
-            most = _reduced(finest.shape[dim], factor[0] ** number) or 0
+        if EVERY_SHARD in own_attributes(finest.attributes) and factors is not None:
+            most = _reduced(finest.shape[dim], factors[dim] ** number) or 0
         if array.shape[dim] > most:
             shape = (*array.shape[:dim], most, *array.shape[dim + 1 :])
             yield Array(array.sink, dataclasses.replace(array.metadata, shape=shape))
@@ -619,14 +618,21 @@ class _ImageContinuation:
         return Pyramid(sizes, factors, self.method, self.finest.metadata.dtype, levels, start)
 
 
+def _factors(metadata: Multiscale) -> Point | None:
+    """Return the sizes of windows from a level to the next; None if the metadata do not say."""
+    factors = metadata.metadata.get("factors")
+    if not isinstance(factors, tuple) or len(factors) != len(metadata.axes):
+        return None
+    return factors if all(type(f) is int and 0 < f <= MAX_WINDOW for f in factors) else None
+
+
 def _recipe(metadata: Multiscale) -> tuple[Point, str]:
     """Return the factors and the method by which each level was reduced from the one before."""
-    factors, method = metadata.metadata.get("factors", ()), metadata.type
-    is_whole = all(isinstance(f, int) and f > 0 for f in factors)
-    if len(factors) != len(metadata.axes) or not is_whole or method not in METHODS:
+    factors, method = _factors(metadata), metadata.type
+    if factors is None or method not in METHODS:
         raise WeftError(
             "frames cannot be appended to this image: its metadata do not say how its levels were "
             "reduced",
             hint="metadata.factors and type, as weft.store writes them",
         )
-    return tuple(factors), method
+    return factors, method

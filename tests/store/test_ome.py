@@ -589,7 +589,7 @@ def test_memory_is_bounded(tmp_path):
     ) as writer:
         before = writer.memory()
         assert before > sum(level.memory() for level in writer.levels)
-        assert before < sum(level.memory() for level in writer.levels) + 6 * BUFFERED
+        assert before < sum(level.memory() for level in writer.levels) + 8 * BUFFERED
         for _ in range(40):
             writer.append(np.zeros((512, 512), "uint16"))
             assert writer._pyramid.waiting <= 4
@@ -610,6 +610,8 @@ def test_buffers_hold_whole_windows():
 
 class Slow:
     """A level that takes its time, or fails."""
+
+    sink = None
 
     def __init__(self, error=None):
         self.error, self.go, self.blocks = error, threading.Event(), []
@@ -754,7 +756,7 @@ def test_a_plate_is_valid_at_every_moment(tmp_path):
             assert is_accepted(path)
             image.append(np.full((1, 8, 8), value, "uint8"))
             assert is_accepted(path)
-        assert plate.memory() == sum(image.memory() for image in plate.images.values())
+        assert plate.memory() <= sum(image.memory() for image in plate.images.values())
         before = plate.memory()
         image.close()
         assert 0 < plate.memory() < before, "what is closed holds nothing"

@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,9 @@ from weft.errors import WeftError
 from weft.store import IntegrityError, Stream, attributes, create, create_image, open_image
 from weft.store import frames as frames_module
 from weft.store import open as open_store
+from weft.store.buffers import BUFFERS
 from weft.store.hierarchy import sink_of
+from weft.store.threads import CORES
 
 RUNS = trials(40)
 
@@ -368,3 +373,62 @@ def test_a_stream_takes_metadata_attributes_and_gaps(tmp_path):
     first, second = (open_store(tmp_path / "run" / name).frames for name in "ab")
     assert (first[4], first.dropped.tolist()) == ({"n": 1}, [1, 2, 3])
     assert (second[2], second.dropped.tolist()) == ({"n": 2}, [1])
+
+
+# -- many recordings at a time
+
+FIELDS = """
+    import gc, sys, tempfile, threading
+    import numpy as np
+    from weft.store import create_plate
+
+    def resident():
+        return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+    folder, chunk, frames = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    frame = np.random.default_rng(0).poisson(100, (256, 256)).astype("uint16")
+    columns = [str(number) for number in range(1, 13)]
+    image = dict(shape=(None, 256, 256), dtype="uint16", chunks=(chunk, 128, 128), axes="tyx",
+                 shards=(4 * chunk, 256, 256), codecs="blosc-lz4")
+    gc.collect()
+    memory, threads, most = resident(), threading.active_count(), 0
+    with create_plate(f"{folder}/plate", "ABCDEFGH", columns, **image) as plate:
+        fields = [plate.field(row, column, 0) for row in "ABCDEFGH" for column in columns]
+        predicted = plate.memory()
+        for number in range(frames):
+            for field in fields:
+                field.append(frame, metadata={"delta_t": number})
+            most = max(most, resident())
+        threads = threading.active_count() - threads
+    print(most - memory, predicted, threads)
+"""
+
+
+@pytest.mark.parametrize("chunk", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_many_fields_share_threads_and_memory(tmp_path, chunk):
+    """Of 96 fields, each of two levels, all are written; no thread is started for each."""
+    command = [sys.executable, "-c", textwrap.dedent(FIELDS), str(tmp_path), str(chunk), "5"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    used, predicted, threads = map(int, ran.stdout.split())
+    assert used < 300e6
+    assert predicted < 300e6 or chunk > 1
+    assert threads <= CORES
+    field = open_image(tmp_path / "plate/H/12/0")
+    assert [level.shape for level in field.levels] == [(5, 256, 256), (5, 128, 128)]
+    assert field.frames["delta_t"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_writer_that_waits_for_another_one_does_not_block_it(tmp_path):
+    """Coarser levels are appended to by the threads that encode them: they help themselves."""
+    more = {"axes": "tyx", "levels": 3, "threads": 1, "codecs": "zstd"}
+    grid = ((None, 64, 64), "uint16", (1, 16, 16), (4, 64, 64))
+    images = [create_image(tmp_path / str(number), *grid, **more) for number in range(4)]
+    for number in range(12):
+        for image in images:
+            image.append(frame(number, 64, 64))
+    for image in images:
+        image.close()
+    for number in range(4):
+        for level in open_image(tmp_path / str(number)).levels:
+            assert level.read()[:, 0, 0].tolist() == list(range(12))
+    assert BUFFERS.writers == BUFFERS.used == 0

@@ -18,20 +18,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.store.attributes import Change, put_metadata
+from weft.store.buffers import BUFFERS, MemoryUse
 from weft.store.chunk_layout import FrameLayout
 from weft.store.dtypes import Bytes
+from weft.store.files import Folder
 from weft.store.frames import SEGMENTS, FrameLog, segment_count
 from weft.store.metadata import Metadata, own_attributes
 from weft.store.metrics import Clock
 from weft.store.shard import Chunks, Index, chunk_buffers, index_size
 from weft.store.sink import Sink, Upload
+from weft.store.threads import Later, Workers, workers
 from weft.values import FrozenMap, Point
 
 SHARD_SLOT_MEMORY = 64
 """Bytes that a shard holds for each of its chunks while it is written."""
 
 PUBLISH_SHARE = 0.02
-"""The share of the time that may be spent on publishing shards that are not complete."""
+"""The share of the time that all writers may spend on publishing shards that are not complete."""
 
 QUICK = 0.02
 """Seconds of publishing that are always allowed while there is nothing else to do."""
@@ -110,10 +113,13 @@ class ShardAssembler:
         self._can_publish = True
 
     @property
-    def memory(self) -> int:
+    def memory(self) -> MemoryUse:
         """The bytes that open shards hold; two rows of them may be open."""
-        per_shard = SHARD_SLOT_MEMORY * self.layout.slots + self.sink.buffered
-        return 2 * self.layout.shards_per_row * per_shard
+        shards, buffered = 2 * self.layout.shards_per_row, self.sink.buffered
+        indexes = shards * SHARD_SLOT_MEMORY * self.layout.slots
+        if isinstance(self.sink, Folder):  # no more than some blocks, for all arrays
+            return MemoryUse(indexes, shards * buffered)
+        return MemoryUse(indexes + shards * buffered)
 
     @property
     def safe(self) -> int:
@@ -302,8 +308,9 @@ class ShardAssembler:
         spent, elapsed = self.clock.spent("publish"), self.clock.elapsed
         rate = (spent.bytes + 1e6) / (spent.seconds + 1e-3)  # 1 GB/s, before anything is known
         cost = sum(shard.end for shard in shards) / rate
-        if not (is_idle and cost <= QUICK) and spent.seconds + cost > PUBLISH_SHARE * elapsed:
-            return (spent.seconds + cost) / PUBLISH_SHARE - elapsed
+        share = PUBLISH_SHARE / max(1, BUFFERS.writers)
+        if not (is_idle and cost <= QUICK) and spent.seconds + cost > share * elapsed:
+            return (spent.seconds + cost) / share - elapsed
         for shard in shards:
             self._publish_if_free(shard)
         return None
@@ -321,7 +328,9 @@ class ShardAssembler:
                 return
             shard.is_busy = True
         try:
-            if self._has_news(shard) and self._publish(shard, shard.index, ()):
+            with self._lock:  # the thread that appends adds marks
+                has_news = self._has_news(shard)
+            if has_news and self._publish(shard, shard.index, ()):
                 self._note_published(shard)
         except BaseException:
             self._leave(shard)
@@ -424,6 +433,14 @@ def _with_attributes(metadata: Metadata, attributes: Mapping[str, Any]) -> Metad
     return replace(metadata, attributes=FrozenMap(attributes.items()))
 
 
+def workers_for(sink: Sink, least: int = 0) -> Workers:
+    """Return the threads that encode and write: those of all folders, or of all other stores.
+
+    Another store may be a server, which is waited for.
+    """
+    return workers("encode" if isinstance(sink, Folder) else "send", least)
+
+
 class Publisher:
     """Publishes the shards of an assembler, now, or later if it would cost too much now."""
 
@@ -435,21 +452,20 @@ class Publisher:
     ) -> None:
         self._assembler, self._is_idle, self._guarded = assembler, is_idle, guarded
         self._lock = threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._later: Later | None = None
         self._is_stopped = False
 
     def publish(self) -> None:
-        """Publish now, or start a timer."""
+        """Publish now, or later."""
         delay = self._assembler.publish(is_idle=self._is_idle())
         with self._lock:
-            if delay is not None and not self._is_stopped and self._timer is None:
-                self._timer = threading.Timer(delay, self._publish_later)
-                self._timer.daemon = True
-                self._timer.start()
+            if delay is not None and not self._is_stopped and self._later is None:
+                threads = workers_for(self._assembler.sink)
+                self._later = threads.later(delay, self._publish_later)
 
     def _publish_later(self) -> None:
         with self._lock:
-            self._timer = None
+            self._later = None
             if self._is_stopped:
                 return
         self._guarded(self.publish)
@@ -458,5 +474,5 @@ class Publisher:
         """Publish no more."""
         with self._lock:
             self._is_stopped = True
-            if self._timer is not None:
-                self._timer.cancel()
+            if self._later is not None:
+                self._later.cancel()

@@ -141,6 +141,7 @@ class CodecChoice:
         with self._lock:
             if self._codecs is None:
                 self._codecs = self._encoder.tuned_codecs(self._tiles)
+                self._tiles = ()  # their memory may be freed
             return self._codecs
 
 

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -178,6 +179,9 @@ BLOCK = 1 << 22
 AHEAD = 1 << 26
 """Bytes of disk space that are allocated at a time."""
 
+MAX_DIRECT = AHEAD // BLOCK
+"""Files that bypass the page cache at a time, of all arrays: each has a block in memory."""
+
 MIN_DIRECT = 1 << 24
 """Bytes of a shard from which bypassing the page cache pays."""
 
@@ -207,6 +211,17 @@ def file_system(path: Path) -> str | None:
     return None
 
 
+_DIRECT = [0]
+_DIRECT_LOCK = threading.Lock()
+
+
+def _count_direct(change: int) -> int:
+    """Return the number of open files that bypass the page cache, after a change."""
+    with _DIRECT_LOCK:
+        _DIRECT[0] += change
+        return _DIRECT[0]
+
+
 @dataclass(slots=True)
 class DirectUpload(FileUpload):
     """A file that is written in aligned blocks, past the page cache.
@@ -223,7 +238,13 @@ class DirectUpload(FileUpload):
         """Open the file for direct writes; OSError where that is not possible."""
         self.file = os.open(self.unfinished, os.O_WRONLY | os.O_DIRECT | FLAGS)
         self.filled = self.head
+        _count_direct(1)
         return self
+
+    def _shut(self) -> None:
+        if self.file >= 0:
+            _count_direct(-1)
+        FileUpload._shut(self)
 
     @property
     def place(self) -> int:
@@ -358,7 +379,7 @@ class Folder:
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)
             _create_file(unfinished)
-        if self.is_direct and head < BLOCK:
+        if self.is_direct and head < BLOCK and _count_direct(0) < MAX_DIRECT:
             return DirectUpload(unfinished, final, head, head, self.fsync).open()
         return FileUpload(unfinished, final, head, head, self.fsync)
 

@@ -19,7 +19,7 @@ CPU_STAGES = ("scatter", "compress", "write", "publish")
 GPU_STAGES = ("arrive", "compress", "aggregate", "leave", "write", "publish")
 """The stages of frames on a GPU, in order; the seconds of kernels are by the device's clock."""
 
-MAX_CALLS = 4096
+MAX_CALLS = 1024
 """Calls of `append` whose times are kept."""
 
 

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from importlib import import_module
 from math import prod
@@ -21,13 +21,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.assembler import ChunkBatch, Publisher, ShardAssembler
+from weft.store.assembler import ChunkBatch, Publisher, ShardAssembler, workers_for
+from weft.store.buffers import BUFFERS, MemoryUse
 from weft.store.chunk_layout import FrameLayout, ShardTiles, Slab
 from weft.store.encoder import ChunkEncoder, CodecChoice
 from weft.store.metrics import Clock
 from weft.store.scatter import Scatter
 from weft.store.shard import Chunks
-from weft.store.threads import CORES
+from weft.store.threads import CORES, Workers, is_worker
 from weft.values import Point
 
 POOL_BYTES = 1 << 25
@@ -60,7 +61,11 @@ class Pipeline(ABC):
         """Buffers for epochs that are not in use."""
         self._has_news = False
         """Whether epochs were written since shards were last published."""
-        self._publisher = Publisher(assembler, lambda: self.epochs == 0, self._guarded)
+        self._publisher = Publisher(assembler, self._is_idle, self._guarded)
+
+    def _is_idle(self) -> bool:
+        """Return whether there is nothing to do but to publish."""
+        return self.epochs == 0
 
     @property
     def waiting(self) -> int:
@@ -69,7 +74,7 @@ class Pipeline(ABC):
 
     @property
     @abstractmethod
-    def memory(self) -> int:
+    def memory(self) -> MemoryUse:
         """The most bytes that it buffers."""
 
     @abstractmethod
@@ -139,7 +144,9 @@ class Pipeline(ABC):
         self.epochs -= epochs
         self._has_news = True
 
-    def _start(self, threads: Executor, work: Callable[..., None], *arguments: Any) -> None:
+    def _start(
+        self, threads: Executor | Workers, work: Callable[..., None], *arguments: Any
+    ) -> None:
         """Run work on a thread, or here while the interpreter ends and no thread can be started."""
         try:
             threads.submit(self._guarded, work, *arguments)
@@ -191,12 +198,13 @@ class CpuPipeline(Pipeline):
         self.layout, self.encoder, self.clock = layout, encoder, clock
         self.scatter = Scatter(layout, encoder.dtype, encoder.metadata.fill)
         self._count = threads or min(MAX_THREADS, CORES)
-        self._threads = ThreadPoolExecutor(self._count, "weft-store")
+        self._threads = workers_for(assembler.sink, threads or 0)
         self._batch = max(1, BATCH // max(1, prod(layout.chunks) * encoder.dtype.itemsize))
         enough = min(MAX_POOLS, POOL_BYTES // max(1, self.scatter.nbytes))
         self._max_pools = max(2, enough if epochs is None else epochs)
-        self._pools = 2  # more when they are needed; two at once, so that no early frame waits
-        self._free = [self.scatter.pool() for _ in range(2)]
+        self._pools = 0
+        """Epochs of tiles that are in memory."""
+        BUFFERS.open()
         self._pool: Values | None = None
         """The tiles that are being filled."""
         self._batches: deque[tuple[FullEpoch, ShardTiles, int]] = deque()
@@ -205,10 +213,12 @@ class CpuPipeline(Pipeline):
         """Threads that encode."""
         self._unwritten = 0
         """Batches that threads have begun and that are not written yet."""
-        self._memory: list[Values] = []
-        """Memory for encoded batches that is not in use."""
         self._last_choice: tuple[int, CodecChoice] | None = None
         """The codecs that were tuned last, and for which row of shards."""
+
+    def _is_idle(self) -> bool:
+        """Return whether no writer that shares its threads has anything to do but to publish."""
+        return self.epochs == 0 and not self._threads.is_contended
 
     @property
     def waiting(self) -> int:
@@ -216,9 +226,11 @@ class CpuPipeline(Pipeline):
         return len(self._batches)
 
     @property
-    def memory(self) -> int:
+    def memory(self) -> MemoryUse:
         """The bytes of tiles, and of chunks that are not written yet."""
-        return self._max_pools * self.scatter.nbytes + self._max_unwritten * self._batch_memory
+        tiles = self.scatter.nbytes
+        encoded = self._max_unwritten * self._batch_memory
+        return MemoryUse(tiles, (self._max_pools - 1) * tiles, encoded)
 
     @property
     def _max_unwritten(self) -> int:
@@ -261,15 +273,43 @@ class CpuPipeline(Pipeline):
         if self._pool is None:
             begin = time.perf_counter()
             with self._turn:
-                while not self._free and self._pools == self._max_pools and self.error is None:
-                    self._turn.wait()
+                while not self._free and not self._may_allocate() and self.error is None:
+                    self._wait()
                 if self._free:
                     self._pool = self._free.pop()
             self.clock.waited += time.perf_counter() - begin
             if self._pool is None and self.error is None:
-                self._pools += 1
                 self._pool = self.scatter.pool()
         return self._pool
+
+    def _may_allocate(self) -> bool:
+        """Count another epoch of tiles, if there may be one; the caller holds the condition."""
+        size = self.scatter.nbytes
+        if self._pools == self._max_pools or not BUFFERS.take(size, self._pools * size):
+            return False
+        self._pools += 1
+        return True
+
+    def _wait(self) -> None:
+        """Wait until something is written; the caller holds the condition.
+
+        A thread that all writers share encodes a batch instead: others may wait for that thread.
+        """
+        if not is_worker() or not self._batches or self._unwritten == self._max_unwritten:
+            self._turn.wait()
+            return
+        self._running += 1
+        self._turn.release()
+        try:
+            self._guarded(self._help)
+        finally:
+            self._turn.acquire()
+
+    def _help(self) -> None:
+        if self._work_once():
+            with self._turn:
+                self._running -= 1
+                self._turn.notify_all()
 
     def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
         """Return the chunks of an epoch that is not full, as if no more came."""
@@ -341,17 +381,26 @@ class CpuPipeline(Pipeline):
             self._start(self._threads, self._work)
 
     def _work(self) -> None:
-        """Encode one batch after the other, while some may be begun."""
+        """Encode one batch after the other, while some may be begun and no other writer waits."""
+        while self._work_once():
+            if self._threads.is_contended:
+                self._start(self._threads, self._work)
+                return
+
+    def _work_once(self) -> bool:
+        """Encode a batch; without one, return False."""
         try:
-            while (begun := self._begin_batch()) is not None:
+            begun = self._begin_batch()
+            if begun is not None:
                 self._encode(*begun)
+            return begun is not None
         except BaseException:
             with self._turn:
                 self._running -= 1
                 self._turn.notify_all()
             raise
 
-    def _begin_batch(self) -> tuple[FullEpoch, ShardTiles, int, Values | None] | None:
+    def _begin_batch(self) -> tuple[FullEpoch, ShardTiles, int] | None:
         """Return the next batch; without one, the thread counts as idle under the same lock."""
         with self._turn:
             may_begin = self._unwritten < self._max_unwritten and self.error is None
@@ -360,14 +409,11 @@ class CpuPipeline(Pipeline):
                 self._turn.notify_all()
                 return None
             self._unwritten += 1
-            return *self._batches.popleft(), self._memory.pop() if self._memory else None
+            return self._batches.popleft()
 
-    def _encode(
-        self, epoch: FullEpoch, tiles: ShardTiles, number: int, memory: Values | None
-    ) -> None:
+    def _encode(self, epoch: FullEpoch, tiles: ShardTiles, number: int) -> None:
         """Encode some tiles of a shard, and pass them on."""
-        if memory is None:
-            memory = np.empty(self._batch_memory, np.uint8)
+        memory = BUFFERS.memory(self._batch_memory)
         with self.clock.stage("compress", len(tiles.tiles) * epoch.pool[0].nbytes):
             codecs = epoch.choice.codecs()
             chunks = self.encoder.encode_tiles(epoch.pool, tiles.tiles, codecs, memory)
@@ -376,22 +422,33 @@ class CpuPipeline(Pipeline):
 
     def _written(self, epoch: FullEpoch, memory: Values) -> None:
         """Count a batch that is written; with the last one of an epoch its tiles are free."""
+        BUFFERS.keep(memory)
         with self._turn:
-            self._memory.append(memory)
             self._unwritten -= 1
             epoch.left -= 1
             if not epoch.left:
                 self._give_back(epoch.pool, 1)
+                self._release_scarce()
                 self._turn.notify_all()
             more = self._more_threads()
         self._start_threads(more)
 
+    def _release_scarce(self) -> None:
+        """Free tiles that are not in use, if all writers have many; the condition is held."""
+        if BUFFERS.is_scarce:
+            BUFFERS.give_back(len(self._free) * self.scatter.nbytes)
+            self._pools -= len(self._free)
+            self._free.clear()
+
     def stop(self) -> None:
-        """Stop threads."""
+        """Wait until no thread works for it, and free its memory."""
         self._publisher.stop()
         with self._turn:
             self._batches.clear()
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        self._free.clear()
-        self._memory.clear()
-        self._pool = None
+            while self._running:
+                self._turn.wait()
+            BUFFERS.give_back(self._pools * self.scatter.nbytes)
+            self._pools = 0
+            self._free.clear()
+            self._pool = None
+        BUFFERS.close()

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.store.attributes import Attributes, node_attributes
+from weft.store.buffers import memory_together
 from weft.store.create import continue_array, create
 from weft.store.hierarchy import joined, read_group, sink_of, write_group
 from weft.store.metrics import Metrics
@@ -154,8 +155,10 @@ class Stream(Closeable):
         return {name: writer.safe for name, writer in self.writers.items()}
 
     def memory(self) -> int:
-        """Return the most bytes that all arrays buffer."""
-        return sum(writer.memory() for writer in self.writers.values())
+        """Return the most bytes that all arrays buffer together."""
+        return memory_together(
+            use for writer in self.writers.values() for use in writer.memory_uses()
+        )
 
     def metrics(self) -> dict[str, Metrics]:
         """Return the metrics of each array."""

@@ -1,12 +1,15 @@
-"""Threads that all readers of a process share, and buffers that each of them keeps."""
+"""Threads that all readers, and all writers, of a process share; buffers that readers keep."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
@@ -21,6 +24,7 @@ MAX_KEPT = 1 << 25
 """Bytes of the largest buffer that a thread keeps for its next call."""
 
 _POOLS: dict[str, ThreadPoolExecutor] = {}
+_WORKERS: dict[str, Workers] = {}
 _LOCK = threading.Lock()
 _LOCAL = threading.local()
 
@@ -104,11 +108,122 @@ def _pool(kind: str) -> ThreadPoolExecutor:
     return pool
 
 
+class Later:
+    """A task that runs at a certain time, unless it is cancelled."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: Callable[[], None]) -> None:
+        self.task: Callable[[], None] | None = task
+
+    def cancel(self) -> None:
+        """Forget the task, unless it has begun."""
+        self.task = None
+
+
+class Workers:
+    """A few threads that run tasks in order, now or later; each starts when it is needed.
+
+    Tasks of many writers share them: one that runs for long ends, and submits itself again, while
+    `is_contended`. The threads are daemons: writers that are still open at exit are closed by them.
+
+    >>> workers, done = Workers("weft-test", 2), threading.Event()
+    >>> _ = workers.later(0.001, lambda: workers.submit(done.set))
+    >>> done.wait(10)
+    True
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        """The most threads."""
+        self._turn = threading.Condition()
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._later: list[tuple[float, int, Later]] = []
+        """A heap of tasks for later, by their time."""
+        self._numbers = count()
+        self._threads = self._idle = 0
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether tasks wait for a thread."""
+        return bool(self._tasks)
+
+    def submit(self, task: Callable[..., None], *arguments: Any) -> None:
+        """Run a task; RuntimeError where no thread can be started because the interpreter ends."""
+        with self._turn:
+            self._tasks.append((lambda: task(*arguments)) if arguments else task)
+            if self._idle < len(self._tasks) and self._threads < self.size:
+                self._start()
+            self._turn.notify()
+
+    def later(self, seconds: float, task: Callable[[], None]) -> Later:
+        """Run a task after some seconds, as soon as a thread is free."""
+        later = Later(task)
+        with self._turn:
+            heappush(self._later, (time.monotonic() + seconds, next(self._numbers), later))
+            if not self._threads:
+                self._start()
+            self._turn.notify()
+        return later
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._threads += 1
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads -= 1
+            if not self._threads:
+                self._tasks.clear()
+                raise
+
+    def _run(self) -> None:
+        _LOCAL.is_worker = True
+        while True:
+            self._next()()
+
+    def _next(self) -> Callable[[], None]:
+        """Wait for a task."""
+        with self._turn:
+            self._idle += 1
+            try:
+                while True:
+                    now = time.monotonic()
+                    while self._later and self._later[0][0] <= now:
+                        task = heappop(self._later)[2].task
+                        if task is not None:
+                            self._tasks.append(task)
+                    if self._tasks:
+                        return self._tasks.popleft()
+                    self._turn.wait(self._later[0][0] - now if self._later else None)
+            finally:
+                self._idle -= 1
+
+
+def is_worker() -> bool:
+    """Return whether this thread runs tasks of `Workers`, which may have to wait for it."""
+    return getattr(_LOCAL, "is_worker", False)
+
+
+def workers(kind: Literal["encode", "send"], least: int = 0) -> Workers:
+    """Return the threads that encode and write; others where writing waits for a server.
+
+    There are as many as cores, and at least as many as a writer was asked to have.
+    """
+    with _LOCK:
+        size = CORES if kind == "encode" else max(16, CORES)
+        found = _WORKERS.setdefault(kind, Workers(f"weft-{kind}", size))
+        found.size = max(found.size, least)
+        return found
+
+
 def _forget() -> None:
     """Drop the pools in a forked process, which has none of its parent's threads."""
     global _LOCK  # noqa: PLW0603 - a thread that no longer exists may have held it
     _LOCK = threading.Lock()
     _POOLS.clear()
+    _WORKERS.clear()
+    _LOCAL.__dict__.pop("is_worker", None)
 
 
 if hasattr(os, "register_at_fork"):

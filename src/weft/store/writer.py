@@ -17,6 +17,7 @@ import numpy as np
 from weft.errors import WeftError
 from weft.store.assembler import ShardAssembler
 from weft.store.attributes import Attributes, Change, node_attributes
+from weft.store.buffers import MemoryUse
 from weft.store.chunk_layout import FrameLayout, Slab
 from weft.store.dtypes import as_dtype
 from weft.store.encoder import ChunkEncoder
@@ -347,7 +348,11 @@ class Writer(AutoClosed):
 
     def memory(self) -> int:
         """Return the most bytes that are buffered: tiles, chunks, and parts of shards."""
-        return self._pipeline.memory + self._assembler.memory
+        return sum(use.total for use in self.memory_uses())
+
+    def memory_uses(self) -> list[MemoryUse]:
+        """Return the most bytes that are buffered, by what they depend on."""
+        return [self._pipeline.memory, self._assembler.memory]
 
     def metrics(self) -> Metrics:
         """Return what was done so far, stage by stage."""

@@ -109,7 +109,7 @@ def test_memory_metrics_and_failures(tmp_path, host, monkeypatch):
     pipeline = writer._pipeline
     made = pipeline._memory.device + pipeline._memory.pinned + pipeline._scatter.nbytes
     room = 3 * pipeline._sizes.epochs * pipeline._sizes.elements  # for blocks of the host
-    assert made == pipeline.memory - room
+    assert made == pipeline.memory.total - room
 
     def broken(*_):
         raise RuntimeError("an illegal address")

@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.assembler import ChunkBatch, ShardAssembler
+from weft.store.buffers import MemoryUse
 from weft.store.chunk_layout import FrameLayout, Slab
 from weft.store.cuda.batch import BatchBuffers, BatchPlan, BatchPlanner, BatchSizes
 from weft.store.cuda.device import DeviceMemory, cupy, module, move_bytes
@@ -87,9 +88,10 @@ class GpuPipeline(Pipeline):
         """Bytes of the chunks of the last batch: as many are copied before the size is known."""
 
     @property
-    def memory(self) -> int:
+    def memory(self) -> MemoryUse:
         """The bytes of the device, and pinned bytes of the host."""
-        return BATCHES * (self._sizes.device + self._sizes.pinned) + 4 * self.layout.tiles_per_epoch
+        batches = BATCHES * (self._sizes.device + self._sizes.pinned)
+        return MemoryUse(batches + 4 * self.layout.tiles_per_epoch)
 
     def asarray(self, block: Any) -> Any:
         """Return a block as an array where it is: on the device or on the host."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import WeftError
+from weft.store.buffers import MemoryUse
 from weft.store.cuda.device import cupy, module
 from weft.store.cuda.encoders import THREADS
 from weft.store.cuda.scatter import URGENT
@@ -245,6 +246,6 @@ class DevicePyramid:
                 level.finish()
             self._append_rows(is_all=True)
 
-    def memory(self) -> int:
+    def memory(self) -> MemoryUse:
         """Return the bytes of the device that buffer rows."""
-        return sum(level.nbytes for level in self._levels)
+        return MemoryUse(sum(level.nbytes for level in self._levels))

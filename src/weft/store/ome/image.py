@@ -20,6 +20,7 @@ from weft.errors import WeftError
 from weft.space import BlockGrid
 from weft.store.array import Array
 from weft.store.attributes import Attributes, node_attributes
+from weft.store.buffers import MemoryUse
 from weft.store.chunk_layout import FrameLayout, resolve_axis_order, stored_axis_order
 from weft.store.create import (
     PlannedArray,
@@ -345,8 +346,12 @@ class ImageWriter(AutoClosed):
 
     def memory(self) -> int:
         """Return the most bytes that are buffered."""
-        levels = sum(writer.memory() for writer in self.levels)
-        return levels + (self._pyramid.memory() if self._pyramid is not None else 0)
+        return sum(use.total for use in self.memory_uses())
+
+    def memory_uses(self) -> list[MemoryUse]:
+        """Return the most bytes that are buffered, by what they depend on."""
+        levels = [use for writer in self.levels for use in writer.memory_uses()]
+        return levels if self._pyramid is None else [*levels, self._pyramid.memory()]
 
     def metrics(self) -> tuple[Metrics, ...]:
         """Return the metrics of each level."""

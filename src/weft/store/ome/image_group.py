@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.errors import WeftError
+from weft.store.buffers import memory_together
 from weft.store.hierarchy import joined
 from weft.store.ome.image import ImageWriter, create_image, is_empty_image, open_image
 from weft.store.sink import Lock, Sink
@@ -90,8 +91,10 @@ class ImageGroupWriter(AutoClosed):
         """Write what can be written once all images are closed."""
 
     def memory(self) -> int:
-        """Return the most bytes that the open images buffer."""
-        return sum(writer.memory() for writer in self._open_writers().values())
+        """Return the most bytes that the open images buffer together."""
+        return memory_together(
+            use for writer in self._open_writers().values() for use in writer.memory_uses()
+        )
 
     @property
     def safe(self) -> dict[str, int]:

@@ -1,21 +1,24 @@
-"""`Pyramid`: computes the coarser levels of an image in a thread while the finest is written.
+"""`Pyramid`: computes the coarser levels of an image while the finest is written.
 
-Elements are copied into a few buffers; small blocks are collected. The thread reduces full buffers,
-appends complete windows to the next level, and reduces these again. Where it cannot keep up,
-`append` waits for a free buffer.
+Elements are copied into a few buffers; small blocks are collected. A thread of those that all
+writers share reduces full buffers in order, appends complete windows to the next level, and reduces
+these again. Where it cannot keep up, `append` waits for a free buffer.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from math import prod
-from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
+from weft.store.assembler import workers_for
+from weft.store.buffers import BUFFERS as SHARED
+from weft.store.buffers import MemoryUse, allocate
 from weft.store.dtypes import as_dtype
 from weft.store.pyramid.reduce import Reducer
 from weft.store.writer import Writer
@@ -25,8 +28,11 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 BUFFERS = 4
 """Buffers that are filled and reduced in turn."""
 
-BUFFERED = 1 << 22
-"""Approximate bytes of a buffer."""
+BUFFERED = 1 << 20
+"""Approximate bytes of a buffer, or of two frames if these are smaller."""
+
+MIN_BUFFERED = 1 << 16
+"""Approximate bytes of a buffer of tiny frames."""
 
 
 class _LevelStep(NamedTuple):
@@ -37,7 +43,7 @@ class _LevelStep(NamedTuple):
 
 
 class Pyramid:
-    """Takes the frames of the finest level; used by one thread, and has one of its own.
+    """Takes the frames of the finest level; used by one thread.
 
     `start` is the row of the finest level that comes next, of an image that is continued; all
     levels begin a window there.
@@ -62,20 +68,20 @@ class Pyramid:
             sizes = reducer.reduced_shape
         self._size = buffer_size(shape, factors, self.dtype.itemsize)
         self._memory = self._predicted()
-        self._free: SimpleQueue[Numbers] = SimpleQueue()
-        for _ in range(BUFFERS):
-            self._free.put(np.empty(self._size, self.dtype))
-        self._full: SimpleQueue[tuple[Numbers, int] | None] = SimpleQueue()
         self._turn = threading.Condition()
-        self._waiting = 0
-        """Buffers that are not reduced yet."""
+        self._buffers = 0
+        """Buffers that are in memory."""
+        self._free: list[Numbers] = []
+        self._full: deque[tuple[Numbers, int]] = deque()
+        """Buffers that are not reduced yet, with their elements."""
+        self._is_running = False
+        """Whether a thread reduces buffers."""
+        self._threads = workers_for(writers[0].sink)
         self._buffer: Numbers | None = None
         self._start = self._at = start * prod(n or 1 for n in shape[1:])
         """The elements before those in the buffer, and with them."""
         self._failed: BaseException | None = None
         self._is_reported = False
-        self._thread = threading.Thread(target=self._run, name="weft-pyramid", daemon=True)
-        self._thread.start()
 
     def append(self, block: Numbers, *, is_own: bool = False) -> None:
         """Copy the elements of a block; `is_own` does not matter here."""
@@ -97,15 +103,20 @@ class Pyramid:
         """Wait until all full windows are appended to their levels."""
         self._queue_buffer()
         with self._turn:
-            self._turn.wait_for(lambda: self._waiting == 0)
+            self._turn.wait_for(lambda: not self._is_running)
         self.check()
 
     def close(self) -> None:
-        """Reduce the remaining elements, windows that are not full too, and end the thread."""
+        """Reduce the remaining elements, windows that are not full too."""
         self._queue_buffer()
-        self._full.put(None)
-        self._thread.join()
-        self._free, self._steps = SimpleQueue(), []  # release the memory
+        with self._turn:
+            self._turn.wait_for(lambda: not self._is_running)
+            if self._buffer is not None:
+                self._free.append(self._buffer)
+            self._buffer = None
+            self._release()
+        self._guarded(self._finish)
+        self._steps = []  # release the memory
         if not self._is_reported:
             self.check()
 
@@ -121,19 +132,21 @@ class Pyramid:
     @property
     def waiting(self) -> int:
         """Buffers that are not reduced yet."""
-        return self._waiting
+        return len(self._full)
 
-    def memory(self) -> int:
+    def memory(self) -> MemoryUse:
         """Return the most bytes that are buffered, without those of the levels' writers."""
         return self._memory
 
-    def _predicted(self) -> int:
+    def _predicted(self) -> MemoryUse:
         """Return the bytes of buffers, of reducers, and of what these return for one buffer."""
-        count, total = self._size, BUFFERS * self._size * self.dtype.itemsize
+        size = self._size * self.dtype.itemsize
+        count, least, output = self._size, size, 0
         for step in self._steps:
             count = step.reducer.max_output(count)
-            total += step.reducer.memory() + count * self.dtype.itemsize
-        return total
+            least += step.reducer.memory()
+            output += count * self.dtype.itemsize
+        return MemoryUse(least, (BUFFERS - 1) * size, output)
 
     # -- buffers
 
@@ -143,28 +156,63 @@ class Pyramid:
 
     def _current_buffer(self) -> Numbers:
         if self._buffer is None:
-            self._buffer = self._free.get()
+            with self._turn:
+                self._turn.wait_for(lambda: self._free or self._may_allocate())
+                self._buffer = self._free.pop() if self._free else None
+        if self._buffer is None:
+            self._buffer = allocate(self._size * self.dtype.itemsize).view(self.dtype)
         return self._buffer
+
+    def _may_allocate(self) -> bool:
+        """Count another buffer, if there may be one; the caller holds the condition."""
+        size = self._size * self.dtype.itemsize
+        if self._buffers == BUFFERS or not SHARED.take(size, self._buffers * size):
+            return False
+        self._buffers += 1
+        return True
+
+    def _release(self) -> None:
+        """Free buffers that are not in use; the caller holds the condition."""
+        SHARED.give_back(len(self._free) * self._size * self.dtype.itemsize)
+        self._buffers -= len(self._free)
+        self._free.clear()
 
     def _queue_buffer(self) -> None:
         if self._buffer is None or self._at == self._start:
             return
         with self._turn:
-            self._waiting += 1
-        self._full.put((self._buffer, self._at - self._start))
+            self._full.append((self._buffer, self._at - self._start))
+            is_begun, self._is_running = self._is_running, True
         self._buffer, self._start = None, self._at
+        if not is_begun:
+            self._submit()
 
-    # -- the thread
+    # -- on threads
+
+    def _submit(self) -> None:
+        """Reduce full buffers on a thread, or here while the interpreter ends."""
+        try:
+            self._threads.submit(self._run)
+        except RuntimeError:
+            self._run()
 
     def _run(self) -> None:
-        while (taken := self._full.get()) is not None:
-            buffer, count = taken
+        """Reduce one buffer after the other, while there are some and no other writer waits."""
+        while True:
+            buffer, count = self._full[0]
             self._guarded(self._push, 0, buffer[:count])
-            self._free.put(buffer)
             with self._turn:
-                self._waiting -= 1
+                self._full.popleft()
+                self._free.append(buffer)
+                if SHARED.is_scarce:
+                    self._release()
+                self._is_running = bool(self._full)
                 self._turn.notify_all()
-        self._guarded(self._finish)
+                if not self._full:
+                    return
+            if self._threads.is_contended:
+                self._submit()
+                return
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
         """Run work, unless something failed; keep the first error for the next call."""
@@ -193,10 +241,11 @@ def buffer_size(shape: Sequence[int | None], factors: Sequence[int], itemsize: i
     """Return the elements of a buffer: whole windows of the largest rows that fit.
 
     >>> buffer_size((None, 2048, 2048), (1, 2, 2), 2) // 2048
-    1024
+    256
     """
-    limit = max(1, BUFFERED // itemsize)
     inner = [n or 1 for n in shape]
+    frames = max(MIN_BUFFERED, 2 * prod(inner[-2:]) * itemsize)
+    limit = max(1, min(BUFFERED, frames) // itemsize)
     dim = next(d for d in range(len(inner)) if prod(inner[d + 1 :]) <= limit)
     unit = prod(inner[dim + 1 :])
     rows = limit // unit

@@ -1,0 +1,134 @@
+"""Buffers that the writers of a process share a budget for.
+
+Each writer may have one buffer to fill. It gets more while all writers together stay below the
+budget, and keeps them. Beyond it a buffer is freed when it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from mmap import mmap
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from weft.store.threads import CORES
+
+Memory: TypeAlias = np.ndarray[Any, Any]
+
+BUDGET = 1 << 27
+"""Bytes of buffers from which no writer gets more than it needs."""
+
+
+class MemoryUse(NamedTuple):
+    """The most bytes that a writer buffers, by what they depend on."""
+
+    least: int
+    """Bytes that it needs in any case."""
+    extra: int = 0
+    """Bytes of buffers that it gets while all writers stay below the budget."""
+    encoded: int = 0
+    """Bytes that it has only while a thread works for it."""
+
+    @property
+    def total(self) -> int:
+        """The bytes of a writer that is alone."""
+        return sum(self)
+
+
+def memory_together(uses: Iterable[MemoryUse]) -> int:
+    """Return the most bytes that some writers of a process buffer together.
+
+    >>> memory_together([MemoryUse(1 << 20, 1 << 22)] * 100) == (100 << 20) + BUDGET + (1 << 22)
+    True
+    """
+    every = list(uses)
+    extras = [use.extra for use in every]
+    extra = min(sum(extras), BUDGET + max(extras, default=0))
+    encoded = sorted(use.encoded for use in every)[-CORES:]
+    return sum(use.least for use in every) + extra + sum(encoded)
+
+
+def allocate(size: int) -> Memory:
+    """Return bytes, all 0, that go back to the system when they are freed."""
+    return np.frombuffer(mmap(-1, max(1, size)), np.uint8, size)
+
+
+class Buffers:
+    """Counts the buffers of all writers, and keeps memory for what they encode."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        """Bytes that writers fill, or wait to be written."""
+        self._lock = threading.Lock()
+        self.writers = 0
+        """Writers that are open."""
+        self._kept: dict[int, list[Memory]] = {}
+        """Memory that is not in use, by size."""
+        self._kept_bytes = 0
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether buffers that are not in use should be freed."""
+        return self.used > BUDGET
+
+    def take(self, size: int, own: int) -> bool:
+        """Count a buffer for a writer that has `own` bytes; False if it has to do with these.
+
+        A writer gets its first buffer in any case, and the second while others have little.
+        """
+        with self._lock:
+            is_first, is_second = own < size, size <= own < 2 * size
+            others = self.used - own
+            if is_first or (is_second and others <= BUDGET // 2) or self.used + size <= BUDGET:
+                self.used += size
+                return True
+            return False
+
+    def give_back(self, size: int) -> None:
+        """Count buffers that are freed."""
+        with self._lock:
+            self.used -= size
+
+    def open(self) -> None:
+        """Count a writer."""
+        with self._lock:
+            self.writers += 1
+
+    def close(self) -> None:
+        """Count a writer less; without any, no memory is kept."""
+        with self._lock:
+            self.writers -= 1
+            if not self.writers:
+                self._kept.clear()
+                self._kept_bytes = 0
+
+    def memory(self, size: int) -> Memory:
+        """Return memory for encoded chunks, any bytes."""
+        with self._lock:
+            if self._kept.get(size):
+                self._kept_bytes -= size
+                return self._kept[size].pop()
+        return allocate(size)
+
+    def keep(self, memory: Memory) -> None:
+        """Keep memory for the next that asks, while it is not too much."""
+        with self._lock:
+            if self.writers and self._kept_bytes + memory.nbytes <= BUDGET:
+                self._kept_bytes += memory.nbytes
+                self._kept.setdefault(memory.nbytes, []).append(memory)
+
+
+BUFFERS = Buffers()
+"""Those of this process."""
+
+
+def _forget() -> None:
+    """Count anew in a forked process: it has none of its parent's writers."""
+    BUFFERS.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -22,6 +22,10 @@ BUDGET = 1 << 27
 """Bytes of buffers from which no writer gets more than it needs."""
 
 
+MANY = 16
+"""Writers from which on buffers that are freed go back to the system."""
+
+
 class MemoryUse(NamedTuple):
     """The most bytes that a writer buffers, by what they depend on."""
 
@@ -49,11 +53,6 @@ def memory_together(uses: Iterable[MemoryUse]) -> int:
     extra = min(sum(extras), BUDGET + max(extras, default=0))
     encoded = sorted(use.encoded for use in every)[-CORES:]
     return sum(use.least for use in every) + extra + sum(encoded)
-
-
-def allocate(size: int) -> Memory:
-    """Return bytes, all 0, that go back to the system when they are freed."""
-    return np.frombuffer(mmap(-1, max(1, size)), np.uint8, size)
 
 
 class Buffers:
@@ -105,13 +104,23 @@ class Buffers:
                 self._kept.clear()
                 self._kept_bytes = 0
 
+    def allocate(self, size: int) -> Memory:
+        """Return bytes, all 0.
+
+        Where many writers are open, they go back to the system when they are freed, at the price of
+        page faults; else the next writer gets them.
+        """
+        if self.writers < MANY:
+            return np.zeros(size, np.uint8)
+        return np.frombuffer(mmap(-1, max(1, size)), np.uint8, size)
+
     def memory(self, size: int) -> Memory:
         """Return memory for encoded chunks, any bytes."""
         with self._lock:
             if self._kept.get(size):
                 self._kept_bytes -= size
                 return self._kept[size].pop()
-        return allocate(size)
+        return self.allocate(size)
 
     def keep(self, memory: Memory) -> None:
         """Keep memory for the next that asks, while it is not too much."""

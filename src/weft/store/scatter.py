@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.space import BlockGrid
-from weft.store.buffers import allocate
+from weft.store.buffers import BUFFERS
 from weft.store.chunk_layout import FrameLayout, Slab
 from weft.store.threads import CORES, for_each
 from weft.values import Point
@@ -60,7 +60,7 @@ class Scatter:
     def pool(self) -> np.ndarray[Any, Any]:
         """Return memory for the tiles of an epoch, all fill value."""
         shape = (self.layout.tiles_per_epoch, *self.layout.chunks)
-        pool = allocate(self.nbytes).view(self.dtype).reshape(shape)
+        pool = BUFFERS.allocate(self.nbytes).view(self.dtype).reshape(shape)
         fill = np.asarray(self.fill, self.dtype)
         if any(fill.tobytes()):
             pool[...] = fill

@@ -18,7 +18,7 @@ import numpy as np
 from weft.errors import WeftError
 from weft.store.assembler import workers_for
 from weft.store.buffers import BUFFERS as SHARED
-from weft.store.buffers import MemoryUse, allocate
+from weft.store.buffers import MemoryUse
 from weft.store.dtypes import as_dtype
 from weft.store.pyramid.reduce import Reducer
 from weft.store.writer import Writer
@@ -160,7 +160,7 @@ class Pyramid:
                 self._turn.wait_for(lambda: self._free or self._may_allocate())
                 self._buffer = self._free.pop() if self._free else None
         if self._buffer is None:
-            self._buffer = allocate(self._size * self.dtype.itemsize).view(self.dtype)
+            self._buffer = SHARED.allocate(self._size * self.dtype.itemsize).view(self.dtype)
         return self._buffer
 
     def _may_allocate(self) -> bool:

@@ -346,18 +346,25 @@ def batch_encoder(codecs: Sequence[Codec], size: int) -> BatchEncoder | None:
 
 
 def decode(
-    codecs: Sequence[Codec], data: Bytes, out: memoryview, first: int = 0, stop: int | None = None
+    codecs: Sequence[Codec],
+    data: Bytes,
+    out: memoryview,
+    first: int = 0,
+    stop: int | None = None,
+    limits: Sequence[int] = (),
 ) -> None:
     """Decode into a buffer of the exact size.
 
-    Only `first:stop` need be filled; the stored bytes may be changed if that is not all.
+    Only `first:stop` need be filled; the stored bytes may be changed if that is not all. `limits`
+    are the most bytes that each codec decodes to, where they are known.
 
     >>> out = bytearray(3)
     >>> decode([Gzip()], encode([Gzip()], b"abc"), memoryview(out))
     >>> out
     bytearray(b'abc')
     """
-    limits = decoded_sizes(codecs, len(out)) if len(codecs) > 1 else ()
+    if len(codecs) > 1 and not limits:
+        limits = decoded_sizes(codecs, len(out))
     for place in range(len(codecs) - 1, 0, -1):
         data = codecs[place].decode(data, limits[place])
     if codecs:

@@ -2,16 +2,24 @@
 
 Each `…_into` fills a buffer of the exact size. Where only `first:stop` is needed, other bytes may
 be left out, and the stored bytes may be changed.
+
+Blosc and zstd are called with addresses, through ctypes, where `numcodecs` exports their functions:
+without the interpreter lock, without threads of their own, with a context that a thread keeps.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import c_int, c_size_t, c_void_p
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from weft.errors import WeftError
 from weft.extra import needed
@@ -42,6 +50,45 @@ def copy_into(data: Bytes, out: memoryview) -> None:
     if len(data) != len(out):
         raise CodecError(f"a chunk of {len(out)} B was stored as {len(data)} B")
     out[:] = data
+
+
+_FUNCTIONS = {
+    "blosc_decompress_ctx": (c_int, (c_void_p, c_void_p, c_size_t, c_int)),
+    "ZSTD_createDCtx": (c_void_p, ()),
+    "ZSTD_freeDCtx": (c_size_t, (c_void_p,)),
+    "ZSTD_decompressDCtx": (c_size_t, (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)),
+}
+"""Result and arguments of the functions, as their headers declare them."""
+
+
+@cache
+def native() -> Any:
+    """Return the library of Blosc and zstd, if it exports the functions that are used."""
+    try:
+        library = ctypes.CDLL(needed("numcodecs.blosc", "store").__file__)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def _address(buffer: Bytes) -> int:
+    address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+class _ZstdContext:
+    """The context with which a thread decodes zstd; it is freed with the thread."""
+
+    def __init__(self, library: Any) -> None:
+        self._library, self.handle = library, library.ZSTD_createDCtx()
+        if not self.handle:
+            raise MemoryError("zstd could not allocate a context")
+
+    def __del__(self) -> None:
+        self._library.ZSTD_freeDCtx(self.handle)
 
 
 def _check_claim(what: str, claimed: int, limit: int) -> None:
@@ -77,10 +124,26 @@ def unzstd_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
         if count != stop:
             raise CodecError(f"a zstd frame ends at {count} B, and {stop} B are wanted")
     else:
+        _unzstd_whole(data, out)
+
+
+def _unzstd_whole(data: Bytes, out: memoryview) -> None:
+    """Decode one frame that claims the size of the buffer."""
+    library = native()
+    if library is None or not len(out):
         try:
             needed("numcodecs.zstd", "store").decompress(data, out)
         except (RuntimeError, ValueError) as error:
             raise CodecError(f"not a zstd frame of {len(out)} B: {error}") from None
+        return
+    if not hasattr(_LOCAL, "context"):
+        _LOCAL.context = _ZstdContext(library)
+    handle, size = _LOCAL.context.handle, len(out)
+    count = library.ZSTD_decompressDCtx(handle, _address(out), size, _address(data), len(data))
+    if count != size:  # the codes of errors are the largest numbers
+        code = (1 << 64) - count
+        why = f"error {code}" if code < 1 << 16 else f"it has {count} B"
+        raise CodecError(f"not a zstd frame of {size} B: {why}")
 
 
 def _zstd_claim(data: Bytes) -> int:
@@ -201,10 +264,16 @@ def unblosc_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
     if stop - first < claimed:
         data, first, stop = _narrowed(data, claimed, first, stop)
         out = out[first:stop]
-    try:
-        needed("numcodecs.blosc", "store").decompress(data, out)
-    except (RuntimeError, ValueError) as error:
-        raise CodecError(f"not a Blosc frame: {error}") from None
+    library = native()
+    if library is None or not len(out):
+        try:
+            needed("numcodecs.blosc", "store").decompress(data, out)
+        except (RuntimeError, ValueError) as error:
+            raise CodecError(f"not a Blosc frame: {error}") from None
+        return
+    count = library.blosc_decompress_ctx(_address(data), _address(out), len(out), 1)
+    if count != len(out):
+        raise CodecError(f"not a Blosc frame: error {count}")
 
 
 def _blosc_claim(data: Bytes, limit: int) -> int:

@@ -35,6 +35,7 @@ from weft.store.codecs import (
     max_stored,
     stored_size,
 )
+from weft.store.decompress import native
 from weft.store.dtypes import Bytes
 from weft.store.metadata import Metadata
 from weft.store.selection import Points, Run
@@ -85,14 +86,19 @@ class ChunkFormat(NamedTuple):
     """Whether the decoded bytes of a chunk are those of an array in memory."""
     stored: int | None
     """The stored bytes of every chunk; None where they depend on its content."""
+    most: int
+    """The most stored bytes of a chunk."""
+    limits: tuple[int, ...]
+    """The most bytes that each codec decodes to."""
 
     @classmethod
     def of(cls, metadata: Metadata, layout: ChunkLayout, dtype: np.dtype[Any]) -> ChunkFormat:
         """Return the format of an array whose elements have some dtype in memory."""
         stored = metadata.stored_dtype
         is_plain = stored == dtype and not metadata.order
-        fixed = stored_size(metadata.codecs, layout.chunk_nbytes)
-        return cls(metadata, layout, stored, is_plain, fixed)
+        codecs, size = metadata.codecs, layout.chunk_nbytes
+        fixed, limits = stored_size(codecs, size), tuple(decoded_sizes(codecs, size))
+        return cls(metadata, layout, stored, is_plain, fixed, max_stored(codecs, size), limits)
 
 
 class ChunkRead(NamedTuple):
@@ -185,7 +191,7 @@ class BoxReader:
             for task in tasks:
                 task()
             return
-        joins = may_join(self._metadata.codecs)
+        joins = native() is not None or may_join(self._metadata.codecs)
         for_each(lambda task: task(), tasks, kind=kind, joins=joins, max_threads=self.threads)
 
     def _box_tasks(
@@ -251,8 +257,8 @@ class BoxReader:
 
     def _check_size(self, at: Point, slot: int, size: int) -> None:
         """Refuse a chunk of more stored bytes than it can have, or of suspiciously few."""
-        codecs, whole, fixed = self._metadata.codecs, self._layout.chunk_nbytes, self.format.stored
-        if size > max_stored(codecs, whole) or (fixed is not None and size != fixed):
+        whole, fixed = self._layout.chunk_nbytes, self.format.stored
+        if size > self.format.most or (fixed is not None and size != fixed):
             raise self._shards.error(at, slot, f"a chunk of {whole} B was stored as {size} B")
         if fixed is None:
             try:
@@ -312,8 +318,7 @@ class BoxReader:
     def _decode(self, out: Result | None, part: ChunkPart, stored: Bytes) -> None:
         codecs, size, offset = self._metadata.codecs, self._layout.chunk_nbytes, 0
         if codecs and self.format.stored is not None:
-            limits = decoded_sizes(codecs, size)
-            for codec, limit in zip(reversed(codecs), reversed(limits)):
+            for codec, limit in zip(reversed(codecs), reversed(self.format.limits)):
                 stored = codec.decode(stored, limit)  # of checksums, the body where it is
             if len(stored) != size:
                 raise CodecError(f"a chunk of {size} B was decoded to {len(stored)} B")
@@ -321,7 +326,8 @@ class BoxReader:
         elif codecs:
             view = self._contiguous(out, part) if out is not None and part.nbytes == size else None
             raw = scratch("chunk", size) if view is None else view
-            decode(codecs, stored, raw, part.start, part.start + part.nbytes)
+            stop = part.start + part.nbytes
+            decode(codecs, stored, raw, part.start, stop, self.format.limits)
             if view is not None:
                 return
             stored, offset = raw, part.start
@@ -341,8 +347,7 @@ class BoxReader:
     def _read_chunk(self, out: Result | None, at: Point, part: ChunkPart) -> int:
         """Read a chunk that is a file of its own; return the number of stored chunks, 0 or 1."""
         codecs = self._metadata.codecs
-        most = max_stored(codecs, self._layout.chunk_nbytes)
-        wanted = (0, most) if codecs else (part.start, part.nbytes)
+        wanted = (0, self.format.most) if codecs else (part.start, part.nbytes)
         fetched = self._shards.source.fetch(self._metadata.key(at), *wanted)
         if fetched is None:
             if out is not None:

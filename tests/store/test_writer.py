@@ -20,6 +20,7 @@ from weft.store import Blosc, Crc32c, Gzip, Zstd, create
 from weft.store import open as open_store
 from weft.store.assembler import ChunkBatch, ShardAssembler
 from weft.store.chunk_layout import FrameLayout
+from weft.store.codecs import EncodedChunks
 from weft.store.files import DIRECT_SYSTEMS, MIN_DIRECT, direct_pays, file_system
 from weft.store.metadata import Metadata
 from weft.store.metrics import Clock
@@ -392,7 +393,8 @@ def test_one_thread_at_a_time_is_at_a_shard():
         with ThreadPoolExecutor(8) as threads:
             for number in numbers:
                 chunk = (number.to_bytes(4, "little"),)
-                batch = ChunkBatch((0,), number, [number], [chunk], lambda: None)
+                chunks = EncodedChunks.of([chunk])
+                batch = ChunkBatch((0,), number, [number], chunks, lambda: None)
                 threads.submit(assembler.add, batch)
     finally:
         sys.setswitchinterval(interval)

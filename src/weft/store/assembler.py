@@ -20,12 +20,13 @@ import numpy as np
 from weft.store.attributes import Change, put_metadata
 from weft.store.buffers import BUFFERS, MemoryUse
 from weft.store.chunk_layout import FrameLayout
+from weft.store.codecs import EncodedChunks
 from weft.store.dtypes import Bytes
 from weft.store.files import Folder
 from weft.store.frames import SEGMENTS, FrameLog, segment_count
 from weft.store.metadata import Metadata, own_attributes
 from weft.store.metrics import Clock
-from weft.store.shard import Chunks, Index, chunk_buffers, index_size
+from weft.store.shard import Index, index_size
 from weft.store.sink import Sink, Upload
 from weft.store.threads import Later, Workers, workers
 from weft.values import FrozenMap, Point
@@ -47,7 +48,7 @@ class ChunkBatch(NamedTuple):
     number: int
     """Its number among the batches of the shard."""
     slots: Sequence[int] | np.ndarray[Any, Any]
-    chunks: Chunks
+    chunks: EncodedChunks
     written: Callable[[], None]
     """Called when the chunks are no longer needed."""
 
@@ -202,12 +203,11 @@ class ShardAssembler:
             self._lock.notify_all()
 
     def _append(self, shard: OpenShard, batch: ChunkBatch) -> None:
-        buffers = chunk_buffers(batch.chunks)
-        size = sum(map(len, buffers))
-        if buffers:
+        size = batch.chunks.nbytes
+        if size:
             upload = shard.upload = shard.upload or self.sink.upload(shard.key, self._head)
             with self.clock.stage("write", size):
-                upload.append(buffers)
+                upload.append(batch.chunks.buffers)
         shard.end = shard.index.append(shard.end, batch.slots, batch.chunks)
         with self._lock:
             shard.received += len(batch.slots)
@@ -361,7 +361,9 @@ class ShardAssembler:
 
     # -- at the end
 
-    def flush(self, elements: int, more: Mapping[Point, tuple[Sequence[int], Chunks]]) -> None:
+    def flush(
+        self, elements: int, more: Mapping[Point, tuple[Sequence[int], EncodedChunks]]
+    ) -> None:
         """Publish all elements, with `more` chunks of an epoch that is not full.
 
         No batch may be under way.
@@ -371,13 +373,12 @@ class ShardAssembler:
                 if at not in self._shards:
                     self._begin(at)
         for shard in self._each():
-            slots, chunks = more.get(shard.at, ((), ()))
-            buffers = chunk_buffers(chunks)
-            if buffers and shard.upload is None:
+            slots, chunks = more.get(shard.at, ((), EncodedChunks.of(())))
+            if chunks.buffers and shard.upload is None:
                 shard.upload = self.sink.upload(shard.key, self._head)
             index = shard.index.copy()
             index.append(shard.end, slots, chunks)
-            if not self._publish(shard, index, buffers):
+            if not self._publish(shard, index, chunks.buffers):
                 return
             self._note_published(shard)
         self.promise(elements)

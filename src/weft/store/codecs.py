@@ -11,7 +11,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,13 +34,50 @@ from weft.store.dtypes import Bytes, Pieces
 from weft.store.filters import CHECKSUMS, Filter, Reorder
 
 Values: TypeAlias = np.ndarray[Any, Any]
-BatchEncoder: TypeAlias = Callable[[Values, Sequence[int], Values], list[Pieces]]
+BatchEncoder: TypeAlias = Callable[[Values, Sequence[int], Values], "EncodedChunks"]
 """Encodes some of the tiles that are the rows of an array of bytes.
 
 The result may lie in memory that is given: a 128th more than the tiles, and 1 KiB for each.
 """
 
 __all__ = ["Blosc", "Codec", "CodecError", "Crc32c", "Gzip", "Lz4", "Zstd"]
+
+
+class EncodedChunks(NamedTuple):
+    """Encoded chunks, as they are stored one after the other."""
+
+    buffers: Sequence[Bytes]
+    """All bytes in order; a chunk may be several of them, and one of them several chunks."""
+    sizes: np.ndarray[Any, Any]
+    """The bytes of each chunk; 0 for one that is all fill value."""
+
+    @classmethod
+    def of(cls, chunks: Sequence[Pieces | None]) -> EncodedChunks:
+        """Return chunks of which each is given in pieces; None is one that is all fill value.
+
+        >>> found = EncodedChunks.of([(b"ab", b"c"), None, (b"d",)])
+        >>> found.sizes.tolist(), b"".join(found.buffers)
+        ([3, 0, 1], b'abcd')
+        """
+        sizes = [0 if chunk is None else sum(map(len, chunk)) for chunk in chunks]
+        return cls([piece for chunk in chunks for piece in chunk or ()], np.array(sizes, np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all chunks."""
+        return int(self.sizes.sum())
+
+    def with_checksums(self) -> EncodedChunks:
+        """Return the chunks with a CRC32C at the end of each."""
+        buffers, left = list[Bytes](), iter(self.buffers)
+        for size in self.sizes.tolist():
+            pieces, missing = list[Bytes](), size
+            while missing:
+                pieces.append(next(left))
+                missing -= len(pieces[-1])
+            buffers += pieces
+            buffers.append(checksum(*pieces))
+        return EncodedChunks(buffers, self.sizes + 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +136,15 @@ class Zstd(_StoredFields):
         features = getattr(needed("zstandard", "store"), "backend_features", ())
         return self._encode_batch if "multi_compress_to_buffer" in features else None
 
-    def _encode_batch(self, tiles: Values, numbers: Sequence[int], memory: Values) -> list[Pieces]:
+    def _encode_batch(self, tiles: Values, numbers: Sequence[int], memory: Values) -> EncodedChunks:
         size = tiles.shape[1]
         places = np.full((len(numbers), 2), size, np.uint64)
         places[:, 0] = size * np.asarray(numbers, np.uint64)
         pool = tiles.reshape(-1)
         source = needed("zstandard", "store").BufferWithSegments(pool, places.tobytes())
         found = self._thread_compressor(size).multi_compress_to_buffer(source, threads=1)
-        return [(memoryview(found[n]),) for n in range(len(numbers))]
+        buffers = [memoryview(found[n]) for n in range(len(numbers))]
+        return EncodedChunks(buffers, np.array([len(buffer) for buffer in buffers]))
 
     def tuned(self, sample: Bytes) -> Zstd:
         """Return the same codec with the table that is quickest for data like a sample.
@@ -184,8 +222,8 @@ class Blosc(_StoredFields):
     def batch_encoder(self, size: int) -> BatchEncoder | None:
         """Return what compresses several chunks of `size` bytes by one call, if there is one."""
         settings = self.cname, self.clevel, self.shuffle, self._width(size), self.block
-        found = native.encoder(native.BloscSettings(*settings), size)
-        return None if found is None else found.encode
+        made = native.encoder(native.BloscSettings(*settings), size)
+        return None if made is None else lambda *given: EncodedChunks(*made.encode(*given))
 
     def _width(self, size: int) -> int:
         """Return the bytes of an element, by which bytes are shuffled."""
@@ -338,11 +376,7 @@ def batch_encoder(codecs: Sequence[Codec], size: int) -> BatchEncoder | None:
     if compress is None or not has_crc:
         return compress
 
-    def with_crc(tiles: Values, numbers: Sequence[int], memory: Values) -> list[Pieces]:
-        found = compress(tiles, numbers, memory)
-        return [(*pieces, checksum(*pieces)) for pieces in found]
-
-    return with_crc
+    return lambda *given: compress(*given).with_checksums()
 
 
 def decode(

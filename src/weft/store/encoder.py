@@ -13,6 +13,7 @@ import numpy as np
 from weft.store.chunk_layout import ChunkLayout, ChunkPart
 from weft.store.codecs import (
     Codec,
+    EncodedChunks,
     Zstd,
     batch_encoder,
     codec_workspace,
@@ -24,7 +25,7 @@ from weft.store.codecs import (
 from weft.store.dtypes import Bytes, Pieces
 from weft.store.metadata import Metadata
 from weft.store.read import FIXED_MEMORY, PART_MEMORY
-from weft.store.shard import Chunks, Index, PackedChunks, chunk_buffers, index_size
+from weft.store.shard import Index, index_size
 from weft.store.sink import Upload
 from weft.store.threads import CORES, for_each, scratch
 
@@ -65,7 +66,7 @@ class ChunkEncoder:
         memory: Values,
         *,
         is_fill_stored: bool = False,
-    ) -> Chunks:
+    ) -> EncodedChunks:
         """Return the stored bytes of some tiles of a pool.
 
         They may be the tiles' own, or lie in `memory`, which has `extra_nbytes` for each of them.
@@ -76,17 +77,16 @@ class ChunkEncoder:
         first, stop = tiles[0], tiles[-1] + 1
         if is_plain and not codecs and len(stored) == len(tiles) == stop - first:
             data = pool[first:stop].reshape(-1).view(np.uint8).data
-            return PackedChunks(data, np.full(len(tiles), size))
-        chunks: list[Pieces | None] = [None] * len(tiles)
+            return EncodedChunks([data], np.full(len(tiles), size))
         encode = batch_encoder(codecs, size) if is_plain and stored else None
         if encode is not None:
             rows = pool.reshape(len(pool), -1).view(np.uint8)
             found = encode(rows, [tiles[n] for n in stored], memory)
         else:
-            found = [self.encode_any(pool[tiles[n], ...], codecs) for n in stored]
-        for n, chunk in zip(stored, found):
-            chunks[n] = chunk
-        return chunks
+            found = EncodedChunks.of([self.encode_any(pool[tiles[n], ...], codecs) for n in stored])
+        sizes = np.zeros(len(tiles), np.int64)
+        sizes[stored] = found.sizes
+        return EncodedChunks(found.buffers, sizes)
 
     def _stored(self, pool: Values, tiles: Sequence[int]) -> Sequence[int]:
         """Return which of some tiles are not all fill value."""
@@ -193,7 +193,7 @@ class ShardEncoder:
             some = parts[first : first + step]
             for group, chunks in self._encode(some, block, choice, threads):
                 end = index.append(end, [part.slot for part in group], chunks)
-                upload.append(chunk_buffers(chunks))
+                upload.append(chunks.buffers)
         metadata = self.metadata
         upload.finish(
             index.to_bytes(has_checksum=metadata.has_checksum, endian=metadata.index_endian)
@@ -203,10 +203,9 @@ class ShardEncoder:
     def _write_chunk(self, upload: Upload, part: ChunkPart, block: Values) -> int:
         """Write a chunk that is a file of its own."""
         ((_, chunks),) = self._encode([part], block, None, 1, is_fill_stored=True)
-        buffers = chunk_buffers(chunks)
-        upload.append(buffers)
+        upload.append(chunks.buffers)
         upload.finish(b"")
-        return sum(map(len, buffers))
+        return chunks.nbytes
 
     def _encode(
         self,
@@ -216,7 +215,7 @@ class ShardEncoder:
         threads: int,
         *,
         is_fill_stored: bool = False,
-    ) -> list[tuple[Sequence[ChunkPart], Chunks]]:
+    ) -> list[tuple[Sequence[ChunkPart], EncodedChunks]]:
         """Return the chunks of a block, in groups that threads encoded."""
         size, extra, count = self.layout.chunk_nbytes, self.encoder.extra_nbytes, len(parts)
         memory = np.frombuffer(scratch("encoded", count * extra), np.uint8)
@@ -225,7 +224,7 @@ class ShardEncoder:
         if tiles is None:
             tiles = np.frombuffer(scratch("tiles", count * size), self.dtype)
             tiles = tiles.reshape(count, *self.layout.chunks)
-        found: dict[int, Chunks] = {}
+        found: dict[int, EncodedChunks] = {}
 
         def encode(span: range) -> None:
             for n in () if is_filled else span:

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -140,15 +141,23 @@ def _may_stay_open(file: int) -> bool:
 def write_all(file: int, start: int, buffers: Sequence[Bytes]) -> int:
     """Write buffers one after the other from a place on; return where they end."""
     for first in range(0, len(buffers), MAX_BUFFERS):
-        part = [memoryview(b) for b in buffers[first : first + MAX_BUFFERS] if len(b)]
-        while part:
+        part = buffers[first : first + MAX_BUFFERS]
+        left = sum(memoryview(buffer).nbytes for buffer in part)
+        while left:
             written = os.pwritev(file, part, start)
-            start += written
-            while part and written >= part[0].nbytes:
-                written -= part.pop(0).nbytes
-            if part and written:
-                part[0] = part[0].cast("B")[written:]
+            start, left = start + written, left - written
+            if left:
+                part = _after(part, written)
     return start
+
+
+def _after(buffers: Sequence[Bytes], count: int) -> list[Bytes]:
+    """Return what follows the first bytes of buffers."""
+    views = deque(memoryview(buffer).cast("B") for buffer in buffers)
+    while count >= len(views[0]):
+        count -= len(views.popleft())
+    views[0] = views[0][count:]
+    return list(views)
 
 
 def _copy(source: int, target: int, start: int, stop: int) -> None:

@@ -29,7 +29,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.dtypes import Pieces
+from weft.store.dtypes import Bytes
 from weft.store.threads import scratch
 
 Values: TypeAlias = np.ndarray[Any, Any]
@@ -54,11 +54,11 @@ _MAX_OVERHEAD = 16
 _MAX_STREAMS = 16
 """Streams of a block, at most."""
 
-_MAX_BLOCK = _MAX_SHUFFLED = 1 << 20
-"""Bytes of a block that is cut into streams, and bytes that are shuffled before, at most."""
+_MAX_BLOCK = 1 << 20
+"""Bytes of a block that is cut into streams, at most."""
 
-_MAX_RUN = 1 << 23
-"""Bytes that a call compresses, at most."""
+_MAX_RUN = 1 << 21
+"""Bytes that a call compresses, at most, where there are several chunks."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -114,41 +114,40 @@ class BloscEncoder:
         self._name, self._kind = settings.cname.encode(), _SHUFFLES[settings.shuffle]
         self._run = self._plan_run()
 
-    def encode(self, tiles: Values, numbers: Sequence[int], memory: Values) -> list[Pieces]:
-        """Return the frames of some tiles, which lie in `memory`.
+    def encode(
+        self, tiles: Values, numbers: Sequence[int], memory: Values
+    ) -> tuple[list[Bytes], Values]:
+        """Return the frames of some tiles in pieces, and the bytes of each; they lie in `memory`.
 
         Tiles are rows of bytes; `memory` has a 128th more than the bytes of all of them, and 1 KiB
         for each.
         """
-        found, end, view = list[Pieces](), 0, memory.data
+        buffers, sizes, end = list[Bytes](), list[Values](), 0
         width, block = self.settings.width, self.settings.block
-        for first, count in self._neighbours(numbers):
-            source = tiles[first : first + count]
-            if count > 1 and (made := self._encode_run(source, memory[end:])) is not None:
-                pieces, used = made
-                found += pieces
+        for some in self._groups(numbers):
+            made = self._encode_run(tiles, some, memory[end:]) if len(some) > 1 else None
+            if made is not None:
+                pieces, found, used = made
+                buffers += pieces
+                sizes.append(found)
                 end += used
                 continue
-            for tile in source:
-                used = self._compress(tile, memory[end:], width, self._kind, block)
-                found.append((view[end : end + used],))
+            for number in some:
+                used = self._compress(tiles[number], memory[end:], width, self._kind, block)
+                buffers.append(memory.data[end : end + used])
+                sizes.append(np.array([used]))
                 end += used
-        return found
+        return buffers, np.concatenate(sizes)
 
-    def _neighbours(self, numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Cut numbers into runs that one call may compress: the first, and how many."""
+    def _groups(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Cut numbers into those that one call may compress."""
         step, most = (self._run.chunks, self._run.most) if self._run else (1, 1)
+        most -= most % step
         at = 0
         while at < len(numbers):
-            count = 1
-            while (
-                count < most
-                and at + count < len(numbers)
-                and numbers[at + count] == numbers[at] + count
-            ):
-                count += 1
+            count = min(len(numbers) - at, most)
             count = count - count % step or 1
-            yield numbers[at], count
+            yield numbers[at : at + count]
             at += count
 
     def _compress(self, source: Values, target: Values, width: int, kind: int, block: int) -> int:
@@ -184,7 +183,7 @@ class BloscEncoder:
             return None
         if kind and width not in (1, 2, 4, 8):
             return None
-        run = _Run(chunks, chunks * width, 0, size // width, _MAX_SHUFFLED // size)
+        run = _Run(chunks, chunks * width, 0, size // width, _MAX_RUN // size)
         wanted = chunks * size, True
         is_so = self._blocks(run.width, run.kind, run.block, 2 * chunks * size) == wanted
         return run if is_so else None
@@ -196,37 +195,58 @@ class BloscEncoder:
         _, _, flags, _, _, found, _ = _HEADER.unpack_from(frame.data)
         return None if flags & _STORED else (min(found, size), not flags & _UNSPLIT)
 
-    def _encode_run(self, tiles: Values, memory: Values) -> tuple[list[Pieces], int] | None:
-        """Return the frames of neighbouring tiles, and the bytes of memory that they take.
+    def _encode_run(
+        self, tiles: Values, numbers: Sequence[int], memory: Values
+    ) -> tuple[list[Bytes], Values, int] | None:
+        """Return frames in pieces, the bytes of each, and the bytes of memory that they take.
 
         None if they hardly compress: one of them may have to be stored as it is.
         """
-        run = self._run
+        run, count = self._run, len(numbers)
         assert run is not None
-        source = self._shuffled(tiles) if run.kind != self._kind else tiles
+        source = self._together(tiles, numbers)
         used = self._compress(source, memory, run.width, run.kind, run.block)
         frame = memory[:used]
         _, _, flags, _, _, block, _ = _HEADER.unpack_from(frame.data)
         if flags & _STORED:
             return None
-        starts = self._starts(frame, len(tiles), block)
-        stops = np.append(starts[1:, 0], used)
+        starts = self._starts(frame, count, block)
+        bounds = np.append(starts[:, 0], used)
         head = _HEADER.size + 4 * starts.shape[1]
-        sizes = head + stops - starts[:, 0]
-        if (sizes > self.size + _MAX_OVERHEAD).any():
+        sizes = head + np.diff(bounds)
+        if sizes.max() > self.size + _MAX_OVERHEAD:
             return None
-        heads = np.empty((len(tiles), head), np.uint8)
+        heads = np.empty((count, head), np.uint8)
         heads[:, : _HEADER.size] = frame[: _HEADER.size]
         heads[:, 2] |= _SHUFFLED * (self.settings.shuffle == "shuffle")
         heads[:, 3] = self.settings.width
-        numbers = heads[:, 4:].view("<u4")
-        numbers[:, 0], numbers[:, 1], numbers[:, 2] = self.size, min(block, self.size), sizes
-        numbers[:, 3:] = starts - starts[:, :1] + head
-        data, view = heads.reshape(-1).data, memory.data
-        return [
-            (data[n * head : (n + 1) * head], view[start:stop])
-            for n, (start, stop) in enumerate(zip(starts[:, 0].tolist(), stops.tolist()))
-        ], used
+        fields = heads[:, 4:].view("<u4")
+        fields[:, 0], fields[:, 1], fields[:, 2] = self.size, min(block, self.size), sizes
+        fields[:, 3:] = starts - starts[:, :1] + head
+        data, view, places = heads.reshape(-1).data, memory.data, bounds.tolist()
+        pieces = list[Bytes]()
+        for n in range(count):
+            pieces.append(data[n * head : (n + 1) * head])
+            pieces.append(view[places[n] : places[n + 1]])
+        return pieces, sizes, used
+
+    def _together(self, tiles: Values, numbers: Sequence[int]) -> Values:
+        """Return the bytes of tiles one after the other, shuffled if the run needs it."""
+        assert self._run is not None
+        is_shuffled = self._run.kind != self._kind
+        rows = _rows(tiles, numbers)
+        if len(rows) == 1 and not is_shuffled:
+            return rows
+        place = np.frombuffer(scratch("together", len(numbers) * self.size), np.uint8)
+        if not is_shuffled:
+            np.copyto(place.reshape(rows.shape), rows)
+            return place
+        width = self.settings.width
+        planes = place.reshape(*rows.shape[:2], width, self.size // width)
+        words = rows.view(f"u{width}")
+        for byte in range(width):
+            np.right_shift(words, 8 * byte, out=planes[:, :, byte], casting="unsafe")
+        return place
 
     def _starts(self, frame: Values, count: int, block: int) -> Values:
         """Return where the blocks of each chunk begin, or its streams: a row for each chunk."""
@@ -245,12 +265,18 @@ class BloscEncoder:
                     at += 4 + length(data, at)[0]
         return np.array(starts).reshape(count, 1)
 
-    def _shuffled(self, tiles: Values) -> Values:
-        """Return tiles with the first bytes of all elements, then the second, and so on."""
-        width = self.settings.width
-        planes = np.frombuffer(scratch("shuffled", tiles.nbytes), np.uint8)
-        planes = planes.reshape(len(tiles), width, self.size // width)
-        words = tiles.view(f"u{width}")
-        for byte in range(width):
-            np.right_shift(words, 8 * byte, out=planes[:, byte], casting="unsafe")
-        return planes
+
+def _rows(tiles: Values, numbers: Sequence[int]) -> Values:
+    """Return some tiles as rows of neighbours; a view where all rows are as far apart."""
+    ends = np.flatnonzero(np.diff(numbers) != 1)
+    length = int(ends[0]) + 1 if len(ends) else len(numbers)
+    starts = numbers[::length]
+    steps = {int(step) for step in np.diff(starts)}
+    regular = np.add.outer(np.asarray(starts), np.arange(length)).reshape(-1)
+    if len(steps) < 2 and len(regular) == len(numbers) and (regular == numbers).all():
+        step = steps.pop() if steps else 0
+        size = tiles.shape[1]
+        shape, strides = (len(starts), length, size), (step * size, size, 1)
+        return np.lib.stride_tricks.as_strided(tiles[starts[0] :], shape, strides)
+    gathered: Values = tiles[np.asarray(numbers)]
+    return gathered[None]

@@ -24,10 +24,10 @@ from weft.errors import WeftError
 from weft.store.assembler import ChunkBatch, Publisher, ShardAssembler, workers_for
 from weft.store.buffers import BUFFERS, MemoryUse
 from weft.store.chunk_layout import FrameLayout, ShardTiles, Slab
+from weft.store.codecs import EncodedChunks
 from weft.store.encoder import ChunkEncoder, CodecChoice
 from weft.store.metrics import Clock
 from weft.store.scatter import Scatter
-from weft.store.shard import Chunks
 from weft.store.threads import CORES, Workers, is_worker
 from weft.values import Point
 
@@ -41,6 +41,9 @@ BATCH = 1 << 22
 
 MAX_THREADS = 12
 """The most threads that encode, unless a number is given."""
+
+WORTH_A_THREAD = 2
+"""Batches that wait, from which a further thread is started: each of them costs the others time."""
 
 MANY_TILES = 32
 """Tiles of an epoch from which codecs are tuned for each epoch, and not for a row of shards."""
@@ -111,7 +114,7 @@ class Pipeline(ABC):
         """Pass on the epoch whose last element came; `done` elements came in all."""
 
     @abstractmethod
-    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], EncodedChunks]]:
         """Return the slots and chunks, by shard, of an epoch that is not full; it stays open."""
 
     def settle(self) -> None:
@@ -259,7 +262,8 @@ class CpuPipeline(Pipeline):
         at, _ = self.layout.epoch_of(done - 1)
         batches = []
         for each in self.layout.shard_tiles(at):
-            number, empty = self.assembler.issue(each.shard), [None] * len(each.slots)
+            number = self.assembler.issue(each.shard)
+            empty = EncodedChunks.of([None] * len(each.slots))
             batches.append(ChunkBatch(each.shard, number, each.slots, empty, lambda: None))
         self.assembler.mark(done)
         for batch in batches:
@@ -311,7 +315,7 @@ class CpuPipeline(Pipeline):
                 self._running -= 1
                 self._turn.notify_all()
 
-    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], EncodedChunks]]:
         """Return the chunks of an epoch that is not full, as if no more came."""
         pool = self._pool
         if pool is None:
@@ -322,7 +326,7 @@ class CpuPipeline(Pipeline):
         return {
             each.shard: (
                 each.slots,
-                [self.encoder.encode(pool[tile], codecs) for tile in each.tiles],
+                EncodedChunks.of([self.encoder.encode(pool[tile], codecs) for tile in each.tiles]),
             )
             for each in self.layout.shard_tiles(epoch)
         }
@@ -372,7 +376,8 @@ class CpuPipeline(Pipeline):
         before the first of these are written: it need not wait, and the others cannot block it.
         """
         may_begin = min(len(self._batches), self._max_unwritten - self._unwritten)
-        more = max(0, min(self._count - self._running, may_begin))
+        useful = -(-may_begin // WORTH_A_THREAD) - self._running
+        more = max(0, min(self._count - self._running, may_begin, useful))
         self._running += more
         return more
 

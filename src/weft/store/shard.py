@@ -16,8 +16,8 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.chunk_layout import ChunkLayout
-from weft.store.codecs import checksum
-from weft.store.dtypes import Bytes, Pieces
+from weft.store.codecs import EncodedChunks, checksum
+from weft.store.dtypes import Bytes
 from weft.store.files import Folder
 from weft.store.metadata import Metadata
 from weft.store.sink import Fetched, Sink
@@ -44,25 +44,6 @@ class ShardError(WeftError):
     """A shard that is damaged, or not as its metadata describe it."""
 
 
-class PackedChunks(NamedTuple):
-    """Encoded chunks that already lie one after the other."""
-
-    data: Bytes
-    sizes: np.ndarray[Any, Any]
-    """The bytes of each; 0 for one that is all fill value."""
-
-
-Chunks: TypeAlias = Sequence[Pieces | None] | PackedChunks
-"""The bytes of chunks, None for one that is all fill value."""
-
-
-def chunk_buffers(chunks: Chunks) -> list[Bytes]:
-    """Return the buffers to write for chunks."""
-    if isinstance(chunks, PackedChunks):
-        return [chunks.data] if len(chunks.data) else []
-    return [piece for chunk in chunks if chunk is not None for piece in chunk]
-
-
 class Index(NamedTuple):
     """For each slot of a shard the offset and the size of its chunk; both `ABSENT` for none."""
 
@@ -78,19 +59,14 @@ class Index(NamedTuple):
         """Return a copy that can be changed."""
         return Index(self.offsets[:], self.sizes[:])
 
-    def append(self, end: int, slots: Any, chunks: Chunks) -> int:
+    def append(self, end: int, slots: Any, chunks: EncodedChunks) -> int:
         """Enter chunks that lie one after the other from `end` on; return where they end."""
-        if isinstance(chunks, PackedChunks):
-            stored = np.flatnonzero(chunks.sizes)
-            sizes, where = chunks.sizes[stored].astype(np.uint64), np.asarray(slots)[stored]
-            np.frombuffer(self.sizes, np.uint64)[where] = sizes
-            np.frombuffer(self.offsets, np.uint64)[where] = end + np.cumsum(sizes) - sizes
-            return end + len(chunks.data)
-        for slot, chunk in zip(slots, chunks):
-            if chunk is not None:
-                self.offsets[slot], self.sizes[slot] = end, sum(map(len, chunk))
-                end += self.sizes[slot]
-        return end
+        stored = np.flatnonzero(chunks.sizes)
+        sizes, where = chunks.sizes[stored].astype(np.uint64), np.asarray(slots, np.int64)[stored]
+        ends = np.cumsum(sizes)
+        np.frombuffer(self.sizes, np.uint64)[where] = sizes
+        np.frombuffer(self.offsets, np.uint64)[where] = end + ends - sizes
+        return end + int(ends[-1]) if len(ends) else end
 
     def to_bytes(self, *, has_checksum: bool = True, endian: str = "little") -> bytes:
         """Return the index as it is stored.

@@ -21,6 +21,7 @@ from weft.errors import WeftError
 from weft.store.assembler import ChunkBatch, ShardAssembler
 from weft.store.buffers import MemoryUse
 from weft.store.chunk_layout import FrameLayout, Slab
+from weft.store.codecs import EncodedChunks
 from weft.store.cuda.batch import BatchBuffers, BatchPlan, BatchPlanner, BatchSizes
 from weft.store.cuda.device import DeviceMemory, cupy, module, move_bytes
 from weft.store.cuda.encoders import THREADS, Checksums, before_checksum, tile_encoder
@@ -28,7 +29,6 @@ from weft.store.cuda.scatter import DeviceScatter
 from weft.store.encoder import ChunkEncoder
 from weft.store.metrics import Clock
 from weft.store.pipeline import Pipeline
-from weft.store.shard import Chunks, PackedChunks
 from weft.values import Point
 
 MOST_EPOCHS = 256
@@ -284,7 +284,7 @@ class GpuPipeline(Pipeline):
 
     # -- at the end
 
-    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], Chunks]]:
+    def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], EncodedChunks]]:
         """Return the chunks of an epoch that is not full, as if no more came."""
         now = self._now
         if now is None or not self._scatter.filled:
@@ -330,12 +330,12 @@ class GpuPipeline(Pipeline):
         self._now = None
 
 
-def _packed(data: memoryview, placed: np.ndarray[Any, Any], plan: BatchPlan) -> list[PackedChunks]:
+def _packed(data: memoryview, placed: np.ndarray[Any, Any], plan: BatchPlan) -> list[EncodedChunks]:
     """Return the chunks of a batch, shard by shard: they lie in that order."""
     packed, first = [], 0
     for _, slots in plan.parts:
         last = first + len(slots)
         low, high = int(placed[first]), int(placed[last])
-        packed.append(PackedChunks(data[low:high], np.diff(placed[first : last + 1])))
+        packed.append(EncodedChunks([data[low:high]], np.diff(placed[first : last + 1])))
         first = last
     return packed

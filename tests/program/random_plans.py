@@ -425,11 +425,18 @@ def blocks_of(placed):
 class Planner:
     """Makes a random plan of a graph: one that Weft allows, be it good or not."""
 
-    def __init__(self, rng, mesh):
+    def __init__(self, rng, mesh, monoids=()):
         self.rng, self.mesh = rng, mesh
+        self.monoids = monoids
+        """The monoids by which inputs may be partial."""
 
     def spec(self, shape, monoids=()):
         return random_spec(self.rng, self.mesh, shape, monoids)
+
+    def input_spec(self, value):
+        """A sharding of an input, often partial; branches are chosen by whole numbers."""
+        is_partial = value.name != "index" and self.rng.random() < 0.3
+        return self.spec(value.shape, self.monoids if is_partial else ())
 
     def whole(self, shape):
         return ShardingSpec(self.mesh, [DimSpec(())] * len(shape))
@@ -437,7 +444,7 @@ class Planner:
     def plan(self, graph, given=None, outputs=None):
         given, specs, placed, regions = given or {}, {}, [], {}
         for value in graph.inputs:
-            specs[value.name] = given.get(value.name) or self.spec(value.shape)
+            specs[value.name] = given.get(value.name) or self.input_spec(value)
         for number, application in enumerate(graph.applications):
             placed.append(self.placed(graph, number))
             for name, made in zip(application.results, placed[-1].results):
@@ -541,8 +548,9 @@ def bounded_loops():
         yield
 
 
-IDENTITIES = {"sum": 0, "prod": 1, "max": -(2**60), "min": 2**60}
+IDENTITIES = {"sum": 0, "prod": 1, "max": -(2**60), "min": 2**60, "sum_of_users": 0, "parity": 0}
 COMBINED = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+COMBINED |= {"sum_of_users": np.add, "parity": np.bitwise_xor}
 
 
 def scatter(array, layout):

@@ -46,7 +46,7 @@ def random_programs(users=0.3):
         graph = RandomGraph(seed)
         if graph.is_exact:
             mesh = random_mesh(rng)
-            yield seed, graph, Planner(rng, mesh).plan(graph.graph), rng
+            yield seed, graph, Planner(rng, mesh, MONOIDS).plan(graph.graph), rng
 
 
 def monoids_of(graph):

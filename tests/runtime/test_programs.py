@@ -14,7 +14,7 @@ from weft.lang.graph_json import from_json, to_json
 
 PROGRAMS = trials(1000)
 """Of each kind: 100 in `make test`, 1,000 in `make test-all`."""
-USER_PROGRAMS = trials(2000) if EXAMPLES >= FULL else 30
+USER_PROGRAMS = trials(2000) if EXAMPLES >= FULL else 20
 
 
 def test_eager_programs_agree_with_numpy():

@@ -7,17 +7,20 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import numcodecs
 import numcodecs.blosc
 import numpy as np
 import pytest
 import tensorstore
 import zarr
+from numcodecs import zarr3
 from tests.fuzzing import Reader, fuzz
 from tests.mutations import mutate_bytes, mutate_json
 
 from weft import WeftError
 from weft.space import ZRange
 from weft.store import (
+    Array,
     Blosc,
     Gzip,
     Lz4,
@@ -73,6 +76,24 @@ def metadata_documents():
             path = Path(place) / f"z{number}"
             zarr.create_array(path, shape=SHAPE, dtype="float32", chunks=CHUNKS, **options)
             found.append((path / "zarr.json").read_bytes())
+        filters = [
+            zarr3.Delta(dtype="<i2", astype="<i4"),
+            zarr3.AsType(encode_dtype="<i8", decode_dtype="<i4"),
+        ]
+        kinds = [
+            {"dtype": "int16", "filters": filters, "compressors": [zarr3.Shuffle(), zarr3.LZMA()]},
+            {
+                "dtype": "float64",
+                "filters": [zarr3.FixedScaleOffset(offset=1, scale=2, dtype="<f8")],
+            },
+            {"dtype": "M8[ns]", "compressors": [zarr3.BZ2(), zarr3.CRC32()]},
+            {"dtype": [("a", "<i4"), ("b", "S3")], "compressors": None},
+            {"dtype": "<U3", "fill_value": "ab"},
+        ]
+        for number, options in enumerate(kinds):
+            path = Path(place) / f"n{number}"
+            zarr.create_array(path, shape=SHAPE, chunks=CHUNKS, shards=SHARDS, **options)
+            found.append((path / "zarr.json").read_bytes())
         said = json.loads(found[0])
         del said["attributes"]
         path = Path(place) / "t"
@@ -84,7 +105,13 @@ def metadata_documents():
 
 def read_metadata(data):
     (base() / "zarr.json").write_bytes(data)
-    array = open_store(base())
+    read_corners(open_store(base()))
+
+
+def read_corners(array):
+    """Read both ends of an array, and verify it."""
+    if not isinstance(array, Array):
+        return
     corner = tuple(min(n, 5) for n in array.shape)
     boxes = [ZRange.of(corner), ZRange([n - c for n, c in zip(array.shape, corner)], array.shape)]
     for box in boxes if np.prod(corner) < 4096 else []:
@@ -131,6 +158,71 @@ METADATA = Reader(metadata_documents, read_metadata, mutate_json, hostile_metada
 
 def test_hostile_metadata_are_read_or_refused():
     fuzz("tests.store.test_fuzz:METADATA")
+
+
+# -- Zarr v2
+
+
+@cache
+def base_v2():
+    """A folder with chunks that stay as they are, whatever its `.zarray` says."""
+    path = folder() / "v2"
+    zarr.create_array(path, shape=SHAPE, dtype="<u2", chunks=CHUNKS, zarr_format=2)[...] = DATA
+    return path
+
+
+def documents_v2():
+    """What zarr-python writes: filters, compressors, orders, data types."""
+    found = [(base_v2() / ".zarray").read_bytes()]
+    kinds = [
+        {"dtype": "<i4", "filters": [numcodecs.Delta("<i4", "<i8"), numcodecs.Shuffle(8)]},
+        {"dtype": "<f4", "filters": [numcodecs.FixedScaleOffset(1, 2, "<f4", "<i2")], "order": "F"},
+        {"dtype": "|b1", "filters": [numcodecs.PackBits()], "compressors": numcodecs.BZ2()},
+        {"dtype": ">U4", "compressors": numcodecs.LZMA(format=3, filters=[{"id": 33}])},
+        {"dtype": [("a", "<i4"), ("b", "S3")], "compressors": numcodecs.Zlib()},
+        {"dtype": "<M8[ns]", "compressors": None, "fill_value": 0},
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        for number, options in enumerate(kinds):
+            path = Path(place) / str(number)
+            zarr.create_array(path, shape=SHAPE, chunks=CHUNKS, zarr_format=2, **options)
+            found.append((path / ".zarray").read_bytes())
+    return found
+
+
+def read_v2(data):
+    (base_v2() / ".zarray").write_bytes(data)
+    read_corners(open_store(base_v2()))
+
+
+def hostile_v2():
+    """Sizes and data types that no memory holds, dictionaries of LZMA, nesting without end."""
+    good = json.loads(documents_v2()[0])
+    deep = "<i4"
+    for _ in range(100):
+        deep = [["a", deep]]
+    raw = {"id": "lzma", "format": 3, "filters": [{"id": 33, "dict_size": 1 << 31}]}
+    edits = [
+        {"shape": [1 << 62] * 8, "chunks": [1 << 62] * 8},
+        {"dtype": "<U99999999"},
+        {"dtype": "|O", "filters": [{"id": "pickle"}]},
+        {"dtype": deep},
+        {"dtype": [["a", "<i4", [1 << 23, 1 << 23]]]},
+        {"compressor": raw},
+        {"filters": [{"id": "delta", "dtype": "O"}]},
+        {"filters": [{"id": "astype", "encode_dtype": "<U8", "decode_dtype": "<u2"}]},
+        {"filters": [{"id": "fixedscaleoffset", "offset": "x", "scale": 0, "dtype": "<u2"}]},
+        {"filters": [{"id": "shuffle", "elementsize": 1 << 60}] * 40},
+        {"filters": [{"id": "packbits"}] * 32},
+    ]
+    return [json.dumps(good | edit).encode() for edit in edits] + [b"[" * 100_000, b"x" * (1 << 25)]
+
+
+ZARR_V2 = Reader(documents_v2, read_v2, mutate_json, hostile_v2)
+
+
+def test_hostile_metadata_of_zarr_v2_are_read_or_refused():
+    fuzz("tests.store.test_fuzz:ZARR_V2")
 
 
 # -- shards

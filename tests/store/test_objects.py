@@ -118,6 +118,13 @@ def test_a_server_of_pages_is_read(bucket, moto, client):
 class _Whole(SimpleHTTPRequestHandler):
     """Pages that are sent as a whole, whatever part was asked for."""
 
+    sent = ()
+    """The paths of the pages that were sent."""
+
+    def do_GET(self):
+        _Whole.sent = (*_Whole.sent, self.path)
+        super().do_GET()
+
     def log_message(self, *_):
         pass
 
@@ -133,13 +140,33 @@ def pages(tmp_path, moto):
         thread.join()
 
 
-def test_a_server_without_range_requests_is_reported(pages, tmp_path):
+def test_a_server_without_range_requests_sends_whole_objects_once(pages, tmp_path):
     (tmp_path / "k").write_bytes(b"0123456789")
     assert value(pages, "k") == b"0123456789"
     assert bytes(pages.fetch("k", 10, 5).data) == b""
-    for start in (-3, 2):
-        with pytest.raises(SinkError, match="/k: the server cannot send a part of a value"):
-            pages.fetch("k", start, 3)
+    sent = _Whole.sent
+    for start, part in ((-3, b"789"), (2, b"234"), (9, b"9"), (20, b"")):
+        assert (bytes(pages.fetch("k", start, 3).data), pages.fetch("k", start, 3).size) == (
+            part,
+            10,
+        )
+    assert len(_Whole.sent) <= len(sent) + 2  # one that asks for a range, and one for all of it
+    (tmp_path / "k").write_bytes(b"abc")
+    assert bytes(pages.fetch("k", -2, 2).data) == b"bc"  # it was replaced
+    assert pages.fetch("gone", 1, 2) is None
+
+
+def test_arrays_are_read_from_a_server_without_range_requests(pages, tmp_path):
+    frames = (np.arange(8192) % 251).astype("u1").reshape(2, 64, 64)
+    with create(tmp_path / "a", (2, 64, 64), "uint8", (1, 16, 16), (2, 64, 64)) as writer:
+        writer.append(frames)
+    array = open_store(f"{pages.url}/a")
+    before = len(_Whole.sent)
+    assert np.array_equal(array[1, 3:40], frames[1, 3:40])
+    assert np.array_equal(array, frames)
+    assert len(_Whole.sent) - before <= 2
+    with pytest.raises(WeftError, match="cannot be listed: HTTP has no folders"):
+        pages.folders()
 
 
 def test_secrets_are_not_shown(sink):

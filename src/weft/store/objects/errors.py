@@ -102,3 +102,8 @@ def is_missing_bucket(error: Exception) -> bool:
 def is_out_of_range(error: Exception) -> bool:
     """Return whether a range outside of a value was requested, or ranges are not supported."""
     return re.search(_OUT_OF_RANGE, str(error)) is not None
+
+
+def has_no_ranges(error: Exception) -> bool:
+    """Return whether a server sends whole values only."""
+    return re.search(_NO_RANGES, str(error)) is not None

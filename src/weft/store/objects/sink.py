@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.space import BlockGrid
 from weft.store.dtypes import Bytes
 from weft.store.objects.connect import ObjectStore, cached_connection, connect
-from weft.store.objects.errors import is_missing_bucket, is_out_of_range, translate_errors
+from weft.store.objects.errors import (
+    has_no_ranges,
+    is_missing_bucket,
+    is_out_of_range,
+    translate_errors,
+)
 from weft.store.objects.lease import Lease
 from weft.store.objects.upload import Connection, ObjectUpload, SpooledUpload, abort_leftovers, flat
-from weft.store.sink import Fetched, StoreEntry
+from weft.store.sink import Fetched, SinkError, StoreEntry
 
 MAX_REMOVED = 1000
 """The most objects that one request removes."""
@@ -33,12 +39,37 @@ MAX_PARTS = 10_000
 """The most parts of an object in S3."""
 
 
+MAX_WHOLE = 1 << 31
+"""The most bytes of an object of a server that sends whole objects only."""
+
+TURNS = 64
+"""Such objects that may be fetched at a time."""
+
+MAX_KEPT = 1 << 28
+"""The most bytes of such objects that are kept, the last used."""
+
+
+class _WholeObject(NamedTuple):
+    """An object that was fetched whole, and what tells whether the server still has the same."""
+
+    data: memoryview
+    version: tuple[object, ...]
+
+
 @dataclass(slots=True)
 class _SharedState:
     """The state that the sinks of one store share."""
 
     leases: list[Lease] = field(default_factory=list)
     connection: Connection = field(default_factory=Connection)
+    has_ranges: bool = True
+    """Whether the server sends parts of objects, as far as is known."""
+    kept: dict[str, _WholeObject] = field(default_factory=dict)
+    """Objects of a server that sends whole ones only, by path, the last used last."""
+    turns: tuple[threading.Lock, ...] = field(
+        default_factory=lambda: tuple(threading.Lock() for _ in range(TURNS))
+    )
+    """The parts of one object are wanted one after the other, so that it is fetched once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +131,8 @@ class ObjectSink:
         """Fetch a part of an object, and its size, in one request."""
         if count == 0:
             return self._size_only(key)
+        if not self.state.has_ranges:
+            return self._part_of_whole(key, start, count)
         errors = needed("obstore.exceptions", "store")
         with translate_errors(self._name(key)):
             try:
@@ -109,6 +142,9 @@ class ObjectSink:
                     raise
                 return None
             except (errors.GenericError, errors.NotSupportedError) as error:
+                if self.store.kind == "http" and has_no_ranges(error):
+                    self.state.has_ranges = False
+                    return self._part_of_whole(key, start, count)
                 if not is_out_of_range(error):
                     raise
                 return self._clipped(key, start, count)
@@ -118,6 +154,47 @@ class ObjectSink:
         options = None if wanted is None else {"range": wanted}
         got = needed("obstore", "store").get(self._client, self._path(key), options=options)
         return Fetched(memoryview(got.bytes()), got.meta["size"])
+
+    def _part_of_whole(self, key: str, start: int, count: int | None) -> Fetched | None:
+        """Return a part of an object of a server that sends whole ones only."""
+        path = self._path(key)
+        with self.state.turns[hash(path) % TURNS]:
+            whole = self._whole(path, self._name(key))
+        if whole is None:
+            return None
+        size = len(whole.data)
+        first = max(0, size + start) if start < 0 else min(start, size)
+        stop = size if count is None else min(first + count, size)
+        return Fetched(whole.data[first:stop], size)
+
+    def _whole(self, path: str, name: str) -> _WholeObject | None:
+        """Return an object as the server has it now, from those that are kept if it is the same."""
+        kept, obstore = self.state.kept, needed("obstore", "store")
+        known = kept.pop(path, None)
+        with translate_errors(name):
+            try:
+                if (
+                    known is not None
+                    and _version(obstore.head(self._client, path)) == known.version
+                ):
+                    kept[path] = known
+                    return known
+                got = obstore.get(self._client, path)
+            except FileNotFoundError:
+                return None
+            if got.meta["size"] > MAX_WHOLE:
+                raise SinkError(
+                    f"{name} has {got.meta['size']} B, and the server only sends all of them",
+                    hint="use a server that supports range requests",
+                )
+            whole = _WholeObject(memoryview(bytes(got.bytes())), _version(got.meta))
+        kept[path] = whole
+        every, most = list(kept.items()), MAX_KEPT
+        for known_path, each in reversed(every):  # the last used are kept
+            most -= len(each.data)
+            if most < 0 and known_path != path:
+                kept.pop(known_path, None)
+        return whole
 
     def _clipped(self, key: str, start: int, count: int | None) -> Fetched | None:
         """Fetch a part of an object that is not all inside, after asking for its size."""
@@ -284,6 +361,11 @@ def _least(given: Any, seconds: float) -> float:
     """Return the shorter of two times."""
     given = given.total_seconds() if isinstance(given, timedelta) else given
     return min(given, seconds) if isinstance(given, int | float) else seconds
+
+
+def _version(meta: Any) -> tuple[object, ...]:
+    """Return what changes with the content of an object, as far as a server tells."""
+    return meta["size"], meta.get("e_tag"), meta.get("last_modified")
 
 
 def _range(start: int, count: int | None) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -542,9 +542,10 @@ def as_codecs(given: CodecLike | Sequence[CodecLike], itemsize: int) -> tuple[Co
     >>> as_codecs([{"name": "gzip", "configuration": {"level": 5}}, "crc32c"], 2)
     (Gzip(level=5), Crc32c())
     """
-    many: Any = [given] if isinstance(given, str | Mapping) or _is_codec(given) else given
+    is_one = isinstance(given, str | Mapping) or not isinstance(given, Iterable)
+    many: Any = [given] if is_one or _is_codec(given) else given
     codecs: list[Codec] = []
-    for one in many:
+    for one in (_of_library(each, itemsize) for each in many):
         if isinstance(one, Mapping):
             codecs.append(read_codec(one, "codecs"))
         elif isinstance(one, str) and one not in NAMED:
@@ -552,6 +553,33 @@ def as_codecs(given: CodecLike | Sequence[CodecLike], itemsize: int) -> tuple[Co
         else:
             codecs += NAMED[one] if isinstance(one, str) else (one,)
     return tuple(_sized(codec, itemsize) for codec in codecs)
+
+
+def _of_library(given: Any, itemsize: int) -> Any:
+    """Return the dictionary of a codec of zarr-python or numcodecs; anything else as it is.
+
+    What zarr-python leaves open is what it would choose for elements of `itemsize` bytes.
+    """
+    if isinstance(given, str | Mapping) or _is_codec(given):
+        return given
+    if hasattr(given, "to_dict"):
+        data = given.to_dict()
+        options = dict(data.get("configuration") or {})
+        tunable = getattr(given, "_tunable_attrs", ())
+        if "typesize" in tunable:
+            options["typesize"] = itemsize
+        if "shuffle" in tunable:
+            options["shuffle"] = "shuffle" if itemsize > 1 else "bitshuffle"
+        return {**data, "configuration": options}
+    if getattr(given, "codec_id", None) in ("blosc", "zstd", "gzip"):
+        options = given.get_config()
+        name, shuffle = options.pop("id"), options.get("shuffle")
+        if name == "blosc":
+            automatic = "shuffle" if itemsize > 1 else "bitshuffle"
+            options["shuffle"] = automatic if shuffle == -1 else _SHUFFLES[shuffle]
+            options["typesize"] = options.get("typesize") or itemsize
+        return {"name": name, "configuration": options}
+    return given
 
 
 def _is_codec(given: Any) -> bool:

@@ -50,10 +50,18 @@ _SPECIAL = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 def as_dtype(given: Any) -> tuple[str, np.dtype[Any]]:
     """Return the name of a data type, and its NumPy dtype; uint16 for bfloat16.
 
-    >>> as_dtype("uint16"), as_dtype(np.float32)
-    (('uint16', dtype('uint16')), ('float32', dtype('float32')))
+    It is given as in NumPy. The byte order is that of blocks, which are converted; the stored one
+    is the `endian` of an array.
+
+    >>> as_dtype("uint16"), as_dtype(np.float32), as_dtype(">u2")
+    (('uint16', dtype('uint16')), ('float32', dtype('float32')), ('uint16', dtype('uint16')))
     """
-    name = given if isinstance(given, str) else getattr(given, "name", None) or np.dtype(given).name
+    name = given if isinstance(given, str) else getattr(given, "name", None)
+    if name not in NAMES and given is not None:
+        try:
+            name = np.dtype(given).name
+        except TypeError:
+            name = given
     if name not in NAMES:
         raise WeftError(f"{name!r} cannot be stored in Zarr v3", hint=", ".join(NAMES))
     return name, np.dtype(np.uint16 if name == "bfloat16" else name)

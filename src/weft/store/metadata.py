@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import isqrt, prod
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -59,6 +59,9 @@ _FIELDS = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "dimension_names", "storage_transformers"),
 }
+_MAX_DIVIDED = 1 << 40
+"""The largest size whose divisors are looked for, for a message."""
+
 _MAX_MESSAGE = 1000
 """Characters of a message that quotes metadata."""
 
@@ -705,8 +708,14 @@ def check_shapes(
             f"{list(small)}, {list(large)}"
         )
     for dim, (n, c, s) in enumerate(zip(size, small, large)):
-        if c < 1 or s < 1 or s % c:
+        if c < 1 or s < 1:
             raise WeftError(f"dimension {dim}: chunks of {c} do not fill shards of {s}")
+        if s % c:
+            raise WeftError(
+                f"dimension {dim}: chunks of {c} do not fill shards of {s}",
+                hint=f"shards of {[_nearest_multiple(*pair) for pair in zip(large, small)]} or "
+                f"chunks of {[_nearest_divisor(*pair) for pair in zip(small, large)]} would fit",
+            )
         if n is None and append_dim < 0:
             raise WeftError(f"dimension {dim} has no size")
         if n is None and dim != append_dim:
@@ -720,6 +729,27 @@ def check_shapes(
             shown = ["…" if n is None else n for n in sizes]
             raise WeftError(f"{what} of {shown} has more than {MAX_ELEMENTS} elements")
     return size, small, large
+
+
+def _nearest_multiple(size: int, of: int) -> int:
+    """Return the multiple of a positive size that is nearest, and at least once.
+
+    >>> _nearest_multiple(100, 32), _nearest_multiple(5, 32)
+    (96, 32)
+    """
+    return max(1, (2 * size + of) // (2 * of)) * of if of > 0 else size
+
+
+def _nearest_divisor(size: int, of: int) -> int:
+    """Return the divisor that is nearest; 1 where that would take long to find.
+
+    >>> _nearest_divisor(32, 100), _nearest_divisor(7, 16)
+    (25, 8)
+    """
+    if not 0 < of < _MAX_DIVIDED:
+        return 1
+    low = (n for n in range(1, isqrt(of) + 1) if of % n == 0)
+    return min((d for n in low for d in (n, of // n)), key=lambda d: (abs(d - size), -d))
 
 
 def _as_size(n: Any) -> int:

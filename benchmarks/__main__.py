@@ -23,7 +23,7 @@ BENCHMARKS = {
     "search": ("search",),
     # What is streamed, what is read back, coarser levels, and what a task of a cluster does.
     "store": ("store", "store_read", "store_pyramid", "store_shards"),
-    "store-gpu": ("store_gpu",),
+    "store-gpu": ("store_gpu", "store_gpu_read"),
     "ttmesh": ("ttmesh",),
 }
 """The modules of each; one is loaded when it runs, so that no other needs what it needs."""

@@ -166,13 +166,25 @@ class Array(StoredArray, LazyArray):
         return map(grid.box, grid.meeting(self._check_inside(box)))
 
     def read(
-        self, box: ZRange | None = None, out: Result | None = None, *, threads: int | None = None
-    ) -> Result:
+        self,
+        box: ZRange | None = None,
+        out: Any = None,
+        *,
+        threads: int | None = None,
+        device: Any = "cpu",
+    ) -> Any:
         """Return the elements of a box, or all of them; chunks that are not stored are fill value.
 
-        At most `threads` threads fetch and decode; as many as there are cores unless given.
+        At most `threads` threads fetch and decode; as many as there are cores unless given. With
+        `device="cuda"`, `"cuda:1"` or a device of CuPy, chunks are decoded on that GPU, and the
+        result is a CuPy array.
         """
-        return self.read_counted(box, out, threads=threads).values
+        if isinstance(device, str) and device == "cpu":
+            return self.read_counted(box, out, threads=threads).values
+        from weft.store.cuda.read import read_to_device
+
+        wanted = self._check_inside(box)
+        return read_to_device(self, self._format, self._shards, wanted, out, device, threads)
 
     def read_counted(
         self, box: ZRange | None = None, out: Result | None = None, *, threads: int | None = None

@@ -9,12 +9,14 @@ from tests.store.cuda.host import KERNELS
 from weft.store.chunk_layout import FrameLayout
 from weft.store.cuda.device import inlined, kernel_text
 from weft.store.cuda.pyramid import reduce_source
+from weft.store.cuda.read import place_source
 from weft.store.cuda.scatter import scatter_source
 
 SOURCES = sorted(path.name for path in KERNELS.glob("*.cu"))
 TILING = FrameLayout((None, 3, 2048, 2048), (1, 1, 256, 256), (1, 1, 2048, 2048))
 BEFORE = {
     "scatter.cu": scatter_source(TILING, (), 2, swapped=2),
+    "place.cu": place_source(3, 16, 2, 2, 1 << 20),
     "reduce.cu": reduce_source((4, 4), (2, 2, 2), "median", "uint64"),
 }
 

@@ -58,6 +58,24 @@ def module(name: str, before: str = "") -> Any:
     return cupy().RawModule(code=source, options=("-std=c++17",))
 
 
+def device_of(cp: Any, given: Any) -> Any:
+    """Return the device that "cuda", "cuda:1" or a device of CuPy names."""
+    if isinstance(given, cp.cuda.Device):
+        return given
+    name, _, number = str(given).partition(":")
+    count = cp.cuda.runtime.getDeviceCount()
+    if name != "cuda" or (number and not (number.isascii() and number.isdigit())):
+        raise WeftError(f"device: {given!r} is not a device", hint="'cpu', 'cuda', 'cuda:1'")
+    if number and int(number) >= count:
+        raise WeftError(f"device: there is no {given!r}", hint=f"cuda:0 to cuda:{count - 1}")
+    return cp.cuda.Device(int(number)) if number else cp.cuda.Device()
+
+
+def address(array: Any) -> np.uint64:
+    """Return where an array of the device begins, as kernels take it."""
+    return np.uint64(array.data.ptr)
+
+
 def move_bytes(cp: Any, to: int, source: int, size: int, stream: Any) -> None:
     """Copy bytes between the host and the device, in either direction, in a stream."""
     runtime = cp.cuda.runtime

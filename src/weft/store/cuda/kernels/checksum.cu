@@ -1,4 +1,4 @@
-// CRC32C of chunks that lie in one buffer, put behind each of them.
+// CRC32C of chunks that lie in one buffer, put behind each of them, or compared with what is there.
 //
 // A CRC is the remainder of a polynomial over the bits, so it can be computed in slices: the remainder
 // of A followed by B is that of A, times x to the bits of B, plus that of B. Slices, and parts of
@@ -7,7 +7,7 @@
 //
 // | launch | blocks of the grid | shared |
 // | weft_crc_parts | chunks * parts | Crc, 5 KiB |
-// | weft_crc_put | ceil(chunks / 256) | none |
+// | weft_crc_put, weft_crc_check | ceil(chunks / 256) | none |
 //
 // parts = ceil(the most bytes of a chunk / CRC_PART). sums: chunks * parts * 4 bytes. Chunk n is
 // sizes[n] bytes at out + offsets[n], with four bytes of room behind it; one of size 0 is not there.
@@ -95,18 +95,39 @@ WEFT_KERNEL weft_crc_parts(
     }
 }
 
-// The CRC32C of each chunk of its parts, behind the chunk; one thread for each.
+// The CRC32C of a chunk, of its parts.
+WEFT_DEVICE u32 crc_whole(u64 size, const u32* sums) {
+    u32 crc = 0;
+    for (u64 part = (size + CRC_PART - 1) / CRC_PART; part--;)
+        crc = crc_times(crc, CRC_AFTER_PART) ^ sums[part];
+    return ~crc;
+}
+
+// The CRC32C of each chunk, behind the chunk; one thread for each.
 WEFT_KERNEL weft_crc_put(
     u8* out, const u64* sizes, const u64* offsets, const u32* sums, u32 parts, u64 count
 ) {
     WEFT_PHASE(t) {
         u64 chunk = WEFT_BLOCK * WEFT_THREADS + t;
         if (chunk < count && sizes[chunk]) {
-            u32 crc = 0;
-            for (u64 part = (sizes[chunk] + CRC_PART - 1) / CRC_PART; part--;)
-                crc = crc_times(crc, CRC_AFTER_PART) ^ sums[chunk * parts + part];
+            u32 crc = crc_whole(sizes[chunk], sums + chunk * parts);
             u8* at = out + offsets[chunk] + sizes[chunk];
-            for (u32 byte = 0; byte < 4; ++byte) at[byte] = (u8)(~crc >> 8 * byte);
+            for (u32 byte = 0; byte < 4; ++byte) at[byte] = (u8)(crc >> 8 * byte);
+        }
+    }
+}
+
+// The same, compared: failed[n] becomes 1 where chunk n does not match.
+WEFT_KERNEL weft_crc_check(
+    const u8* staged, const u64* sizes, const u64* offsets, const u32* sums, u32 parts, u64 count,
+    u32* failed
+) {
+    WEFT_PHASE(t) {
+        u64 chunk = WEFT_BLOCK * WEFT_THREADS + t;
+        if (chunk < count && sizes[chunk]) {
+            const u8* at = staged + offsets[chunk] + sizes[chunk];
+            u32 stored = at[0] | at[1] << 8 | at[2] << 16 | u32(at[3]) << 24;
+            if (stored != crc_whole(sizes[chunk], sums + chunk * parts)) failed[chunk] = 1;
         }
     }
 }

@@ -1,6 +1,6 @@
 // Frames of Blosc: where their blocks lie, and the copy of blocks from their slots into frames.
 #pragma once
-#include "threads.h"
+#include "copy.h"
 
 struct Frame {
     u32 size;       // bytes of a chunk
@@ -15,37 +15,6 @@ struct Frame {
     }
     WEFT_MEMBER u32 stored() const { return 16 + size; }
 };
-
-WEFT_DEVICE Wide load_wide(const u8* at) { return *(const Wide*)at; }
-
-// The sixteen bytes that begin `by` bytes (0 to 15) into `low`, and go on in `high`.
-WEFT_DEVICE Wide funnel_wide(Wide low, Wide high, u32 by) {
-    u32 word[8], bits = by % 4 * 8;
-    for (u32 n = 0; n < 4; ++n) word[n] = low.word[n], word[n + 4] = high.word[n];
-    if (by & 8) for (u32 n = 0; n < 6; ++n) word[n] = word[n + 2];
-    if (by & 4) for (u32 n = 0; n < 5; ++n) word[n] = word[n + 1];
-    Wide made;
-    for (u32 n = 0; n < 4; ++n) made.word[n] = funnel(word[n], word[n + 1], bits);
-    return made;
-}
-
-// Copy bytes from anywhere to anywhere, in a phase of all threads: stores of sixteen bytes, each of
-// two loads of sixteen. No load goes outside of the sixteen aligned bytes that a wanted byte is in.
-WEFT_DEVICE void copy(u8* to, const u8* from, u64 size, u32 t) {
-    u64 head = (16 - (u64)to % 16) % 16;
-    if (head > size) head = size;
-    if (t < head) to[t] = from[t];
-    u64 wide = (size - head) / 16, rest = head + 16 * wide;
-    u32 by = (u32)((u64)(from + head) % 16);
-    const u8* source = from + head - by;
-#pragma unroll 4
-    for (u64 n = t; n < wide; n += WEFT_THREADS) {
-        Wide low = load_wide(source + 16 * n);
-        Wide high = by ? load_wide(source + 16 * n + 16) : low;
-        *(Wide*)(to + head + 16 * n) = funnel_wide(low, high, by);
-    }
-    if (rest + t < size && t < 16) to[rest + t] = from[rest + t];
-}
 
 WEFT_DEVICE void put_word(u8* at, u32 value, u32 byte) { at[byte] = (u8)(value >> 8 * byte); }
 

@@ -21,6 +21,7 @@ NUMBERS = [
     *("<f2", ">f4", "<f4", "<f8", ">f8", "<c8", "<c16", ">c16"),
 ]
 OTHERS = ["<M8[ns]", "<M8[D]", "<m8[10us]", ">m8[s]", "|S1", "|S5", "<U1", "<U4", ">U3", "|V3"]
+TEXT = np.dtypes.StringDType()
 RECORD = [("a", "<i4"), ("b", "|S3"), ("c", "<f8")]
 
 
@@ -32,12 +33,20 @@ def random_shape(rng):
     return shape, tuple(int(rng.integers(1, n + 2)) for n in shape)
 
 
+def random_dtype(rng):
+    """A data type of zarr-python: a number mostly, a date, a text, bytes, or a record."""
+    kind = rng.random()
+    if kind < 0.1:
+        return np.dtype(RECORD) if kind < 0.05 else TEXT
+    return np.dtype(str(rng.choice(NUMBERS + OTHERS)))
+
+
 def random_values(rng, shape, dtype):  # noqa: PLR0911 - a kind each
     """Values of any bits, except that booleans and texts have few, and NaNs none."""
     dtype = np.dtype(dtype)
     if dtype.kind == "b":
         return rng.random(shape) < 0.5
-    if dtype.kind in "SU":
+    if dtype.kind in "SUT":
         words = ["", "a", "bc", "défg", "xyz", "ümlau"]
         words = [w.encode("ascii", "ignore") for w in words] if dtype.kind == "S" else words
         return np.array(words, dtype)[rng.integers(0, len(words), shape)]
@@ -148,7 +157,7 @@ def bytes_filters(rng, itemsize):
 def filters_v2(rng, dtype):
     """Filters of any kind; of big-endian elements none, which zarr-python itself misreads."""
     dtype = np.dtype(dtype)
-    if dtype.byteorder == ">":
+    if dtype.byteorder == ">" or dtype == TEXT:
         return []
     return array_filters(rng, dtype) + bytes_filters(rng, 1)
 
@@ -158,28 +167,29 @@ def filters_v2(rng, dtype):
 
 def by_zarr_v2(rng, path):
     """zarr-python, Zarr v2."""
-    dtype = np.dtype(RECORD) if rng.random() < 0.05 else np.dtype(str(rng.choice(NUMBERS + OTHERS)))
+    dtype = random_dtype(rng)
     shape, chunks = random_shape(rng)
     fill, part = random_fill(rng, dtype), random_part(rng, shape)
     filters = [numcodecs.get_codec(dict(each)) for each in filters_v2(rng, dtype)]
+    chosen = {} if dtype == TEXT else {"filters": filters or None}  # texts have their own
     array = zarr.create_array(
         path,
         shape=shape,
         chunks=chunks,
-        dtype=dtype,
+        dtype=str if dtype == TEXT else dtype,
         zarr_format=2,
         order=str(rng.choice(["C", "F"])),
-        filters=filters or None,
         compressors=compressor_v2(rng),
         fill_value=fill,
         chunk_key_encoding={"name": "v2", "separator": str(rng.choice([".", "/"]))},
+        **chosen,
     )
     return filled(array, rng, part, bool(filters))
 
 
 def by_zarr_v3(rng, path):
     """zarr-python, Zarr v3, with shards or without."""
-    dtype = np.dtype(RECORD) if rng.random() < 0.05 else np.dtype(str(rng.choice(NUMBERS + OTHERS)))
+    dtype = random_dtype(rng)
     shape, chunks = random_shape(rng)
     fill, part = random_fill(rng, dtype), random_part(rng, shape)
     shards = tuple(c * int(rng.integers(1, 4)) for c in chunks) if rng.random() < 0.6 else None
@@ -189,13 +199,14 @@ def by_zarr_v3(rng, path):
         place = int(rng.integers(len(filters) + 1))
         filters.insert(place, zarr.codecs.TransposeCodec(order=order))
     big = zarr.codecs.BytesCodec(endian="big")
-    serializer = big if not filters and dtype.names is None and rng.random() < 0.3 else "auto"
+    is_plain = not filters and dtype.names is None and dtype != TEXT
+    serializer = big if is_plain and rng.random() < 0.3 else "auto"
     array = zarr.create_array(
         path,
         shape=shape,
         chunks=chunks,
         shards=shards,
-        dtype=dtype,
+        dtype=str if dtype == TEXT else dtype,
         filters=filters,
         serializer=serializer,
         compressors=compressors_v3(rng, dtype.itemsize),

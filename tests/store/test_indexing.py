@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import zarr
 from tests.store.index_expressions import outer, random_index, take_outer
-from tests.trials import trials
+from tests.trials import EXAMPLES, FULL, trials
 
 from weft import WeftError
 from weft.store import create
 from weft.store import open as open_store
 from weft.store.view import View
 
-EXPRESSIONS = trials(10_000)
+EXPRESSIONS = trials(10_000, None if EXAMPLES >= FULL else 300)
 PER_ARRAY = 25
 
 

@@ -31,7 +31,7 @@ from weft.store.decompress import (
     unzstd_into,
 )
 from weft.store.dtypes import Bytes, Pieces
-from weft.store.filters import CHECKSUMS, Filter, Reorder
+from weft.store.filters import CHECKSUMS, MAX_TEXT, Filter, Reorder, VlenText
 
 Values: TypeAlias = np.ndarray[Any, Any]
 BatchEncoder: TypeAlias = Callable[[Values, Sequence[int], Values], "EncodedChunks"]
@@ -273,7 +273,7 @@ class Crc32c(_StoredFields):
         copy_into(self.decode(data, len(out)), out)
 
 
-Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c | Filter | Reorder
+Codec: TypeAlias = Zstd | Gzip | Blosc | Lz4 | Crc32c | Filter | Reorder | VlenText
 """A codec from bytes to bytes; filters are only decoded."""
 
 _LOCAL = threading.local()
@@ -413,7 +413,10 @@ def max_stored(codecs: Sequence[Codec], size: int) -> int:
     No codec expands bytes much, and a file may claim anything.
     """
     fixed = stored_size(codecs, size)
-    return 2 * max(decoded_sizes(codecs, size)) + 4096 if fixed is None else fixed
+    if fixed is not None:
+        return fixed
+    most = max(decoded_sizes(codecs, size))
+    return 2 * max(most, MAX_TEXT if is_text(codecs) else 0) + 4096
 
 
 def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
@@ -432,6 +435,8 @@ def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
 
 def _encoded_size(codec: Codec, size: int) -> int | None:
     """Return the bytes that so many bytes are encoded as; None where they depend on content."""
+    if isinstance(codec, VlenText):
+        return None
     if isinstance(codec, Filter | Reorder):
         return codec.encoded_size(size)
     return size + 4 if isinstance(codec, Crc32c) else None
@@ -445,14 +450,22 @@ def decoded_sizes(codecs: Sequence[Codec], size: int) -> list[int]:
     """
     sizes = [size]
     for codec in codecs[:-1]:
+        if isinstance(codec, VlenText):
+            sizes.append(MAX_TEXT)
+            continue
         fixed = _encoded_size(codec, sizes[-1])
         sizes.append(max_intermediate(sizes[-1]) if fixed is None else fixed)
     return sizes
 
 
+def is_text(codecs: Sequence[Codec]) -> bool:
+    """Return whether elements are texts of any length."""
+    return bool(codecs) and isinstance(codecs[0], VlenText)
+
+
 def is_reading_only(codecs: Sequence[Codec]) -> bool:
     """Return whether codecs of other writers are among them, which Weft does not encode."""
-    return any(isinstance(codec, Filter | Reorder) for codec in codecs)
+    return any(isinstance(codec, Filter | Reorder | VlenText) for codec in codecs)
 
 
 def max_intermediate(size: int) -> int:

@@ -32,6 +32,9 @@ NAMES = (
 )
 """The data types that can be stored."""
 
+TEXT = "string"
+"""Texts of any length."""
+
 MAX_ITEMSIZE = 1 << 24
 """The most bytes of an element that is read: a long text, or a record."""
 
@@ -76,6 +79,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """
     if name in NAMES:
         return as_dtype(name)[1]
+    if name == TEXT:
+        return np.dtypes.StringDType()
     try:
         given = json.loads(name) if name.startswith("[") else name
     except (ValueError, RecursionError):
@@ -128,6 +133,8 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     """
     if dtype.names is not None:
         return json.dumps(_fields(dtype))
+    if dtype.kind == "T":
+        return TEXT
     return dtype.name if dtype.name in NAMES and dtype.isnative else dtype.str
 
 
@@ -151,6 +158,10 @@ def _read_foreign_fill(dtype: np.dtype[Any], value: Any) -> Any:
     Bytes and records are base64; dates are numbers; texts are texts.
     """
     kind = dtype.kind
+    if kind == "T":
+        if not isinstance(value, str):
+            raise TypeError
+        return value
     if kind in "mM":
         if value != "NaT" and type(value) is not int:
             raise TypeError
@@ -174,7 +185,7 @@ def zero_fill(dtype: np.dtype[Any]) -> object:
     >>> zero_fill(np.dtype("f4")), zero_fill(np.dtype("c8")), zero_fill(np.dtype("S3"))
     (0, [0, 0], '')
     """
-    zeros = {"b": False, "c": [0, 0], "U": "", "S": ""}
+    zeros = {"b": False, "c": [0, 0], "U": "", "S": "", "T": ""}
     if dtype.kind == "V":
         return binascii.b2a_base64(bytes(dtype.itemsize), newline=False).decode()
     return zeros.get(dtype.kind, 0)

@@ -188,6 +188,57 @@ class Reorder:
         copy_into(self.decode(data, len(out)), out)
 
 
+@dataclass(frozen=True, slots=True)
+class VlenText:
+    """Texts of any length: their number, then of each its bytes in UTF-8 after their number.
+
+    >>> VlenText().elements(bytes([2, 0, 0, 0, 1, 0, 0, 0]) + b"a" + bytes(4), 2)
+    array(['a', ''], dtype=StringDType())
+    """
+
+    name = "vlen-utf8"
+    configuration = FrozenMap[str, Any](())
+    is_array_filter = False
+
+    def encoded_size(self, size: int) -> None:
+        """Return None: it depends on the texts."""
+
+    def encode(self, data: Bytes) -> Bytes:
+        """Refuse: arrays of texts are only read."""
+        raise WeftError("arrays of texts of any length are read, and not written")
+
+    def decode(self, data: Bytes, limit: int) -> Bytes:
+        """Refuse: texts are elements, and not bytes of a chunk."""
+        raise CodecError("texts of any length come first among the codecs of a chunk")
+
+    def decode_into(self, data: Bytes, out: memoryview, first: int, stop: int) -> None:
+        """Refuse, as `decode`."""
+        self.decode(data, len(out))
+
+    def elements(self, data: Bytes, count: int) -> np.ndarray[Any, Any]:
+        """Return the texts of a chunk of `count` elements."""
+        raw, at, found = bytes(data), 4, list[str]()
+        if len(raw) < 4 or int.from_bytes(raw[:4], "little") != count:
+            raise CodecError(f"{len(raw)} B are not {count} texts")
+        for _ in range(count):
+            size = int.from_bytes(raw[at : at + 4], "little")
+            at += 4
+            if at + size > len(raw):
+                raise CodecError(f"a text ends at {at + size} B, and a chunk at {len(raw)} B")
+            try:
+                found.append(raw[at : at + size].decode())
+            except UnicodeDecodeError as error:
+                raise CodecError(f"a text is not UTF-8: {error}") from None
+            at += size
+        if at != len(raw):
+            raise CodecError(f"{count} texts end at {at} B, and a chunk at {len(raw)} B")
+        return np.array(found, np.dtypes.StringDType())
+
+
+MAX_TEXT = 1 << 27
+"""The most bytes of the texts of a chunk, which metadata do not limit."""
+
+
 @lru_cache(maxsize=256)
 def _numcodec(codec: Filter) -> Any:
     """Return the codec of `numcodecs`."""

@@ -20,10 +20,12 @@ from weft.store.codecs import (
     as_codecs,
     codec_of,
     is_reading_only,
+    is_text,
     with_checksum,
 )
 from weft.store.dtypes import (
     NAMES,
+    TEXT,
     as_dtype,
     dtype_name,
     foreign_dtype,
@@ -31,7 +33,7 @@ from weft.store.dtypes import (
     read_fill,
     write_fill,
 )
-from weft.store.filters import ARRAY_FILTERS, READ_ONLY, Filter, Reorder, read_filter
+from weft.store.filters import ARRAY_FILTERS, READ_ONLY, Filter, Reorder, VlenText, read_filter
 from weft.values import FrozenMap, Point, freeze
 
 if TYPE_CHECKING:
@@ -158,7 +160,11 @@ class Metadata:
         it, give elements in the byte order of this machine.
         """
         dtype = numpy_dtype(self.dtype)
-        if self.zarr_format == 2 or any(_is_filter(codec) for codec in self.codecs):
+        if (
+            self.zarr_format == 2
+            or self.dtype == TEXT
+            or any(_is_filter(codec) for codec in self.codecs)
+        ):
             return dtype
         return dtype.newbyteorder(">" if self.endian == "big" else "<")
 
@@ -244,6 +250,8 @@ class Metadata:
         array = _named("bytes", endian=self.endian) if is_wide else _named("bytes")
         codecs = [(_is_filter(c), _named(c.name, **c.configuration)) for c in self.codecs]
         filters = [codec for is_filter, codec in codecs if is_filter]
+        if is_text(self.codecs):
+            return [*transpose, *(codec for _, codec in codecs)]
         return [
             *transpose,
             *filters,
@@ -274,7 +282,7 @@ def _named(name: str, **configuration: Any) -> dict[str, Any]:
 
 def _data_type(name: str) -> object:
     """Return a data type as in `zarr.json`."""
-    if name in NAMES:
+    if name in NAMES or name == TEXT:
         return name
     dtype = numpy_dtype(name)
     if dtype.names is not None:
@@ -465,7 +473,7 @@ _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs"
 def _parse_data_type(given: Any, path: str, depth: int = 0) -> str:
     """Return the name of a data type of Zarr v3 or of one that others add to it."""
     name, options = _parse_named(given, path)
-    if name in NAMES:
+    if name in NAMES or (name == TEXT and not depth):
         return name
     size = options.get("length_bytes")
     kinds = {"null_terminated_bytes": "|S{}", "raw_bytes": "|V{}", "fixed_length_utf32": "<U{}"}
@@ -515,15 +523,20 @@ def _parse_chain(
     Filters are codecs from bytes to bytes too, once elements are in storage order.
     """
     names = [name for name, _ in codecs]
+    first = "vlen-utf8" if dtype == TEXT else "bytes"
     for number, name in enumerate(names):
-        if name not in ("bytes", "transpose") and _short(name) is None:
+        if name not in (first, "transpose") and _short(name) is None:
             raise WeftError(f"codecs[{number}]: the codec {name!r} is not supported")
-    if "bytes" not in names:
-        raise WeftError("codecs: 'bytes' is missing")
-    middle = names.index("bytes")
+    if first not in names:
+        raise WeftError(f"codecs: {first!r} is missing")
+    middle = names.index(first)
     order, filters = _parse_filters(codecs[:middle], chunks, numpy_dtype(dtype))
     endian = _parse_endian(codecs[middle][1])
     chain = _stored_order(filters, endian)
+    if dtype == TEXT:
+        if filters:
+            raise WeftError("codecs: filters of texts are not supported")
+        chain = [VlenText()]
     for number, (name, options) in enumerate(codecs[middle + 1 :], middle + 1):
         path, short = f"codecs[{number}]", _short(name)
         if short is None or short in ARRAY_FILTERS:

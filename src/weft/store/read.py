@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -32,11 +32,13 @@ from weft.store.codecs import (
     codec_workspace,
     decode,
     decoded_sizes,
+    is_text,
     max_stored,
     stored_size,
 )
 from weft.store.decompress import native
 from weft.store.dtypes import Bytes
+from weft.store.filters import VlenText
 from weft.store.metadata import Metadata
 from weft.store.selection import Points, Run
 from weft.store.shard import ABSENT, FileShard, ShardError, ShardIndexCache, ShardReader
@@ -95,7 +97,7 @@ class ChunkFormat(NamedTuple):
     def of(cls, metadata: Metadata, layout: ChunkLayout, dtype: np.dtype[Any]) -> ChunkFormat:
         """Return the format of an array whose elements have some dtype in memory."""
         stored = metadata.stored_dtype
-        is_plain = stored == dtype and not metadata.order
+        is_plain = stored == dtype and not metadata.order and not is_text(metadata.codecs)
         codecs, size = metadata.codecs, layout.chunk_nbytes
         fixed, limits = stored_size(codecs, size), tuple(decoded_sizes(codecs, size))
         return cls(metadata, layout, stored, is_plain, fixed, max_stored(codecs, size), limits)
@@ -315,8 +317,28 @@ class BoxReader:
         except CodecError as error:
             raise self._shards.error(at, part.slot, error) from None
 
+    def _decode_texts(self, out: Result | None, part: ChunkPart, stored: Bytes) -> None:
+        """Decode a chunk of texts of any length, which have no bytes of their own in an array."""
+        texts, *codecs = self._metadata.codecs
+        for codec, limit in zip(reversed(codecs), reversed(self.format.limits)):
+            stored = codec.decode(stored, limit)
+        layout, size = self._layout, self.format.dtype.itemsize
+        elements = cast(VlenText, texts).elements(stored, layout.chunk_nbytes // size)
+        if out is not None:
+            strides = layout.strides if part.strides is None else part.strides
+            places: Result = np.arange(len(elements))
+            steps = [stride // size * places.itemsize for stride in strides]
+            start = part.start // size * places.itemsize
+            taken: Result = np.ndarray(part.shape, places.dtype, places.data, start, steps)
+            for pick in part.picks:
+                taken = taken[pick]
+            out[part.target] = elements[taken]
+
     def _decode(self, out: Result | None, part: ChunkPart, stored: Bytes) -> None:
         codecs, size, offset = self._metadata.codecs, self._layout.chunk_nbytes, 0
+        if is_text(codecs):
+            self._decode_texts(out, part, stored)
+            return
         if codecs and self.format.stored is not None:
             for codec, limit in zip(reversed(codecs), reversed(self.format.limits)):
                 stored = codec.decode(stored, limit)  # of checksums, the body where it is

@@ -13,8 +13,8 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.store.codecs import Codec, Crc32c, codec_of
-from weft.store.dtypes import dtype_name, foreign_dtype, read_fill, zero_fill
-from weft.store.filters import READ_ONLY, read_filter
+from weft.store.dtypes import TEXT, dtype_name, foreign_dtype, numpy_dtype, read_fill, zero_fill
+from weft.store.filters import READ_ONLY, VlenText, read_filter
 from weft.store.metadata import KeyEncoding, Metadata, check_grid, check_rank, parse_point
 from weft.values import FrozenMap
 
@@ -36,7 +36,7 @@ def parse_array(data: Any, attributes: Mapping[str, Any]) -> Metadata:
     version = data.get("zarr_format") if isinstance(data, dict) else None
     if version != 2:
         raise WeftError(f"zarr_format: expected 2, got {version!r}")
-    dtype = _dtype(data.get("dtype"))
+    dtype = _dtype(data)
     name = dtype_name(dtype) if data.get("dtype") != "bfloat16" else "bfloat16"
     shape = check_rank(parse_point(data.get("shape"), "shape"))
     chunks = parse_point(data.get("chunks"), "chunks")
@@ -63,7 +63,11 @@ def parse_array(data: Any, attributes: Mapping[str, Any]) -> Metadata:
     )
 
 
-def _dtype(given: Any) -> np.dtype[Any]:
+def _dtype(data: Mapping[str, Any]) -> np.dtype[Any]:
+    given, filters = data.get("dtype"), data.get("filters")
+    first = filters[0] if isinstance(filters, list) and filters else None
+    if given == "|O" and isinstance(first, dict) and first.get("id") == VlenText.name:
+        return numpy_dtype(TEXT)
     if given == "bfloat16":  # as tensorstore writes it
         return np.dtype("<u2")
     try:
@@ -79,7 +83,7 @@ def _fill(name: str, dtype: np.dtype[Any], given: Any) -> Any:
     value = bool(given) if dtype.kind == "b" and given in (0, 1) else given
     if dtype.kind == "S" and given in (0, ""):
         value = ""
-    if dtype.kind == "U" and given == 0:
+    if dtype.kind in "UT" and given == 0:
         value = ""
     if dtype.kind == "V" and given in (0, ""):
         value = zero_fill(dtype)
@@ -111,6 +115,8 @@ def _codec(given: Any, path: str) -> Codec:
     name, options = given["id"], {key: value for key, value in given.items() if key != "id"}
     if name in _OURS:
         return codec_of(name, options, path)
+    if name == VlenText.name and path == "filters[0]":
+        return VlenText()
     if name == "crc32c" and options.get("location", "end") == "end":
         return Crc32c()
     if name not in READ_ONLY:

@@ -18,7 +18,7 @@ from weft import DeviceMesh, Machine, ops, search, trace
 from weft.interop.stablehlo import read
 from weft.lang import Graph
 from weft.plan.machines import H200_NODE
-from weft.plan.searching.branch_and_bound import ALL
+from weft.plan.searching.bounds import ALL
 from weft.plan.searching.build import build_problem
 from weft.plan.searching.evolution import BatchEvaluator, evolutionary_search
 from weft.plan.searching.integer_program import solve_integer_program

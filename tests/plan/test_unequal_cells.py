@@ -24,7 +24,8 @@ from weft import (
 from weft.lang import OPERATORS, Application, Graph, Library, Operator, Value
 from weft.plan import CellGroup
 from weft.plan.balance import balanced_points, balanced_work, split
-from weft.plan.searching.branch_and_bound import Goal, exact_front
+from weft.plan.searching.bounds import Goal
+from weft.plan.searching.branch_and_bound import exact_front
 from weft.plan.searching.build import build_problem
 from weft.plan.searching.choice_graph import assignment_of, choices_of
 from weft.plan.searching.pareto import pareto_front

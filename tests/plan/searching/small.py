@@ -6,6 +6,7 @@ from weft import DeviceMesh, Machine, ops, trace
 
 LINE = DeviceMesh("m", (2,), ("x",))
 GRID = DeviceMesh("m", (2, 2), ("x", "y"))
+CUBE = DeviceMesh("m", (2, 2, 2), ("x", "y", "z"))
 
 
 def machine(rng):

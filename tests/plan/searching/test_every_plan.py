@@ -7,7 +7,7 @@ ways to cut index spaces and arrays, and their costs from `estimate`: nothing he
 from itertools import islice
 from random import Random
 
-from tests.plan.searching.small import GRID, LINE, machine
+from tests.plan.searching.small import CUBE, GRID, LINE, machine
 from tests.plan.searching.test_claim import THREE, VALUES, plans_of
 from tests.trials import EXAMPLES, FEWEST, FULL, trials
 
@@ -55,7 +55,7 @@ def random_graph(seed):
         return tuple(values[-2:]) if rng.random() < 0.2 and count > 1 else values[-1]
 
     size = shape[-1]
-    mesh = rng.choice([LINE, LINE, THREE, GRID])
+    mesh = rng.choice([LINE, LINE, THREE, GRID, CUBE])
     return trace(body, shape, (size, size), (size,), names=["x", "w", "b"]), mesh, machine(rng)
 
 

@@ -25,7 +25,8 @@ from tests.trials import trials
 
 from weft import Machine, estimate
 from weft.interop.stablehlo import read
-from weft.plan.searching.branch_and_bound import Goal, TooWideError, exact_front
+from weft.plan.searching.bounds import Goal
+from weft.plan.searching.branch_and_bound import TooWideError, exact_front
 from weft.plan.searching.build import ProblemBuilder, build_problem
 from weft.plan.searching.choice_graph import assignment_of, choices_of
 from weft.plan.searching.cost_strategy import cheapest, lexicographic

@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.plan.searching.small import GRID, machine, program
+from tests.plan.searching.small import CUBE, GRID, machine, program
 from tests.trials import trials
 
 from weft import DeviceMesh, Machine, ShardingSpec, plan_reshard, trace
@@ -50,6 +50,25 @@ def test_prices_by_form_equal_planned_reshards(shape, kinds, rates):
         for mine, theirs in zip(found[2:], wanted[2:]):
             assert mine == (max(theirs),), f"{src} -> {dst}, {size}"
         assert wanted.received == sum(plan_reshard(src, dst, size, width, rates).received)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mesh", [GRID, CUBE])
+def test_prices_by_form_have_the_memory_of_every_cell(mesh, seed):
+    """Axes of one kind have other names, and the cells change places with them."""
+    rng, rates = Random(seed), machine(Random(seed))
+    prices = MovePrices(rates, mesh, dict.fromkeys(mesh.axis_names, 0))
+    exact = MovePrices(rates, mesh)
+    for _ in range(PAIRS // 10):
+        size = rng.choice([(4, 4), (8, 4), (8,), (8, 8), (2, 4, 8)])
+        src, dst = (rng.choice(shardings(mesh, size)) for _ in range(2))
+        used = {axis for dim in src.dim_specs for axis in dim.axes}
+        free = [axis for axis in mesh.axis_names if axis not in used]
+        parts = dict.fromkeys(rng.sample(free, rng.randint(0, len(free))), "sum")
+        src = ShardingSpec(mesh, src.dim_specs, (), parts)
+        found, wanted = (p.reshard(src, dst, size, 4) for p in (prices, exact))
+        assert found[1:] == wanted[1:], f"{src} -> {dst}, {size}"
+        assert found.seconds == pytest.approx(wanted.seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize("rates", [None, Machine(latency=1e-6, bandwidth=1e9)])

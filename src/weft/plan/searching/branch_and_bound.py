@@ -7,10 +7,11 @@ are needed and not computed yet, each with its sharding (variable elimination al
 decomposition); for each state the partial plans are kept that no other of that state dominates.
 All that is in memory beside a step is known when it is taken: what is needed after it, and inputs.
 
-As in branch and bound, a partial plan is pruned if a known plan dominates the lower bounds of all
-its completions. An output occupies memory to the end though it is decided where it is last read or
-computed: its bytes are added to all peaks after that. An input that no earlier step may read leaves
-the state; its bytes stay.
+As in branch and bound, a partial plan is pruned if known plans dominate the lower bounds of all its
+completions. There is a sweep for each range of peak memory between known plans, from the least on:
+in each range the bounds of `weft.plan.searching.bounds` leave few options. An output occupies
+memory to the end though it is decided where it is last read or computed: its bytes are added to all
+peaks after that. An input that no earlier step may read leaves the state; its bytes stay.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from math import inf, prod
-from operator import add, le
+from operator import add, le, sub
 from typing import NamedTuple
 
 from weft.lang import Graph
@@ -27,21 +28,23 @@ from weft.lang.dtype import itemsize
 from weft.layout import DeviceMesh
 from weft.plan.propagation.shardings import Meshes
 from weft.plan.resharding.counts import sizes_of
-from weft.plan.searching.choice_graph import (
-    ApplicationResult,
-    ChoiceGraph,
-    PlaceableApplication,
-    exclusion,
+from weft.plan.searching.bounds import (
+    ALL,
+    ROUNDING,
+    Bound,
+    Goal,
+    Measure,
+    PricedChoices,
+    PricedOperand,
+    PricedResult,
+    PricedValue,
+    Relaxation,
+    Triple,
+    boxes_below,
 )
+from weft.plan.searching.choice_graph import ChoiceGraph
 from weft.plan.searching.pareto import Costs
-from weft.plan.searching.prices import MoveCost, OptionCost
 from weft.values import Point
-
-ROUNDING = 1 + 1e-12
-"""Sums in another order differ by rounding."""
-
-BEAM_TRIES = 60
-"""How many partial plans a beam prices at each step for each one that it keeps, at most."""
 
 State = tuple[tuple[int, int], ...]
 """Values by number, in order, and what is known of each: a sharding and whether it is read more
@@ -60,21 +63,10 @@ UNUSED = -4
 class TooWideError(Exception):
     """The graph is too wide: there are more partial plans than the limit."""
 
-    def __init__(self, left: float = 1.0) -> None:
+    def __init__(self, chosen: Sequence[Chosen] = ()) -> None:
         super().__init__("there are too many partial plans")
-        self.left = left
-        """The fraction of the steps that were left."""
-
-
-class Goal(NamedTuple):
-    """The objectives to minimize."""
-
-    time: bool = True
-    received: bool = True
-    memory: bool = True
-
-
-ALL = Goal()
+        self.chosen = chosen
+        """The plans that were found so far."""
 
 
 class Chosen(NamedTuple):
@@ -99,24 +91,90 @@ def exact_front(
     `TooWideError` is raised if more than `limit` partial plans would be kept at once, or more than
     `tries` were priced in all.
     """
-    return _Frontier(choices, goal, known, limit, tries).front()
+    return _Ranges(choices, goal, known).front(limit, tries)
 
 
-def beam_front(
-    choices: ChoiceGraph, goal: Goal = ALL, known: Iterable[Costs] = (), width: int = 24
-) -> list[Chosen]:
-    """Return good plans that no known point dominates: of the partial plans few are kept.
+class _Ranges:
+    """A search by ranges of peak memory, each bounded by what is known below it."""
 
-    Those are kept that promise the least time, memory or bytes, or the least sum of them.
-    """
-    return _Frontier(choices, goal, known, 1 << 60, inf, width).front()
+    def __init__(self, choices: ChoiceGraph, goal: Goal, known: Iterable[Costs]) -> None:
+        self.priced, self.goal = PricedChoices(choices, goal), goal
+        wanted = (goal.time, goal.memory, goal.received)
+        self.known = [tuple(x if w else 0 for x, w in zip(one, wanted)) for one in known]
+        times, _, moved = zip(*self.known) if self.known else ((1.0,), (), (1,))
+        self.weight = (max(moved) or 1) / (max(times) or 1.0)
+        """The bytes that a second counts for in a sum of both."""
+        self.measures = Measure.of(self.priced, self.weight)
+        self.chosen: list[Chosen] = []
+
+    def front(self, limit: int, tries: float) -> list[Chosen]:
+        """Return the exact front, from plans in which axes are used together to all plans."""
+        mesh = self.priced.choices.mesh
+        axes = [axis for axis, size in zip(mesh.axis_names, mesh.shape) if size > 1]
+        try:
+            for count in range(max(len(axes), 1)):
+                tries = self._search(axes[count:], limit, tries)
+        except TooWideError:
+            raise TooWideError(_undominated_points(self.chosen)) from None
+        return _undominated_points(self.chosen)
+
+    def _search(self, together: Sequence[str], limit: int, tries: float) -> float:
+        """Search each range of memory, and return the tries that are left."""
+        floor: float = 0
+        while True:
+            higher = [peak for _, peak, _ in self.known if peak > floor]
+            most = min(min(higher) - 1 if higher else inf, self.priced.room)
+            below = [(one[0], one[2]) for one in self.known if one[1] <= floor]
+            boxes = boxes_below(below, self.goal, self.weight)
+            relaxation = self._relaxation(most, boxes, together)
+            if not floor and self.goal.memory and not relaxation.is_empty:
+                relaxation = self._least_memory(relaxation, together)
+                if relaxation.most < most:
+                    higher, most = [*higher, relaxation.most + 1], relaxation.most
+            if not relaxation.is_empty:
+                sweep = _Sweep(relaxation, limit, tries)
+                self._add(sweep.front())
+                tries = sweep.tries
+            if most >= self.priced.room or not higher:
+                return tries
+            floor = min(higher)
+
+    def _relaxation(
+        self, most: float, boxes: Sequence[Bound], together: Sequence[str]
+    ) -> Relaxation:
+        return Relaxation(self.priced, self.measures, self.weight, most, boxes, together)
+
+    def _least_memory(self, whole: Relaxation, together: Sequence[str]) -> Relaxation:
+        """Return the least range from 0 on that is not proved to be empty, but for a hundredth."""
+        low, best = 0.0, whole
+        high = min(whole.most, 2 * sum(max(value.most) for value in self.priced.values))
+        while high - low > max(1, high / 64):
+            middle = (low + high) // 2
+            relaxation = self._relaxation(middle, whole.boxes, together)
+            if relaxation.is_empty:
+                low = middle
+            else:
+                high, best = middle, relaxation
+        return best
+
+    def _add(self, found: Iterable[Chosen]) -> None:
+        for one in found:
+            self.chosen.append(one)
+            self.known.append(one.point)
+
+
+def _undominated_points(every: Iterable[Chosen]) -> list[Chosen]:
+    front: list[Chosen] = []
+    for one in sorted(every, key=lambda one: one.point):
+        if not any(all(map(le, other.point, one.point)) for other in front):
+            front.append(one)
+    return front
 
 
 class _PartialPlan(NamedTuple):
     """The costs of a partial plan, and how it was reached."""
 
-    costs: tuple[float, float, float]
-    """Computation with communication that cannot overlap, all communication, and bytes."""
+    costs: Triple
     peak: Point
     retired: Point
     """The bytes of inputs that no earlier step reads, by cell."""
@@ -132,279 +190,57 @@ class _PartialPlan(NamedTuple):
 PartialPlans = dict[State, list[_PartialPlan]]
 
 
-class _Value:
-    """A value: its options, where it is made and used, and a bound on what it costs to make."""
+class _Sweep:
+    """The dynamic program for one range of memory."""
 
-    def __init__(self, number: int, name: str) -> None:
-        self.number, self.name = number, name
-        self.kept = 0
-        """How many options there are in which it may be kept."""
-        self.several = False
-        """Whether it is kept only if it is read more than once."""
-        self.sizes: list[Point] = []
-        self.most: list[int] = []
-        """By option the bytes on the fullest cell."""
-        self.costs: list[tuple[float, float, float]] = []
-        """The costs of the options in which it may be kept."""
-        self.makers: list[int] = []
-        self.users: list[int] = []
-        """The steps that read it, or compute it inside."""
-        self.charged_from = 0
-        """The steps from here on include all that pay for it in the lower bounds."""
-        self.seconds: list[float] = []
-        self.received: list[float] = []
-        """By option, lower bounds on what it costs to make it, with all that it is made of."""
-        self.least_seconds: float = 0.0
-        self.least_received: float = 0
-        """The same for the best option in which it may be kept, with the cost of that."""
-
-
-class _OperandPrices(NamedTuple):
-    """An operand of a step: the value, and what it costs to deliver it, by option and placement."""
-
-    value: _Value
-    reads: int
-    costs: list[list[tuple[float, float, float]]]
-    moves: list[list[tuple[MoveCost, ...]]]
-    """For every place where the step reads it, with memory on the counted cells."""
-    pays: bool
-    """Whether the step pays for the value in the lower bounds."""
-    seconds: list[float]
-    received: list[float]
-    """By placement, lower bounds on the costs to deliver it, and to make it if the step pays."""
-
-
-class _Frontier:
-    def __init__(
-        self,
-        choices: ChoiceGraph,
-        goal: Goal,
-        known: Iterable[Costs],
-        limit: int,
-        tries: float,
-        beam: int = 0,
-    ) -> None:
-        self.choices, self.goal, self.limit, self.tries = choices, goal, limit, tries
-        self.beam = beam
-        """How many partial plans are kept; 0 for all."""
-        machine = choices.machine
-        self.share, self.overlaps = 1.0 - machine.overlap, goal.time and machine.overlap > 0
-        wanted = (goal.time, goal.memory, goal.received)
-        self.known = [tuple(x if w else 0 for x, w in zip(one, wanted)) for one in known]
-        self._reduced: dict[Point, Point] = {}
-        self._moves: dict[int, MoveCost] = {}
-        self.columns = self._distinct_cells() if goal.memory else []
-        self.none = (0,) * len(self.columns)
-        rooms = [choices.rooms[cell] for cell in self.columns]
-        self.room = max(rooms, default=inf)
-        self.rooms = rooms if len(set(rooms)) > 1 else []
-        """The capacities of the distinct cells, where they differ."""
+    def __init__(self, relaxation: Relaxation, limit: float, tries: float) -> None:
+        self.relaxation, self.limit, self.tries = relaxation, limit, tries
+        priced = self.priced = relaxation.priced
+        self.goal, self.values, self.steps = priced.goal, priced.values, priced.steps
+        self.columns, self.none = priced.columns, priced.none
         self.last_options: dict[object, list[int]] = {}
-        self.values = self._make_values()
-        self.operands = [self._make_operands(number) for number in range(len(choices.steps))]
-        self._bound_costs()
+        self.allowed = [{*options} for options in relaxation.options]
         self.input_sizes = {
-            v.number: tuple(map(min, zip(*v.sizes))) for v in self.inputs if goal.memory
+            v.number: tuple(map(min, zip(*(v.sizes[o] for o in relaxation.options[v.number]))))
+            for v in priced.inputs
+            if priced.columns
         }
-
-    # -- what there is
-
-    def _distinct_cells(self) -> list[int]:
-        """Return one of each group of cells that hold the same whatever is chosen."""
-        points: dict[Point, None] = {}
-        for value in self.choices.values.values():
-            points |= dict.fromkeys(value.sizes)
-        tables = {
-            id(table): table
-            for step in self.choices.steps
-            for table in (*step.deliveries, *(r.reshard for r in step.results))
-            if table is not None
-        }
-        moves = {id(m): m for table in tables.values() for row in table for m in row}
-        for move in moves.values():
-            points |= dict.fromkeys(move[2:])
-        for memories in self.choices.return_memory.values():
-            for memory in memories:
-                points |= dict.fromkeys(memory)
-        for step in self.choices.steps:
-            for result in step.results:
-                points |= dict.fromkeys(result.sizes)
-        cells = self.choices.cells
-        columns = zip(self.choices.rooms, *(point for point in points if len(point) == cells))
-        first: dict[tuple[float, ...], int] = {}
-        for cell, column in enumerate(columns):
-            first.setdefault(column, cell)
-        return list(first.values())
-
-    def _cells(self, point: Point) -> Point:
-        """Return the bytes of the distinct cells."""
-        if point not in self._reduced:
-            self._reduced[point] = tuple(point[cell] for cell in self.columns)
-        return self._reduced[point]
-
-    def _move(self, move: MoveCost) -> MoveCost:
-        """Return a move with memory on the distinct cells."""
-        if id(move) not in self._moves:
-            memory = (
-                [self._cells(each) if each else self.none for each in move[2:]]
-                if self.columns
-                else [(), (), ()]
-            )
-            self._moves[id(move)] = MoveCost(move.seconds, move.received, *memory)
-        return self._moves[id(move)]
-
-    def _costs(self, cost: OptionCost) -> tuple[float, float, float]:
-        """Return the three numbers that add up; 0 for what is not needed."""
-        return (
-            cost.compute + self.share * cost.communicate if self.goal.time else 0.0,
-            cost.communicate if self.overlaps else 0.0,
-            cost.received,
-        )
-
-    def _make_values(self) -> list[_Value]:
-        graph, made = self.choices.graph, []
-        for number, (name, options) in enumerate(self.choices.values.items()):
-            value = _Value(number, name)
-            value.kept, value.several = options.kept, options.several
-            value.sizes = [self._cells(size) for size in options.sizes] if self.columns else []
-            value.most = [max(size, default=0) for size in options.sizes]
-            value.costs = list(map(self._costs, options.costs))
-            made.append(value)
-        self.number = {value.name: value.number for value in made}
-        self.inputs = [made[self.number[value.name]] for value in graph.inputs]
-        for at, step in enumerate(self.choices.steps):
-            for result in step.results:
-                made[self.number[result.value]].makers.append(at)
-            for name in {*step.application.operands, *step.inlined}:
-                made[self.number[name]].users.append(at)
-        steps = [(step.application, step.inlined) for step in self.choices.steps]
-        excludes = exclusion(steps, graph.outputs)
-        self.payers: set[tuple[int, int]] = set()
-        """The steps that pay for a value in the lower bounds: no two of them run together."""
-        for value in made:
-            paying: list[int] = []
-            for at in reversed(value.users):
-                reads = value.name in steps[at][0].operands
-                if reads and all(excludes(at, other) for other in paying):
-                    paying.append(at)
-            self.payers |= {(at, value.number) for at in paying}
-            value.charged_from = min(paying, default=len(steps))
-        return made
-
-    def _make_operands(self, at: int) -> list[_OperandPrices]:
-        step, operands = self.choices.steps[at], []
-        names = step.application.operands
-        for name in dict.fromkeys(names):
-            value = self.values[self.number[name]]
-            tables = [t for n, t in zip(names, step.deliveries) if n == name]
-            count = len(self.choices.values[name].specs)
-            moves = [
-                [
-                    tuple(self._move(table[option][choice]) for table in tables)
-                    for choice in range(len(step.options))
-                ]
-                for option in range(count)
-            ]
-            costs = [[self._sum_of_moves(each) for each in row] for row in moves]
-            pays = (at, value.number) in self.payers
-            operands.append(_OperandPrices(value, names.count(name), costs, moves, pays, [], []))
-        return operands
-
-    def _sum_of_moves(self, moves: Sequence[MoveCost]) -> tuple[float, float, float]:
-        seconds = sum(move.seconds for move in moves) if self.goal.time else 0.0
-        received = sum(move.received for move in moves)
-        return self.share * seconds, seconds if self.overlaps else 0.0, received
-
-    def _bound_costs(self) -> None:
-        """Compute lower bounds for making each value, first to last.
-
-        Every value is paid by at most one of the steps that read it, so that nothing counts twice.
-        """
-        for value in self.values:
-            count = len(self.choices.values[value.name].specs)
-            is_made = bool(value.makers)
-            value.seconds = [inf if is_made else 0.0] * count
-            value.received = [inf if is_made else 0] * count
-            self._set_least(value)
-        for at, step in enumerate(self.choices.steps):
-            costs = list(map(self._costs, step.costs))
-            seconds, received = [c[0] for c in costs], [c[2] for c in costs]
-            for operand in self.operands[at]:
-                value, pays = operand.value, operand.pays
-                options = range(len(operand.costs))
-                own_seconds, own_received = list[float](), list[float]()
-                for option in options:
-                    extra = value.costs[option] if option < value.kept and pays else (0.0, 0, 0)
-                    own_seconds.append(extra[0] + (value.seconds[option] if pays else 0.0))
-                    own_received.append(extra[2] + (value.received[option] if pays else 0))
-                for choice in range(len(step.options)):
-                    rows = [operand.costs[option][choice] for option in options]
-                    operand.seconds.append(min(r[0] + x for r, x in zip(rows, own_seconds)))
-                    operand.received.append(min(r[2] + x for r, x in zip(rows, own_received)))
-                seconds = list(map(add, seconds, operand.seconds))
-                received = list(map(add, received, operand.received))
-            for place, result in enumerate(step.results):
-                value = self.values[self.number[result.value]]
-                if place:  # the first result pays for the step
-                    seconds, received = [0.0] * len(seconds), [0] * len(received)
-                for choice, number in enumerate(result.computed):
-                    value.seconds[number] = min(value.seconds[number], seconds[choice])
-                    value.received[number] = min(value.received[number], received[choice])
-                for option in range(value.kept):
-                    assert result.reshard is not None
-                    moves = [row[option] for row in result.reshard]
-                    share = self.share if self.goal.time else 0.0
-                    least = min(s + share * m.seconds for s, m in zip(seconds, moves))
-                    value.seconds[option] = min(value.seconds[option], least)
-                    fewest = min(r + m.received for r, m in zip(received, moves))
-                    value.received[option] = min(value.received[option], fewest)
-                self._set_least(value)
-
-    def _set_least(self, value: _Value) -> None:
-        options = range(value.kept)
-        value.least_seconds = min(
-            (value.seconds[o] + value.costs[o][0] for o in options), default=0.0
-        )
-        value.least_received = min(
-            (value.received[o] + value.costs[o][2] for o in options), default=0
-        )
-
-    # -- the sweep
+        self.zero: Bound = (0,) * len(relaxation.measures)
+        self.made: list[list[Bound]] = [list(zip(*rows)) for rows in zip(*relaxation.made)]
+        self.least: list[Bound] = list(zip(*relaxation.least))
+        self.charged_from = [min(v.payers, default=len(self.steps)) for v in self.values]
+        """The steps from here on include all that pay for a value in the lower bounds."""
 
     def front(self) -> list[Chosen]:
+        """Return the plans that no other of this range dominates."""
         self.plans = self._at_the_end()
-        for at in reversed(range(len(self.choices.steps))):
+        for at in reversed(range(len(self.steps))):
             self._sweep(at)
         return self._finish()
 
     @cached_property
-    def _eager(self) -> list[_Value]:
+    def _eager(self) -> list[PricedValue]:
         """The outputs that are moved or copied when they are returned, and those that are inputs.
 
         They are decided first.
         """
-        outputs, inputs = self.choices.graph.outputs, {value.name for value in self.inputs}
-        moved = {outputs[place] for place in self.choices.return_memory}
-        names = [n for n in dict.fromkeys(outputs) if n in moved | inputs or outputs.count(n) > 1]
-        return [self.values[self.number[name]] for name in names]
+        outputs = self.priced.choices.graph.outputs
+        moved = {outputs[place] for place in self.priced.choices.return_memory}
+        moved |= {value.name for value in self.priced.inputs}
+        return [v for v in self.priced.outputs if v.name in moved or outputs.count(v.name) > 1]
 
     def _at_the_end(self) -> PartialPlans:
-        outputs = self.choices.graph.outputs
-        eager = self._eager
-        codes: dict[int, int] = {}
-        for name in outputs:
-            codes[self.number[name]] = PENDING
+        eager, codes = self._eager, dict[int, int]()
+        for value in self.priced.outputs:
+            codes[value.number] = PENDING
         for value in self.values:
-            is_read = any(
-                value.name in self.choices.steps[at].application.operands for at in value.users
-            )
-            if value.makers and not is_read and value.number not in codes:
+            if value.makers and not value.readers and value.number not in codes:
                 codes[value.number] = UNREAD
-        for value in self.inputs:
+        for value in self.priced.inputs:
             if not value.users and value.number not in codes:
                 codes[value.number] = UNUSED
         plans: PartialPlans = {}
-        for options in product(*(range(value.kept) for value in eager)):
+        for options in product(*(self._kept(value) for value in eager)):
             costs = [value.costs[option] for value, option in zip(eager, options)]
             total = tuple(map(sum, zip((0.0, 0.0, 0), *costs)))
             chosen = {value.number: option for value, option in zip(eager, options)}
@@ -417,28 +253,35 @@ class _Frontier:
                 (-1, -1),
                 tuple(chosen.items()),
             )
-            self._note(plans, tuple(sorted(new.items())), [plan], len(self.choices.steps))
+            state = tuple(sorted(new.items()))
+            if not self._is_pruned(plan, self._bound(state, len(self.steps))):
+                plans[state] = [plan]
         return plans
+
+    def _kept(self, value: PricedValue) -> list[int]:
+        """Return the shardings in which a value may be kept."""
+        return [n for n in self.relaxation.options[value.number] if n < value.kept]
 
     def _return_peak(self, chosen: Mapping[int, int]) -> Point:
         """Return the peak while the outputs that are decided first are returned."""
         if not self.columns:
             return self.none
-        outputs, memory = self.choices.graph.outputs, self.choices.return_memory
+        choices, cells = self.priced.choices, self.priced.cells
+        outputs, memory = choices.graph.outputs, choices.return_memory
         live = self.none
         for number, option in chosen.items():
             live = tuple(map(add, live, self.values[number].sizes[option]))
         most = live
         for place, name in enumerate(outputs):
-            number, is_last = self.number[name], name not in outputs[place + 1 :]
+            number, is_last = self.priced.number[name], name not in outputs[place + 1 :]
             if number not in chosen:
                 continue
             size = self.values[number].sizes[chosen[number]]
             if place in memory:
-                freed, kept, final = map(self._cells, memory[place][chosen[number]])
+                freed, kept, final = map(cells, memory[place][chosen[number]])
                 most = tuple(map(max, most, map(add, live, freed if is_last else kept)))
                 if is_last:
-                    live = tuple(a - b for a, b in zip(live, size))
+                    live = tuple(map(sub, live, size))
                 live = tuple(map(add, live, final))
             elif not is_last:
                 live = tuple(map(add, live, size))
@@ -447,176 +290,115 @@ class _Frontier:
 
     def _sweep(self, at: int) -> None:
         """Take a step in every partial plan that needs it, or leave its results to earlier ones."""
-        step, plans = self.choices.steps[at], PartialPlans()
-        results = [self.values[self.number[result.value]] for result in step.results]
+        step, plans = self.steps[at], PartialPlans()
+        results = [result.value for result in step.results]
         self.count, self.sizes = 0, dict[State, int]()
-        if self.beam:
-            self.tries = self.beam * BEAM_TRIES
         for state, known in self.plans.items():
             entries = dict(state)
             wanted = [v for v in results if entries.get(v.number, INLINED) != INLINED]
-            if results and not wanted:
-                self._note(plans, state, known, at, is_old=True)
-                continue
             if results and all(value.makers[0] < at for value in wanted):
-                self._note(plans, state, known, at, is_old=True)
-            if any(self.number[name] in entries for name in step.inlined):
+                self.count += len(known)
+                plans.setdefault(state, []).extend(known)
+            if results and not wanted:
                 continue
-            operands = self.operands[at]
-            codes = [entries.get(operand.value.number, PENDING) for operand in operands]
+            if any(number in entries for number in step.inlined):
+                continue
+            codes = [entries.get(operand.value.number, PENDING) for operand in step.operands]
             if all(
                 code == PENDING or (code >= 0 and code // 2 < operand.value.kept)
-                for code, operand in zip(codes, operands)
+                for code, operand in zip(codes, step.operands)
             ):
-                self._take(at, step, entries, known, plans)
+                self._take(at, entries, known, plans)
             if self.count > self.limit or self.tries < 0:
-                if not self.beam:
-                    raise TooWideError(at / len(self.choices.steps))
-                break
+                raise TooWideError
         self.plans = self._retire(plans, at)
-        if self.beam:
-            self.plans = self._most_promising(at)
 
-    def _most_promising(self, at: int) -> PartialPlans:
-        """Return the best partial plans by each objective, and by their sum, the best first."""
-        every = []
-        for state, plans in self.plans.items():
-            seconds, received, pending, start = self._bound(state, at)
-            for plan in plans:
-                peak = 0
-                if self.columns:
-                    first = max(map(add, plan.retired, start))
-                    peak = max(first, *map(add, plan.peak, pending))
-                point = (plan.costs[0] + seconds, peak, plan.costs[2] + received)
-                every.append((point, state, plan))
-        most = [max(p[n] for p, *_ in every) or 1 for n in range(3)] if every else []
-        wanted = (self.goal.time, self.goal.memory, self.goal.received)
-        scaled = [[p[n] / most[n] if wanted[n] else 0.0 for n in range(3)] for p, *_ in every]
-        columns = [[sum(row) for row in scaled]]
-        columns += [[row[n] for row in scaled] for n in range(3) if wanted[n]]
-        orders = [
-            sorted(range(len(every)), key=lambda n: (column[n], columns[0][n]))
-            for column in columns
-        ]
-        kept: dict[int, None] = {}
-        for best in zip(*orders):
-            kept |= dict.fromkeys(best)
-            if len(kept) >= self.beam:
-                break
-        promising = PartialPlans()
-        for number in kept:
-            _, state, plan = every[number]
-            promising.setdefault(state, []).append(plan)
-        return promising
+    # -- bounds
 
-    def _note(
-        self,
-        plans: PartialPlans,
-        state: State,
-        new: Sequence[_PartialPlan],
-        at: int,
-        is_old: bool = False,
-    ) -> None:
-        """Keep partial plans of a state, once all steps from `at` on are decided."""
-        if is_old:
-            self.count += len(new)
-            plans.setdefault(state, []).extend(new)
-            return
-        bound = self._bound(state, at)
-        kept = [plan for plan in new if not self._is_pruned(plan, bound)]
-        if kept:
-            plans.setdefault(state, []).extend(kept)
-
-    def _bound(self, state: State, at: int) -> tuple[float, float, Point, Point]:
-        """Return lower bounds on what earlier steps add: seconds, bytes, and memory.
+    def _bound(self, state: State, at: int) -> tuple[Bound, Point, Point]:
+        """Return lower bounds on what earlier steps add, by measure, and on memory.
 
         Of the memory there are the bytes of pending outputs, which every later step holds, and
         those of the inputs, which are there before the first step.
         """
-        seconds: float = 0.0
-        received: float = 0
-        pending = start = self.none
+        bounds, pending = [self.zero], self.none
+        entries = dict(state)
+        fixed = {number: code // 2 for number, code in state if code >= 0}
         for number, code in state:
-            value = self.values[number]
-            if code >= 0:
-                if value.charged_from >= at:
-                    seconds += value.seconds[code // 2]
-                    received += value.received[code // 2]
-            elif code == PENDING and value.charged_from >= at:
-                seconds += value.least_seconds
-                received += value.least_received
-        if self.columns:
-            entries = dict(state)
-            for number, code in state:
-                if code == PENDING:
-                    sizes = self.values[number].sizes[: self.values[number].kept]
-                    pending = tuple(map(add, pending, map(min, zip(*sizes))))
-            for value in self.inputs:
-                code = entries.get(value.number, PENDING)
+            if self.charged_from[number] >= at:
                 if code >= 0:
-                    start = tuple(map(add, start, value.sizes[code // 2]))
-                elif code == UNUSED or (value.users and value.users[0] < at):
-                    start = tuple(map(add, start, self.input_sizes[value.number]))
-        return seconds, received, pending, start
+                    bounds.append(self.made_given(number, fixed)[code // 2])
+                elif code == PENDING:
+                    bounds.append(self.least[number])
+            if code == PENDING and self.columns:
+                sizes = (self.values[number].sizes[o] for o in self._kept(self.values[number]))
+                pending = tuple(map(add, pending, map(min, zip(*sizes))))
+        start = self.none
+        for value in self.priced.inputs if self.columns else ():
+            code = entries.get(value.number, PENDING)
+            if code >= 0:
+                start = tuple(map(add, start, value.sizes[code // 2]))
+            elif code == UNUSED or (value.users and value.users[0] < at):
+                start = tuple(map(add, start, self.input_sizes[value.number]))
+        return tuple(map(sum, zip(*bounds))), pending, start
 
-    def _is_pruned(self, plan: _PartialPlan, bound: tuple[float, float, Point, Point]) -> bool:
-        """Whether no completion fits the machine, or a known plan dominates all of them."""
-        seconds, received, pending, start = bound
-        cost, communicate, moved = plan.costs
+    def made_given(self, number: int, fixed: Mapping[int, int]) -> list[Bound]:
+        """Return by option what it costs at least to make a value if others have some options."""
+        given = {n: fixed[n] for n in self.priced.cones[number] if n in fixed}
+        return self.relaxation.made_given(number, given) if given else self.made[number]
+
+    def _is_pruned(self, plan: _PartialPlan, bound: tuple[Bound, Point, Point]) -> bool:
+        """Whether no completion fits the machine, or known plans dominate all of them."""
+        least, pending, start = bound
         peak = 0
         if self.columns:
-            held = map(max, map(add, plan.peak, pending), map(add, plan.retired, start))
-            cells = list(held)
+            cells = list(map(max, map(add, plan.peak, pending), map(add, plan.retired, start)))
             peak = max(cells)
-            if any(n > room for n, room in zip(cells, self.rooms)):
+            if any(n > room for n, room in zip(cells, self.priced.rooms)):
                 return True
-        return self.is_too_much(cost + seconds, communicate, moved + received, peak)
+        return self.is_excluded(plan.costs, least, peak)
 
-    def is_too_much(self, seconds: float, communicate: float, received: float, peak: float) -> bool:
-        """Whether a plan with such costs does not fit the machine, or a known plan dominates it."""
-        least = max(seconds * ROUNDING, communicate)
-        if least == inf or peak > self.room:
+    def is_excluded(self, cost: Triple, bound: Sequence[float], peak: float) -> bool:
+        """Whether plans that cost so much, and by the bound more, are outside or dominated."""
+        if peak > self.relaxation.most:
             return True
-        moved = received if self.goal.received else 0
-        return any(a <= least and b <= peak and c <= moved for a, b, c in self.known)
+        a, b, c = cost
+        if not self.goal.time:
+            least = [c + bound[0]]
+        elif self.goal.received:
+            mixed = (self.relaxation.weight * a + c + bound[2]) * ROUNDING
+            least = [max((a + bound[0]) * ROUNDING, b), c + bound[1], mixed]
+        else:
+            least = [max((a + bound[0]) * ROUNDING, b)]
+        return self.relaxation.is_dominated(least)
+
+    # -- one step
 
     def _take(
         self,
         at: int,
-        step: PlaceableApplication,
         entries: dict[int, int],
         known: Sequence[_PartialPlan],
         plans: PartialPlans,
     ) -> None:
         """Extend the partial plans of a state by a step, with each of its placements."""
-        results = [self.values[self.number[result.value]] for result in step.results]
-        own = {value.number for value in results}
-        others = {number: code for number, code in entries.items() if number not in own}
-        fixed, free = list[tuple[_OperandPrices, int]](), list[_OperandPrices]()
-        for operand in self.operands[at]:
-            code = others.get(operand.value.number, PENDING)
-            if code == PENDING:
-                free.append(operand)
-            else:
-                fixed.append((operand, code // 2))
-                others[operand.value.number] = code | 1
-        leaves = _Leaves(self, at, step, others, known, fixed, free, plans)
-        for choice, cost in enumerate(step.costs):
+        results = self.steps[at].results
+        leaves = _Leaves(self, at, entries, known, plans)
+        for choice in self.relaxation.placements[at]:
             choices = [
-                self._result_options(value, result, entries.get(value.number, UNREAD), choice)
-                for value, result in zip(results, step.results)
+                self._result_options(result, entries.get(result.value.number, UNREAD), choice)
+                for result in results
             ]
             for options in product(*choices):
                 if self.tries >= 0:
-                    leaves.place(results, options, choice, self._costs(cost), entries)
+                    leaves.place(options, choice)
 
-    def _result_options(
-        self, value: _Value, result: ApplicationResult, code: int, choice: int
-    ) -> Sequence[int]:
+    def _result_options(self, result: PricedResult, code: int, choice: int) -> Sequence[int]:
         """Return the options of a result for a placement; -1 for as computed, without a reader.
 
         Of an output that no later step reads only those matter that no other dominates.
         """
+        value = result.value
         if code >= 0:
             option = code // 2
             if option >= value.kept:
@@ -626,21 +408,18 @@ class _Frontier:
             return [-1]
         key = (id(result), choice)
         if key not in self.last_options:
-            self.last_options[key] = self._last_results(value, result, choice)
+            points = []
+            for option in self._kept(value):
+                kind = result.rows[choice]
+                costs = map(add, result.costs[kind][option], value.costs[option])
+                move = result.moves[kind][option]
+                memory = [*value.sizes[option], *move.reshard_peak] if self.columns else []
+                points.append((costs, memory, option))
+            self.last_options[key] = self.undominated_options(value, points)
         return self.last_options[key]
 
-    def _last_results(self, value: _Value, result: ApplicationResult, choice: int) -> list[int]:
-        assert result.reshard is not None
-        points = []
-        for option in range(value.kept):
-            move = self._move(result.reshard[choice][option])
-            costs = map(add, self._sum_of_moves([move]), value.costs[option])
-            memory = [*value.sizes[option], *move.reshard_peak] if self.columns else []
-            points.append((costs, memory, option))
-        return self.undominated_options(value, points)
-
     def undominated_options(
-        self, value: _Value, points: Iterable[tuple[Iterable[float], Sequence[int], int]]
+        self, value: PricedValue, points: Iterable[tuple[Iterable[float], Sequence[int], int]]
     ) -> list[int]:
         """Return the options that no other dominates, by their costs and memory.
 
@@ -660,7 +439,7 @@ class _Frontier:
     def _retire(self, plans: PartialPlans, at: int) -> PartialPlans:
         """Drop from the states what no earlier step may use; partial plans then compete."""
         over = {v.number for v in self.values if v.users and v.users[0] == at}
-        inputs = [v for v in self.inputs if v.number in over]
+        inputs = [v for v in self.priced.inputs if v.number in over]
         if over:
             merged: PartialPlans = {}
             for state, known in plans.items():
@@ -681,13 +460,13 @@ class _Frontier:
                     held = tuple(map(add, plan.retired, retired))
                     moved.append(plan._replace(retired=held) if any(retired) else plan)
             plans = merged
-        return {state: self._undominated(known) for state, known in plans.items()}
+        return {state: self.undominated(known) for state, known in plans.items()}
 
-    def _undominated(self, plans: list[_PartialPlan]) -> list[_PartialPlan]:
+    def undominated(self, plans: list[_PartialPlan]) -> list[_PartialPlan]:
         """Return the plans that no other dominates; of equal ones that with the fewest bytes."""
         if len(plans) < 2:
             return plans
-        overlaps, received = self.overlaps, self.goal.received
+        overlaps, received = self.priced.overlaps, self.goal.received
         keyed = []
         for plan in plans:
             a, b, c = plan.costs
@@ -715,7 +494,7 @@ class _Frontier:
             left = [(self.values[number], code) for number, code in state]
             held = [(value, code // 2) for value, code in left if code >= 0]
             unused = [value for value, code in left if code == UNUSED]
-            for options in product(*(range(value.kept) for value in unused)):
+            for options in product(*map(self._kept, unused)):
                 picked = [*held, *zip(unused, options)]
                 extra = [value.costs[option] for value, option in zip(unused, options)]
                 for plan in plans:
@@ -733,16 +512,12 @@ class _Frontier:
                             tuple((value.number, option) for value, option in zip(unused, options)),
                         )
                     )
-                done = self._undominated(done)
+                done = self.undominated(done)
         found: dict[tuple[float, float, float], Chosen] = {}
         for plan in done:
             chosen = self._chosen(plan)
             found.setdefault(chosen.point, chosen)
-        front: list[Chosen] = []
-        for point in sorted(found):
-            if not any(all(a <= b for a, b in zip(one.point, point)) for one in front):
-                front.append(found[point])
-        return front
+        return _undominated_points(found.values())
 
     def _chosen(self, plan: _PartialPlan) -> Chosen:
         cost, communicate, received = plan.costs
@@ -766,253 +541,233 @@ class _Leaves:
 
     def __init__(
         self,
-        frontier: _Frontier,
+        sweep: _Sweep,
         at: int,
-        step: PlaceableApplication,
-        others: dict[int, int],
+        entries: dict[int, int],
         known: Sequence[_PartialPlan],
-        fixed: Sequence[tuple[_OperandPrices, int]],
-        free: Sequence[_OperandPrices],
         plans: PartialPlans,
     ) -> None:
-        self.frontier, self.at, self.step, self.plans = frontier, at, step, plans
-        self.others, self.known, self.fixed, self.free = others, known, fixed, free
-        self.least = tuple(map(min, zip(*(plan.costs for plan in known))))
-        self.peak = min((max(plan.peak) for plan in known), default=0) if frontier.columns else 0
+        self.sweep, self.at, self.entries, self.plans = sweep, at, entries, plans
+        self.step, self.known = sweep.steps[at], known
+        own = {result.value.number for result in self.step.results}
+        self.others = {number: code for number, code in entries.items() if number not in own}
+        """What is needed beside the results of the step."""
+        self.fixed, self.free = list[tuple[int, PricedOperand, int]](), list[_FreeOperand]()
+        relaxation = sweep.relaxation
+        decided = {number: code // 2 for number, code in self.others.items() if code >= 0}
+        self.decided = decided
+        for place, operand in enumerate(self.step.operands):
+            code = self.others.get(operand.value.number, PENDING)
+            if code == PENDING:
+                bounds = relaxation.least_given(at, place, decided)
+                self.free.append(_FreeOperand(operand, relaxation.pairs[at][place], bounds))
+            else:
+                self.fixed.append((place, operand, code // 2))
+                self.others[operand.value.number] = code | 1
+        a, b, c = zip(*(plan.costs for plan in known))
+        self.least: Triple = (min(a), min(b), min(c))
         self.peaks = tuple(map(min, zip(*(plan.peak for plan in known))))
-        self.live = frontier.none
+        self.peak = min((max(plan.peak) for plan in known), default=0) if sweep.columns else 0
         self.retired = tuple(map(min, zip(*(plan.retired for plan in known))))
-        if frontier.columns:
-            for number, code in others.items():
-                if code >= 0:
-                    sizes = frontier.values[number].sizes
-                    self.live = tuple(map(add, self.live, sizes[code // 2]))
+        self.live = sweep.none
+        for number, code in self.others.items() if sweep.columns else ():
+            if code >= 0:
+                self.live = tuple(map(add, self.live, sweep.values[number].sizes[code // 2]))
         self.inlined = {
-            number: INLINED
-            for number in map(frontier.number.__getitem__, step.inlined)
-            if frontier.values[number].users[0] < at
+            number: INLINED for number in self.step.inlined if sweep.values[number].users[0] < at
         }
-        self.seconds, self.received, *_ = frontier._bound(tuple(others.items()), at)
-        for operand in free:  # a pending output that is read is bounded with its delivery
-            if operand.value.number in others and operand.value.charged_from >= at:
-                self.seconds -= operand.value.least_seconds
-                self.received -= operand.value.least_received
+        self.bound, *_ = sweep._bound(tuple(self.others.items()), at)
 
-    def place(
-        self,
-        results: Sequence[_Value],
-        options: Sequence[int],
-        choice: int,
-        cost: tuple[float, float, float],
-        entries: Mapping[int, int],
-    ) -> None:
+    def place(self, options: Sequence[int], choice: int) -> None:
         """Extend the partial plans by one placement, and all shardings of new operands."""
-        frontier = self.frontier
-        a, b, c = cost
-        grown, specs = frontier.none, list[tuple[int, int]]()
-        for value, option, result in zip(results, options, self.step.results):
-            if 0 <= option < value.kept:
-                assert result.reshard is not None
-                move = result.reshard[choice][option]
-                seconds = move.seconds if frontier.goal.time else 0.0
-                a, c = a + frontier.share * seconds, c + move.received
-                b += seconds if frontier.overlaps else 0.0
-            if entries.get(value.number, UNREAD) in (PENDING, UNREAD) and option >= 0:
-                extra = value.costs[option]
-                a, b, c = a + extra[0], b + extra[1], c + extra[2]
-                specs.append((value.number, option))
-                if frontier.columns and entries.get(value.number) == PENDING:
-                    grown = tuple(map(add, grown, value.sizes[option]))
-        for operand, option in self.fixed:
-            more = operand.costs[option][choice]
-            a, b, c = a + more[0], b + more[1], c + more[2]
-        wanted = list(zip(self.step.results, results, options))
+        sweep, step = self.sweep, self.step
+        pairs = sweep.relaxation.pairs[self.at]
+        a, b, c = step.costs[choice]
+        for place, operand, option in self.fixed:
+            kind = operand.kinds[choice]
+            if option not in pairs[place][kind]:
+                return
+            x, y, z = operand.costs[kind][option]
+            a, b, c = a + x, b + y, c + z
+        grown, specs = sweep.none, list[tuple[int, int]]()
         held = self.live
-        if frontier.columns:
-            for result in self.step.results:
-                held = tuple(map(add, held, frontier._cells(result.sizes[choice])))
-        later = max(self.peak, max(map(add, self.peaks, grown), default=0))
-        self._pick(choice, (a, b, c), (), wanted, grown, specs, held, later)
+        for result, option in zip(step.results, options):
+            value, code = result.value, self.entries.get(result.value.number, UNREAD)
+            if 0 <= option < value.kept:
+                x, y, z = result.costs[result.rows[choice]][option]
+                a, b, c = a + x, b + y, c + z
+            if code in (PENDING, UNREAD) and option >= 0:
+                x, y, z = value.costs[option]
+                a, b, c = a + x, b + y, c + z
+                specs.append((value.number, option))
+                if sweep.columns and code == PENDING:
+                    grown = tuple(map(add, grown, value.sizes[option]))
+            if sweep.columns:
+                held = tuple(map(add, held, result.sizes[choice]))
+        self.later = max(self.peak, max(map(add, self.peaks, grown), default=0))
+        self.choice, self.options, self.grown, self.specs = choice, options, grown, specs
+        bounds = [self.bound]
+        for free in reversed(self.free):
+            bounds.append(tuple(map(add, bounds[-1], free.bounds[free.priced.kinds[choice]])))
+        self.bounds = bounds[::-1]
+        """What the operands from a place on, and all beside the step, cost at least."""
+        x, y, z = self.least
+        if not sweep.is_excluded((a + x, b + y, c + z), self.bounds[0], self._peak(held)):
+            self._pick((a, b, c), (), held, sweep.zero)
 
-    def _pick(
-        self,
-        choice: int,
-        cost: tuple[float, float, float],
-        picked: tuple[int, ...],
-        wanted: Sequence[tuple[ApplicationResult, _Value, int]],
-        grown: Point,
-        specs: Sequence[tuple[int, int]],
-        held: Point,
-        later: int,
-        bound: tuple[float, float] = (0.0, 0),
-    ) -> None:
+    def _peak(self, held: Point) -> int:
+        """Return the least peak if cells hold at least so much while the step runs."""
+        return max(self.later, *map(add, held, self.retired)) if held else 0
+
+    def _pick(self, cost: Triple, picked: tuple[int, ...], held: Point, made: Bound) -> None:
         """Choose the shardings of new operands, one after the other.
 
-        Cells hold at least `held` while the step runs, and `later` bytes afterwards. `bound` is
-        what the operands that are picked cost at least to make, with their shardings.
+        Cells hold at least `held` while the step runs. `made` is what the operands that are picked
+        cost at least to make, in their shardings.
         """
-        frontier, left = self.frontier, self.free[len(picked) :]
+        if len(picked) == len(self.free):
+            self._leaf(cost, picked)
+            return
+        sweep, least, most = self.sweep, self.least, self.sweep.relaxation.most
+        free, left = self.free[len(picked)], self.bounds[len(picked) + 1]
+        operand, value = free.priced, free.priced.value
+        kind, bound = operand.kinds[self.choice], list(map(add, left, made))
+        is_pending = value.number in self.others
+        """Whether it is an output, which the bound includes."""
+        own: Sequence[Bound] = ()
+        if operand.pays or is_pending:
+            before = {one.priced.value.number: o for one, o in zip(self.free, picked)}
+            own = sweep.made_given(value.number, self.decided | before)
+        if is_pending:
+            own = [tuple(map(sub, row, sweep.least[value.number])) for row in own]
         a, b, c = cost
-        seconds = self.least[0] + a + bound[0] + self.seconds
-        received = self.least[2] + c + bound[1] + self.received
-        for operand in left:
-            seconds += operand.seconds[choice]
-            received += operand.received[choice]
-        peak = max(later, *map(add, held, self.retired)) if held else 0
-        if frontier.is_too_much(seconds, self.least[1] + b, received, peak):
-            return
-        if not left:
-            self._leaf(choice, cost, picked, wanted, grown, specs)
-            return
-        operand, value = left[0], left[0].value
-        for option in self._options(operand, choice):
-            x, y, z = operand.costs[option][choice]
+        for option in self._options(free, kind):
+            x, y, z = operand.costs[kind][option]
             if option < value.kept:
-                extra = value.costs[option]
-                x, y, z = x + extra[0], y + extra[1], z + extra[2]
-            more = bound
-            if operand.pays:
-                more = bound[0] + value.seconds[option], bound[1] + value.received[option]
-            now = held
+                more = value.costs[option]
+                x, y, z = x + more[0], y + more[1], z + more[2]
+            new, now = (a + x, b + y, c + z), held
+            whole = list(map(add, bound, own[option])) if own else bound
+            at_least = new[0] + least[0], new[1] + least[1], new[2] + least[2]
+            if sweep.is_excluded(at_least, whole, 0):
+                continue
             if held:
                 now = tuple(map(add, held, value.sizes[option]))
-                for move in operand.moves[option][choice]:
+                for move in operand.moves[kind][option]:
                     now = tuple(map(add, now, move.added))
-            self._pick(
-                choice,
-                (a + x, b + y, c + z),
-                (*picked, option),
-                wanted,
-                grown,
-                specs,
-                now,
-                later,
-                more,
-            )
+                if self._peak(now) > most:
+                    continue
+            paid = tuple(map(add, made, own[option])) if own else made
+            self._pick(new, (*picked, option), now, paid)
 
-    def _options(self, operand: _OperandPrices, choice: int) -> Sequence[int]:
+    def _options(self, free: _FreeOperand, kind: int) -> Sequence[int]:
         """Return the options of a new operand: kept, or as computed if it is read once.
 
         Of an input that no earlier step reads only those matter that no other dominates: nothing
         else depends on it.
         """
-        value = operand.value
+        operand, value, options = free.priced, free.priced.value, free.options[kind]
         if value.number in self.others or operand.reads > 1:
-            return range(value.kept)  # a pending output, or one that is read more than once
+            # a pending output, or one that is read more than once
+            return [option for option in options if option < value.kept]
         if value.makers or value.users[0] < self.at:
-            return range(len(operand.costs))
-        key = (self.at, value.number, choice)
-        cache = self.frontier.last_options
-        if key not in cache:
-            cache[key] = self._last_options(operand, choice)
-        return cache[key]
+            return options
+        sweep, key = self.sweep, (self.at, value.number, kind)
+        if key not in sweep.last_options:
+            points = []
+            for option in options:
+                costs = map(add, operand.costs[kind][option], value.costs[option])
+                memory: list[int] = []
+                if sweep.columns:
+                    memory = list(value.sizes[option])
+                    for move in operand.moves[kind][option]:
+                        memory += [*move.peak, *move.added]
+                points.append((costs, memory, option))
+            sweep.last_options[key] = sweep.undominated_options(value, points)
+        return sweep.last_options[key]
 
-    def _last_options(self, operand: _OperandPrices, choice: int) -> list[int]:
-        frontier, value, points = self.frontier, operand.value, []
-        for option in range(value.kept):
-            costs = map(add, operand.costs[option][choice], value.costs[option])
-            memory: list[int] = []
-            if frontier.columns:
-                memory = list(value.sizes[option])
-                for move in operand.moves[option][choice]:
-                    memory += [*move.peak, *move.added]
-            points.append((costs, memory, option))
-        return frontier.undominated_options(value, points)
-
-    def _leaf(
-        self,
-        choice: int,
-        cost: tuple[float, float, float],
-        picked: Sequence[int],
-        wanted: Sequence[tuple[ApplicationResult, _Value, int]],
-        grown: Point,
-        specs: Sequence[tuple[int, int]],
-    ) -> None:
-        frontier = self.frontier
-        entries, live = dict(self.others), self.live
-        chosen = list(specs)
-        for operand, option in zip(self.free, picked):
-            value = operand.value
+    def _leaf(self, cost: Triple, picked: Sequence[int]) -> None:
+        sweep, grown, live = self.sweep, self.grown, self.live
+        entries, chosen = dict(self.others), list(self.specs)
+        for free, option in zip(self.free, picked):
+            operand, value = free.priced, free.priced.value
             is_pending = value.number in self.others
             several = operand.reads > 1 or is_pending or not value.several
             entries[value.number] = 2 * option + (several and option < value.kept)
             if option < value.kept:
                 chosen.append((value.number, option))
-            if frontier.columns:
+            if sweep.columns:
                 live = tuple(map(add, live, value.sizes[option]))
                 if is_pending:
                     grown = tuple(map(add, grown, value.sizes[option]))
-        top = self._memory(choice, live, picked, wanted) if frontier.columns else ()
+        top = self._memory(live, picked) if sweep.columns else ()
         state = tuple(sorted((entries | self.inlined).items()))
-        bound = frontier._bound(state, self.at)
-        held = sum(frontier.values[number].most[option] for number, option in chosen)
-        a, b, c = cost
-        kept = []
+        bound = sweep._bound(state, self.at)
+        held = sum(sweep.values[number].most[option] for number, option in chosen)
+        (a, b, c), kept = cost, []
         for plan in self.known:
             peak = plan.peak
-            if frontier.columns:
-                if grown:
-                    peak = tuple(map(add, peak, grown))
-                peak = tuple(map(max, peak, map(add, top, plan.retired)))
+            if sweep.columns:
+                peak = tuple(map(max, map(add, peak, grown), map(add, top, plan.retired)))
             x, y, z = plan.costs
             new = _PartialPlan(
                 (x + a, y + b, z + c),
                 peak,
                 plan.retired,
                 plan,
-                (self.at, choice),
+                (self.at, self.choice),
                 tuple(chosen),
                 plan.held + held,
             )
-            if not frontier._is_pruned(new, bound):
+            if not sweep._is_pruned(new, bound):
                 kept.append(new)
-        frontier.tries -= len(self.known)
+        sweep.tries -= len(self.known)
         if kept:
             known = self.plans.setdefault(state, [])
             known += kept
-            frontier.count += len(kept)
-            if len(known) > frontier.sizes.get(state, 32):  # compact it when it has doubled
-                left = frontier._undominated(known)
-                frontier.count += len(left) - len(known)
-                frontier.sizes[state] = 2 * len(left) + 32
+            sweep.count += len(kept)
+            if len(known) > sweep.sizes.get(state, 32):  # compact it when it has doubled
+                left = sweep.undominated(known)
+                sweep.count += len(left) - len(known)
+                sweep.sizes[state] = 2 * len(left) + 32
                 known[:] = left
 
-    def _memory(
-        self,
-        choice: int,
-        live: Point,
-        picked: Sequence[int],
-        wanted: Sequence[tuple[ApplicationResult, _Value, int]],
-    ) -> Point:
+    def _memory(self, live: Point, picked: Sequence[int]) -> Point:
         """Return the most bytes of the cells while the step runs, without retired inputs."""
-        frontier, at = self.frontier, self.at
-        options = {operand.value.number: option for operand, option in self.fixed}
-        options |= {operand.value.number: o for operand, o in zip(self.free, picked)}
-        places = dict.fromkeys(options, 0)
+        step, choice, none = self.step, self.choice, self.sweep.none
+        options = {operand.value.number: option for _, operand, option in self.fixed}
+        options |= {free.priced.value.number: o for free, o in zip(self.free, picked)}
         most = held = live
-        by_value = {operand.value.number: operand for operand in frontier.operands[at]}
-        names = self.step.application.operands if self.step.deliveries else ()
-        for name in names:
-            number = frontier.number[name]
-            moves = by_value[number].moves[options[number]][choice]
-            move = moves[places[number]]
-            places[number] += 1
+        seen = [0] * len(step.operands)
+        for place in step.order:
+            operand = step.operands[place]
+            move = operand.moves[operand.kinds[choice]][options[operand.value.number]][seen[place]]
+            seen[place] += 1
             most = tuple(map(max, most, map(add, held, move.peak)))
             held = tuple(map(add, held, move.added))
-        results = frontier.none
-        for result, _, _ in wanted:
-            results = tuple(map(add, results, frontier._cells(result.sizes[choice])))
+        results = none
+        for result in step.results:
+            results = tuple(map(add, results, result.sizes[choice]))
         most = tuple(map(max, most, map(add, held, results)))
         live = tuple(map(add, live, results))
-        for result, value, option in wanted:
-            if 0 <= option < value.kept:
-                assert result.reshard is not None
-                move = frontier._move(result.reshard[choice][option])
+        for result, option in zip(step.results, self.options):
+            if 0 <= option < result.value.kept:
+                move = result.moves[result.rows[choice]][option]
                 most = tuple(map(max, most, map(add, live, move.reshard_peak)))
-                size = frontier._cells(result.sizes[choice])
-                change = (new - old for new, old in zip(value.sizes[option], size))
-                live = tuple(map(add, live, change))
+                live = tuple(
+                    map(add, live, map(sub, result.value.sizes[option], result.sizes[choice]))
+                )
         return most
+
+
+class _FreeOperand(NamedTuple):
+    """An operand whose sharding is chosen with a step."""
+
+    priced: PricedOperand
+    options: list[list[int]]
+    """By kind, those that are not excluded."""
+    bounds: list[Bound]
+    """By kind, the least to deliver it, and to make it if the step pays."""
 
 
 def peak_lower_bound(graph: Graph, mesh: DeviceMesh) -> int:

@@ -29,7 +29,8 @@ from weft.plan.propagation.propagate import (
     propagate_like_shardy,
 )
 from weft.plan.resharding.reshard import check_machine
-from weft.plan.searching.branch_and_bound import Goal, TooWideError, exact_front
+from weft.plan.searching.bounds import Goal
+from weft.plan.searching.branch_and_bound import TooWideError, exact_front
 from weft.plan.searching.build import LARGE, ProblemBuilder, omitted_options
 from weft.plan.searching.choice_graph import assignment_of, choices_of
 from weft.plan.searching.local_search import LocalSearch

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from weft.extra import needed
-from weft.plan.searching.branch_and_bound import Goal
+from weft.plan.searching.bounds import Goal
 from weft.plan.searching.local_search import optimize_forest
 from weft.plan.searching.problem import (
     ApplicationStep,

@@ -12,7 +12,7 @@ from weft.lang.rewrite import shipped_rewrites
 from weft.plan.machine import Machine
 from weft.plan.placed import Placed
 from weft.plan.plan import Plan
-from weft.plan.searching.branch_and_bound import Goal
+from weft.plan.searching.bounds import Goal
 from weft.plan.searching.build import build_problem
 from weft.plan.searching.local_search import LocalSearch
 from weft.plan.searching.prices import IMPOSSIBLE

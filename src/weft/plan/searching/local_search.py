@@ -17,7 +17,7 @@ from random import Random
 
 from weft.layout import Axis
 from weft.plan.placed import Placed
-from weft.plan.searching.branch_and_bound import Goal
+from weft.plan.searching.bounds import Goal
 from weft.plan.searching.choices import Symmetry
 from weft.plan.searching.problem import (
     DecisionClasses,

@@ -83,7 +83,7 @@ class MovePrices:
         self.free = MoveCost(0.0, 0, self.none, self.none, self.none)
         self._moves: dict[object, dict[ShardingSpec, dict[ShardingSpec, MoveCost]]] = {}
         self._forms = _ReshardForms(mesh, kinds) if kinds is not None else None
-        self._by_form: dict[object, tuple[MoveCost, int]] = {}
+        self._by_form: dict[object, tuple[MoveCost, int, tuple[int, ...]]] = {}
         self._sizes: dict[object, Point] = {}
         self._fetches: dict[object, MoveCost] = {}
 
@@ -119,28 +119,27 @@ class MovePrices:
         """Return the cost of a reshard, or of one that has the same form.
 
         Renaming axes of one size and one link permutes the cells, which changes no sum and no
-        maximum over them. Where every block is full and all links are alike, the cost of a reshard
-        without partial sums is also proportional to the size of the array. Where the order of axes
-        or dimensions may decide which route is taken, each reshard is planned: those of uneven
-        blocks, and of partial sums that no dimension divides or that move over different links.
-        The memory of every cell is that of another reshard only where it is the same on all cells.
+        maximum over them: the memory of the cells is permuted with them. Where every block is full
+        and all links are alike, the cost of a reshard without partial sums is also proportional to
+        the size of the array. Where the order of axes or dimensions may decide which route is
+        taken, each reshard is planned: those of uneven blocks, and of partial sums that no
+        dimension divides or that move over different links. Of other partial sums the dimensions
+        keep their names.
         """
-        parts = dst.partial or (self.by_cell and src.partial)
-        if self._forms is None or (self.with_memory and parts):
-            return self._plan(src, dst, shape, itemsize)
-        is_scalable = self.with_memory and not self.by_cell and self._link is not None
         form = None
-        if self._link is not None or not src.partial:
-            form = self._forms.of(src, dst, shape, is_scalable)
-        if form is None:
+        if self._forms is not None and not (self.with_memory and dst.partial):
+            is_scalable = self.with_memory and not self.by_cell and self._link is not None
+            if self._link is not None or not src.partial:
+                form = self._forms.of(src, dst, shape, is_scalable)
+        if self._forms is None or form is None:
             return self._plan(src, dst, shape, itemsize)
         size = prod(shape) * itemsize
-        key = form if is_scalable and not src.partial else (form, size, itemsize)
+        key = form.key if is_scalable and not src.partial else (form.key, size, itemsize)
         if key not in self._by_form:
-            self._by_form[key] = self._plan(src, dst, shape, itemsize), size
-        cost, of = self._by_form[key]
-        if self.by_cell and any(len(set(memory)) > 1 for memory in cost[2:]):
-            return self._plan(src, dst, shape, itemsize)
+            self._by_form[key] = self._plan(src, dst, shape, itemsize), size, form.axes
+        cost, of, axes = self._by_form[key]
+        if self.by_cell and axes != form.axes:
+            cost = self._forms.renamed(cost, axes, form.axes)
         return self._scaled(cost, of, size)
 
     def _scaled(self, cost: MoveCost, of: int, size: int) -> MoveCost:
@@ -280,6 +279,13 @@ AxisUse: TypeAlias = tuple[int, int] | tuple[str, str] | None
 """The use of an axis by a sharding: its dimension and position, or the monoid of its parts."""
 
 
+class _ReshardForm(NamedTuple):
+    """What reshards have in common that differ by names, and the axes in a common order."""
+
+    key: tuple[object, ...]
+    axes: tuple[int, ...]
+
+
 class _ReshardForms:
     """The canonical forms of reshards on one mesh.
 
@@ -290,11 +296,13 @@ class _ReshardForms:
     def __init__(self, mesh: DeviceMesh, kinds: Mapping[Axis, int]) -> None:
         self.axes = [(axis, kind) for axis, kind in kinds.items() if mesh.axis_size(axis) > 1]
         self.cells = mesh.size
+        self.mesh = mesh
         self._cache: dict[ShardingSpec, list[AxisUse] | None] = {}
+        self._cells: dict[object, Point] = {}
 
     def of(
         self, src: ShardingSpec, dst: ShardingSpec, shape: Point, for_any_size: bool = False
-    ) -> tuple[object, ...] | None:
+    ) -> _ReshardForm | None:
         """Return the form; None for sub-axes, uneven blocks and parts that no dimension divides.
 
         The form `for_any_size` does not tell arrays of different sizes apart.
@@ -309,18 +317,37 @@ class _ReshardForms:
         if for_any_size:
             factors = [0] * len(factors)
         entries = [
-            (kind, _code(one, factors), _code(two, factors), one, two)
-            for (_, kind), one, two in zip(self.axes, before, after)
-            if one is not None or two is not None
+            (kind, _code(one, factors), _code(two, factors), one, two, number)
+            for number, ((_, kind), one, two) in enumerate(zip(self.axes, before, after))
         ]
         entries.sort(key=lambda entry: entry[:3])
         names: dict[int, int] = {}
         form: list[object] = [entry[:3] for entry in entries]
         for entry in entries:
-            for use in entry[3:]:
+            for use in entry[3:5]:
                 if use is not None and isinstance(use[0], int):
-                    form.append(names.setdefault(use[0], len(names)))
-        return (*form, *sorted(set(factors)))
+                    first = use[0] if src.partial and not for_any_size else len(names)
+                    form.append(names.setdefault(use[0], first))
+        if src.partial and not for_any_size:
+            form.append(shape)
+        axes = tuple(entry[-1] for entry in entries)
+        return _ReshardForm((*form, *sorted(set(factors))), axes)
+
+    def renamed(self, cost: MoveCost, old: Point, new: Point) -> MoveCost:
+        """Return the cost of a move in which axes have other names, each from `old` to `new`."""
+        if all(len(set(memory)) <= 1 for memory in cost[2:]):
+            return cost
+        if (old, new) not in self._cells:
+            name_of, cells = dict(zip(new, old)), list[int]()
+            sizes = [self.mesh.axis_size(axis) for axis, _ in self.axes]
+            strides = [prod(sizes[number + 1 :]) for number in range(len(sizes))]
+            for cell in range(self.cells):
+                digits = [cell // stride % size for stride, size in zip(strides, sizes)]
+                cells.append(sum(digits[n] * strides[name_of[n]] for n in name_of))
+            self._cells[old, new] = tuple(cells)
+        order = self._cells[old, new]
+        memory = (tuple(each[cell] for cell in order) for each in cost[2:])
+        return MoveCost(cost.seconds, cost.received, *memory)
 
     def _spare_factors(
         self, src: ShardingSpec, dst: ShardingSpec, shape: Point

@@ -27,10 +27,9 @@ from weft.plan.machine import Machine
 from weft.plan.plan import Plan
 from weft.plan.propagation.propagate import ShardyStrategy, propagate_like_shardy
 from weft.plan.resharding.counts import sizes_of
+from weft.plan.searching.bounds import Goal
 from weft.plan.searching.branch_and_bound import (
-    Goal,
     TooWideError,
-    beam_front,
     exact_front,
     peak_lower_bound,
 )
@@ -84,14 +83,8 @@ MAX_PLANS = 32
 MAX_STEPS = 150
 """The most applications, with all alternatives, for which the exact engine is tried."""
 
-FEW_TRIES = 40_000
-"""The partial plans that branch and bound prices before better plans are looked for, to prune."""
-
 MAX_TRIES = 400_000
 """The most partial plans that branch and bound may price before another engine takes over."""
-
-HOPELESS = 0.9
-"""With so large a fraction of the steps left after few tries, branch and bound gives up."""
 
 MAX_REWRITTEN = 8
 """The most rewritten graphs that are tried where the exact engine is too slow."""
@@ -428,16 +421,13 @@ class _Search:
         self, choices: ChoiceGraph, goal: Goal, limit: int
     ) -> list[PlanCandidate]:
         """Return the plans of the exact front that are better than what is known."""
+        tries = MAX_TRIES if self.engine == "auto" else inf
         try:
-            front = exact_front(choices, goal, self._known(goal), limit, FEW_TRIES)
-        except TooWideError as error:  # better plans prune more
-            beam = beam_front(choices, goal, self._known(goal))
-            self.candidates += [self._chosen(choices, one.steps, one.specs) for one in beam]
-            self._report(0.3)
-            if error.left > HOPELESS and self.engine == "auto":
-                raise
-            tries = MAX_TRIES if self.engine == "auto" else inf
             front = exact_front(choices, goal, self._known(goal), limit, tries)
+        except TooWideError as error:
+            found = (self._chosen(choices, one.steps, one.specs) for one in error.chosen)
+            self.candidates += found
+            raise
         return [self._chosen(choices, one.steps, one.specs) for one in front]
 
     def _known(self, goal: Goal) -> list[Costs]:

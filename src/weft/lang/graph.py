@@ -363,7 +363,17 @@ def check_sharding(text: str, shape: Point, meshes: Mapping[str, DeviceMesh] | N
         )
 
 
-# Thousands of values have few different shardings.
+def parse_sharding(text: str, meshes: Mapping[str, DeviceMesh]) -> ShardingSpec:
+    """Return a sharding, cached: thousands of values have few different ones.
+
+    >>> meshes = read_meshes(['@m = <["x"=2]>'])
+    >>> parse_sharding('<@m, [{"x"}]>', meshes) is parse_sharding('<@m, [{"x"}]>', meshes)
+    True
+    """
+    mesh = meshes.get(_mesh_and_rank(text)[0])
+    return ShardingSpec.parse(text, meshes) if mesh is None else _parse_sharding(text, mesh)
+
+
 _parse_sharding = lru_cache(maxsize=4096)(ShardingSpec.parse)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, pairwise
 from math import prod
+from operator import itemgetter
 from typing import TypeAlias
 
 from weft.draw import Drawing, Drawn
@@ -315,9 +316,9 @@ class ShardingSpec(Drawn):
         >>> print(*spec.regions((8,)))
         [0:4] [4:8] [0:4] [4:8]
         """
-        numbers_of = _block_numbers if self.mesh.size <= 4096 else _block_numbers.__wrapped__
-        boxes, numbers = self.boxes(shape), numbers_of(self.mesh.shape, self.digits)
-        return boxes if numbers is None else [boxes[number] for number in numbers]
+        chooser = _blocks_of_cells if self.mesh.size <= 4096 else _blocks_of_cells.__wrapped__
+        boxes, choose = self.boxes(shape), chooser(self.mesh.shape, self.digits)
+        return boxes if choose is None else [*choose(boxes)]
 
     def block_of(self, shape: Iterable[int], point: Iterable[int]) -> Point:
         """Return the block whose box contains a point of the array.
@@ -485,11 +486,13 @@ def _block_grid(
 
 
 @lru_cache(maxsize=64)
-def _block_numbers(shape: Point, digits: tuple[tuple[Digit, ...], ...]) -> list[int] | None:
-    """Return the row-major number of every cell's block; None if they are in order."""
+def _blocks_of_cells(
+    shape: Point, digits: tuple[tuple[Digit, ...], ...]
+) -> Callable[[list[ZRange]], tuple[ZRange, ...]] | None:
+    """Return the function that takes every cell's block from all of them; None if it takes all."""
     flat, weight = list[Digit](), 1
     for digit in reversed([digit for each in digits for digit in each]):
         flat.append(digit._replace(stride=weight))
         weight *= digit.radix
     numbers = weigh(shape, flat)
-    return None if numbers == list(range(len(numbers))) else numbers
+    return None if numbers == list(range(len(numbers))) else itemgetter(*numbers)

@@ -15,7 +15,7 @@ from math import prod
 
 from weft.errors import LayoutError, WeftError
 from weft.space.zrange import ZRange, unchecked, unchecked_all
-from weft.values import Point, as_point, as_shape, counted, freeze
+from weft.values import Point, as_point, as_shape, counted
 from weft.values import points as points_between
 
 
@@ -67,13 +67,10 @@ class BlockGrid:
         block_shape: Point,
         edges: tuple[Point | None, ...] | None = None,
     ) -> None:
-        freeze(
-            self,
-            shape=shape,
-            counts=counts,
-            block_shape=block_shape,
-            edges=(None,) * len(shape) if edges is None else edges,
-        )
+        _SET_SHAPE(self, shape)
+        _SET_COUNTS(self, counts)
+        _SET_BLOCK_SHAPE(self, block_shape)
+        _SET_EDGES(self, (None,) * len(shape) if edges is None else edges)
 
     @classmethod
     def cut(
@@ -371,3 +368,9 @@ BlockClass(first=4, count=1, extent=1, offset=0), BlockClass(first=5, count=3, e
             for n, extent, edges in zip(self.shape, self.block_shape, self.edges)
         ]
         return f"[{', '.join(parts)}]"
+
+
+# The setters of the slots of a frozen value: a grid is made for every shape that is asked about.
+_SET_SHAPE, _SET_COUNTS, _SET_BLOCK_SHAPE, _SET_EDGES = (
+    vars(BlockGrid)[name].__set__ for name in ("shape", "counts", "block_shape", "edges")
+)

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from weft.errors import WeftError
 from weft.lang import Graph, Value
+from weft.lang.graph import parse_sharding
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec, SubAxis
 
 AxisRef: TypeAlias = tuple[int, int, int]
@@ -189,11 +190,11 @@ class Meshes:
     """The meshes of a graph by number, and conversion from specs to shardings and back."""
 
     def __init__(self, graph: Graph) -> None:
-        self.named = tuple(map(DeviceMesh.parse, graph.meshes))
-        self.all = self.named or (DeviceMesh("empty", (), ()),)
-        self.by_name = {mesh.name: number for number, mesh in enumerate(self.all)}
-        if len(self.by_name) < len(self.all):
+        self.named = {mesh.name: mesh for mesh in map(DeviceMesh.parse, graph.meshes)}
+        if len(self.named) < len(graph.meshes):
             raise WeftError("two meshes have the same name", hint=", ".join(graph.meshes))
+        self.all = tuple(self.named.values()) or (DeviceMesh("empty", (), ()),)
+        self.by_name = {mesh.name: number for number, mesh in enumerate(self.all)}
         self.kinds = list(map(self._kind, self.all))
         self.default = next((number for number, mesh in enumerate(self.all) if mesh.shape), 0)
         """The mesh of values without a sharding: the first that has axes."""
@@ -208,7 +209,7 @@ class Meshes:
 
     def parse(self, value: Value, text: str) -> ShardingSpec:
         """Parse the sharding of a value; a mesh without axes needs no dimensions."""
-        spec = ShardingSpec.parse(text, self.named)
+        spec = parse_sharding(text, self.named)
         rank = len(value.shape)
         if not spec.mesh.shape and not spec.ndim:
             return ShardingSpec(spec.mesh, [DimSpec()] * rank)

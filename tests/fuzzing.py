@@ -72,7 +72,7 @@ class Reader:
 
 @dataclass
 class Report:
-    """What came of the inputs."""
+    """The outcomes of the inputs."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)

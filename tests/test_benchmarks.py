@@ -54,6 +54,6 @@ def test_an_unknown_name_is_refused():
     )
 
 
-def test_a_ratio_above_one_is_ahead_whatever_the_unit():
+def test_a_ratio_above_one_is_faster_in_every_unit():
     assert Row.against("a/b", 2.0, "peer", 4.0, "s", 1).ratio == 2
     assert Row.against("a/b", 4.0, "peer", 2.0, "GB/s", 1, better="higher").ratio == 2

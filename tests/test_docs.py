@@ -28,7 +28,7 @@ def operators():
 
 @pytest.mark.usefixtures("operators")
 @each_page
-def test_blocks_run_and_print_what_is_shown(page):
+def test_code_blocks_run_and_print_the_output_shown(page):
     """The blocks of a page run in order; a `text` block right after one is its output."""
     names: dict[str, object] = {"__name__": page.name}
     printed = None
@@ -43,7 +43,7 @@ def test_blocks_run_and_print_what_is_shown(page):
             printed = None
 
 
-def test_the_picture_is_what_its_command_draws(tmp_path):
+def test_the_picture_equals_the_output_of_its_command(tmp_path):
     (command,) = re.findall(r"^weft (show .*) -o docs/sharding.svg$", readme(), re.MULTILINE)
     made = tmp_path / "sharding.svg"
     assert main([*shlex.split(command), "-o", str(made)]) == 0

@@ -61,7 +61,7 @@ def test_answers_and_refusals_pass():
         ("BUG", "input 0: escape: KeyError: this is a bug"),
     ],
 )
-def test_anything_else_fails_and_the_rest_is_still_read(name, told):
+def test_crashes_and_escaped_errors_fail_and_the_other_inputs_are_read(name, told):
     with pytest.raises(AssertionError, match=told) as caught:
         fuzz(f"tests.test_fuzzing:{name}", 3)
     assert "2 read" in str(caught.value)

@@ -59,7 +59,7 @@ def test_the_wheel_has_exactly_the_package(built):
     assert "weft/py.typed" in names
 
 
-def test_the_source_has_what_its_commands_need(built):
+def test_the_source_distribution_has_the_files_of_its_commands(built):
     with tarfile.open(built[0]) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
     wanted = {"Makefile", "README.md", "LICENSE", "mkdocs.yml", "examples/demo.py", "docs/core.md"}

@@ -81,6 +81,6 @@ def networks(draw):
 
 
 def plainly(graph, arrays):
-    """What a graph makes without encryption."""
+    """The outputs of a graph without encryption."""
     (made,) = run_plan(propagate(graph), arrays)
     return made.numpy()

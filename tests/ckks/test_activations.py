@@ -109,7 +109,7 @@ def test_a_value_outside_is_refused(value):
         made.check(np.array([[0.0, value]]), "stem")
 
 
-def test_the_hint_says_what_would_fit():
+def test_the_hint_names_parameters_that_fit():
     with pytest.raises(WeftError, match=r"^relu: the value 7\.5 is") as caught:
         fit("relu", 4, -4, 4).check([-5.0, 7.5, 0.0])
     assert caught.value.__notes__ == ["hint: 2 of 3 values are outside; fit it on [-5, 7.5]"]

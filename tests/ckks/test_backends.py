@@ -80,7 +80,7 @@ def outcome(step, backend, ciphertexts):
 
 
 @given(data=st.data())
-def test_seal_does_what_the_simulator_does(pair, data):
+def test_seal_equals_the_simulator(pair, data):
     exact, real = pair
     slots = exact.parameters.slots
     before = exact.counters.copy(), real.counters.copy()
@@ -140,7 +140,7 @@ def test_levels_and_scales(backend):
     assert backend.mul_plain(a, 2.0, scale=2.0**20).scale == 2.0**60
 
 
-def test_values_that_reach_a_level_in_two_ways_can_be_added(backend):
+def test_values_that_reach_a_level_by_two_paths_can_be_added(backend):
     x = numbers(4, SECURE.slots)
     a = backend.encrypt(x)
     ones = backend.mul_plain(backend.rescale(backend.mul_plain(a, 1.0)), np.ones(SECURE.slots))
@@ -169,7 +169,7 @@ def test_a_ciphertext_less_itself_is_zero(backend):
     assert backend.decrypt(backend.add(nothing, a))[1] == pytest.approx(2, abs=1e-6)
 
 
-def test_a_ciphertext_less_one_made_of_it_is_what_they_differ_by(backend):
+def test_subtracting_a_derived_ciphertext_gives_the_difference(backend):
     a = backend.encrypt([1.0, 2.0])
     before = backend.counters.copy()
     rest = backend.sub(backend.add_plain(a, [0.25, 0.5]), a)
@@ -271,7 +271,7 @@ def test_refusals(backend, case):
     assert getattr(refused.value, "__notes__", []) == ([f"hint: {hint}"] if hint else [])
 
 
-def test_what_is_refused_is_not_counted(backend):
+def test_refused_operations_are_not_counted(backend):
     a = backend.encrypt([1.0])
     before = backend.counters.copy()
     for act in (

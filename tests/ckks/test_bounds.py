@@ -25,7 +25,7 @@ def refused(planned, weights, parameters):
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    """What would happen if bounds were not checked."""
+    """The outputs of a run whose bounds are not checked."""
     monkeypatch.setattr(analysis._BoundsAnalysis, "check", lambda self: None)
 
 
@@ -65,7 +65,7 @@ def test_the_simulator_overflows_as_seal_does(seed):
     assert np.allclose(*made, atol=1e-3)
 
 
-def test_an_overflow_on_the_way_is_as_harmless_as_it_is_in_seal():
+def test_an_intermediate_overflow_is_harmless_as_in_seal():
     """Residues stay congruent: what is multiplied down again comes out right on both."""
     parameters = ckks.Parameters(128, 3, security=None)
     for backend in (ckks.Simulator(parameters), ckks.Seal(parameters)):
@@ -76,7 +76,7 @@ def test_an_overflow_on_the_way_is_as_harmless_as_it_is_in_seal():
         assert np.allclose(backend.decrypt(small), 500, atol=1.0)
 
 
-def test_what_would_fit_is_within_the_security_that_is_asked_for():
+def test_suggested_parameters_have_the_requested_security():
     graph = trace(ops.linear, (1, 64), (64, 64), names=["x", "w"], parameters=["w"])
     planned = ckks.plan(graph, 4096, ranges=50)
     weights = {"w": np.full((64, 64), 50.0)}
@@ -162,7 +162,7 @@ def test_a_polynomial_that_no_input_reaches_the_range_of_is_refused():
     assert hint == "hint: fit the polynomial on a larger range"
 
 
-def test_powers_on_the_way_are_bounded():
+def test_intermediate_powers_are_bounded():
     """Of u^4 - u^2 on [-40, 40] the square is computed at level 1, and the fourth power at 0."""
     steep = ckks.Activation("steep", (0.0, 0.0, 0.0, 0.0, 1.0), -40, 40)
     graph = trace(lambda x: ops.polynomial(x, **steep.attributes), (1, 8))
@@ -244,7 +244,7 @@ def _is_in(values, limits):
 
 
 @pytest.mark.parametrize("size", [300.0, 1e5, 1e13, 1e16])
-def test_plaintexts_that_do_not_fit_are_refused_with_what_fits(size):
+def test_oversized_plaintexts_are_refused_with_a_size_that_fits(size):
     """A bias, a shift and weights are encoded at a level, which must hold them as well."""
 
     def shifted(x, w, b, c):

@@ -1,4 +1,4 @@
-"""What is encrypted: stated or unambiguous, on the first line of every plan, otherwise refused."""
+"""Encrypted inputs: stated or unambiguous, on the first line of every plan, otherwise refused."""
 
 import numpy as np
 import pytest

@@ -118,7 +118,7 @@ def test_a_large_component_is_searched_as_a_table_is_read():
     assert searched.tolist() == lookup.tables[0][pairs].tolist()
 
 
-def test_a_result_that_nothing_goes_to_is_zero():
+def test_a_result_without_contributions_is_zero():
     attributes = {"edge_padding_low": (8,), "edge_padding_high": (0,), "interior_padding": (0,)}
     line = OPERATORS["pad"].sign([(4,), ()], attributes)
     source, target = Packing.vector(4, 8), Packing.vector(12, 8)

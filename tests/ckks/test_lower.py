@@ -23,7 +23,7 @@ from weft.lang import Signature
 
 
 @given(packed_layers(), st.sampled_from([None, None, 1, 2, 3, 8]), st.booleans())
-def test_a_layer_is_right_and_costs_what_was_predicted(layer, keys, biased):
+def test_a_layer_is_correct_at_the_predicted_cost(layer, keys, biased):
     signature, packing, target, x, w, answer, scale = layer
     linear_map = linear(signature, packing, target, weight=None if w is None else 1)
     diagonal_split = split(linear_map, keys)
@@ -107,7 +107,7 @@ def test_repacking_to_the_same_packing_is_free(packing):
         (Packing.dense((3, 5), 64), Packing.vector(15, 64), 0, 0),
     ],
 )
-def test_what_moves_as_a_whole_takes_no_level(source, target, rotations, levels):
+def test_moving_whole_ciphertexts_takes_no_level(source, target, rotations, levels):
     repacking = reshard(source, target)
     check(repacking)
     assert (repacking.cost.rotations, repacking.cost.levels) == (rotations, levels)

@@ -28,7 +28,7 @@ from weft.errors import WeftError
 
 SMALL = Parameters(4096, 1, security=None)
 FORKED = trials(15)
-"""How many programs are run by forks."""
+"""The number of programs that are run by forks."""
 
 
 def layer(channels=8, size=32, features=8, keys=None):

@@ -57,7 +57,7 @@ def test_scales_do_not_drift(ring, depth):
 
 
 @given(sizes=SIZES, data=st.data())
-def test_every_way_down_ends_at_one_scale(sizes, data):
+def test_every_path_to_a_level_ends_at_one_scale(sizes, data):
     parameters = Parameters(*sizes, security=None)
     start = data.draw(st.integers(0, parameters.depth))
     for stop in range(start):
@@ -74,7 +74,7 @@ def test_equal_parameters_are_equal_values():
     assert one.slots == 4096
 
 
-def test_one_line_says_what_they_are():
+def test_parameters_print_in_one_line():
     assert str(
         Parameters(16384, 6, security=192, first_bits=42, special_bits=60, scale_bits=30)
     ) == (

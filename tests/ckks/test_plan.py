@@ -31,7 +31,7 @@ def check_counts(planned, result):
 
 @settings(max_examples=settings().max_examples // 3)
 @given(networks(), st.sampled_from([256, 1024]), st.sampled_from([None, 8]))
-def test_networks_make_what_numpy_makes_as_planned(network, slots, keys):
+def test_networks_equal_numpy_at_the_planned_cost(network, slots, keys):
     graph, arrays = network
     if not graph.applications:
         return
@@ -130,7 +130,7 @@ def test_a_value_outside_its_range_is_refused_before_there_are_keys():
         (lambda x: x @ x, "is not linear in one encrypted operand"),
     ],
 )
-def test_what_ciphertexts_cannot_do_is_refused_with_the_layer(program, message):
+def test_unsupported_layers_are_refused_by_name(program, message):
     graph = trace(program, np.ones((1, 2, 4, 4)))
     with pytest.raises(WeftError) as refused:
         plan(graph, 64)

@@ -1,4 +1,4 @@
-"""What only SEAL has: its real sizes, its own check of security, large rings, a missing library."""
+"""SEAL alone: its real sizes, its own check of security, large rings, a missing library."""
 
 import subprocess
 import sys
@@ -99,6 +99,6 @@ def test_the_library_is_missing(monkeypatch):
 @pytest.mark.parametrize(
     ("module", "libraries"), [("weft", ("numpy", "tenseal")), ("weft.ckks", ("tenseal",))]
 )
-def test_what_needs_no_library_loads_none(module, libraries):
+def test_modules_without_dependencies_import_none(module, libraries):
     check = f"import sys, {module}; sys.exit(any(m in sys.modules for m in {libraries}))"
     subprocess.run([sys.executable, "-c", check], check=True)

@@ -24,7 +24,7 @@ from weft.interop.export import from_torch  # noqa: E402
 
 
 def simulated(graph, arrays, slots=128, backend=ckks.Simulator, **bits):
-    """What a plan makes, what it printed, and the error that it expected."""
+    """The outputs of a plan, its text, and the error that it expected."""
     planned = ckks.plan(graph, slots, ranges=1.0)
     assert str(planned).startswith("encrypted: ")
     parameters = planned.parameters(security=None, **bits)
@@ -100,13 +100,13 @@ def check(module, shape, seed=0):
 
 @settings(max_examples=settings().max_examples // 5)
 @given(pools())
-def test_average_pools_are_what_torch_makes(pool):
+def test_average_pools_equal_torch(pool):
     check(*pool)
 
 
 @settings(max_examples=settings().max_examples // 5)
 @given(st.data())
-def test_convolutions_are_what_torch_makes(data):
+def test_convolutions_equal_torch(data):
     number = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
     channels = number(1, 3)
     groups = data.draw(st.sampled_from([1, channels]))
@@ -124,7 +124,7 @@ def test_convolutions_are_what_torch_makes(data):
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 2), (3, 5), (8, 1), (7, 8)])
-def test_adaptive_pools_are_what_torch_makes(sizes):
+def test_adaptive_pools_equal_torch(sizes):
     check(nn.AdaptiveAvgPool2d(sizes), (1, 2, 8, 8))
 
 

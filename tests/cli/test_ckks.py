@@ -67,7 +67,7 @@ def refused(capsys, args, *lines):
 # -- plan -----------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_printed_with_what_it_needs(capsys, folder):
+def test_a_plan_is_printed_with_parameters_and_keys(capsys, folder):
     assert main(["ckks", "plan", "graph.json"]) == 0
     plan = ckks.plan(graph_of(), slots=8192)
     assert capsys.readouterr().out == (
@@ -141,7 +141,7 @@ def test_a_model_without_inputs(capsys, folder):
     refused(capsys, ["plan", "graph.json"], "the model has no input that could be encrypted")
 
 
-def test_what_is_encrypted_is_the_first_line_and_in_the_json(capsys, folder):
+def test_encrypted_inputs_are_in_the_first_line_and_the_json(capsys, folder):
     assert main(["ckks", "plan", "graph.json", "--range", "0:1"]) == 0
     line = "encrypted: x in [0, 1]; in the clear: the 3 parameters w, b, v"
     assert capsys.readouterr().out.splitlines()[0] == line
@@ -156,7 +156,7 @@ def test_what_is_encrypted_is_the_first_line_and_in_the_json(capsys, folder):
     assert data["in_the_clear"] == ["w", "b", "v"]
 
 
-def test_a_model_of_which_it_is_not_clear_what_is_encrypted(capsys, folder):
+def test_a_model_with_ambiguous_encrypted_inputs_is_refused(capsys, folder):
     graph = trace(ops.linear, (1, 16), (16, 16), names=["x", "w"])
     (folder / "graph.json").write_text(to_json(graph), encoding="utf-8")
     for more in ([], TOY):
@@ -453,7 +453,7 @@ def no_keys(monkeypatch):
 
 
 def refused_run(capsys, args, *lines):
-    """What is refused may have said something on the way, to the error stream."""
+    """A refused command may have printed progress before, to the error stream."""
     assert run_toy(*args) == 2
     seen = capsys.readouterr()
     assert not seen.out

@@ -35,13 +35,13 @@ def health(**more):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """What is installed, beside Weft: set by the test."""
+    """The packages installed beside Weft: set by the test."""
     there = {"weft": weft.__version__, "packaging": "26"}
     monkeypatch.setattr(doctor, "installed", there.get)
     return there
 
 
-def test_it_says_what_is_there(capsys):
+def test_the_report_lists_installed_packages(capsys):
     assert main(["doctor", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["weft"] == weft.__version__
@@ -70,7 +70,7 @@ def test_it_imports_nothing_heavy():
     assert ran.stderr.strip() == b""
 
 
-def test_every_extra_says_what_it_gives():
+def test_every_extra_has_a_purpose():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     for name in tomllib.loads(text)["project"]["optional-dependencies"]:
         assert doctor.PURPOSES.get(name), f"say in weft.cli.doctor.PURPOSES what {name} gives"
@@ -84,7 +84,7 @@ def test_codecs_are_those_of_the_store():
         assert package is None or metadata.version(package)
 
 
-def test_what_is_missing_says_what_it_would_give(installed):
+def test_a_missing_extra_has_its_purpose(installed):
     needs = (Need("numpy", ">=2.0", "2.4"), Need("ray", ">=2.50", None))
     (line,) = doctor._extra_lines(health(extras={"ray": Extra("ray", needs)}))
     assert line == "  - ray  plans on a Ray cluster; missing ray: pip install 'weft[ray]'"

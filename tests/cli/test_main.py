@@ -338,7 +338,7 @@ def test_an_interrupt_leaves_no_traceback():
     assert (ran.returncode, error) == (130, "weft show: interrupted\n")
 
 
-def test_what_a_model_raises_is_not_our_bug(tmp_path, monkeypatch, capsys):
+def test_an_exception_of_a_model_is_reported_as_the_models(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def made():\n    return {}['x']\n")
     (tmp_path / "broken.py").write_text("def made(:\n")
@@ -377,7 +377,7 @@ def test_what_a_model_raises_is_not_our_bug(tmp_path, monkeypatch, capsys):
         ("\xff", ["invalid JSON: ", "hint: see weft show --help"]),
     ],
 )
-def test_files_that_are_nothing_of_ours(tmp_path, monkeypatch, capsys, text, lines):
+def test_unknown_files_are_refused(tmp_path, monkeypatch, capsys, text, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "no.json").write_text(text, encoding="utf-8")
     assert main(["show", "no.json"]) == 2
@@ -406,7 +406,7 @@ def test_files_that_are_nothing_of_ours(tmp_path, monkeypatch, capsys, text, lin
         (["plan", ""], ["weft plan: the name of the model is empty", "hint: a model is a graph's"]),
     ],
 )
-def test_words_that_make_no_sense(tmp_path, monkeypatch, capsys, words, lines):
+def test_meaningless_arguments_are_refused(tmp_path, monkeypatch, capsys, words, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.svg").mkdir()
     assert main(words) == 2

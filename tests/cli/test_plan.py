@@ -37,7 +37,7 @@ def saved(tmp_path, name, *args, machine=None):
     return path
 
 
-def test_a_plan_is_printed_with_what_it_takes(capsys, graph):
+def test_a_plan_is_printed_with_its_estimate(capsys, graph):
     assert main(["plan", str(graph)]) == 0
     plan = Plan.of(propagate(graph_of()))
     assert capsys.readouterr().out == f"{plan}\n\n{estimate(plan)}\n"
@@ -154,7 +154,7 @@ def test_a_name_alone_is_never_imported(capsys, tmp_path, monkeypatch, command):
 # -- diff -----------------------------------------------------------------------------------------
 
 
-def test_what_differs(capsys, tmp_path):
+def test_differences_between_plans(capsys, tmp_path):
     one, two = saved(tmp_path, "1.json"), saved(tmp_path, "2.json", '[{"dp"}, {}]')
     assert main(["diff", str(one), str(two)]) == 0
     rows = [line.split(maxsplit=2)[:2] for line in capsys.readouterr().out.splitlines()]

@@ -46,7 +46,7 @@ def test_a_folder_of_a_run(capsys, tmp_path, plan, run):
     assert (data["title"], len(data["plans"]), data["run"] is None) == ("both", 1, False)
 
 
-def test_what_a_search_wrote_is_a_front(capsys, tmp_path):
+def test_the_output_of_a_search_is_read_as_a_front(capsys, tmp_path):
     graph = trace(lambda x, w: ops.relu(x @ w), (64, 64), (64, 64))
     front = search(graph, DeviceMesh("m", (4,), ("x",)), H200_NODE)
     folder, said = tmp_path / "plans", tmp_path / "front.json"
@@ -99,7 +99,7 @@ def test_ciphertexts_and_a_store(capsys, tmp_path):
     assert data["stores"][0]["shape"] == [8, 8]
 
 
-def test_what_a_page_is_made_of_can_be_printed(capsys, plan, tmp_path):
+def test_the_data_of_a_page_can_be_printed(capsys, plan, tmp_path):
     page = tmp_path / "none.html"
     assert main(["report", str(plan), "--json", "-o", str(page)]) == 0
     assert json.loads(capsys.readouterr().out)["weft_report"] == 1
@@ -115,7 +115,7 @@ def test_what_a_page_is_made_of_can_be_printed(capsys, plan, tmp_path):
         ('{"weft_plan": 2}', "while reading"),
     ],
 )
-def test_what_is_nothing_is_refused(capsys, tmp_path, text, message):
+def test_files_without_a_subject_are_refused(capsys, tmp_path, text, message):
     path = tmp_path / "a.json"
     path.write_text(text, encoding="utf-8")
     assert main(["report", str(path), "-o", str(tmp_path / "a.html")]) == 2

@@ -128,7 +128,7 @@ def stop_at(monkeypatch, count, error):
     monkeypatch.setattr(command._JobRun, "_watch", watched)
 
 
-def test_a_run_that_was_interrupted_goes_on(capsys, x, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(capsys, x, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         stop_at(patch, 5, KeyboardInterrupt())
         with pytest.raises(SystemExit) as caught:
@@ -202,7 +202,7 @@ def stopped(capsys, x, monkeypatch):
 
 
 def resumed(capsys, *args):
-    """What a resume says; it is refused."""
+    """The error of a resume that is refused."""
     assert run("--resume", "plan.run", *args) == 2
     return capsys.readouterr().err.splitlines()
 
@@ -426,7 +426,7 @@ def test_a_bar_on_a_terminal(x):
     assert text.endswith("\r\033[K")
 
 
-def test_what_was_done_before_says_nothing_of_speed(capsys, monkeypatch):
+def test_the_remaining_time_ignores_tasks_of_an_earlier_run(capsys, monkeypatch):
     now = iter([100.0, 110.0, 110.0])
     monkeypatch.setattr("weft.cli.job.time.monotonic", lambda: next(now))
     bar = command.RunProgressBar(quiet=False)

@@ -48,7 +48,7 @@ def test_plans_and_the_plot_are_written(capsys, graph, tmp_path):
     assert data["claim"] == "exact over placements, rewrites and fusions"
 
 
-def test_what_is_not_proved_is_printed_with_the_reason(capsys, graph):
+def test_an_unproved_claim_is_printed_with_the_reason(capsys, graph):
     args = ["search", graph, MESH, "--engine", "descend"]
     assert main(args) == 0
     reason = "descent looks at some plans, not at all"
@@ -83,11 +83,11 @@ def test_one_objective(capsys, graph):
         (["-o", "no/such/folder"], "no/such"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(capsys, graph, args, message):
+def test_invalid_options_are_refused(capsys, graph, args, message):
     assert main(["search", graph, MESH, *args]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_mesh_that_is_none(capsys, graph):
+def test_an_invalid_mesh_is_refused(capsys, graph):
     assert main(["search", graph, "<[x]>"]) == 2
     assert capsys.readouterr().err.startswith("weft search: ")

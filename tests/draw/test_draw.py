@@ -107,7 +107,7 @@ def test_ticks_do_not_run_into_each_other():
     assert picture(ZRange((0,), (10**20,))).split("\n")[1].split() == ["0", str(10**20)]
 
 
-def test_what_is_not_drawn_is_counted():
+def test_parts_that_are_not_drawn_are_counted():
     assert "… panels between are not drawn" in picture(DeviceMesh("m", (4,) * 5, list("abcde")))
     crossing = [ZRange((0, n), (9, 200 - n)) for n in range(100)]
     assert "more boxes are not drawn" in picture(crossing)
@@ -239,12 +239,12 @@ def test_a_stream_of_ascii_gets_ascii():
     assert "?" not in text
 
 
-def test_a_program_without_a_console_shows_nothing(monkeypatch):
+def test_show_without_a_console_prints_nothing(monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     show(MESH)
 
 
 @pytest.mark.parametrize("nothing", [[], 3, "text", [1, 2], None, [MESH, MESH], ZRange])
-def test_what_cannot_be_drawn_is_said(nothing):
+def test_values_without_a_drawing_are_refused(nothing):
     with pytest.raises(WeftError, match="nothing to draw in"):
         show(nothing)

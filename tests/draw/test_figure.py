@@ -119,7 +119,7 @@ def test_a_box_of_part_of_a_sum_is_hatched():
         (lambda: draw(Signature.of("n -> n", [("n",)])), "the size n has no number yet"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(use, message):
+def test_values_without_a_picture_are_refused(use, message):
     with pytest.raises(WeftError) as refusal:
         use()
     assert message in str(refusal.value)
@@ -157,7 +157,7 @@ def test_every_operator_is_drawn_with_and_without_a_mesh(name):
             assert "None" not in to_text(picture)
 
 
-def test_what_is_drawn_is_what_cells_compute_and_read(monkeypatch):
+def test_drawn_boxes_equal_those_that_cells_compute_and_read(monkeypatch):
     """The boxes of a figure are those that the planner derives, for every cell."""
     panels = []
     monkeypatch.setattr(

@@ -371,12 +371,12 @@ def test_a_large_constant_is_refused():
     assert notes == ["hint: make it a buffer of the module: register_buffer"]
 
 
-def test_what_is_no_tensor_is_not_returned():
+def test_an_output_that_is_not_a_tensor_is_refused():
     said, _ = refused(Of(lambda x: (x, 3)), X)
     assert said == "the program returns 3, which is not a tensor"
 
 
-def test_arguments_are_given_once():
+def test_an_exported_program_takes_no_further_arguments():
     program = torch.export.export(nn.Linear(6, 4), (X,))
     said, notes = refused(program, X)
     assert said == "an exported program has its arguments already"

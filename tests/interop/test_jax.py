@@ -64,7 +64,7 @@ def test_arrays_lie_as_the_spec_says():
         assert np.array_equal(shard.data, array[spec.region((8, 8), cell).slices()])
 
 
-def test_what_jax_leaves_open_is_open():
+def test_unconstrained_dimensions_of_jax_are_open():
     mesh = AbstractMesh((2, 4), ("x", "y"))
     sharding = NamedSharding(mesh, PartitionSpec(PartitionSpec.UNCONSTRAINED, "x", None))
     assert str(from_named_sharding(sharding)) == '<@mesh, [{?}, {"x"}, {}]>'
@@ -101,7 +101,7 @@ FOUR = DeviceMesh("m", (4, 2), ("x", "y"))
         ),
     ],
 )
-def test_what_jax_cannot_say(text, message):
+def test_shardings_that_jax_cannot_express(text, message):
     with pytest.raises(LayoutError) as refused:
         to_named_sharding(ShardingSpec.parse(text, FOUR), shape=(10,))
     assert str(refused.value) == message
@@ -115,7 +115,7 @@ def test_a_mesh_needs_its_devices():
     ]
 
 
-def test_what_cannot_be_read():
+def test_shardings_of_jax_that_cannot_be_read():
     with pytest.raises(LayoutError, match="expected a NamedSharding, got SingleDeviceSharding"):
         from_named_sharding(SingleDeviceSharding(jax.devices()[0]))
     two = NamedSharding(AbstractMesh((2,), ("x",)), PartitionSpec("x", None))

@@ -72,7 +72,7 @@ def test_functions_run_on_shards(seed):
     np.testing.assert_allclose(made.numpy(), network(params, x)["made"], rtol=1e-4, atol=1e-4)
 
 
-def test_static_and_unused_arguments_are_no_inputs_of_what_is_jitted():
+def test_static_and_unused_arguments_of_jitted_functions_are_not_inputs():
     @partial(jax.jit, static_argnums=(1,))
     def power(x, n, unused):
         return x**n
@@ -182,7 +182,7 @@ def uneven(sharding):
     return Plan.of(propagate(graph))
 
 
-def test_what_others_cannot_say_is_refused_by_name():
+def test_shardings_that_others_cannot_express_are_refused_by_name():
     with pytest.raises(LayoutError) as refused:
         to_jax(uneven('<@m, [{"x", "y"}, {}]>'))
     assert str(refused.value) == (
@@ -245,7 +245,7 @@ def test_groups_that_are_not_understood_are_refused():
         ((None, "x"), ("x", None), "all-to-all", 8 * 16 * 4 // 8 * 7 // 8 * 8),
     ],
 )
-def test_what_xla_compiles_is_read(said, made, kind, received):
+def test_compiled_collectives_are_read(said, made, kind, received):
     mesh = Mesh(np.array(jax.devices()[:8]), ("x",))
     before, after = (NamedSharding(mesh, PartitionSpec(*each)) for each in (said, made))
     jitted = jax.jit(lambda x: x * 2, in_shardings=before, out_shardings=after)

@@ -67,7 +67,7 @@ def nested(x, w):
 
 
 def same(x, w):
-    """What a branch gives back may be what it was given."""
+    """A branch may return its operand."""
     return jax.lax.cond(x.sum() < 1e9, lambda v: (v, v), lambda v: (v * 2, -v), x)
 
 

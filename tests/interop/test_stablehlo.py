@@ -302,7 +302,7 @@ def test_attributes_are_plain_values():
     assert attributes_of(graph, "aggregate")[0]["monoid"] == "argmax"
 
 
-def test_what_the_text_leaves_out_is_filled_in():
+def test_defaults_of_the_text_are_filled_in():
     image, kernel = "tensor<1x8x4xf32>", "tensor<3x4x2xf32>"
     text = module(
         f"""
@@ -424,7 +424,7 @@ def test_regions_are_monoids_if_they_treat_all_arrays_alike(element, body, said)
     assert dict(graph.signatures[-1].notation.reduced) == {"i1": monoid}
 
 
-def test_what_regions_use_from_outside_is_an_operand():
+def test_captured_values_of_regions_are_operands():
     graph = stablehlo.read(lower("scanning", False)[0])
     assert not stablehlo.opaque(graph)
     (choice,) = [a for a in graph.applications if a.operator == "case"]
@@ -451,7 +451,7 @@ def test_graphs_of_jax_are_read_back_from_json(name):
     assert again.all_values == graph.all_values
 
 
-def test_the_dimensions_of_what_is_opaque_are_whole():
+def test_the_dimensions_of_opaque_operators_are_not_cut():
     graph = call("elsewhere")
     assert len(graph.applications) == 1
     for application, signature in zip(graph.applications, graph.signatures):
@@ -461,7 +461,7 @@ def test_the_dimensions_of_what_is_opaque_are_whole():
             assert len(signature.sizes) == sum(map(len, shapes))
 
 
-def test_what_the_library_knows_is_not_opaque(monkeypatch):
+def test_operators_of_the_library_are_not_opaque(monkeypatch):
     monkeypatch.setitem(OPERATORS, "negate", Operator("negate", "n m -> n m"))
     monkeypatch.setitem(OPERATORS, "sine", Operator("sine", "n -> n"))  # refuses two dimensions
     monkeypatch.setitem(OPERATORS, "cosine", Operator("cosine", "n m -> m n"))  # makes another
@@ -522,12 +522,12 @@ def test_operations_of_other_dialects_are_opaque():
         ),
     ],
 )
-def test_refused_text_is_said_with_its_line(text, message):
+def test_errors_in_the_text_name_their_line(text, message):
     with pytest.raises(weft.WeftError, match=message):
         stablehlo.read(text)
 
 
-def test_without_jaxlib_we_say_what_to_install():
+def test_without_jaxlib_an_error_says_what_to_install():
     code = (
         "import sys; sys.modules['jaxlib'] = sys.modules['jax'] = None\n"
         "from weft.interop import stablehlo\n"

@@ -140,7 +140,7 @@ def test_uneven_strided_shards_are_refused():
         ),
     ],
 )
-def test_what_dtensor_cannot_say(text, message):
+def test_shardings_that_dtensor_cannot_express(text, message):
     with pytest.raises(LayoutError) as refused:
         to_dtensor_placements(parse(text, DeviceMesh("m", (4, 2), ("x", "y"))))
     assert str(refused.value) == message
@@ -176,7 +176,7 @@ def test_what_dtensor_cannot_say(text, message):
         ),
     ],
 )
-def test_what_placements_cannot_be_read(placements, message):
+def test_unreadable_placements(placements, message):
     with pytest.raises(LayoutError) as refused:
         from_dtensor_placements(MESH, placements, 2)
     assert str(refused.value) == message

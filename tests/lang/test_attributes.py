@@ -1,4 +1,4 @@
-"""What the operators of our own refuse, and what they count."""
+"""Attributes and operands that our own operators refuse, and their operation counts."""
 
 import json
 
@@ -155,7 +155,9 @@ POOL = {"window_dimensions": (2,), "window_strides": (2,)}
         ),
     ],
 )
-def test_what_cannot_be_run_is_planned_and_refused_when_it_runs(name, shapes, attributes, message):
+def test_operators_without_kernels_are_planned_and_refused_at_run_time(
+    name, shapes, attributes, message
+):
     line = sign(name, *shapes, **attributes)
     block = Block(np, line, attributes, line.space)
     with pytest.raises(WeftError, match=f"^{message}$"):

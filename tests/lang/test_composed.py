@@ -72,7 +72,7 @@ def test_names_of_numpy_and_torch(name):
     assert np.array_equal(made.numpy(), eager)
 
 
-def test_arrays_of_nothing_are_tensors_outside_of_programs():
+def test_created_arrays_are_tensors_outside_programs():
     assert ops.zeros((2, 3)).numpy().tolist() == [[0.0] * 3] * 2
     assert str(ops.full(3, 0.5)) == "float32[3]"
     assert str(ops.full(3, 0.5, "float64")) == "float64[3]"

@@ -46,7 +46,7 @@ def check(name, given, made):
 
 @pytest.mark.parametrize("name", ALIKE)
 @given(shapes(1), st.integers(1, 2))
-def test_what_is_alike(name, shape, operands):
+def test_operands_and_results_of_one_shape(name, shape, operands):
     check(name, [shape] * operands, [shape])
 
 
@@ -73,7 +73,7 @@ def test_the_largest(shape, data):
         check(name, [shape, shape, (), ()], made)
 
 
-def test_what_feeds_a_random_generator_stays_whole():
+def test_the_state_of_a_random_generator_is_not_cut():
     text = """
     sdy.mesh @m = <["x"=2]>
     func.func @main(%a: tensor<2xui32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>},
@@ -101,13 +101,13 @@ def call(target, more=""):
     }}""")
 
 
-def test_a_target_that_nobody_knows_is_said_by_name():
+def test_an_unknown_target_is_opaque():
     graph = call("mystery")
     assert opaque(graph) == ["custom_call @mystery"]
     assert str(propagate(graph).specs["0"]) == "<@m, [{?}, {?}]>"
 
 
-def test_a_user_says_what_a_target_is(monkeypatch):
+def test_a_user_defines_a_target(monkeypatch):
     monkeypatch.setitem(OPERATORS, "custom_call @mine", Operator("mine", "m n -> m n"))
     graph = call("mine")
     assert not opaque(graph)
@@ -155,7 +155,7 @@ LINE = Signature.of("[a] [b] -> [c] [d]", [(8, 6)], {"c": 6, "d": 8})
         ("([i, j])->([j, i])", "column 1: expected '<'"),
     ],
 )
-def test_what_a_bad_rule_gets(text, message):
+def test_invalid_rules_are_refused(text, message):
     with pytest.raises(WeftError) as caught:
         written_rule(text, LINE)
     assert str(caught.value).startswith(message)
@@ -174,7 +174,7 @@ def test_a_rule_is_read_as_it_is_written():
 
 
 def test_rules_of_shardy_are_read_back():
-    """What it prints for random shapes is what the line of the operator gives."""
+    """For random shapes, Shardy prints the rule of the operator's line."""
     rng = random.Random(1)
     for _ in range(50):
         m, k, n = (rng.choice([2, 3, 4, 6]) for _ in range(3))

@@ -29,7 +29,7 @@ def test_a_text_of_too_many_values_is_not_parsed(text):
         ('"\ud800"', "invalid JSON: it has half of a Unicode character"),
     ],
 )
-def test_what_is_no_json_is_refused(text, message):
+def test_invalid_json_is_refused(text, message):
     with pytest.raises(WeftError) as caught:
         parse_json(text, "the graph")
     assert str(caught.value).startswith(message)

@@ -64,7 +64,7 @@ def test_linear_and_relu_are_one_operator():
     assert tried.boxes > 40
 
 
-def test_what_stays_linear_may_be_cut_along_the_reduction():
+def test_linear_operators_may_be_cut_along_the_reduction():
     """A bias added to a product counts once; a rectifier needs the whole sum."""
     line = fuse(trace(lambda x, w, b: x @ w + b, (8, 16), (16, 4), (4,)), "matmul").signatures[0]
     assert dict(line.notation.reduced) == {"k": "sum"}

@@ -36,7 +36,7 @@ def program(**changes):
     return Graph(**{**parts, **changes})
 
 
-def test_a_graph_knows_its_values():
+def test_a_graph_lists_its_values():
     graph = program()
     assert graph.values["y"] == Value("y", (8, 4), "float32")
     assert graph.values["b"].dtype == "int32"

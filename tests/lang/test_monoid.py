@@ -54,7 +54,7 @@ def test_the_laws_of_those_that_weft_defines(name):
         (lambda xp, a, b: a.nothing, 0, "the monoid wrong could not be tried: AttributeError"),
     ],
 )
-def test_what_breaks_a_law_is_refused(combine, identity, message):
+def test_a_monoid_that_breaks_a_law_is_refused(combine, identity, message):
     with pytest.raises(WeftError) as caught:
         Monoid("wrong", combine, identity=identity)
     assert str(caught.value).startswith(message)
@@ -128,7 +128,7 @@ def test_all_components_are_counted_and_combined_in_one_transfer():
     assert set(plan.received) == {2 * 5 * 2 * 8}
 
 
-def test_the_proof_knows_a_monoid_by_its_definition():
+def test_the_verifier_compares_definitions_of_monoids():
     """The same name is not enough: another definition under it computes something else."""
     plan = plan_of(spread, '[{}, {"x", "y"}]')
     other = object.__new__(Monoid)

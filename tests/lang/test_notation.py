@@ -43,7 +43,7 @@ def test_names_may_stand_for_numbers():
     assert Notation.parse("y+y -> y").operands[0][0] == Row((("y", 2),))
 
 
-def test_what_a_line_says():
+def test_dimensions_reductions_and_operands_of_a_line():
     notation = Notation.parse("m k, k n, + n -> m n  sum: k")
     assert notation.dims == ("m", "n", "k")
     assert notation.reduced == {"k": "sum"}
@@ -85,7 +85,7 @@ def test_no_text_crashes_the_reader(text):
     assert Notation.parse(str(notation)) == notation
 
 
-def test_what_no_monoid_reduces_cannot_be_cut():
+def test_dimensions_that_no_monoid_reduces_are_not_cut():
     line = Signature.of("m k -> m  custom: k", [(8, 4)])
     assert (line.reduced, line.notation.whole) == ((), {"k"})
     assert factor_rule(line).kinds == ("parallel", "reduced"), "as propagation sees it"

@@ -10,7 +10,7 @@ from weft.runtime.validate import validate
 
 
 def largest_gap(block, x):
-    """How far the largest element of each row is from the smallest."""
+    """The largest element of each row minus the smallest."""
     return block.xp.max(x, axis=-1) - block.xp.min(x, axis=-1)
 
 

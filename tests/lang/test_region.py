@@ -38,7 +38,7 @@ def loop(**changes):
     return Graph([value("a"), value("b")], [application], ["y"], ["@m = <[]>"])
 
 
-def test_a_graph_knows_the_values_of_its_regions():
+def test_a_graph_lists_the_values_of_its_regions():
     graph = loop()
     assert list(graph.values) == ["a", "b", "y"]
     assert list(graph.all_values) == [

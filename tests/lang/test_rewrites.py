@@ -92,7 +92,7 @@ def test_every_rewrite_is_about_operators_that_run():
     assert [rewrite.name for rewrite in rewrites_of("softmax")] == ["softmax in stages"]
 
 
-def test_what_others_need_is_not_rewritten():
+def test_values_with_other_uses_are_not_rewritten():
     graph = trace(lambda x, w, b: (y := x @ w, y + b), (4, 5), (5, 6), (6,))
     assert list(by_name("matmul and add as linear").matches(graph)) == []
     with pytest.raises(WeftError, match="matmul and add as linear cannot be applied to add"):

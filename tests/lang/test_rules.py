@@ -73,7 +73,7 @@ def module_of(case: Case, results: tuple[tuple[int, ...], ...]) -> str:
 
 
 def rule_of_shardy(case: Case, results: tuple[tuple[int, ...], ...]) -> Rule:
-    """What jaxlib says, with each blocked factor given to its dimensions one by one."""
+    """The rule of jaxlib, with each blocked factor given to its dimensions one by one."""
     with context():
         module = ir.Module.parse(module_of(case, results))
         passmanager.PassManager.parse(PIPELINE).run(module.operation)
@@ -263,14 +263,14 @@ def test_reshape(case):
     assert OPERATORS["reshape"].passes == "both"
 
 
-def test_reshapes_of_nothing_and_of_too_much():
+def test_reshapes_of_empty_and_mismatched_shapes():
     empty = OPERATORS["reshape"].sign([(0, 4)], {"result_shape": (8, 0)})
     assert str(empty.notation) == "[i0] [i1] -> [j0] [j1]"
     with pytest.raises(WeftError, match=r"\[8, 3\] has 24 elements and \[5, 5\] has 25"):
         OPERATORS["reshape"].sign([(8, 3)], {"result_shape": (5, 5)})
 
 
-def test_dimensions_that_are_not_there():
+def test_missing_dimensions_are_refused():
     numbers = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (0,)}
     with pytest.raises(WeftError, match="there is no dimension 2 among 2"):
         OPERATORS["dot_general"].sign([(8, 4), (4, 2)], numbers)
@@ -644,7 +644,7 @@ def rule_of(name, *shapes, **attributes):
     return factor_rule(OPERATORS.find(name).sign(shapes, attributes))
 
 
-def test_operators_of_our_own_have_the_rules_of_what_they_stand_for():
+def test_own_operators_have_the_rules_of_equivalent_operators():
     dims = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (1,)}
     dims |= {"lhs_batching_dimensions": (0,), "rhs_batching_dimensions": (0,)}
     ours = rule_of("matmul", (2, 8, 16), (2, 16, 4))
@@ -676,7 +676,7 @@ def test_rules_of_lines_that_shardy_does_not_have(line, shapes, sizes, rule):
     assert str(factor_rule(Signature.of(line, shapes, sizes))) == rule
 
 
-def test_what_is_made_of_nothing_has_no_rule_but_its_shape():
+def test_operators_without_operands_share_no_factor():
     """Shardy has no rule for these; ours shares no factor with anything."""
     for name in ("constant", "iota"):
         assert rule_of(name, result_shape=(8, 4)).operands == ()

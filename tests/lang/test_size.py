@@ -37,7 +37,7 @@ numbers = st.integers(0, 40)
 
 
 @given(expressions, numbers, numbers)
-def test_a_size_with_numbers_is_what_python_computes(text, n, m):
+def test_a_bound_size_equals_python_arithmetic(text, n, m):
     size, sizes = Size.parse(text), {"n": n, "m": m}
     assert bind(size, sizes) == eval(text, sizes)
     if len(str(size)) <= 200:
@@ -46,7 +46,7 @@ def test_a_size_with_numbers_is_what_python_computes(text, n, m):
 
 
 @given(expressions, expressions, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]))
-def test_what_is_decided_holds_for_large_sizes_or_is_a_condition(one, two, relation):
+def test_decisions_hold_for_large_sizes_or_become_conditions(one, two, relation):
     left, right = Size.parse(one), Size.parse(two)
     conditions = {}
     try:
@@ -116,7 +116,7 @@ def test_text_that_is_not_a_size_is_refused(text):
         (lambda: N % M, "n % m is not known while m and n may be any number"),
     ],
 )
-def test_what_needs_a_number_is_refused(use, message):
+def test_operations_that_need_a_number_are_refused(use, message):
     with pytest.raises(WeftError) as refusal:
         use()
     assert str(refusal.value).splitlines()[0] == message
@@ -282,7 +282,7 @@ def test_inputs_by_name():
     assert caught.value.__notes__ == ["hint: its parameters are x"]
 
 
-def test_what_a_function_decides_is_a_condition():
+def test_decisions_about_sizes_are_conditions():
     def scaled(x):
         return x * 2 if x.shape[0] > 16 else x * 3
 
@@ -376,7 +376,7 @@ def test_files_are_checked(change, message):
     assert str(refusal.value).splitlines()[0].startswith(message)
 
 
-def test_a_rewrite_records_what_it_decides():
+def test_a_rewrite_records_its_decisions_as_conditions():
     wide = Rewrite(
         "double",
         ("tanh", "x"),

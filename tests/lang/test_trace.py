@@ -250,7 +250,7 @@ def test_traced_values_become_numbers():
 @pytest.mark.parametrize(
     "use", [float, int, np.asarray, lambda x: x.numpy(), lambda x: x.run(), lambda x: 1 in x]
 )
-def test_numbers_that_nobody_has(use):
+def test_a_traced_value_has_no_array(use):
     with pytest.raises(WeftError, match=r"there is no array for x: float32\[\]"):
         trace(lambda x: use(x + 1) and x, ())
 

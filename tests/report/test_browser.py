@@ -125,7 +125,7 @@ def test_a_click_on_a_node_shows_where_its_value_lies(browser, block):
         assert told.startswith(f"cell 6 (dp=1 tp=2) holds {spec.region((4, 4, 16, 8), 6)}")
 
 
-def test_why_leads_back_to_what_was_written(browser, block):
+def test_explain_ends_at_a_written_sharding(browser, block):
     with Visit(browser, block) as visit:
         page = visit.page
         page.locator("g.node.input", has_text="l0.wo").click()
@@ -137,7 +137,7 @@ def test_why_leads_back_to_what_was_written(browser, block):
         assert visit.focused().startswith("n")
 
 
-def test_a_click_on_an_edge_shows_who_sends_what_to_whom(browser, block):
+def test_a_click_on_an_edge_lists_senders_and_receivers(browser, block):
     plan = planned(1, first=ODD)
     data = report_data(Subject(front_of([plan])))["plans"][0]
     moves = {data["values"][move["value"]]["name"]: move for move in data["moves"]}
@@ -159,7 +159,7 @@ def test_a_click_on_an_edge_shows_who_sends_what_to_whom(browser, block):
             assert mine[0][3][0] in rows[0]
 
 
-def test_an_edge_on_which_nothing_moves_says_so(browser, block):
+def test_an_edge_without_traffic_is_labelled(browser, block):
     with Visit(browser, block) as visit:
         hit = visit.page.locator('.edge-group[data-value="attention"] .edge-hit')
         hit.dispatch_event("click", {"bubbles": True})
@@ -177,7 +177,7 @@ def test_names_that_would_be_markup_are_shown_as_they_are(browser, block):
         assert ODD in page.locator(".hits").inner_text()
 
 
-def test_what_takes_long_leads_to_its_place(browser, block):
+def test_a_row_of_the_slowest_selects_its_node_or_edge(browser, block):
     with Visit(browser, block) as visit:
         page = visit.page
         page.locator(".slowest button:has(rect.computes)", has_text="matmul").first.click()
@@ -293,7 +293,7 @@ def test_layers_are_folded_until_they_are_opened(browser, large):
         assert page.locator("g.node.opened").count() == 1
 
 
-def test_what_is_folded_is_found_by_name(browser, large):
+def test_folded_values_are_found_by_name(browser, large):
     with Visit(browser, large) as visit:
         page = visit.page
         page.get_by_role("searchbox").fill("l222.wq")

@@ -132,7 +132,7 @@ def test_random_programs_with_loops_and_choices():
     assert tried > 0.9 * PROGRAMS
 
 
-def test_why_a_value_lies_so_is_said_step_by_step():
+def test_explain_lists_the_steps_to_a_sharding():
     data = data_of(planned(1))
     values = {value["name"]: value for value in data["values"]}
     assert data["reasons"] == "propagation"
@@ -144,7 +144,7 @@ def test_why_a_value_lies_so_is_said_step_by_step():
     assert "why" not in data_of(planned(1), Detail(has_reasons=False))["values"][0]
 
 
-def test_a_plan_that_was_searched_says_what_its_placements_say():
+def test_a_searched_plan_has_reasons_by_placements():
     graph = trace(lambda x, w: ops.relu(x @ w), (64, 64), (64, 64))
     front = search(graph, DeviceMesh.parse(MESH), H200_NODE)
     data = plan_data(front.costs[0])
@@ -154,7 +154,7 @@ def test_a_plan_that_was_searched_says_what_its_placements_say():
     assert kinds & {"made", "used"}
 
 
-def test_a_large_mesh_says_what_cells_receive_and_not_who_sends_it():
+def test_a_large_mesh_lists_received_bytes_without_senders():
     mesh = DeviceMesh("m", (128,), ("x",))
     rows = ShardingSpec.parse('<@m, [{"x"}, {}]>', mesh)
     plan = Plan.of(propagate(trace(lambda x: x * 2, (256, 256), shardings={"x": rows})))
@@ -173,7 +173,7 @@ def test_a_run():
     assert sum(row["tasks"] for row in data["by_worker"]) == len(record.tasks)
 
 
-def test_nothing_and_too_much_are_refused():
+def test_a_report_without_subject_and_too_many_plans_are_refused():
     with pytest.raises(WeftError, match="a report needs a subject"):
         report_data(Subject())
     plan = planned(1)

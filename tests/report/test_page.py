@@ -22,7 +22,7 @@ from weft.report.target_data import ckks_data, store_data
 
 
 def data_in(page):
-    """What the page is made of, read as its script does."""
+    """The data of the page, read as its script does."""
     plain = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     if plain:
         return json.loads(plain[1])
@@ -34,7 +34,7 @@ def written(tmp_path, *args, **more):
     return write(tmp_path / "report.html", *args, **more).read_text(encoding="utf-8")
 
 
-def test_a_page_is_one_file_and_asks_for_nothing(tmp_path):
+def test_a_page_is_one_file_without_external_resources(tmp_path):
     page = written(tmp_path, planned(1), run=recorded(Machine(flops={"float32": 1e9})))
     assert len(page.encode()) < MOST_BYTES
     assert not re.search(r"(src|href)=(?!\"data:,)", page)
@@ -47,7 +47,7 @@ def test_a_page_is_one_file_and_asks_for_nothing(tmp_path):
     assert "default-src 'none'" in page
 
 
-def test_names_are_text_whatever_they_are(tmp_path):
+def test_any_name_is_escaped_as_text(tmp_path):
     page = written(tmp_path, planned(1, first=ODD), title=ODD)
     assert page.count("</script>") == 2
     assert "<b>" not in page
@@ -168,7 +168,7 @@ def test_several_stores_are_several_views(tmp_path, place):
     assert len(data_in(written(tmp_path, store=place))["stores"]) == 1
 
 
-def test_a_ciphertext_plan_is_what_the_command_says_of_it(capsys, tmp_path):
+def test_a_ciphertext_plan_in_the_report_equals_the_command_output(capsys, tmp_path):
     layer = trace(lambda v, w: ops.convolve(v, w, padding=(1, 1)), (1, 4, 8, 8), (8, 4, 3, 3))
     planned_ = ckks.plan(layer, slots=4096, encrypted="v")
     data = ckks_data(planned_)

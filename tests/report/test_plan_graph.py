@@ -15,7 +15,7 @@ def check(sections, low, high):
 
 
 def shown(sections, size):
-    """What is seen when a level is open: sections, and what is in none."""
+    """The sections of an open level, and the nodes outside sections."""
     return len(sections) + size - sum(one.stop - one.start for one in sections)
 
 
@@ -38,7 +38,7 @@ def test_sections_lie_inside_each_other(tokens, times, stem):
         assert sections == ()
 
 
-def test_layers_that_repeat_are_found_behind_what_does_not():
+def test_repeated_layers_are_found_after_others():
     layer = ["norm", "matmul", "gelu", "matmul", "add"]
     tokens = ["embed", "place", *layer * 12, "norm", "logits"]
     sections = split_into_sections(tokens, [f"v{n}" for n in range(len(tokens))])
@@ -57,13 +57,13 @@ def test_many_layers_are_bundled():
     assert most_shown(sections, 1200) <= FEW
 
 
-def test_names_that_begin_alike_come_before_what_repeats():
+def test_common_prefixes_take_precedence_over_repeats():
     names = [f"{part}.{n}.x" for part in ("encoder", "decoder") for n in range(30)]
     sections = split_into_sections(["a", "b"] * 30, names)
     assert [one.title for one in sections] == ["encoder", "decoder"]
 
 
-def test_what_has_no_structure_is_cut_into_sections():
+def test_graphs_without_structure_are_divided_into_sections():
     sections = split_into_sections(list(range(100)), [f"v{n}" for n in range(100)])
     assert sections[0].title == "operators 0 to 9"
     assert most_shown(sections, 100) <= FEW

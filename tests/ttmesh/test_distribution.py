@@ -116,7 +116,7 @@ def test_boxes_of_one_device_lie_side_by_side():
     assert shard.tolist() == array[np.ix_((0, 3), (0, 1, 6, 7))].tolist()
 
 
-def test_a_device_may_hold_nothing():
+def test_a_device_may_hold_an_empty_shard():
     array = np.arange(4)
     nothing, all_of_it = distribute(array, [(), ZRange.of((4,))])
     assert nothing.shape == (0,)

@@ -28,7 +28,7 @@ from weft.ttmesh import (
 )
 
 
-def test_strict_accepts_what_one_config_with_the_flattening_can_write():
+def test_strict_accepts_shards_that_one_flattened_config_can_write():
     chance, seen = random.Random(0), {True: 0, False: 0}
     for _ in range(trials(1000)):
         mapper, shape = config(chance)

@@ -14,6 +14,13 @@ from weft.lang.dtype import as_dtype, itemsize, kind, result_type, scalar_of
 from weft.lang.size import as_sizes
 from weft.values import Point
 
+__all__ = [
+    "arange", "bitcast", "count_nonzero", "diff", "eye", "flatten", "full", "full_like",
+    "masked_fill", "matrix_transpose", "moveaxis", "ones", "ones_like", "ravel", "reciprocal",
+    "repeat", "roll", "split", "swapaxes", "tile", "tril", "triu", "unsqueeze", "unstack",
+    "vecdot", "view", "zeros", "zeros_like",
+]  # fmt: skip
+
 # Arrays of nothing.
 
 

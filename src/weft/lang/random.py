@@ -17,6 +17,12 @@ from weft.lang.dtype import as_dtype, bounds, kind
 from weft.lang.size import as_sizes
 from weft.values import Point
 
+__all__ = [
+    "dropout", "random_bernoulli", "random_bits", "random_exponential", "random_fold_in",
+    "random_gumbel", "random_integers", "random_key", "random_normal", "random_permutation",
+    "random_split", "random_truncated_normal", "random_uniform", "take",
+]  # fmt: skip
+
 MOST_INTEGERS = 1 << 47
 """The largest range of random integers."""
 

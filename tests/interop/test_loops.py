@@ -1,4 +1,4 @@
-"""What plans with loops and branches move and compute, against what the executor counts."""
+"""Bytes and operations of plans with loops and branches, as predicted and as counted."""
 
 from itertools import pairwise
 from random import Random
@@ -90,7 +90,7 @@ def counts(plan, given):
 
 @pytest.mark.parametrize("axes", [['{"x"}'], COLUMNS, ['{"x"}', '{"y"}']], ids=str)
 @pytest.mark.parametrize("function", EXACT, ids=lambda function: function.__name__)
-def test_loops_receive_what_was_predicted(function, axes):
+def test_loops_receive_the_predicted_bytes(function, axes):
     plan = Plan.of(propagate(sharded(graph_of(function), *axes)))
     assert plan.assumed == ()
     for each in (plan, plan.fused()):
@@ -170,7 +170,7 @@ def test_branches_that_move_alike_are_exact():
         assert counts(plan, [np.full((4, 4), sign, "float32")] * 2) == plan.received
 
 
-def test_nothing_is_said_to_be_brought_to_a_loop():
+def test_transfers_of_a_loop_are_listed_with_its_trip_count():
     plan = Plan.of(propagate(sharded(graph_of(counted), *COLUMNS)))
     moving = [line for line in str(plan).splitlines() if line.endswith(" B")]
     assert [line.rpartition("  ")[2].strip() for line in moving] == ["1920 B", "192 B"]

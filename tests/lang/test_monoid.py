@@ -157,6 +157,16 @@ def test_an_array_does_not_lie_in_parts_that_its_monoid_cannot_combine(monoid, d
     assert caught.value.__notes__ == [f"hint: {hint}"]
 
 
+def test_a_tensor_does_not_lie_in_parts_that_its_monoid_cannot_combine():
+    spec = ShardingSpec.parse('<@m, [{}], unreduced=spread{"y"}>', '@m = <["x"=2, "y"=3]>')
+    message = "an array of float32 cannot lie in parts by spread"
+    with pytest.raises(WeftError, match=message):
+        Tensor.of_shards([np.ones(4, "float32")] * 6, spec, (4,))
+    copies = Tensor.ones((4,)).shard(spec.mesh, "<@m, [{}]>")
+    with pytest.raises(WeftError, match=message):
+        copies.with_sharding(spec)
+
+
 def test_the_proof_refuses_parts_that_their_monoid_cannot_combine():
     program = plan_of(ops.transpose, '[{"x"}, {}], unreduced={"y"}').program
     for monoid, message in (

@@ -266,13 +266,11 @@ class _Run:
             yield Executed(number, place, instruction, times, inside, at)
             match instruction:
                 case Loop():
-                    yield from self._loop(instruction, number, times, inside, at)
+                    yield from self._loop(instruction, times, inside, at)
                 case Branch():
                     yield from self._branch(instruction, number, times, inside, at)
 
-    def _loop(
-        self, loop: Loop, number: int, times: int, inside: str, root: int | None
-    ) -> Iterator[Executed]:
+    def _loop(self, loop: Loop, times: int, inside: str, root: int | None) -> Iterator[Executed]:
         trips = loop.trip_count
         if trips is None:
             first = self.program.buffers[loop.results[0]].value
@@ -294,15 +292,13 @@ class _Run:
             if branch.taken is None or branch.taken == place:
                 found.append(list(self.body(body, times, text, root)))
         moved = [self._moved(each) for each in found]
+        totals = [sum(map(int.__mul__, m, self.counts.classes.counts)) for m in moved]
         if len({tuple(m) for m in moved}) > 1:
-            totals = [sum(map(int.__mul__, m, self.counts.classes.counts)) for m in moved]
             self.assumed.append(
                 f"{definition.operator} {definition.results[0]}: branches move "
                 f"{', '.join(map(str, totals))} B, the most is counted"
             )
-        weights = [(sum(map(int.__mul__, m, self.counts.classes.counts))) for m in moved]
-        work = [self._work(each) for each in found]
-        best = max(range(len(found)), key=lambda n: (weights[n], work[n]))
+        best = max(range(len(found)), key=lambda n: (totals[n], self._work(found[n])))
         yield from found[best]
 
     def _moved(self, executed: Sequence[Executed]) -> list[int]:

@@ -124,7 +124,7 @@ class _Verifier:
 
     def _expect_elements(self, buffer: Buffer) -> None:
         """Expect parts of a dtype that their monoid combines."""
-        for monoid in {monoid for _, monoid in buffer.layout.parts}:
+        for _, monoid in buffer.layout.parts:
             definition: Any = self.program.monoids.get(monoid)
             if definition is None:
                 _expect(MONOIDS.get(monoid, "") is None, f"parts by {monoid}, which is not defined")

@@ -16,6 +16,7 @@ from weft.errors import WeftError
 from weft.lang import OPERATORS, Application, Block, Graph, Operator, Signature, Value
 from weft.lang.dtype import dtype_name
 from weft.lang.kernel import Attributes
+from weft.lang.monoid import check_parts
 from weft.layout import DimSpec, ShardingSpec
 from weft.plan import Plan
 from weft.plan.infer import place_operands
@@ -60,6 +61,8 @@ class Kind:
 @lru_cache(maxsize=16384)
 def kind_of(shape: Point, spec: ShardingSpec | None, dtype: Any, xp: Any) -> Kind:
     """The kind of a shape, a sharding, a dtype and a library."""
+    for monoid in spec.partial.values() if spec is not None else ():
+        check_parts(monoid, dtype_name(dtype))
     return Kind(shape, spec, dtype, xp)
 
 

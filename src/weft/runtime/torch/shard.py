@@ -12,6 +12,7 @@ import torch
 
 from weft.errors import LayoutError
 from weft.lang.dtype import dtype_name
+from weft.lang.monoid import check_parts
 from weft.layout import DimSpec, ShardingSpec
 from weft.plan import plan_reshard
 from weft.runtime.local import Cause, move
@@ -48,6 +49,8 @@ class Shard:
         ranks = Ranks.of(group)
         ranks.check(spec.mesh)
         whole = as_shape(shape, spec.ndim)
+        for monoid in spec.partial.values():
+            check_parts(monoid, dtype_name(array.dtype))
         for key, value in zip(self.__slots__, (array, spec, whole, name, group)):
             object.__setattr__(self, key, value)
         if tuple(array.shape) != self.box.shape:

@@ -109,13 +109,13 @@ def test_chunks_of_one_call_are_byte_for_byte_those_of_a_call_for_each(
     ],
 )
 def test_usual_chunks_are_compressed_by_one_call(codec, size, monkeypatch):
-    tiles = tiles_of("counts", (1 << 21) // size, (size // 2,), np.dtype("uint16"))
+    tiles = tiles_of("counts", (1 << 22) // size, (size // 2,), np.dtype("uint16"))
     encode, calls = codec.batch_encoder(size), []
     one = native.BloscEncoder._compress
     monkeypatch.setattr(
         native.BloscEncoder, "_compress", lambda *args: calls.append(args) or one(*args)
     )
-    encode(tiles.view(np.uint8), range(len(tiles)), np.empty(5 << 19, np.uint8))
+    encode(tiles.view(np.uint8), range(len(tiles)), np.empty(5 << 20, np.uint8))
     assert len(calls) == 1
 
 

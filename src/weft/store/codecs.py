@@ -512,8 +512,8 @@ def _tables(codec: Codec, size: int) -> int:
 _WORK = {"zstd": 1, "gzip": 2, "blosc": 3, "numcodecs.lz4": 1, "crc32c": 2}
 """How many times the bytes of a chunk a codec needs as workspace."""
 
-_TABLES = 1 << 21
-"""Bytes of tables, and of chunks that are shuffled together, whatever the size of a chunk."""
+_TABLES = 5 << 20
+"""Bytes of tables, and of chunks that are compressed together, whatever the size of a chunk."""
 
 
 # -- by name, and as in zarr.json

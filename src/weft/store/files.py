@@ -142,7 +142,7 @@ def write_all(file: int, start: int, buffers: Sequence[Bytes]) -> int:
     """Write buffers one after the other from a place on; return where they end."""
     for first in range(0, len(buffers), MAX_BUFFERS):
         part = buffers[first : first + MAX_BUFFERS]
-        left = sum(memoryview(buffer).nbytes for buffer in part)
+        left = sum(map(len, part))
         while left:
             written = os.pwritev(file, part, start)
             start, left = start + written, left - written

@@ -22,7 +22,7 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -57,7 +57,7 @@ _MAX_STREAMS = 16
 _MAX_BLOCK = 1 << 20
 """Bytes of a block that is cut into streams, at most."""
 
-_MAX_RUN = 1 << 21
+_MAX_RUN = 1 << 22
 """Bytes that a call compresses, at most, where there are several chunks."""
 
 _LENGTH = struct.Struct("<I")
@@ -211,33 +211,42 @@ class BloscEncoder:
         if flags & _STORED:
             return None
         starts = self._starts(frame, count, block)
-        bounds = np.append(starts[:, 0], used)
+        sizes = np.empty(count, np.int64)
+        sizes[:-1] = starts[1:, 0]
+        sizes[-1] = used
+        sizes -= starts[:, 0]
         head = _HEADER.size + 4 * starts.shape[1]
-        sizes = head + np.diff(bounds)
+        sizes += head
         if sizes.max() > self.size + _MAX_OVERHEAD:
             return None
-        heads = np.empty((count, head), np.uint8)
-        heads[:, : _HEADER.size] = frame[: _HEADER.size]
-        heads[:, 2] |= _SHUFFLED * (self.settings.shuffle == "shuffle")
-        heads[:, 3] = self.settings.width
-        fields = heads[:, 4:].view("<u4")
-        fields[:, 0], fields[:, 1], fields[:, 2] = self.size, min(block, self.size), sizes
-        fields[:, 3:] = starts - starts[:, :1] + head
-        data, view, places = heads.reshape(-1).data, memory.data, bounds.tolist()
+        heads = np.empty((count, head // 4), "<u4")
+        heads[:, :4] = self._header(flags, min(block, self.size), bytes(frame[:2]))
+        heads[:, 3] = sizes
+        heads[:, 4:] = starts
+        heads[:, 4:] -= (starts[:, :1] - head).astype("<u4")
+        data, view, at = heads.reshape(-1).view(np.uint8).data, memory.data, int(starts[0, 0])
         pieces = list[Bytes]()
-        for n in range(count):
-            pieces.append(data[n * head : (n + 1) * head])
-            pieces.append(view[places[n] : places[n + 1]])
+        for n, size in enumerate(sizes.tolist()):
+            end = at + size - head
+            pieces += data[n * head : (n + 1) * head], view[at:end]
+            at = end
         return pieces, sizes, used
+
+    @lru_cache  # noqa: B019 - encoders are kept
+    def _header(self, flags: int, block: int, versions: bytes) -> Values:
+        """Return the header of a chunk's frame as numbers, without the bytes of the frame."""
+        flags |= _SHUFFLED * (self.settings.shuffle == "shuffle")
+        packed = _HEADER.pack(*versions, flags, self.settings.width, self.size, block, 0)
+        return np.frombuffer(packed, "<u4")
 
     def _together(self, tiles: Values, numbers: Sequence[int]) -> Values:
         """Return the bytes of tiles one after the other, shuffled if the run needs it."""
         assert self._run is not None
         is_shuffled = self._run.kind != self._kind
-        rows = _rows(tiles, numbers)
+        count, rows = len(numbers), _rows(tiles, numbers)
         if len(rows) == 1 and not is_shuffled:
             return rows
-        place = np.frombuffer(scratch("together", len(numbers) * self.size), np.uint8)
+        place = np.frombuffer(scratch("together", count * self.size), np.uint8)
         if not is_shuffled:
             np.copyto(place.reshape(rows.shape), rows)
             return place
@@ -268,15 +277,28 @@ class BloscEncoder:
 
 def _rows(tiles: Values, numbers: Sequence[int]) -> Values:
     """Return some tiles as rows of neighbours; a view where all rows are as far apart."""
-    ends = np.flatnonzero(np.diff(numbers) != 1)
-    length = int(ends[0]) + 1 if len(ends) else len(numbers)
+    grid = _grid(tuple(numbers))
+    if grid is None:
+        gathered: Values = tiles[np.asarray(numbers)]
+        return gathered[None]
+    count, length, step = grid
+    size = tiles.shape[1]
+    return np.lib.stride_tricks.as_strided(
+        tiles[numbers[0] :], (count, length, size), (step * size, size, 1)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _grid(numbers: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """Return how many rows of how many neighbours numbers are, and how far rows are apart.
+
+    >>> _grid((4, 5, 6, 14, 15, 16)), _grid((1, 2)), _grid((1, 2, 4))
+    ((2, 3, 10), (1, 2, 0), None)
+    """
+    length = 1
+    while length < len(numbers) and numbers[length] == numbers[0] + length:
+        length += 1
     starts = numbers[::length]
-    steps = {int(step) for step in np.diff(starts)}
-    regular = np.add.outer(np.asarray(starts), np.arange(length)).reshape(-1)
-    if len(steps) < 2 and len(regular) == len(numbers) and (regular == numbers).all():
-        step = steps.pop() if steps else 0
-        size = tiles.shape[1]
-        shape, strides = (len(starts), length, size), (step * size, size, 1)
-        return np.lib.stride_tricks.as_strided(tiles[starts[0] :], shape, strides)
-    gathered: Values = tiles[np.asarray(numbers)]
-    return gathered[None]
+    step = starts[1] - starts[0] if len(starts) > 1 else 0
+    wanted = (numbers[0] + row * step + n for row in range(len(starts)) for n in range(length))
+    return (len(starts), length, step) if tuple(wanted) == numbers else None

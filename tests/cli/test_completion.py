@@ -11,7 +11,7 @@ from weft.cli import main, parser
 LINES = {
     "weft ": set(parser.command_modules()),
     "weft sto": {"store"},
-    "weft store ": {"info", "verify", "write", "copy"},
+    "weft store ": {"ls", "info", "verify", "write", "copy"},
     "weft store write s.npy a.zarr --codec b": {"blosc-lz4", "blosc-zstd"},
     "weft plan graph.json --st": {"--strategy", "--storage"},
     "weft plan graph.json --strategy ": {

@@ -1,4 +1,4 @@
-"""`weft store`: write, info, verify, copy; refusals."""
+"""`weft store`: write, ls, info, verify, copy; refusals."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import tifffile
 import zarr
 
 from weft.cli import main
-from weft.store import create
+from weft.store import Stream, create, create_image, create_plate
 from weft.store import open as open_store
 
 
@@ -217,3 +217,100 @@ def test_a_copy_has_the_frames_that_came_and_no_more(capsys, tmp_path):
         writer.append(planes[0])
     found = open_store(tmp_path / "b").read().reshape(8, 6, 5)
     assert np.array_equal(found, np.concatenate([planes, planes[:1]]))
+
+
+# -- images, plates, groups, Zarr v2
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """An image, a plate, positions, a stream, and arrays of Zarr v2, below one group."""
+    root = zarr.open_group(tmp_path / "all", mode="w")
+    root.attrs["project"] = "loom"
+    block = np.arange(3 * 16 * 16, dtype="uint16").reshape(3, 16, 16)
+    image = {"shape": (None, 16, 16), "dtype": "u2", "chunks": (1, 8, 8), "axes": "tyx"}
+    with create_image(tmp_path / "all/image", levels=2, **image) as writer:
+        writer.append(block, metadata=[{"delta_t": n / 2} for n in range(3)])
+        writer.skip(2)
+    with create_plate(tmp_path / "all/plate", "AB", "12", levels=1, **image) as plate:
+        for row, column in ("A1", "B2"):
+            plate.field(row, column, 0).append(block)
+    with Stream(tmp_path / "all/run", attributes={"sample": 7}) as stream:
+        stream.create("camera", (None, 16, 16), "u2", (1, 8, 8), (2, 16, 16))
+        stream.append({"camera": block})
+    old = zarr.open_group(tmp_path / "all/old", mode="w", zarr_format=2)
+    old.create_array("a", shape=(5, 7), chunks=(2, 3), dtype="<i4")[...] = 1
+    return tmp_path / "all"
+
+
+def test_what_is_stored_is_listed_as_a_tree(capsys, stored):
+    tree = said(capsys, "ls", stored)
+    assert (tree["name"], tree["kind"]) == ("all", "group")
+    kinds = {each["name"]: each["kind"] for each in tree["members"]}
+    assert kinds == {"image": "image", "old": "group", "plate": "plate", "run": "group"}
+    assert main(["store", "ls", str(stored)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "all  group"
+    assert "├── image  image" in lines
+    assert "│   ├── 0  uint16[5, 16, 16] in chunks of 1x8x8" in lines
+    assert "    └── camera  uint16[3, 16, 16] in chunks of 1x8x8, shards of 2x16x16" in lines
+    assert any(line.endswith("a  int32[5, 7] in chunks of 2x3") for line in lines)
+    assert main(["store", "ls", str(stored), "--depth", "1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert said(capsys, "ls", stored / "run/camera")["shape"] == [3, 16, 16]
+
+
+def test_info_describes_every_kind(capsys, stored):
+    told = said(capsys, "info", stored)
+    assert (told["kind"], told["arrays"], told["attributes"]) == ("group", 6, ["project"])
+    assert told["stored"] > 0
+    told = said(capsys, "info", stored / "image")
+    assert (told["kind"], told["axes"]) == ("image", ["t", "y", "x"])
+    assert told["levels"] == [[5, 16, 16], [5, 8, 8]]
+    assert (told["frames"], told["dropped"], told["frame_metadata"]) == (5, 2, ["delta_t"])
+    told = said(capsys, "info", stored / "plate")
+    assert (told["kind"], told["wells"], told["arrays"]) == ("plate", ["A/1", "B/2"], 2)
+    told = said(capsys, "info", stored / "image/0")
+    assert (told["kind"], told["frames"], told["zarr_format"]) == ("array", 5, 3)
+    told = said(capsys, "info", stored / "old/a")
+    assert (told["zarr_format"], told["shape"], told["files"]) == (2, [5, 7], 9)
+    assert said(capsys, "info", stored / "run")["attributes"] == ["sample"]
+    assert main(["store", "info", str(stored / "plate")]) == 0
+    assert "kind         plate" in capsys.readouterr().out
+
+
+def test_verify_reads_all_arrays_below_a_group(capsys, stored):
+    told = said(capsys, "verify", stored)
+    assert (told["arrays"], told["findings"]) == (6, [])
+    assert told["matched"] + told["decoded"] == told["chunks"]
+    assert told["decoded"] == 9  # those of Zarr v2 have no checksum
+    shard = stored / "plate/B/2/0/0/c/1/0/0"
+    data = bytearray(shard.read_bytes())
+    data[3] ^= 1
+    shard.write_bytes(data)
+    (stored / "image/0/frames/0.jsonl").unlink()
+    assert main(["store", "verify", str(stored), "--json"]) == 2
+    captured = capsys.readouterr()
+    findings = json.loads(captured.out)["findings"]
+    assert len(findings) == 2
+    assert "frames/0.jsonl is missing" in findings[0]
+    assert "checksum mismatch" in findings[1]
+    assert "2 findings in" in captured.err
+    assert main(["store", "verify", str(stored / "plate")]) == 2
+
+
+def test_addresses_are_looked_at_too(capsys):
+    url = "memory://cli/run"
+    with Stream(url) as stream:
+        stream.create("camera", (None, 8, 8), "u2", (1, 8, 8))
+        stream.append({"camera": np.ones((2, 8, 8), "u2")}, metadata={"camera": [{"n": 1}, None]})
+    assert [each["name"] for each in said(capsys, "ls", url)["members"]] == ["camera"]
+    assert said(capsys, "verify", url)["matched"] == 2
+    assert said(capsys, "info", f"{url}/camera")["frame_metadata"] == ["n"]
+
+
+def test_a_copy_has_the_metadata_of_frames(capsys, stored, tmp_path):
+    said(capsys, "copy", stored / "image/0", tmp_path / "copy", "--chunks", 2, 16, 16)
+    frames = open_store(tmp_path / "copy").frames
+    assert list(frames) == [{"delta_t": 0.0}, {"delta_t": 0.5}, {"delta_t": 1.0}, {}, {}]
+    assert frames.dropped.tolist() == [3, 4]

@@ -31,6 +31,8 @@ class ArraySource:
     names: tuple[str | None, ...] | None = None
     metadata: Any = None
     """The metadata of an array that is copied."""
+    frames: Any = None
+    """The metadata of its frames, if it has any."""
 
     @property
     def itemsize(self) -> int:
@@ -131,11 +133,13 @@ def _kind(dtype: str) -> Any:
 def of_zarr(place: str) -> ArraySource:
     """Open a Zarr v3 array, read in boxes of rows."""
     from weft.store.create import open_array
+    from weft.store.metadata import own_attributes
 
     array = open_array(place)
     metadata = array.metadata
+    frames = array.frames if own_attributes(metadata.attributes).get("frame_segments") else None
     return ArraySource(
-        metadata.shape, metadata.dtype, array.rows, metadata.dimension_names, metadata
+        metadata.shape, metadata.dtype, array.rows, metadata.dimension_names, metadata, frames
     )
 
 

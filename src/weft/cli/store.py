@@ -1,4 +1,4 @@
-"""`weft store`: writes, describes, verifies and copies sharded Zarr arrays."""
+"""`weft store`: lists, describes and verifies what is stored; writes and copies sharded arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import time
 from collections.abc import Iterator
 from importlib import import_module
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.files import StatusLine, print_result
@@ -15,7 +14,7 @@ from weft.cli.sources import ArraySource, chosen_chunks, chosen_shards, of_zarr,
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from weft.store import Array, Metadata, Verification, Writer
+    from weft.store import Writer
 
 EXAMPLES = """\
 examples:
@@ -23,6 +22,7 @@ examples:
   weft store write frames.raw a.zarr --shape -1 2048 2048 --dtype uint16 --codec blosc-zstd
   weft store write stack.tif a.zarr
   camera | weft store write - a.zarr --shape -1 1024 1024 --dtype uint16
+  weft store ls plate.zarr
   weft store info stack.zarr
   weft store verify s3://bucket/stack.zarr --json
   weft store copy stack.zarr again.zarr --chunks 8 64 64 --codec zstd
@@ -33,14 +33,17 @@ CODECS = ("none", "zstd", "gzip", "blosc-lz4", "blosc-zstd", "lz4")
 def add_to(commands: Commands) -> None:
     """Add the subcommand, and those below it."""
     summary = "write, look at, verify and copy sharded Zarr arrays"
-    about = "Sharded Zarr v3 arrays in folders and object stores."
+    about = "Zarr arrays, images, plates and groups in folders and object stores."
     group = add_group(commands, "store", summary, about, EXAMPLES)
     for name, text in (
-        ("info", "what an array is"),
-        ("verify", "compare an array with its checksums"),
+        ("ls", "a tree of what is stored"),
+        ("info", "what an array, an image, a plate or a group is"),
+        ("verify", "compare an array, or all below a group, with their checksums"),
     ):
         add = group(name, run, text)
-        add("url", help="the folder or the address of an array")
+        add("url", help="the folder or the address of an array or a group, of Zarr v3 or v2")
+        if name == "ls":
+            add("--depth", type=int, help="levels of the tree that are shown (all)")
         add_flag(add, "--json", "print JSON")
     about = "an array from .npy, raw bytes, TIFF, another Zarr array, or standard input"
     write = group("write", run, "an array from a file or a stream", about)
@@ -63,10 +66,16 @@ def add_to(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run a subcommand, and print its result."""
-    _print(args, {"info": info, "verify": verify, "write": write, "copy": copy}[args.what](args))
+    _store()  # says what is missing
+    if args.what in ("ls", "info", "verify"):
+        import_module("weft.cli.store_nodes").run(args)
+        return
+    print_table(args, {"write": write, "copy": copy}[args.what](args))
 
 
-def _print(args: argparse.Namespace, result: dict[str, Any]) -> None:
+def print_table(args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Print a result as a table, or as JSON."""
+
     def table() -> str:
         findings = result.pop("findings", [])
         rows = [*result.items(), *(("finding", text) for text in findings)]
@@ -74,56 +83,6 @@ def _print(args: argparse.Namespace, result: dict[str, Any]) -> None:
         return "\n".join(f"{key:{wide}}  {value}" for key, value in rows)
 
     print_result(args, lambda: result, table)
-
-
-def info(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the metadata of an array, and the bytes of its shards."""
-    array, metadata = _open_array(args.url)
-    sizes = [found.size for key in array.sink.keys("c") if (found := array.sink.fetch(key, 0, 0))]
-    stored, whole = sum(sizes), _bytes(array)
-    return {
-        "shape": list(metadata.shape),
-        "dtype": metadata.dtype,
-        "chunks": list(metadata.chunks),
-        "shards": list(metadata.shards),
-        "codecs": [codec.name for codec in metadata.codecs] or ["none"],
-        "checksum": any(codec.name == "crc32c" for codec in metadata.codecs),
-        "dimension_names": list(metadata.dimension_names or ()),
-        "files": len(sizes),
-        "bytes": whole,
-        "stored": stored,
-        "ratio": round(whole / stored, 3) if stored else None,
-    }
-
-
-def verify(args: argparse.Namespace) -> dict[str, Any]:
-    """Read every index and every chunk; findings are printed before the command fails."""
-    array, _ = _open_array(args.url)
-    total = array.layout.shard_grid.size
-    begin, line = time.perf_counter(), StatusLine()
-    try:
-        result = array.verify(
-            lambda n, chunks: line.write(f"{n} of {total} shards, {chunks} chunks ")
-        )
-    except _store().IntegrityError as error:
-        line.clear()
-        _print(args, _as_data(error.verification) | _pace(_bytes(array), begin))
-        raise
-    line.clear()
-    return _as_data(result) | _pace(_bytes(array), begin)
-
-
-def _as_data(result: Verification) -> dict[str, Any]:
-    """Return a verification as plain data."""
-    return {
-        "chunks": result.chunks,
-        "matched": result.matched,
-        "decoded": result.decoded,
-        "shards": result.shards,
-        "absent": result.absent,
-        "checked": result.text,
-        "findings": list(result.findings),
-    }
 
 
 def write(args: argparse.Namespace) -> dict[str, Any]:
@@ -156,6 +115,8 @@ def _stream(
     writer = _create(args.url, source.shape, source.dtype, chunks, shards, **more)
     begin, line = time.perf_counter(), StatusLine()
     with writer:
+        if source.frames is not None:
+            writer.copy_metadata(source.frames)
         for block in _blocks(source, writer, max(1, chunks[0])):
             writer.append_rows(block)  # a source of one shape, cut wherever memory wants it
             if not line.quiet:
@@ -164,7 +125,7 @@ def _stream(
     metrics = writer.metrics()
     return {
         "rows": metrics.rows,
-        **_pace(metrics.bytes, begin),
+        **pace(metrics.bytes, begin),
         "stored": metrics.stored,
         "ratio": round(metrics.ratio, 3) if metrics.ratio else None,
         "append": f"median {metrics.append_median * 1e3:.2f} ms, "
@@ -210,20 +171,10 @@ def _progress(writer: Writer, source: ArraySource) -> str:
     return f"{metrics.rows}{of} rows, {metrics.rate:.2f} GB/s{ratio} "
 
 
-def _pace(size: int, begin: float) -> dict[str, Any]:
+def pace(size: int, begin: float) -> dict[str, Any]:
+    """Return bytes, seconds and GB/s since a time."""
     seconds = time.perf_counter() - begin
     return {"bytes": size, "seconds": round(seconds, 3), "GB/s": round(size / seconds / 1e9, 3)}
-
-
-def _bytes(array: Array) -> int:
-    return prod(array.shape) * int(array.dtype.itemsize)
-
-
-def _open_array(url: str) -> tuple[Array, Metadata]:
-    """Open an array; images and plates are refused."""
-    _store()
-    array: Array = import_module("weft.store.create").open_array(url)
-    return array, array.metadata
 
 
 def _store() -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, overload
@@ -387,6 +387,23 @@ class FrameTable(Sequence[dict[str, Any]]):
             is_dropped[self.dropped] = True
             table["dropped"] = is_dropped
         return table
+
+    def lines_for(self, layout: FrameLayout) -> Iterator[tuple[int, bytes]]:
+        """Yield frames and their lines, to be stored with a copy of the array in its layout."""
+        own = self._layout
+        if layout.frame_shape != own.frame_shape or layout.axis_order != own.axis_order:
+            there, here = list(layout.frame_shape), list(own.frame_shape)
+            raise WeftError(
+                f"the metadata of frames do not fit the copy: there a frame is {there}, by "
+                f"dimensions {list(layout.axis_order)}, and here {here}, by {list(own.axis_order)}",
+                hint="copy the array with its dimension_names, frame_ndim and axis_order",
+            )
+        dropped = {each.start: dropped_line(each.start, len(each)) for each in self._dropped}
+        for frame in sorted({*self._records, *dropped}):
+            if frame in dropped:
+                yield frame, dropped[frame]
+            else:
+                yield frame, FrameRecord(frame, self._records[frame]).line()
 
     def _column(self, name: str) -> np.ndarray[Any, Any]:
         if name not in self.columns:

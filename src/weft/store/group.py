@@ -61,6 +61,11 @@ class Group(Mapping[str, Any]):
         return self._node.attributes
 
     @property
+    def kind(self) -> str:
+        """The kind of group: image, well, plate, collection, labels, or group."""
+        return self._node.kind
+
+    @property
     def zarr_format(self) -> int:
         """The version of Zarr: 2 or 3."""
         return self._node.zarr_format

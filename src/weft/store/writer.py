@@ -21,7 +21,7 @@ from weft.store.buffers import MemoryUse
 from weft.store.chunk_layout import FrameLayout, Slab
 from weft.store.dtypes import as_dtype
 from weft.store.encoder import ChunkEncoder
-from weft.store.frames import check_metadata, dropped_line, metadata_line
+from weft.store.frames import FrameTable, check_metadata, dropped_line, metadata_line
 from weft.store.metadata import Metadata
 from weft.store.metrics import CPU_STAGES, GPU_STAGES, Clock, Metrics
 from weft.store.pipeline import Values, create_pipeline
@@ -179,6 +179,14 @@ class Writer(AutoClosed):
         values, level = self.check_frames(block)
         texts = self.check_metadata(metadata, values)
         self.append_checked(values, level, texts, is_kept=is_kept)
+
+    def copy_metadata(self, table: FrameTable) -> None:
+        """Note the metadata of the frames of an array that is copied, before the first of them."""
+        self._check()
+        if self._done:
+            raise WeftError(f"{self.sink.url} has frames already")
+        for frame, line in table.lines_for(self.layout):
+            self._assembler.log.add(frame, line)
 
     def skip(self, frames: int = 1) -> None:
         """Count frames that were dropped: they read as fill value, and no chunk is stored for them.

@@ -31,7 +31,7 @@ from weft.store.scatter import Scatter
 from weft.store.threads import CORES, Workers, is_worker
 from weft.values import Point
 
-POOL_BYTES = 1 << 25
+POOL_BYTES = 1 << 25 if CORES <= 8 else 1 << 26
 """Bytes of tiles that are buffered, in at least two epochs and at most `MAX_POOLS`."""
 
 MAX_POOLS = 16
@@ -41,9 +41,6 @@ BATCH = 1 << 22
 
 MAX_THREADS = 12
 """The most threads that encode, unless a number is given."""
-
-WORTH_A_THREAD = 2
-"""Batches that wait, from which a further thread is started: each of them costs the others time."""
 
 MANY_TILES = 32
 """Tiles of an epoch from which codecs are tuned for each epoch, and not for a row of shards."""
@@ -376,8 +373,8 @@ class CpuPipeline(Pipeline):
         before the first of these are written: it need not wait, and the others cannot block it.
         """
         may_begin = min(len(self._batches), self._max_unwritten - self._unwritten)
-        useful = -(-may_begin // WORTH_A_THREAD) - self._running
-        more = max(0, min(self._count - self._running, may_begin, useful))
+        useful = (may_begin - self._running + 1) // 2  # each wakes, and takes time of the others
+        more = max(0, min(self._count - self._running, useful))
         self._running += more
         return more
 

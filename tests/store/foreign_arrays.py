@@ -368,7 +368,7 @@ def by_numcodecs(rng, path):
     } | ({"dimension_separator": "/"} if separator == "/" else {})
     path.mkdir(parents=True)
     (path / ".zarray").write_text(json.dumps(metadata), encoding="utf-8")
-    expected = np.zeros(shape, dtype)
+    expected = blank(shape, dtype, "NaT" if dtype.kind in "mM" else None)
     for at in itertools.product(*(range(-(-n // c)) for n, c in zip(shape, chunks))):
         if rng.random() < 0.2:
             continue
@@ -405,7 +405,7 @@ def random_array(seed, path):
         while True:
             try:
                 return writer(np.random.default_rng([seed, attempt]), path), writer.__name__
-            except (ValueError, TypeError, IndexError, KeyError):
+            except (ValueError, TypeError, IndexError, KeyError, OverflowError):
                 shutil.rmtree(path, ignore_errors=True)
                 attempt += 1
                 if attempt > 20:

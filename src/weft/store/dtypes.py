@@ -180,12 +180,12 @@ def _read_foreign_fill(dtype: np.dtype[Any], value: Any) -> Any:
 
 
 def zero_fill(dtype: np.dtype[Any]) -> object:
-    """Return the JSON of the fill value of arrays that declare none: zeros.
+    """Return the JSON of the fill value of arrays that declare none: zeros, or no date.
 
     >>> zero_fill(np.dtype("f4")), zero_fill(np.dtype("c8")), zero_fill(np.dtype("S3"))
     (0, [0, 0], '')
     """
-    zeros = {"b": False, "c": [0, 0], "U": "", "S": "", "T": ""}
+    zeros = {"b": False, "c": [0, 0], "U": "", "S": "", "T": "", "m": "NaT", "M": "NaT"}
     if dtype.kind == "V":
         return binascii.b2a_base64(bytes(dtype.itemsize), newline=False).decode()
     return zeros.get(dtype.kind, 0)

@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -225,7 +226,12 @@ def by_helper(xp, a, b):
     return helper(xp, a, b)
 
 
+def recursive(xp, a, b):
+    return recursive(xp, a, b) if LOCK.locked() else json.dumps([a, b])
+
+
 helper = total
+LOCK = threading.Lock()
 
 
 @pytest.mark.parametrize("what", ["graph", "plan", "input"])
@@ -304,6 +310,7 @@ def test_a_fingerprint_covers_all_that_a_definition_computes_with(monkeypatch):
     found.append(fingerprint(by_helper))
     assert len(set(found)) == len(found)
     assert fingerprint(Callable(2)) == found[7]
+    assert fingerprint(either(recursive)) == fingerprint(either(recursive))
 
 
 def test_a_sharding_may_be_partial_by_it():

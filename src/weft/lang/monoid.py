@@ -294,33 +294,41 @@ def _restored(name: str, fingerprint: str, *fields: Any) -> Monoid:
     return known
 
 
-def _source(value: Any, seen: frozenset[int] = frozenset()) -> str:
-    """Return a text of all that a function computes with: code, constants, captures, globals."""
-    if id(value) in seen:
-        return "again"
-    seen = seen | {id(value)}
+def _source(value: Any, home: str = "", seen: set[int] | None = None) -> str:
+    """Return a text of all that a function computes with: code, constants, captures, globals.
+
+    Globals are followed in the module of the first function; of others only the code counts.
+    """
+    seen = set() if seen is None else seen
     code = getattr(value, "__code__", None)
     if code is None:
-        return _text_of(value, seen)
+        return _text_of(value, home, seen)
+    if id(value) in seen:
+        return "again"
+    seen.add(id(value))
+    home = home or value.__module__
     names, texts = _names_and_texts(code)
-    known = getattr(value, "__globals__", {})
-    captures = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    known = value.__globals__ if value.__module__ == home else {}
+    captures = [cell.cell_contents for cell in value.__closure__ or ()]
     given = (value.__defaults__, value.__kwdefaults__, getattr(value, "__self__", None))
     used = [known[name] for name in names if name in known]
-    return "|".join([*texts, *(_source(each, seen) for each in (*captures, *given, *used))])
+    return "|".join([*texts, *(_source(each, home, seen) for each in (*captures, *given, *used))])
 
 
 def _text_of(  # noqa: PLR0911 - one for each kind
-    value: Any, seen: frozenset[int]
+    value: Any, home: str, seen: set[int]
 ) -> str:
     """Return a text of a value that is not a Python function, the same in all processes."""
+
+    def joined(first: str, parts: Iterable[Any]) -> str:
+        return "|".join([first, *(_source(each, home, seen) for each in parts)])
+
     if isinstance(value, partial):
-        parts = (value.func, value.args, sorted(value.keywords.items()))
-        return "|".join(_source(each, seen) for each in parts)
+        return joined("partial", (value.func, value.args, sorted(value.keywords.items())))
     if isinstance(value, tuple | list):
-        return "|".join(["items", *(_source(each, seen) for each in value)])
+        return joined("items", value)
     if isinstance(value, frozenset | set):
-        return "|".join(sorted(_source(each, seen) for each in value))
+        return "|".join(sorted(_source(each, home, seen) for each in value))
     if isinstance(value, ModuleType):
         return value.__name__
     if hasattr(value, "tobytes"):  # an array: its repr leaves elements out
@@ -329,11 +337,12 @@ def _text_of(  # noqa: PLR0911 - one for each kind
     if name is not None:
         return f"{getattr(value, '__module__', '')}.{name}"
     kind_of: Any = type(value)
-    if callable(value) or kind_of.__repr__ is object.__repr__:  # which would show an address
+    if (callable(value) or kind_of.__repr__ is object.__repr__) and id(value) not in seen:
+        seen.add(id(value))
+        code = [kind_of.__call__] if callable(value) else []
         fields = sorted(getattr(value, "__dict__", {}).items())
-        code = [_source(kind_of.__call__, seen)] if callable(value) else []
-        return "|".join([kind_of.__qualname__, *code, *(_source(each, seen) for each in fields)])
-    return repr(value)
+        return joined(kind_of.__qualname__, [*code, *fields])
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def _names_and_texts(code: CodeType) -> tuple[list[str], list[str]]:

@@ -147,6 +147,38 @@ def test_sizes_that_cannot_be_read_are_refused_with_the_operation(arguments, bod
         stablehlo.read(MODULE.format(arguments, body))
 
 
+CALLS = """
+func.func @main(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {{
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %m = stablehlo.get_dimension_size %y, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %b = stablehlo.compare EQ, %m, %n, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  stablehlo.custom_call @shape_assertion(%b) {{has_side_effect = true}} : (tensor<i1>) -> ()
+  {}
+  %r = call @f(%n, %x, %{}) : (tensor<i32>, tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
+  return %r : tensor<?xf32>
+}}
+func.func private @f(%n: tensor<i32>, %x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {{
+  %0 = stablehlo.add %x, %y : tensor<?xf32>
+  return %0 : tensor<?xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize("more", ["", "%z = stablehlo.tanh %y : tensor<?xf32>"])
+@pytest.mark.parametrize("second", ["x", "y"])
+def test_a_function_that_checks_sizes_and_calls_another(more, second):
+    x, y = np.arange(4, dtype="float32"), np.ones(4, "float32")
+    if more and second == "y":  # it does not only check sizes, so that they may differ
+        with pytest.raises(WeftError, match="add of unknown sizes"):
+            stablehlo.read(CALLS.format(more, second))
+        return
+    graph = stablehlo.read(CALLS.format(more, second))
+    assert [value.name for value in graph.inputs] == ["arg0", "arg1"]
+    sizes = dict.fromkeys(graph.unknown_sizes, 4)
+    (found,) = results(graph.bind(sizes), [x, y])
+    assert np.array_equal(found, x + (x if second == "x" else y))
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 @pytest.mark.parametrize(
     "name", ["add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum"]

@@ -6,9 +6,7 @@ and manual computations have regions, whose values are `3/body/0`, `4/branch1/0`
 operation that no operator describes is opaque: none of its dimensions can be cut, so that it is
 computed on replicated arrays.
 
-Dynamic dimensions become sizes that are not known yet. The program computes sizes from those of its
-arguments; `weft.interop.size_values` follows these integers, and operations such as
-`dynamic_reshape` become those of fixed sizes, with sizes as attributes.
+Dynamic dimensions become sizes that are not known yet: `weft.interop.dynamic` follows them.
 
 `weft.interop.mlir` parses the text into the records of this module; `Builder` makes the graph.
 """
@@ -21,7 +19,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
-from weft.interop.size_values import SizeArray, asserted, condition_of, evaluate
+from weft.interop.dynamic import DYNAMIC, SizeTracker
 from weft.interop.threefry import is_threefry
 from weft.lang import (
     OPERATORS,
@@ -36,7 +34,6 @@ from weft.lang import (
 )
 from weft.lang.dtype import Component, struct_dtype
 from weft.lang.monoid import highest, lowest
-from weft.lang.size import Size, bind, recording
 from weft.layout.shardy_text import read_mesh, read_sharding, write_symbol
 from weft.values import FrozenMap, Point
 
@@ -53,23 +50,6 @@ LONGEST_PATH = 4096
 _NOTHING: FrozenMap[str, Any] = FrozenMap(())
 _ENTERING: FrozenMap[str, Any] = FrozenMap([("enters", True)])
 """The attributes of an edge into a call; an edge out of it has none."""
-
-DYNAMIC = {
-    "dynamic_broadcast_in_dim": ("broadcast_in_dim", 1, "result_shape"),
-    "dynamic_conv": ("convolution", 2, "padding"),
-    "dynamic_gather": ("gather", 2, "slice_sizes"),
-    "dynamic_iota": ("iota", 0, "result_shape"),
-    "dynamic_pad": ("pad", 2, "edge_padding_low edge_padding_high interior_padding"),
-    "dynamic_reduce_window": (
-        "reduce_window",
-        2,
-        "window_dimensions window_strides base_dilations window_dilations padding",
-    ),
-    "dynamic_reshape": ("reshape", 1, "result_shape"),
-    "real_dynamic_slice": ("slice", 1, "start_indices limit_indices strides"),
-}
-"""Operations that take sizes as operands: the operator that has them as attributes, how many other
-operands it has, and the names of those attributes."""
 
 _LABELS = {"while": ("cond", "body"), "if": ("true", "false")}
 """The names of an operation's regions in the names of their values."""
@@ -157,12 +137,6 @@ class Module(NamedTuple):
     functions: Mapping[str, Function]
     main: str
 
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether an argument of the program has a dimension of unknown size."""
-        main = self.functions[self.main]
-        return any(None in value.shape for value in main.arguments) or any(main.sizes)
-
 
 @dataclass(slots=True)
 class GraphParts:
@@ -192,13 +166,9 @@ class Builder:
         """The shapes of the arguments of `main`, if the text does not have them."""
         self.labelled = labelled
         """Whether inputs are named by JAX's names of arguments."""
-        self.is_dynamic = module.is_dynamic
-        self.sizes: dict[str, SizeArray] = {}
-        """The integers from which the program computes sizes, by name."""
-        self.conditions: dict[str, None] = {}
-        """What must hold for sizes."""
         self.library = Library(OPERATORS)
         self.values: dict[str, Value] = {}
+        self.sizes = SizeTracker(module, self.values)
         meshes = map(read_mesh, module.meshes)
         self.maximal = {mesh.name for mesh in meshes if not mesh.axes and mesh.device_ids}
         """The meshes that are a single device."""
@@ -218,16 +188,20 @@ class Builder:
         """Return the graph of the module."""
         main = self.module.functions[self.module.main]
         parts = GraphParts()
-        code, values = self._entered(main)
-        own = [name for name in values if name not in self.sizes]
+        code, arguments = self.sizes.enter(main, self.shapes)
+        own = [value.name for value in arguments if value.name not in self.sizes]
         named = dict(zip(own, self._named(code, own)))
-        inputs = [values[name]._replace(name=own) for name, own in named.items()]
-        names = {value.name: named.get(name, name) for value, name in zip(code.arguments, values)}
+        given = {value.name: value for value in arguments}
+        inputs = [given[local]._replace(name=name) for local, name in named.items()]
+        names = {
+            inner.name: named.get(value.name, value.name)
+            for inner, value in zip(code.arguments, arguments)
+        }
         self.values.update((value.name, value) for value in inputs)
         shardings = dict(zip((value.name for value in main.arguments), main.argument_shardings))
-        for name, given in named.items():
-            if shardings.get(name):
-                parts.shardings[given] = shardings[name]
+        for local, name in named.items():
+            if shardings.get(local):
+                parts.shardings[name] = shardings[local]
         self.calling.append(self.module.main)
         path = "main/" if _clash(code, names.values()) else ""
         outputs = self._body(parts, code, names, path, [path + name for name in code.returned])
@@ -241,72 +215,8 @@ class Builder:
             wanted,
             self.library,
             parts.dtypes,
-            conditions=self.conditions,
+            conditions=self.sizes.conditions,
         )
-
-    def _entered(self, main: Function) -> tuple[Function, dict[str, Value]]:
-        """Return the function to start with, and its arguments by their names in `main`.
-
-        A program with dynamic dimensions may begin with a function that finds sizes in the shapes
-        of its arguments, checks them and calls another, as those of `jax.export` do: it is that
-        other one, and the checks are conditions of the graph.
-        """
-        shapes = list(self.shapes) or [value.shape for value in main.arguments]
-        if self.is_dynamic:
-            shapes = [
-                tuple(Size.parse(f"{v.name}_{dim}") if n is None else n for dim, n in enumerate(s))
-                for v, s in zip(main.arguments, shapes)
-            ]
-        arguments = [v._replace(shape=shape) for v, shape in zip(main.arguments, shapes)]
-        for value, size in zip(arguments, main.sizes):
-            if size:
-                self.sizes[value.name] = SizeArray((), value.dtype, (Size.parse(size),))
-        call = next((op for op in reversed(main.body) if op.callee), None)
-        values = {value.name: value for value in arguments}
-        if not self.is_dynamic or call is None or main.returned != _result_names(call):
-            return main, values
-        inner = self.module.functions[call.callee]
-        names = {name: name for name in values}
-        while equal := self._check(main, call, inner, names, values):
-            values = {k: v._replace(shape=bind(v.shape, equal)) for k, v in values.items()}
-        if any(local not in names for local in call.operands):
-            return main, values
-        given = [names[local] for local in call.operands]
-        return inner, {name: values.get(name) or self.values[name] for name in given}
-
-    def _check(
-        self,
-        main: Function,
-        call: Operation,
-        inner: Function,
-        names: dict[str, str],
-        arguments: Mapping[str, Value],
-    ) -> dict[str, Any]:
-        """Read the checks of sizes in a function that calls another.
-
-        Returns what they say about sizes that have been named here, by name. If the function does
-        anything else, the call's operands are not all named.
-        """
-        self.sizes.clear()
-        self.conditions.clear()
-        self.values.update(arguments)
-        own = {str(n) for v in arguments.values() for n in v.shape if isinstance(n, Size)}
-        equal: dict[str, Any] = {}
-        for operation in main.body:
-            if operation is call:
-                break
-            if _is_assertion(operation):
-                checked = self.sizes[names[operation.operands[0]]]
-                left, relation, right = asserted(checked.elements[0])
-                if relation == "==" and str(left) in own and left != right:
-                    equal.setdefault(str(left), right)
-            if not self._follow(operation, names, "main/"):
-                break
-        for local, size in zip(call.operands, inner.sizes):
-            known = self.sizes.get(names.get(local, ""))
-            if size and known is not None and str(known.elements[0]) in own - {size}:
-                equal.setdefault(str(known.elements[0]), Size.parse(size))
-        return {} if self.shapes else {k: v for k, v in equal.items() if k.isidentifier()}
 
     def _named(self, code: Function, own: Sequence[str]) -> Sequence[str]:
         """Return the names of the inputs, which are `own` in the text."""
@@ -349,7 +259,7 @@ class Builder:
         for operation in code.body:
             if operation.name == "named_computation" and operation.regions:
                 self._named_computation(parts, operation, names, path)
-            elif self._follow(operation, names, path):
+            elif self.sizes.follow(operation, names, path):
                 pass  # sizes are not part of the graph
             elif operation.callee:
                 self._call(parts, operation, names, path)
@@ -478,7 +388,7 @@ class Builder:
         regions, taken = [], dict[str, None]()
         operands = [names[local] for local in (*operation.operands, *operation.captured)]
         if operation.name in DYNAMIC:
-            operation, operands = self._fixed(operation, operands)
+            operation, operands = self.sizes.fixed(operation, operands)
         operands = [self._array(parts, operand) for operand in operands]
         for number, region in enumerate(operation.regions):
             inside = f"{path}{name}/{_label(operation, number)}"
@@ -491,8 +401,9 @@ class Builder:
                 return
             custom = {**operation.attributes, "monoid": "sum", "region": "custom"}
             operation = operation._replace(attributes=FrozenMap(custom.items()))
-        if self.is_dynamic:
-            operation, results = self._sized(operation, operands, results, regions)
+        if self.sizes.is_active:
+            operator = _operator_name(operation)
+            operation, results = self.sizes.sized(operator, operation, operands, results, regions)
         self._add(parts, operation, [*operands, *taken], results, tuple(regions))
 
     def _add_place(
@@ -538,62 +449,12 @@ class Builder:
             self._add(parts, one, (operand.name,), (result,))
         return True
 
-    def _follow(self, operation: Operation, names: dict[str, str], path: str) -> bool:
-        """Follow an operation on sizes, which is left out of the graph; False if it is another."""
-        if not self.is_dynamic:
-            return False
-        given = [self.sizes.get(names[local]) for local in operation.operands]
-        if _is_assertion(operation) and given[0] is not None:
-            with recording(self.conditions):
-                if text := condition_of(given[0].elements[0]):
-                    self.conditions[text] = None
-            return True
-        if operation.callee and None not in given and operation.callee not in self.calling:
-            return self._follow_call(operation, names, path)
-        if len(operation.results) != 1 or operation.regions:
-            return False
-        (result,) = operation.results
-        found: SizeArray | None = None
-        if operation.name == "get_dimension_size":
-            shape = self.values[names[operation.operands[0]]].shape
-            found = SizeArray((), result.dtype, (shape[operation.attributes["dimension"]],))
-        elif None not in given:
-            known = [each for each in given if each is not None]
-            found = evaluate(
-                operation.name, operation.attributes, known, result.shape, result.dtype
-            )
-        if found is None:
-            return False
-        name = names.setdefault(result.name, path + result.name)
-        self.sizes[name] = found
-        self.values[name] = Value(name, found.shape, found.dtype)
-        return True
-
-    def _follow_call(self, operation: Operation, names: dict[str, str], path: str) -> bool:
-        """Follow a function of sizes; False if it computes anything else."""
-        function = self.module.functions[operation.callee]
-        inside = f"{path}{self._name(operation)}/"
-        arguments = (value.name for value in function.arguments)
-        inner = dict(zip(arguments, (names[local] for local in operation.operands)))
-        self.calling.append(operation.callee)
-        is_followed = all(self._follow(each, inner, inside) for each in function.body)
-        self.calling.pop()
-        if is_followed:
-            names |= zip(_result_names(operation), (inner[local] for local in function.returned))
-        return is_followed
-
-    def _resolved(self, name: str) -> tuple[Any, ...]:
-        """Return the numbers and sizes in an array of them; what is decided is a condition."""
-        with recording(self.conditions):
-            return self.sizes[name].resolved()
-
     def _array(self, parts: GraphParts, name: str) -> str:
         """Return the name of a value of the graph; sizes become constants."""
         if name not in self.sizes:
             return name
         if name not in parts.sizes:
-            size = self.sizes[name]
-            value = self._resolved(name)
+            size, value = self.sizes.known[name], self.sizes.numbers(name)
             own = name
             while own in self.constants:
                 own = f"{own}'"
@@ -605,61 +466,6 @@ class Builder:
             self.values[own] = Value(own, size.shape, size.dtype)
             parts.sizes[name] = own
         return parts.sizes[name]
-
-    def _fixed(self, operation: Operation, operands: Sequence[str]) -> tuple[Operation, list[str]]:
-        """Return an operation whose operands are sizes as one that has them as attributes."""
-        name, count, keys = DYNAMIC[operation.name]
-        sizes: dict[str, Any] = {}
-        for key, operand in zip(keys.split(), operands[count:]):
-            if operand not in self.sizes:
-                raise WeftError(
-                    f"{operation.name} takes {key} from {operand}, which depends on data",
-                    hint="sizes are computed from those of the arguments",
-                )
-            sizes[key] = self._resolved(operand)
-        attributes = FrozenMap({**operation.attributes, **sizes}.items())
-        return operation._replace(name=name, attributes=attributes), list(operands[:count])
-
-    def _sized(
-        self,
-        operation: Operation,
-        operands: Sequence[str],
-        results: Sequence[Value],
-        regions: Sequence[Graph],
-    ) -> tuple[Operation, list[Value]]:
-        """Return the operation with the shapes of its operands, and its results with theirs."""
-        shapes = tuple(self.values[name].shape for name in operands)
-        operation = operation._replace(operand_shapes=shapes)
-        if regions:
-            last = regions[-1]
-            made = [last.values[name].shape for name in last.outputs]
-        elif not any(None in value.shape for value in results):
-            return operation, list(results)
-        else:
-            name = _operator_name(operation)
-            if name not in OPERATORS or operation.captured:
-                raise WeftError(
-                    f"{name} has a result of unknown size, and no operator describes it",
-                    hint=f"it is {results[0].name}; read the program for fixed sizes",
-                )
-            given = {k: v for k, v in operation.attributes.items() if not _has_unknown(v)}
-            try:
-                with recording(None):
-                    signature = OPERATORS[name].sign(shapes, OPERATORS[name].known(given))
-            except WeftError as error:
-                raise error.at(f"{operation.name} of unknown sizes") from None
-            operation = operation._replace(attributes=FrozenMap(given.items()))
-            made = list(signature.result_shapes)
-        for value, shape in zip(results, made):
-            if len(shape) != len(value.shape) or any(
-                n is not None and n != m for n, m in zip(value.shape, shape)
-            ):
-                declared = ["?" if n is None else n for n in value.shape]
-                raise WeftError(
-                    f"{operation.name} returns {value.name} of shape {list(shape)}, and "
-                    f"{declared} is declared"
-                )
-        return operation, [v._replace(shape=shape) for v, shape in zip(results, made)]
 
     def _region(
         self, region: Region, names: Mapping[str, str], path: str, shapes: Sequence[Point]
@@ -790,19 +596,6 @@ def _label(operation: Operation, number: int) -> str:
         return ""
     labels = _LABELS.get(operation.name, ())
     return f"{labels[number]}/" if number < len(labels) else f"branch{number}/"
-
-
-def _result_names(operation: Operation) -> tuple[str, ...]:
-    return tuple(value.name for value in operation.results)
-
-
-def _is_assertion(operation: Operation) -> bool:
-    """Return whether an operation checks sizes when the program is called."""
-    return operation.attributes.get("call_target_name") == "shape_assertion"
-
-
-def _has_unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, tuple) and any(map(_has_unknown, value)))
 
 
 def _operator_name(operation: Operation) -> str:

@@ -113,9 +113,8 @@ def test_where_the_peak_cannot_be_reset_it_is_a_bound(monkeypatch):
 
 
 def test_without_the_files_of_linux(monkeypatch):
-    monkeypatch.setattr(module, "_STATUS", "/nowhere/status")
-    monkeypatch.setattr(module, "_CLEAR_REFS", "/nowhere/clear_refs")
-    monkeypatch.setattr(module, "_files", module._ProcessFiles(0, None, None))
+    assert module._open("/nowhere/status", os.O_RDONLY) is None
+    monkeypatch.setattr(module, "_files", lambda process: (None, None))
     with Meter(0) as meter:
         pass
     assert meter.report().is_bound

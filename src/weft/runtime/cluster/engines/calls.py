@@ -127,7 +127,7 @@ def run_call(
     return found
 
 
-def pack(found: list[tuple[Report, Blocks]]) -> bytes:
+def pack(found: Sequence[tuple[Report | None, Blocks]]) -> bytes:
     """Return small results as bytes, which engines do not serialise again."""
     return pickle.dumps(found, 5)
 

@@ -227,7 +227,7 @@ def _run(job: bytes, number: int, context: WorkerContext, *arguments: Any) -> by
     found = run_call(context, entries, arguments)
     reports = [report for report, _ in found]
     needed("distributed", "dask").get_worker().log_event(run, pickle.dumps((number, reports)))
-    return pack(found) if number >= 0 else found[0][1]
+    return pack([(None, blocks) for _, blocks in found]) if number > 0 else found[0][1]
 
 
 def _same(value: Any) -> Any:

@@ -163,29 +163,18 @@ class Peak(NamedTuple):
     is_bound: bool
 
 
-class _ProcessFiles(NamedTuple):
-    """Open files of one process: opening them for every task would double the cost."""
+@lru_cache(maxsize=1)
+def _files(process: int) -> tuple[int | None, int | None]:
+    """Return open files of a process: opening them for every task would double the cost.
 
-    process: int
-    status: int | None
-    clear_refs: int | None
-
-    @classmethod
-    def of(cls, process: int) -> _ProcessFiles:
-        return cls(process, _open(_STATUS, os.O_RDONLY), _open(_CLEAR_REFS, os.O_WRONLY))
-
-    def close(self) -> None:
-        for file in (self.status, self.clear_refs):
-            if file is not None:
-                os.close(file)
-
-
-_files = _ProcessFiles(0, None, None)
+    A child of a fork opens its own; those of its parent, which it has too, are not read.
+    """
+    return _open(_STATUS, os.O_RDONLY), _open(_CLEAR_REFS, os.O_WRONLY)
 
 
 def reset_peak() -> bool:
     """Reset the peak memory of this process; return whether that is possible."""
-    file = _own_files().clear_refs
+    _, file = _files(os.getpid())
     try:
         return file is not None and os.write(file, _RESET) > 0
     except OSError:  # a container may show the file and refuse to write
@@ -204,17 +193,8 @@ def peak_memory(was_reset: bool) -> Peak:
     return Peak(size, not was_reset) if size else Peak(_lifetime_peak(), True)
 
 
-def _own_files() -> _ProcessFiles:
-    """Return the files of this process; those opened before a fork belong to the parent."""
-    global _files
-    if _files.process != os.getpid():
-        old, _files = _files, _ProcessFiles.of(os.getpid())
-        old.close()
-    return _files
-
-
 def _high_water_mark() -> int:
-    status = _own_files().status
+    status, _ = _files(os.getpid())
     try:
         data = b"" if status is None else os.pread(status, 1 << 13, 0)
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -297,36 +298,15 @@ _OF_TASK = ("number", "kind", "operator", "values", "box", "cell")
 
 
 def _sent(graph: TaskGraph, reports: Iterable[Report]) -> dict[int, int]:
-    """Return the bytes each task sent: received from its cell by tasks that use its blocks."""
-    sent: dict[int, int] = {}
+    """Return the bytes each task sent: its blocks that tasks of other cells have read."""
+    sent = Counter[int]()
     for report in reports:
-        for cell, used in _used(graph, report).items():
-            parts = split_bytes(report.received[cell], list(used.values()))
-            for number, part in zip(used, parts):
-                sent[number] = sent.get(number, 0) + part
+        task = graph.tasks[report.task]
+        for read in task.block_uses() if report.received else ():
+            maker = graph.tasks[read.task]
+            if maker.cell != task.cell:
+                sent[read.task] += maker.blocks[read.place].nbytes
     return sent
-
-
-def _used(graph: TaskGraph, report: Report) -> dict[int, dict[int, int]]:
-    """Return the bytes a task uses of other tasks' results, by cell and task."""
-    by_cell: dict[int, dict[int, int]] = {cell: {} for cell in report.received}
-    for read in graph.tasks[report.task].block_uses() if by_cell else ():
-        maker = graph.tasks[read.task]
-        if maker.cell in by_cell:
-            used = by_cell[maker.cell]
-            used[read.task] = used.get(read.task, 0) + maker.blocks[read.place].nbytes
-    return by_cell
-
-
-def split_bytes(size: int, weights: list[int]) -> list[int]:
-    """Split a number of bytes in proportion to weights; exact if the weights add up to it.
-
-    >>> split_bytes(12, [4, 8]), split_bytes(7, [4, 8]), split_bytes(3, [0, 0])
-    ([4, 8], [2, 5], [0, 3])
-    """
-    total = sum(weights)
-    parts = [size * weight // total if total else 0 for weight in weights[:-1]]
-    return [*parts, size - sum(parts)] if weights else []
 
 
 def _grouped(tasks: Iterable[TaskRecord], key: Callable[[TaskRecord], str]) -> dict[str, Total]:

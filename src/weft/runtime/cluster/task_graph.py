@@ -45,11 +45,11 @@ class TaskGraph:
     ...     meshes=['@m = <["x"=2]>'], shardings={"x": '<@m, [{}, {"x"}]>'},
     ... )
     >>> tasks = TaskGraph.of(Plan.of(propagate(graph)))
-    >>> print(*tasks.tasks[4:8], sep="\n")
-    4: compute matmul [0:8, 0:2, 0:2] for matmul on cell 0
-    5: compute matmul [0:8, 0:2, 2:4] for matmul on cell 1
-    6: keep matmul [0:8, 0:2] for matmul on cell 0
-    7: keep matmul [0:8, 0:2] for matmul on cell 1
+    >>> print(*tasks.tasks, sep="\n")
+    0: compute matmul [0:8, 0:2, 0:2] for matmul on cell 0
+    1: compute matmul [0:8, 0:2, 2:4] for matmul on cell 1
+    2: keep matmul [0:8, 0:2] for matmul on cell 0
+    3: keep matmul [0:8, 0:2] for matmul on cell 1
     >>> tasks.received == tasks.plan.received
     True
     """

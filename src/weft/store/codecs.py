@@ -484,7 +484,8 @@ def codec_workspace(codecs: Sequence[Codec], size: int) -> int:
     size = max(decoded_sizes(codecs, size))
     apart = len(codecs) - isinstance(codecs[-1], Crc32c)
     between = 2 * max_intermediate(size) if apart > 1 else 0
-    return between + max(_WORK.get(codec.name, 3) for codec in codecs) * size + _TABLES
+    tables = max(_TABLES.get(codec.name, 1 << 20) for codec in codecs)
+    return between + max(_WORK.get(codec.name, 3) for codec in codecs) * size + tables
 
 
 def context_memory(codecs: Sequence[Codec], size: int) -> int:
@@ -512,8 +513,8 @@ def _tables(codec: Codec, size: int) -> int:
 _WORK = {"zstd": 1, "gzip": 2, "blosc": 3, "numcodecs.lz4": 1, "crc32c": 2}
 """How many times the bytes of a chunk a codec needs as workspace."""
 
-_TABLES = 5 << 20
-"""Bytes of tables, and of chunks that are compressed together, whatever the size of a chunk."""
+_TABLES = {"blosc": 5 << 20}
+"""Bytes of tables, and of chunks that Blosc compresses together; 1 MiB for other codecs."""
 
 
 # -- by name, and as in zarr.json

@@ -164,7 +164,7 @@ def test_tasks_that_give_a_loop_something_else_are_refused():
 def test_loops_from_storage_to_storage_in_little_memory(tmp_path):
     x = np.random.default_rng(0).integers(0, 3, (64, 64)).astype("float64")
     w = np.eye(64)[::-1].copy()
-    stored = create_shards(tmp_path / "x.zarr", x.shape, "float64", (16, 64))
+    stored = create_shards(tmp_path / "x.zarr", x.shape, "float64", (16, 64), codecs="none")
     stored.write(ZRange.of(x.shape), x)
     plan = Plan.of(propagate(loop_graph(3, 64, 64)))
     peaks = [max(TaskGraph.of(plan, memory=n, workers=2).peak(2)) for n in (None, 300_000)]

@@ -69,7 +69,7 @@ def test_programs_from_storage_to_storage_equal_one_process(tmp_path, part):
                     shards = tuple(n * rng.randint(1, 3) for n in chunks)
                     outputs[name] = Output(tmp_path / f"{seed}-out-{name}", chunks, shards)
             with communication() as moved, recording() as records:
-                found = run_on(engine, plan, given, outputs)
+                found = run_on(engine, plan, given, outputs, verify=True)
             for name, got, wanted in zip(graph.outputs, found, run(plan, inputs), strict=True):
                 whole = zarr.open_array(outputs[name].url)[...] if name in outputs else got.numpy()
                 assert whole.dtype == wanted.numpy().dtype

@@ -50,13 +50,15 @@ def run_on(
     resume: bool = False,
     watch: Watch | None = None,
     before: Callable[[], None] | None = None,
+    verify: bool = False,
 ) -> tuple[Any, ...]:
     """Run the tasks of a plan on an engine; return the outputs of the plan.
 
     An input is a whole array, or one in storage. Outputs that are to be stored are returned as
     arrays in storage, the others as tensors. With `resume`, complete shards are kept. An output is
     locked for the whole run, and created or replaced when the engine has started: a run that is
-    refused earlier changes nothing. `before` is called just before that.
+    refused earlier changes nothing. `before` is called just before that. With `verify`, the program
+    and the tasks that are about to run are proved to compute the graph first.
     """
     check_inputs(plan.graph, inputs)
     if memory is None and engine.memory is not None:
@@ -65,7 +67,9 @@ def run_on(
         bindings = StorageBindings.of(
             plan, inputs, outputs or {}, locks=locks, resume=resume, memory=memory
         )
-        return _run(engine, bindings, inputs, outputs or {}, memory, resume, watch, before)
+        return _run(
+            *(engine, bindings, inputs, outputs or {}, memory, resume, watch, before, verify)
+        )
 
 
 def _run(
@@ -77,6 +81,7 @@ def _run(
     resume: bool,
     watch: Watch | None,
     before: Callable[[], None] | None,
+    verify: bool,
 ) -> tuple[Any, ...]:
     """Run a plan whose outputs are locked."""
     plan = bindings.plan
@@ -86,6 +91,9 @@ def _run(
         if value.name not in bindings.inputs
     }
     graph = bindings.task_graph(workers := engine.workers, memory)
+    if verify:
+        graph.program.verify()
+        graph.verify()
     allow = partial(_allow, active(), ", ".join(plan.graph.outputs))
     if not graph.program.count.assumed:
         allow(sum(graph.received))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from importlib import import_module
-from math import prod
+from math import ceil, prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,6 +41,12 @@ BATCH = 1 << 22
 
 MAX_THREADS = 12
 """The most threads that encode, unless a number is given."""
+
+BUSY = 0.75
+"""The part of the time that threads encode, if there are enough of them."""
+
+SHORT = 1e-3
+"""Seconds that a frame may wait for the threads without more of them being started."""
 
 MANY_TILES = 32
 """Tiles of an epoch from which codecs are tuned for each epoch, and not for a row of shards."""
@@ -215,6 +221,13 @@ class CpuPipeline(Pipeline):
         """Batches that threads have begun and that are not written yet."""
         self._last_choice: tuple[int, CodecChoice] | None = None
         """The codecs that were tuned last, and for which row of shards."""
+        self._per_epoch = 1
+        """Batches of an epoch."""
+        self._batch_seconds = self._epoch_seconds = 0.0
+        """How long a batch takes a thread, and how long an epoch to come; 0 if not known."""
+        self._last_end = time.perf_counter()
+        self._is_behind = False
+        """Whether a frame had to wait for the threads, or all that came should be written now."""
 
     def _is_idle(self) -> bool:
         """Return whether no writer that shares its threads has anything to do but to publish."""
@@ -269,6 +282,14 @@ class CpuPipeline(Pipeline):
             self._has_news = True
         return True
 
+    def settle(self) -> None:
+        """Wait until all full epochs are written, on all threads."""
+        with self._turn:
+            self._is_behind = True
+            more = self._more_threads()
+        self._start_threads(more)
+        super().settle()
+
     def _current_pool(self) -> Values | None:
         """Return the tiles that are being filled, once some are free; None after a failure."""
         if self._pool is None:
@@ -278,7 +299,9 @@ class CpuPipeline(Pipeline):
                     self._wait()
                 if self._free:
                     self._pool = self._free.pop()
-            self.clock.waited += time.perf_counter() - begin
+            waited = time.perf_counter() - begin
+            self.clock.waited += waited
+            self._is_behind = waited > SHORT
             if self._pool is None and self.error is None:
                 self._pool = self.scatter.pool()
         return self._pool
@@ -341,7 +364,9 @@ class CpuPipeline(Pipeline):
             for n in range(0, len(each.tiles), self._batch)
             for end in [n + self._batch]
         ]
-        epoch.left = len(batches)
+        epoch.left = self._per_epoch = len(batches)
+        now = time.perf_counter()
+        self._epoch_seconds, self._last_end = now - self._last_end, now
         issued = [(epoch, tiles, self.assembler.issue(tiles.shard)) for tiles in batches]
         self.assembler.mark(done)  # before a thread may have written all of them
         with self._turn:
@@ -373,10 +398,19 @@ class CpuPipeline(Pipeline):
         before the first of these are written: it need not wait, and the others cannot block it.
         """
         may_begin = min(len(self._batches), self._max_unwritten - self._unwritten)
-        useful = (may_begin - self._running + 1) // 2  # each wakes, and takes time of the others
-        more = max(0, min(self._count - self._running, useful))
+        useful = (may_begin - self._running + 1) // 2
+        more = max(0, min(self._enough - self._running, useful))
         self._running += more
         return more
+
+    @property
+    def _enough(self) -> int:
+        """The threads that keep up with the frames; each more takes time of the others."""
+        is_late = self._is_behind or len(self._batches) > 2 * self._per_epoch
+        if is_late or not self._batch_seconds or not self._epoch_seconds:
+            return self._count
+        needed = self._per_epoch * self._batch_seconds / self._epoch_seconds / BUSY
+        return min(self._count, ceil(needed))
 
     def _start_threads(self, count: int) -> None:
         for _ in range(count):
@@ -415,12 +449,15 @@ class CpuPipeline(Pipeline):
 
     def _encode(self, epoch: FullEpoch, tiles: ShardTiles, number: int) -> None:
         """Encode some tiles of a shard, and pass them on."""
+        begin = time.perf_counter()
         memory = BUFFERS.memory(self._batch_memory)
         with self.clock.stage("compress", len(tiles.tiles) * epoch.pool[0].nbytes):
             codecs = epoch.choice.codecs()
             chunks = self.encoder.encode_tiles(epoch.pool, tiles.tiles, codecs, memory)
         written = partial(self._written, epoch, memory)
         self._assemble(ChunkBatch(tiles.shard, number, tiles.slots, chunks, written))
+        taken = time.perf_counter() - begin
+        self._batch_seconds += (taken - self._batch_seconds) / (8 if self._batch_seconds else 1)
 
     def _written(self, epoch: FullEpoch, memory: Values) -> None:
         """Count a batch that is written; with the last one of an epoch its tiles are free."""

@@ -259,8 +259,16 @@ def compressors_v3(rng, itemsize):
 
 
 def filled(array, rng, part, has_filters):
-    """Write a part of an array of zarr-python; return what all of it is."""
-    expected = blank(array.shape, array.dtype, array.fill_value)
+    """Write a part of an array of zarr-python; return what all of it is.
+
+    Without a fill value, dates that are not written are none. Records are written whole: what
+    zarr-python reads elsewhere is a text of a zero.
+    """
+    fill = array.fill_value
+    if fill is None and array.dtype.kind in "mM":
+        fill = "NaT"
+    part = (...,) if fill is None and array.dtype.names is not None else part
+    expected = blank(array.shape, array.dtype, fill)
     if 0 in array.shape:
         return expected
     values = np.asarray(random_values(rng, expected[part].shape, array.dtype))

@@ -62,16 +62,13 @@ class ZarrNode(NamedTuple):
     text: bytes
     data: Mapping[str, Any]
     """The document, with the attributes of `.zattrs` where it is of Zarr v2."""
+    zarr_format: int = 3
+    """The version of Zarr: 2 or 3."""
 
     @property
     def name(self) -> str:
         """The kind with its article."""
         return f"{'an' if self.kind in ('array', 'image') else 'a'} {self.kind}"
-
-    @property
-    def zarr_format(self) -> int:
-        """The version of Zarr: 2 or 3."""
-        return 2 if self.data.get("zarr_format") == 2 else 3
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -136,7 +133,11 @@ def as_node(data: Mapping[str, Any], text: bytes = b"") -> ZarrNode | None:
     """Return the node that a document describes; None if it describes none."""
     if data.get("node_type") != "group":
         return ZarrNode("array", text, data) if data.get("node_type") == "array" else None
-    group = ZarrNode("group", text, data)
+    return _as_kind(ZarrNode("group", text, data))
+
+
+def _as_kind(group: ZarrNode) -> ZarrNode:
+    """Return a group with the kind that its metadata of OME-NGFF tell."""
     kind = next((kind for key, kind in _OME_KINDS.items() if key in group.ome), "group")
     return group._replace(kind=kind)
 
@@ -174,9 +175,8 @@ def _refused_node(sink: Sink, text: bytes) -> ZarrNode:
 def node_v2(file: str, document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ZarrNode:
     """Return the node of Zarr v2 that a `.zarray` or a `.zgroup` describes."""
     kind = "array" if file == ".zarray" else "group"
-    data = {**document, "node_type": kind, "attributes": dict(attributes)}
-    node = as_node(data)
-    return ZarrNode(kind, b"", data) if node is None or node.zarr_format != 2 else node
+    node = ZarrNode(kind, b"", {**document, "attributes": dict(attributes)}, 2)
+    return node if kind == "array" else _as_kind(node)
 
 
 def _fetch_document(sink: Sink, file: str) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from weft.errors import WeftError
 from weft.store.selection import Gather, IndexingError, Item, Selection, as_items, is_basic
 from weft.values import Point, scaled
 
@@ -221,9 +222,16 @@ class View(LazyArray):
     def _selection(self) -> Selection:
         return self._where
 
-    def read(self, *, threads: int | None = None) -> np.ndarray[Any, Any]:
-        """Return the elements, on at most so many threads."""
-        return self._source._gather(self._selection.gather(), threads)
+    def read(self, *, threads: int | None = None, device: Any = "cpu") -> Any:
+        """Return the elements, on at most so many threads; `device` is that of `Array.read`."""
+        wanted = self._selection.gather()
+        if isinstance(device, str) and device == "cpu":
+            return self._source._gather(wanted, threads)
+        if wanted.box is None:
+            raise WeftError(
+                "a view with steps is not read to a GPU", hint="read its box, and take steps there"
+            )
+        return wanted.arrange(self._source.read(wanted.box, threads=threads, device=device))
 
     def __reduce__(self) -> tuple[object, ...]:
         return View, (self._array, self._where)

@@ -1,0 +1,131 @@
+"""Groups of Zarr v2 and v3 are walked, by listing or by consolidated metadata."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+
+from weft import WeftError, store
+from weft.store import Array, Group, open_group
+
+
+def fill(group):
+    """A small tree: an array, and a group with another."""
+    group.attrs["lab"] = "B2"
+    group.create_array("x", shape=(4, 6), chunks=(2, 3), dtype="int16")[...] = 7
+    inner = group.create_group("s")
+    inner.attrs["n"] = 3
+    inner.create_array("y", shape=(3,), dtype="float32")[...] = 1.5
+
+
+@pytest.fixture(params=[2, 3])
+def tree(request, tmp_path):
+    fill(zarr.create_group(tmp_path / "g", zarr_format=request.param))
+    return tmp_path / "g"
+
+
+def check(group):
+    assert isinstance(group, Group)
+    assert (list(group), len(group), dict(group.attrs)) == (["s", "x"], 2, {"lab": "B2"})
+    assert [name for name, _ in group.arrays()] == list(group.array_keys()) == ["x"]
+    assert [name for name, _ in group.groups()] == list(group.group_keys()) == ["s"]
+    assert isinstance(group["x"], Array)
+    assert dict(group["s"].attrs) == {"n": 3}
+    assert np.array_equal(group["s/y"], np.full(3, 1.5))
+    assert np.array_equal(group["/s"]["y"][1:], group["s"]["y"].read()[1:])
+    assert {name: type(value) for name, value in group.items()} == {"s": Group, "x": Array}
+    assert ("s/y" in group, "s/z" in group, "x/y" in group, 3 in group) == (
+        True,
+        False,
+        False,
+        False,
+    )
+    text = "/\n├── s\n│   └── y float32[3]\n└── x int16[4, 6]"
+    assert repr(group.tree()) == str(group.tree()) == text
+    assert "int16[4, 6]" in group._repr_html_()
+    assert str(group.tree(1)) == "/\n├── s\n└── x int16[4, 6]"
+    for path in ("z", "s/z", "..", "x/y"):
+        with pytest.raises(KeyError):
+            group[path]
+    with pytest.raises(TypeError, match="found by its name"):
+        group[0]
+
+
+def test_groups_are_walked(tree):
+    check(store.open(tree))
+    check(open_group(tree))
+    assert store.open(tree) == store.open(tree)
+    assert store.open(tree).zarr_format == store.open(tree)["s"].zarr_format
+    with pytest.raises(WeftError, match="is an array, not a group"):
+        open_group(tree / "x")
+    with pytest.raises(WeftError, match="holds no Zarr group"):
+        open_group(tree / "nothing")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_consolidated_metadata_list_the_members(tree):
+    zarr.consolidate_metadata(tree, zarr_format=store.open(tree).zarr_format)
+    for path in list(tree.rglob("zarr.json")) + list(tree.rglob(".z*")):
+        if path.parent != tree:
+            path.unlink()
+    check(store.open(tree))
+
+
+def test_objects_are_listed():
+    from weft.store.hierarchy import sink_of
+
+    sink = sink_of("memory://groups/g")
+    sink.put("zarr.json", b'{"zarr_format": 3, "node_type": "group"}')
+    with store.create("memory://groups/g/a", (2, 3), "uint8", (1, 3)) as writer:
+        writer.append(np.ones((2, 3), "uint8"))
+    assert str(store.open("memory://groups/g").tree()) == "/\n└── a uint8[2, 3]"
+
+
+def test_what_cannot_be_read_is_shown_in_the_tree(tmp_path):
+    fill(zarr.create_group(tmp_path / "g", zarr_format=2))
+    data = json.loads((tmp_path / "g/x/.zarray").read_text())
+    (tmp_path / "g/x/.zarray").write_text(json.dumps(data | {"dtype": "|O"}))
+    assert "x (cannot be read: " in str(store.open(tmp_path / "g").tree())
+    shutil.rmtree(tmp_path / "g/s")
+    assert list(store.open(tmp_path / "g")) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"dtype": "|O"}, "dtype: object arrays hold Python objects"),
+        ({"dtype": "<i3"}, "dtype: '<i3' is not a data type"),
+        ({"dtype": [["a", "<i4", [0]]]}, r"dtype: field 'a': expected a shape, got \[0\]"),
+        ({"fill_value": "x"}, "fill_value: 'x' is not a fill value of int16"),
+        ({"order": "K"}, "order: expected 'C' or 'F', got 'K'"),
+        ({"dimension_separator": "-"}, "dimension_separator: expected '.' or '/', got '-'"),
+        ({"chunks": [2]}, "shape has rank 2 and chunk_shape rank 1"),
+        ({"compressor": {"id": "pickle"}}, "compressor: the codec 'pickle' is not supported"),
+        ({"compressor": "zlib"}, "compressor: expected a codec with its id, got 'zlib'"),
+        ({"filters": [{"id": "delta"}]}, r"filters\[0\].astype: expected a data type, got None"),
+        ({"filters": {"id": "delta"}}, "filters: expected a list of codecs"),
+        ({"zarr_format": 1}, "zarr_format: expected 2, got 1"),
+        ({"shape": [-1, 2]}, "shape: expected integers from 0 on"),
+    ],
+)
+def test_metadata_of_v2_that_are_not_understood_are_refused(tmp_path, edit, message):
+    fill(zarr.create_group(tmp_path / "g", zarr_format=2))
+    path = tmp_path / "g/x/.zarray"
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+    with pytest.raises(WeftError, match=message) as caught:
+        store.open(tmp_path / "g/x")
+    assert str(caught.value).startswith(f"{tmp_path / 'g/x'}/.zarray: ")
+
+
+def test_arrays_of_others_are_not_continued(tmp_path):
+    shape, chunks = (4, 6), (2, 3)
+    zarr.create_array(tmp_path / "a", shape=shape, chunks=chunks, shards=(4, 6), dtype="M8[s]")
+    with pytest.raises(WeftError, match="of a kind that is read, but not written"):
+        store.open(tmp_path / "a", mode="a")
+    with pytest.raises(WeftError, match="of a kind that is read, but not written"):
+        store.open_shards(tmp_path / "a")
+    zarr.create_array(tmp_path / "b", shape=shape, chunks=chunks, dtype="u1", zarr_format=2)
+    with pytest.raises(WeftError, match="arrays of Zarr v2 are read, and not written"):
+        store.open(tmp_path / "b").metadata.to_json()

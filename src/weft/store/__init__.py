@@ -16,6 +16,7 @@ from weft.store.ome.positions import PositionsWriter, create_positions, open_pos
 from weft.store.open_node import open  # noqa: A004 - what everybody calls it
 from weft.store.shard import ShardError
 from weft.store.shard_writer import ShardWriter, create_shards, open_shards
+from weft.store.sink import Fetched, Lock, Sink, SinkError, StoreEntry, Upload
 from weft.store.stream import Stream
 from weft.store.verify import IntegrityError, Verification
 from weft.store.writer import Writer
@@ -29,19 +30,25 @@ __all__ = [
     "Channel",
     "CodecError",
     "Crc32c",
+    "Fetched",
     "FrameTable",
     "Group",
     "Gzip",
     "Image",
     "ImageWriter",
     "IntegrityError",
+    "Lock",
     "Lz4",
     "Metadata",
     "Metrics",
     "PositionsWriter",
     "ShardError",
     "ShardWriter",
+    "Sink",
+    "SinkError",
+    "StoreEntry",
     "Stream",
+    "Upload",
     "Verification",
     "Writer",
     "Zstd",

@@ -255,7 +255,7 @@ def open_array(url: Url | Sink, *, options: Mapping[str, Any] | None = None) -> 
 
 
 def continue_array(
-    url: Url,
+    url: Url | Sink,
     *,
     threads: int | None = None,
     fsync: bool = False,

@@ -19,11 +19,11 @@ from weft.store.hierarchy import (
 from weft.store.ome.image import open_image
 from weft.store.ome.plate import open_plate
 from weft.store.ome.positions import open_positions
-from weft.store.sink import Url
+from weft.store.sink import Sink, Url
 
 
 def open(  # noqa: A001 - what it does is what everybody calls it
-    url: Url,
+    url: Url | Sink,
     mode: Literal["r", "a"] = "r",
     *,
     threads: int | None = None,
@@ -50,14 +50,15 @@ def open(  # noqa: A001 - what it does is what everybody calls it
     if mode not in ("r", "a"):
         raise WeftError(f"mode is 'r' or 'a', got {mode!r}")
     sink = sink_of(url, options=options)
+    place: Any = url  # images and plates have URLs
     if mode == "a":
         kind = None if sink.fetch("zarr.json", 0, 1) is None else read_kind(sink)
         if kind == "image":
-            return open_image(url, "a", threads=threads, fsync=fsync, options=options)
+            return open_image(place, "a", threads=threads, fsync=fsync, options=options)
         if kind in ("plate", "collection"):
             continued: Any = open_plate if kind == "plate" else open_positions
             more = {} if threads is None else {"threads": threads}
-            return continued(url, "a", fsync=fsync, options=options, **more)
+            return continued(place, "a", fsync=fsync, options=options, **more)
         return continue_array(url, threads=threads, fsync=fsync, direct=direct, options=options)
     node = find_node(sink)
     if node is None or node.kind == "array":
@@ -68,7 +69,7 @@ def open(  # noqa: A001 - what it does is what everybody calls it
         "collection": open_positions,
     }
     if node.kind in readers:
-        return readers[node.kind](url, options=options)
+        return readers[node.kind](place, options=options)
     return Group(sink, node, "", consolidated_members(sink, node))
 
 

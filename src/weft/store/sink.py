@@ -7,12 +7,16 @@ fetched.
 
 from __future__ import annotations
 
+import threading
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from os import PathLike
 from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from weft.errors import WeftError
 from weft.store.dtypes import Bytes
+from weft.store.lock import LockedError
 
 Url: TypeAlias = str | PathLike[str]
 """A folder, or a URL: `file:///…`, `s3://bucket/…`."""
@@ -72,58 +76,131 @@ class Lock(Protocol):
 
 
 class Sink(Protocol):
-    """A map from keys to values; any thread may call it."""
+    """A map from keys to values; any thread may call it.
+
+    A store of your own is a class that derives from it: `url`, `fetch`, `put`, `delete`, `walk` and
+    `below` are enough. What it inherits keeps a shard in memory until it is complete, excludes
+    other writers of this process only, and can be replaced method by method.
+    """
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """The address, for messages."""
 
     @property
     def is_link(self) -> bool:
         """Whether the path of the store ends with a symbolic link."""
+        return False
 
     @property
     def buffered(self) -> int:
         """The most bytes that one upload buffers."""
+        return getattr(self, "_shard_bytes", 0)
 
     def check_writable(self) -> None:
         """Refuse a store of a kind that can only be read."""
 
     def lock(self) -> Lock:
         """Become the only writer, or raise an error."""
+        self.check_writable()
+        return ProcessLock(self.url)
 
+    @abstractmethod
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
         """Return a part of a value; None where there is none. A negative start is from the end.
 
         What lies outside of the value is left out.
         """
 
+    @abstractmethod
     def put(self, key: str, data: Bytes) -> None:
         """Write a small value, new or existing, atomically."""
 
     def upload(self, key: str, head: int) -> Upload:
         """Begin a value; its index takes the first `head` bytes, or 0 where it comes last."""
+        return WholeUpload(self, key, head)
 
     def keys(self, prefix: str) -> Iterator[str]:
         """Return the keys of visible values below a folder."""
+        for key, kind in self.walk(prefix):
+            if kind == "value" and not key.rpartition("/")[2].startswith("."):
+                yield key
 
+    @abstractmethod
     def walk(self, prefix: str) -> Iterator[StoreEntry]:
         """Return everything below a folder, hidden or not; symbolic links are not followed."""
 
     def folders(self) -> list[str]:
         """Return the names of the folders directly below, sorted."""
+        return sorted({key.partition("/")[0] for key, _ in self.walk("") if "/" in key})
 
+    @abstractmethod
     def delete(self, key: str) -> None:
         """Remove a value, if it exists."""
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove values, as far as they exist."""
+        for key in keys:
+            self.delete(key)
 
     def sweep(self) -> None:
         """Remove the unfinished values of a writer that was killed, and nothing else."""
 
     def tuned(self, shard: int, count: int, direct: bool | None) -> Sink:
         """Return the sink tuned for shards of `shard` bytes, `count` of them at a time."""
+        tuned = copy(self)
+        tuned._shard_bytes = 3 * shard // 2  # type: ignore[attr-defined]  # codecs may add bytes
+        return tuned
 
+    @abstractmethod
     def below(self, name: str) -> Sink:
         """Return the part of the store below a name."""
+
+
+class WholeUpload:
+    """A value that is kept in memory until it is complete, and put at once."""
+
+    def __init__(self, sink: Sink, key: str, head: int) -> None:
+        self._sink, self._key, self._head = sink, key, head
+        self._data = bytearray()
+
+    def append(self, buffers: Sequence[Bytes]) -> None:
+        """Append buffers, which may be changed afterwards."""
+        for buffer in buffers:
+            self._data += buffer
+
+    def publish(self, more: Sequence[Bytes], index: Bytes) -> bool:
+        """Return False: what is not complete is not visible."""
+        return False
+
+    def finish(self, index: Bytes) -> None:
+        """Put the value."""
+        parts = (index, self._data) if self._head else (self._data, index)
+        self._sink.put(self._key, b"".join(parts))
+
+    def discard(self) -> None:
+        """Discard the value."""
+        self._data.clear()
+
+
+class ProcessLock:
+    """A lock that other writers of this process respect."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        with _GUARD:
+            if url in _HELD:
+                raise LockedError(
+                    f"{url} is locked by another writer", hint="it is in this process"
+                )
+            _HELD.add(url)
+
+    def release(self) -> None:
+        """Let others write."""
+        with _GUARD:
+            _HELD.discard(self._url)
+
+
+_HELD: set[str] = set()
+_GUARD = threading.Lock()

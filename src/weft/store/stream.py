@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from os import PathLike
 from typing import Any
 
 from weft.errors import WeftError
@@ -12,7 +13,7 @@ from weft.store.buffers import memory_together
 from weft.store.create import continue_array, create
 from weft.store.hierarchy import joined, read_group, sink_of, write_group
 from weft.store.metrics import Metrics
-from weft.store.sink import Url
+from weft.store.sink import Sink, Url
 from weft.store.target import check_target
 from weft.store.writer import Closeable, Writer
 
@@ -36,7 +37,7 @@ class Stream(Closeable):
 
     def __init__(
         self,
-        url: Url,
+        url: Url | Sink,
         *,
         attributes: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -57,16 +58,23 @@ class Stream(Closeable):
         """Create an array of the stream; the arguments are those of `weft.store.create`."""
         self._check(name)
         self._groups_above(name)
-        at = joined(self.url, name)
-        writer = create(at, shape, dtype, chunks, shards, options=self.options, **more)
+        writer = create(self._at(name), shape, dtype, chunks, shards, options=self.options, **more)
         return self._add(name, writer)
 
     def open(self, name: str, **more: Any) -> Writer:
         """Open an existing array of the stream, to append to it."""
         self._check(name)
         self._groups_above(name)
-        at = joined(self.url, name)
-        return self._add(name, continue_array(at, options=self.options, **more))
+        return self._add(name, continue_array(self._at(name), options=self.options, **more))
+
+    def _at(self, name: str) -> Url | Sink:
+        """Return where an array or a group of the stream is; the stream itself for no name."""
+        if isinstance(self.url, str | PathLike):
+            return joined(self.url, name) if name else self.url
+        sink = self.url
+        for part in name.split("/") if name else ():
+            sink = sink.below(part)
+        return sink
 
     def _check(self, name: str) -> None:
         parts = name.split("/")
@@ -87,7 +95,7 @@ class Stream(Closeable):
 
     def _group(self, name: str, attributes: Mapping[str, Any]) -> None:
         """Create a group, or add attributes to one that exists."""
-        sink = sink_of(joined(self.url, name) if name else self.url, options=self.options)
+        sink = sink_of(self._at(name), options=self.options)
         existing = read_group(sink) if sink.fetch("zarr.json", 0, 1) is not None else None
         if existing is None and not name:
             check_target(sink, False)

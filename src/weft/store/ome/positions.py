@@ -15,6 +15,7 @@ from weft.errors import WeftError
 from weft.store.attributes import change_attributes
 from weft.store.create import locked, open_array
 from weft.store.hierarchy import (
+    find_node,
     group_json,
     joined,
     not_pending,
@@ -131,10 +132,12 @@ class PositionsWriter(ImageGroupWriter):
         self._describe(number, described(writer))
         self._write_xml()
         series = {"version": VERSION, "series": [*self._paths, path]}
-        if number:
+        # A writer that was killed may have left images and no group, or a group that is pending.
+        if find_node(group) is not None:
             change_attributes(group, lambda attributes: attributes["ome"].update(series))
         else:
             write_group(group, {"ome": series})
+        if "ome" not in read_group(self._sink):
             change_attributes(self._sink, not_pending)
         self._paths.append(path)
         self._names[name] = path

@@ -970,6 +970,16 @@ def test_parts_are_not_written():
         replace(program, bodies=(main,)).verify()
 
 
+def test_an_output_may_be_cut_by_the_halves_of_an_axis_around_an_axis_of_one_cell():
+    mesh = DeviceMesh("m", (1, 4), ("one", "x"))
+    graph = trace(lambda x: x + x, np.empty(8), meshes=[mesh], shardings={"x": '<@m, [{"x"}]>'})
+    halves = ShardingSpec.parse('<@m, [{"x":(1)2, "one", "x":(2)2}]>', mesh)
+    plan = replace(Plan.of(propagate(graph)), outputs=(halves,))
+    plan.verify()
+    (found,) = run(plan, {"x": np.arange(8.0)})
+    assert found.numpy().tolist() == [2.0 * n for n in range(8)]
+
+
 @pytest.mark.parametrize("kept", [SubAxis("x", 1, 2), SubAxis("x", 2, 2)])
 def test_a_copy_is_masked_over_the_half_of_an_axis_over_which_it_is_not_partial_yet(kept):
     """A bias that is partial over one half of an axis counts once over the other."""

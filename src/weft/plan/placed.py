@@ -13,6 +13,7 @@ from weft.lang import Row, Signature
 from weft.lang.field import MOST
 from weft.layout import Axis, DeviceMesh, DimSpec, ShardingSpec
 from weft.layout.mesh import Cell
+from weft.layout.sharding import join_digits
 from weft.plan.picture import draw_placed
 from weft.program.layout_rule import Cells, Layout, Parts, join_parts, same_boxes
 from weft.space import Projection, ZRange
@@ -102,7 +103,7 @@ def _layout_of(spec: ShardingSpec, sizes: Point) -> Layout:
         Cells(spec.mesh.shape, spec.mesh.device_ids),
         sizes,
         spec.blocks(sizes),
-        tuple([tuple([digit for digit in cut if digit.radix > 1]) for cut in spec.digits]),
+        tuple([join_digits([digit for digit in cut if digit.radix > 1]) for cut in spec.digits]),
         join_parts(spec.parts),
     )
 

@@ -1,5 +1,7 @@
 """Reading to a GPU: the elements that the CPU's reader gives, and the same refusals."""
 
+from array import array
+
 import numpy as np
 import pytest
 from tests.store.cases import Case
@@ -41,8 +43,8 @@ def random_box(rng, shape):
     return ZRange(low, high) if rng.random() < 0.7 else ZRange.of(shape)
 
 
-def check(array, box, message=""):
-    found, wanted = array.read(box, device="cuda"), array.read(box)
+def check(opened, box, message=""):
+    found, wanted = opened.read(box, device="cuda"), opened.read(box)
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), message
     assert found.get().tobytes() == wanted.tobytes(), message
 
@@ -59,9 +61,9 @@ def test_arrays_of_weft(tmp_path, monkeypatch):
         ) as writer:  # fmt: skip
             for block in case.blocks():
                 writer.append_rows(block)
-        array = open_store(tmp_path / f"a{seed}")
+        opened = open_store(tmp_path / f"a{seed}")
         for box in (None, *(random_box(case.rng, case.shape) for _ in range(3))):
-            check(array, box, f"seed {seed}: {case}")
+            check(opened, box, f"seed {seed}: {case}")
 
 
 @pytest.mark.parametrize("writer", ["zarr-python", "tensorstore"])
@@ -69,9 +71,9 @@ def test_arrays_of_others(tmp_path, writer):
     for seed in range(CASES):
         metadata = described(seed)
         WRITERS[writer](tmp_path / f"a{seed}", metadata, values(metadata, seed))
-        rng, array = np.random.default_rng(seed), open_store(tmp_path / f"a{seed}")
+        rng, opened = np.random.default_rng(seed), open_store(tmp_path / f"a{seed}")
         for box in (None, random_box(rng, metadata.shape)):
-            check(array, box, f"seed {seed}: {metadata}")
+            check(opened, box, f"seed {seed}: {metadata}")
 
 
 @pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
@@ -87,11 +89,11 @@ def test_images(tmp_path, codecs):
         tmp_path / "a", (None, 512, 512), "uint16", (4, 200, 256), (16, 400, 512), codecs=codecs
     ) as writer:
         writer.append(data)
-    array = open_store(tmp_path / "a")
-    assert np.array_equal(array.read(device="cuda").get(), data)
-    check(array, ZRange((3, 17, 5), (39, 500, 301)))
+    opened = open_store(tmp_path / "a")
+    assert np.array_equal(opened.read(device="cuda").get(), data)
+    check(opened, ZRange((3, 17, 5), (39, 500, 301)))
     out = cupy.empty((40, 512, 512), "uint16")
-    assert array.read(out=out, device=cupy.cuda.Device(0)) is out
+    assert opened.read(out=out, device=cupy.cuda.Device(0)) is out
     assert np.array_equal(out.get(), data)
 
 
@@ -108,8 +110,8 @@ def test_what_the_gpu_wrote(tmp_path, name):
         device="cuda",
     ) as writer:  # fmt: skip
         writer.append(cupy.asarray(data))
-    array = open_store(tmp_path / "a")
-    assert np.array_equal(array.read(device="cuda").get(), data)
+    opened = open_store(tmp_path / "a")
+    assert np.array_equal(opened.read(device="cuda").get(), data)
 
 
 @pytest.mark.parametrize("name", ["lz4-shuffle", "lz4-bitshuffle", "zstd-shuffle", "zstd", "lz4"])
@@ -131,20 +133,22 @@ def test_damaged_frames(tmp_path, name):
     for _ in range(max(1, DAMAGED // count)):
         frames = [damage(rng, frame) for frame in whole]
         made = Index.empty(count)
-        made.append(0, range(count), [(frame,) for frame in frames])
+        sizes = np.array([len(frame) for frame in frames], "u8")
+        made.sizes[:] = array("Q", sizes.tobytes())
+        made.offsets[:] = array("Q", (np.cumsum(sizes) - sizes).tobytes())
         file.write_bytes(b"".join(frames) + made.to_bytes())
-        array = open_store(tmp_path / "a")
-        decoder = chunk_decoder(array.metadata.codecs)
+        opened = open_store(tmp_path / "a")
+        decoder = chunk_decoder(opened.metadata.codecs)
         out = cupy.empty(data.shape, "uint16")
-        reader = DeviceReader(cupy, array._format, array._shards, decoder, None)
-        failed = {box.start[0] for box in reader.fill(array.box, out)}
+        reader = DeviceReader(cupy, opened._format, opened._shards, decoder, None)
+        failed = {box.start[0] for box in reader.fill(opened.box, out)}
         found = out.get()
         for row in set(range(count)) - failed:
             box = ZRange((row, 0), (row + 1, 3000))
-            assert np.array_equal(array.read(box)[0], found[row]), row
+            assert np.array_equal(opened.read(box)[0], found[row]), row
             accepted += 1
         with pytest.raises(WeftError, match=r"c/0/0: chunk \d+"):
-            array.read(device="cuda")
+            opened.read(device="cuda")
     assert accepted
 
 
@@ -166,10 +170,10 @@ def test_checksums(tmp_path):
 def test_refusals(tmp_path):
     with create(tmp_path / "a", (4, 4), "uint8", (4, 4)) as writer:
         writer.append_rows(np.ones((4, 4), "uint8"))
-    array = open_store(tmp_path / "a")
+    opened = open_store(tmp_path / "a")
     with pytest.raises(WeftError, match="there is no 'cuda:99'"):
-        array.read(device="cuda:99")
+        opened.read(device="cuda:99")
     with pytest.raises(WeftError, match="out must be a CuPy array"):
-        array.read(out=np.zeros((4, 4), "uint8"), device="cuda")
+        opened.read(out=np.zeros((4, 4), "uint8"), device="cuda")
     with pytest.raises(WeftError, match=r"out must be uint8\[4, 4\] on GPU 0"):
-        array.read(out=cupy.zeros((4, 5), "uint8"), device="cuda")
+        opened.read(out=cupy.zeros((4, 5), "uint8"), device="cuda")

@@ -50,7 +50,7 @@ PIECE, BUFFERS = 1 << 23, 2
 With small pieces, threads wait for the interpreter lock.
 """
 
-READERS = max(1, CORES * 3 // 4)
+READERS = max(1, CORES * 7 // 8)
 """Threads that read files: with more, they wait for each other."""
 
 WINDOW, FILES = 64, 1024
@@ -195,12 +195,18 @@ def _stage(chunks: WantedChunks, gap: int) -> tuple[np.ndarray[Any, Any], list[F
 class Lane:
     """A stream, and the buffers of the batches that use it one after the other."""
 
-    def __init__(self, cp: Any, sizes: Sequence[int]) -> None:
-        self.stream = cp.cuda.Stream(non_blocking=True)
+    def __init__(self, cp: Any, number: int, sizes: Sequence[int]) -> None:
+        self.stream = lane_stream(int(cp.cuda.Device().id), number)
         self.staged, self.tables, self.pool, self.planes, self.sums = (
             cp.empty(max(16, size), cp.uint8) for size in sizes
         )
         self.stream.wait_event(cp.cuda.get_current_stream().record())
+
+
+@cache
+def lane_stream(device: int, lane: int) -> Any:
+    """Return the stream of a lane, which all reads share: creating one takes long."""
+    return cupy().cuda.Stream(non_blocking=True)
 
 
 class DeviceReader:
@@ -345,7 +351,7 @@ class DeviceReader:
         ]
         self._failed = self.cp.asarray((chunks.sizes == 0).astype(np.uint32))
         sizes = self._lane_sizes(batches)
-        self._lanes = [Lane(self.cp, sizes) for _ in batches[:LANES]]
+        self._lanes = [Lane(self.cp, number, sizes) for number in range(min(LANES, len(batches)))]
         self._batches, self._placing, self._shards = batches, placing, shards
         pieces = []
         for batch in batches:

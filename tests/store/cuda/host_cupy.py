@@ -159,6 +159,7 @@ class Host:
             Stream=Stream,
             Event=Event,
             Device=Device,
+            memory=types.SimpleNamespace(OutOfMemoryError=MemoryError),
             Memory=lambda size: size,
             PinnedMemory=lambda size: size,
             MemoryPointer=lambda size, offset: size,

@@ -1,5 +1,7 @@
 """Frames of numcodecs and zstandard, decoded by the kernels; and damaged ones, refused."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import zstandard
@@ -25,7 +27,9 @@ class Decoder:
     """The kernels of both files."""
 
     def __init__(self, folder):
-        self.hosts = [Host(folder, name) for name in ("decode.cu", "decode_zstd.cu")]
+        with ThreadPoolExecutor() as pool:  # compiled at the same time
+            names = "decode.cu", "decode_zstd.cu"
+            self.hosts = list(pool.map(lambda name: Host(folder, name), names))
         self.rng = self.hosts[0].rng
 
     def launch(self, name, *given):

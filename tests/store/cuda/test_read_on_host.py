@@ -19,8 +19,8 @@ from weft.store import Blosc, Crc32c, Lz4, create
 from weft.store import open as open_store
 from weft.store.cuda import device
 
-CASES = trials(60, fewest=4)
-FOREIGN = trials(40, fewest=3)
+CASES = trials(60, fewest=3)
+FOREIGN = trials(40, fewest=2)
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +147,17 @@ def test_files_of_single_chunks_and_missing_ones(tmp_path, host):
     check(array, ZRange((3, 5), (33, 49)), "a chunk is missing")
 
 
+@pytest.mark.parametrize("shards", [None, (8, 32)], ids=["chunks", "shards"])
+def test_objects(host, shards):
+    data = np.random.default_rng(0).integers(0, 9, (16, 50)).astype("int32")
+    url = f"memory://read-to-a-gpu-{shards}/a.zarr"
+    with create(url, (16, 50), "int32", (4, 16), shards, codecs="blosc-lz4") as writer:
+        writer.append_rows(data)
+    array = open_store(url)
+    assert np.array_equal(array.read(device="cuda").array, data)
+    check(array, ZRange((3, 5), (13, 49)), "a part")
+
+
 def test_arrays_without_dimensions(tmp_path, host):
     for codec in (None, numcodecs.Blosc("lz4")):
         path = tmp_path / str(codec)
@@ -175,6 +186,29 @@ def test_out_and_devices(tmp_path, host):
             array.read(device=name)
     with pytest.raises(WeftError, match="there is no 'cuda:1'"):
         array.read(device="cuda:1")
+
+
+def test_memory_of_the_gpu(tmp_path, host, monkeypatch):
+    """Fewer batches at a time where there is less memory; an error where there is too little."""
+    data, array = stored(tmp_path / "a")
+    monkeypatch.setattr("weft.store.cuda.read.MIN_BATCH", 1)
+    empty, left = host.empty, 0
+
+    def limited(*given):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise MemoryError("out of memory")
+        return empty(*given)
+
+    monkeypatch.setattr(host, "empty", limited)
+    for count, message in [(0, "no memory for the 49152 B of"), (3, "no memory for the .* chunks")]:
+        left = count
+        with pytest.raises(WeftError, match=message):
+            array.read(device="cuda")
+    for count in (6, 13, 100):
+        left = count
+        assert np.array_equal(array.read(device="cuda").array, data)
 
 
 def test_codecs_of_the_host(tmp_path, host):

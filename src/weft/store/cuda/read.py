@@ -71,7 +71,7 @@ def read_to_device(
     with device_of(cp, device) as number:
         if array.dtype.kind not in "biufc":
             raise WeftError(f"{array.metadata.dtype} has no arrays on a GPU", hint="device='cpu'")
-        target = cp.empty(box.shape, array.dtype) if out is None else out
+        target = _allocate(cp, array, box) if out is None else out
         _check_out(cp, target, array, box, int(number.id))
         decoder = chunk_decoder(array.metadata.codecs)
         if box.is_empty:
@@ -87,6 +87,17 @@ def read_to_device(
                 target[failed.slices(box.start)] = cp.asarray(values)
         cp.cuda.get_current_stream().synchronize()
     return target
+
+
+def _allocate(cp: Any, array: Array, box: ZRange) -> Any:
+    try:
+        return cp.empty(box.shape, array.dtype)
+    except cp.cuda.memory.OutOfMemoryError as error:
+        size = prod(box.shape) * array.dtype.itemsize
+        raise WeftError(
+            f"the GPU has no memory for the {size} B of {box} of {array.sink.url}: {error}",
+            hint="read smaller boxes",
+        ) from None
 
 
 def _check_out(cp: Any, out: Any, array: Array, box: ZRange, number: int) -> None:
@@ -350,8 +361,7 @@ class DeviceReader:
             for number, first in enumerate(range(0, total, count))
         ]
         self._failed = self.cp.asarray((chunks.sizes == 0).astype(np.uint32))
-        sizes = self._lane_sizes(batches)
-        self._lanes = [Lane(self.cp, number, sizes) for number in range(min(LANES, len(batches)))]
+        self._lanes = self._make_lanes(batches)
         self._batches, self._placing, self._shards = batches, placing, shards
         pieces = []
         for batch in batches:
@@ -371,6 +381,21 @@ class DeviceReader:
             for lane in self._lanes:
                 lane.stream.synchronize()
         return np.flatnonzero(self._failed.get())
+
+    def _make_lanes(self, batches: list[Batch]) -> list[Lane]:
+        """Return as many lanes as there is memory for, one at least."""
+        sizes, lanes = self._lane_sizes(batches), list[Lane]()
+        try:
+            for number in range(min(LANES, len(batches))):
+                lanes.append(Lane(self.cp, number, sizes))
+        except self.cp.cuda.memory.OutOfMemoryError as error:
+            if not lanes:
+                raise WeftError(
+                    f"the GPU has no memory for the {sum(sizes)} B to read chunks of "
+                    f"{self.shards.sink.url}: {error}",
+                    hint="free memory, as by cupy.get_default_memory_pool().free_all_blocks()",
+                ) from None
+        return lanes
 
     def _lane_sizes(self, batches: list[Batch]) -> tuple[int, int, int, int, int]:
         """Return the bytes of the buffers of a lane."""
@@ -398,14 +423,15 @@ class DeviceReader:
             raise
 
     def _send(self, piece: Piece) -> None:
-        batch, lane = piece.batch, self._lanes[piece.batch.number % LANES]
+        batch, lanes = piece.batch, len(self._lanes)
+        lane = self._lanes[batch.number % lanes]
         buffer, event = pinned_buffer(self.cp, self._number)
         event.synchronize()
         for fetch in piece.fetches:
             to = fetch.to - piece.low
             self._read_into(fetch, buffer[to : to + fetch.size])
-        if batch.number >= LANES:
-            before = self._batches[batch.number - LANES]
+        if batch.number >= lanes:
+            before = self._batches[batch.number - lanes]
             with self._turn:
                 self._turn.wait_for(lambda: before.is_launched or self._error is not None)
         if self._error is not None:

@@ -106,7 +106,7 @@ def test_memory_is_as_predicted(tmp_path):
             pipeline = writer._pipeline
             made = pipeline._memory.device + pipeline._memory.pinned + pipeline._scatter.nbytes
             room = 3 * pipeline._sizes.epochs * pipeline._sizes.elements  # for blocks of the host
-            assert made == pipeline.memory - room
+            assert made == pipeline.memory.total - room
         assert open_store(tmp_path / str(codecs)).verify() == 256 // 8 * 16
 
 

@@ -1,4 +1,4 @@
-"""Boxes read back from sharded Zarr, beside others that do it: random ones, and whole shards.
+"""Boxes read back from sharded Zarr, beside others: random ones, single frames, whole shards.
 
 All read the same store, written by Weft to memory-backed storage where there is some, and open it
 before the clock starts. Peers run in the same round, one after the other, so that a noisy moment
@@ -27,10 +27,15 @@ COUNT = 16
 
 
 def run(seconds: float) -> Iterator[Row]:
-    """Two rows for every codec."""
+    """Three rows for every codec."""
     job, rounds = (FULL, 5 if seconds < 5 else 15) if seconds else (TINY, 1)
     frames = noisy(job)
-    kinds = {"boxes": random_boxes(job), "shards": list(ZRange.of(job.shape).tiles(job.shards))}
+    step = max(1, job.count // COUNT + 1)  # so that no two are of one row of chunks
+    kinds = {
+        "boxes": random_boxes(job),
+        "frames": list(ZRange.of(job.shape).tiles((1, *job.shape[1:])))[::step],
+        "shards": list(ZRange.of(job.shape).tiles(job.shards)),
+    }
     for name, codecs in CODECS.items():
         with folder() as path:
             by_weft(path / "a.zarr", stream(job, frames), job.metadata(codecs))

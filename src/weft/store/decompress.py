@@ -75,8 +75,11 @@ def native() -> Any:
 
 
 def _address(buffer: Bytes) -> int:
-    address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
-    return address
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    except TypeError:  # it cannot be written
+        address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+        return address
 
 
 class _ZstdContext:

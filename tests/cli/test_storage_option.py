@@ -60,7 +60,7 @@ def test_a_search_with_storage(capsys, tmp_path):
         ("y=4", "--storage y=4: there is no y"),
         ("x=a,b", "--storage x=a,b: invalid size 'a,b': expected `64` or `64,64`"),
         ("x=4", "a chunk has 1 dimension where 2 are expected"),
-        ("x=auto", "x is an input: how it is stored is not to be chosen"),
+        ("x=auto", "x is an input: its chunks are given, and cannot be chosen"),
     ],
 )
 def test_what_is_refused(capsys, graph, text, message):

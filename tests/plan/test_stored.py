@@ -265,7 +265,7 @@ PLAN = planned(lambda x: x + x, [(8, 4)], x='[{"x"}, {}]')
     ("storage", "message"),
     [
         ({"z": Storage((8, 4), (1, 1))}, "there is no input or output 'z'"),
-        ({"x": Chunking()}, "x is an input: how it is stored is not to be chosen"),
+        ({"x": Chunking()}, "x is an input: its chunks are given, and cannot be chosen"),
         ({"x": 3}, "the storage of x is a Storage or a Chunking, got 3"),
         (
             {"x": Storage((8, 4), (1, 1))},

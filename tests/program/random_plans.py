@@ -27,6 +27,7 @@ from weft.values import FrozenMap
 
 MONOIDS = ("sum", "prod", "max", "min")
 MESHES = [((2,), "x"), ((4,), "x"), ((3,), "x"), ((2, 2), "xy"), ((2, 3), "xy"), ((4, 2), "xy")]
+MESHES += [((1, 4), "xy")]
 TRIPS = 3
 MOST_TRIPS = 20
 

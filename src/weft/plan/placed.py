@@ -234,7 +234,8 @@ def _check_copies(signature: Signature, index: ShardingSpec) -> None:
             seen = seen.union(*more)
         for name in sorted(empty & seen - own):
             raise LayoutError(
-                f"a cell has nothing of '{name}', and no result {number} then, in {signature}"
+                f"result {number} cannot be computed on a cell whose part of '{name}' is empty: "
+                f"{signature}"
             )
 
 

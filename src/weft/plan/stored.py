@@ -104,7 +104,7 @@ def check_storage(graph: Graph, storage: Mapping[str, Storage | Chunking]) -> No
             raise WeftError(f"the storage of {name} is a Storage or a Chunking, got {one!r}")
         if isinstance(one, Chunking):
             if name in inputs:
-                raise WeftError(f"{name} is an input: how it is stored is not to be chosen")
+                raise WeftError(f"{name} is an input: its chunks are given, and cannot be chosen")
         elif (one.shape, one.itemsize) != (values[name].shape, itemsize(values[name].dtype)):
             raise WeftError(
                 f"{values[name]} is another array than the one of {one.itemsize} B an element "

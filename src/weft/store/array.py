@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 from uuid import uuid4
 
 import numpy as np
@@ -165,6 +165,24 @@ class Array(StoredArray, LazyArray):
         grid = self.layout.chunk_grid
         return map(grid.box, grid.meeting(self._check_inside(box)))
 
+    @overload
+    def read(
+        self,
+        box: ZRange | None = None,
+        out: Result | None = None,
+        *,
+        threads: int | None = None,
+        device: Literal["cpu"] = "cpu",
+    ) -> Result: ...
+    @overload
+    def read(
+        self,
+        box: ZRange | None = None,
+        out: Any = None,
+        *,
+        threads: int | None = None,
+        device: Any,
+    ) -> Any: ...
     def read(
         self,
         box: ZRange | None = None,

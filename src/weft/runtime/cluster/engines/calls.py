@@ -196,7 +196,7 @@ class CallSession:
             return False
         if sum(sum(step.result_bytes) + step.workspace for step in task.steps) > LIGHT:
             return False
-        return not any(box.name in self.stored for box in task.input_boxes())
+        return not self.stored or self.stored.isdisjoint(box.name for box in task.input_boxes())
 
     def _send(self, call: Call) -> None:
         """Send a call, unless it was sent."""

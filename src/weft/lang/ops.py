@@ -29,29 +29,13 @@ from weft.lang.random import *  # noqa: F403
 from weft.lang.size import as_sizes
 from weft.values import Point
 
-_NUMPY_NAMES = {
-    "bitwise_and": "and",
-    "bitwise_invert": "not",
-    "bitwise_left_shift": "shift_left",
-    "bitwise_or": "or",
-    "bitwise_xor": "xor",
-    "cos": "cosine",
-    "erfinv": "erf_inv",
-    "exp": "exponential",
-    "expm1": "exponential_minus_one",
-    "fmod": "remainder",
-    "isfinite": "is_finite",
-    "isinf": "is_inf",
-    "log1p": "log_plus_one",
-    "negative": "negate",
-    "nextafter": "next_after",
-    "pow": "power",
-    "remainder": "mod",
-    "round": "round_nearest_even",
-    "sigmoid": "logistic",
-    "sin": "sine",
-    "where": "select",
-}
+_NAMES = """
+    bitwise_and=and bitwise_invert=not bitwise_left_shift=shift_left bitwise_or=or bitwise_xor=xor
+    cos=cosine erfinv=erf_inv exp=exponential expm1=exponential_minus_one fmod=remainder
+    isfinite=is_finite isinf=is_inf log1p=log_plus_one negative=negate nextafter=next_after
+    pow=power remainder=mod round=round_nearest_even sigmoid=logistic sin=sine where=select
+"""
+_NUMPY_NAMES = dict(word.split("=") for word in _NAMES.split())
 """NumPy's names for operators that StableHLO spells out, or uses for something else."""
 
 _COMPARED = {

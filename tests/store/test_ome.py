@@ -5,13 +5,13 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 
 import ml_dtypes
 import numpy as np
 import pytest
 import yaozarrs
 import zarr
+from tests.store.ome_validators import is_accepted
 from tests.store.windows import brute
 from tests.trials import trials
 
@@ -35,14 +35,6 @@ from weft.store.ome.plate import create_plate, open_plate
 from weft.store.pyramid.levels import BUFFERED, Pyramid, buffer_size
 
 KILLS = trials(3)
-
-
-def is_accepted(path):
-    """The opinion of another library on a store; a warning is an error here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yaozarrs.validate_zarr_store(str(path))
-    return True
 
 
 # -- what images say

@@ -4,13 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.store.ome_validators import (
-    by_ngff_zarr,
-    by_ome_zarr_models,
-    by_ome_zarr_py,
-    is_accepted,
-    optional,
-)
+from tests.store.ome_validators import is_accepted
 
 from weft import WeftError
 from weft.store import Axis, Channel, create_image, open_image
@@ -79,18 +73,6 @@ def test_channels_are_written_as_omero_does(tmp_path):
     assert [channel.name for channel in found] == ["DAPI", "GFP", "mCherry"]
     assert (found[1].active, found[1].inverted, found[1].window) == (False, True, (10, 4000))
     assert repr(found[2]).startswith("Channel(name='mCherry', color='FF0000', window=(0, 65535)")
-    model = by_ome_zarr_models(path)
-    if model is not None:
-        omero_model = optional("ome_zarr_models.common.omero").Omero
-        found = omero_model.model_validate(model.ome_attributes.omero)
-        assert found.channels[1].color == "00FF00"
-    nodes = by_ome_zarr_py(path)
-    if nodes is not None:
-        assert nodes[0].metadata["channel_names"] == ["DAPI", "GFP", "mCherry"]
-        assert nodes[0].metadata["contrast_limits"][1] == [10, 4000]
-    image = by_ngff_zarr(path)
-    if image is not None:
-        assert [one.label for one in image.metadata.omero.channels] == ["DAPI", "GFP", "mCherry"]
 
 
 def test_windows_follow_the_dtype(tmp_path):

@@ -2,12 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.store.ome_validators import (
-    by_ngff_zarr,
-    by_ome_zarr_models,
-    by_ome_zarr_py,
-    is_accepted,
-)
+from tests.store.ome_validators import is_accepted
 from tests.store.windows import brute
 
 from weft import WeftError
@@ -74,22 +69,6 @@ def test_labels_follow_their_image(tmp_path, image):
         "source": {"image": "../../"},
     }
     assert image.image_label is None
-
-
-def test_others_read_labels(tmp_path, image):
-    with image.labels.create("cells", colors={1: "red"}) as writer:
-        writer.append(np.ones((3, 10, 12), "uint32"))
-    model = by_ome_zarr_models(tmp_path / "a.zarr")
-    if model is not None:
-        assert model.labels is not None
-        label = by_ome_zarr_models(tmp_path / "a.zarr" / "labels" / "cells")
-        assert type(label).__name__ == "ImageLabel"
-    nodes = by_ome_zarr_py(tmp_path / "a.zarr")
-    if nodes is not None:
-        assert [str(node.zarr).rpartition("/")[2] for node in nodes][-1].startswith("cells")
-    read = by_ngff_zarr(tmp_path / "a.zarr" / "labels" / "cells")
-    if read is not None:
-        assert len(read.images) == 3
 
 
 def test_labels_are_continued_and_replaced(tmp_path, image):

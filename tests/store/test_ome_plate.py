@@ -4,12 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.store.ome_validators import (
-    by_ome_zarr_models,
-    by_ome_zarr_py,
-    is_accepted,
-    optional,
-)
+from tests.store.ome_validators import is_accepted
 
 from weft import WeftError, store
 from weft.store import Acquisition, create_plate, open_plate
@@ -107,24 +102,6 @@ def test_a_plate_without_wells_is_kept(tmp_path):
         assert is_accepted(path)
     assert set(read_group(sink_of(path))) == {"ome"}
     assert [run.id for run in open_plate(path).plate.acquisitions] == [3, 4]
-
-
-def test_others_read_plates(tmp_path):
-    path = tmp_path / "p.zarr"
-    with create_plate(path, "AB", "12", acquisitions=[Acquisition(0)], **IMAGE) as plate:
-        for row, column, field in [("A", "1", 0), ("A", "1", 1), ("B", "2", 0)]:
-            plate.field(row, column, field, acquisition=0).append(frame(7))
-    model = by_ome_zarr_models(path)
-    if model is not None:
-        assert [well.path for well in model.ome_attributes.plate.wells] == ["A/1", "B/2"]
-        by_ome_zarr_models(path / "A" / "1")
-    nodes = by_ome_zarr_py(path)
-    if nodes is not None:
-        assert int(nodes[0].data[0].max()) == 7
-    ngff = optional("ngff_zarr")
-    if ngff is not None:
-        read = ngff.from_hcs_zarr(str(path), validate=True)
-        assert read.get_well("A", "1").get_image(1).images[0].data.shape == (1, 2, 8, 8)
 
 
 def test_what_is_refused(tmp_path):

@@ -6,13 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import zarr
-from tests.store.ome_validators import (
-    by_ngff_zarr,
-    by_ome_zarr_models,
-    by_ome_zarr_py,
-    is_accepted,
-    ome_xml,
-)
+from tests.store.ome_validators import is_accepted
 
 from weft import WeftError, store
 from weft.store import Axis, Channel, create_positions, open_positions
@@ -71,32 +65,6 @@ def test_positions_are_valid_at_every_moment(tmp_path):
     assert zarr.open_group(path, mode="r")["2/1"].shape == (3, 2, 2, 8, 6)
 
 
-def test_others_read_positions(tmp_path):
-    path = tmp_path / "run.zarr"
-    with create_positions(path, **IMAGE) as recording:
-        for number in range(2):
-            recording.position(f"p{number}", translation={"x": 10.0}).append(frame(number))
-    model = by_ome_zarr_models(path)
-    if model is not None:
-        assert model.image_paths == ["0", "1"]
-    for number in range(2):
-        nodes = by_ome_zarr_py(path / str(number))
-        if nodes is not None:
-            assert nodes[0].metadata["channel_names"] == ["DAPI", "GFP"]
-            assert int(nodes[0].data[0].max()) == number
-        image = by_ngff_zarr(path / str(number))
-        if image is not None:
-            assert image.metadata.omero.channels[1].label == "GFP"
-            assert image.images[0].translation["x"] == 10.0
-    xml = ome_xml(path)
-    if xml is not None:
-        assert [image.name for image in xml.images] == ["p0", "p1"]
-        pixels = xml.images[1].pixels
-        assert (pixels.size_t, pixels.size_c, pixels.physical_size_z) == (1, 2, 2.0)
-        assert [channel.name for channel in pixels.channels] == ["DAPI", "GFP"]
-        assert xml.images[1].stage_label.x == 10.0
-
-
 def test_metadata_of_frames_are_planes_of_ome_xml(tmp_path):
     path = tmp_path / "run.zarr"
     with create_positions(path, **IMAGE) as recording:
@@ -117,9 +85,6 @@ def test_metadata_of_frames_are_planes_of_ome_xml(tmp_path):
         recording[0].append(frame(1)[0, 0], metadata={"delta_t": 3})
     planes = images_of(path)[0].findall(f".//{{{NAMESPACE}}}Plane")
     assert [plane.get("DeltaT") for plane in planes[-2:]] == ["2.5", "3.0"]
-    xml = ome_xml(path)
-    if xml is not None:
-        assert xml.images[0].pixels.planes[0].exposure_time == 0.01
 
 
 def test_frames_of_several_planes(tmp_path):

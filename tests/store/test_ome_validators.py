@@ -66,7 +66,10 @@ def stores(request, tmp_path_factory):
 
 
 def load(name):
-    """A library that may not be installed."""
+    """A library that may not be installed.
+
+    ome-zarr is not in the extra `test`: it pins another botocore than moto; `--no-deps` is enough.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name)

@@ -196,9 +196,10 @@ def test_huge_arrays_have_views(tmp_path):
 def test_bfloat16_has_its_values(tmp_path):
     types = pytest.importorskip("ml_dtypes")
     values = np.arange(6).reshape(2, 3).astype(types.bfloat16)
-    with create(tmp_path / "a", (2, 3), "bfloat16", (1, 3)) as writer:
+    with create(tmp_path / "a", (2, 3), "bfloat16", (1, 3), fill_value=1.5) as writer:
         writer.append(values.view("u2"))
     array = open_store(tmp_path / "a")
     assert array.dtype == types.bfloat16
+    assert array.fill_value == 1.5
     assert np.array_equal(array[...] + 1, values + 1)
     assert array.read().dtype == np.uint16  # their bits

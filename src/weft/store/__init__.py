@@ -19,6 +19,7 @@ from weft.store.shard_writer import ShardWriter, create_shards, open_shards
 from weft.store.sink import Fetched, Lock, Sink, SinkError, StoreEntry, Upload
 from weft.store.stream import Stream
 from weft.store.verify import IntegrityError, Verification
+from weft.store.view import View
 from weft.store.writer import Writer
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Stream",
     "Upload",
     "Verification",
+    "View",
     "Writer",
     "Zstd",
     "attributes",

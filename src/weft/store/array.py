@@ -138,7 +138,8 @@ class Array(StoredArray, LazyArray):
     @property
     def fill_value(self) -> Any:
         """The value of elements that are not stored, a NumPy scalar."""
-        return self.metadata.fill
+        fill = self.metadata.fill
+        return fill if self.dtype == self._read_dtype else fill.view(self.dtype)
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:

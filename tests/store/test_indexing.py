@@ -176,6 +176,16 @@ def test_points_and_outer_indices(array):
     assert array.oindex[1, 2, 3] == X[1, 2, 3]
 
 
+def test_dense_masks_and_sparse_points(array):
+    mask = X % 3 > 0
+    assert np.array_equal(array[mask], X[mask])
+    assert np.array_equal(array[:, mask[0]], X[:, mask[0]])
+    at = tuple(np.random.default_rng(0).integers(0, n, 400) for n in X.shape)
+    assert np.array_equal(array[at], X[at])
+    few = tuple(each[:3] for each in at)
+    assert np.array_equal(array[few], X[few])
+
+
 def test_dask_reads_blocks(array):
     dask = pytest.importorskip("dask.array")
     found = dask.from_array(array, chunks=(7, 10, 5))

@@ -223,8 +223,11 @@ class Array(StoredArray, LazyArray):
         if box is not None:
             values = self.read(box, threads=threads)
         else:
-            values = self._allocate(ZRange.of(wanted.sizes))
-            BoxReader(self._format, self._shards, threads).gather(wanted.parts, values)
+            reader = BoxReader(self._format, self._shards, threads)
+            parts, picks = wanted.around() or (wanted.parts, ())
+            values = self._allocate(ZRange.of([part.size for part in parts]))
+            reader.gather(parts, values)
+            values = values[picks] if picks else values
         if self.metadata.dtype == "bfloat16":
             if self.dtype == self._read_dtype:
                 raise WeftError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from operator import index
 from types import EllipsisType
 from typing import Any, NamedTuple, TypeAlias
@@ -31,6 +32,10 @@ class IndexingError(WeftError, IndexError):
     >>> isinstance(IndexingError("index 9 is out of bounds"), IndexError)
     True
     """
+
+
+MAX_SPARSE = 4
+"""The most elements of a box for each of the points in it, where the box is read instead."""
 
 
 class ChunkEntry(NamedTuple):
@@ -103,7 +108,7 @@ class Points:
         """Yield the points chunk by chunk, those of a shard one after the other."""
         numbers = [where // extent for where, extent in zip(self.where, chunks)]
         outer = [where // extent for where, extent in zip(self.where, shards)]
-        order = np.lexsort((*reversed(numbers), *reversed(outer)))
+        order = _sorted_together((*outer, *numbers))
         changes = np.zeros(max(0, len(order) - 1), bool)
         for each in numbers:
             ordered = each[order]
@@ -126,6 +131,17 @@ class Points:
         is_next = int(at[-1]) - int(at[0]) == len(at) - 1 and bool((np.diff(at) == 1).all())
         target = slice(int(at[0]), int(at[-1]) + 1) if is_next else at
         return ChunkEntry(chunk, start, shape, steps, None if is_run else pick, target)
+
+
+def _sorted_together(keys: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Return the order that sorts by several keys, the first first; equal ones stay in order."""
+    sizes = [int(key.max(initial=0)) + 1 for key in keys]
+    if prod(sizes) >= 1 << 62:
+        return np.lexsort(tuple(reversed(keys)))
+    one = keys[0]
+    for key, size in zip(keys[1:], sizes[1:]):
+        one = one * size + key
+    return np.argsort(one, kind="stable")
 
 
 class Gather(NamedTuple):
@@ -158,6 +174,25 @@ class Gather(NamedTuple):
     def sizes(self) -> Point:
         """The shape that is read."""
         return tuple(part.size for part in self.parts)
+
+    def around(self) -> tuple[tuple[Run | Points, ...], tuple[Any, ...]] | None:
+        """Return the parts with a box instead of dense points, and the index of the points in it.
+
+        That is quicker than to sort points by chunk, and takes not much more memory: a mask often
+        selects a good part of an array. None where no points are dense.
+        """
+        for place, part in enumerate(self.parts):
+            if not isinstance(part, Points) or len(part.dims) < 2:
+                continue
+            low = [int(where.min()) for where in part.where]
+            high = [int(where.max()) + 1 for where in part.where]
+            if prod(b - a for a, b in zip(low, high)) > MAX_SPARSE * part.size:
+                return None
+            runs = [Run(dim, range(a, b)) for dim, a, b in zip(part.dims, low, high)]
+            picks = [where - a for where, a in zip(part.where, low)]
+            parts = (*self.parts[:place], *runs, *self.parts[place + 1 :])
+            return parts, (*(slice(None),) * place, *picks)
+        return None
 
     def arrange(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the result from what was read."""

@@ -82,11 +82,15 @@ def computing(record):
     return replace(record, tasks=tasks).by_worker
 
 
+def plan_of_kernel(x):
+    return cut(lambda x: apply_all("unequal", x)[0], x, size=CELLS, x='<@m, [{"x"}]>')
+
+
 def run_kernel(engine, operators, kernel, memory=None):  # noqa: F811
     """A run of one task for each of many cells, and its record."""
     operators.add(Operator("unequal", "n -> n", kernel))
     x = np.arange(CELLS, dtype="float64")
-    plan = cut(lambda x: apply_all("unequal", x)[0], x, size=CELLS, x='<@m, [{"x"}]>')
+    plan = plan_of_kernel(x)
     with recording() as records:
         (y,) = run(plan, {"x": x}, on=engine, memory=memory)
     assert np.array_equal(y.numpy(), x + 1)
@@ -126,8 +130,10 @@ def test_memory_limits_what_a_worker_takes_from_others(operators, tmp_path, time
         time.sleep(0.04 if is_slow else 0.01)
         return x + 1
 
-    plan = cut(lambda x: x + 1, np.ones(CELLS), size=CELLS, x='<@m, [{"x"}]>')
+    operators.add(Operator("unequal", "n -> n", kernel))
+    plan = plan_of_kernel(np.ones(CELLS))
     own = max(TaskGraph.of(plan, workers=WORKERS).peak(WORKERS))
+    del operators["unequal"]  # a run adds its own
     with Threads(workers=WORKERS) as engine:
         record = run_kernel(engine, operators, kernel, times * own)
     assert "rebalance" not in {each.kind for each in record.adaptations}

@@ -186,6 +186,7 @@ def test_dense_masks_and_sparse_points(array):
     assert np.array_equal(array[few], X[few])
 
 
+@pytest.mark.slow
 def test_dask_reads_blocks(array):
     dask = pytest.importorskip("dask.array")
     found = dask.from_array(array, chunks=(7, 10, 5))

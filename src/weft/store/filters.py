@@ -11,12 +11,11 @@ give no more bytes than a chunk has. Codecs that would run code, as `pickle`, ar
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -38,6 +37,9 @@ READ_ONLY = (*ARRAY_FILTERS, *CHECKSUMS, *STREAMS, "shuffle")
 
 MAX_DICTIONARY = 1 << 28
 """The most bytes of an LZMA dictionary: the highest preset has 64 MiB."""
+
+_XZ, _ALONE, _RAW = 1, 2, 3
+"""The formats of LZMA, as Python numbers them."""
 
 PIECE = 1 << 20
 """Bytes that are decompressed at a time."""
@@ -249,9 +251,11 @@ def _numcodec(codec: Filter) -> Any:
 def _decompress(codec: Filter, data: Bytes, limit: int) -> Iterator[bytes]:
     """Yield the content of all streams of bzip2 or LZMA, some bytes at a time, at most `limit`."""
     left, given = limit, bytes(data)
+    library = import_module(codec.id)  # not every Python has it
+    errors = (OSError, EOFError, MemoryError, getattr(library, "LZMAError", OSError))
     try:
         while True:
-            unpacker: Any = bz2.BZ2Decompressor() if codec.id == "bz2" else _lzma(codec)
+            unpacker = library.BZ2Decompressor() if codec.id == "bz2" else _lzma(library, codec)
             while not unpacker.eof:
                 part = unpacker.decompress(given, min(left + 1, PIECE))
                 given = b""
@@ -264,13 +268,13 @@ def _decompress(codec: Filter, data: Bytes, limit: int) -> Iterator[bytes]:
             given = unpacker.unused_data
             if not given.strip(b"\0"):
                 return
-    except (OSError, EOFError, lzma.LZMAError, MemoryError) as error:
+    except errors as error:
         raise CodecError(f"{codec.id} cannot decode {len(data)} B: {error}") from None
 
 
-def _lzma(codec: Filter) -> Any:
-    kind, filters = codec.settings.get("format", 1), codec.settings.get("filters")
-    if kind == lzma.FORMAT_RAW:
+def _lzma(lzma: Any, codec: Filter) -> Any:
+    kind, filters = codec.settings.get("format", _XZ), codec.settings.get("filters")
+    if kind == _RAW:
         return lzma.LZMADecompressor(kind, filters=[dict(each) for each in filters or ()])
     return lzma.LZMADecompressor(kind, memlimit=MAX_DICTIONARY)
 
@@ -354,10 +358,10 @@ def _check_numbers(name: str, given: Mapping[str, Any], path: str) -> None:
 
 
 def _check_lzma(given: Mapping[str, Any], path: str) -> None:
-    kind, filters = given.get("format", 1), given.get("filters")
-    if kind not in (lzma.FORMAT_XZ, lzma.FORMAT_ALONE, lzma.FORMAT_RAW):
+    kind, filters = given.get("format", _XZ), given.get("filters")
+    if kind not in (_XZ, _ALONE, _RAW):
         raise WeftError(f"{path}.format: {kind!r} is not a format of LZMA")
-    if kind != lzma.FORMAT_RAW:
+    if kind != _RAW:
         return
     is_list = isinstance(filters, list) and 0 < len(filters) <= 4
     if not is_list or not all(

@@ -459,3 +459,18 @@ def test_definitions_reach_the_workers_of_a_cluster():
     found = run(plan, {"a": a}, on="dask")
     for output, wanted in zip(found, (np.ptp(a, axis=1), *two_largest(a, 1))):
         np.testing.assert_array_equal(output.numpy(), wanted)
+
+
+def test_a_structured_array_of_numpy_is_an_input():
+    x = np.asarray([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]], "float32")
+    pairs = ops.aggregate(Tensor(x), "argmax", 1).numpy()
+    assert pairs.dtype.names == ("value", "index")
+    graph = trace(
+        lambda pairs: ops.component(pairs, "value"),
+        pairs,
+        meshes=['@m = <["x"=2]>'],
+        shardings={"pairs": '<@m, [{"x"}]>'},
+    )
+    assert graph.inputs[0].dtype == "struct<value: float32, index: int64>"
+    for given in (pairs, Tensor(pairs)):
+        assert run(Plan.of(propagate(graph)), {"pairs": given})[0].numpy().tolist() == [3.0, 6.0]

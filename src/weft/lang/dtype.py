@@ -167,6 +167,9 @@ def dtype_name(dtype: Any) -> str:
     """
     if dtype in _PYTHON:
         return _PYTHON[dtype]
+    if names := getattr(dtype, "names", None):  # a structured dtype of NumPy
+        fields = [(name, dtype[name]) for name in names]
+        return struct_dtype(Component(n, dtype_name(f.base), tuple(f.shape)) for n, f in fields)
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     return str(name).rpartition(".")[2]
 

@@ -59,6 +59,16 @@ class StructArray:
             )
         )
 
+    @classmethod
+    def of(cls, array: Array) -> StructArray:
+        """Return a structured array of NumPy as a struct array, without a copy.
+
+        >>> import numpy as np
+        >>> StructArray.of(np.zeros(2, [("value", "float32"), ("index", "int64")]))
+        StructArray(struct<value: float32, index: int64>[2])
+        """
+        return cls({name: array[name] for name in array.dtype.names}, array.ndim)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the array, without what the components have behind it."""

@@ -15,6 +15,7 @@ from weft.lang.arithmetic import Arithmetic
 from weft.lang.dtype import as_dtype, dtype_name, is_scalar, scalar_of
 from weft.lang.kernel import Block, native
 from weft.lang.operator import OPERATORS, Operator
+from weft.lang.struct_array import StructArray
 from weft.lang.trace import Symbol, Tracer
 from weft.layout import DeviceMesh, DimSpec, ShardingSpec
 from weft.plan import plan_reshard
@@ -65,6 +66,8 @@ class Tensor(Arithmetic):
             return
         if isinstance(array, bool | int | float | complex | list | tuple):
             array, copy = np.asarray(array), False
+        if getattr(array.dtype, "names", None):
+            array = StructArray.of(array)
         xp = namespace(array)
         shape = tuple(array.shape)
         self.kind = kind_of(shape, None, array.dtype, xp)

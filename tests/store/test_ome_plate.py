@@ -61,6 +61,7 @@ def test_a_plate_grows_when_it_is_opened_again(tmp_path):
     assert [run.id for run in found.plate.acquisitions] == [0, 4]
     assert found.plate.field_count == 2
     assert found.attrs["run"] == 5
+    assert repr(found) == f"<StoredPlate 2 x 2, 2 wells with images, at {path}>"
     assert found.well("A", "1").fields == (("0", 0), ("1", 4))
     attributes = read_group(sink_of(path))["ome"]["plate"]
     assert (attributes["note"], attributes["wells"][0]["dye"]) == ("kept", "kept")

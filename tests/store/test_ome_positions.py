@@ -129,6 +129,26 @@ def test_positions_are_continued(tmp_path):
     assert ome["ome"]["series"] == ["0", "1", "2"]
 
 
+def test_a_writer_that_is_killed_while_it_lists_its_first_position(tmp_path):
+    """After each of its writes: the position is there, or can be created."""
+    path = tmp_path / "run.zarr"
+    create_positions(path, attributes={"sample": 7}, **IMAGE).close()
+    store.create_image(path / "0", name="a", **IMAGE).close()
+    assert len(open_positions(path)) == 0, "it is not listed"
+    with open_positions(path, mode="a", **IMAGE) as recording:
+        assert recording.names == ()
+        recording.position("b")
+        assert is_accepted(path)
+    listed = (path / "zarr.json").read_text()
+    create_positions(tmp_path / "other", attributes={"sample": 7}, **IMAGE).close()
+    (path / "zarr.json").write_text((tmp_path / "other" / "zarr.json").read_text())
+    assert open_positions(path).names == ("b",), "it is listed, and the root does not say so yet"
+    with open_positions(path, mode="a", **IMAGE) as recording:
+        assert recording.names == ("b",)
+    assert json.loads((path / "zarr.json").read_text()) == json.loads(listed)
+    assert is_accepted(path)
+
+
 def test_what_a_killed_writer_left(tmp_path):
     """An image that is not listed yet is replaced while it is empty, and never if it has frames."""
     path = tmp_path / "run.zarr"
@@ -205,3 +225,20 @@ def test_pixels_that_ome_xml_has_not(tmp_path):
         recording.position()
     assert open_positions(tmp_path / "a").ome_xml is None
     assert is_accepted(tmp_path / "a")
+    create_positions(tmp_path / "b", **IMAGE).close()
+    with open_positions(tmp_path / "b", "a", **image) as recording:
+        recording.position(dtype="uint16")
+    with (
+        open_positions(tmp_path / "b", "a", **image) as recording,
+        pytest.raises(WeftError, match="has pixels of uint64, which OME-XML cannot describe"),
+    ):
+        recording.position()
+    assert open_positions(tmp_path / "b").ome_xml is not None
+
+
+def test_what_they_look_like(tmp_path):
+    with create_positions(tmp_path / "a", **IMAGE) as recording:
+        recording.position("left").append(frame(1))
+    found = store.open(tmp_path / "a")
+    assert repr(found) == f"<StoredPositions 1 position at {tmp_path}/a>"
+    assert repr(found[0]) == f"<Image tczyx uint16[1, 2, 2, 16, 12], 2 levels, at {tmp_path}/a/0>"

@@ -424,6 +424,29 @@ def test_a_kill_leaves_the_old_array_or_the_new_one(tmp_path, kind):
     assert int(ended.stdout) > 30
 
 
+def test_a_new_image_that_was_interrupted_anywhere_is_created_again(tmp_path):
+    """The journal is there, and any of its levels: a folder, an unfinished file, a whole one."""
+    form = {"shape": (None, 8, 8), "dtype": "uint8", "chunks": (1, 8, 8), "axes": "tyx"}
+    create_image(tmp_path / "whole", levels=2, **form).close()
+    level = (tmp_path / "whole" / "0" / "zarr.json").read_text()
+    journal = {"old": "", "empty": "{}", "new": "{}", "members": ["0", "1"]}
+    for number, files in enumerate([[], ["1/"], ["0/.zarr.json.0123456789ab.partial"], [LEVEL]]):
+        path = tmp_path / str(number)
+        path.mkdir()
+        (path / ".weft.replaced").write_text(json.dumps(journal))
+        for file in files:
+            (path / file).parent.mkdir(exist_ok=True)
+            if file.endswith("/"):
+                (path / file).mkdir(exist_ok=True)
+            else:
+                (path / file).write_text(level if file == LEVEL else "{")
+        create_image(path, levels=2, **form).close()
+        assert not (path / ".weft.replaced").exists()
+
+
+LEVEL = "0/zarr.json"
+
+
 def test_a_replacement_that_was_interrupted_is_finished_by_the_next_writer(tmp_path):
     """`open_shards` after a kill between the old array and the new one has the new one."""
     writer = create_shards(tmp_path / "a", (4, 4), "uint8", (2, 2), (2, 4))

@@ -97,7 +97,13 @@ def check_target(sink: Sink, overwrite: bool, hint: str = "pass overwrite=True")
 def _check_empty(sink: Sink) -> None:
     journal = _journal(sink)  # of a new group that was interrupted
     known = {f"{path}/zarr.json" for path in (journal.members if journal else ())}
-    others = (entry for entry in sink.walk("") if not is_ours(entry.key) and entry.key not in known)
+    others = (
+        entry
+        for entry in sink.walk("")
+        if not is_ours(entry.key)
+        and entry.key not in known
+        and not (entry.kind == "folder" and f"{entry.key}/zarr.json" in known)
+    )
     listed = list(islice(others, MAX_NAMES + 1))
     if not listed:
         return
@@ -360,12 +366,17 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def series_of(sink: Sink) -> list[Any]:
-    """Return the paths of the images of a collection: those listed, else 0, 1, … as they exist."""
-    group = find_node(sink.below("OME"))
+    """Return the paths of the images of a collection: those listed, else 0, 1, … as they exist.
+
+    One of Weft's that has no image yet may have one that was never listed.
+    """
+    group, root = find_node(sink.below("OME")), find_node(sink)
     series = None if group is None else group.ome.get("series")
     if series is not None:
         return _as_list(series)
     paths = list[str]()
+    if root is not None and "ome" in as_mapping(root.attributes.get("weft")):
+        return paths
     while (image := find_node(sink.below(str(len(paths))))) is not None and image.kind == "image":
         paths.append(str(len(paths)))
     return paths
@@ -527,8 +538,8 @@ def recover(sink: Sink) -> None:
         for path in journal.members:
             child = _below(sink, path)
             member = read_node(child)
-            if member is not None and not any(owned_keys(child, member)):
-                sink.remove([f"{path}/zarr.json"])
+            if member is None or not any(owned_keys(child, member)):
+                sink.remove([f"{path}/zarr.json"])  # or a folder that was made for it
     _forget(sink, journal.members)
 
 

@@ -56,7 +56,7 @@ from weft.store.pyramid.reduce import MAX_WINDOW, METHODS, check_reduction
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
 from weft.store.writer import AutoClosed, Writer
-from weft.values import FrozenMap, Point
+from weft.values import FrozenMap, Point, counted
 
 if TYPE_CHECKING:
     from weft.store.ome.labels import Labels
@@ -385,7 +385,7 @@ class ImageWriter(AutoClosed):
 # -- images that exist
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Image:
     """A stored image: its metadata, and its levels, the finest first."""
 
@@ -398,6 +398,11 @@ class Image:
     """The metadata of OME-NGFF among them."""
     options: Mapping[str, Any] | None = None
     """Those of the object store."""
+
+    def __repr__(self) -> str:
+        axes, finest = "".join(axis.name for axis in self.axes), self.levels[0]
+        kind = f"{finest.metadata.dtype}{list(finest.shape)}"
+        return f"<Image {axes} {kind}, {counted(len(self.levels), 'level')}, at {self.url}>"
 
     @property
     def name(self) -> str | None:

@@ -71,7 +71,7 @@ class ImageGroupWriter(AutoClosed):
         return writer
 
     def flush(self) -> None:
-        """Make all frames that were appended visible."""
+        """Make all frames that were appended visible; no other thread may append meanwhile."""
         for writer in self._open_writers().values():
             writer.flush()
 

@@ -28,7 +28,7 @@ from weft.store.ome.metadata import Acquisition, FieldOfView, Plate, Well, WellP
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import check_target, recover
 from weft.store.target import replace as replace_target
-from weft.values import FrozenMap
+from weft.values import FrozenMap, counted
 
 
 def create_plate(
@@ -197,7 +197,7 @@ class PlateWriter(ImageGroupWriter):
 _NOTHING: FrozenMap[str, Any] = FrozenMap(())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StoredPlate:
     """A stored plate: its metadata, and its images."""
 
@@ -206,6 +206,11 @@ class StoredPlate:
     options: Mapping[str, Any] | None = None
     attrs: Mapping[str, Any] = _NOTHING
     """All attributes of its group, as they were when it was opened."""
+
+    def __repr__(self) -> str:
+        rows, columns = len(self.plate.rows), len(self.plate.columns)
+        wells = counted(len(self.plate.wells), "well")
+        return f"<StoredPlate {rows} x {columns}, {wells} with images, at {self.url}>"
 
     def well(self, row: str, column: str) -> Well:
         """Return the metadata of a well."""

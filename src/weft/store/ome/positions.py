@@ -14,13 +14,14 @@ from typing import Any, Literal, overload
 from weft.errors import WeftError
 from weft.store.attributes import change_attributes
 from weft.store.create import locked, open_array
+from weft.store.dtypes import as_dtype
 from weft.store.hierarchy import (
-    find_node,
     group_json,
     joined,
     not_pending,
     pending,
     read_group,
+    read_node,
     read_ome,
     sink_of,
     write_group,
@@ -31,6 +32,7 @@ from weft.store.ome.metadata import VERSION, as_ome
 from weft.store.ome.xml import MAX_XML, PIXEL_TYPES, ImageDescription, OmeXml, planes_of
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import OME_XML, check_target, recover, replace, series_of
+from weft.values import counted
 
 LAYOUT = {"version": VERSION, "bioformats2raw.layout": 3}
 """The metadata of a collection."""
@@ -82,6 +84,7 @@ class PositionsWriter(ImageGroupWriter):
         self._names = dict[str, str]()
         """The paths of positions, by name."""
         fetched = sink.fetch(OME_XML, 0, MAX_XML + 1)
+        self._had_xml = fetched is not None
         try:
             self._xml: OmeXml | None = OmeXml(None if fetched is None else bytes(fetched.data))
         except WeftError as error:
@@ -91,6 +94,8 @@ class PositionsWriter(ImageGroupWriter):
             image_ = open_image(joined(url, path), options=self._image.get("options"))
             self._names[image_.name or path] = path
             self._describe(number, described(image_))
+        if self._paths and "ome" not in read_group(sink):
+            change_attributes(sink, not_pending)  # a writer was killed before it did
         self.watch()
 
     @property
@@ -117,6 +122,7 @@ class PositionsWriter(ImageGroupWriter):
             label = path if name is None else name
             if label in self._names:
                 raise WeftError(f"{self.url} has a position {label!r} already")
+            self._check_dtype(label, (self._image | image).get("dtype"))
             writer = self._create(path, {"name": label} | image)
             try:
                 self._list(path, label, writer)
@@ -133,16 +139,25 @@ class PositionsWriter(ImageGroupWriter):
         self._write_xml()
         series = {"version": VERSION, "series": [*self._paths, path]}
         # A writer that was killed may have left images and no group, or a group that is pending.
-        if find_node(group) is not None:
-            change_attributes(group, lambda attributes: attributes["ome"].update(series))
-        else:
+        if read_node(group) is None:
             write_group(group, {"ome": series})
+        else:
+            change_attributes(group, lambda found: found.setdefault("ome", {}).update(series))
         if "ome" not in read_group(self._sink):
             change_attributes(self._sink, not_pending)
         self._paths.append(path)
         self._names[name] = path
 
     # -- OME-XML
+
+    def _check_dtype(self, name: str, dtype: Any) -> None:
+        """Refuse pixels that OME-XML has no name for, where there is one that others wrote to."""
+        if self._had_xml and dtype is not None and as_dtype(dtype)[0] not in PIXEL_TYPES:
+            raise WeftError(
+                f"position {name!r} has pixels of {as_dtype(dtype)[0]}, which OME-XML cannot "
+                f"describe, and {self.url} has {OME_XML}",
+                hint=f"remove that file, or choose one of {', '.join(PIXEL_TYPES)}",
+            )
 
     def _describe(self, number: int, image: ImageDescription) -> None:
         if image.dtype not in PIXEL_TYPES:
@@ -151,9 +166,9 @@ class PositionsWriter(ImageGroupWriter):
             self._xml.describe(number, image)
 
     def _write_xml(self) -> None:
-        if self._xml is None:
+        if self._xml is None and not self._had_xml:
             self._sink.delete(OME_XML)
-        else:
+        elif self._xml is not None:
             self._sink.put(OME_XML, self._xml.to_bytes())
 
     def _update_xml(self) -> None:
@@ -163,7 +178,10 @@ class PositionsWriter(ImageGroupWriter):
             self._write_xml()
 
     def flush(self) -> None:
-        """Make all frames that were appended visible, and describe them in OME-XML."""
+        """Make all frames that were appended visible, and describe them in OME-XML.
+
+        No other thread may append meanwhile.
+        """
         super().flush()
         with self._lock:
             self._update_xml()
@@ -193,7 +211,7 @@ def path_of(position: str | int, paths: list[str], names: Mapping[str, str], url
     raise WeftError(f"{url} has no position {position!r}", hint=f"it has {', '.join(names)}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StoredPositions:
     """The images of a stored recording of several positions, by number or by name."""
 
@@ -202,6 +220,9 @@ class StoredPositions:
     """The paths of its images, in order."""
     attrs: Mapping[str, Any]
     options: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<StoredPositions {counted(len(self), 'position')} at {self.url}>"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -44,7 +44,17 @@ UNARY = [
     if operator.workspace != 1
     and name not in ("attention", "convolution", "divide", "matmul", "remainder", "topk")
 ]
-OTHERS = ("shift", "count", "popcnt", "random", "rng", "dropout", "aggregate", "component")
+OTHERS = (
+    "shift",
+    "count",
+    "popcnt",
+    "random",
+    "rng",
+    "threefry",
+    "dropout",
+    "aggregate",
+    "component",
+)
 UNARY = [name for name in UNARY if not name.startswith(OTHERS)]
 PROGRAMS = (
     {

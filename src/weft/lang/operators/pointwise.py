@@ -557,7 +557,7 @@ for _name in ("log2", "log10"):
 _add("trunc", "trunc", _REAL, keeps=_RISING)
 _add("erf", of(erf), _FLOAT, as_floats, accumulates="always")
 _add("erfc", of(erfc), _FLOAT, as_floats, accumulates="always")
-_add("lgamma", of(lgamma), _FLOAT, as_floats, accumulates="always", flops=40, workspace=7.0)
+_add("lgamma", of(lgamma), _FLOAT, as_floats, accumulates="always", flops=40, workspace=11.0)
 _add(
     "polynomial",
     polynomial,

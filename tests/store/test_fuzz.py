@@ -3,6 +3,7 @@
 import json
 import struct
 import tempfile
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ from weft.store import (
     create,
     create_plate,
     create_positions,
+    open_group,
     open_image,
     open_plate,
     open_positions,
@@ -216,6 +218,42 @@ def hostile_v2():
         {"filters": [{"id": "packbits"}] * 32},
     ]
     return [json.dumps(good | edit).encode() for edit in edits] + [b"[" * 100_000, b"x" * (1 << 25)]
+
+
+@cache
+def consolidated():
+    """A group of v2 and one of v3, with the metadata of their members."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for kind in (2, 3):
+            group = zarr.create_group(folder() / f"group{kind}", zarr_format=kind)
+            group.create_group("s").create_array("x", shape=SHAPE, chunks=CHUNKS, dtype="u2")
+            zarr.consolidate_metadata(folder() / f"group{kind}", zarr_format=kind)
+    return [folder() / "group2/.zmetadata", folder() / "group3/zarr.json"]
+
+
+def consolidated_documents():
+    return [path.read_bytes() for path in consolidated()]
+
+
+def read_consolidated(data):
+    for path in consolidated():
+        good = path.read_bytes()
+        try:
+            path.write_bytes(data)
+            str(open_group(path.parent).tree())
+        except WeftError:
+            if data == good:
+                raise
+        finally:
+            path.write_bytes(good)
+
+
+CONSOLIDATED = Reader(consolidated_documents, read_consolidated, mutate_json)
+
+
+def test_hostile_consolidated_metadata_are_read_or_refused():
+    fuzz("tests.store.test_fuzz:CONSOLIDATED")
 
 
 ZARR_V2 = Reader(documents_v2, read_v2, mutate_json, hostile_v2)

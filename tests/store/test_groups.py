@@ -73,6 +73,20 @@ def test_consolidated_metadata_list_the_members(tree):
     check(store.open(tree))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_consolidated_metadata_name_nothing_outside_of_the_group(tree):
+    kind = store.open(tree).zarr_format
+    zarr.consolidate_metadata(tree, zarr_format=kind)
+    path = tree / (".zmetadata" if kind == 2 else "zarr.json")
+    data = json.loads(path.read_text())
+    listed = data["metadata"] if kind == 2 else data["consolidated_metadata"]["metadata"]
+    for name in ("..", "../x", "", "s/../../x"):
+        end = "/.zarray" if kind == 2 else ""
+        listed[f"{name}{end}"] = listed["x/.zarray" if kind == 2 else "x"]
+    path.write_text(json.dumps(data))
+    check(store.open(tree))
+
+
 def test_objects_are_listed():
     from weft.store.hierarchy import sink_of
 

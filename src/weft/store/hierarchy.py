@@ -228,7 +228,14 @@ def consolidated_members(sink: Sink, node: ZarrNode) -> dict[str, ZarrNode] | No
             for file in (".zarray", ".zgroup")
             if path.endswith(f"/{file}")
         }
-    return {path: member for path, member in nodes.items() if member is not None}
+    return {
+        path: member for path, member in nodes.items() if member is not None and _is_inside(path)
+    }
+
+
+def _is_inside(path: str) -> bool:
+    """Return whether a path names something below a group, and nothing beside it."""
+    return not {"", ".", ".."} & set(path.split("/"))
 
 
 def group_json(attributes: Mapping[str, Any]) -> bytes:

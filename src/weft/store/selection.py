@@ -91,9 +91,9 @@ class Run:
 class Points:
     """Points of one or more dimensions, in any order.
 
-    >>> points = Points((0,), (np.array([9, 1, 1]),))
+    >>> points = Points((0,), (np.array([1, 9, 1]),))
     >>> [(entry.chunk, entry.target) for entry in points.entries((4,), (8,))]
-    [((0,), array([1, 2])), ((2,), array([0]))]
+    [((0,), array([0, 2])), ((2,), slice(1, 2, None))]
     """
 
     dims: Point

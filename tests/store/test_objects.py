@@ -18,7 +18,7 @@ from tests.store import server
 
 from weft.errors import WeftError
 from weft.space import ZRange
-from weft.store import create
+from weft.store import create, create_positions, open_positions
 from weft.store import open as open_store
 from weft.store.files import Folder
 from weft.store.objects import lease as lease_module
@@ -884,3 +884,22 @@ def test_faults_that_pass_do_not_show_in_an_array(sink, proxy):
             proxy.harm(["500", "drop", "lose"][first // 10 % 3], times=1)
             writer.append(stack[first : first + 10])
     np.testing.assert_array_equal(seen_by_zarr(sink)[:], stack)
+
+
+def test_positions_and_labels_of_an_object_store(bucket, options):
+    """Images are created, listed, continued and labelled by objects alone."""
+    image = {"shape": (None, 8, 8), "dtype": "uint8", "chunks": (1, 8, 8), "axes": "tyx"}
+    url, frame = f"s3://{bucket}/run.zarr", np.ones((8, 8), "uint8")
+    with create_positions(url, options=options, levels=2, **image) as recording:
+        recording.position("left", translation={"x": 3.0}).append(frame, metadata={"delta_t": 1})
+    with open_positions(url, "a", options=options, levels=2, **image) as recording:
+        recording["left"].append(2 * frame)
+        recording.position("right").append(3 * frame)
+    found = open_positions(url, options=options)
+    assert found.names == ("left", "right")
+    assert found[0].levels[0].read()[:, 0, 0].tolist() == [1, 2]
+    assert [level.shape for level in found[0].levels] == [(2, 8, 8), (2, 4, 4)]
+    assert 'DeltaT="1.0"' in found.ome_xml
+    with found[1].labels.create("cells", "uint8") as writer:
+        writer.append(frame)
+    assert found[1].labels["cells"].levels[1].read().tolist() == [[[1] * 4] * 4]

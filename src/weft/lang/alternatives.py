@@ -6,7 +6,8 @@ and rewrites at different places are chosen independently: n places with two way
 applications here and 2**n graphs. (Term rewriting calls this an e-graph; choosing is extraction.)
 
 The closure is finite: a rewrite is not applied to what it made itself, and there is a limit on the
-number of applications. `reasons` lists what either of the two left out.
+number of applications. `reasons` lists what either of the two left out, but for blocks, which are
+not cut into blocks again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from weft.lang.signature import Signature
 MAX_PRODUCERS = 4
 """The most applications of the closure for each one of the graph, and a few more."""
 
-FEW = 60
+FEW = 100
 
 REWRITES = "rewrites were not tried"
 FUSIONS = "fusions were not tried"
@@ -294,7 +295,7 @@ class Alternatives:
         way = Alternative(application, inlined, (*made_by, rewrite.name), tuple(own))
         is_known = self._key(application) in self._keys[root.result]
         if is_known or rewrite.name in made_by:
-            if not is_known:
+            if not is_known and not rewrite.makes_blocks:
                 again[rewrite.name] = None
             for name in list(self._expression_of)[before:]:
                 del self._expression_of[name], self.values[name]

@@ -9,11 +9,13 @@ and results are joined follows from the index notation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from weft.errors import WeftError
 from weft.lang import ops
 from weft.lang.arithmetic import apply
-from weft.lang.graph import Graph
+from weft.lang.fusion import join
+from weft.lang.graph import Application, Graph
 from weft.lang.operator import OPERATORS, Library
 from weft.lang.rewrite import Match, Rewrite, Values
 from weft.lang.signature import Signature
@@ -63,9 +65,8 @@ def shard(
         joined: Symbol = ops.concatenate(parts, axis or 0)
         return joined
 
-    return Rewrite(
-        f"{operator} in {blocks} blocks of {dim}", (operator, *names), replacement, condition
-    )
+    name = f"{operator} in {blocks} blocks of {dim}"
+    return Rewrite(name, (operator, *names), replacement, condition, makes_blocks=True)
 
 
 def rows_axis(line: Signature, operand: int, dim: str) -> int | None:
@@ -135,4 +136,46 @@ def forward(operator: str, library: Library = OPERATORS, parts: int = 2) -> list
     joint = Rewrite(
         f"{operator} through concatenate", (operator, ("concatenate", *names)), through_parts
     )
-    return [joint, *map(through, ("slice", "transpose", "reshape"))]
+    return [joint, *map(through, MOVERS[1:])]
+
+
+MOVERS = ("concatenate", "slice", "transpose", "reshape")
+"""The operators that pointwise operators pass through."""
+
+
+def forwards_in(graph: Graph) -> list[Rewrite]:
+    """Return the rewrites that forward pointwise operators of a graph, where that may pay.
+
+    Where a mover and the operator can be fused, nothing is gained; but a concatenation sees its
+    dimension whole, and before it the operator may be cut along that.
+
+    >>> from weft import ops, trace
+    >>> graph = trace(lambda x, y: ops.relu(ops.concatenate([x.reshape(8), y], 0)), (2, 4), (8,))
+    >>> [rewrite.name for rewrite in forwards_in(graph)]
+    ['relu through concatenate of 2']
+    """
+    makers = {name: a for a in graph.applications for name in a.results}
+    library, found = Library(graph.operators), dict[str, Rewrite]()
+    for application in graph.applications:
+        maker = makers.get(application.operands[0]) if len(application.operands) == 1 else None
+        if maker is None or maker.operator not in MOVERS or application.regions:
+            continue
+        count, is_joint = len(maker.operands), maker.operator == "concatenate"
+        try:
+            rewrite = forward(application.operator, graph.operators, count)[
+                MOVERS.index(maker.operator)
+            ]
+        except WeftError:  # it is not pointwise
+            continue
+        name = f"{rewrite.name} of {count}" if is_joint else rewrite.name
+        if is_joint or not _can_be_fused(library, graph, maker, application):
+            found.setdefault(name, replace(rewrite, name=name))
+    return list(found.values())
+
+
+def _can_be_fused(library: Library, graph: Graph, maker: Application, reader: Application) -> bool:
+    try:
+        join(library, graph.values, maker, reader, maker.results[0])
+    except WeftError:
+        return False
+    return True

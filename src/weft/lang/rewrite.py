@@ -21,7 +21,7 @@ from weft.lang.graph import Application, Graph
 from weft.lang.kernel import Attributes
 from weft.lang.operator import OPERATORS
 from weft.lang.size import recording
-from weft.lang.staged import staged_forms
+from weft.lang.staged import staged_forms, typed, wide
 from weft.lang.trace import Symbol, Tracer
 from weft.space import BlockGrid
 
@@ -75,6 +75,8 @@ class Rewrite:
     pattern: Pattern
     replacement: Replacement
     condition: Condition = always
+    makes_blocks: bool = False
+    """Whether it makes blocks of the same operator: a search does not cut blocks into blocks."""
 
     def matches(self, graph: Graph) -> Iterator[Match]:
         """Yield the matches that it may be applied to."""
@@ -225,39 +227,27 @@ def _unless(own: str, wanted: str) -> str | None:
     return None if own == wanted else wanted
 
 
-def _wide(x: Symbol) -> Symbol:
-    """Return a value in the accumulator's dtype, so that stages round once."""
-    within = accumulator(x.dtype)
-    wide: Symbol = x if x.dtype == within else x.astype(within)
-    return wide
-
-
-def _as(like: Symbol, x: Symbol) -> Symbol:
-    """Return a value in the dtype of another."""
-    converted: Symbol = x if x.dtype == like.dtype else x.astype(like.dtype)
-    return converted
-
-
 def _softmax(v: Values, match: Match) -> Symbol:
     dim = match.attributes("softmax").get("dimension", -1)
-    x = _wide(v["x"])
+    x = wide(v["x"])
     e = ops.exp(x - x.max(dim, keepdims=True))
-    return _as(v["x"], e / e.sum(dim, keepdims=True))
+    return typed(v["x"].dtype, e / e.sum(dim, keepdims=True))
 
 
 def _logsumexp(v: Values, match: Match) -> Symbol:
     attributes = match.attributes("logsumexp_dim")
     dims, keep = attributes["dimensions"], attributes.get("keepdims", False)
-    x = _wide(v["x"])
+    x = wide(v["x"])
     top = x.max(dims, keepdims=True)
     total = ops.exp(x - top).sum(dims, keepdims=True)
-    result = _as(v["x"], ops.log(total) + top)
+    result = typed(v["x"].dtype, ops.log(total) + top)
     return result if keep else ops.squeeze(result, dims)
 
 
 def _summed_products(v: Values, match: Match) -> Symbol:
-    x, w = _wide(v["x"]), _wide(v["w"])
-    return _as(v["x"], ops.prod_of(x, w).sum(-1, dtype=_unless(sum_dtype(x.dtype), x.dtype)))
+    x, w = wide(v["x"]), wide(v["w"])
+    dtype = _unless(sum_dtype(x.dtype), x.dtype)
+    return typed(v["x"].dtype, ops.prod_of(x, w).sum(-1, dtype=dtype))
 
 
 def _attention(v: Values, match: Match, count: int) -> Symbol:
@@ -272,7 +262,7 @@ def _attention(v: Values, match: Match, count: int) -> Symbol:
     below = (total * weight).sum(-1)
     above = (mixed * weight.reshape(*weight.shape, 1)).sum(-2)
     some = ops.where(below > 0, below, below * 0 + 1)
-    return _as(v["q"], above / some.reshape(*some.shape, 1))
+    return typed(v["q"].dtype, above / some.reshape(*some.shape, 1))
 
 
 def _convolution(v: Values, match: Match, blocks: int) -> Symbol:
@@ -367,6 +357,7 @@ def rewrites_in(blocks: int) -> tuple[Rewrite, ...]:
             ("convolution", "x", "k"),
             lambda v, match: _convolution(v, match, blocks),
             _has_rows,
+            makes_blocks=True,
         ),
         *staged_forms(blocks),
     )

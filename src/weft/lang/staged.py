@@ -38,12 +38,14 @@ def staged_forms(blocks: int) -> Iterator[Rewrite]:
         ("cumsum", "x"),
         lambda v, match: _cumsum(v, match, blocks),
         lambda graph, match: _extent(graph, match, "cumsum") >= 2,
+        makes_blocks=True,
     )
     yield Rewrite(
         "sort in columns",
         ("sort", "x"),
         lambda v, match: _sort(v, match, blocks),
         lambda graph, match: _can_sort(graph, match, blocks),
+        makes_blocks=True,
     )
 
     yield Rewrite(
@@ -51,6 +53,7 @@ def staged_forms(blocks: int) -> Iterator[Rewrite]:
         ("fft", "x"),
         lambda v, match: _fft(v, match, blocks),
         lambda graph, match: _can_transform(graph, match, blocks),
+        makes_blocks=True,
     )
     for operands in (("a", "b"), ("a", "b", "c")):
         name = f"concatenate {len(operands)} by padding"
@@ -64,10 +67,11 @@ def _named(operator: str, operands: tuple[str, ...]) -> str:
 
 def wide(x: Symbol) -> Symbol:
     """Return a value in the accumulator's dtype, so that stages round once."""
-    return _typed(x, accumulator(x.dtype))
+    return typed(accumulator(x.dtype), x)
 
 
-def _typed(x: Symbol, dtype: str) -> Symbol:
+def typed(dtype: str, x: Symbol) -> Symbol:
+    """Return a value in a dtype."""
     converted: Symbol = x if x.dtype == dtype else x.astype(dtype)
     return converted
 
@@ -76,7 +80,7 @@ def _log_softmax(v: Values, match: Match) -> Symbol:
     dim, x = match.attributes("log_softmax").get("dimension", -1), wide(v["x"])
     apart = x - x.max(dim, keepdims=True)
     total = ops.log(ops.exp(apart).sum(dim, keepdims=True))
-    return _typed(apart - total, v["x"].dtype)
+    return typed(v["x"].dtype, apart - total)
 
 
 def _layer_norm(v: Values, match: Match) -> Symbol:
@@ -94,7 +98,7 @@ def _normed(x: Symbol, v: Values, eps: float) -> Symbol:
     made = x / ops.sqrt((x * x).mean(-1, keepdims=True) + eps)
     made = made * wide(v["w"]) if "w" in v else made
     made = made + wide(v["b"]) if "b" in v else made
-    return _typed(made, v["x"].dtype)
+    return typed(v["x"].dtype, made)
 
 
 def _axis(x: Any, match: Match, operator: str) -> int:
@@ -158,7 +162,7 @@ def _cumsum(v: Values, match: Match, blocks: int) -> Symbol:
     """Scan every block, scan the totals of the blocks, and add to each what is before it."""
     attributes, axis = match.attributes("cumsum"), _axis(v["x"], match, "cumsum")
     (result,) = _sum_dtypes(v["x"].dtype, attributes)
-    x, size = _typed(v["x"], accumulator(result)), v["x"].shape[axis]
+    x, size = typed(accumulator(result), v["x"]), v["x"].shape[axis]
     count = min(blocks, size)
     width = -(-size // count)
     parts = _split(_padded(x, axis, 0, count * width - size, 0, 0), axis, count, width)
@@ -168,7 +172,7 @@ def _cumsum(v: Values, match: Match, blocks: int) -> Symbol:
     totals = parts.sum(axis + 1, dtype=x.dtype)
     before = apply("cumsum", totals, dimension=axis, exclusive=True, **order)
     made = _joined(inside + ops.expand_dims(before, axis + 1), axis)
-    return _typed(_sliced(made, axis, 0, size), result)
+    return typed(result, _sliced(made, axis, 0, size))
 
 
 def _sum_dtypes(dtype: str, attributes: Mapping[str, Any]) -> Any:
@@ -294,4 +298,4 @@ def _turns(x: Any, height: int, width: int, sign: int, dtype: str) -> Any:
         counted = {"iota_dimension": 0, "dtype": "int64", "result_shape": (size,)}
         lines.append(x.__weft_apply__("iota", (), counted)[0].reshape(shape))
     angle = (lines[0] * lines[1]).astype(real) * (sign * 2 * pi / (height * width))
-    return _typed(apply("complex", ops.cos(angle), ops.sin(angle)), dtype)
+    return typed(dtype, apply("complex", ops.cos(angle), ops.sin(angle)))

@@ -4,17 +4,18 @@ The graphs come from applying every rewrite and every fusion to whole graphs, th
 ways to cut index spaces and arrays, and their costs from `estimate`: nothing here is the search's.
 """
 
-from itertools import islice
+from itertools import islice, product
 from random import Random
 
 from tests.plan.searching.small import CUBE, GRID, LINE, machine
 from tests.plan.searching.test_claim import THREE, VALUES, plans_of
 from tests.trials import EXAMPLES, FEWEST, FULL, trials
 
-from weft import estimate, ops, search, trace
+from weft import DeviceMesh, Machine, estimate, ops, search, trace
 from weft.lang.alternatives import Alternatives
 from weft.lang.fusion import fusable, fuse
 from weft.lang.rewrite import shipped_rewrites
+from weft.plan.machines import H200_NODE
 from weft.plan.searching.pareto import pareto_front
 
 GRAPHS = trials(500) if EXAMPLES >= FULL else FEWEST
@@ -145,3 +146,50 @@ def test_few_choices_are_searched_for_many_graphs():
     found = Alternatives.of(graph, shipped_rewrites(8))
     assert len(list(found.in_order())) < 100
     assert len(list(islice(found.graphs(), 10_000))) == 10_000
+
+
+def test_exactly_one_of_four_softmaxes_is_staged():
+    """Only the one with a single row gains from stages; every subset of stages is slower."""
+    rates = Machine(latency=1e-6, bandwidth=1e10, flops={"float32": 1e12}, memory_bandwidth=1e11)
+    mesh = DeviceMesh("m", (8,), ("x",))
+    graph = trace(
+        lambda *arrays: tuple(map(ops.softmax, arrays)), (64, 4096), (1, 1 << 20), *[(64, 4096)] * 2
+    )
+    front = search(graph, mesh, rates, ["time"])
+    assert front.is_exact
+    (plan,) = front
+    whole = [a.results[0] for a in plan.graph.applications if "softmax" in a.operator]
+    assert whole == [name for n, name in enumerate(graph.outputs) if n != 1]
+    staged = next(r for r in shipped_rewrites(mesh.size) if r.name == "softmax in stages")
+    times = {}
+    for subset in product((False, True), repeat=4):
+        one = graph
+        for name in (name for name, is_staged in zip(graph.outputs, subset) if is_staged):
+            one = staged.apply(one, name)
+        (seconds,) = search(one, mesh, rates, ["time"], rewrite=False, engine="descend").points[0]
+        times[subset] = seconds
+    assert min(times, key=times.get) == (False, True, False, False)
+    assert front.points[0][0] <= min(times.values()) < 0.7 * times[False, False, False, False]
+
+
+def test_blocks_of_a_convolution_are_not_cut_again():
+    graph = trace(
+        lambda x, k: ops.relu(ops.convolve(x, k, padding=(1, 1))),
+        (2, 4, 16, 16),
+        (4, 4, 3, 3),
+    )
+    front = search(graph, LINE, H200_NODE, ["time"])
+    assert front.is_exact, front.reasons
+
+
+def test_pointwise_operators_are_forwarded_by_default():
+    """Before a concatenation they are fused with what computes their operands."""
+    rates = Machine(latency=1e-7, bandwidth=1e11, flops={"float32": 1e9}, memory_bandwidth=1e12)
+    graph = trace(lambda x, y: ops.tanh(ops.concatenate([x @ x, y], 0)), *[(64, 64)] * 2)
+    front = search(graph, LINE, rates, ["time"])
+    assert front.is_exact, front.reasons
+    (plan,) = front
+    operators = [a.operator for a in plan.graph.applications]
+    assert operators == ["matmul=>tanh", "tanh=>concatenate@1"]
+    slower = search(graph, LINE, rates, ["time"], rewrite=False)
+    assert front.points[0][0] < slower.points[0][0]

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from weft.errors import WeftError
 from weft.lang import Application, Graph
 from weft.lang.alternatives import FUSIONS, REWRITES, Alternatives
+from weft.lang.forwarding import forwards_in
 from weft.lang.fusion import fusable, fuse
 from weft.lang.rewrite import Rewrite, shipped_rewrites
 from weft.layout import DeviceMesh
@@ -160,7 +161,7 @@ def search(
         run.progress = bar or (progress if callable(progress) else None)
         own = [one for operator in graph.operators.values() for one in operator.rewrites]
         run.unproved = [*dict.fromkeys((*own, *rewrites))] if rewrite else []
-        used = shipped_rewrites(mesh.size) if rewrite else None
+        used = [*shipped_rewrites(mesh.size), *forwards_in(graph)] if rewrite else None
         with _without_garbage_collection():
             try:
                 run.search(budget, used)

@@ -425,8 +425,10 @@ def fuse(graph: Graph, value: str) -> Graph:
     return with_applications(graph, applications)
 
 
-def with_applications(graph: Graph, applications: Iterable[Application]) -> Graph:
-    """Return the graph with other applications of the same values."""
+def with_applications(
+    graph: Graph, applications: Iterable[Application], dtypes: Mapping[str, str] | None = None
+) -> Graph:
+    """Return the graph with other applications; `dtypes` if they make other values."""
     new = list(applications)
     return Graph(
         graph.inputs,
@@ -436,7 +438,7 @@ def with_applications(graph: Graph, applications: Iterable[Application]) -> Grap
         graph.shardings,
         graph.output_shardings,
         with_fused(graph.operators, (application.operator for application in new)),
-        {name: value.dtype for name, value in graph.values.items()},
+        dtypes or {name: value.dtype for name, value in graph.values.items()},
         graph.parameters,
         graph.is_region,
         graph.conditions,

@@ -279,3 +279,22 @@ def test_plans_fit_the_capacity_or_an_error_is_raised(capacity):
         assert "capacity" in str(error) or "holds" in str(error) or "fits" in str(error), error  # noqa: PT017
     else:
         assert all(max(plan.peak) <= capacity for plan in front)
+
+
+def test_large_graphs_are_rewritten_where_that_is_faster():
+    """A softmax of one row, behind more than 200 applications, is staged."""
+    rates = Machine(latency=1e-6, bandwidth=1e10, flops={"float32": 1e12}, memory_bandwidth=1e11)
+    mesh = DeviceMesh("m", (8,), ("x",))
+
+    def many(x, y):
+        for _ in range(201):
+            y = ops.relu(y)
+        return ops.softmax(x), ops.softmax(x * 2), y
+
+    graph = trace(many, (1, 1 << 21), (4, 4))
+    whole, staged = (search(graph, mesh, rates, ["time"], rewrite=r) for r in (False, True))
+    assert staged.points[0][0] < 0.7 * whole.points[0][0]
+    plan = staged[0]
+    plan.verify()
+    assert not any("softmax" in a.operator for a in plan.graph.applications)
+    assert any("one kind of place after another" in reason for reason in staged.reasons)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import inf
@@ -65,6 +65,7 @@ from weft.plan.searching.problem import (
     take_over,
 )
 from weft.plan.searching.progress import SearchInterrupted, SearchProgress, TerminalProgress
+from weft.plan.searching.sites import rewrite_sites
 from weft.plan.stored import check_storage
 from weft.values import as_count
 
@@ -267,8 +268,14 @@ class _Search:
     ) -> Alternatives | None:
         """Return the graphs to choose from; None for a large graph."""
         if is_large:
-            what = "fusions were" if rewrites is None else "rewrites and fusions were"
-            self._doubt(f"{what} not tried: the graph has more than {LARGE} applications")
+            what = (
+                "fusions were not tried"
+                if rewrites is None
+                else (
+                    "rewrites were tried at one kind of place after another, and fusions only at the end"
+                )
+            )
+            self._doubt(f"{what}: the graph has more than {LARGE} applications")
             return None
         found = Alternatives.of(graph, rewrites or (), rewrites is not None, self.unproved)
         if rewrites is None:
@@ -332,6 +339,9 @@ class _Search:
             if self.engine in ("exact", "auto") and self._search_exactly(alternatives):
                 return
             searched += self._search_rewrites(searched, rewrites)
+        elif rewrites and (new := self._rewrite_sites(local, rewrites)):
+            self._add(new.classes, new.solutions)
+            searched.append(new)
         is_open = len(self.searched) > 1 or not self._fits()
         can_evolve = self.engine == "evolve" or find_spec("pymoo") is not None
         evolves = is_open and self.engine != "descend" and can_evolve
@@ -340,6 +350,31 @@ class _Search:
         for number, one in enumerate(searched if evolves else ()):
             self._begin("evolution", 0.5 + number / len(searched) / 2, 0.5 / len(searched))
             self._evolve(one, budget // len(searched))
+
+    def _rewrite_sites(self, local: LocalSearch, rewrites: Sequence[Rewrite]) -> LocalSearch | None:
+        """Return a local search of a large graph that is rewritten where single sites gain by it.
+
+        A kind of place is searched by itself, exactly; the plan of the rest is then taken over and
+        improved for all of them together.
+        """
+        objective = self.searched[0]
+        column = ("time", "peak_memory", "bytes").index(objective)
+        best = min((*self.candidates, *self.bases), key=lambda one: one.point[column])
+
+        def search_part(part: Graph, free: Graph) -> Graph | None:
+            given = self.mesh, self.machine, [objective]
+            try:
+                after = search(free, *given, rewrites=self.unproved, progress=False)
+            except WeftError:  # nothing fits
+                return None
+            with suppress(WeftError):
+                before = search(part, *given, rewrite=False, progress=False)
+                if after.points[0][0] >= before.points[0][0] * IMPROVEMENT:
+                    return None
+            return after[0].graph
+
+        graph = rewrite_sites(best.make(), [*rewrites, *self.unproved], search_part)
+        return None if graph is None else self._taken_over(local, graph)
 
     def _search_graph(self, graph: Graph) -> LocalSearch:
         """Return a local search of another graph for the same values."""
@@ -482,7 +517,9 @@ class _Search:
         problem = build_problem(
             graph, self.mesh, self.machine, storage=self.storage, prices=self.prices
         )
-        local = LocalSearch(DecisionClasses(problem), self.goal, self.rng)
+        is_large = len(graph.applications) > LARGE
+        classes = DecisionClasses(problem, equivalence_classes(problem) if is_large else None)
+        local = LocalSearch(classes, self.goal, self.rng)
         choices = min(old.solutions, key=old.models[0].total)
         local.descend(take_over(old.problem, old.classes.assignment(choices), problem))
         return local

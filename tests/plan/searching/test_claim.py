@@ -373,7 +373,7 @@ def test_large_graphs_and_groups_are_reasons():
     front = search(trace(layers, (8, 8), (8, 8)), LINE, H200_NODE, ["time"], engine="exact")
     assert not front.is_exact
     reason = (
-        "rewrites were tried at one kind of place after another, and fusions only at the end: "
+        "rewrites were tried kind by kind, and fusions only at the end: "
         "the graph has more than 200 applications"
     )
     assert reason in front.reasons

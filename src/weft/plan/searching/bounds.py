@@ -411,6 +411,7 @@ class Relaxation:
             self._exclude(with_pairs)
         self._bound()
         self._given: dict[object, list[Bound]] = {}
+        self._rows: dict[object, list[float]] = {}
 
     def is_dominated(self, least: Sequence[float]) -> bool:
         """Whether known plans are no worse than all that cost at least so much, by measure."""
@@ -533,8 +534,13 @@ class Relaxation:
 
     def _made_given(self, measure: int, number: int, fixed: Mapping[int, int]) -> list[float]:
         priced, value = self.priced, self.priced.values[number]
-        if priced.cones[number].isdisjoint(fixed):
+        cone = priced.cones[number]
+        fixed = {other: option for other, option in fixed.items() if other in cone}
+        if not fixed:
             return self.made[measure][number]
+        key = measure, number, tuple(sorted(fixed.items()))
+        if key in self._rows:
+            return self._rows[key]
         made: list[float] = [inf] * len(value.sizes)
         for at in value.makers:
             step, rows = priced.steps[at], list[list[float]]()
@@ -553,6 +559,7 @@ class Relaxation:
                     paid = total if not place else dict.fromkeys(total, 0)
                     moves = self.measures[measure].results[at][place]
                     self._make(result, paid, moves, made)
+        self._rows[key] = made
         return made
 
     def _make(

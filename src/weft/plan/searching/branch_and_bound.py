@@ -112,7 +112,8 @@ class _Ranges:
         mesh = self.priced.choices.mesh
         axes = [axis for axis, size in zip(mesh.axis_names, mesh.shape) if size > 1]
         try:
-            for count in range(max(len(axes), 1)):
+            last = max(len(axes) - 1, 0)
+            for count in range(last + 1) if self.goal.memory else (last,):
                 tries = self._search(axes[count:], limit, tries)
         except TooWideError:
             raise TooWideError(_undominated_points(self.chosen)) from None

@@ -85,7 +85,7 @@ MAX_PLANS = 32
 MAX_STEPS = 150
 """The most applications, with all alternatives, for which the exact engine is tried."""
 
-MAX_TRIES = 400_000
+MAX_TRIES = 150_000
 """The most partial plans that branch and bound may price before another engine takes over."""
 
 MAX_REWRITTEN = 8
@@ -271,9 +271,7 @@ class _Search:
             what = (
                 "fusions were not tried"
                 if rewrites is None
-                else (
-                    "rewrites were tried at one kind of place after another, and fusions only at the end"
-                )
+                else ("rewrites were tried kind by kind, and fusions only at the end")
             )
             self._doubt(f"{what}: the graph has more than {LARGE} applications")
             return None

@@ -200,7 +200,6 @@ class _Sweep:
         self.goal, self.values, self.steps = priced.goal, priced.values, priced.steps
         self.columns, self.none = priced.columns, priced.none
         self.last_options: dict[object, list[int]] = {}
-        self.allowed = [{*options} for options in relaxation.options]
         self.input_sizes = {
             v.number: tuple(map(min, zip(*(v.sizes[o] for o in relaxation.options[v.number]))))
             for v in priced.inputs

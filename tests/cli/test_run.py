@@ -24,8 +24,8 @@ from weft.lang import OPERATORS, Operator
 def kernel(block, x):
     return x * 3
 
-if "by_three" not in OPERATORS:
-    OPERATORS.add(Operator("by_three", "m n -> m n", kernel))
+if "my_own" not in OPERATORS:
+    OPERATORS.add(Operator("my_own", "m n -> m n", kernel))
 """
 
 
@@ -86,7 +86,7 @@ def test_modules_with_operators(capsys, x, tmp_path, monkeypatch):
         [
             *(sys.executable, "-c"),
             "import my_operators; from weft import *; from weft.lang.arithmetic import apply_all;"
-            "g = trace(lambda x: apply_all('by_three', x)[0], (12, 10), meshes=['@m = <[\"w\"=4]>']);"
+            "g = trace(lambda x: apply_all('my_own', x)[0], (12, 10), meshes=['@m = <[\"w\"=4]>']);"
             "print(Plan.of(propagate(g)).to_json())",
         ],
         capture_output=True,
@@ -94,10 +94,10 @@ def test_modules_with_operators(capsys, x, tmp_path, monkeypatch):
         check=True,
     )
     (tmp_path / "plan.json").write_text(made.stdout, encoding="utf-8")
-    args = ["--input", "x=x.npy", "--output", "by_three=y.npy"]
+    args = ["--input", "x=x.npy", "--output", "my_own=y.npy"]
     assert begun(*args) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "weft run: graph.applications[0]: there is no operator by_three",
+        "weft run: graph.applications[0]: there is no operator my_own",
         "while reading plan.json",
         "hint: --import MODULE, the module that adds it",
     ]

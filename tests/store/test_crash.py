@@ -1,78 +1,38 @@
 """A recording of several positions, in five dimensions and with metadata of frames, is killed."""
 
 import json
-import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 import zarr
+from tests.store.endless_recording import (
+    CHUNKS,
+    FRAMES,
+    POSITIONS,
+    SHAPE,
+    SHARDS,
+    append,
+    metadata,
+    plane,
+)
 
-from weft.store import create_positions, open_positions
-
-SHAPE = (None, 2, 3, 16, 16)
-CHUNKS, SHARDS = (1, 1, 1, 16, 16), (2, 2, 3, 16, 16)
-POSITIONS = ("left", "middle", "right")
-FRAMES = 60
-"""Planes of each position: ten time points."""
-
-
-def plane(position, number):
-    """Return the plane of a position; None for one that was dropped."""
-    if number % 11 == 5:
-        return None
-    return np.full((16, 16), 1000 * position + number + 1, "uint16")
-
-
-def metadata(position, number):
-    """Return what the writer says of a plane; some have no metadata."""
-    return {"delta_t": number / 8, "where": POSITIONS[position]} if number % 7 else None
-
-
-def append(writer, position, number):
-    values = plane(position, number)
-    if values is None:
-        writer.skip()
-    else:
-        writer.append(values, metadata=metadata(position, number))
-
-
-def record(path, say, codecs="zstd"):
-    """Record without an end in sight; say what is safe, as often as possible."""
-    more = {"shape": SHAPE, "dtype": "u2", "chunks": CHUNKS, "shards": SHARDS, "axes": "tczyx"}
-    with create_positions(path, levels=2, codecs=codecs, **more) as recording:
-        writers = [recording.position(name) for name in POSITIONS]
-        for number in range(FRAMES):
-            for position, writer in enumerate(writers):
-                append(writer, position, number)
-                if number % 13 == 3 * position:
-                    writer.flush()
-                if number == 20:
-                    writer.attrs["note"] = position
-                say([each.safe for each in writers])
-            time.sleep(0.001)
-        time.sleep(600)
+from weft.store import open_positions
 
 
 def killed(path, delay):
-    """Record in a child, kill it after some seconds, and return what it had said."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(read)
-        try:
-            record(path, lambda safe: os.write(write, json.dumps(safe).encode() + b"\n"))
-        finally:
-            os._exit(1)
-    os.close(write)
-    time.sleep(delay)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), "the recording ended by itself"
-    with os.fdopen(read, "rb") as pipe:
-        said = [json.loads(line) for line in pipe if line.endswith(b"\n")]
-    return said[-1] if said else [0] * len(POSITIONS)
+    """Record in a process, kill it after some seconds, and return what it had said."""
+    command = [sys.executable, "-m", "tests.store.endless_recording", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        first = process.stdout.readline()
+        time.sleep(delay)
+        process.kill()
+        rest = process.stdout.read()
+    assert process.returncode == -signal.SIGKILL, "the recording ended by itself"
+    return [json.loads(line) for line in (first + rest).splitlines(True) if line[-1:] == b"\n"][-1]
 
 
 def check(path, position, image, said):

@@ -347,6 +347,7 @@ def test_arguments_that_contradict_each_other_are_refused(tmp_path):
     refused(
         lambda: create_shards(tmp_path / "a", (8, 8), "uint8", (2, 3), (4, 4)),
         "dimension 1: chunks of 3 do not fill shards of 4",
+        "shards of [4, 3] or chunks of [2, 4] would fit",
     )
     refused(
         lambda: create_shards(tmp_path / "a", (8,), "uint8", (2, 3)),

@@ -22,7 +22,7 @@ from weft.lang.arithmetic import apply_all
 from weft.runtime import CommunicationError
 from weft.runtime.cluster import Dask, Ray, TaskError, Threads, recording
 
-USER_PROGRAMS = trials(2000) if EXAMPLES >= FULL else 2
+USER_PROGRAMS = trials(60, 2000) if EXAMPLES >= FULL else 2
 ENGINES = {
     "threads": (lambda: Threads(3), trials(300)),
     "ray": (lambda: Ray(workers=2), trials(12)),

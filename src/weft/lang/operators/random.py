@@ -652,9 +652,10 @@ def dropout(block: Block, x: Any, key: Any) -> Any:
 def threefry(block: Block, k0: Any, k1: Any, x0: Any, x1: Any) -> Words:
     """Return the words of counters that a program computed."""
     xp, words = block.xp, WordArithmetic.of(block.xp)
-    counters = [words.cut(xp.astype(x, words.dtype)) for x in (x0, x1)]
+    lists = [xp.reshape(x, (-1,)) for x in (x0, x1)]  # NumPy's scalars warn where words overflow
+    counters = [words.cut(xp.astype(x, words.dtype)) for x in lists]
     found = threefry2x32(words, (int(k0), int(k1)), *counters)
-    return tuple(cast(xp, x, "uint32") for x in found)
+    return tuple(xp.reshape(cast(xp, x, "uint32"), x0.shape) for x in found)
 
 
 def rng_bit_generator(block: Block, state: Any) -> tuple[Any, Any]:

@@ -163,14 +163,12 @@ def test_an_output_that_goes_away(how, tmp_path, volume, wanted, threads):
             if how == "no folder":
                 (tmp_path / "blur").write_text("something else")
 
+    message = rf"{tmp_path}/blur(/c/\S+ cannot be written| went away during the run)"
+    with pytest.raises(WeftError, match=message):
+        volume.run(threads, tmp_path, watch=harm)
     if how == "gone":  # shards may still be written where it was
-        message = rf"{tmp_path}/blur(/c/\S+ cannot be written| went away during the run)"
-        with pytest.raises(WeftError, match=message):
-            volume.run(threads, tmp_path, watch=harm)
         shutil.rmtree(tmp_path / "blur", ignore_errors=True)
     else:
-        with pytest.raises(TaskError, match=rf"{tmp_path}/blur/c/\S+ cannot be written: Not a dir"):
-            volume.run(threads, tmp_path, watch=harm)
         os.unlink(tmp_path / "blur")
     os.rename(tmp_path / "away", tmp_path / "blur")
     volume.run(threads, tmp_path, resume=True)

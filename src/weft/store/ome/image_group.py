@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from weft.errors import WeftError
 from weft.store.buffers import memory_together
-from weft.store.hierarchy import joined
+from weft.store.create import locked
+from weft.store.hierarchy import group_json, joined, pending
 from weft.store.ome.image import ImageWriter, create_image, is_empty_image, open_image
 from weft.store.sink import Lock, Sink
+from weft.store.target import check_target, recover, replace
 from weft.store.writer import AutoClosed
 
 _NEEDED = ("shape", "dtype", "chunks", "axes")
 """The arguments without which no image can be created."""
+
+
+@contextmanager
+def new_group(sink: Sink, document: Mapping[str, Any], *, overwrite: bool) -> Iterator[Lock]:
+    """Lock a place and write a group there, pending until it has an image; yield the lock."""
+    check_target(sink, overwrite)
+    with locked(sink) as lock:
+        recover(sink)
+        check_target(sink, overwrite)
+        replace(sink, group_json(pending(document)))
+        yield lock
 
 
 class ImageGroupWriter(AutoClosed):

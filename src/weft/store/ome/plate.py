@@ -12,22 +12,19 @@ from weft.errors import WeftError
 from weft.store.attributes import change_attributes
 from weft.store.create import locked
 from weft.store.hierarchy import (
-    group_json,
     joined,
     not_pending,
     ome_of,
-    pending,
     read_group,
     read_ome,
     sink_of,
     write_group,
 )
 from weft.store.ome.image import Image, ImageWriter, merged, open_image
-from weft.store.ome.image_group import ImageGroupWriter
+from weft.store.ome.image_group import ImageGroupWriter, new_group
 from weft.store.ome.metadata import Acquisition, FieldOfView, Plate, Well, WellPosition, as_name
 from weft.store.sink import Lock, Sink, Url
-from weft.store.target import check_target, recover
-from weft.store.target import replace as replace_target
+from weft.store.target import recover
 from weft.values import FrozenMap, counted
 
 
@@ -65,11 +62,7 @@ def create_plate(
     document = merged({"ome": plate.to_json()}, attributes or {}, "attributes")
     Plate.from_json(document["ome"])
     sink = sink_of(url, options=options, fsync=fsync)
-    check_target(sink, overwrite)
-    with locked(sink) as lock:
-        recover(sink)
-        check_target(sink, overwrite)
-        replace_target(sink, group_json(pending(document)))
+    with new_group(sink, document, overwrite=overwrite) as lock:
         common = {"overwrite": overwrite, "fsync": fsync, "options": options}
         return PlateWriter(fspath(url), sink, plate, common | image, lock, field_count)
 

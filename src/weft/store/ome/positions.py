@@ -16,10 +16,8 @@ from weft.store.attributes import change_attributes
 from weft.store.create import locked, open_array
 from weft.store.dtypes import as_dtype
 from weft.store.hierarchy import (
-    group_json,
     joined,
     not_pending,
-    pending,
     read_group,
     read_node,
     read_ome,
@@ -27,11 +25,11 @@ from weft.store.hierarchy import (
     write_group,
 )
 from weft.store.ome.image import Image, ImageWriter, merged, open_image
-from weft.store.ome.image_group import ImageGroupWriter
+from weft.store.ome.image_group import ImageGroupWriter, new_group
 from weft.store.ome.metadata import VERSION, as_ome
 from weft.store.ome.xml import MAX_XML, PIXEL_TYPES, ImageDescription, OmeXml, planes_of
 from weft.store.sink import Lock, Sink, Url
-from weft.store.target import OME_XML, check_target, recover, replace, series_of
+from weft.store.target import OME_XML, recover, series_of
 from weft.values import counted
 
 LAYOUT = {"version": VERSION, "bioformats2raw.layout": 3}
@@ -66,11 +64,7 @@ def create_positions(
     """
     sink = sink_of(url, options=options, fsync=fsync)
     document = merged({"ome": LAYOUT}, attributes or {}, "attributes")
-    check_target(sink, overwrite)
-    with locked(sink) as lock:
-        recover(sink)
-        check_target(sink, overwrite)
-        replace(sink, group_json(pending(document)))
+    with new_group(sink, document, overwrite=overwrite) as lock:
         common = {"overwrite": overwrite, "fsync": fsync, "options": options}
         return PositionsWriter(fspath(url), sink, common | image, lock)
 

@@ -547,7 +547,7 @@ def check_frame_ndim(given: Any, rank: int) -> int:
 
 
 def _shard_of(per_shard: Point, entry: ChunkEntry) -> Point:
-    """Return the shard of a chunk, along some dimensions with so many chunks in a shard."""
+    """Return the shard of a chunk, given the chunks of a shard along each dimension."""
     return tuple(map(floordiv, entry.chunk, per_shard))
 
 

@@ -434,7 +434,7 @@ def stored_size(codecs: Sequence[Codec], size: int) -> int | None:
 
 
 def _encoded_size(codec: Codec, size: int) -> int | None:
-    """Return the bytes that so many bytes are encoded as; None where they depend on content."""
+    """Return the encoded size of a number of bytes; None where it depends on their content."""
     if isinstance(codec, VlenText):
         return None
     if isinstance(codec, Filter | Reorder):

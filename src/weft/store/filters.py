@@ -92,7 +92,7 @@ class Filter:
         return self.id in ARRAY_FILTERS
 
     def encoded_size(self, size: int) -> int | None:
-        """Return the bytes that so many bytes are encoded as; None if that depends on them."""
+        """Return the encoded size of a number of bytes; None where it depends on their content."""
         if self.id in CHECKSUMS:
             return size + 4
         if self.id == "packbits":

@@ -135,7 +135,7 @@ class Stream(Closeable):
             raise
 
     def skip(self, frames: int | Mapping[str, int] = 1) -> None:
-        """Count frames that were dropped: so many of every array, or of those that are named."""
+        """Count frames that were dropped: the same number in every array, or one for each name."""
         counts = dict(frames) if isinstance(frames, Mapping) else dict.fromkeys(self, frames)
         for name, count in counts.items():
             self[name].check_skip(count)

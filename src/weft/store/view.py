@@ -223,7 +223,7 @@ class View(LazyArray):
         return self._where
 
     def read(self, *, threads: int | None = None, device: Any = "cpu") -> Any:
-        """Return the elements, on at most so many threads; `device` is that of `Array.read`."""
+        """Return the elements, on at most `threads` threads; `device` is that of `Array.read`."""
         wanted = self._selection.gather()
         if isinstance(device, str) and device == "cpu":
             return self._source._gather(wanted, threads)

@@ -158,7 +158,7 @@ class ChecksumCheck:
         self._sum, self._check = (kernels.get_function(f"weft_crc_{n}") for n in ("parts", "check"))
 
     def scratch(self, chunks: int, most: int) -> int:
-        """Return the bytes of workspace for chunks of at most so many stored bytes."""
+        """Return the bytes of workspace for chunks, given the largest stored size."""
         return SIZE * chunks * parts_in(most)
 
     def check(self, chunks: StoredChunks, scratch: Any) -> None:

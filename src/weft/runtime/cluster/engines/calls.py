@@ -26,13 +26,13 @@ MAX_LIGHT = 16
 """The most light tasks that share a call; the first calls of a worker have fewer."""
 
 SMALL = 64 << 10
-"""Blocks of at most so many bytes in all travel with the report; Ray inlines up to 100 KiB."""
+"""The most bytes of blocks that travel with a report; Ray inlines up to 100 KiB."""
 
 GRACE_SECONDS = 2.0
 """How long a task that is not needed may go on; then its worker is replaced."""
 
 LIGHT = 1 << 20
-"""A task that computes at most so many bytes takes less time than a call."""
+"""The most bytes that a task computes in less time than a call takes."""
 
 
 def is_small(task: Task) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
@@ -24,17 +25,21 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.store.dtypes import Bytes
+from weft.store.threads import scratch
 
 ZSTD_BLOCK = 1 << 17
 """The most bytes of a block of a zstd frame."""
 
 ZSTD_WINDOW = 1 << 27
-"""The most bytes of a frame that is decoded piece by piece: the window that must be kept."""
+"""The most bytes of a frame that is decoded in part."""
 
 GZIP_PIECE, GZIP_OUT = 1 << 14, 1 << 20
 """Bytes of a gzip stream that are decoded at a time, and the most bytes that these give."""
 
 _ZSTD_MAGIC = bytes.fromhex("28b52ffd")
+_ZSTD_FORMAT = 4
+"""The number of zstd among the codecs of a Blosc frame, in the upper bits of its flags."""
+
 _LOCAL = threading.local()
 _UINT = struct.Struct("<I")
 _SIZES = struct.Struct("<III")
@@ -121,32 +126,68 @@ def unzstd_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
     _check_claim("a zstd frame", claimed, len(out))
     if claimed != len(out):
         _unzstd_frames(data, out)
-    elif len(out) - stop >= ZSTD_BLOCK and _can_stop(data, len(out)):
-        with _zstd_errors():
-            count = _decompressor().stream_reader(data).readinto(out[:stop])
-        if count != stop:
-            raise CodecError(f"a zstd frame ends at {count} B, and {stop} B are wanted")
-    else:
+    elif len(out) - stop < ZSTD_BLOCK or not _unzstd_start(data, out, stop):
         _unzstd_whole(data, out)
 
 
 def _unzstd_whole(data: Bytes, out: memoryview) -> None:
     """Decode one frame that claims the size of the buffer."""
-    library = native()
-    if library is None or not len(out):
+    library, size = native(), len(out)
+    if library is None or not size:
         try:
             needed("numcodecs.zstd", "store").decompress(data, out)
         except (RuntimeError, ValueError) as error:
-            raise CodecError(f"not a zstd frame of {len(out)} B: {error}") from None
+            raise CodecError(f"not a zstd frame of {size} B: {error}") from None
         return
-    if not hasattr(_LOCAL, "context"):
-        _LOCAL.context = _ZstdContext(library)
-    handle, size = _LOCAL.context.handle, len(out)
-    count = library.ZSTD_decompressDCtx(handle, _address(out), size, _address(data), len(data))
+    count = _unzstd_native(library, data, out)
     if count != size:  # the codes of errors are the largest numbers
         code = (1 << 64) - count
         why = f"error {code}" if code < 1 << 16 else f"it has {count} B"
         raise CodecError(f"not a zstd frame of {size} B: {why}")
+
+
+def _unzstd_native(library: Any, data: Bytes, out: memoryview) -> int:
+    """Decode a frame into a buffer; return its bytes, or the code of an error."""
+    if not hasattr(_LOCAL, "context"):
+        _LOCAL.context = _ZstdContext(library)
+    place = _address(out), len(out), _address(data), len(data)
+    count: int = library.ZSTD_decompressDCtx(_LOCAL.context.handle, *place)
+    return count
+
+
+def _unzstd_start(data: Bytes, out: memoryview, stop: int) -> bool:
+    """Decode the first blocks of a frame, which hold `stop` bytes; return whether it was possible.
+
+    They are decoded as a frame of their own: its header does not say the size of its content, and
+    the last of them is marked as the last. A frame with a checksum is not cut: only all of it can
+    prove that.
+    """
+    library, size = native(), len(out)
+    flags = data[4] if data[:4] == _ZSTD_MAGIC else 4
+    if library is None or flags & 15 or size > ZSTD_WINDOW:  # with a checksum or a dictionary
+        return False
+    is_single = bool(flags & 32)  # of a window as large as its content
+    begin = 5 + (not is_single) + (1 if is_single else 0, 2, 4, 8)[flags >> 6]
+    ends, at, head, most = [begin], begin, 0, 4 + 4 * size // ZSTD_BLOCK
+    while not head & 1 and len(ends) <= most:
+        head = int.from_bytes(data[at : at + 3], "little")
+        at += 3 + (1 if head & 6 == 2 else head >> 3)  # one byte that is repeated, or a block
+        if at > len(data):
+            return False
+        ends.append(at)
+    count = len(ends) - 1 - (size - stop) // ZSTD_BLOCK  # each of the others has at most so much
+    if not head & 1 or count < 1:
+        return False
+    frame = memoryview(data)
+    if frame.readonly:
+        frame = memoryview(bytearray(data))
+    window = (size - 1).bit_length() - 10 << 3 if is_single else frame[5]
+    frame[begin - 6 : begin] = _ZSTD_MAGIC + bytes([0, window])
+    frame[ends[count - 1]] |= 1
+    done = _unzstd_native(library, frame[begin - 6 : ends[count]], out)
+    if not stop <= done <= size:
+        raise CodecError(f"not a zstd frame of {size} B: {stop} B cannot be decoded")
+    return True
 
 
 def _zstd_claim(data: Bytes) -> int:
@@ -154,11 +195,6 @@ def _zstd_claim(data: Bytes) -> int:
     with _zstd_errors():
         claimed: int = needed("zstandard", "store").frame_content_size(data)
     return claimed
-
-
-def _can_stop(data: Bytes, size: int) -> bool:
-    """Return whether it is one frame without a checksum, which only its end could prove."""
-    return size <= ZSTD_WINDOW and data[:4] == _ZSTD_MAGIC and not data[4] & 4
 
 
 def _unzstd_frames(data: Bytes, out: memoryview) -> None:
@@ -265,8 +301,10 @@ def unblosc_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
     if claimed != len(out):
         raise CodecError(f"a Blosc frame of {claimed} B, and a chunk has {len(out)} B")
     if stop - first < claimed:
-        data, first, stop = _narrowed(data, claimed, first, stop)
-        out = out[first:stop]
+        data, low, high = _narrowed(data, claimed, first, stop)
+        out = out[low:high]
+        if _unblosc_part(data, out, first - low, stop - low):
+            return
     library = native()
     if library is None or not len(out):
         try:
@@ -308,6 +346,45 @@ def _narrowed(data: Bytes, size: int, first: int, stop: int) -> tuple[Bytes, int
     low, high = low * block, min(high * block, size)
     _UINT.pack_into(frame, 4, high - low)
     return frame, low, high
+
+
+def _unblosc_part(data: Bytes, out: memoryview, first: int, stop: int) -> bool:
+    """Decode a part of one block that zstd compressed, if the end of the zstd frame is not needed.
+
+    Bytes are shuffled before they are compressed: the block has the first byte of every element,
+    then the second byte of every element, and so on. Of the last of these planes, the end may not
+    be needed; for small numbers, that plane takes the longest.
+    """
+    flags, width, size = data[2], data[3], len(out)
+    _, block, stored = _SIZES.unpack_from(data, 4)
+    is_shuffled = bool(flags & 1) and width > 1
+    is_one_frame = flags >> 5 == _ZSTD_FORMAT and flags & 16 and not flags & 6
+    if not is_one_frame or size > block or stored < 24 or sys.byteorder != "little":
+        return False
+    if is_shuffled and (width not in (2, 4, 8) or size % width):
+        return False
+    count = size // width if is_shuffled else size
+    low, high = (first // width, -(-stop // width)) if is_shuffled else (first, stop)
+    end = size - count + high
+    if size - end < ZSTD_BLOCK:
+        return False
+    at = _UINT.unpack_from(data, 16)[0]
+    length = _UINT.unpack_from(data, at)[0] if 20 <= at <= stored - 4 else stored
+    if length >= size or at + 4 + length > stored:  # bytes as they are, or damaged
+        return False
+    frame = memoryview(data)[at + 4 : at + 4 + length]
+    if not is_shuffled:
+        unzstd_into(frame, out, first, stop)
+        return True
+    planes = scratch("planes", size)
+    unzstd_into(frame, planes, 0, end)
+    rows = np.frombuffer(planes, np.uint8).reshape(width, count)[:, low:high]
+    words = np.frombuffer(out, f"u{width}")[low:high]
+    np.copyto(words, rows[-1])
+    for row in rows[-2::-1]:
+        np.left_shift(words, 8, out=words)
+        np.bitwise_or(words, row, out=words)
+    return True
 
 
 # -- lz4

@@ -51,6 +51,12 @@ ATTEMPTS = 3
 SMALL = 1 << 16
 """Bytes that one thread decodes sooner than it starts others."""
 
+SMALL_PART = 48 << 10
+"""Bytes of a chunk, or of the part that is read, up to which one thread is quicker than several.
+
+Between two chunks a thread holds the interpreter lock, and threads would mostly wait for it.
+"""
+
 MAX_FREE_CHUNK = 1 << 27
 """Bytes of a chunk that is decoded however few bytes it is stored as."""
 
@@ -124,6 +130,7 @@ class BoxReader:
             shards,
         )
         self._fetched: list[int] = []  # many threads append to it
+        self._are_small = False
 
     @property
     def fetched(self) -> int:
@@ -150,7 +157,7 @@ class BoxReader:
     ) -> None:
         """Run the tasks of some shards, again if one of the shards is replaced meanwhile."""
         if not self._metadata.is_sharded:
-            self._run([task for at in window for task in tasks_of(at, None)])
+            self._run([task for at in window for task in tasks_of(at, None)], self.threads)
             return
         for attempt in range(1, ATTEMPTS + 1):
             cached, shards = self._find(window)
@@ -158,7 +165,9 @@ class BoxReader:
             if not self._shards.source.is_local:  # on the server, while their chunks are fetched
                 checks = [partial(self._check_current, at, cached[at]) for at in cached]
             try:
-                self._run([*checks, *(t for at in window for t in tasks_of(at, shards.get(at)))])
+                self._are_small = self._shards.source.is_local
+                tasks = [*checks, *(t for at in window for t in tasks_of(at, shards.get(at)))]
+                self._run(tasks, 1 if self._are_small else self.threads)
                 return
             except ShardError:
                 if attempt == ATTEMPTS or all(map(self._is_current, shards.values())):
@@ -187,14 +196,14 @@ class BoxReader:
             self._fetched.append(self._shards.index_size)
         return shard.is_current()
 
-    def _run(self, tasks: list[Task]) -> None:
+    def _run(self, tasks: list[Task], threads: int | None) -> None:
         kind = self._shards.source.kind
         if kind == "decode" and len(tasks) * self._layout.chunk_nbytes <= SMALL:
             for task in tasks:
                 task()
             return
         joins = native() is not None or may_join(self._metadata.codecs)
-        for_each(lambda task: task(), tasks, kind=kind, joins=joins, max_threads=self.threads)
+        for_each(lambda task: task(), tasks, kind=kind, joins=joins, max_threads=threads)
 
     def _box_tasks(
         self, box: ZRange, out: Result, at: Point, shard: ShardReader | None
@@ -230,8 +239,17 @@ class BoxReader:
                 yield partial(self._fill, out, absent)
             stored = [part for part in parts if sizes[part.slot] != ABSENT]
             reads = [self._chunk_read(at, shard, part) for part in stored]
+            self._are_small = is_small = self._are_small and self._is_small(reads)
             for run, stop in self._grouped(reads):
+                if is_small and isinstance(shard, FileShard):
+                    shard.prefetch(run[0].start, stop)
                 yield partial(self._read_run, out, at, shard, run, stop)
+
+    def _is_small(self, reads: list[ChunkRead]) -> bool:
+        """Return whether reads take so little time each that one thread should do all of them."""
+        if self._metadata.codecs:
+            return self._layout.chunk_nbytes <= SMALL_PART
+        return sum(read.part.nbytes for read in reads) <= SMALL_PART * len(reads)
 
     # -- bytes
 

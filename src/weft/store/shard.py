@@ -39,6 +39,8 @@ WINDOW = 16
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 """How shards are opened: a pipe in the place of a file is refused, and not waited for."""
 
+_ADVICE = getattr(os, "POSIX_FADV_WILLNEED", None)
+
 
 class ShardError(WeftError):
     """A shard that is damaged, or not as its metadata describe it."""
@@ -214,6 +216,11 @@ class FileShard:
                 other.index = self.index
                 return other
         return None
+
+    def prefetch(self, start: int, stop: int) -> None:
+        """Let the system read some bytes ahead, if they are not in memory."""
+        if _ADVICE is not None:
+            os.posix_fadvise(self.file, start, stop - start, _ADVICE)
 
     def read(self, start: int, count: int) -> memoryview:
         """Return some bytes, in a buffer of this thread."""

@@ -215,7 +215,8 @@ class Verifier(BoxReader):
         results = {at: _ShardResult() for at in window}
         try:
             for_each(lambda at: self._open(at, results[at]), window, kind=self._shards.source.kind)
-            self._run([task for at in window for task in self._verify_tasks(at, results[at])])
+            tasks = [task for at in window for task in self._verify_tasks(at, results[at])]
+            self._run(tasks, self.threads)
         finally:
             for result in results.values():
                 if result.shard is not None:

@@ -122,6 +122,14 @@ class WantedChunks(NamedTuple):
     sizes: np.ndarray[Any, Any]
     """Stored bytes; 0 for chunks that are left to the host."""
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether they are in the order in which their bytes lie in shards."""
+        shards, offsets = self.shards, self.offsets
+        is_next = shards[1:] > shards[:-1]
+        is_behind = (shards[1:] == shards[:-1]) & (offsets[1:] >= offsets[:-1])
+        return bool((is_next | is_behind).all())
+
     def take(self, some: Any) -> WantedChunks:
         """Return some of the chunks."""
         return WantedChunks(*(each[some] for each in self))
@@ -148,9 +156,12 @@ class Piece(NamedTuple):
 class Batch:
     """Chunks that are decoded together."""
 
-    def __init__(self, number: int, first: int, chunks: WantedChunks, gap: int) -> None:
+    def __init__(
+        self, number: int, first: int, chunks: WantedChunks, places: np.ndarray[Any, Any],
+        runs: list[Fetch], staged: int,
+    ) -> None:  # fmt: skip
         self.number, self.first, self.chunks = number, first, chunks
-        self.places, self.runs, self.staged = _stage(chunks, gap)
+        self.places, self.runs, self.staged = places, runs, staged
         self.left = 0
         """Pieces that are not on their way yet."""
         self.is_launched = False
@@ -173,34 +184,44 @@ class Batch:
             yield Piece(self, low, fetches[-1].to + fetches[-1].size, fetches)
 
 
-def _stage(chunks: WantedChunks, gap: int) -> tuple[np.ndarray[Any, Any], list[Fetch], int]:
-    """Return where each chunk goes, the runs of bytes to read for them, and how many these are.
+def batches_of(chunks: WantedChunks, count: int, gap: int) -> list[Batch]:
+    """Return the batches of so many chunks each, with the runs of bytes to read for them.
 
     Chunks that lie next to each other are read at once, with up to `gap` bytes between them.
 
-    >>> tables = [0, 0, 1], [0, 1, 0], [[0], [1], [2]], [8, 20, 0], [9, 4, 5]
-    >>> chunks = WantedChunks(*map(np.array, tables))
-    >>> places, runs, staged = _stage(chunks, 4)
-    >>> places.tolist(), [tuple(run) for run in runs], staged
+    >>> tables = [0, 0, 1, 1], [0, 1, 0, 1], [[0], [1], [2], [3]], [8, 20, 0, 5], [9, 4, 5, 7]
+    >>> one, two = batches_of(WantedChunks(*map(np.array, tables)), 3, 4)
+    >>> one.places.tolist(), [tuple(run) for run in one.runs], one.staged
     ([0, 12, 16], [(0, 8, 0, 16), (1, 0, 16, 5)], 32)
+    >>> two.places.tolist(), [tuple(run) for run in two.runs], two.staged
+    ([0], [(1, 5, 0, 7)], 16)
     """
     offsets, sizes = chunks.offsets.astype(np.int64), chunks.sizes.astype(np.int64)
+    firsts_of_batches = range(0, len(sizes), count)
     places = np.zeros(len(sizes), np.int64)
     stored = np.flatnonzero(sizes)
-    if not len(stored):
-        return places, [], 0
     low, high, shard = offsets[stored], (offsets + sizes)[stored], chunks.shards[stored]
-    apart = low[1:] - high[:-1]
-    begins = np.r_[True, (shard[1:] != shard[:-1]) | (apart < 0) | (apart > gap)]
+    batch, apart = stored // count, low[1:] - high[:-1]
+    is_apart = (shard[1:] != shard[:-1]) | (batch[1:] != batch[:-1]) | (apart < 0) | (apart > gap)
+    begins = np.r_[True, is_apart][: len(stored)]
     firsts = np.flatnonzero(begins)
-    lasts = np.r_[firsts[1:], len(stored)] - 1
-    counts = high[lasts] - low[firsts]
+    lasts = np.r_[firsts[1:], len(stored)][: len(firsts)] - 1
+    counts, owners = high[lasts] - low[firsts], batch[firsts]
     room = -(-counts // 16) * 16
-    bases = np.cumsum(room) - room
+    bounds = np.searchsorted(owners, range(len(firsts_of_batches) + 1)).tolist()
+    ends = np.r_[0, np.cumsum(room)]
+    bases = ends[:-1] - ends[bounds][owners]
     run = np.cumsum(begins) - 1
     places[stored] = bases[run] + low - low[firsts][run]
-    runs = map(Fetch, *(x.tolist() for x in (shard[firsts], low[firsts], bases, counts)))
-    return places, list(runs), int(room.sum())
+    runs = list(map(Fetch, *(x.tolist() for x in (shard[firsts], low[firsts], bases, counts))))
+    staged = np.diff(ends[bounds]).tolist()
+    return [
+        Batch(
+            number, first, chunks.take(some := slice(first, first + count)), places[some],
+            runs[bounds[number] : bounds[number + 1]], staged[number],
+        )
+        for number, first in enumerate(firsts_of_batches)
+    ]  # fmt: skip
 
 
 class Lane:
@@ -290,9 +311,12 @@ class DeviceReader:
     ) -> list[ZRange]:
         chunks = self._wanted(box, window, shards)
         is_absent = chunks.offsets == ABSENT
-        placing.fill(chunks.take(is_absent))
-        stored = chunks.take(~is_absent)
-        stored = self._refuse(stored.take(np.lexsort((stored.offsets, stored.shards))))
+        if is_absent.any():
+            placing.fill(chunks.take(is_absent))
+            chunks = chunks.take(~is_absent)
+        if not chunks.is_sorted:
+            chunks = chunks.take(np.lexsort((chunks.offsets, chunks.shards)))
+        stored = self._refuse(chunks)
         failed = self._read_chunks(stored, [shards.get(at) for at in window], placing)
         places = zip(stored.shards[failed].tolist(), stored.slots[failed].tolist())
         return [self.layout.chunk_box(window[shard], slot) & box for shard, slot in places]
@@ -355,11 +379,7 @@ class DeviceReader:
         if not total:
             return np.zeros(0, np.int64)
         size = min(max(total * self.size // 16, MIN_BATCH), MAX_BATCH)
-        count, gap = max(1, size // self.stride), self.shards.source.gap
-        batches = [
-            Batch(number, first, chunks.take(slice(first, first + count)), gap)
-            for number, first in enumerate(range(0, total, count))
-        ]
+        batches = batches_of(chunks, max(1, size // self.stride), self.shards.source.gap)
         self._failed = self.cp.asarray((chunks.sizes == 0).astype(np.uint32))
         self._lanes = self._make_lanes(batches)
         self._batches, self._placing, self._shards = batches, placing, shards
@@ -426,7 +446,8 @@ class DeviceReader:
         batch, lanes = piece.batch, len(self._lanes)
         lane = self._lanes[batch.number % lanes]
         buffer, event = pinned_buffer(self.cp, self._number)
-        event.synchronize()
+        if not event.done:  # waiting gives up the interpreter lock, for which others queue
+            event.synchronize()
         for fetch in piece.fetches:
             to = fetch.to - piece.low
             self._read_into(fetch, buffer[to : to + fetch.size])
@@ -518,9 +539,8 @@ class Placing:
 
     def fill(self, chunks: WantedChunks) -> None:
         """Write the fill value where nothing is stored."""
-        if len(chunks.slots):
-            origins = self.cp.asarray(np.ascontiguousarray(chunks.origins))
-            self.place(len(chunks.slots), None, None, origins)
+        origins = self.cp.asarray(np.ascontiguousarray(chunks.origins))
+        self.place(len(chunks.slots), None, None, origins)
 
 
 def place_source(ndim: int, width: int, item: int, swapped: int, elements: int) -> str:

@@ -12,20 +12,26 @@
 #include "blosc.h"
 #include "lz4.h"
 
+struct RecentOfWarps {
+    Recent warp[WEFT_WARPS];
+};
+
 // The streams of frames, decoded to `planes`, or to the pool where they are elements already.
 WEFT_KERNEL weft_blosc_lz4(
     const u8* staged, const u64* offsets, const u64* sizes, u64 size, u64 stride, u32 parts,
     u8* planes, u8* pool, u32* failed
 ) {
+    WEFT_SHARED(RecentOfWarps, shared);
     u64 chunk = WEFT_BLOCK / parts, first = WEFT_BLOCK % parts * WEFT_WARPS;
     if (!sizes[chunk] || failed[chunk]) return;
     BloscFrame frame;
     bool is_valid = frame.parse(staged + offsets[chunk], sizes[chunk], size);
     u8* to = (is_valid && has_planes(frame) ? planes : pool) + chunk * stride;
-    auto decode = [&](const Stream& stream) {
-        return lz4_decode(stream.from, stream.stored, to + stream.to, stream.size);
-    };
     WEFT_EACH_WARP(w) {
+        auto decode = [&](const Stream& stream) {
+            Recent& own = shared.warp[w];
+            return lz4_decode(own, stream.from, stream.stored, to + stream.to, stream.size);
+        };
         u64 step = (u64)parts * WEFT_WARPS;
         if (!is_valid || !decode_streams(frame, BLOSC_LZ4, first + w, step, to, decode))
             failed[chunk] = 1;
@@ -57,6 +63,7 @@ WEFT_KERNEL weft_blosc_join(
 WEFT_KERNEL weft_lz4_decode(
     const u8* staged, const u64* offsets, const u64* sizes, u64 size, u64 stride, u8* pool, u32* failed
 ) {
+    WEFT_SHARED(RecentOfWarps, shared);
     u64 chunk = WEFT_BLOCK, count = sizes[chunk];
     if (!count || failed[chunk]) return;
     const u8* from = staged + offsets[chunk];
@@ -64,7 +71,9 @@ WEFT_KERNEL weft_lz4_decode(
         if (w) continue;
         bool is_valid = count >= 4 && count <= 0x7FFFFFFF && size <= 0x7FFFFFFF &&
                         load_32(from) == size &&
-                        lz4_decode(from + 4, (u32)count - 4, pool + chunk * stride, (u32)size);
+                        lz4_decode(
+                            shared.warp[w], from + 4, (u32)count - 4, pool + chunk * stride, (u32)size
+                        );
         if (!is_valid) failed[chunk] = 1;
     }
 }

@@ -7,34 +7,44 @@
 #include "blosc.h"
 #include "zstd.h"
 
-// The frames of zstd of a chunk: one, or the streams of a frame of Blosc.
-struct ZstdChunk {
-    BloscFrame frame;
-    Stream whole;
-    bool is_blosc, is_valid;
-    u8 *to, *buffer;
-    u64 count;
-
-    WEFT_MEMBER ZstdChunk(
-        const u8* from, u64 stored, u64 size, bool is_in_blosc, u8* planes, u8* pool
-    ) : is_blosc(is_in_blosc), to(pool), buffer(planes), count(1) {
-        is_valid = stored <= 0x7FFFFFFF && size <= 0x7FFFFFFF;
-        whole.from = from, whole.stored = (u32)stored, whole.size = (u32)size, whole.to = 0;
-        if (!is_blosc) return;
-        is_valid = frame.parse(from, stored, size) &&
-                   (frame.is_raw() || frame.format() == BLOSC_ZSTD);
-        if (is_valid && has_planes(frame)) to = planes, buffer = pool;
-        count = is_valid ? frame.streams() : 0;
-    }
-    WEFT_MEMBER bool find(u64 number, Stream& stream) const {
-        if (!is_blosc) stream = whole;
-        return !is_blosc || frame.find(number, stream);
-    }
-    // Whether a stream is stored as it is.
-    WEFT_MEMBER bool is_plain(const Stream& stream) const {
-        return is_blosc && stream.stored == stream.size;
-    }
+// A frame of zstd of a chunk, with where it is decoded to and where its literals are kept.
+struct ZstdStream : Stream {
+    bool is_plain;  // stored as it is
+    u8 *out, *buffer;
 };
+
+// Decode the frames of a chunk, one or the streams of a frame of Blosc, by decode(warp, stream, n, warps),
+// the nth of the warps that share a frame where there are more warps than frames.
+template <class Decode>
+WEFT_DEVICE void decode_frames(
+    const u8* from, u64 stored, u64 size, u32 parts, bool is_blosc, u8* planes, u8* pool, u32& failed,
+    Decode decode
+) {
+    if (!stored || failed) return;
+    BloscFrame frame;
+    bool is_valid = stored <= 0x7FFFFFFF && size <= 0x7FFFFFFF;
+    u64 count = is_valid, warps = (u64)parts * WEFT_WARPS;
+    u8 *out = pool, *buffer = planes;
+    if (is_blosc) {
+        is_valid = frame.parse(from, stored, size) && (frame.is_raw() || frame.format() == BLOSC_ZSTD);
+        count = is_valid ? frame.streams() : 0;
+        if (is_valid && has_planes(frame)) out = planes, buffer = pool;
+    }
+    WEFT_EACH_WARP(w) {
+        u64 own = WEFT_BLOCK % parts * WEFT_WARPS + w, nth = count ? own / count : 0;
+        bool is_right = is_valid;
+        for (u64 each = count ? own % count : 0; each < count && is_right; each += warps) {
+            ZstdStream stream;
+            stream.from = from, stream.stored = (u32)stored, stream.size = (u32)size, stream.to = 0;
+            is_right = !is_blosc || frame.find(each, stream);
+            stream.is_plain = is_blosc && stream.stored == stream.size;
+            stream.out = out + stream.to, stream.buffer = buffer + stream.to;
+            u64 sharing = warps > each ? (warps - 1 - each) / count + 1 : 1;
+            is_right = is_right && decode(w, stream, nth, sharing);
+        }
+        if (!is_right) failed = 1;
+    }
+}
 
 struct CodesOfWarps {
     Codes warp[WEFT_WARPS];
@@ -45,27 +55,16 @@ WEFT_KERNEL weft_zstd_literals(
     u32 is_blosc, u8* planes, u8* pool, u32* failed
 ) {
     WEFT_SHARED(CodesOfWarps, shared);
-    u64 n = WEFT_BLOCK / parts, warps = (u64)parts * WEFT_WARPS;
-    if (!sizes[n] || failed[n]) return;
-    ZstdChunk chunk(
-        staged + offsets[n], sizes[n], size, is_blosc, planes + n * stride, pool + n * stride
+    u64 n = WEFT_BLOCK / parts;
+    auto decode = [&](u32 w, const ZstdStream& stream, u64 nth, u64 warps) {
+        return stream.is_plain || zstd_literals(
+            shared.warp[w], stream.from, stream.stored, stream.size, stream.buffer, nth, warps
+        );
+    };
+    decode_frames(
+        staged + offsets[n], sizes[n], size, parts, is_blosc, planes + n * stride, pool + n * stride,
+        failed[n], decode
     );
-    WEFT_EACH_WARP(w) {
-        u64 own = WEFT_BLOCK % parts * WEFT_WARPS + w, count = chunk.count;
-        bool is_valid = chunk.is_valid;
-        for (u64 each = count && own >= count ? own % count : own; each < count && is_valid;
-             each += warps) {
-            Stream stream;
-            is_valid = chunk.find(each, stream);
-            u64 step = warps > each ? (warps - 1 - each) / count + 1 : 1;  // warps of this stream
-            if (is_valid && !chunk.is_plain(stream))
-                is_valid = zstd_literals(
-                    shared.warp[w], stream.from, stream.stored, stream.size,
-                    chunk.buffer + stream.to, own < count ? 0 : own / count, step
-                );
-        }
-        if (!is_valid) failed[n] = 1;
-    }
 }
 
 struct SequencesOfWarps {
@@ -77,26 +76,16 @@ WEFT_KERNEL weft_zstd_sequences(
     u32 is_blosc, u8* planes, u8* pool, u32* failed
 ) {
     WEFT_SHARED(SequencesOfWarps, shared);
-    u64 n = WEFT_BLOCK / parts, warps = (u64)parts * WEFT_WARPS;
-    if (!sizes[n] || failed[n]) return;
-    ZstdChunk chunk(
-        staged + offsets[n], sizes[n], size, is_blosc, planes + n * stride, pool + n * stride
+    u64 n = WEFT_BLOCK / parts;
+    auto decode = [&](u32 w, const ZstdStream& stream, u64 nth, u64) {
+        if (nth) return true;  // another warp has it
+        if (stream.is_plain) lanes_copy(stream.out, stream.from, stream.size);
+        return stream.is_plain || zstd_sequences(
+            shared.warp[w], stream.from, stream.stored, stream.size, stream.buffer, stream.out
+        );
+    };
+    decode_frames(
+        staged + offsets[n], sizes[n], size, parts, is_blosc, planes + n * stride, pool + n * stride,
+        failed[n], decode
     );
-    WEFT_EACH_WARP(w) {
-        bool is_valid = chunk.is_valid;
-        for (u64 each = WEFT_BLOCK % parts * WEFT_WARPS + w; each < chunk.count && is_valid;
-             each += warps) {
-            Stream stream;
-            is_valid = chunk.find(each, stream);
-            if (!is_valid) break;
-            if (chunk.is_plain(stream))
-                lanes_copy(chunk.to + stream.to, stream.from, stream.size);
-            else
-                is_valid = zstd_sequences(
-                    shared.warp[w], stream.from, stream.stored, stream.size,
-                    chunk.buffer + stream.to, chunk.to + stream.to
-                );
-        }
-        if (!is_valid) failed[n] = 1;
-    }
 }

@@ -7,7 +7,7 @@
 #define LANES_PERIOD 512u  // bytes of a repetition that are made one by one
 
 // Bytes that do not overlap.
-WEFT_DEVICE void lanes_copy(u8* to, const u8* from, u32 count) {
+WEFT_CALLED void lanes_copy(u8* to, const u8* from, u32 count) {
     WEFT_LANES(lane) {
         if (count <= LANES_LINE) {
             u8 first = 0, second = 0;
@@ -22,7 +22,7 @@ WEFT_DEVICE void lanes_copy(u8* to, const u8* from, u32 count) {
 }
 
 // `count` bytes that begin `offset` before `to`; where they overlap, those before `to` are repeated.
-WEFT_DEVICE void lanes_repeat(u8* to, u32 offset, u32 count) {
+WEFT_CALLED void lanes_repeat(u8* to, u32 offset, u32 count) {
     const u8* from = to - offset;
     if (offset >= count) {
         lanes_copy(to, from, count);

@@ -3,7 +3,7 @@
 // The same blocks are refused as by LZ4_decompress_safe. Lengths and offsets are compared with what is
 // left before anything is copied, so that no block reads before its output or writes behind it.
 #pragma once
-#include "lanes.h"
+#include "recent.h"
 
 // The bytes that follow a length of 15 add to it. False where they end too early, or it is too long.
 WEFT_DEVICE bool lz4_length(const u8* in, u32 stop, u32 most, u32& at, u32& length) {
@@ -17,30 +17,35 @@ WEFT_DEVICE bool lz4_length(const u8* in, u32 stop, u32 most, u32& at, u32& leng
 }
 
 // Decode `stored` bytes to exactly `size`; false where they are not such a block.
-WEFT_DEVICE bool lz4_decode(const u8* in, u32 stored, u8* out, u32 size) {
-    u32 at = 0, done = 0;
+WEFT_DEVICE bool lz4_decode(Recent& shared, const u8* in, u32 stored, u8* out, u32 size) {
+    Input input(shared, in, stored);
+    Output output(shared, out);
+    u32 at = 0, word = input.word(0);
     while (at < stored) {
-        u32 word = stored - at < 8 ? in[at] : load_word(in + at);
-        u32 token = word & 255, count = token >> 4;
-        bool has_literals = count;
+        u32 token = word & 255, count = token >> 4, rest = word >> 8;
         ++at;
-        if (count == 15 && !lz4_length(in, stored, stored, at, count)) return false;
-        if (count > stored - at || count > size - done) return false;
-        if (count) lanes_copy(out + done, in + at, count);
-        at += count, done += count;
-        if (size - done < 12 || stored - at < 8) return at == stored && done == size;
-        u32 offset = has_literals ? load_16(in + at) : word >> 8 & 0xFFFF;
-        at += 2, count = token & 15;
-        bool is_long = count == 15;
-        if (is_long && !has_literals) {  // its next byte is here already
-            count += word >> 24, ++at;
-            is_long = word >> 24 == 255;
+        if (count) {
+            if (count == 15 && !lz4_length(in, stored, stored, at, count)) return false;
+            if (count > stored - at || count > size - output.done) return false;
+            output.copy(input, at, count);
+            at += count;
+            input.seek(at);
+            rest = input.word(at);
         }
-        if (is_long && !lz4_length(in, stored - 4, size, at, count)) return false;
+        u32 left = size - output.done;
+        if (left < 12 || stored - at < 8) return at == stored && !left;
+        u32 offset = rest & 0xFFFF;
+        at += 2, count = token & 15;
+        if (count == 15) {
+            u32 more = rest >> 16 & 255;
+            ++at, count += more;
+            if (more == 255 && !lz4_length(in, stored - 4, size, at, count)) return false;
+        }
         count += 4;
-        if (!offset || offset > done || count > size - done - 5) return false;
-        lanes_repeat(out + done, offset, count);
-        done += count;
+        if (!offset || offset > output.done || count > left - 5) return false;
+        input.seek(at);
+        word = input.word(at);  // on its way while bytes are copied
+        output.repeat(offset, count);
     }
     return false;
 }

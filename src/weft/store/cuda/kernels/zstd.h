@@ -9,7 +9,7 @@
 // A frame is untrusted. Every size is compared with the bytes that are left before it is used, tables
 // are checked to be complete, every bit of a stream must be used, and a match begins in what was decoded.
 #pragma once
-#include "lanes.h"
+#include "recent.h"
 
 #define ZSTD_MAGIC 0xFD2FB528u
 #define ZSTD_BLOCK (1u << 17)  // the most bytes of a block
@@ -44,6 +44,7 @@ struct Codes : Counts {
 // The tables that sequences need.
 struct Sequences : Counts {
     States lengths, offsets, matches;
+    Recent recent;
 };
 
 // -- bits
@@ -357,31 +358,31 @@ WEFT_DEVICE bool decode_streams_of(
 // -- sequences
 
 WEFT_DEVICE u32 length_base(u32 code) {
-    const u32 bases[20] = {16, 18, 20, 22, 24, 28, 32, 40, 48, 64, 128, 256, 512, 1024, 2048, 4096,
+    static const u32 bases[20] = {16, 18, 20, 22, 24, 28, 32, 40, 48, 64, 128, 256, 512, 1024, 2048, 4096,
                            8192, 16384, 32768, 65536};
     return code < 16 ? code : bases[code - 16];
 }
 WEFT_DEVICE u32 length_bits(u32 code) {
-    const u8 bits[9] = {1, 1, 1, 1, 2, 2, 3, 3, 4};
+    static const u8 bits[9] = {1, 1, 1, 1, 2, 2, 3, 3, 4};
     return code < 16 ? 0 : code < 25 ? bits[code - 16] : code - 19;
 }
 WEFT_DEVICE u32 match_base(u32 code) {
-    const u32 bases[21] = {35, 37, 39, 41, 43, 47, 51, 59, 67, 83, 99, 131, 259, 515, 1027, 2051, 4099,
+    static const u32 bases[21] = {35, 37, 39, 41, 43, 47, 51, 59, 67, 83, 99, 131, 259, 515, 1027, 2051, 4099,
                            8195, 16387, 32771, 65539};
     return code < 32 ? code + 3 : bases[code - 32];
 }
 WEFT_DEVICE u32 match_bits(u32 code) {
-    const u8 bits[12] = {1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7};
+    static const u8 bits[12] = {1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7};
     return code < 32 ? 0 : code < 44 ? bits[code - 32] : code - 36;
 }
 
 // The counts of symbols where a block does not give its own.
 WEFT_DEVICE u32 default_states(Counts& shared, u32 which) {
-    const signed char lengths[36] = {4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2,
+    static const signed char lengths[36] = {4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2,
                                      2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1};
-    const signed char offsets[29] = {1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1,
+    static const signed char offsets[29] = {1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1,
                                      1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1};
-    const signed char matches[53] = {1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    static const signed char matches[53] = {1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                      1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                      1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1};
     u32 count = which == 0 ? 36 : which == 1 ? 29 : 53;
@@ -466,24 +467,27 @@ struct ZstdFrame {
     // The offset that a value stands for; 0 is not one.
     WEFT_MEMBER u32 offset_of(u32 value, u32 literals) {
         u32 offset = value - 3, place = value - 1 + !literals;
-        if (value <= 3) offset = place < 3 ? last[place] : last[0] - 1;
+        u32 recent = place == 1 ? last[1] : place == 2 ? last[2] : last[0] - (place == 3);
+        if (value <= 3) offset = recent;
         if (value > 3 || place > 1) last[2] = last[1];
         if (value > 3 || place > 0) last[1] = last[0], last[0] = offset;
         return offset;
     }
 };
 
-// Decode the sequences of a block and copy what they say; where the block ends, 0 if it is refused.
-WEFT_DEVICE u32 run_sequences(
-    const Sequences& shared, const u8* from, u32 stored, u32 count, const u8* literals, u32 left,
-    ZstdFrame& frame, u8* out, u32 done, u32 size
+// Decode the sequences of a block and copy what they say; false where they are refused.
+WEFT_DEVICE bool run_sequences(
+    Sequences& shared, const u8* from, u32 stored, u32 count, const u8* literals, u32 literals_size,
+    ZstdFrame& frame, Output& output, u32 limit
 ) {
     BackBits bits;
     const States &lengths = shared.lengths, &offsets = shared.offsets, &matches = shared.matches;
-    if (!bits.open(from, stored)) return 0;
-    if (bits.left < lengths.log + offsets.log + matches.log) return 0;
+    if (!bits.open(from, stored)) return false;
+    if (bits.left < lengths.log + offsets.log + matches.log) return false;
     u32 length_state = bits.take(lengths.log), offset_state = bits.take(offsets.log);
     u32 match_state = bits.take(matches.log);
+    Input input(shared.recent, literals, literals_size);
+    u32 used = 0;
     for (u32 n = 0; n < count; ++n) {
         Ahead ahead(bits);
         u32 of_length = lengths.entry[length_state], of_offset = offsets.entry[offset_state];
@@ -493,7 +497,7 @@ WEFT_DEVICE u32 run_sequences(
         u32 next[3] = {of_length >> 8 & 255, of_match >> 8 & 255, of_offset >> 8 & 255};
         u32 wanted = offset_code + match_width + length_width;
         if (n + 1 < count) wanted += next[0] + next[1] + next[2];
-        if (offset_code > 31 || bits.left < wanted) return 0;
+        if (offset_code > 31 || bits.left < wanted) return false;
         bits.left -= wanted;
         u32 value = (1u << offset_code) + ahead.take(offset_code);
         u32 match = match_base(match_code) + ahead.take(match_width);
@@ -501,54 +505,55 @@ WEFT_DEVICE u32 run_sequences(
         length_state = (of_length >> 16) + ahead.take(next[0]);  // none is used after the last
         match_state = (of_match >> 16) + ahead.take(next[1]);
         offset_state = (of_offset >> 16) + ahead.take(next[2]);
-        u32 offset = frame.offset_of(value, length);
-        if (length > left || length > size - done || match > size - done - length) return 0;
-        if (length) lanes_copy(out + done, literals, length);
-        done += length, literals += length, left -= length;
-        if (!offset || offset > done || offset > frame.window) return 0;
-        lanes_repeat(out + done, offset, match);
-        done += match;
+        u32 offset = frame.offset_of(value, length), left = limit - output.done;
+        if (length > literals_size - used || length > left || match > left - length) return false;
+        input.seek(used);
+        if (length) output.copy(input, used, length);
+        used += length;
+        if (!offset || offset > output.done || offset > frame.window) return false;
+        output.repeat(offset, match);
     }
-    if (bits.left || left > size - done) return 0;
-    if (left) lanes_copy(out + done, literals, left);
-    return done + left;
+    u32 rest = literals_size - used;
+    if (bits.left || rest > limit - output.done) return false;
+    if (rest) output.copy_long(literals + used, rest);
+    return true;
 }
 
-// Decode a compressed block to out + done; where it ends, 0 if it is refused.
-WEFT_DEVICE u32 decode_block(
+// Decode a compressed block; false where it is refused.
+WEFT_DEVICE bool decode_block(
     Sequences& shared, const ZstdBlock& block, const Literals& literals, const u8* kept,
-    ZstdFrame& frame, u8* out, u32 done
+    ZstdFrame& frame, Output& output
 ) {
     u32 head = literals.head + literals.stored, left = block.size - head, used = 1;
     const u8* at = block.from + head;
-    if (!left) return 0;
+    if (!left) return false;
     u32 count = at[0];
     if (count >= 128) {
         used = count == 255 ? 3 : 2;
-        if (left < used) return 0;
+        if (left < used) return false;
         count = count == 255 ? load_16(at + 1) + 0x7F00 : ((count - 128) << 8) + at[1];
     }
     if (!count) {
-        if (left != used || literals.size > frame.size - done) return 0;
-        if (literals.size) lanes_copy(out + done, kept, literals.size);
-        return done + literals.size;
+        if (left != used || literals.size > frame.size - output.done) return false;
+        if (literals.size) output.copy_long(kept, literals.size);
+        return true;
     }
     at += used, left -= used;
-    if (!left || at[0] & 3) return 0;
+    if (!left || at[0] & 3) return false;
     u32 modes = at[0];
     ++at, --left;
-    if (!next_states(shared, shared.lengths, 0, modes >> 6, at, left, used)) return 0;
+    if (!next_states(shared, shared.lengths, 0, modes >> 6, at, left, used)) return false;
     at += used, left -= used;
-    if (!next_states(shared, shared.offsets, 1, modes >> 4 & 3, at, left, used)) return 0;
+    if (!next_states(shared, shared.offsets, 1, modes >> 4 & 3, at, left, used)) return false;
     at += used, left -= used;
-    if (!next_states(shared, shared.matches, 2, modes >> 2 & 3, at, left, used)) return 0;
+    if (!next_states(shared, shared.matches, 2, modes >> 2 & 3, at, left, used)) return false;
     at += used, left -= used;
-    u32 limit = frame.size - done < frame.block ? frame.size : done + frame.block;
-    return run_sequences(shared, at, left, count, kept, literals.size, frame, out, done, limit);
+    u32 room = frame.size - output.done, limit = room < frame.block ? frame.size : output.done + frame.block;
+    return run_sequences(shared, at, left, count, kept, literals.size, frame, output, limit);
 }
 
 // The second pass: decode a frame to exactly its size, with the literals of all blocks in a buffer.
-WEFT_CALLED bool zstd_sequences(
+WEFT_DEVICE bool zstd_sequences(
     Sequences& shared, const u8* in, u32 stored, u32 size, const u8* buffer, u8* out
 ) {
     ZstdFrame frame;
@@ -558,26 +563,25 @@ WEFT_CALLED bool zstd_sequences(
     }
     ZstdBlock block;
     Literals literals;
-    for (u32 done = 0; frame.next(block);) {
+    Output output(shared.recent, out);
+    while (frame.next(block)) {
         if (block.kind == 2) {
             if (!literals.parse(block.from, block.size) || literals.size > frame.block) return false;
             const u8* kept = literals.kind ? buffer : literals.at;
             if (literals.kind) buffer += literals.size;
-            done = decode_block(shared, block, literals, kept, frame, out, done);
-            if (!done) return false;
+            if (!decode_block(shared, block, literals, kept, frame, output)) return false;
         } else {
-            if (block.size > size - done) return false;
-            if (block.kind) lanes_fill(out + done, block.from[0], block.size);
-            else if (block.size) lanes_copy(out + done, block.from, block.size);
-            done += block.size;
+            if (block.size > size - output.done) return false;
+            if (block.kind) output.fill(block.from[0], block.size);
+            else if (block.size) output.copy_long(block.from, block.size);
         }
-        if (block.is_last) return done == size && frame.at == stored;
+        if (block.is_last) return output.done == size && frame.at == stored;
     }
     return false;
 }
 
 // The first pass: the literals of those blocks of a frame that are `first` among `step`, to a buffer.
-WEFT_CALLED bool zstd_literals(
+WEFT_DEVICE bool zstd_literals(
     Codes& shared, const u8* in, u32 stored, u32 size, u8* buffer, u64 first, u64 step
 ) {
     ZstdFrame frame;

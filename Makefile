@@ -18,7 +18,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: .venv/.demo
 	$(BIN)/python -m examples.demo
 
-test: lint types layers unit
+test: lint layers
+	$(MAKE) --no-print-directory -j2 types unit
 
 # tests/conftest.py says which tests are slow and which are random.
 test-all: .venv/.test
@@ -49,7 +50,7 @@ layers: .venv/.test
 	$(BIN)/lint-imports
 
 unit: .venv/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # The random tests with many more trials: 5,000 examples of every property, 10,000 hostile inputs for
 # every reader; see tests/trials.py.

@@ -5,14 +5,25 @@ those that are, and repeats the tests marked `random` with all their trials. A t
 in its file; it is `random` if Hypothesis drives it or its module scales with `tests.trials`.
 """
 
+import gc
 import os
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from tests.trials import EXAMPLES
 
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=16")
+# XLA compiles hundreds of tiny programs, each for one run: compiling fast matters, not their speed.
+XLA_FLAGS = (
+    "--xla_force_host_platform_device_count=16",
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+)
+os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# There is a process for each core; idle threads of BLAS and torch would only spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+gc.disable()  # until all modules are imported; see pytest_collection_finish
 
 settings.register_profile(
     "weft",
@@ -26,9 +37,19 @@ settings.load_profile("weft")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that make random trials."""
+    """Mark the tests that make random trials; put the longest file first, the rest stays sorted.
+
+    Processes take whole files, and the last of them are short: both are busy to the end.
+    """
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
     for item in items:
         if isinstance(item, pytest.Function) and (
             is_hypothesis_test(item.obj) or vars(item.module).keys() & {"trials", "fuzz"}
         ):
             item.add_marker("random")
+
+
+def pytest_collection_finish():
+    """Leave what the modules hold out of every garbage collection to come."""
+    gc.freeze()
+    gc.enable()

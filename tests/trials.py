@@ -17,3 +17,11 @@ def trials(full, limit=None, fewest=FEWEST):
     """Return the number of trials to make: at least `fewest` or `full`, at most `limit`."""
     number = max(min(full, fewest), full * EXAMPLES // FULL)
     return number if limit is None else min(number, limit)
+
+
+def large(full):
+    """Return the size of a hostile input: `full` in `make test-all`, a tenth of it in `make test`.
+
+    An input that costs more than it should is found there.
+    """
+    return trials(full, full)

@@ -37,7 +37,7 @@ def conv_signature(image, kernel, strides=(1, 1), padding=(0, 0, 0, 0), dilation
 
 
 def conv_answer(image, kernel, strides, padding, dilation, groups):
-    """A convolution as loops over images, output pixels and kernel taps."""
+    """A convolution as loops over images, output features and kernel taps."""
     if len(image) > 1:
         alone = [conv_answer(x[None], kernel, strides, padding, dilation, groups) for x in image]
         return np.concatenate(alone)
@@ -50,12 +50,11 @@ def conv_answer(image, kernel, strides, padding, dilation, groups):
     for f in range(features):
         group = f // (features // groups)
         channels = padded[group * per_group : (group + 1) * per_group]
-        for y in range(rows):
-            for x in range(columns):
-                for u in range(high):
-                    for v in range(wide):
-                        at = y * strides[0] + u * dilation[0], x * strides[1] + v * dilation[1]
-                        answer[f, y, x] += channels[:, at[0], at[1]] @ kernel[f, :, u, v]
+        for u in range(high):
+            for v in range(wide):
+                seen = channels[:, u * dilation[0] :, v * dilation[1] :]
+                seen = seen[:, :: strides[0], :: strides[1]][:, :rows, :columns]
+                answer[f] += np.tensordot(kernel[f, :, u, v], seen, 1)
     return answer[None]
 
 

@@ -6,6 +6,7 @@ from tests.mutations import mutate_bytes, mutate_code
 from tests.plan import region_programs, writer
 from tests.plan.families import FAMILIES
 from tests.plan.region_programs import LOOP
+from tests.trials import large
 
 from weft.interop.hlo import collectives
 from weft.interop.stablehlo import read
@@ -123,14 +124,14 @@ def _compiled():
 
 def _hostile_compiled():
     texts = [
-        "= " * 500_000,
+        "= " * large(500_000),
         "= x " + "all-reduce " * 200_000,
         "= f32[8] all-reduce(%x), " + "replica_groups=mesh[" * 50_000,
         "= f32[8] all-reduce(%x), replica_groups=mesh['x'=2]{'y'}",
         "= f32[8] all-reduce(%x), replica_groups=[1,0]",
         "= f7[8] all-reduce(%x)",
         f"= f32[{'9' * 5000}] all-reduce(%x)",
-        "= " + "f32[8] " * 200_000 + "all-reduce(%x)",
+        "= " + "f32[8] " * large(200_000) + "all-reduce(%x)",
     ]
     return [text.encode() for text in texts]
 

@@ -7,6 +7,7 @@ from tests.fuzzing import Reader, fuzz
 from tests.mutations import mutate_json
 from tests.runtime.cases import CASES
 from tests.runtime.test_validate import WITH_KERNELS
+from tests.trials import large
 
 from weft import Graph, ops, propagate, trace
 from weft.lang import Application, Value
@@ -108,7 +109,7 @@ def _applying(operator, operands, attributes=None, shape=(4,), results=("y",)):
 def _hostile():
     chain = [
         {"operator": "add", "operands": [f"v{n}", f"v{n}"], "results": [{"name": f"v{n + 1}"}]}
-        for n in range(5000)
+        for n in range(large(5000))
     ]
     nested = {"inputs": [], "applications": [], "outputs": []}
     for _ in range(200):
@@ -132,17 +133,17 @@ def _hostile():
             {"weft": 1, "inputs": [{"name": "v0", "shape": [4]}], "applications": chain}
         ).encode(),
         json.dumps({"weft": 1, **nested}).encode(),
-        _applying("=>".join(["tanh"] * 20_000), ["x"], {"first": 1}),
+        _applying("=>".join(["tanh"] * large(20_000)), ["x"], {"first": 1}),
         _applying("tanh=>tanh@" + "9" * 5000, ["x"], {"first": 1}),
         _applying("tanh=>tanh@x", ["x"], {"first": 1}),
         _applying("tanh=>tanh", ["x"], {"first": 10**30}),
         _applying("tanh=>tanh", ["x"], {"first": "1"}),
         _applying("iota", [], {"result_shape": [10**30], "dtype": "int32", "iota_dimension": 0}),
         _applying("iota", [], {"result_shape": [4], "dtype": 5, "iota_dimension": 0}),
-        _applying("iota", [], {"result_shape": [4] * 100_000, "iota_dimension": 0}),
+        _applying("iota", [], {"result_shape": [4] * large(100_000), "iota_dimension": 0}),
         _applying("tanh", ["x"], shape=[2] * 5000),
         _applying("reshape", ["x"], {"result_shape": [2] * 48}, shape=[1 << 48]),
-        _applying("add", ["x"] * 100_000),
+        _applying("add", ["x"] * large(100_000)),
     ]
 
 

@@ -1,6 +1,7 @@
 """Hostile text of meshes, shardings, rules and index notation is read or refused, within limits."""
 
 from tests.fuzzing import Reader, fuzz
+from tests.trials import large
 
 from weft import DeviceMesh, ShardingSpec
 from weft.lang.notation import Notation
@@ -34,7 +35,7 @@ def _hostile_meshes() -> list[bytes]:
         "@m = <[" + _listed(40_000, '"a{}"=2') + "]>",
         "@m = <[" + _listed(40_000, '"x"=1') + "]>",
         "@m = <[" + _listed(20_000, '"{}"=999999999999999999') + "]>",
-        '@m = <["x"=100000], device_ids=[' + _listed(100_000, "{}") + "]>",
+        '@m = <["x"=100000], device_ids=[' + _listed(large(100_000), "{}") + "]>",
         '@m = <["x"=999999999999999999], device_ids=[0]>',
         f"@{'m' * 1_000_000} = <[]>",
         f'@m = <["{"x" * 1_000_000}"=2]>',
@@ -91,13 +92,13 @@ def _notations() -> list[bytes]:
 
 
 def _hostile_notations() -> list[bytes]:
-    names = " ".join(f"i{n}" for n in range(60_000))
+    names = " ".join(f"i{n}" for n in range(large(60_000)))
     texts = [
         f"{names} -> {names}",
         f"{names} -> sum: {names}",
-        f"{'+'.join(['i'] * 100_000)} -> i",
+        f"{'+'.join(['i'] * large(100_000))} -> i",
         f"{'*'.join(['9' * 18] * 20_000)}*i -> i",
-        "," * 300_000 + "->" + "," * 300_000,
+        "," * large(300_000) + "->" + "," * large(300_000),
         "[" * 100_000,
     ]
     return [text.encode() for text in texts]

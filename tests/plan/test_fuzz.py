@@ -8,6 +8,7 @@ from tests.fuzzing import Reader, fuzz
 from tests.lang.test_fuzz import mlp
 from tests.mutations import mutate_bytes, mutate_json
 from tests.runtime.test_programs import planned
+from tests.trials import large
 
 from weft import Machine, Plan, propagate
 from weft.plan.machines import CLUSTER, H200_NODE
@@ -41,8 +42,8 @@ def _hostile_plans():
             {"mesh": '@m = <["dp"=1000, "tp"=1000]>'},
             {"mesh": f"@m = <[{long}]>"},
             {"mesh": f"@m = <[{long[: long.index('a4000') - 3]}]>"},
-            {"outputs": plan["outputs"] * 100_000},
-            {"placements": plan["placements"] * 50_000},
+            {"outputs": plan["outputs"] * large(100_000)},
+            {"placements": plan["placements"] * large(50_000)},
             {"placements": [{}] * len(plan["placements"])},
             {"placements": None},
             {"graph": None},
@@ -80,18 +81,18 @@ def _read_machine(data):
 
 
 def _hostile_machines():
-    dotted = ".".join(["a"] * 100_000)
+    dotted = ".".join(["a"] * large(100_000))
     texts = [
         f"{dotted} = 1",
         f"[{dotted}]",
         f"[[{dotted}]]",
-        "\n".join(f"[{'.'.join(['a'] * 300)}.b{n}]" for n in range(1500)),
-        "\n".join(f"{'.'.join(['a'] * 300)}.b{n} = 1" for n in range(1500)),
-        "\n".join(f"[a{n}]" for n in range(100_000)),
-        "\n".join(f"a.b{n}.c = 1" for n in range(60_000)),
+        "\n".join(f"[{'.'.join(['a'] * 300)}.b{n}]" for n in range(large(1500))),
+        "\n".join(f"{'.'.join(['a'] * 300)}.b{n} = 1" for n in range(large(1500))),
+        "\n".join(f"[a{n}]" for n in range(large(100_000))),
+        "\n".join(f"a.b{n}.c = 1" for n in range(large(60_000))),
         "x = " + "[" * 100_000,
         "x = " + "{a=" * 100_000,
-        "x = [" + "[]," * 300_000 + "]",
+        "x = [" + "[]," * large(300_000) + "]",
         "weft_machine = 0x" + "f" * 500_000,
         "weft_machine = " + "9" * 500_000,
         "weft_machine = 1\nlatency = 0x" + "f" * 500_000,
@@ -102,7 +103,7 @@ def _hostile_machines():
         "#" * 1_000_000,
         "x = " + "1_" * 300_000 + "1",
         "x = 1." + "0" * 900_000,
-        "weft_machine = 1\n[links]\n" + "\n".join(f"a{n} = {{}}" for n in range(50_000)),
+        "weft_machine = 1\n[links]\n" + "\n".join(f"a{n} = {{}}" for n in range(large(50_000))),
     ]
     return [text.encode() for text in texts]
 

@@ -1,8 +1,8 @@
 """What ranks do in the tests of many ranks: `python -m tests.runtime.ranks FOLDER TIMEOUT JOB...`.
 
-The environment says how many ranks there are, and which one this is; if it does not say which, all
-are forked from here, since importing torch takes longer than most tests. A rank writes what it
-found as JSON, and nothing if something is wrong.
+The environment says how many ranks there are (WORLD_SIZE), and which of them to fork from this
+process (RANKS), since importing torch takes longer than most tests. A rank writes what it found as
+JSON, and nothing if something is wrong.
 """
 
 import json
@@ -160,9 +160,13 @@ def check_run(seed, program, plan, inputs):
 @job
 def reshards(first, count):
     """Any sharding to any other, with parts: shards and bytes as in one process."""
-    rank, size, seen, ways = dist.get_rank(), dist.get_world_size(), Counter(), Counter()
+    size, seen, ways = dist.get_world_size(), Counter(), Counter()
     choose = ranks.Ranks._way
     ranks.Ranks._way = lambda *given: ways.update([(way := choose(*given)).__name__]) or way
+    for src, dst, shape in EVERY_KIND:
+        mesh = DeviceMesh("m", (2, size // 2), ("x", "y"))
+        specs = (ShardingSpec.parse(f"<@m, {text}>", mesh) for text in (src, dst))
+        seen.update(check_reshard(np.random.default_rng(0), np.ones(shape, int), *specs))
     dtypes = ["int64", "int32", "uint8", "int16", "float64", "float32", "complex64", "bool"]
     for seed in range(first, first + count):
         rng = np.random.default_rng(seed)
@@ -176,32 +180,50 @@ def reshards(first, count):
         if rng.random() < 0.3:
             src = ShardingSpec(mesh, src.dim_specs)
             dst = random_spec(rng, mesh, array.shape, monoids)
-        try:
-            plan = plan_reshard(src, dst, array.shape, array.itemsize)
-        except WeftError:
-            continue
-        whole = Tensor.of_shards(parts_of(rng, array, src), src, array.shape)
-        with communication() as expected:
-            there = whole.with_sharding(dst)
-        cell = list(mesh.device_ids or range(size)).index(rank)
-        with communication() as moved:
-            shard = Shard(torch.tensor(whole.shards[cell]), src, array.shape)
-            made = shard.with_sharding(dst)
-        assert np.array_equal(made.array, there.shards[cell]), f"seed {seed}\n{plan!r}"
-        peaks = dict(zip(plan.devices, plan.peak)) if plan.steps else {}
-        assert expected.peaks == peaks, f"seed {seed}\n{plan!r}"
-        mine = {device: size for device, size in peaks.items() if device == rank}
-        assert moved.peaks == mine, f"seed {seed}\n{plan!r}"
-        assert made.dtype == shard.dtype == str(array.dtype)
-        assert moved.movements == expected.movements, f"seed {seed}\n{moved}\n{expected}"
-        for step, movement in zip(
-            [step for step in plan.steps if step.kind not in ("slice", "mask")], moved.movements
-        ):
-            assert movement[2:] == (step.kind, step.sent, step.received), f"seed {seed}"
-        seen.update(step.kind for step in plan.steps)
+        seen.update(check_reshard(rng, array, src, dst, f"seed {seed}"))
     ranks.Ranks._way = choose
     groups = sum(map(len, ranks._ALONG.values()))
     return {"kinds": seen, "ways": ways, "groups": groups}
+
+
+EVERY_KIND = [
+    ('[{"x"}, {}]', "[{}, {}]", (8, 8)),  # all_gather
+    ('[{"x"}, {}]', '[{}, {"x"}]', (8, 8)),  # all_to_all
+    ('[{"x"}, {}]', '[{"y"}, {}]', (8, 8)),  # collective_permute
+    ('[{}, {}], unreduced={"x"}', "[{}, {}]", (8, 8)),  # all_reduce
+    ('[{}, {}], unreduced={"x"}', '[{"x"}, {}]', (8, 8)),  # reduce_scatter
+    ("[{}, {}]", '[{"x"}, {}]', (8, 8)),  # slice
+    ("[{}, {}]", '[{}, {}], unreduced={"x"}', (8, 8)),  # mask
+]
+"""Reshards that random ones may not include: two shardings, and the shape of the array."""
+
+
+def check_reshard(rng, array, src, dst, label=""):
+    """Reshard an array, and check its shards and what is counted; return the kinds of steps."""
+    rank, mesh = dist.get_rank(), src.mesh
+    try:
+        plan = plan_reshard(src, dst, array.shape, array.itemsize)
+    except WeftError:
+        return ()
+    whole = Tensor.of_shards(parts_of(rng, array, src), src, array.shape)
+    with communication() as expected:
+        there = whole.with_sharding(dst)
+    cell = list(mesh.device_ids or range(mesh.size)).index(rank)
+    with communication() as moved:
+        shard = Shard(torch.tensor(whole.shards[cell]), src, array.shape)
+        made = shard.with_sharding(dst)
+    assert np.array_equal(made.array, there.shards[cell]), f"{label}\n{plan!r}"
+    peaks = dict(zip(plan.devices, plan.peak)) if plan.steps else {}
+    assert expected.peaks == peaks, f"{label}\n{plan!r}"
+    mine = {device: peak for device, peak in peaks.items() if device == rank}
+    assert moved.peaks == mine, f"{label}\n{plan!r}"
+    assert made.dtype == shard.dtype == str(array.dtype)
+    assert moved.movements == expected.movements, f"{label}\n{moved}\n{expected}"
+    for step, movement in zip(
+        [step for step in plan.steps if step.kind not in ("slice", "mask")], moved.movements
+    ):
+        assert movement[2:] == (step.kind, step.sent, step.received), label
+    return [step.kind for step in plan.steps]
 
 
 @job
@@ -391,10 +413,10 @@ def main(folder, timeout, *names):
     dist.destroy_process_group()
 
 
-def fork_all(*given):
+def fork_ranks(*given):
     children = []
-    for rank in range(int(os.environ["WORLD_SIZE"])):
-        os.environ["RANK"] = str(rank)
+    for rank in os.environ["RANKS"].split(","):
+        os.environ["RANK"] = rank
         child = os.fork()
         if not child:
             main(*given)
@@ -405,4 +427,4 @@ def fork_all(*given):
 
 
 if __name__ == "__main__":
-    (main if "RANK" in os.environ else fork_all)(*sys.argv[1:])
+    fork_ranks(*sys.argv[1:])

@@ -19,8 +19,8 @@ from weft.lang import OPERATORS, Block
 from weft.runtime.arrays import namespace
 from weft.runtime.blocks import run_block
 
-TRIALS = trials(4)
-"""Applications of each operator: 4 in `make test`, 200 in `make fuzz`."""
+TRIALS = trials(4, fewest=2)
+"""Applications of each operator: 2 in `make test`, 4 in `make test-all`, 133 in `make fuzz`."""
 
 
 @pytest.fixture(autouse=True)

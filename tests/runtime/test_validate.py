@@ -22,8 +22,10 @@ from weft import WeftError
 from weft.lang import OPERATORS, Operator
 from weft.runtime.validate import validate
 
-TRIALS = trials(10)
-"""Applications of each operator: 10 in `make test`, 200 in `make fuzz`."""
+TRIALS = trials(10, fewest=3)
+"""Applications of each operator: 3 in `make test`, 10 in `make test-all`, 333 in `make fuzz`."""
+STRICT_TRIALS = trials(3, 10, fewest=1)
+"""The same with `array_api_strict`, which is slow."""
 
 ON_STRUCTS = ("aggregate", "component")
 """Those whose arrays may have several components; `tests/lang/test_monoid.py` compares them."""
@@ -46,7 +48,7 @@ def test_boxes_make_what_one_run_makes(name):
 @pytest.mark.parametrize("name", [*WITH_KERNELS, *ON_STRUCTS])
 def test_kernels_need_nothing_but_the_standard(name):
     """`array_api_strict` has the functions of the array API standard, and no others."""
-    for seed in range(3):
+    for seed in range(STRICT_TRIALS):
         operands, attributes = CASES[name](np.random.default_rng(seed))
         validate(OPERATORS[name], operands, attributes, xp=array_api_strict, trials=3)
 

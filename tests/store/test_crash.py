@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -23,16 +22,15 @@ from tests.store.endless_recording import (
 from weft.store import open_positions
 
 
-def killed(path, delay):
-    """Record in a process, kill it after some seconds, and return what it had said."""
+def killed(path, lines):
+    """Record in a process, kill it when it has said so many lines, and return the last of all."""
     command = [sys.executable, "-m", "tests.store.endless_recording", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        first = process.stdout.readline()
-        time.sleep(delay)
+        said = b"".join(process.stdout.readline() for _ in range(lines))
         process.kill()
-        rest = process.stdout.read()
+        said += process.stdout.read()
     assert process.returncode == -signal.SIGKILL, "the recording ended by itself"
-    return [json.loads(line) for line in (first + rest).splitlines(True) if line[-1:] == b"\n"][-1]
+    return [json.loads(line) for line in said.splitlines(True) if line[-1:] == b"\n"][-1]
 
 
 def check(path, position, image, said):
@@ -55,9 +53,9 @@ def check(path, position, image, said):
     return count
 
 
-def check_kill(path, delay):
+def check_kill(path, lines):
     """Kill a recording, look at what is left, and finish it."""
-    said = killed(path, delay)
+    said = killed(path, lines)
     if not (path / "zarr.json").exists():
         assert not any(said)
         return said, said
@@ -93,7 +91,7 @@ def again():
 
 
 def test_a_recording_that_is_killed_is_continued(tmp_path):
-    seen = [check_kill(tmp_path / str(number), 0.1 + 0.2 * number) for number in range(3)]
+    seen = [check_kill(tmp_path / str(lines), lines) for lines in (1, 40, 150)]
     assert any(sum(said) for said, _ in seen)
 
 
@@ -101,6 +99,6 @@ def test_a_recording_that_is_killed_is_continued(tmp_path):
 def test_a_recording_that_is_killed_at_any_moment_is_continued(tmp_path):
     rng, seen = np.random.default_rng(0), set()
     for number in range(100):
-        said, counts = check_kill(tmp_path / str(number), float(rng.uniform(0, 0.8)))
+        said, counts = check_kill(tmp_path / str(number), int(rng.integers(1, 3 * FRAMES)))
         seen |= {tuple(said), tuple(counts)}
     assert len(seen) > 20

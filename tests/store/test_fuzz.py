@@ -17,6 +17,7 @@ import zarr
 from numcodecs import zarr3
 from tests.fuzzing import Reader, fuzz
 from tests.mutations import mutate_bytes, mutate_json
+from tests.trials import large
 
 from weft import WeftError
 from weft.space import ZRange
@@ -149,7 +150,7 @@ def hostile_metadata():
         said(one, one, one),
         b'{"zarr_format": 3, "node_type": "array", "attributes": ' + b"[" * 100_000,
         b'{"zarr_format": 3, "node_type": ' + b"[" * 900 + b"]" * 900 + b"}",
-        b"[" + b"[]," * 5_000_000 + b"[]]",
+        b"[" + b"[]," * large(5_000_000) + b"[]]",
         b"x" * (1 << 25),
         twice,
     ]

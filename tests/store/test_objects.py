@@ -317,7 +317,7 @@ def test_passing_faults_are_not_noticed(sink, proxy, kind):
 
 @pytest.mark.slow
 def test_a_server_that_hangs_for_a_while_is_waited_for(bucket, options, proxy):
-    sink = ObjectSink.of(f"s3://{bucket}", impatient(options, 1.0))
+    sink = ObjectSink.of(f"s3://{bucket}", impatient(options, 1.0, retries=5))
     proxy.harm("hang", times=1)
     sink.put("k", b"1")
     proxy.harm("hang", times=1)
@@ -366,7 +366,7 @@ def test_lasting_faults_are_reported_in_one_line(bucket, options, proxy, kind):
 def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kind, words):
     patient = ObjectSink.of(f"s3://{bucket}/a", options)
     patient.put("c/0", b"old")
-    waits = (1.0, 0) if kind == "hang" else (10.0, 1)
+    waits = (5.0, 0) if kind == "hang" else (10.0, 1)
     sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, *waits))
     proxy.harm(kind, *words.split())
     upload = sink.upload("c/0", 0)
@@ -391,7 +391,7 @@ def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, pr
 
 
 def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, proxy):
-    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 1.0, retries=0))
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 3.0, retries=0))
     begun = [sink.upload(f"c/{n}", 0) for n in range(8)]
     for upload in begun:
         upload.append([bytes(PART)])
@@ -848,11 +848,11 @@ def test_streamed_arrays_are_read_by_zarr(any_sink, index_location):
     np.testing.assert_array_equal(seen_by_zarr(any_sink)[:], stack[:5])
 
 
-@pytest.mark.parametrize("kind", ["500", "hang", "drop"])
+@pytest.mark.parametrize("kind", ["500", pytest.param("hang", marks=pytest.mark.slow), "drop"])
 def test_a_failure_while_streaming_is_raised(bucket, options, client, proxy, kind):
     stack, url = frames(256), f"s3://{bucket}/a"
     sink = ObjectSink.of(url, options)
-    waits = (1.0, 0) if kind == "hang" else (10.0, 1)
+    waits = (5.0, 0) if kind == "hang" else (10.0, 1)
     with created(url, impatient(options, *waits)) as writer:
         writer.append(stack[:64])
         while value(sink, "c/0/0/0") is None:

@@ -468,9 +468,10 @@ with create_image(
     sys.argv[1], (None, 40, 48), "uint16", (4, 16, 16), (8, 32, 32), codecs=[Zstd(1)], axes="tyx",
     factors=(2, 2, 2), levels=3,
 ) as writer:
-    for row in range(200):
+    for row in range(int(sys.argv[2])):
         writer.append(np.random.default_rng(row).integers(0, 50, (1, 40, 48)).astype("uint16"))
         time.sleep(0.0005)
+    time.sleep(float(sys.argv[3]))
 """
 
 
@@ -483,8 +484,9 @@ def test_an_image_whose_writer_is_killed_is_continued(tmp_path):
     rng, seen = np.random.default_rng(1), set()
     for number in range(KILLS):
         path = tmp_path / f"a{number}"
-        process = subprocess.Popen([sys.executable, "-c", RECORDING, str(path)])
         begun, rows = path / "0" / "zarr.json", int(rng.integers(8, 100)) * (number > 0)
+        some = [str(path), str(rows + 50), "600"]  # it does not end before it is killed
+        process = subprocess.Popen([sys.executable, "-c", RECORDING, *some])
         group = path / "zarr.json"
         while not (begun.exists() and group.exists() and '"ome"' in group.read_text()):
             time.sleep(0.002)

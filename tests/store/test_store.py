@@ -346,9 +346,10 @@ from weft.store import Zstd, create
 with create(
     sys.argv[1], (None, 40, 48), "uint16", (4, 16, 16), (8, 32, 32), codecs=[Zstd(1)]
 ) as writer:
-    for row in range(200):
+    for row in range(int(sys.argv[2])):
         writer.append(np.random.default_rng(row).integers(0, 50, (1, 40, 48)).astype("uint16"))
         time.sleep(0.0005)
+    time.sleep(float(sys.argv[3]))
 """
 
 
@@ -357,13 +358,15 @@ def test_a_writer_that_is_killed_leaves_whole_shards_and_can_be_continued(tmp_pa
     wanted = np.concatenate(
         [np.random.default_rng(n).integers(0, 50, (1, 40, 48)).astype("uint16") for n in range(200)]
     )
-    subprocess.run([sys.executable, "-c", RECORDING, str(tmp_path / "whole")], check=True)
+    whole = [str(tmp_path / "whole"), "200", "0"]
+    subprocess.run([sys.executable, "-c", RECORDING, *whole], check=True)
     assert same(open_store(tmp_path / "whole").read(), wanted)
     rng, seen = np.random.default_rng(0), set()
     for number in range(KILLS):
         path = tmp_path / f"a{number}"
-        process = subprocess.Popen([sys.executable, "-c", RECORDING, str(path)])
         rows = int(rng.integers(8, 100)) * (number > 0)
+        some = [str(path), str(rows + 50), "600"]  # it does not end before it is killed
+        process = subprocess.Popen([sys.executable, "-c", RECORDING, *some])
         while not (path / "zarr.json").exists():
             time.sleep(0.002)
         while process.poll() is None and open_store(path).shape[0] < rows:

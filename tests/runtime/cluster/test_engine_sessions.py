@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+import warnings
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -251,11 +252,19 @@ def test_ray_says_that_a_run_waits_for_processors_that_others_hold(monkeypatch):
     plan = cut(lambda x: x + x, np.ones(4), x='<@m, [{"x"}]>')
     with Ray(workers=1) as first:
         run(plan, {"x": np.ones(4)}, on=first)
-        with Ray(workers=1) as second:
-            timer = threading.Timer(5, ray.kill, [first.actors[0]])
-            timer.start()
-            with pytest.warns(UserWarning, match="1 of 1 workers have not started"):
-                (y,) = run(plan, {"x": np.ones(4)}, on=second)
-            timer.join()
+        with Ray(workers=1) as second, warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+
+            def free_the_processor():
+                end = time.monotonic() + 300
+                while not seen and time.monotonic() < end:
+                    time.sleep(0.02)
+                ray.kill(first.actors[0])
+
+            killer = threading.Thread(target=free_the_processor)
+            killer.start()
+            (y,) = run(plan, {"x": np.ones(4)}, on=second)
+            killer.join()
         first.actors.clear()
+    assert any("1 of 1 workers have not started" in str(each.message) for each in seen)
     assert y.numpy().tolist() == [2.0] * 4

@@ -8,6 +8,7 @@ from tests.fuzzing import Reader, fuzz, input_count
 from tests.lang.test_fuzz import mlp
 from tests.mutations import mutate_json
 from tests.runtime.cluster.metrics import recorded
+from tests.trials import large
 
 from weft import Machine, Plan, WeftError, propagate
 from weft.cli import main
@@ -63,8 +64,8 @@ def _hostile_jobs():
             {"memory": 0},
             {"modules": ["os", "antigravity"]},
             {"modules": "antigravity"},
-            {"modules": ["a"] * 200_000},
-            {"inputs": {str(n): "x" for n in range(200_000)}},
+            {"modules": ["a"] * large(200_000)},
+            {"inputs": {str(n): "x" for n in range(large(200_000))}},
             {"outputs": {"y": {**output, "chunks": [1 << 48] * 10_000}}},
             {"outputs": {"y": {**output, "chunks": [10**30]}}},
             {"outputs": {"y": {**output, "url": "/data/\x1b[2J"}}},
@@ -100,11 +101,11 @@ def _hostile_records():
             {"workers": 1 << 62},
             {"mesh": '@m = <["x"=1000000000000]>'},
             {"begin": 1e308, "seconds": 1e308},
-            {"tasks": [{**task, "number": n} for n in range(10_000)]},
+            {"tasks": [{**task, "number": n} for n in range(large(10_000))]},
             {"tasks": [{**task, "box": [[0, 1 << 48]] * 2000}]},
-            {"tasks": [{**task, "received": {str(n): 1 << 62 for n in range(100_000)}}]},
+            {"tasks": [{**task, "received": {str(n): 1 << 62 for n in range(large(100_000))}}]},
             {"tasks": [{**task, "cell": 1 << 62}]},
-            {"tasks": [{**task, "worker": f"host:{n}", "number": n} for n in range(10_000)]},
+            {"tasks": [{**task, "worker": f"host:{n}", "number": n} for n in range(large(10_000))]},
         )
     ]
 

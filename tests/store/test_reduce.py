@@ -231,14 +231,20 @@ def test_memory_is_at_most_as_predicted(method, name):
         before, _ = tracemalloc.get_traced_memory()
         reducer = Reducer((None, 512, 640), (2, 2, 2), method, name)
         held = tracemalloc.get_traced_memory()[0] - before
-        assert 0 <= held - reducer.memory() < 20_000, "arrays, and a few Python objects"
+        predicted = reducer.memory() + reducer.workspaces.nbytes
+        assert 0 <= held - predicted < 20_000, "arrays, and a few Python objects"
         tracemalloc.reset_peak()
         for frame in frames:
             for made in reducer.push(frame):
                 given = made.nbytes
         peak = tracemalloc.get_traced_memory()[1] - before
         casts = 100_000  # NumPy casts 8,192 elements at a time
-        assert peak - reducer.memory() - 2 * given < casts
+        assert peak - predicted - 2 * given < casts
+        others = [Reducer((None, 512, 640), (2, 2, 2), method, name) for _ in range(9)]
+        more = tracemalloc.get_traced_memory()[0] - before - predicted
+        assert more - 9 * reducer.memory() < given + 100_000, "they share the workspace"
+        del reducer, others
+        assert tracemalloc.get_traced_memory()[0] - before < 2 * given + 100_000
     finally:
         tracemalloc.stop()
 

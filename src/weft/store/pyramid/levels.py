@@ -146,7 +146,9 @@ class Pyramid:
             count = step.reducer.max_output(count)
             least += step.reducer.memory()
             output += count * self.dtype.itemsize
-        return MemoryUse(least, (BUFFERS - 1) * size, output)
+        shared = {step.reducer.workspaces for step in self._steps}
+        workspaces = sum(each.nbytes for each in shared if each is not None)
+        return MemoryUse(least, (BUFFERS - 1) * size, output + workspaces)
 
     # -- buffers
 

@@ -2,14 +2,18 @@
 
 A window of the outermost reduced dimension is not full until its last row arrives. Until then a
 mean, a minimum and a maximum need one number for each window, and a median all elements; only that
-and a workspace are held.
+is held. The workspace of a reduction is needed while blocks are reduced: all reducers of one kind
+share as many as there are threads that work at a time.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -66,8 +70,13 @@ class Reducer:
         """The number of elements that arrived."""
         self._known = 0
         """The number of them that belong to windows that are not full."""
-        self._work = _working(method, self.name, self.factors[self._first :])
-        self._held = self._hold()
+        kind = (method, self.name, self.factors[self._first :])
+        self._workspaces = Workspaces.of(kind) if kind[2] else None
+        """None where nothing is reduced."""
+        self._work: WindowFold | WindowMedian | None = None
+        """The workspace, while a block is reduced."""
+        with self._working():
+            self._held = self._hold()
 
     def push(self, block: Any) -> Iterator[Numbers]:
         """Take the next elements, and return the blocks of the next level that became complete.
@@ -77,23 +86,39 @@ class Reducer:
         soon as this returns.
         """
         rows = self._as_block(block)
-        with np.errstate(all="ignore"):
+        with self._working(), np.errstate(all="ignore"):
             return iter([self._as_output(block) for block in self._walk(rows)])
 
     def finish(self) -> Iterator[Numbers]:
         """Return the windows that are not full, reduced from the elements that they have."""
         if not self._known:
             return iter(())
-        with np.errstate(all="ignore"):
+        with self._working(), np.errstate(all="ignore"):
             block = self._partial_windows()
         self._known = 0
         return iter([self._as_output(block)])
 
     def memory(self) -> int:
         """Return the bytes that it holds, from the beginning on."""
-        if self._work is None:
-            return 0
-        return self._work.nbytes + sum(array.nbytes for array in self._held)
+        return sum(array.nbytes for array in self._held)
+
+    @property
+    def workspaces(self) -> Workspaces | None:
+        """The workspaces that it shares with all reducers of its kind."""
+        return self._workspaces
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Use a workspace."""
+        if self._workspaces is None:
+            yield
+            return
+        self._work = self._workspaces.take()
+        try:
+            yield
+        finally:
+            self._workspaces.give_back(self._work)
+            self._work = None
 
     def start_at(self, row: int) -> None:
         """Continue at a row of the outermost dimension, where a window begins."""
@@ -103,7 +128,7 @@ class Reducer:
 
     def max_output(self, count: int) -> int:
         """Return the most elements that one `push` of `count`, or `finish`, returns."""
-        if self._work is None:
+        if self._workspaces is None:
             return count
         unit = self._units[self._first]
         inner = reduced(self._sizes[self._first + 1 :], self.factors[self._first + 1 :])
@@ -295,12 +320,48 @@ class Reducer:
         return out if count == out.size else out.reshape(-1)[:count]
 
 
-def _working(method: str, name: str, factors: Sequence[int]) -> WindowFold | WindowMedian | None:
-    if not factors:
-        return None
-    if method == "mode":
-        return WindowMode(name, factors)
-    return WindowMedian(name, factors) if method == "median" else WindowFold(method, name, factors)
+class Workspaces:
+    """The workspaces of one kind of reduction: a method, a dtype and factors; any thread calls it.
+
+    They are freed with the last reducer of their kind.
+    """
+
+    def __init__(self, method: str, name: str, factors: Point) -> None:
+        self._kind = method, name, factors
+        self._free: list[WindowFold | WindowMedian] = [self._new()]
+        self.nbytes = self._free[0].nbytes
+        """The bytes of one of them."""
+
+    @classmethod
+    def of(cls, kind: tuple[str, str, Point]) -> Workspaces:
+        """Return the workspaces of a kind, which all of its reducers share."""
+        with _LOCK:
+            found = _WORKSPACES.get(kind) or cls(*kind)
+            _WORKSPACES[kind] = found
+            return found
+
+    def take(self) -> WindowFold | WindowMedian:
+        """Return one that nobody uses."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._new()
+
+    def give_back(self, work: WindowFold | WindowMedian) -> None:
+        """Let others use one."""
+        self._free.append(work)
+
+    def _new(self) -> WindowFold | WindowMedian:
+        method, name, factors = self._kind
+        if method == "mode":
+            return WindowMode(name, factors)
+        if method == "median":
+            return WindowMedian(name, factors)
+        return WindowFold(method, name, factors)
+
+
+_WORKSPACES: WeakValueDictionary[tuple[str, str, Point], Workspaces] = WeakValueDictionary()
+_LOCK = threading.Lock()
 
 
 def check_reduction(

@@ -344,10 +344,9 @@ class WindowFold:
 
     def _lifted(self, view: Numbers) -> Numbers:
         """Return bfloat16 as float32, of which it is the upper half."""
-        bits = self._spare.view(np.uint32)[: view.size].reshape(view.shape)
-        np.copyto(bits, view)
-        np.left_shift(bits, 16, out=bits)
-        return bits.view(np.float32)
+        single = self._spare.view(np.float32)[: view.size].reshape(view.shape)
+        _widen(view, single)
+        return single
 
     # -- results
 
@@ -388,9 +387,7 @@ class WindowFold:
             _round_to_8_bits(sums.view(np.uint64), spare.view(np.uint64))
         single = self._spare.view(np.float32)[: sums.size].reshape(sums.shape)
         np.copyto(single, sums, casting="same_kind")
-        bits = single.view(np.uint32)
-        np.right_shift(bits, 16, out=bits)
-        np.copyto(out, bits, casting="unsafe")
+        _narrow(single, out)
 
     def _round_tiny(self, sums: Numbers, spare: Numbers) -> None:
         is_small = self._small[: sums.size].reshape(sums.shape)
@@ -412,6 +409,20 @@ def _divide(sums: Numbers, count: int, out: Numbers) -> None:
         op(sums, by, out=out)
     else:
         np.copyto(out, op(sums, by, out=sums), casting="unsafe")
+
+
+def _widen(bfloat16: Numbers, single: Numbers) -> None:
+    """Write bfloat16 as float32, of which it is the upper half."""
+    bits = single.view(np.uint32)
+    np.copyto(bits, bfloat16)
+    np.left_shift(bits, 16, out=bits)
+
+
+def _narrow(single: Numbers, bfloat16: Numbers) -> None:
+    """Write the upper halves of float32 numbers, which are overwritten."""
+    bits = single.view(np.uint32)
+    np.right_shift(bits, 16, out=bits)
+    np.copyto(bfloat16, bits, casting="unsafe")
 
 
 def _round_to_8_bits(bits: Numbers, spare: Numbers) -> None:
@@ -472,70 +483,51 @@ class WindowMedian:
     def finish(
         self, block: Numbers, factors: Sequence[int], classes: Iterable[WindowClass], out: Numbers
     ) -> None:
-        """Write the medians of windows, some of which may have fewer elements than others."""
+        """Write one element for each window, some of which may have fewer elements than others."""
         for each in classes:
             offsets = list(each.offsets)
             for piece in pieces(each.windows.shape, self.max_windows):
                 at = piece.translate(each.windows.start)
-                views = self._views(block, factors, at.start, offsets)
-                self._middle(views, at.shape, each.count, out[at.slices()])
+                rows = self._gather(block, factors, at, offsets)
+                self._reduce_rows(rows, out[at.slices()])
 
-    def _views(
-        self, block: Numbers, factors: Sequence[int], first: Point, offsets: list[Point]
-    ) -> Iterator[Numbers]:
-        """Yield, for each place of a window, the elements of all windows."""
-        for offset in offsets:
-            steps = zip(first, offset, factors)
-            yield block[tuple(slice(w * f + o, None, f) for w, o, f in steps)]
+    def _gather(
+        self, block: Numbers, factors: Sequence[int], windows: ZRange, offsets: list[Point]
+    ) -> Numbers:
+        """Return a row for each place of a window, with the elements of all windows, and a spare.
 
-    def _middle(
-        self, views: Iterable[Numbers], shape: Sequence[int], count: int, out: Numbers
-    ) -> None:
-        whole, size = tuple(slice(0, n) for n in shape), prod(shape)
-        rows = self._room[: (count + 1) * size].reshape(count + 1, size)
-        for row, view in zip(rows, views):
-            self._copy(row.reshape(shape), view[whole])
+        A row has the shape of the box of windows.
+        """
+        count, shape = len(offsets), windows.shape
+        rows = self._room[: (count + 1) * windows.size].reshape(count + 1, *shape)
+        for row, offset in zip(rows, offsets):
+            sides = zip(windows.start, shape, offset, factors)
+            places = [slice(w * f + o, (w + n - 1) * f + o + 1, f) for w, n, o, f in sides]
+            (_widen if self.name == "bfloat16" else _copy)(block[tuple(places)], row)
+        return rows
+
+    def _reduce_rows(self, rows: Numbers, out: Numbers) -> None:
+        """Write the medians of windows; `rows` are overwritten."""
+        count = len(rows) - 1
+        low, high = (count - 1) // 2, count // 2
         if count <= MAX_COMPARED:
-            low, high, spare = self._compared(rows, count)
+            ordered = _compared(rows, network(count))
         else:
-            low, high, spare = self._partitioned(rows, count)
+            ordered = self._partitioned(rows, low, high)
         if count % 2:
-            self._put(low.reshape(shape), out)
+            (_narrow if self.name == "bfloat16" else _copy)(ordered[low], out)
         else:
-            self._put_mean(low.reshape(shape), high.reshape(shape), spare.reshape(shape), out)
+            self._put_mean(ordered[low], ordered[high], ordered[count], out)
 
-    def _copy(self, row: Numbers, view: Numbers) -> None:
-        if self.name == "bfloat16":
-            bits = row.view(np.uint32)
-            np.copyto(bits, view)
-            np.left_shift(bits, 16, out=bits)
-        else:
-            np.copyto(row, view)
-
-    def _compared(self, rows: Numbers, count: int) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the two middle rows, and a spare one."""
-        place, spare = list(range(count)), count
-        for a, b in network(count):
-            np.minimum(rows[place[a]], rows[place[b]], out=rows[spare])
-            np.maximum(rows[place[a]], rows[place[b]], out=rows[place[b]])
-            place[a], spare = spare, place[a]
-        return rows[place[(count - 1) // 2]], rows[place[count // 2]], rows[spare]
-
-    def _partitioned(self, rows: Numbers, count: int) -> tuple[Numbers, Numbers, Numbers]:
-        low, high, last = (count - 1) // 2, count // 2, count - 1
-        rows[:count].partition([low, high, last], axis=0)
+    def _partitioned(self, rows: Numbers, low: int, high: int) -> list[Numbers]:
+        """Return rows of which two are in their place."""
+        last = len(rows) - 2
+        rows[:-1].partition([low, high, last], axis=0)
         if rows.dtype.kind == "f":  # NaN is sorted to the end, and must reach the middle
-            is_nan = np.isnan(rows[last], out=self._is_nan[: rows.shape[1]])
+            is_nan = self._is_nan[: rows[0].size].reshape(rows[0].shape)
+            np.isnan(rows[last], out=is_nan)
             np.copyto(rows[low], rows[last], where=is_nan)
-        return rows[low], rows[high], rows[count]
-
-    def _put(self, value: Numbers, out: Numbers) -> None:
-        if self.name == "bfloat16":
-            bits = value.view(np.uint32)
-            np.right_shift(bits, 16, out=bits)
-            np.copyto(out, bits, casting="unsafe")
-        else:
-            np.copyto(out, value)
+        return list(rows)
 
     def _put_mean(self, low: Numbers, high: Numbers, spare: Numbers, out: Numbers) -> None:
         """Write the mean of two: half up for integers, and in float64 for floats."""
@@ -568,16 +560,16 @@ class WindowMode(WindowMedian):
         """The bytes of its workspace."""
         return super().nbytes + self._runs.nbytes + self._is_more.nbytes
 
-    def _middle(
-        self, views: Iterable[Numbers], shape: Sequence[int], count: int, out: Numbers
-    ) -> None:
+    def _reduce_rows(self, rows: Numbers, out: Numbers) -> None:
         """Write the most frequent elements: the longest runs once they are sorted."""
-        whole, size = tuple(slice(0, n) for n in shape), prod(shape)
-        rows = self._room[: (count + 1) * size].reshape(count + 1, size)
-        for row, view in zip(rows, views):
-            np.copyto(row.reshape(shape), view[whole])
-        *ordered, found = self._sorted(rows, count)
-        (run, longest), is_more = self._runs[:, :size], self._is_more[:size]
+        count, shape = len(rows) - 1, out.shape
+        if count <= MAX_COMPARED:
+            *ordered, found = _compared(rows, _merge_sort(count))
+        else:
+            rows[:-1].sort(axis=0)
+            *ordered, found = rows
+        run, longest = (each[: out.size].reshape(shape) for each in self._runs)
+        is_more = self._is_more[: out.size].reshape(shape)
         np.copyto(found, ordered[0])
         run.fill(1)
         longest.fill(1)
@@ -588,19 +580,21 @@ class WindowMode(WindowMedian):
             np.greater(run, longest, out=is_more)
             np.copyto(longest, run, where=is_more)
             np.copyto(found, one, where=is_more)
-        np.copyto(out, found.reshape(shape))
+        np.copyto(out, found)
 
-    def _sorted(self, rows: Numbers, count: int) -> list[Numbers]:
-        """Return the rows in order, and a spare one."""
-        if count > MAX_COMPARED:
-            rows[:count].sort(axis=0)
-            return list(rows)
-        place = list(range(count + 1))
-        for a, b in _merge_sort(count):
-            np.minimum(rows[place[a]], rows[place[b]], out=rows[place[count]])
-            np.maximum(rows[place[a]], rows[place[b]], out=rows[place[b]])
-            place[a], place[count] = place[count], place[a]
-        return [rows[number] for number in place]
+
+def _copy(source: Numbers, target: Numbers) -> None:
+    np.copyto(target, source)
+
+
+def _compared(rows: Numbers, comparisons: Iterable[tuple[int, int]]) -> list[Numbers]:
+    """Return rows after comparisons, each with the smaller one first; the last row is a spare."""
+    place, spare = list(range(len(rows))), len(rows) - 1
+    for a, b in comparisons:
+        np.minimum(rows[place[a]], rows[place[b]], out=rows[place[spare]])
+        np.maximum(rows[place[a]], rows[place[b]], out=rows[place[b]])
+        place[a], place[spare] = place[spare], place[a]
+    return [rows[number] for number in place]
 
 
 @cache

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -147,3 +148,20 @@ def test_files_that_are_not_locks_are_refused_and_left_alone(tmp_path: Path, kin
     assert os.path.lexists(path)
     assert precious.exists() == (kind == "link")
     assert kind != "link" or precious.read_text() == "data"
+
+
+def test_a_lock_is_lost_with_its_file_and_not_by_its_release(tmp_path: Path) -> None:
+    """Another thread may ask while the holder releases it."""
+    lock = FileLock(tmp_path / "lock")
+    (tmp_path / "lock").unlink()
+    assert lock.is_lost
+    lock.release()
+    assert not lock.is_lost
+    answers = []
+    for _ in range(200):
+        lock = FileLock(tmp_path / "lock")
+        asking = threading.Thread(target=lambda lock=lock: answers.append(lock.is_lost))
+        asking.start()
+        lock.release()
+        asking.join()
+    assert not any(answers)

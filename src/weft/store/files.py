@@ -24,6 +24,7 @@ from uuid import uuid4
 from weft.store.dtypes import Bytes
 from weft.store.lock import FileLock
 from weft.store.sink import Fetched, SinkError, StoreEntry
+from weft.values import freeze
 
 MAX_BUFFERS = 512
 """Buffers of one write; systems allow 1,024."""
@@ -86,10 +87,14 @@ class FileUpload:
         try:
             _copy(source, target, self.head, stop)
             self._complete(target, write_all(target, stop, more), index)
+            os.replace(copy, self.final)
+        except BaseException:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(copy)
+            raise
         finally:
             os.close(source)
             os.close(target)
-        os.replace(copy, self.final)
         self._sync_folder()
         return True
 
@@ -324,26 +329,30 @@ _SHARDS = re.compile(r"(?:c?(?:/\d+)*|\d+(?:/\d+)*|frames)")
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder as a `Sink`: a file for every key."""
+    """A folder as a `Sink`: a file for every key.
+
+    A relative path counts from the working directory of the moment, and is not looked up again.
+    """
 
     path: Path
     fsync: bool = False
     is_direct: bool = False
     """Whether shards bypass the page cache."""
+    url: str = field(default="", compare=False)
+    """The path, as it was given."""
+    held: FileLock | None = field(default=None, compare=False)
+    """The lock of the writer: once it is lost, nothing is put and no folder is created."""
+
+    def __post_init__(self) -> None:
+        freeze(self, path=self.path.absolute(), url=self.url or str(self.path))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The process that it is sent to may have another working directory.
-        return Folder, (self.path.absolute(), self.fsync, self.is_direct)
+        return Folder, (self.path, self.fsync, self.is_direct)
 
     @property
     def buffered(self) -> int:
         """The bytes of a block that is collected."""
         return BLOCK if self.is_direct else 0
-
-    @property
-    def url(self) -> str:
-        """The path, as it was given."""
-        return str(self.path)
 
     def check_writable(self) -> None:
         """Do nothing: a write to a read-only folder fails with an error."""
@@ -351,7 +360,19 @@ class Folder:
     def lock(self) -> FileLock:
         """Become the only writer; the lock ends with the process, however that ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.path / LOCK, what=str(self.path))
+        return FileLock(self.path / LOCK, what=self.url)
+
+    def held_by(self, lock: FileLock) -> Folder:
+        """Return the folder for the writer that holds its lock."""
+        return replace(self, held=lock)
+
+    def _check_held(self) -> None:
+        """Refuse to write what its writer no longer has for itself."""
+        if self.held is not None and self.held.is_lost:
+            raise SinkError(
+                f"{self.url} was removed or replaced while it was written: its lock file, {LOCK}, "
+                f"is gone"
+            )
 
     def fetch(self, key: str, start: int = 0, count: int | None = None) -> Fetched | None:
         """Return a part of a file, and its size."""
@@ -374,9 +395,14 @@ class Folder:
 
     def put(self, key: str, data: Bytes) -> None:
         """Write a small file, new or existing, atomically."""
+        self._check_held()
         upload = replace(self, is_direct=False).upload(key, 0)
-        upload.append([data])
-        upload.finish(b"")
+        try:
+            upload.append([data])
+            upload.finish(b"")
+        except BaseException:
+            upload.discard()
+            raise
 
     def upload(self, key: str, head: int) -> FileUpload:
         """Begin a file; another writer of the same key has an unfinished file of its own."""
@@ -386,6 +412,7 @@ class Folder:
         try:
             _create_file(unfinished)
         except FileNotFoundError:
+            self._check_held()
             os.makedirs(folder, exist_ok=True)
             _create_file(unfinished)
         if self.is_direct and head < BLOCK and _count_direct(0) < MAX_DIRECT:
@@ -468,7 +495,7 @@ class Folder:
 
     def below(self, name: str) -> Folder:
         """Return a folder in the folder."""
-        return replace(self, path=self.path / name)
+        return replace(self, path=self.path / name, url=str(PurePath(self.url, name)), held=None)
 
 
 def _entries(folder: str, key: str) -> Iterator[StoreEntry]:

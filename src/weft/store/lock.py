@@ -52,11 +52,12 @@ class FileLock:
     a.zarr is locked by another writer
     """
 
-    __slots__ = ("__weakref__", "_descriptor", "path")
+    __slots__ = ("__weakref__", "_descriptor", "_releasing", "path")
 
     def __init__(self, path: str | os.PathLike[str], *, what: str | None = None) -> None:
         self.path = Path(path)
         self._descriptor: int | None = None
+        self._releasing = threading.RLock()
         with _GUARD:
             self._descriptor = _acquire(self.path, what or str(self.path))
             _HELD.add(self)
@@ -66,11 +67,20 @@ class FileLock:
         """Whether this process still holds the lock."""
         return self._descriptor is not None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lock file was removed or replaced, so that it excludes no one any more."""
+        with self._releasing:
+            return self._descriptor is not None and not _is_named(self._descriptor, self.path)
+
     def release(self) -> None:
         """Let others acquire the lock. Does nothing if it was released, or in a forked child."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None:
-            return
+        with self._releasing:
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                self._release(descriptor)
+
+    def _release(self, descriptor: int) -> None:
         _HELD.discard(self)
         try:
             # While the lock is held: afterwards the name may be that of another holder's file.

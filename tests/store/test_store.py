@@ -182,7 +182,7 @@ def test_invalid_arguments_are_refused(tmp_path):
         ({"fill_value": 300}, "300 is not of uint8"),
         ({"order": (0, 0)}, "is not an order of 2 dimensions"),
         ({"index_location": "middle"}, "neither start nor end"),
-        ({"dimension_names": ["x"]}, "1 names for 2 dimensions"),
+        ({"dimension_names": ["x"]}, "dimension_names: expected 2 names"),
     ]:
         with pytest.raises(WeftError, match=message):
             make(**arguments)

@@ -5,80 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from copy import deepcopy
-from math import isfinite
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from weft.errors import WeftError
 from weft.store.hierarchy import read_node, sink_of
+from weft.store.json_data import as_json
 from weft.store.metadata import MAX_BYTES
-from weft.store.sink import Sink, Url
+from weft.store.sink import Sink, Url, writing
 
 Change: TypeAlias = Callable[[dict[str, Any]], None]
 """Changes the attributes of a node in place."""
 
 RESERVED = ("weft", "ome")
 """The attributes that Weft writes itself."""
-
-
-def as_json(value: Any, what: str) -> Any:
-    """Return a value as plain JSON data; refuse what JSON has no words for.
-
-    NumPy's numbers and arrays become numbers and lists. Numbers that are not finite are refused,
-    and so are keys that are not text, which other libraries turn into text.
-
-    >>> as_json({"at": (1, np.float32(2.5)), "ok": np.True_}, "metadata")
-    {'at': [1, 2.5], 'ok': True}
-    >>> as_json({"gain": {1: 2}}, "metadata")
-    Traceback (most recent call last):
-    weft.errors.WeftError: metadata.gain: a key must be text, got 1
-    """
-    try:
-        return _as_json(value, what)
-    except RecursionError:
-        raise WeftError(f"{what} is nested too deeply") from None
-
-
-def _as_json(value: Any, path: str) -> Any:
-    if isinstance(value, Mapping):
-        wrong = [key for key in value if not isinstance(key, str)]
-        if wrong:
-            raise WeftError(f"{path}: a key must be text, got {wrong[0]!r}")
-        return {str(key): _as_json(one, f"{path}.{key}") for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(one, f"{path}[{number}]") for number, one in enumerate(value)]
-    if isinstance(value, np.ndarray):
-        return _as_json(value.tolist(), path)
-    if isinstance(value, np.bool_ | np.integer | np.floating):
-        value = value.item()
-    return _as_scalar(value, path)
-
-
-def _as_scalar(value: Any, path: str) -> Any:
-    if isinstance(value, str):
-        return _as_text(value, path)
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if not isinstance(value, float):
-        kind = type(value).__name__
-        raise WeftError(
-            f"{path}: {kind} is not JSON",
-            hint="text, numbers, booleans, None, lists and mappings are",
-        )
-    if not isfinite(value):
-        raise WeftError(f"{path}: {value} is not a JSON number", hint="leave it out, or pass None")
-    return float(value)
-
-
-def _as_text(value: str, path: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise WeftError(f"{path}: {value!r} is not Unicode text: {error.reason}") from None
-    return str(value)
 
 
 class Attributes(MutableMapping[str, Any]):
@@ -169,14 +108,7 @@ def node_attributes(sink: Sink, *, is_locked: Callable[[], bool] = lambda: False
     """Return the attributes of a node; for a change its sink is locked, unless it `is_locked`."""
 
     def change(how: Change) -> None:
-        if is_locked():
-            change_attributes(sink, how)
-            return
-        lock = sink.lock()
-        try:
-            change_attributes(sink, how)
-        finally:
-            lock.release()
+        (change_attributes if is_locked() else lock_and_change)(sink, how)
 
     return Attributes(lambda: _attributes_in(_load(sink)), change)
 
@@ -190,7 +122,18 @@ def change_attributes(sink: Sink, change: Change) -> None:
     kept = deepcopy(dict(_attributes_in(data)))
     change(kept)
     others = {key: value for key, value in data.items() if key != "consolidated_metadata"}
-    put_metadata(sink, json.dumps({**others, "attributes": kept}, indent=2))
+    with writing(sink.url):
+        put_metadata(sink, json.dumps({**others, "attributes": kept}, indent=2))
+
+
+def lock_and_change(sink: Sink, change: Change) -> None:
+    """Change the attributes of a node that nobody is writing."""
+    with writing(sink.url):
+        lock = sink.lock()
+        try:
+            change_attributes(sink, change)
+        finally:
+            lock.release()
 
 
 def put_metadata(sink: Sink, text: str) -> None:

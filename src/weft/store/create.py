@@ -19,6 +19,7 @@ from weft.store.codecs import CodecLike
 from weft.store.dtypes import as_dtype
 from weft.store.files import Folder
 from weft.store.hierarchy import load_metadata, sink_of
+from weft.store.lock import FileLock
 from weft.store.metadata import (
     Metadata,
     check_shapes,
@@ -27,10 +28,10 @@ from weft.store.metadata import (
     without_elements,
     without_own,
 )
-from weft.store.sink import Lock, Sink, Url
+from weft.store.sink import Lock, Sink, Url, writing
 from weft.store.target import check_target, recover, remove_after_end, replace
 from weft.store.writer import Writer
-from weft.values import Point
+from weft.values import Point, as_count, check_list
 
 MAX_PLANE = 1 << 24
 """Bytes of the largest plane of frames that is buffered whole; of a larger one, a row of tiles."""
@@ -140,6 +141,8 @@ class PlannedArray:
         """Return a writer on the sink, tuned for the size of its shards."""
         size = prod(self.metadata.shards) * as_dtype(self.metadata.dtype)[1].itemsize
         tuned = self.sink.tuned(size, 2 * self.layout.shards_per_row, self.direct)
+        if isinstance(tuned, Folder) and isinstance(lock, FileLock):
+            tuned = tuned.held_by(lock)
         return Writer(tuned, self.metadata, self.layout, lock, **self.writer_options)
 
 
@@ -162,8 +165,9 @@ def plan_array(
     **more: Any,
 ) -> PlannedArray:
     """Check the arguments of `create`; nothing is written."""
+    check_list(shape, "shape")
     axes = resolve_axis_order(len(shape), append_dim, axis_order)
-    size, small, large = check_shapes(shape, chunks, shards or chunks, axes[0])
+    size, small, large = check_shapes(shape, chunks, shards, axes[0])
     kept = without_own(attributes)
     own = dict(own_attributes(kept))
     if axes != tuple(range(len(size))):
@@ -180,6 +184,9 @@ def plan_array(
     )
     layout = _layout(metadata, size, device)
     check_memory(layout, as_dtype(metadata.dtype)[1].itemsize)
+    for what, count in (("threads", threads), ("epochs", epochs)):
+        if count is not None and not as_count(count, what):
+            raise WeftError(f"{what} is 0; it must be 1 or more")
     options = {"threads": threads, "epochs": epochs, "device": device, "encoder": encoder}
     return PlannedArray(sink, metadata, layout, direct, options)
 
@@ -227,7 +234,7 @@ def begin(sink: Sink, metadata: Metadata, overwrite: bool) -> None:
 @contextmanager
 def locked(sink: Sink) -> Iterator[Lock]:
     """Hold the lock of a store; if the block fails, release it and remove new empty folders."""
-    try:
+    with writing(sink.url):
         absent = sink.absent() if isinstance(sink, Folder) else []
         try:
             lock = sink.lock()
@@ -241,8 +248,6 @@ def locked(sink: Sink) -> Iterator[Lock]:
                 for folder in absent:
                     folder.rmdir()
             raise
-    except OSError as error:
-        raise WeftError(f"{sink.url} cannot be written: {error}") from error
 
 
 # -- arrays that exist

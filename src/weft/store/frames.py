@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from weft.errors import WeftError
-from weft.store.attributes import as_json
 from weft.store.chunk_layout import FrameLayout
 from weft.store.codecs import checksum
+from weft.store.json_data import as_json
 from weft.store.metadata import Metadata, own_attributes
 from weft.store.shard import ShardError
 from weft.store.sink import Sink

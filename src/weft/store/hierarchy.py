@@ -35,8 +35,12 @@ def sink_of(
     'here/a.zarr'
     """
     if not isinstance(url, str | PathLike):
+        if not hasattr(url, "fetch"):
+            raise WeftError(f"expected a path, a URL or a Sink, got {url!r}")
         return url
     text = fspath(url)
+    if not text:
+        raise WeftError("expected a path or a URL, got an empty text")
     parts = urlsplit(text)
     if parts.scheme in ("", "file") or len(parts.scheme) == 1:  # one letter is a drive
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else text), fsync)

@@ -34,7 +34,8 @@ from weft.store.dtypes import (
     write_fill,
 )
 from weft.store.filters import ARRAY_FILTERS, READ_ONLY, Filter, Reorder, VlenText, read_filter
-from weft.values import FrozenMap, Point, freeze
+from weft.store.json_data import as_attributes
+from weft.values import FrozenMap, Point, check_list, freeze
 
 if TYPE_CHECKING:
     from weft.store.sink import Sink
@@ -320,8 +321,10 @@ def own_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def without_own(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return attributes without the fields that Weft wrote for the array they were copied from."""
-    kept = dict(attributes or {})
-    if isinstance(kept.get("weft"), Mapping):
+    kept = as_attributes(attributes)
+    if "weft" in kept:
+        if not isinstance(kept["weft"], dict):
+            raise WeftError(f"attributes.weft: Weft adds fields of its own, got {kept['weft']!r}")
         kept["weft"] = {key: value for key, value in kept["weft"].items() if key not in OWN}
     return kept
 
@@ -357,8 +360,11 @@ def make_metadata(
         raise WeftError(f"endian: {endian!r} is neither little nor big")
     if order and sorted(order) != list(range(len(shape))):
         raise WeftError(f"{list(order)} is not an order of {len(shape)} dimensions")
-    if dimension_names is not None and len(dimension_names) != len(shape):
-        raise WeftError(f"{len(dimension_names)} names for {len(shape)} dimensions")
+    names = None if dimension_names is None else _parse_names(list(dimension_names), len(shape))
+    try:
+        fill = write_fill(name, fill_value)
+    except WeftError as error:
+        raise WeftError(f"fill_value: {error}") from None
     chain = as_codecs(codecs, kind.itemsize)
     own = {**own_attributes(attributes or {}), EVERY_SHARD: True}
     return Metadata(
@@ -367,11 +373,11 @@ def make_metadata(
         chunks,
         shards,
         with_checksum(chain) if checksum else chain,
-        write_fill(name, fill_value),
+        fill,
         tuple(order),
         endian,
         index_location,
-        None if dimension_names is None else tuple(dimension_names),
+        names,
         FrozenMap({**(attributes or {}), "weft": own}.items()),
         is_sharded,
     )
@@ -706,13 +712,21 @@ def check_grid(shape: Point, grid: Point) -> None:
 
 
 def check_shapes(
-    shape: Sequence[int | None], chunks: Sequence[int], shards: Sequence[int], append_dim: int = 0
+    shape: Sequence[int | None],
+    chunks: Sequence[int],
+    shards: Sequence[int] | None,
+    append_dim: int = 0,
 ) -> tuple[tuple[int | None, ...], Point, Point]:
     """Return the shape, chunks and shards of a new array; refuse what does not fit together.
+
+    Without shards, each has one chunk.
 
     >>> check_shapes((None, 100), (4, 10), (8, 40))
     ((None, 100), (4, 10), (8, 40))
     """
+    shards = chunks if shards is None else shards
+    for what, given in (("shape", shape), ("chunks", chunks), ("shards", shards)):
+        check_list(given, what)
     size = tuple(None if n is None else _as_size(n) for n in shape)
     small, large = tuple(map(_as_size, chunks)), tuple(map(_as_size, shards))
     if not len(size) == len(small) == len(large) or not size:

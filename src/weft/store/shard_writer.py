@@ -196,7 +196,7 @@ def create_shards(
     small: Point = ()
     large: Point = ()
     if len(shape) or len(chunks) or len(shards or ()):
-        sizes, small, large = check_shapes(shape, chunks, shards or chunks, append_dim=-1)
+        sizes, small, large = check_shapes(shape, chunks, shards, append_dim=-1)
         size = tuple(n or 0 for n in sizes)
     metadata = make_metadata(
         size,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from os import PathLike
 from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
@@ -32,6 +33,17 @@ class SinkError(WeftError, OSError):
     def __new__(cls, *args: object, **options: object) -> Self:
         """Return a new error: by ValueError, which comes first, it cannot be created."""
         return OSError.__new__(cls, *args)
+
+
+@contextmanager
+def writing(url: str) -> Iterator[None]:
+    """Raise the errors of the system that a block meets as a `SinkError` that names an address."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, WeftError):
+            raise
+        raise SinkError(f"{url} cannot be written: {error}") from error
 
 
 class Fetched(NamedTuple):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
 from weft.errors import WeftError
-from weft.store.attributes import Attributes, node_attributes
+from weft.store.attributes import Attributes, lock_and_change, node_attributes
 from weft.store.buffers import memory_together
 from weft.store.create import continue_array, create
-from weft.store.hierarchy import joined, read_group, sink_of, write_group
+from weft.store.hierarchy import joined, read_node, sink_of, write_group
+from weft.store.json_data import as_attributes
 from weft.store.metrics import Metrics
-from weft.store.sink import Sink, Url
+from weft.store.sink import Sink, Url, writing
 from weft.store.target import check_target
 from weft.store.writer import Closeable, Writer
 
@@ -44,7 +46,9 @@ class Stream(Closeable):
     ) -> None:
         self.url, self.options = url, options
         self.writers: dict[str, Writer] = {}
-        self._group("", attributes or {})
+        self._turn = threading.RLock()
+        """Held by the thread that appends: others wait."""
+        self._group("", as_attributes(attributes))
 
     def create(
         self,
@@ -57,14 +61,12 @@ class Stream(Closeable):
     ) -> Writer:
         """Create an array of the stream; the arguments are those of `weft.store.create`."""
         self._check(name)
-        self._groups_above(name)
         writer = create(self._at(name), shape, dtype, chunks, shards, options=self.options, **more)
         return self._add(name, writer)
 
     def open(self, name: str, **more: Any) -> Writer:
         """Open an existing array of the stream, to append to it."""
         self._check(name)
-        self._groups_above(name)
         return self._add(name, continue_array(self._at(name), options=self.options, **more))
 
     def _at(self, name: str) -> Url | Sink:
@@ -77,30 +79,42 @@ class Stream(Closeable):
         return sink
 
     def _check(self, name: str) -> None:
-        parts = name.split("/")
-        if not all(parts) or any(part.startswith((".", "__")) for part in parts):
+        parts = name.split("/") if isinstance(name, str) else [""]
+        if not all(parts) or "\0" in name or any(part.startswith((".", "__")) for part in parts):
             raise WeftError(f"{name!r} is not a name of an array")
         if name in self.writers:
             raise WeftError(f"{name!r} is an array of the stream already")
+        for above in _groups_above(name):
+            node = read_node(self._sink(above))
+            if node is not None and node.kind == "array":
+                raise WeftError(f"{above!r} is an array of the stream, and holds no others")
 
     def _add(self, name: str, writer: Writer) -> Writer:
+        """Add a writer, and create the groups that its array lies in."""
         self.writers[name] = writer
+        for above in _groups_above(name):
+            self._group(above, {})
         return writer
 
-    def _groups_above(self, name: str) -> None:
-        """Create the groups that an array lies in."""
-        above = name.split("/")[:-1]
-        for depth in range(len(above)):
-            self._group("/".join(above[: depth + 1]), {})
+    def _sink(self, name: str) -> Sink:
+        return sink_of(self._at(name), options=self.options)
 
     def _group(self, name: str, attributes: Mapping[str, Any]) -> None:
-        """Create a group, or add attributes to one that exists."""
-        sink = sink_of(self._at(name), options=self.options)
-        existing = read_group(sink) if sink.fetch("zarr.json", 0, 1) is not None else None
-        if existing is None and not name:
-            check_target(sink, False)
-        if existing is None or attributes:
-            write_group(sink, {**(existing or {}), **attributes})
+        """Create a group, or add attributes to one that exists.
+
+        Consolidated metadata are removed: they would hide new members.
+        """
+        sink = self._sink(name)
+        with writing(sink.url):
+            node = read_node(sink)
+            if node is None:
+                if not name:
+                    check_target(sink, False)
+                write_group(sink, attributes)
+            elif node.kind == "array":
+                raise WeftError(f"{sink.url} is an array, not a group")
+            elif attributes or node.consolidated is not None:
+                lock_and_change(sink, lambda existing: existing.update(attributes))
 
     @property
     def attrs(self) -> Attributes:
@@ -116,31 +130,35 @@ class Stream(Closeable):
         one array refuses its frames, nothing is appended to the others. If writing fails (a full
         disk), what this call appended does not count, and the arrays take no more.
         """
+        if not isinstance(blocks, Mapping):
+            raise WeftError(f"expected frames by the names of arrays, got {type(blocks).__name__}")
         given = metadata or {}
         unknown = [name for name in given if name not in blocks]
         if unknown:
             raise WeftError(f"metadata for {unknown[0]!r}, to which no frame is appended")
-        checked = {}
-        for name, block in blocks.items():
-            values, level = self[name].check_frames(block)
-            texts = self[name].check_metadata(given.get(name), values)
-            checked[name] = values, level, texts
-        before = {name: self[name].elements for name in checked}
-        try:
-            for name, each in checked.items():
-                self[name].append_checked(*each)
-        except BaseException:
-            for name, elements in before.items():
-                self[name].retract(elements)
-            raise
+        with self._turn:
+            checked = {}
+            for name, block in blocks.items():
+                values, level = self[name].check_frames(block)
+                texts = self[name].check_metadata(given.get(name), values)
+                checked[name] = values, level, texts
+            before = {name: self[name].elements for name in checked}
+            try:
+                for name, each in checked.items():
+                    self[name].append_checked(*each)
+            except BaseException:
+                for name, elements in before.items():
+                    self[name].retract(elements)
+                raise
 
     def skip(self, frames: int | Mapping[str, int] = 1) -> None:
         """Count frames that were dropped: the same number in every array, or one for each name."""
         counts = dict(frames) if isinstance(frames, Mapping) else dict.fromkeys(self, frames)
-        for name, count in counts.items():
-            self[name].check_skip(count)
-        for name, count in counts.items():
-            self[name].skip(count)
+        with self._turn:
+            for name, count in counts.items():
+                self[name].check_skip(count)
+            for name, count in counts.items():
+                self[name].skip(count)
 
     def __getitem__(self, name: str) -> Writer:
         try:
@@ -154,8 +172,9 @@ class Stream(Closeable):
 
     def flush(self) -> None:
         """Make all frames that were appended visible."""
-        for writer in self.writers.values():
-            writer.flush()
+        with self._turn:
+            for writer in self.writers.values():
+                writer.flush()
 
     @property
     def safe(self) -> dict[str, int]:
@@ -174,6 +193,16 @@ class Stream(Closeable):
 
     def close(self) -> None:
         """Close every array, even if closing others fails."""
-        with ExitStack() as stack:
+        with self._turn, ExitStack() as stack:
             for writer in self.writers.values():
                 stack.callback(writer.close)
+
+
+def _groups_above(name: str) -> list[str]:
+    """Return the names of the groups that an array lies in, the outermost, "", first.
+
+    >>> _groups_above("stage/position/x")
+    ['', 'stage', 'stage/position']
+    """
+    parts = name.split("/")
+    return ["/".join(parts[:depth]) for depth in range(len(parts))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from weft.store.hierarchy import (
     read_ome,
     sink_of,
 )
+from weft.store.json_data import as_attributes
 from weft.store.metadata import EVERY_SHARD, check_shapes, own_attributes, without_elements
 from weft.store.metrics import Metrics
 from weft.store.ome.channels import (
@@ -56,7 +58,7 @@ from weft.store.pyramid.reduce import MAX_WINDOW, METHODS, check_reduction
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
 from weft.store.writer import AutoClosed, Writer
-from weft.values import FrozenMap, Point, counted
+from weft.values import FrozenMap, Point, check_list, counted
 
 if TYPE_CHECKING:
     from weft.store.ome.labels import Labels
@@ -110,8 +112,9 @@ def create_image(
     ...     print(image.scales, image.levels[1].read()[0].tolist())
     ((1.0, 0.5, 0.5), (1.0, 1.0, 1.0)) [[3, 5], [11, 13]]
     """
+    check_list(shape, "shape")
     dims = resolve_axis_order(len(shape), append_dim, axis_order)
-    sizes, small, large = check_shapes(shape, chunks, shards or chunks, dims[0])
+    sizes, small, large = check_shapes(shape, chunks, shards, dims[0])
     steps = tuple(factors) if factors is not None else (*[1] * (len(sizes) - 2), 2, 2)
     if len(steps) != len(sizes):
         raise WeftError(f"{len(steps)} factors for {len(sizes)} dimensions")
@@ -122,7 +125,7 @@ def create_image(
     ome = image.to_json()
     if channels is not None:
         ome["omero"] = omero_json(as_channels(channels, image.axes, sizes, dtype), label)
-    document = merged({"ome": ome}, attributes or {}, "attributes")
+    document = merged({"ome": ome}, attributes, "attributes")
     image = Multiscale.from_json(document["ome"])
     check_channels(document["ome"], image.axes, sizes, dtype)
     sink = sink_of(url, options=options, fsync=fsync)
@@ -165,7 +168,7 @@ def _begin(
     replace(sink, group_json(document), empty=group_json(staged), members=levels)
 
 
-def merged(own: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
+def merged(own: Mapping[str, Any], given: Mapping[str, Any] | None, path: str) -> dict[str, Any]:
     """Return metadata with those that a caller gave added; refuse what contradicts them.
 
     >>> merged({"ome": {"version": "0.5"}}, {"ome": {"_creator": {"name": "me"}}, "a": 1}, "x")
@@ -174,9 +177,10 @@ def merged(own: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[
     Traceback (most recent call last):
     weft.errors.WeftError: ome.version: '0.4' was given, and '0.5' is written
     """
+    plain = as_attributes(given, path)
     return {
-        **{key: _merged(own[key], given.get(key, own[key]), f"{path}.{key}") for key in own},
-        **{key: value for key, value in given.items() if key not in own},
+        **{key: _merged(own[key], plain.get(key, own[key]), f"{path}.{key}") for key in own},
+        **{key: value for key, value in plain.items() if key not in own},
     }
 
 
@@ -257,7 +261,7 @@ _NOTHING: FrozenMap[str, Any] = FrozenMap(())
 
 
 class ImageWriter(AutoClosed):
-    """Appends frames to an image; used in a `with` block, by one thread."""
+    """Appends frames to an image; used in a `with` block. Threads that append take turns."""
 
     def __init__(
         self, sink: Sink, image: Multiscale, levels: Sequence[Writer], pyramid: Any, lock: Lock
@@ -265,6 +269,8 @@ class ImageWriter(AutoClosed):
         self.url, self.metadata, self.levels = sink.url, image, tuple(levels)
         self._sink = sink
         self._pyramid, self._lock = pyramid, lock
+        self._turn = threading.RLock()
+        """Held by the thread that appends: others wait."""
         self._lengths: LevelLengths | None = None
         layout = self.levels[0].layout
         if pyramid is not None and layout.step_sizes[0]:
@@ -286,6 +292,10 @@ class ImageWriter(AutoClosed):
 
     def skip(self, frames: int = 1) -> None:
         """Count frames that were dropped, as `Writer.skip` does; coarser levels follow."""
+        with self._turn:
+            self._skip(frames)
+
+    def _skip(self, frames: int) -> None:
         finest = self.levels[0]
         left = finest.check_skip(frames)
         if self._pyramid is not None:
@@ -310,32 +320,34 @@ class ImageWriter(AutoClosed):
         self._append(block, self.levels[0].append_rows)
 
     def _append(self, block: Any, append: Callable[..., None]) -> None:
-        if self._pyramid is None:
-            append(block)
-            return
-        self._pyramid.check()
-        values, is_own = self.levels[0].to_device(block)
-        append(values, is_kept=True)
-        self._pyramid.append(values, is_own=is_own)
-        self.levels[0].release()
+        with self._turn:
+            if self._pyramid is None:
+                append(block)
+                return
+            self._pyramid.check()
+            values, is_own = self.levels[0].to_device(block)
+            append(values, is_kept=True)
+            self._pyramid.append(values, is_own=is_own)
+            self.levels[0].release()
 
     def flush(self) -> None:
         """Wait until all frames and full windows are written, and make them visible."""
-        self.levels[0].flush()
-        if self._pyramid is not None:
-            self._pyramid.drain()
-        for writer in self.levels[1:]:
-            writer.flush()
-        if self._lengths is not None:
-            self._lengths.flush()
+        with self._turn:
+            self.levels[0].flush()
+            if self._pyramid is not None:
+                self._pyramid.drain()
+            for writer in self.levels[1:]:
+                writer.flush()
+            if self._lengths is not None:
+                self._lengths.flush()
 
     def close(self) -> None:
         """Write what was appended, windows that are not full too; close all levels in any case."""
-        if not self.is_open:
-            return
-        self.is_open = False
-        self.unwatch()
-        with ExitStack() as closing:
+        with self._turn, ExitStack() as closing:
+            if not self.is_open:
+                return
+            self.is_open = False
+            self.unwatch()
             closing.callback(self._lock.release)
             if self._lengths is not None:
                 closing.callback(self._lengths.close)

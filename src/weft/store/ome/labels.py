@@ -109,7 +109,7 @@ class Labels(Mapping[str, Image]):
         if properties:
             about["properties"] = _listed(properties, "properties", dict)
         about["source"] = dict(source or {"image": "../../"})
-        given = merged({"ome": {"image-label": about}}, attributes or {}, "attributes")
+        given = merged({"ome": {"image-label": about}}, attributes, "attributes")
         options = {"options": self._image.options, **self._like_image(image), **image}
         options |= {"dtype": dtype, "method": method, "attributes": given, "name": name}
         sink, url = self._sink(), joined(self._url, name)

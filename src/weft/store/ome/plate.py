@@ -59,7 +59,7 @@ def create_plate(
     """
     label = PurePath(fspath(url)).name if name is None else name
     plate = Plate(tuple(rows), tuple(columns), (), tuple(acquisitions), label, field_count)
-    document = merged({"ome": plate.to_json()}, attributes or {}, "attributes")
+    document = merged({"ome": plate.to_json()}, attributes, "attributes")
     Plate.from_json(document["ome"])
     sink = sink_of(url, options=options, fsync=fsync)
     with new_group(sink, document, overwrite=overwrite) as lock:

@@ -63,7 +63,7 @@ def create_positions(
     ('left', 'right') (3, 4, 4)
     """
     sink = sink_of(url, options=options, fsync=fsync)
-    document = merged({"ome": LAYOUT}, attributes or {}, "attributes")
+    document = merged({"ome": LAYOUT}, attributes, "attributes")
     with new_group(sink, document, overwrite=overwrite) as lock:
         common = {"overwrite": overwrite, "fsync": fsync, "options": options}
         return PositionsWriter(fspath(url), sink, common | image, lock)

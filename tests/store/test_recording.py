@@ -391,11 +391,12 @@ FIELDS = """
     def resident():
         return int(open("/proc/self/statm").read().split()[1]) * 4096
 
-    folder, chunk, frames = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    folder, (chunk, side, levels, frames) = sys.argv[1], map(int, sys.argv[2:])
     frame = np.random.default_rng(0).poisson(100, (256, 256)).astype("uint16")
     columns = [str(number) for number in range(1, 13)]
-    image = dict(shape=(None, 256, 256), dtype="uint16", chunks=(chunk, 128, 128), axes="tyx",
-                 shards=(4 * chunk, 256, 256), codecs="blosc-lz4")
+    image = dict(shape=(None, 256, 256), dtype="uint16", axes="tyx",
+                 chunks=(chunk, side, side), shards=(4 * chunk, 256, 256), codecs="blosc-lz4",
+                 levels=levels)
     gc.collect()
     memory, threads, most = resident(), threading.active_count(), 0
     with create_plate(f"{folder}/plate", "ABCDEFGH", columns, **image) as plate:
@@ -410,18 +411,28 @@ FIELDS = """
 """
 
 
-@pytest.mark.parametrize("chunk", [1, pytest.param(8, marks=pytest.mark.slow)])
-def test_many_fields_share_threads_and_memory(tmp_path, chunk):
-    """Of 96 fields, each of two levels, all are written; no thread is started for each."""
-    command = [sys.executable, "-c", textwrap.dedent(FIELDS), str(tmp_path), str(chunk), "3"]
+@pytest.mark.parametrize(
+    ("chunk", "side", "levels", "frames"),
+    [
+        (1, 128, 2, 3),
+        pytest.param(8, 128, 2, 3, marks=pytest.mark.slow),
+        pytest.param(16, 64, 3, 18, marks=pytest.mark.slow, id="whole epochs"),
+    ],
+)
+def test_many_fields_share_threads_and_memory(tmp_path, chunk, side, levels, frames):
+    """Of 96 fields with coarser levels all are written; no thread is started for each."""
+    sizes = map(str, (chunk, side, levels, frames))
+    command = [sys.executable, "-c", textwrap.dedent(FIELDS), str(tmp_path), *sizes]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     used, predicted, threads = map(int, ran.stdout.split())
     assert used < 300e6
     assert predicted < 300e6 or chunk > 1
     assert threads <= CORES
     field = open_image(tmp_path / "plate/H/12/0")
-    assert [level.shape for level in field.levels] == [(3, 256, 256), (3, 128, 128)]
-    assert field.frames["delta_t"].tolist() == [0, 1, 2]
+    assert [level.shape for level in field.levels] == [
+        (frames, 256 >> level, 256 >> level) for level in range(levels)
+    ]
+    assert field.frames["delta_t"].tolist() == list(range(frames))
 
 
 def test_a_writer_that_waits_for_another_one_does_not_block_it(tmp_path):

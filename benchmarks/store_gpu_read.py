@@ -7,8 +7,9 @@ out.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,16 @@ CODECS: dict[str, tuple[str, Codec | None]] = {
 FRAMES, SIDE = 512, 2048
 
 
-def run(seconds: float) -> Iterator[Row]:
-    """A row for every codec and size of chunks."""
+def run(seconds: float, names: Sequence[str] = ("",)) -> Iterator[Row]:
+    """A row for every codec whose name begins with one of `names`, and size of chunks."""
     if not is_there():
         raise SystemExit("store-gpu needs a GPU and CuPy")
     frames, side = (FRAMES, SIDE) if seconds else (DEPTH, 256)
     stack, bus = noisy((side, side)), measured().to_device
     yield Row("store-gpu/read-copy-to-device", bus, "GB/s", 1)
     for name, (device, codec) in CODECS.items():
+        if not name.startswith(tuple(names)):
+            continue
         for chunk in ("512K", "2M") if seconds else ("512K",):
             with folder() as path:
                 stored = write(path / "a.zarr", stack, frames, chunk, codec, device)
@@ -86,5 +89,5 @@ def read_row(name: str, path: Path, stored: int, bus: float, seconds: float) -> 
 
 
 if __name__ == "__main__":
-    for row in run(1.0):
+    for row in run(1.0, sys.argv[1:] or ("",)):
         print(row.line(), flush=True)

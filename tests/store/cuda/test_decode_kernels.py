@@ -14,6 +14,7 @@ from tests.trials import trials
 
 CASES = trials(60)
 DAMAGED = trials(400)
+SEQUENCES = trials(2000)
 PARTS = 3
 
 
@@ -219,6 +220,41 @@ def test_matches_that_overlap(decoder, offset):
         row = np.resize(rng.integers(0, 256, offset).astype("u1"), offset + length)
         made = by_kernels(decoder, "lz4", [bytes(lz4.compress(row.tobytes()))], len(row))
         assert made == [row.tobytes()]
+
+
+def lz4_length(length):
+    """The bytes behind a token that add to a length of 15 and more."""
+    return b"" if length < 15 else b"\xff" * ((length - 15) // 255) + bytes([(length - 15) % 255])
+
+
+def lz4_block(rng):
+    """An LZ4 block of sequences of any lengths and offsets, and the bytes that it stands for."""
+    block, made = bytearray(), bytearray(rng.integers(0, 256, 5).astype("u1").tobytes())
+    literals = bytes(made)
+    for _ in range(int(rng.integers(1, 60))):
+        count = 4 + int(rng.integers(0, rng.choice([8, 30, 70, 300, 3000])))
+        offset = int(rng.integers(1, min(len(made), rng.choice([4, 40, 140, 2100, 65535])) + 1))
+        block.append(min(15, len(literals)) << 4 | min(15, count - 4))
+        block += lz4_length(len(literals)) + literals + offset.to_bytes(2, "little")
+        block += lz4_length(count - 4)
+        repeated = bytes(made[-offset:])
+        made += (repeated * (count // offset + 1))[:count]
+        size = int(rng.integers(0, rng.choice([1, 1, 9, 20, 70, 140, 700])))
+        literals = rng.integers(0, 256, size).astype("u1").tobytes()
+        made += literals
+    last = rng.integers(0, 256, 12).astype("u1").tobytes()  # a block ends with literals
+    literals += last
+    block.append(min(15, len(literals)) << 4)
+    return bytes(block) + lz4_length(len(literals)) + literals, bytes(made) + last
+
+
+def test_sequences_of_any_lengths(decoder):
+    """Copies that are short, long, far or of what was just written, in any order."""
+    for seed in range(SEQUENCES):
+        block, wanted = lz4_block(np.random.default_rng(seed))
+        frame = len(wanted).to_bytes(4, "little") + block
+        assert lz4.decompress(frame) == wanted
+        assert by_kernels(decoder, "lz4", [frame], len(wanted)) == [wanted], f"seed {seed}"
 
 
 def test_chunks_that_are_not_compressed(decoder):

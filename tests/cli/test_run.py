@@ -314,7 +314,7 @@ def test_places_that_cannot_be(capsys, x, tmp_path):
     (tmp_path / "text.npy").write_text("no numbers")
     for inputs, outputs, message in [
         ("x=gone.npy", "add=y.npy", f"there is no file {tmp_path}/gone.npy"),
-        ("x=gone.zarr", "add=y.npy", "gone.zarr holds no Zarr v3 array"),
+        ("x=gone.zarr", "add=y.npy", "gone.zarr: the folder does not exist"),
         ("x=text.npy", "add=y.npy", f"{tmp_path}/text.npy is not a valid .npy file of numbers"),
         ("x=x.npy", "add=gone/y.npy", "there is no folder"),
         ("x=x.zarr", "add=x.zarr", "output add would replace input x: both are"),

@@ -10,7 +10,7 @@ import tifffile
 import zarr
 
 from weft.cli import main
-from weft.store import Stream, create, create_image, create_plate
+from weft.store import Stream, create, create_image, create_plate, create_positions
 from weft.store import open as open_store
 
 
@@ -158,7 +158,7 @@ def test_refusals_are_one_line(capsys, tmp_path, stack):
     (tmp_path / "text.npy").write_text("no numbers")
     target = str(tmp_path / "a")
     for args, message in [
-        (["info", target], "holds no Zarr v3 array"),
+        (["info", target], "there is no Zarr array at"),
         (["write", str(tmp_path / "text.npy"), target], "is not a valid .npy file of numbers"),
         (["write", str(tmp_path / "gone.npy"), target], "gone.npy"),
         (["write", str(tmp_path / "stack.npy"), target, "--chunks", "4"], "must have one rank"),
@@ -235,6 +235,11 @@ def stored(tmp_path):
     with create_plate(tmp_path / "all/plate", "AB", "12", levels=1, **image) as plate:
         for row, column in ("A1", "B2"):
             plate.field(row, column, 0).append(block)
+    several = image | {"shape": (None, 2, 16, 16), "chunks": (1, 1, 8, 8), "axes": "tcyx"}
+    several["channels"] = ["DAPI", "GFP"]
+    with create_positions(tmp_path / "all/stage", levels=2, **several) as recording:
+        for name in ("left", "right"):
+            recording.position(name).append(np.stack([block, block], 1))
     with Stream(tmp_path / "all/run", attributes={"sample": 7}) as stream:
         stream.create("camera", (None, 16, 16), "u2", (1, 8, 8), (2, 16, 16))
         stream.append({"camera": block})
@@ -247,22 +252,31 @@ def test_what_is_stored_is_listed_as_a_tree(capsys, stored):
     tree = said(capsys, "ls", stored)
     assert (tree["name"], tree["kind"]) == ("all", "group")
     kinds = {each["name"]: each["kind"] for each in tree["members"]}
-    assert kinds == {"image": "image", "old": "group", "plate": "plate", "run": "group"}
+    assert kinds == {
+        "image": "image",
+        "old": "group",
+        "plate": "plate",
+        "run": "group",
+        "stage": "collection",
+    }
     assert main(["store", "ls", str(stored)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "all  group"
-    assert "├── image  image" in lines
+    assert "├── image  image 'image', axes tyx, 2 levels" in lines
+    assert "├── plate  plate, rows A B, columns 1 2, wells A/1 B/2" in lines
+    assert "└── stage  collection, positions left right" in lines
+    assert "    ├── 0  image 'left', axes tcyx, channels DAPI GFP, 2 levels" in lines
     assert "│   ├── 0  uint16[5, 16, 16] in chunks of 1x8x8" in lines
-    assert "    └── camera  uint16[3, 16, 16] in chunks of 1x8x8, shards of 2x16x16" in lines
+    assert "│   └── camera  uint16[3, 16, 16] in chunks of 1x8x8, shards of 2x16x16" in lines
     assert any(line.endswith("a  int32[5, 7] in chunks of 2x3") for line in lines)
     assert main(["store", "ls", str(stored), "--depth", "1"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert len(capsys.readouterr().out.splitlines()) == 6
     assert said(capsys, "ls", stored / "run/camera")["shape"] == [3, 16, 16]
 
 
 def test_info_describes_every_kind(capsys, stored):
     told = said(capsys, "info", stored)
-    assert (told["kind"], told["arrays"], told["attributes"]) == ("group", 6, ["project"])
+    assert (told["kind"], told["arrays"], told["attributes"]) == ("group", 10, ["project"])
     assert told["stored"] > 0
     told = said(capsys, "info", stored / "image")
     assert (told["kind"], told["axes"]) == ("image", ["t", "y", "x"])
@@ -270,18 +284,31 @@ def test_info_describes_every_kind(capsys, stored):
     assert (told["frames"], told["dropped"], told["frame_metadata"]) == (5, 2, ["delta_t"])
     told = said(capsys, "info", stored / "plate")
     assert (told["kind"], told["wells"], told["arrays"]) == ("plate", ["A/1", "B/2"], 2)
+    assert [field["name"] for field in told["fields"]] == ["A/1/0", "B/2/0"]
+    told = said(capsys, "info", stored / "stage")
+    assert (told["kind"], told["arrays"]) == ("collection", 4)
+    assert told["positions"][1] == {
+        "name": "right",
+        "axes": "tcyx",
+        "channels": ["DAPI", "GFP"],
+        "levels": [[3, 2, 16, 16], [3, 2, 8, 8]],
+    }
+    assert said(capsys, "info", stored / "stage/0")["channels"] == ["DAPI", "GFP"]
     told = said(capsys, "info", stored / "image/0")
     assert (told["kind"], told["frames"], told["zarr_format"]) == ("array", 5, 3)
     told = said(capsys, "info", stored / "old/a")
     assert (told["zarr_format"], told["shape"], told["files"]) == (2, [5, 7], 9)
+    assert told["shards"] is None
     assert said(capsys, "info", stored / "run")["attributes"] == ["sample"]
     assert main(["store", "info", str(stored / "plate")]) == 0
-    assert "kind         plate" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "kind          plate" in table
+    assert "fields        A/1/0, axes tyx, channels [], levels [[3, 16, 16]]" in table
 
 
 def test_verify_reads_all_arrays_below_a_group(capsys, stored):
     told = said(capsys, "verify", stored)
-    assert (told["arrays"], told["findings"]) == (6, [])
+    assert (told["arrays"], told["findings"]) == (10, [])
     assert told["matched"] + told["decoded"] == told["chunks"]
     assert told["decoded"] == 9  # those of Zarr v2 have no checksum
     shard = stored / "plate/B/2/0/0/c/1/0/0"

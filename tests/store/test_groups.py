@@ -1,7 +1,9 @@
 """Groups of Zarr v2 and v3 are walked, by listing or by consolidated metadata."""
 
 import json
+import re
 import shutil
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -60,7 +62,7 @@ def test_groups_are_walked(tree):
     assert store.open(tree).zarr_format == store.open(tree)["s"].zarr_format
     with pytest.raises(WeftError, match="is an array, not a group"):
         open_group(tree / "x")
-    with pytest.raises(WeftError, match="holds no Zarr group"):
+    with pytest.raises(WeftError, match="there is no Zarr group at"):
         open_group(tree / "nothing")
 
 
@@ -143,3 +145,29 @@ def test_arrays_of_others_are_not_continued(tmp_path):
     zarr.create_array(tmp_path / "b", shape=shape, chunks=chunks, dtype="u1", zarr_format=2)
     with pytest.raises(WeftError, match="arrays of Zarr v2 are read, and not written"):
         store.open(tmp_path / "b").metadata.to_json()
+
+
+def test_places_without_an_array_say_what_is_there(tmp_path):
+    """Nothing, a file, a zip store, or a folder of other things."""
+    (tmp_path / "text").write_text("no array")
+    with ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("zarr.json", "{}")
+    for name, message in [
+        ("gone", "gone: the folder does not exist"),
+        ("text", "text: it is a file, not a folder"),
+        ("a.zip", "a.zip: it is a file, not a folder\nhint: zip stores are not read: unpack it"),
+        ("", "it has no zarr.json (Zarr v3), .zarray or .zgroup (Zarr v2)"),
+    ]:
+        with pytest.raises(WeftError, match=re.escape(message)):
+            store.open(tmp_path / name)
+    for name in "abcdefg":
+        (tmp_path / "many" / name).mkdir(parents=True)
+    with pytest.raises(WeftError, match=r"hint: its folders are a, b, c, d, e, … \(7 in all\)"):
+        store.open(tmp_path / "many")
+
+
+def test_shards_are_none_where_chunks_are_files(tmp_path):
+    """As zarr-python has it."""
+    for name, shards in [("plain", None), ("sharded", (4, 4))]:
+        zarr.create_array(tmp_path / name, shape=(8, 8), chunks=(2, 2), shards=shards, dtype="u1")
+        assert store.open(tmp_path / name).shards == shards

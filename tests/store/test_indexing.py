@@ -145,11 +145,11 @@ def test_arithmetic_and_numpy_functions(array):
     assert np.array(array, dtype="f8").dtype == "f8"
     with pytest.raises(ValueError, match="ambiguous"):
         bool(array)
-    with pytest.raises(ValueError, match="which is a copy"):
+    with pytest.raises(ValueError, match="copy=False is not possible"):
         np.asarray(array, copy=False)
-    with pytest.raises(TypeError, match="cannot be changed"):
+    with pytest.raises(TypeError, match="read-only"):
         np.add(X, 1, out=array)
-    with pytest.raises(TypeError, match="item assignment"):
+    with pytest.raises(TypeError, match="stored arrays are read-only"):
         array[0] = 1
     assert np.array_equal(pickle.loads(pickle.dumps(array[3:5])), X[3:5])
 
@@ -200,7 +200,7 @@ def test_huge_arrays_have_views(tmp_path):
     zarr.create_array(tmp_path / "a", shape=shape, chunks=(1, 64, 64), dtype="u1", fill_value=3)
     view = open_store(tmp_path / "a")[1 << 39 :, 5][..., ::-1][:2, :3]
     assert np.array_equal(view, np.full((2, 3), 3, "u1"))
-    with pytest.raises(WeftError, match="there is no memory"):
+    with pytest.raises(WeftError, match="not enough memory"):
         open_store(tmp_path / "a").sum()
 
 

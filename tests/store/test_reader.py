@@ -380,8 +380,11 @@ def test_errors_name_the_key_the_slot_and_the_box(tmp_path):
     good = file.read_bytes()
     index = Index.parse(good[-index_size(8) :], 8)
     for damaged, message in [
-        (good[:100], r"c/1/0: shard \[8:16, 0:16\]: 100 B, and the index of 8 chunks has 132 B"),
-        (b"", r"c/1/0: shard \[8:16, 0:16\]: 0 B, and the index"),
+        (
+            good[:100],
+            r"c/1/0: shard \[8:16, 0:16\]: it has 100 B, and its index alone \(8 chunks\) 132 B",
+        ),
+        (b"", r"c/1/0: shard \[8:16, 0:16\]: it has 0 B, and its index"),
         (good[:-1] + b"?", r"c/1/0: shard \[8:16, 0:16\]: the checksum of the index"),
         (
             flipped(good, index.offsets[5] + index.sizes[5] - 1),
@@ -393,7 +396,7 @@ def test_errors_name_the_key_the_slot_and_the_box(tmp_path):
         ),
         (
             good[: -index_size(8)] + moved(index, 5, index.offsets[5], 1 << 40),
-            r"c/1/0: chunk 5, \[12:16, 4:8\]: the index places it at \d+, 1099511627776 B",
+            r"c/1/0: chunk 5, \[12:16, 4:8\]: the index places it at byte \d+, 1099511627776 B",
         ),
         (
             good[: -index_size(8)] + moved(index, 2, len(good) - 10, 5),

@@ -355,7 +355,7 @@ def test_arguments_that_contradict_each_other_are_refused(tmp_path):
     )
     refused(
         lambda: open_shards(tmp_path / "a"),
-        f"{tmp_path / 'a'} holds no Zarr v3 array: there is no zarr.json",
+        f"there is no Zarr array at {tmp_path / 'a'}: the folder does not exist",
     )
 
 

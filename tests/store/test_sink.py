@@ -5,7 +5,19 @@ import pytest
 
 from weft.cli import store_nodes
 from weft.errors import WeftError
-from weft.store import Fetched, Sink, SinkError, StoreEntry, Stream, attributes, create, open_group
+from weft.store import (
+    Fetched,
+    Sink,
+    SinkError,
+    StoreEntry,
+    Stream,
+    attributes,
+    create,
+    create_image,
+    create_plate,
+    create_positions,
+    open_group,
+)
 from weft.store import open as open_store
 
 
@@ -81,6 +93,38 @@ def test_a_stream_and_its_group(tmp_path):
     assert group["stage/position"].shape == (3, 2)
     tree = store_nodes.described(group, "run")
     assert tree["members"][0]["members"][0]["name"] == "position"
+
+
+IMAGE = {"shape": (None, 16, 16), "dtype": "u2", "chunks": (1, 8, 8), "axes": "tyx", "levels": 2}
+
+
+def test_images_plates_and_positions():
+    """They are recorded, continued and read as in a folder."""
+    values, block = {}, np.arange(3 * 256, dtype="u2").reshape(3, 16, 16)
+    root = DictSink(values)
+    with create_image(root.below("image"), **IMAGE) as writer:
+        writer.append(block)
+    with open_store(root.below("image"), "a") as writer:
+        writer.append(block)
+    image = open_store(root.below("image"))
+    assert [level.shape for level in image.levels] == [(6, 16, 16), (6, 8, 8)]
+    with image.labels.create("cells") as writer:
+        writer.append(block.astype("u4"))
+    assert np.array_equal(open_store(root.below("image")).labels["cells"].levels[0], block)
+    with create_plate(root.below("plate"), "A", "12", **IMAGE) as plate:
+        plate.field("A", "1", 0).append(block)
+    with open_store(root.below("plate"), "a") as plate:
+        plate["A", "1", 0].append(block)
+    assert open_store(root.below("plate")).image("A", "1", 0).levels[0].shape == (6, 16, 16)
+    with create_positions(root.below("run"), **IMAGE) as recording:
+        recording.position("left").append(block)
+    with open_store(root.below("run"), "a") as recording:
+        recording["left"].append(block)
+    positions = open_store(root.below("run"))
+    assert np.array_equal(positions["left"].levels[0][3:], block)
+    assert "left" in positions.ome_xml
+    with pytest.raises(WeftError, match="options are for a URL"):
+        create_image(root.below("other"), **IMAGE, options={"region": "here"})
 
 
 class FullSink(DictSink):

@@ -214,7 +214,7 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path):
 
     for arguments, message in [
         ({"append_dim": 2}, "append_dim: there is no dimension 2 of 2"),
-        ({"axis_order": (0, 0)}, r"axis_order: \[0, 0\] is not an order of 2 dimensions"),
+        ({"axis_order": (0, 0)}, r"axis_order: \[0, 0\] is not a permutation of 2 dimensions"),
         ({"append_dim": 1, "axis_order": (0, 1)}, "these must be the same"),
         ({"append_dim": 1}, "dimension 0 cannot be unbounded: only 1, which"),
         ({"endian": "middle"}, "endian: 'middle' is neither little nor big"),

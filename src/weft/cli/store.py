@@ -79,10 +79,22 @@ def print_table(args: argparse.Namespace, result: dict[str, Any]) -> None:
     def table() -> str:
         findings = result.pop("findings", [])
         rows = [*result.items(), *(("finding", text) for text in findings)]
+        rows = [row for key, value in rows for row in _rows(key, value)]
         wide = max(len(key) for key, _ in rows)
         return "\n".join(f"{key:{wide}}  {value}" for key, value in rows)
 
     print_result(args, lambda: result, table)
+
+
+def _rows(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a field of a result as rows of a table: of a list of objects, one for each of them."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+        yield key, "none" if value is None or value == [] else value
+        return
+    for each in value:
+        about = [f"{name} {each[name]}" for name in each if name != "name"]
+        yield key, ", ".join([str(each.get("name", "")), *about])
+        key = ""
 
 
 def write(args: argparse.Namespace) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
@@ -17,8 +17,11 @@ from weft.store.array import Array
 from weft.store.group import Group, open_group
 from weft.store.hierarchy import find_node, load_metadata, sink_of
 from weft.store.metadata import own_attributes
-from weft.store.ome.image import open_image
+from weft.store.ome.channels import Channel, read_channels
+from weft.store.ome.image import Image, open_image
+from weft.store.ome.metadata import Multiscale, Plate
 from weft.store.ome.plate import open_plate
+from weft.store.ome.positions import open_positions
 from weft.store.target import ArrayKeys
 from weft.store.verify import IntegrityError, Verification
 from weft.values import counted
@@ -87,9 +90,10 @@ def described(node: Any, name: str, depth: int | None = None) -> dict[str, Any]:
             "dtype": node.metadata.dtype,
             "shape": list(node.shape),
             "chunks": list(node.chunks),
-            "shards": list(node.shards),
+            "shards": _as_list(node.shards),
         }
     found: dict[str, Any] = {"name": name, "kind": node.kind, "zarr_format": node.zarr_format}
+    found |= _ome_summary(node)
     if depth is None or depth > 0:
         left = None if depth is None else depth - 1
         found["members"] = [described(member, key, left) for key, member in members(node)]
@@ -101,16 +105,58 @@ def lines(tree: Mapping[str, Any], head: str = "", below: str = "") -> Iterator[
     if tree["kind"] == "array":
         chunks = "x".join(map(str, tree["chunks"]))
         text = f"{tree['dtype']}{tree['shape']} in chunks of {chunks}"
-        if tree["shards"] != tree["chunks"]:
+        if tree["shards"] not in (None, tree["chunks"]):
             text += f", shards of {'x'.join(map(str, tree['shards']))}"
     else:
-        text = tree.get("error", tree["kind"])
+        text = tree.get("error") or ", ".join(_summary_text(tree))
     yield f"{head}{tree['name']}  {text}"
     inside = tree.get("members", [])
     for number, member in enumerate(inside):
         is_last = number == len(inside) - 1
         branch, more = ("└── ", "    ") if is_last else ("├── ", "│   ")
         yield from lines(member, below + branch, below + more)
+
+
+def _summary_text(tree: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is known of a group, in words."""
+    kind, name = tree["kind"], tree.get("image_name")
+    yield f"{kind} {name!r}" if name else kind
+    for key in ("axes", "channels", "rows", "columns", "wells", "positions"):
+        if tree.get(key):
+            yield f"{key} {' '.join(tree[key]) if isinstance(tree[key], list) else tree[key]}"
+    if "levels" in tree:
+        yield counted(tree["levels"], "level")
+
+
+def _ome_summary(group: Group) -> dict[str, Any]:
+    """Return what OME-NGFF says of a group, in few words; nothing where it cannot be read."""
+    with suppress(WeftError):
+        if group.kind == "image":
+            return _image_summary(Multiscale.from_json(group.ome), read_channels(group.ome))
+        if group.kind == "plate":
+            return _plate_summary(Plate.from_json(group.ome))
+        if group.kind == "collection":
+            return {"positions": list(open_positions(group.sink).names)}
+    return {}
+
+
+def _image_summary(image: Multiscale, channels: Sequence[Channel]) -> dict[str, Any]:
+    result: dict[str, Any] = {"image_name": image.name} if image.name else {}
+    result |= {"axes": "".join(axis.name for axis in image.axes), "levels": len(image.levels)}
+    return result | ({"channels": _names(channels)} if channels else {})
+
+
+def _plate_summary(plate: Plate) -> dict[str, Any]:
+    wells = [f"{well.row}/{well.column}" for well in plate.wells]
+    return {"rows": list(plate.rows), "columns": list(plate.columns), "wells": wells}
+
+
+def _names(channels: Sequence[Channel]) -> list[str]:
+    return [channel.name or str(number) for number, channel in enumerate(channels)]
+
+
+def _as_list(sizes: Sequence[int] | None) -> list[int] | None:
+    return None if sizes is None else list(sizes)
 
 
 # -- info
@@ -123,7 +169,7 @@ def info(url: str) -> dict[str, Any]:
         return _array_info(node)
     found = list(arrays(node))
     readable = [array for _, array in found if isinstance(array, Array)]
-    result = {"kind": node.kind, "zarr_format": node.zarr_format, **_ome_info(url, node.kind)}
+    result = {"kind": node.kind, "zarr_format": node.zarr_format, **_ome_info(node)}
     result |= {"arrays": len(readable)}
     if len(found) > len(readable):
         result["unreadable"] = len(found) - len(readable)
@@ -139,7 +185,7 @@ def _array_info(array: Array) -> dict[str, Any]:
         "shape": list(metadata.shape),
         "dtype": metadata.dtype,
         "chunks": list(metadata.chunks),
-        "shards": list(metadata.shards),
+        "shards": _as_list(array.shards),
         "codecs": [codec.name for codec in metadata.codecs] or ["none"],
         "checksum": any(codec.name == "crc32c" for codec in metadata.codecs),
         "dimension_names": list(metadata.dimension_names or ()),
@@ -152,28 +198,52 @@ def _array_info(array: Array) -> dict[str, Any]:
     return result | _sizes([array])
 
 
-def _ome_info(url: str, kind: str) -> dict[str, Any]:
-    """Return what OME-NGFF says of an image or a plate."""
-    if kind == "image":
-        image = open_image(url)
-        result: dict[str, Any] = {
-            "axes": [axis.name for axis in image.axes],
-            "levels": [list(level.shape) for level in image.levels],
-            "scales": [list(scale) for scale in image.scales],
-        }
-        frames = image.frames
-        if frames.columns or len(frames.dropped):
-            result |= {"frames": len(frames), "dropped": len(frames.dropped)}
-            result["frame_metadata"] = list(frames.columns)
-        return result
-    if kind == "plate":
-        plate = open_plate(url).plate
-        return {
-            "rows": list(plate.rows),
-            "columns": list(plate.columns),
-            "wells": [f"{well.row}/{well.column}" for well in plate.wells],
-        }
+def _ome_info(group: Group) -> dict[str, Any]:
+    """Return what OME-NGFF says of an image, a plate or the positions of a recording."""
+    if group.kind == "image":
+        return _image_info(open_image(group.sink))
+    if group.kind == "plate":
+        plate = open_plate(group.sink)
+        paths = [
+            (well.row, well.column, field.path)
+            for well in plate.plate.wells
+            for field in plate.well(well.row, well.column).fields
+        ]
+        about = {"acquisitions": [run.name or str(run.id) for run in plate.plate.acquisitions]}
+        fields = [_listed("/".join(path), plate.image(*path)) for path in paths]
+        return _plate_summary(plate.plate) | about | {"fields": fields}
+    if group.kind == "collection":
+        positions = open_positions(group.sink)
+        images = zip(positions.paths, positions)
+        return {"positions": [_listed(image.name or path, image) for path, image in images]}
     return {}
+
+
+def _image_info(image: Image) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "image_name": image.name,
+        "axes": [axis.name for axis in image.axes],
+        "channels": _names(image.channels),
+        "dtype": image.levels[0].metadata.dtype,
+        "levels": [list(level.shape) for level in image.levels],
+        "scales": [list(scale) for scale in image.scales],
+        "labels": list(image.labels),
+    }
+    frames = image.frames
+    if frames.columns or len(frames.dropped):
+        result |= {"frames": len(frames), "dropped": len(frames.dropped)}
+        result["frame_metadata"] = list(frames.columns)
+    return result
+
+
+def _listed(name: str, image: Image) -> dict[str, Any]:
+    """Return an image as one of many: its name, axes, channels, and the shapes of its levels."""
+    return {
+        "name": name,
+        "axes": "".join(axis.name for axis in image.axes),
+        "channels": _names(image.channels),
+        "levels": [list(level.shape) for level in image.levels],
+    }
 
 
 def _sizes(every: list[Array]) -> dict[str, Any]:

@@ -80,11 +80,6 @@ class StoredArray:
         return self.metadata.chunks
 
     @property
-    def shards(self) -> Point:
-        """The shape of a shard, which is one file."""
-        return self.metadata.shards
-
-    @property
     def box(self) -> ZRange:
         """The box of the whole array."""
         return ZRange.of(self.shape)
@@ -129,6 +124,11 @@ class Array(StoredArray, LazyArray):
     @cached_property
     def _selection(self) -> Selection:
         return Selection.whole(self.shape)
+
+    @property
+    def shards(self) -> Point | None:
+        """The shape of a shard, which is one file; None where each chunk is a file of its own."""
+        return self.metadata.shards if self.metadata.is_sharded else None
 
     @property
     def attrs(self) -> Mapping[str, Any]:
@@ -269,7 +269,7 @@ class Array(StoredArray, LazyArray):
         of, metadata = super()._facts(), self.metadata
         of["chunks"] = f"{list(self.chunks)}, {self.layout.chunk_grid.size} in all"
         if metadata.is_sharded:
-            of["shards"] = f"{list(self.shards)}, {self.layout.shard_grid.size} in all"
+            of["shards"] = f"{list(metadata.shards)}, {self.layout.shard_grid.size} in all"
         of["codecs"] = ", ".join(codec.name for codec in metadata.codecs) or "none"
         of["fill value"] = str(self.fill_value)
         if metadata.dimension_names is not None:
@@ -288,7 +288,7 @@ class Array(StoredArray, LazyArray):
         except (MemoryError, ValueError) as error:  # a ValueError where it is beyond any memory
             size = prod(box.shape) * self.dtype.itemsize
             raise WeftError(
-                f"there is no memory for the {size} B of {box} of {self.sink.url}: {error}",
+                f"not enough memory for the {size} B of {box} of {self.sink.url}: {error}",
                 hint="read smaller boxes",
             ) from None
 

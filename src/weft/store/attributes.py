@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from weft.errors import WeftError
 from weft.store.hierarchy import read_node, sink_of
 from weft.store.json_data import as_json
-from weft.store.metadata import MAX_BYTES
+from weft.store.metadata import MAX_BYTES, no_node
 from weft.store.sink import Sink, Url, writing
 
 Change: TypeAlias = Callable[[dict[str, Any]], None]
@@ -150,7 +150,7 @@ def put_metadata(sink: Sink, text: str) -> None:
 def _load(sink: Sink) -> Mapping[str, Any]:
     node = read_node(sink)
     if node is None:
-        raise WeftError(f"{sink.url} holds no Zarr v3 array or group: there is no zarr.json")
+        raise no_node(sink, "array or group")
     return node.data
 
 

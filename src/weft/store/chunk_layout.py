@@ -500,7 +500,7 @@ def resolve_axis_order(ndim: int, append_dim: int, axis_order: Sequence[int] | N
         return (outer, *(dim for dim in range(ndim) if dim != outer))
     axes = tuple(int(dim) for dim in axis_order)
     if sorted(axes) != list(range(ndim)):
-        raise WeftError(f"axis_order: {list(axes)} is not an order of {ndim} dimensions")
+        raise WeftError(f"axis_order: {list(axes)} is not a permutation of {ndim} dimensions")
     if append_dim and axes[0] != outer:
         raise WeftError(
             f"axis_order begins with dimension {axes[0]}, and frames are appended along {outer}: "

@@ -9,6 +9,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.store.array import Array
 from weft.store.hierarchy import ZarrNode, consolidated_members, find_node, sink_of
+from weft.store.metadata import no_node
 from weft.store.sink import Sink, Url
 
 MAX_DEPTH = 64
@@ -59,6 +60,11 @@ class Group(Mapping[str, Any]):
     def attrs(self) -> Mapping[str, Any]:
         """The attributes."""
         return self._node.attributes
+
+    @property
+    def ome(self) -> Mapping[str, Any]:
+        """The metadata of OME-NGFF among the attributes, empty where there are none."""
+        return self._node.ome
 
     @property
     def kind(self) -> str:
@@ -201,7 +207,7 @@ def open_group(url: Url | Sink, *, options: Mapping[str, Any] | None = None) -> 
     sink = sink_of(url, options=options)
     node = find_node(sink)
     if node is None:
-        raise WeftError(f"{sink.url} holds no Zarr group: there is no zarr.json, and no .zgroup")
+        raise no_node(sink, "group")
     if node.kind == "array":
         raise WeftError(f"{sink.url} is an array, not a group")
     return Group(sink, node, "", consolidated_members(sink, node))

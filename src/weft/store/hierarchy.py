@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
@@ -13,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from weft.errors import WeftError
 from weft.store import zarr_v2
 from weft.store.files import Folder
-from weft.store.metadata import MAX_BYTES, Metadata, checked, fetch_metadata
+from weft.store.metadata import MAX_BYTES, Metadata, checked, fetch_metadata, no_node
 from weft.store.sink import Sink, Url
 
 _OME_KINDS = {
@@ -37,7 +38,9 @@ def sink_of(
     if not isinstance(url, str | PathLike):
         if not hasattr(url, "fetch"):
             raise WeftError(f"expected a path, a URL or a Sink, got {url!r}")
-        return url
+        if options:
+            raise WeftError(f"{url.url}: options are for a URL, and a store was given")
+        return replace(url, fsync=True) if fsync and isinstance(url, Folder) else url
     text = fspath(url)
     if not text:
         raise WeftError("expected a path or a URL, got an empty text")
@@ -49,13 +52,15 @@ def sink_of(
     return sink
 
 
-def joined(url: Url, *names: str) -> str:
-    """Return the URL of a member of a group.
+def member_of(sink: Sink, path: str) -> Sink:
+    """Return the sink of a member of a group.
 
-    >>> joined("plate.zarr/", "A", "1")
+    >>> member_of(sink_of("plate.zarr"), "A/1").url
     'plate.zarr/A/1'
     """
-    return "/".join([fspath(url).rstrip("/"), *names])
+    for name in path.split("/"):
+        sink = sink.below(name)
+    return sink
 
 
 class ZarrNode(NamedTuple):
@@ -203,9 +208,7 @@ def load_metadata(sink: Sink) -> Metadata:
     """Return the metadata of the array at a sink, of Zarr v3 or v2."""
     node = find_node(sink)
     if node is None:
-        raise WeftError(
-            f"{sink.url} holds no Zarr v3 array: there is no zarr.json, and no .zarray of v2"
-        )
+        raise no_node(sink, "array")
     return node.metadata(sink.url)
 
 

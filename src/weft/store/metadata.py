@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import isqrt, prod
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from weft.store.dtypes import (
     read_fill,
     write_fill,
 )
+from weft.store.files import Folder
 from weft.store.filters import ARRAY_FILTERS, READ_ONLY, Filter, Reorder, VlenText, read_filter
 from weft.store.json_data import as_attributes
 from weft.values import FrozenMap, Point, check_list, freeze
@@ -297,6 +299,20 @@ def _data_type(name: str) -> object:
     return _named(kinds[dtype.kind], length_bytes=dtype.itemsize)
 
 
+def no_node(sink: Sink, kind: str) -> WeftError:
+    """Return the error for a place where there is no array or group, with what is there instead."""
+    why, hint = "it has no zarr.json (Zarr v3), .zarray or .zgroup (Zarr v2)", None
+    if isinstance(sink, Folder) and sink.path.is_file():
+        why = "it is a file, not a folder"
+        hint = "zip stores are not read: unpack it" if is_zipfile(sink.path) else None
+    elif isinstance(sink, Folder) and not sink.path.exists():
+        why = "the folder does not exist"
+    elif isinstance(sink, Folder) and (names := sink.folders()):
+        more = f", … ({len(names)} in all)" if len(names) > 5 else ""
+        hint = f"its folders are {', '.join(names[:5])}{more}"
+    return WeftError(f"there is no Zarr {kind} at {sink.url}: {why}", hint=hint)
+
+
 def fetch_metadata(sink: Sink, kind: str) -> bytes:
     """Return the `zarr.json` of an array or a group; refuse a store without one."""
     fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
@@ -307,7 +323,7 @@ def fetch_metadata(sink: Sink, kind: str) -> bytes:
                 f"{sink.url} is of Zarr v2: there is a {older[0]}, and no zarr.json",
                 hint="zarr-python's `zarr migrate v3` converts it to v3",
             )
-        raise WeftError(f"{sink.url} holds no Zarr v3 {kind}: there is no zarr.json")
+        raise no_node(sink, kind)
     if fetched.size > MAX_BYTES:
         raise WeftError(f"{sink.url}: zarr.json has {fetched.size} B; at most {MAX_BYTES} are read")
     return bytes(fetched.data)
@@ -359,7 +375,7 @@ def make_metadata(
     if endian not in ("little", "big"):
         raise WeftError(f"endian: {endian!r} is neither little nor big")
     if order and sorted(order) != list(range(len(shape))):
-        raise WeftError(f"{list(order)} is not an order of {len(shape)} dimensions")
+        raise WeftError(f"{list(order)} is not a permutation of {len(shape)} dimensions")
     names = None if dimension_names is None else _parse_names(list(dimension_names), len(shape))
     try:
         fill = write_fill(name, fill_value)
@@ -501,7 +517,7 @@ def _parse_data_type(given: Any, path: str, depth: int = 0) -> str:
             return dtype_name(foreign_dtype(f"|V{bits // 8}"))
     if name in ("structured", "struct") and depth < 8:
         return dtype_name(foreign_dtype(_parse_fields(options.get("fields"), path, depth)))
-    raise WeftError(f"{path}: {given!r} cannot be read", hint=", ".join(NAMES))
+    raise WeftError(f"{path}: {given!r} is not supported", hint=", ".join(NAMES))
 
 
 def _parse_fields(given: Any, path: str, depth: int) -> list[list[Any]]:
@@ -645,7 +661,9 @@ def _parse_extensions(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
     more = [(name, value) for name, value in data.items() if name not in _FIELDS]
     for name, value in more:
         if not isinstance(value, dict) or value.get("must_understand") is not False:
-            raise WeftError(f"{name}: this field is not understood, and may matter")
+            raise WeftError(
+                f"{name}: unknown field, which may not be ignored without must_understand: false"
+            )
     return more
 
 
@@ -679,7 +697,7 @@ def _parse_order(given: Any, rank: int, path: str) -> Point:
         return tuple(range(rank))[:: 1 if given == "C" else -1]
     order = parse_point(given, f"{path}.configuration.order")
     if sorted(order) != list(range(rank)):
-        raise WeftError(f"{path}: {list(order)} is not an order of {rank} dimensions")
+        raise WeftError(f"{path}: {list(order)} is not a permutation of {rank} dimensions")
     return order
 
 

@@ -50,16 +50,16 @@ def open(  # noqa: A001 - what it does is what everybody calls it
     if mode not in ("r", "a"):
         raise WeftError(f"mode is 'r' or 'a', got {mode!r}")
     sink = sink_of(url, options=options)
-    place: Any = url  # images and plates have URLs
     if mode == "a":
+        sink = sink_of(sink, fsync=fsync)
         kind = None if sink.fetch("zarr.json", 0, 1) is None else read_kind(sink)
         if kind == "image":
-            return open_image(place, "a", threads=threads, fsync=fsync, options=options)
+            return open_image(sink, "a", threads=threads)
         if kind in ("plate", "collection"):
             continued: Any = open_plate if kind == "plate" else open_positions
             more = {} if threads is None else {"threads": threads}
-            return continued(place, "a", fsync=fsync, options=options, **more)
-        return continue_array(url, threads=threads, fsync=fsync, direct=direct, options=options)
+            return continued(sink, "a", **more)
+        return continue_array(sink, threads=threads, direct=direct)
     node = find_node(sink)
     if node is None or node.kind == "array":
         return Array(sink, load_metadata(sink) if node is None else node.metadata(sink.url))
@@ -69,7 +69,7 @@ def open(  # noqa: A001 - what it does is what everybody calls it
         "collection": open_positions,
     }
     if node.kind in readers:
-        return readers[node.kind](place, options=options)
+        return readers[node.kind](sink)
     return Group(sink, node, "", consolidated_members(sink, node))
 
 

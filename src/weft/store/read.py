@@ -189,7 +189,7 @@ class BoxReader:
 
     def _check_current(self, at: Point, shard: ShardReader) -> None:
         if not self._is_current(shard):
-            raise self._shards.error(at, None, "it is replaced again and again")
+            raise self._shards.error(at, None, "it was replaced each time it was read")
 
     def _is_current(self, shard: ShardReader) -> bool:
         if not self._shards.source.is_local:
@@ -409,14 +409,14 @@ def check_expansion(stored: int, size: int) -> None:
     >>> check_expansion(65_000, 10**10)
     Traceback (most recent call last):
     ...
-    weft.store.decompress.CodecError: 65000 B claim to be a chunk of 10000000000 B
+    weft.store.decompress.CodecError: a chunk of 10000000000 B is stored as only 65000 B
     hint: above 134217728 B, a chunk has at most 64 times its stored bytes; if this one has more,
     set WEFT_CHUNK_LIMIT=10000000000
     """
     if size <= MAX_FREE_CHUNK or size <= MAX_EXPANSION * stored or size <= _limit():
         return
     raise CodecError(
-        f"{stored} B claim to be a chunk of {size} B",
+        f"a chunk of {size} B is stored as only {stored} B",
         hint=f"above {MAX_FREE_CHUNK} B, a chunk has at most {MAX_EXPANSION} times its stored "
         f"bytes; if this one has more, set {LIMIT_VARIABLE}={size}",
     )

@@ -362,7 +362,7 @@ class _GatherBuilder:
             shape = self.selection.shape[axis : axis + item.ndim]
             if item.shape != shape:
                 raise IndexingError(
-                    f"a mask of {list(item.shape)} does not fit the axes {list(shape)}"
+                    f"a mask of shape {list(item.shape)} indexes axes of shape {list(shape)}"
                 )
             for number, where in enumerate(item.nonzero()):
                 found.append(self._along(axis + number, where))
@@ -456,8 +456,8 @@ def _as_item(given: Any) -> Item:
 
 def _no_index(given: Any) -> IndexingError:
     return IndexingError(
-        f"{given!r:.200} is not an index: integers, slices, '...', None, and arrays of integers or "
-        f"booleans are"
+        f"invalid index {given!r:.200}: only integers, slices, '...', None, and arrays of integers "
+        f"or booleans are indices"
     )
 
 

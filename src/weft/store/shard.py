@@ -130,7 +130,7 @@ class Index(NamedTuple):
 
     def describe(self, slot: int) -> str:
         """Return where the index places a chunk, for messages."""
-        return f"{self.offsets[slot]}, {self.sizes[slot]} B"
+        return f"byte {self.offsets[slot]}, {self.sizes[slot]} B long"
 
 
 def index_size(slots: int, has_checksum: bool = True) -> int:
@@ -248,7 +248,7 @@ class FileShard:
 
 
 def _too_short(size: int, wanted: int) -> ShardError:
-    return ShardError(f"the file ends at {size} B, and {wanted} B are wanted")
+    return ShardError(f"it has {size} B, and bytes up to {wanted} are needed")
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
@@ -288,7 +288,7 @@ class ObjectShard:
         """Fetch some bytes."""
         got = self.sink.fetch(self.key, start, count)
         if got is None:
-            raise ShardError("the object is gone")
+            raise ShardError("the object was deleted while it was read")
         if len(got.data) != count:
             raise _too_short(start + len(got.data), start + count)
         return got.data
@@ -346,7 +346,7 @@ class ShardIndexCache:
         if shard is None:
             return None
         if len(shard.head) != count:
-            message = f"{shard.size} B, and the index of {slots} chunks has {count} B"
+            message = f"it has {shard.size} B, and its index alone ({slots} chunks) {count} B"
             raise self.error(at, None, message)
         has_checksum, endian = self.metadata.has_checksum, self.metadata.index_endian
         try:
@@ -357,7 +357,7 @@ class ShardIndexCache:
         slot = shard.index.misplaced(start, stop)
         if slot is not None:
             where = shard.index.describe(slot)
-            message = f"the index places it at {where}, and chunks lie in {start}:{stop}"
+            message = f"the index places it at {where}, outside of bytes {start}:{stop}"
             raise self.error(at, slot, message)
         if isinstance(shard, FileShard):
             shard.head = b""  # files are compared by their status

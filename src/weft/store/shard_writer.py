@@ -51,6 +51,11 @@ class ShardWriter(StoredArray):
         super().__init__(sink, metadata)
         self._encoder = ShardEncoder(metadata, self.layout, self.dtype)
 
+    @property
+    def shards(self) -> Point:
+        """The shape of a shard, which is one file, and is written whole."""
+        return self.metadata.shards
+
     def write(self, box: ZRange, values: Values, *, threads: int = 1) -> int:
         """Write the shards of a box, one after the other; return the stored bytes.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from os import PathLike
 from typing import Any
 
 from weft.errors import WeftError
 from weft.store.attributes import Attributes, lock_and_change, node_attributes
 from weft.store.buffers import memory_together
 from weft.store.create import continue_array, create
-from weft.store.hierarchy import joined, read_node, sink_of, write_group
+from weft.store.hierarchy import member_of, read_node, sink_of, write_group
 from weft.store.json_data import as_attributes
 from weft.store.metrics import Metrics
 from weft.store.sink import Sink, Url, writing
@@ -44,7 +43,8 @@ class Stream(Closeable):
         attributes: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.url, self.options = url, options
+        self._sink = sink_of(url, options=options)
+        self.url = self._sink.url
         self.writers: dict[str, Writer] = {}
         self._turn = threading.RLock()
         """Held by the thread that appends: others wait."""
@@ -61,22 +61,17 @@ class Stream(Closeable):
     ) -> Writer:
         """Create an array of the stream; the arguments are those of `weft.store.create`."""
         self._check(name)
-        writer = create(self._at(name), shape, dtype, chunks, shards, options=self.options, **more)
+        writer = create(self._at(name), shape, dtype, chunks, shards, **more)
         return self._add(name, writer)
 
     def open(self, name: str, **more: Any) -> Writer:
         """Open an existing array of the stream, to append to it."""
         self._check(name)
-        return self._add(name, continue_array(self._at(name), options=self.options, **more))
+        return self._add(name, continue_array(self._at(name), **more))
 
-    def _at(self, name: str) -> Url | Sink:
+    def _at(self, name: str) -> Sink:
         """Return where an array or a group of the stream is; the stream itself for no name."""
-        if isinstance(self.url, str | PathLike):
-            return joined(self.url, name) if name else self.url
-        sink = self.url
-        for part in name.split("/") if name else ():
-            sink = sink.below(part)
-        return sink
+        return member_of(self._sink, name) if name else self._sink
 
     def _check(self, name: str) -> None:
         parts = name.split("/") if isinstance(name, str) else [""]
@@ -85,7 +80,7 @@ class Stream(Closeable):
         if name in self.writers:
             raise WeftError(f"{name!r} is an array of the stream already")
         for above in _groups_above(name):
-            node = read_node(self._sink(above))
+            node = read_node(self._at(above))
             if node is not None and node.kind == "array":
                 raise WeftError(f"{above!r} is an array of the stream, and holds no others")
 
@@ -96,15 +91,12 @@ class Stream(Closeable):
             self._group(above, {})
         return writer
 
-    def _sink(self, name: str) -> Sink:
-        return sink_of(self._at(name), options=self.options)
-
     def _group(self, name: str, attributes: Mapping[str, Any]) -> None:
         """Create a group, or add attributes to one that exists.
 
         Consolidated metadata are removed: they would hide new members.
         """
-        sink = self._sink(name)
+        sink = self._at(name)
         with writing(sink.url):
             node = read_node(sink)
             if node is None:
@@ -119,7 +111,7 @@ class Stream(Closeable):
     @property
     def attrs(self) -> Attributes:
         """The attributes of the group, which can be changed at any time."""
-        return node_attributes(sink_of(self.url, options=self.options))
+        return node_attributes(self._sink)
 
     def append(
         self, blocks: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None

@@ -100,6 +100,12 @@ class LazyArray(NDArrayOperatorsMixin):
             return self._source._gather(chosen.gather())[()]
         return View(self._source, chosen)
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "stored arrays are read-only: store.create writes a new one, and "
+            "store.open(url, mode='a') appends frames"
+        )
+
     @property
     def oindex(self) -> Indexer:
         """Orthogonal indexing: each array or mask selects along an axis of its own.
@@ -145,13 +151,13 @@ class LazyArray(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
-            raise ValueError("a stored array is read, which is a copy")
+            raise ValueError("copy=False is not possible: elements are read into a new array")
         values = self._load()
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if any(isinstance(each, LazyArray) for each in options.get("out", ())):
-            raise TypeError("a stored array cannot be changed: it is only read")
+            raise TypeError("out is a stored array, which is read-only")
         given = {key: _as_array(value) for key, value in options.items() if key != "out"}
         given |= {"out": options["out"]} if "out" in options else {}
         return getattr(ufunc, method)(*map(_as_array, inputs), **given)

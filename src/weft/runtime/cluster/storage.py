@@ -118,7 +118,7 @@ class StorageBindings:
 
     def _storage(self, name: str, array: Any) -> Storage:
         size = self.plan.itemsize(name)
-        return Storage(array.shape, array.chunks, array.shards, size)
+        return Storage(array.shape, array.chunks, array.metadata.shards, size)
 
     def finish(self) -> None:
         """Remove the temporary files of workers that were killed; the run writes no more."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from math import prod
-from os import fspath
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -34,7 +33,7 @@ from weft.store.create import (
 from weft.store.frames import FrameTable
 from weft.store.hierarchy import (
     group_json,
-    joined,
+    member_of,
     ome_of,
     read_group,
     read_node,
@@ -68,7 +67,7 @@ MAX_FILL = 1 << 20
 
 
 def create_image(
-    url: Url,
+    url: Url | Sink,
     shape: Sequence[int | None],
     dtype: Any,
     chunks: Sequence[int],
@@ -120,7 +119,8 @@ def create_image(
         raise WeftError(f"{len(steps)} factors for {len(sizes)} dimensions")
     check_reduction([sizes[d] for d in dims], [steps[d] for d in dims], method, dtype)
     count = _level_count(levels, sizes, small, steps)
-    label = PurePath(fspath(url)).name if name is None else name
+    sink = sink_of(url, options=options, fsync=fsync)
+    label = PurePath(sink.url).name if name is None else name
     image = Multiscale.of(axes, scale, steps, count, method, translation=translation, name=label)
     ome = image.to_json()
     if channels is not None:
@@ -128,7 +128,6 @@ def create_image(
     document = merged({"ome": ome}, attributes, "attributes")
     image = Multiscale.from_json(document["ome"])
     check_channels(document["ome"], image.axes, sizes, dtype)
-    sink = sink_of(url, options=options, fsync=fsync)
     names = [axis.name for axis in image.axes]
     if list(more.get("dimension_names") or names) != names:
         raise WeftError(f"dimension_names of {more['dimension_names']}, and axes of {names}")
@@ -403,18 +402,21 @@ class Image:
 
     metadata: Multiscale
     levels: tuple[Array, ...]
-    url: str = ""
+    sink: Sink
     attrs: Mapping[str, Any] = _NOTHING
     """All attributes of its group, as they were when it was opened."""
     ome: Mapping[str, Any] = _NOTHING
     """The metadata of OME-NGFF among them."""
-    options: Mapping[str, Any] | None = None
-    """Those of the object store."""
 
     def __repr__(self) -> str:
         axes, finest = "".join(axis.name for axis in self.axes), self.levels[0]
         kind = f"{finest.metadata.dtype}{list(finest.shape)}"
         return f"<Image {axes} {kind}, {counted(len(self.levels), 'level')}, at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where the image is."""
+        return self.sink.url
 
     @property
     def name(self) -> str | None:
@@ -473,13 +475,13 @@ class Image:
 
 @overload
 def open_image(
-    url: Url, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
+    url: Url | Sink, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
 ) -> Image: ...
 
 
 @overload
 def open_image(
-    url: Url,
+    url: Url | Sink,
     mode: Literal["a"],
     *,
     threads: int | None = None,
@@ -489,7 +491,7 @@ def open_image(
 
 
 def open_image(
-    url: Url,
+    url: Url | Sink,
     mode: str = "r",
     *,
     threads: int | None = None,
@@ -503,25 +505,23 @@ def open_image(
     """
     if mode not in ("r", "a"):
         raise WeftError(f"mode is 'r' or 'a', got {mode!r}")
-    image = _read_image(url, options)
+    sink = sink_of(url, options=options, fsync=fsync)
+    image = _read_image(sink)
     if mode == "r":
         return image
-    sink = sink_of(url, options=options, fsync=fsync)
     read_group(sink)  # refuses Zarr v2
     with locked(sink) as lock:
         recover(sink)
-        continuation = _ImageContinuation(url, _read_image(url, options), fsync, options)
-        return continuation.writer(threads, lock)
+        return _ImageContinuation(_read_image(sink)).writer(threads, lock)
 
 
-def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
-    sink = sink_of(url, options=options)
+def _read_image(sink: Sink) -> Image:
     group = read_ome(sink)
     metadata = Multiscale.from_json(group.ome)
     names = [axis.name for axis in metadata.axes]
     arrays = []
     for level in metadata.levels:
-        array = open_array(joined(url, level.path), options=options)
+        array = open_array(member_of(sink, level.path))
         dims = array.metadata.dimension_names
         if len(array.shape) != len(names):
             raise WeftError(f"level {level.path} has rank {len(array.shape)}, and axes are {names}")
@@ -530,15 +530,15 @@ def _read_image(url: Url, options: Mapping[str, Any] | None) -> Image:
         arrays.append(array)
     levels = tuple(_fitted(metadata, arrays))
     attrs, ome = (FrozenMap(one.items()) for one in group)
-    return Image(metadata, levels, fspath(url), attrs, ome, options)
+    return Image(metadata, levels, sink, attrs, ome)
 
 
-def is_empty_image(url: Url, options: Mapping[str, Any] | None) -> bool:
+def is_empty_image(sink: Sink) -> bool:
     """Return whether there is an image without elements, as a writer that was killed leaves it."""
-    node = read_node(sink_of(url, options=options))
+    node = read_node(sink)
     if node is None or node.kind != "image":
         return False
-    return not any(level.box.size for level in _read_image(url, options).levels)
+    return not any(level.box.size for level in _read_image(sink).levels)
 
 
 def _fitted(metadata: Multiscale, arrays: Sequence[Array]) -> Iterator[Array]:
@@ -562,11 +562,8 @@ def _fitted(metadata: Multiscale, arrays: Sequence[Array]) -> Iterator[Array]:
 class _ImageContinuation:
     """Opens an image to append frames."""
 
-    def __init__(
-        self, url: Url, image: Image, fsync: bool, options: Mapping[str, Any] | None
-    ) -> None:
-        self.url, self.image, self.fsync, self.options = url, image, fsync, options
-        self.finest = image.levels[0]
+    def __init__(self, image: Image) -> None:
+        self.image, self.finest = image, image.levels[0]
         self.paths = [level.path for level in image.metadata.levels]
         self.layouts = [FrameLayout.stored(level.metadata) for level in image.levels]
         self.axis_order = self.layouts[0].axis_order
@@ -591,8 +588,8 @@ class _ImageContinuation:
                 for block in promised_blocks(self.finest, self.layouts[0], step, start):
                     pyramid.append(block)
             finest = opened.enter_context(self._open(0, threads))
-            where = sink_of(self.url, options=self.options, fsync=self.fsync)
-            writer = ImageWriter(where, self.image.metadata, [finest, *levels], pyramid, lock)
+            image = self.image
+            writer = ImageWriter(image.sink, image.metadata, [finest, *levels], pyramid, lock)
             opened.pop_all()
         return writer
 
@@ -620,19 +617,18 @@ class _ImageContinuation:
         text = layout.grown_metadata(metadata, elements, length).to_json()
         if text == metadata.to_json():
             return
-        sink = sink_of(self._url(number), options=self.options, fsync=self.fsync)
+        sink = self._level(number)
         lock = sink.lock()
         try:
             sink.put("zarr.json", text.encode())
         finally:
             lock.release()
 
-    def _url(self, number: int) -> str:
-        return joined(self.url, self.paths[number])
+    def _level(self, number: int) -> Sink:
+        return member_of(self.image.sink, self.paths[number])
 
     def _open(self, number: int, threads: int | None, rows: int | None = None) -> Writer:
-        url, fsync, options = self._url(number), self.fsync, self.options
-        return continue_array(url, threads=threads, fsync=fsync, options=options, rows=rows)
+        return continue_array(self._level(number), threads=threads, rows=rows)
 
     def _pyramid(self, levels: Sequence[Writer], start: int) -> Pyramid:
         sizes = (None, *self.layouts[0].ordered_shape[1:])

@@ -10,7 +10,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.store.buffers import memory_together
 from weft.store.create import locked
-from weft.store.hierarchy import group_json, joined, pending
+from weft.store.hierarchy import group_json, member_of, pending
 from weft.store.ome.image import ImageWriter, create_image, is_empty_image, open_image
 from weft.store.sink import Lock, Sink
 from weft.store.target import check_target, recover, replace
@@ -38,8 +38,8 @@ class ImageGroupWriter(AutoClosed):
     `ResourceWarning`.
     """
 
-    def __init__(self, url: str, sink: Sink, image: Mapping[str, Any], lock: Lock) -> None:
-        self.url, self._sink, self._image = url, sink, dict(image)
+    def __init__(self, sink: Sink, image: Mapping[str, Any], lock: Lock) -> None:
+        self.url, self._sink, self._image = sink.url, sink, dict(image)
         self._store_lock, self.is_open = lock, True
         self._writers: dict[str, ImageWriter] = {}
         """The images that were created or continued, by path."""
@@ -59,15 +59,15 @@ class ImageGroupWriter(AutoClosed):
 
         A writer that was killed may have left it, still empty; then it is replaced.
         """
-        url, arguments = joined(self.url, path), self._image | dict(options)
+        sink, arguments = member_of(self._sink, path), self._image | dict(options)
         if missing := [key for key in _NEEDED if key not in arguments]:
             raise WeftError(
-                f"{url}: a new image needs {', '.join(missing)}",
+                f"{sink.url}: a new image needs {', '.join(missing)}",
                 hint=f"give them here, or for all images where {self.url} is created or opened",
             )
-        if is_empty_image(url, arguments.get("options")):
+        if is_empty_image(sink):
             arguments["overwrite"] = True
-        writer = create_image(url, **arguments)
+        writer = create_image(sink, **arguments)
         writer.unwatch()
         return writer
 
@@ -76,9 +76,8 @@ class ImageGroupWriter(AutoClosed):
         writer = self._writers.get(path)
         if writer is None or not writer.is_open:
             self._check_open()
-            keys = ("threads", "fsync", "options")
-            options = {key: self._image[key] for key in keys if key in self._image}
-            writer = open_image(joined(self.url, path), "a", **options)
+            threads = self._image.get("threads")
+            writer = open_image(member_of(self._sink, path), "a", threads=threads)
             writer.unwatch()
             self._writers[path] = writer
         return writer

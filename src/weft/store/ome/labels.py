@@ -13,7 +13,7 @@ from weft.errors import WeftError
 from weft.store.attributes import change_attributes
 from weft.store.create import locked
 from weft.store.dtypes import as_dtype
-from weft.store.hierarchy import find_node, joined, read_node, sink_of, write_group
+from weft.store.hierarchy import find_node, member_of, read_node, write_group
 from weft.store.ome.channels import as_color, is_byte
 from weft.store.ome.image import (
     Image,
@@ -46,26 +46,24 @@ class Labels(Mapping[str, Image]):
     """
 
     def __init__(self, image: Image) -> None:
-        self._image = image
-        self._url = joined(image.url, "labels")
-
-    def _sink(self) -> Sink:
-        return sink_of(self._url, options=self._image.options)
+        self._image, self._sink = image, image.sink.below("labels")
 
     def _names(self) -> list[str]:
-        node = find_node(self._sink())
+        node = find_node(self._sink)
         if node is None or node.kind != "labels":
             return []
         names = as_list(as_ome(node.ome, "labels")["labels"], "labels")
         for name in names:
             if not isinstance(name, str) or not is_path(name):
-                raise WeftError(f"{self._url} lists {name!r}, which is not a path inside of it")
+                raise WeftError(
+                    f"{self._sink.url} lists {name!r}, which is not a path inside of it"
+                )
         return names
 
     def __getitem__(self, name: str) -> Image:
         if name not in self._names():
             raise KeyError(f"{self._image.url} has no labels {name!r}, only {self._names()}")
-        return open_image(joined(self._url, name), options=self._image.options)
+        return open_image(member_of(self._sink, name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -110,16 +108,16 @@ class Labels(Mapping[str, Image]):
             about["properties"] = _listed(properties, "properties", dict)
         about["source"] = dict(source or {"image": "../../"})
         given = merged({"ome": {"image-label": about}}, attributes, "attributes")
-        options = {"options": self._image.options, **self._like_image(image), **image}
+        options = {**self._like_image(image), **image}
         options |= {"dtype": dtype, "method": method, "attributes": given, "name": name}
-        sink, url = self._sink(), joined(self._url, name)
-        with locked(sink) as lock:
+        sink = self._sink.below(name)
+        with locked(self._sink) as lock:
             try:
-                if name not in self._names() and is_empty_image(url, self._image.options):
+                if name not in self._names() and is_empty_image(sink):
                     options["overwrite"] = True
-                writer = create_image(url, **options)
+                writer = create_image(sink, **options)
                 try:
-                    self._list(sink, name)
+                    self._list(self._sink, name)
                 except BaseException:
                     writer.close()
                     raise
@@ -155,7 +153,7 @@ class Labels(Mapping[str, Image]):
         return {
             "shape": of(sizes),
             "chunks": of(finest.chunks),
-            "shards": of(finest.shards),
+            "shards": of(finest.metadata.shards),
             "axes": of(image.axes),
             "scale": of(image.scales[0]),
             "translation": of(image.translations[0]),

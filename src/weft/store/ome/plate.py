@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import fspath
 from pathlib import PurePath
 from typing import Any, Literal, cast, overload
 
@@ -12,7 +11,7 @@ from weft.errors import WeftError
 from weft.store.attributes import change_attributes
 from weft.store.create import locked
 from weft.store.hierarchy import (
-    joined,
+    member_of,
     not_pending,
     ome_of,
     read_group,
@@ -29,7 +28,7 @@ from weft.values import FrozenMap, counted
 
 
 def create_plate(
-    url: Url,
+    url: Url | Sink,
     rows: Sequence[str],
     columns: Sequence[str],
     *,
@@ -57,14 +56,13 @@ def create_plate(
     ...     print(plate.plate.wells, plate.image("B", "2", 0).levels[0].shape)
     (WellPosition(row='B', column='2'),) (4, 4)
     """
-    label = PurePath(fspath(url)).name if name is None else name
+    sink = sink_of(url, options=options, fsync=fsync)
+    label = PurePath(sink.url).name if name is None else name
     plate = Plate(tuple(rows), tuple(columns), (), tuple(acquisitions), label, field_count)
     document = merged({"ome": plate.to_json()}, attributes, "attributes")
     Plate.from_json(document["ome"])
-    sink = sink_of(url, options=options, fsync=fsync)
     with new_group(sink, document, overwrite=overwrite) as lock:
-        common = {"overwrite": overwrite, "fsync": fsync, "options": options}
-        return PlateWriter(fspath(url), sink, plate, common | image, lock, field_count)
+        return PlateWriter(sink, plate, {"overwrite": overwrite} | image, lock, field_count)
 
 
 class PlateWriter(ImageGroupWriter):
@@ -72,14 +70,13 @@ class PlateWriter(ImageGroupWriter):
 
     def __init__(
         self,
-        url: str,
         sink: Sink,
         plate: Plate,
         image: Mapping[str, Any],
         lock: Lock,
         max_fields: int | None = None,
     ) -> None:
-        super().__init__(url, sink, image, lock)
+        super().__init__(sink, image, lock)
         self.plate, self._max_fields = plate, max_fields
         self._wells = {
             at: Well.from_json(read_ome(sink.below(at.row).below(at.column)).ome)
@@ -194,11 +191,15 @@ _NOTHING: FrozenMap[str, Any] = FrozenMap(())
 class StoredPlate:
     """A stored plate: its metadata, and its images."""
 
-    url: str
+    sink: Sink
     plate: Plate
-    options: Mapping[str, Any] | None = None
     attrs: Mapping[str, Any] = _NOTHING
     """All attributes of its group, as they were when it was opened."""
+
+    @property
+    def url(self) -> str:
+        """Where the plate is."""
+        return self.sink.url
 
     def __repr__(self) -> str:
         rows, columns = len(self.plate.rows), len(self.plate.columns)
@@ -209,27 +210,25 @@ class StoredPlate:
         """Return the metadata of a well."""
         if WellPosition(row, column) not in self.plate.wells:
             raise WeftError(f"{self.url} has no well {row}/{column}")
-        where = joined(self.url, row, column)
-        return Well.from_json(read_ome(sink_of(where, options=self.options)).ome)
+        return Well.from_json(read_ome(self.sink.below(row).below(column)).ome)
 
     def image(self, row: str, column: str, field: str | int) -> Image:
         """Open a field of a well."""
         paths = [one.path for one in self.well(row, column).fields]
         if str(field) not in paths:
             raise WeftError(f"well {row}/{column} has no field {field}, only {paths}")
-        where = joined(self.url, row, column, str(field))
-        return open_image(where, options=self.options)
+        return open_image(member_of(self.sink, f"{row}/{column}/{field}"))
 
 
 @overload
 def open_plate(
-    url: Url, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
+    url: Url | Sink, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
 ) -> StoredPlate: ...
 
 
 @overload
 def open_plate(
-    url: Url,
+    url: Url | Sink,
     mode: Literal["a"],
     *,
     fsync: bool = False,
@@ -239,7 +238,7 @@ def open_plate(
 
 
 def open_plate(
-    url: Url,
+    url: Url | Sink,
     mode: str = "r",
     *,
     fsync: bool = False,
@@ -259,10 +258,9 @@ def open_plate(
     if mode == "r":
         if image:
             raise WeftError(f"{', '.join(image)}: these are for mode 'a'")
-        return StoredPlate(fspath(url), metadata, options, FrozenMap(group.attributes.items()))
+        return StoredPlate(sink, metadata, FrozenMap(group.attributes.items()))
     read_group(sink)  # refuses Zarr v2
     with locked(sink) as lock:
         recover(sink)
         plate = Plate.from_json(read_ome(sink).ome)
-        common = {"fsync": fsync, "options": options}
-        return PlateWriter(fspath(url), sink, plate, common | image, lock)
+        return PlateWriter(sink, plate, image, lock)

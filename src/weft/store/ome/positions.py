@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from os import fspath
 from typing import Any, Literal, overload
 
 from weft.errors import WeftError
@@ -16,7 +15,7 @@ from weft.store.attributes import change_attributes
 from weft.store.create import locked, open_array
 from weft.store.dtypes import as_dtype
 from weft.store.hierarchy import (
-    joined,
+    member_of,
     not_pending,
     read_group,
     read_node,
@@ -37,7 +36,7 @@ LAYOUT = {"version": VERSION, "bioformats2raw.layout": 3}
 
 
 def create_positions(
-    url: Url,
+    url: Url | Sink,
     *,
     attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -65,15 +64,14 @@ def create_positions(
     sink = sink_of(url, options=options, fsync=fsync)
     document = merged({"ome": LAYOUT}, attributes, "attributes")
     with new_group(sink, document, overwrite=overwrite) as lock:
-        common = {"overwrite": overwrite, "fsync": fsync, "options": options}
-        return PositionsWriter(fspath(url), sink, common | image, lock)
+        return PositionsWriter(sink, {"overwrite": overwrite} | image, lock)
 
 
 class PositionsWriter(ImageGroupWriter):
     """Records positions, in any order; used in a `with` block. Any thread may create positions."""
 
-    def __init__(self, url: str, sink: Sink, image: Mapping[str, Any], lock: Lock) -> None:
-        super().__init__(url, sink, image, lock)
+    def __init__(self, sink: Sink, image: Mapping[str, Any], lock: Lock) -> None:
+        super().__init__(sink, image, lock)
         self._paths = list(map(str, series_of(sink)))
         self._names = dict[str, str]()
         """The paths of positions, by name."""
@@ -85,7 +83,7 @@ class PositionsWriter(ImageGroupWriter):
             raise error.at(f"{sink.url}/{OME_XML}") from None
         self._xml.truncate(len(self._paths))
         for number, path in enumerate(self._paths):
-            image_ = open_image(joined(url, path), options=self._image.get("options"))
+            image_ = open_image(member_of(sink, path))
             self._names[image_.name or path] = path
             self._describe(number, described(image_))
         if self._paths and "ome" not in read_group(sink):
@@ -209,11 +207,15 @@ def path_of(position: str | int, paths: list[str], names: Mapping[str, str], url
 class StoredPositions:
     """The images of a stored recording of several positions, by number or by name."""
 
-    url: str
+    sink: Sink
     paths: tuple[str, ...]
     """The paths of its images, in order."""
     attrs: Mapping[str, Any]
-    options: Mapping[str, Any] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the recording is."""
+        return self.sink.url
 
     def __repr__(self) -> str:
         return f"<StoredPositions {counted(len(self), 'position')} at {self.url}>"
@@ -234,24 +236,24 @@ class StoredPositions:
         return self._open(path_of(position, list(self.paths), names, self.url))
 
     def _open(self, path: str) -> Image:
-        return open_image(joined(self.url, path), options=self.options)
+        return open_image(member_of(self.sink, path))
 
     @property
     def ome_xml(self) -> str | None:
         """The description of all images in OME-XML; None where there is none."""
-        fetched = sink_of(self.url, options=self.options).fetch(OME_XML, 0, MAX_XML + 1)
+        fetched = self.sink.fetch(OME_XML, 0, MAX_XML + 1)
         return None if fetched is None else bytes(fetched.data).decode()
 
 
 @overload
 def open_positions(
-    url: Url, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
+    url: Url | Sink, mode: Literal["r"] = "r", *, options: Mapping[str, Any] | None = None
 ) -> StoredPositions: ...
 
 
 @overload
 def open_positions(
-    url: Url,
+    url: Url | Sink,
     mode: Literal["a"],
     *,
     fsync: bool = False,
@@ -261,7 +263,7 @@ def open_positions(
 
 
 def open_positions(
-    url: Url,
+    url: Url | Sink,
     mode: str = "r",
     *,
     fsync: bool = False,
@@ -280,14 +282,13 @@ def open_positions(
     if mode == "r":
         if image:
             raise WeftError(f"{', '.join(image)}: these are for mode 'a'")
-        return StoredPositions(fspath(url), tuple(map(str, series_of(sink))), attributes, options)
+        return StoredPositions(sink, tuple(map(str, series_of(sink))), attributes)
     read_group(sink)  # refuses Zarr v2
     with locked(sink) as lock:
         recover(sink)
         _read_collection(sink)
         sink.sweep()
-        common = {"fsync": fsync, "options": options}
-        return PositionsWriter(fspath(url), sink, common | image, lock)
+        return PositionsWriter(sink, image, lock)
 
 
 def _read_collection(sink: Sink) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """Positions without a plate: a collection that others accept at every moment, and that goes on."""
 
 import json
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -105,7 +106,8 @@ def test_positions_are_continued(tmp_path):
         recording.position().append(frame(2))
         assert recording.names == ("a", "1")
     text = (path / "OME" / "METADATA.ome.xml").read_text(encoding="utf-8")
-    text = text.replace('<Image ID="Image:0"', '<Image ID="Image:mine"', 1)
+    text = text.replace('<Image ID="Image:0" Name="a"', '<Image ID="Image:mine" Name="mine"', 1)
+    text = re.sub(r'Color="-?\d+"', 'Color="7"', text, count=1)
     (path / "OME" / "METADATA.ome.xml").write_text(text, encoding="utf-8")
     root = json.loads((path / "OME" / "zarr.json").read_text())
     root["attributes"]["ome"]["note"] = root["attributes"]["other"] = "kept"
@@ -123,7 +125,10 @@ def test_positions_are_continued(tmp_path):
     assert [image.levels[0].shape[0] for image in found] == [2, 1, 1]
     sizes = [image.find(f"{{{NAMESPACE}}}Pixels").get("SizeT") for image in images_of(path)]
     assert sizes == ["2", "1", "1"]
-    assert images_of(path)[0].get("ID") == "Image:mine", "what others wrote stays"
+    first = images_of(path)[0]
+    channel = first.find(f"{{{NAMESPACE}}}Pixels/{{{NAMESPACE}}}Channel")
+    assert (first.get("ID"), first.get("Name")) == ("Image:mine", "mine"), "what others wrote stays"
+    assert channel.get("Color") == "7"
     ome = read_group(sink_of(path / "OME"))
     assert (ome["other"], ome["ome"]["note"]) == ("kept", "kept")
     assert ome["ome"]["series"] == ["0", "1", "2"]

@@ -1,6 +1,7 @@
 """OME-XML: the description of all images of a collection, in the file `OME/METADATA.ome.xml`.
 
-A description that exists is updated: elements and attributes that Weft does not write stay.
+A description that exists is updated: names, colours, units and all else that others wrote stay, and
+sizes follow the arrays.
 """
 
 from __future__ import annotations
@@ -171,12 +172,12 @@ def _describe(element: ElementTree.Element, number: int, image: ImageDescription
     places = dict(zip(names, zip(image.metadata.axes, image.shape, image.metadata.levels[0].scale)))
     element.attrib.setdefault("ID", f"Image:{number}")
     if image.metadata.name is not None:
-        element.set("Name", image.metadata.name)
+        element.attrib.setdefault("Name", image.metadata.name)
     pixels = _child(element, "Pixels", after=_BEFORE_PIXELS)
     pixels.attrib.setdefault("ID", f"Pixels:{number}")
     order = [name for name in reversed(names) if name in "zct"]
     order += [name for name in "zct" if name not in order]
-    pixels.set("DimensionOrder", "XY" + "".join(order).upper())
+    pixels.attrib.setdefault("DimensionOrder", "XY" + "".join(order).upper())
     pixels.set("Type", PIXEL_TYPES[image.dtype])
     sizes = {name: max(1, places[name][1]) if name in places else 1 for name in "xyzct"}
     for name, size in sizes.items():
@@ -218,9 +219,9 @@ def _child(parent: ElementTree.Element, tag: str, after: Sequence[str]) -> Eleme
 
 
 def _set_quantity(element: ElementTree.Element, name: str, value: float, axis: Axis) -> None:
-    """Set a number with its unit; nothing where OME-XML has no such unit."""
+    """Set a number with its unit; nothing where there is one, or OME-XML has no such unit."""
     unit = _UNITS.get(axis.unit or "")
-    if unit is not None:
+    if unit is not None and name not in element.attrib:
         element.set(name, repr(float(value)))
         element.set(f"{name}Unit", unit)
 
@@ -235,10 +236,11 @@ def _set_channels(
         pixels.insert(place, element)
     for element, channel in zip(pixels.findall("Channel"), channels):
         if channel.name is not None:
-            element.set("Name", channel.name)
+            element.attrib.setdefault("Name", channel.name)
         if channel.color is not None:
             value = int(channel.color, 16) << 8 | 0xFF  # red, green, blue, alpha
-            element.set("Color", str(value - (1 << 32) if value >> 31 else value))
+            signed = value - (1 << 32) if value >> 31 else value
+            element.attrib.setdefault("Color", str(signed))
 
 
 def _set_planes(pixels: ElementTree.Element, planes: Iterable[Plane]) -> None:
@@ -268,6 +270,6 @@ def _set_stage(element: ElementTree.Element, metadata: Multiscale) -> None:
     if not any(shift for _, shift in shifts.values()):
         return
     label = _child(element, "StageLabel", after=_BEFORE_PIXELS)
-    label.set("Name", str(metadata.name or element.get("ID")))
+    label.attrib.setdefault("Name", str(metadata.name or element.get("ID")))
     for letter, (axis, shift) in shifts.items():
         _set_quantity(label, letter.upper(), shift, axis)

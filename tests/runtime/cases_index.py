@@ -82,5 +82,7 @@ def scatter(rng):
 @case("embedding")
 def embedding(rng):
     rows, width = (int(n) for n in rng.integers(1, 8, 2))
-    places = rng.integers(0, rows, shape_of(rng, 0, 2, 6))
-    return [numbers(rng, (rows, width), "int64"), np.asarray(places)], {}
+    bounds = ("refuse", "from_end", "clip")[int(rng.integers(3))]
+    low, high = {"refuse": (0, rows), "from_end": (-rows, rows), "clip": (-9, 18)}[bounds]
+    places = rng.integers(low, high, shape_of(rng, 0, 2, 6))
+    return [numbers(rng, (rows, width), "int64"), np.asarray(places)], {"bounds": bounds}

@@ -172,4 +172,5 @@ def scatter(at, *operands):
 
 @oracle("embedding")
 def embedding(at, table, indices):
-    return jnp.take(table, indices, axis=0, mode="clip")
+    clips = at.get("bounds") == "clip"
+    return jnp.take(table, indices, axis=0, mode="clip" if clips else "wrap")

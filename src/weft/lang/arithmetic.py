@@ -268,8 +268,8 @@ class Arithmetic(ABC):
         # Without it Python would index upwards until an error.
         return (self[number] for number in range(len(self)))
 
-    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
-        return take_slices(self, index if isinstance(index, tuple) else (index,))
+    def __getitem__(self, index: Any) -> Any:
+        return _method("take_index")(self, index)
 
 
 def reduce_along(
@@ -315,7 +315,7 @@ def take_slices(x: Any, index: tuple[Index, ...]) -> Any:
     """Apply a basic index: numbers, slices, `...` and None for new dimensions."""
     rank, sizes, shape = len(x.shape), iter(x.shape), list[int]()
     cuts: list[tuple[int, int, int]] = []
-    for part in _spelled_out(index, rank):
+    for part in spelled_out(index, rank):
         if part is None:
             shape.append(1)
             continue
@@ -334,7 +334,7 @@ def take_slices(x: Any, index: tuple[Index, ...]) -> Any:
     return x if tuple(shape) == tuple(x.shape) else apply("reshape", x, result_shape=tuple(shape))
 
 
-def _spelled_out(index: tuple[Index, ...], rank: int) -> list[Index]:
+def spelled_out(index: tuple[Index, ...], rank: int) -> list[Index]:
     """Return the index with an entry for every dimension."""
     used = sum(part is not None and part is not ... for part in index)
     if used > rank or sum(part is ... for part in index) > 1:
@@ -352,10 +352,15 @@ def _bounds(part: Any, size: int) -> tuple[int, int, int, int]:
         first: Any = part if part >= 0 else part + size
         return first, first + 1, 1, 1
     if not isinstance(part, slice):
-        raise WeftError(f"expected an index, a slice, ... or None, got {part!r}")
+        raise WeftError(
+            f"expected an integer, a slice, ..., None or an array of integers, got {part!r}"
+        )
     if any(isinstance(each, Size) for each in (size, part.start, part.stop)):
         return _symbolic_bounds(part, size)
-    indices = range(*part.indices(size))
+    try:
+        indices = range(*part.indices(size))
+    except (TypeError, ValueError) as error:
+        raise WeftError(f"{error}: {part}") from None
     if not indices:
         return 0, 0, 1, 0
     ends = sorted((indices[0], indices[-1]))

@@ -54,7 +54,7 @@ _KINDS: dict[Kind, str] = {
     """,
     "str": """
         equation fft_type comparison_direction compare_type monoid region name dtype rng_algorithm
-        generator
+        generator bounds
     """,
     "ints": """
         dimensions fft_length result_shape result_shapes permutation slice_sizes

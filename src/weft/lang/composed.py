@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
@@ -9,16 +10,16 @@ from operator import index
 from typing import Any
 
 from weft.errors import WeftError
-from weft.lang.arithmetic import apply, create, filled_shape, normalize_axis
+from weft.lang.arithmetic import apply, as_operand, create, filled_shape, normalize_axis
 from weft.lang.dtype import as_dtype, itemsize, kind, result_type, scalar_of
 from weft.lang.size import as_sizes
 from weft.values import Point
 
 __all__ = [
-    "arange", "bitcast", "count_nonzero", "diff", "eye", "flatten", "full", "full_like",
-    "masked_fill", "matrix_transpose", "moveaxis", "ones", "ones_like", "ravel", "reciprocal",
-    "repeat", "roll", "split", "swapaxes", "tile", "tril", "triu", "unsqueeze", "unstack",
-    "vecdot", "view", "zeros", "zeros_like",
+    "arange", "bitcast", "conj", "count_nonzero", "diff", "einsum", "eye", "flatten", "full",
+    "full_like", "masked_fill", "matrix_transpose", "moveaxis", "ones", "ones_like", "ravel",
+    "reciprocal", "repeat", "roll", "split", "swapaxes", "tile", "tril", "triu", "unsqueeze",
+    "unstack", "vecdot", "view", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Arrays of nothing.
@@ -287,5 +288,90 @@ def diff(x: Any, axis: int = -1) -> Any:
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
-    """Return the sums of products along an axis."""
-    return (x * y).sum(axis)
+    """Return the sums of products along an axis, of the conjugate of `x` where it is complex."""
+    return (conj(x) * y).sum(axis)
+
+
+def conj(x: Any) -> Any:
+    """Return the complex conjugate: real numbers as they are."""
+    if kind(as_dtype(x.dtype)) != "complex":
+        return x
+    return apply("complex", apply("real", x), -apply("imag", x))
+
+
+def einsum(equation: str, *operands: Any) -> Any:
+    """Return a sum of products: `"ij,jk->ik"`, or with names `"b m k, k n -> b m n"`.
+
+    As in NumPy, `...` stands for dimensions that are broadcast. Without `->` the result has the
+    letters that occur once, in alphabetical order.
+
+    >>> from weft import Tensor
+    >>> print(einsum("...ij,jk", Tensor.ones((2, 3, 4)), Tensor.ones((4, 5))))
+    float32[2, 3, 5]
+    """
+    arrays = [as_operand(x) for x in operands]
+    ranks = [len(x.shape) for x in arrays]
+    terms, is_named = _terms(equation, ranks)
+    _, arrow, right = equation.partition("->")
+    spread = max((rank - len(t) + 1 for t, rank in zip(terms, ranks) if "..." in t), default=0)
+    dots = [f"_{n}" for n in range(spread)]
+    sizes = dict.fromkeys(dots, 1)
+    for number, (written, x) in enumerate(zip(terms, arrays)):
+        term = _filled(written, dots[spread - (len(x.shape) - len(written) + 1) :])
+        ones = [size == 1 and name in sizes for name, size in zip(term, x.shape)]
+        shape = tuple(size for size, one in zip(x.shape, ones) if not one)
+        arrays[number] = x.reshape(shape) if any(ones) else x
+        terms[number] = [name for name, one in zip(term, ones) if not one]
+        sizes |= {name: size for name, size in zip(terms[number], shape) if name in sizes}
+    if arrow:
+        result = _filled((_words if is_named else _letters)(right), dots)
+    else:
+        counts = Counter(name for term in terms for name in term if name not in sizes)
+        result = [*dots, *sorted(name for name, count in counts.items() if count == 1)]
+    kept = [name for name in result if sizes.get(name) != 1]
+    made = apply(
+        "einsum", *arrays, equation=f"{', '.join(map(' '.join, terms))} -> {' '.join(kept)}"
+    )
+    if kept == result:
+        return made
+    lengths = iter(made.shape)
+    return made.reshape(tuple(1 if sizes.get(name) == 1 else next(lengths) for name in result))
+
+
+def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], bool]:
+    """Return the names of each operand in an equation, and whether they are words, not letters."""
+    left, _, result = equation.partition("->")
+    texts = left.split(",")
+    if len(texts) != len(ranks):
+        raise WeftError(f"the equation {equation!r} is of {len(texts)} operands, got {len(ranks)}")
+    words, letters = [_words(text) for text in texts], [_letters(text) for text in texts]
+    is_named = any(len(term) > 1 + ("..." in term) for term in (*words, _words(result)))
+    for terms in (words,) if is_named else (letters, words):
+        fits = [
+            len(term) - 1 <= rank if "..." in term else len(term) == rank
+            for term, rank in zip(terms, ranks)
+        ]
+        if all(fits):
+            return terms, terms is words
+    number = fits.index(False)
+    raise WeftError(
+        f"the equation {equation!r} has {texts[number].strip()!r} for an operand of rank "
+        f"{ranks[number]}",
+        hint="a letter for each dimension, 'ij,jk->ik', or names, 'b m k, k n -> b m n'",
+    )
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a term; `...` is one of them."""
+    return text.replace("...", " ... ").split()
+
+
+def _letters(text: str) -> list[str]:
+    """Return the letters of a term; `...` is one of them."""
+    before, dots, after = text.replace(" ", "").partition("...")
+    return [*before, *([dots] if dots else []), *after]
+
+
+def _filled(term: Sequence[str], dots: Sequence[str]) -> list[str]:
+    """Return a term with names in place of `...`."""
+    return [name for each in term for name in (dots if each == "..." else [each])]

@@ -240,7 +240,12 @@ class Library(dict[str, Operator]):
     >>> twice = library.add(Operator("twice", "n -> n"))
     >>> library.find("twice") is twice
     True
+    >>> library
+    <Library of 1 operator>
     """
+
+    def __repr__(self) -> str:
+        return f"<Library of {len(self)} operator{'s' * (len(self) != 1)}>"
 
     def add(self, operator: Operator) -> Operator:
         """Add an operator under a new name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from math import prod as _prod
 from typing import Any
@@ -17,12 +18,14 @@ from weft.lang.arithmetic import (
     AxisLike,
     apply,
     apply_all,
+    as_operand,
     normalize_axis,
     reduce_along,
     shift_right,
 )
 from weft.lang.composed import *  # noqa: F403 - they are functions of this module
 from weft.lang.dtype import as_dtype, components, dtype_name, is_scalar, mean_dtype
+from weft.lang.indexing import *  # noqa: F403
 from weft.lang.monoid import Monoid, largest
 from weft.lang.operator import OPERATORS
 from weft.lang.random import *  # noqa: F403
@@ -57,7 +60,10 @@ def __getattr__(name: str) -> Callable[..., Any]:
         return partial(_apply_to_flags, _LOGICAL[name])
     operator = _NUMPY_NAMES.get(name, name)
     if name.startswith("__") or operator not in OPERATORS:
-        raise AttributeError(f"there is no operator {name} in weft.ops")
+        known = [*_NUMPY_NAMES, *_COMPARED, *_LOGICAL, *OPERATORS, *globals()]
+        close = get_close_matches(name, known, 3, 0.75)
+        hint = f": did you mean {' or '.join(close)}?" if close else ""
+        raise AttributeError(f"there is no operator {name} in weft.ops{hint}")
     return partial(_apply, operator)
 
 
@@ -83,11 +89,6 @@ def isnan(x: Any) -> Any:
 def bitwise_right_shift(x: Any, by: Any) -> Any:
     """Shift bits down; those of negative integers are filled with ones."""
     return shift_right(x, by)
-
-
-def einsum(equation: str, *operands: Any) -> Any:
-    """Return a sum of products: `"ij,jk->ik"`, or with names `"b m k, k n -> b m n"`."""
-    return apply("einsum", *operands, equation=equation)
 
 
 def _reduction(name: str) -> Callable[..., Any]:
@@ -393,6 +394,9 @@ def correlate(x: Any, weights: Any, axis: int = -1) -> Any:
     >>> [a.operator for a in trace(lambda x, w: correlate(x, w, 0), (8, 6), (3,)).applications]
     ['reshape', 'reshape', 'convolution', 'reshape']
     """
+    weights = as_operand(weights)
+    if len(weights.shape) != 1:
+        raise WeftError(f"expected weights of rank 1, got {list(weights.shape)}")
     shape, (size,) = tuple(x.shape), weights.shape
     axis = _one_axis(x, axis)
     window = [size if n == axis else 1 for n in range(len(shape))]

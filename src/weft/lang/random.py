@@ -14,13 +14,14 @@ from typing import Any
 from weft.errors import WeftError
 from weft.lang.arithmetic import apply, as_operand, create, normalize_axis
 from weft.lang.dtype import as_dtype, bounds, kind
+from weft.lang.indexing import take
 from weft.lang.size import as_sizes
 from weft.values import Point
 
 __all__ = [
     "dropout", "random_bernoulli", "random_bits", "random_exponential", "random_fold_in",
     "random_gumbel", "random_integers", "random_key", "random_normal", "random_permutation",
-    "random_split", "random_truncated_normal", "random_uniform", "take",
+    "random_split", "random_truncated_normal", "random_uniform",
 ]  # fmt: skip
 
 MOST_INTEGERS = 1 << 47
@@ -206,22 +207,6 @@ def dropout(x: Any, rate: float = 0.5, key: Any = None, *, generator: str = "thr
     array([0., 0., 2., 2., 0., 0.], dtype=float32)
     """
     return apply("dropout", as_operand(x), _key(key), rate=float(rate), generator=_named(generator))
-
-
-def take(x: Any, indices: Any, axis: int | None = None) -> Any:
-    """Return the elements at indices along an axis, of the flattened array without one.
-
-    Indices count from 0 and are clipped to the array.
-    """
-    x, indices = as_operand(x), as_operand(indices)
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, normalize_axis(axis, len(x.shape))[0])
-    rest = [dim for dim in range(len(x.shape)) if dim != axis]
-    rows = x.transpose(axis, *rest) if axis else x
-    result = apply("embedding", rows.reshape(x.shape[axis], -1), indices)
-    result = result.reshape((*indices.shape, *(x.shape[dim] for dim in rest)))
-    count = len(indices.shape)
-    order = [*range(count, count + axis), *range(count), *range(count + axis, len(result.shape))]
-    return result.transpose(*order) if axis else result
 
 
 def _draw(

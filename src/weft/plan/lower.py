@@ -478,6 +478,7 @@ def _instruction(step: Step, source: int, result: int, before: Layout) -> Instru
     if step.kind == "mask":
         return _mask(source, result, step.parts.masked)
     is_local = step.kind == "slice" and step.before.mesh == step.after.mesh
+    is_local &= not step.route.combine  # parts of an array without elements are combined as well
     if is_local and lies_inside(layout_of(step.after, before.shape), before):
         return Slice(source, result)
     return transfer_of(step, source, result)

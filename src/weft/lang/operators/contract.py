@@ -120,6 +120,8 @@ def sign_einsum(shapes: Sequence[Point], attributes: Attributes) -> Signature:
         for row in rows:
             if row.plain is None or row.whole:
                 raise WeftError(f"equation {text!r} has '{row}', which is not a plain dimension")
+    if any(len({*rows}) < len(rows) for rows in line.results):
+        raise WeftError(f"equation {text!r} has a name twice in its result")
     return Signature(line, shapes)
 
 

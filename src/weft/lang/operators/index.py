@@ -6,6 +6,13 @@
 
 In the kernels the indexed dimensions of an array become one dimension of rows; the others are kept.
 Rows outside the box are skipped: another box has them.
+
+Indices outside the array follow the attribute `bounds`:
+
+    refuse      an error: the default of `embedding`
+    from_end    negative ones count from the end, as in NumPy; others are errors
+    clip        a slice is moved into the array: the default of `gather`, as in StableHLO
+    drop        an update is left out: the default of `scatter`, as in StableHLO
 """
 
 from __future__ import annotations
@@ -40,9 +47,10 @@ def sign_embedding(shapes: Sequence[Point], attributes: Attributes) -> Signature
 
 
 def embedding(block: Block, table: Any, indices: Any) -> Any:
-    """Look up the row of each index; indices outside the table are clipped."""
+    """Look up the row of each index."""
     xp, size, box = block.xp, block.signature.operand_shapes[0][0], block.operands[0]
-    key = xp.clip(_as_indices(xp, xp.reshape(indices, (-1,))), 0, size - 1) - box.start[0]
+    key = _as_indices(xp, xp.reshape(indices, (-1,)))
+    key = _within(xp, key, size, block.attributes.get("bounds", "refuse")) - box.start[0]
     inside = None if box.shape[0] == size else (key >= 0) & (key < box.shape[0])
     rows = _take_rows(xp, table, key, inside)
     return xp.reshape(rows, (*indices.shape, table.shape[1]))
@@ -103,7 +111,7 @@ def sign_gather(shapes: Sequence[Point], attributes: Attributes) -> Signature:
 
 
 def gather(block: Block, x: Any, indices: Any) -> Any:
-    """Take slices at each index, clipped to the array; rows of another box are zeros."""
+    """Take slices at each index; rows of another box are zeros."""
     at, sizes = block.attributes, block.attributes["slice_sizes"]
     hidden = tuple(at.get("collapsed_slice_dims", ()))
     batching = dict(
@@ -112,7 +120,8 @@ def gather(block: Block, x: Any, indices: Any) -> Any:
     lookup = _Lookup(block, sizes, hidden, batching, at["start_index_map"])
     starts = lookup.starts(indices)
     for dim, start in starts.items():
-        starts[dim] = block.xp.clip(start, 0, lookup.shape[dim] - sizes[dim])
+        count = lookup.shape[dim] - sizes[dim] + 1
+        starts[dim] = _within(block.xp, start, count, at.get("bounds", "clip"))
     key, inside = lookup.keys(starts)
     rows = _take_rows(block.xp, lookup.rows(x), key, inside)
     return lookup.sliced(rows, at["offset_dims"])
@@ -172,7 +181,9 @@ def scatter(block: Block, *operands: Any) -> Any:
     starts = lookup.starts(indices)
     fits = None
     for dim, start in starts.items():
-        ok = (start >= 0) & (start <= lookup.shape[dim] - lookup.sizes[dim])
+        count = lookup.shape[dim] - lookup.sizes[dim] + 1
+        starts[dim] = _within(xp, start, count, at.get("bounds", "drop"))
+        ok = (starts[dim] >= 0) & (starts[dim] < count)
         fits = ok if fits is None else fits & ok
     key, inside = lookup.keys(starts, fits)
     if inside is not None:
@@ -322,6 +333,24 @@ def _as_indices(xp: Any, x: Any) -> Any:
     return xp.astype(x, xp.arange(1).dtype)
 
 
+def _within(xp: Any, at: Any, count: int, bounds: str) -> Any:
+    """Return indices below a count; those outside are treated as `bounds` says."""
+    if bounds == "drop":
+        return at
+    if bounds == "clip":
+        return xp.clip(at, 0, max(0, count - 1))
+    if bounds not in ("refuse", "from_end"):
+        raise WeftError(f"bounds is refuse, from_end, clip or drop, got {bounds!r}")
+    if 0 in at.shape:
+        return at
+    lowest = -count if bounds == "from_end" else 0
+    for wrong in (int(xp.min(at)), int(xp.max(at))):
+        if not lowest <= wrong < count:
+            expected = f"expected {lowest} to {count - 1}" if count else "there are no elements"
+            raise WeftError(f"index {wrong} is out of bounds: {expected}")
+    return xp.where(at < 0, at + count, at) if lowest else at
+
+
 def _take_rows(xp: Any, rows: Any, key: Any, inside: Any) -> Any:
     """Return rows by number; zeros where they are not inside."""
     if rows.shape[0] == 0:
@@ -407,7 +436,7 @@ define(
     flops=0,
     dtypes=_indexed,
     attributes="""slice_sizes collapsed_slice_dims operand_batching_dims start_indices_batching_dims
-            start_index_map index_vector_dim offset_dims""",
+            start_index_map index_vector_dim offset_dims bounds""",
 )
 define(
     "scatter",
@@ -418,7 +447,7 @@ define(
     dtypes=_scattered,
     attributes="""update_window_dims inserted_window_dims input_batching_dims
             scatter_indices_batching_dims scattered_dims_to_operand_dims
-            scatter_dims_to_operand_dims index_vector_dim monoid region""",
+            scatter_dims_to_operand_dims index_vector_dim monoid region bounds""",
 )
 define(
     "embedding",
@@ -427,4 +456,5 @@ define(
     keeps={"sum": [(0,)]},
     flops=0,
     dtypes=_indexed,
+    attributes="bounds",
 )

@@ -241,6 +241,111 @@ OPERATORS = {
         ints(2, 3, low=0, high=4),
         floats(3, 5, 2),
     ),
+    "several places": (
+        lambda i, x: (x[i, i], x[:, i, i % 2], x[i[0], :, i[0] % 2], x[i[:, :1], i[0]]),
+        ints(2, 3, low=-2, high=2),
+        floats(3, 5, 2),
+    ),
+    "elements along a dimension": (
+        lambda i, x: (x.gather(1, i), x.gather(0, i % 2), F.cross_entropy(x, i[:, 0])),
+        ints(4, 3, low=0, high=6),
+        floats(*A),
+    ),
+    "sums at places": (
+        lambda i, x, y: (
+            x.scatter_add(1, i, y),
+            x.scatter(1, i[:, :1], y),
+            x.scatter(1, i[:, :1], 7.0),
+            x.scatter_reduce(1, i, y, "amax"),
+            x.index_put((i[0],), y[:3], accumulate=True),
+            x.index_put((i[0], i[0]), y[0, :3], accumulate=True),
+            torch.zeros(5, 7).index_add(0, i[0], torch.ones(3, 7)),
+        ),
+        ints(4, 3, low=0, high=4),
+        floats(*A),
+        floats(*A),
+    ),
+    "parts replaced": (
+        lambda x, y: (
+            torch.slice_scatter(x, y[:, :2], 1, 1, 5, 2),
+            torch.select_scatter(x, y[0], 0, -1),
+            torch.slice_scatter(x, y[:0], 0, 3, 3),
+            x.clone().masked_fill_(y > 0, 0.0),
+            x.index_put((y > 0,), torch.tensor(2.0)),
+            torch.diagonal(x, 1),
+            x.clone().copy_(y[0]),
+        ),
+        floats(*A),
+        floats(*A),
+    ),
+    "orders": (
+        lambda x: (
+            *x.sort(1),
+            x.sort(0, descending=True).values,
+            *x.sort(dim=1, descending=True, stable=True),
+            *x.topk(2),
+            *x.topk(2, 0),
+            *x.topk(2, 1, largest=False),
+            *x.max(1),
+            x.min(0, keepdim=True).indices,
+            x.argmax(1),
+            x.argmin(),
+            x.argmax(0, keepdim=True),
+            torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])),
+            torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0]), right=True),
+        ),
+        torch.randperm(24).reshape(A) / 8 - 1,
+    ),
+    "running products": (lambda x: (x.cumprod(1), x.cumprod(0)), floats(*A)),
+    "rounded": (
+        lambda x, y: (x.trunc(), *(torch.div(x, y, rounding_mode=m) for m in ("floor", "trunc"))),
+        floats(*A),
+        floats(*A, low=0.2),
+    ),
+    "shifts": (
+        lambda x: (
+            *(x << 2, x >> 1, x << x.abs()),
+            torch.bitwise_left_shift(x, x.abs()),
+            torch.bitwise_right_shift(x, 1),
+        ),
+        ints(*A),
+    ),
+    "variance and mean": (
+        lambda x: (*torch.var_mean(x, 1), *torch.var_mean(x, keepdim=True)),
+        floats(*A),
+    ),
+    "complex numbers": (
+        lambda x, y: (
+            torch.view_as_real(torch.complex(x, y) * torch.polar(x, y).conj()),
+            torch.view_as_complex(x.reshape(4, 3, 2)).real,
+            torch.complex(x, y).imag,
+        ),
+        floats(*A),
+        floats(*A),
+    ),
+    "transposed convolutions": (
+        lambda x, w: (
+            F.conv_transpose1d(x, w, stride=2, padding=1, output_padding=1),
+            F.conv_transpose1d(x, w, groups=2, dilation=2),
+            F.conv_transpose1d(x[0], w, padding=2),
+        ),
+        floats(2, 4, 5),
+        floats(4, 3, 3),
+    ),
+    "resized": (
+        lambda x: (
+            F.interpolate(x, scale_factor=2),
+            F.interpolate(x, (5, 7)),
+            F.interpolate(x, scale_factor=2, mode="bilinear"),
+            F.adaptive_max_pool2d(x, (2, 2)),
+            F.instance_norm(x),
+        ),
+        floats(2, 3, 4, 6),
+    ),
+    "cholesky": (
+        lambda x: torch.linalg.cholesky(x @ x.mT + 9 * torch.eye(4)),
+        floats(*A),
+    ),
     "norms": (
         lambda x: (
             F.layer_norm(x, (6,)),

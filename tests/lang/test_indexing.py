@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from weft import DeviceMesh, Plan, Tensor, WeftError, ops, propagate, run, trace
 
 MESH = DeviceMesh("m", (2, 3), ("x", "y"))
@@ -67,7 +68,7 @@ def test_negative_indices_count_from_the_end():
         lambda x, i: x[i],
         lambda x, i: x[i, i],
         lambda x, i: ops.take(x, i, axis=0),
-        lambda x, i: ops.embedding(x, i),
+        ops.embedding,
         lambda x, i: ops.take_along_axis(x, i.reshape(-1, 1).expand(3, 5), 0),
     ],
 )
@@ -134,7 +135,7 @@ def test_equations_that_do_not_fit_are_refused(equation, message):
 
 def test_vecdot_conjugates_its_first_argument():
     x = X[:2] + 1j * X[2:4]
-    check(lambda x, y: ops.vecdot(x, y), np.vecdot(x, x[::-1]), x, x[::-1].copy())
+    check(ops.vecdot, np.vecdot(x, x[::-1]), x, x[::-1].copy())
 
 
 def test_partial_results_without_elements_are_combined():

@@ -147,7 +147,9 @@ def test_errors():
     broken(lambda x: x @ "w", "matmul cannot be applied to a str")
     broken(lambda x: x[9], "index 9 is out of bounds for a dimension of size 4")
     broken(lambda x: x[1, 2, 3], "an array of rank 2 cannot be indexed by")
-    broken(lambda x: x["a"], "expected an index, a slice, ... or None, got 'a'")
+    broken(
+        lambda x: x["a"], "expected an integer, a slice, ..., None or an array of integers, got 'a'"
+    )
     broken(lambda x: x.sum(2), "axis 2 is out of bounds for an array of rank 2")
     broken(lambda x: x.reshape(3, -1), r"\[4, 5\] cannot be reshaped to \[3, -1\]")
     broken(lambda x: x.transpose(0, 0), r"axes \(0, 0\) are not an order of the 2 dimensions")

@@ -21,6 +21,7 @@ from weft.layout import DeviceMesh, ShardingSpec
 
 try:
     import torch
+    from torch._decomp import decomposition_table
     from torch.export import ExportedProgram
     from torch.export.graph_signature import InputKind, OutputKind
 except ModuleNotFoundError as error:
@@ -35,8 +36,17 @@ MOST_ELEMENTS = 1 << 16
 BLOCKS = ("linear", "matmul", "scaled_dot_product_attention", "silu", "stack")
 """Operators that are not decomposed: Weft has one for each, which can be cut in more ways."""
 
-_IGNORED = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
-"""Checks of what is already known."""
+MORE_DECOMPOSED = """
+    _native_batch_norm_legit.no_stats adaptive_max_pool2d.default grid_sampler_2d.default
+    upsample_bilinear2d.vec upsample_nearest2d.vec upsample_nearest3d.vec
+"""
+"""Operators that torch can decompose, and does not by default."""
+
+_IGNORED = (
+    *("_assert_tensor_metadata", "_assert_scalar", "_assert_async"),
+    *("sym_constrain_range_for_size", "_linalg_check_errors"),
+)
+"""Checks of what is already known, or of data."""
 
 _LOCATION = re.compile(r'File "([^"]*)", line (\d+), in \S+\n\s*(.*)')
 
@@ -97,6 +107,9 @@ def _decompositions() -> Any:
     table = torch.export.default_decompositions()
     for name in BLOCKS:
         table.pop(getattr(torch.ops.aten, name).default, None)
+    for name in MORE_DECOMPOSED.split():
+        operation = operator.attrgetter(name)(torch.ops.aten)
+        table[operation] = decomposition_table[operation]
     return table
 
 
@@ -154,18 +167,24 @@ class _ProgramReader:
             name = self.names.get(str(symbol), str(symbol))
             self.tracer.conditions |= dict.fromkeys(name + limit for limit in known)
         placed = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
-        with recording(self.tracer.conditions):
+        with recording(self.tracer.conditions), recorded_by(self.tracer):
             for node in self.program.graph.nodes:
                 if node.op == "placeholder":
                     self.known[node] = self._input(node, placed[node.name])
-                elif node.op == "call_function" and (node.users or not _is_ignored(node)):
+                elif node.op == "call_function" and not _is_ignored(node):
                     self.known[node] = self._call(node)
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
-        return self.tracer.graph([self._returned(each) for each in output.args[0]], **shardings)
+        specs = self.program.graph_signature.output_specs
+        returned = [
+            self._returned(each)
+            for each, spec in zip(output.args[0], specs)
+            if spec.kind is OutputKind.USER_OUTPUT
+        ]
+        return self.tracer.graph(returned, **shardings)
 
     def _check_outputs(self) -> None:
         for spec in self.program.graph_signature.output_specs:
-            if spec.kind is not OutputKind.USER_OUTPUT:
+            if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.TOKEN):
                 kind = spec.kind.name.lower().replace("_", " ")
                 raise WeftError(
                     f"the program has a {kind}, {spec.target or spec.arg.name}: a graph "
@@ -175,7 +194,7 @@ class _ProgramReader:
 
     def _input(self, node: Any, spec: Any) -> Symbol | None:
         value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or spec.kind is InputKind.TOKEN:
             return None  # a number or a flag, which is part of the program already
         shape, dtype = self._shape_and_dtype(node, value)
         if spec.kind is InputKind.CONSTANT_TENSOR:
@@ -248,17 +267,17 @@ class _ProgramReader:
             else None
             for v in values
         )
-        return AtenNode(self.tracer, results, _common(node), self._random_key)
+        used = frozenset(user.args[1] for user in node.users if user.target is operator.getitem)
+        return AtenNode(self.tracer, results, _common(node), self._random_key, used)
 
     def _random_key(self) -> Symbol:
         """Return a new key: the number of the draw, folded into the key of the program."""
         if self.key is None:
-            with recorded_by(self.tracer):
-                self.key = (
-                    self.tracer.input("random_key", (2,), "uint32")
-                    if self.seed is None
-                    else ops.random_key(self.seed)
-                )
+            self.key = (
+                self.tracer.input("random_key", (2,), "uint32")
+                if self.seed is None
+                else ops.random_key(self.seed)
+            )
         self.draws += 1
         key: Symbol = ops.random_fold_in(self.key, self.draws - 1)
         return key
@@ -401,4 +420,10 @@ def _operands(args: Any) -> Iterator[Any]:
 
 
 def _is_ignored(node: Any) -> bool:
-    return any(name in str(node.target) for name in _IGNORED)
+    """Return whether a node only checks something, or is only used by such nodes."""
+    if node.target is operator.getitem and _is_ignored(node.args[0]):
+        return True
+    if node.target is operator.getitem:
+        return bool(node.users) and all(map(_is_ignored, node.users))
+    target = node.args[1] if "with_effects" in str(node.target) else node.target
+    return any(name in str(target) for name in _IGNORED)

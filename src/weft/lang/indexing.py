@@ -154,26 +154,35 @@ def _around(at: int, count: int, rest: int) -> Point:
 def _places(arrays: Sequence[Any]) -> Any:
     """Return integer arrays, broadcast to one shape, as index vectors along a last dimension."""
     given = [_as_indices(array) for array in arrays]
-    rank = max(len(array.shape) for array in given)
-    aligned = [(*(1,) * (rank - len(array.shape)), *array.shape) for array in given]
-    shape = []
-    for sizes in zip(*aligned):
-        wide = {*sizes} - {1}
-        if len(wide) > 1:
-            raise WeftError(
-                f"indices of shapes {', '.join(str(list(a.shape)) for a in given)} do not broadcast"
-            )
-        shape.append(wide.pop() if wide else 1)
+    shape = broadcast_shape([array.shape for array in given])
+    rank = len(shape)
     columns = [
         apply(
             "broadcast_in_dim",
-            array.reshape((*sizes, 1)),
+            array.reshape((*(1,) * (rank - len(array.shape)), *array.shape, 1)),
             broadcast_dimensions=tuple(range(rank + 1)),
             result_shape=(*shape, 1),
         )
-        for array, sizes in zip(given, aligned)
+        for array in given
     ]
     return columns[0] if len(columns) == 1 else apply("concatenate", *columns, dimension=rank)
+
+
+def broadcast_shape(shapes: Sequence[Point]) -> Point:
+    """Return the shape to which index arrays are broadcast.
+
+    >>> broadcast_shape([(3,), (2, 1)])
+    (2, 3)
+    """
+    rank = max(map(len, shapes))
+    found: list[int] = []
+    for sizes in zip(*((*(1,) * (rank - len(shape)), *shape) for shape in shapes)):
+        wide = [n for n in sizes if n != 1]
+        if any(n != wide[0] for n in wide):
+            listed = ", ".join(str(list(shape)) for shape in shapes)
+            raise WeftError(f"indices of shapes {listed} do not broadcast")
+        found.append(wide[0] if wide else 1)
+    return tuple(found)
 
 
 def _is_array(part: Any) -> bool:

@@ -60,8 +60,8 @@ def __getattr__(name: str) -> Callable[..., Any]:
         return partial(_apply_to_flags, _LOGICAL[name])
     operator = _NUMPY_NAMES.get(name, name)
     if name.startswith("__") or operator not in OPERATORS:
-        known = [*_NUMPY_NAMES, *_COMPARED, *_LOGICAL, *OPERATORS, *globals()]
-        close = get_close_matches(name, known, 3, 0.75)
+        known = {*_NUMPY_NAMES, *_COMPARED, *_LOGICAL, *OPERATORS, *globals()}
+        close = get_close_matches(name, sorted(known), 3, 0.75)
         hint = f": did you mean {' or '.join(close)}?" if close else ""
         raise AttributeError(f"there is no operator {name} in weft.ops{hint}")
     return partial(_apply, operator)
@@ -350,20 +350,29 @@ def median(x: Any, axis: AxisLike = None) -> Any:
 def convolve(
     x: Any,
     kernel: Any,
-    strides: Sequence[int] = (),
-    padding: Sequence[int] | Sequence[tuple[int, int]] = (),
-    dilation: Sequence[int] = (),
+    strides: int | Sequence[int] = (),
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] = (),
+    dilation: int | Sequence[int] = (),
     groups: int = 1,
     bias: Any = None,
+    input_dilation: int | Sequence[int] = (),
 ) -> Any:
     """Return the convolution of [batch, channels, …] by [features, channels, …], of any rank.
 
-    Padding is one number for each dimension, or a pair of low and high. A bias is one number for
-    each feature.
+    Padding is one number for each dimension, or a pair of low and high; one number alone is for
+    all of them. A bias is one number for each feature. With `input_dilation`, elements are that
+    far apart, with zeros between them, as in a transposed convolution.
     """
     count = len(x.shape) - 2
-    spatial, ones = tuple(range(2, count + 2)), (1,) * count
-    edges = [(p, p) if isinstance(p, int) else tuple(p) for p in padding or (0,) * count]
+    if count < 0 or len(kernel.shape) != count + 2:
+        raise WeftError(
+            f"expected [batch, channels, ...] and [features, channels, ...] of one rank, got "
+            f"{list(x.shape)} and {list(kernel.shape)}"
+        )
+    spatial = tuple(range(2, count + 2))
+    edges = [
+        (p, p) if isinstance(p, int) else tuple(p) for p in _each("padding", padding, count, 0)
+    ]
     numbers: dict[str, int | Point] = {}
     for tensor, first, second in (
         ("input", "batch", "feature"),
@@ -378,13 +387,23 @@ def convolve(
         kernel,
         *(() if bias is None else (bias,)),
         **numbers,
-        window_strides=tuple(strides) or ones,
+        window_strides=_each("strides", strides, count, 1),
         padding=tuple(edge for pair in edges for edge in pair),
-        lhs_dilation=ones,
-        rhs_dilation=tuple(dilation) or ones,
+        lhs_dilation=_each("input_dilation", input_dilation, count, 1),
+        rhs_dilation=_each("dilation", dilation, count, 1),
         feature_group_count=groups,
         batch_group_count=1,
     )
+
+
+def _each(name: str, given: Any, count: int, otherwise: int) -> tuple[Any, ...]:
+    """Return a number for each of the dimensions of a window; one may be given for all."""
+    if isinstance(given, str):
+        raise WeftError(f"{name} is a number, or one for each dimension, got {given!r}")
+    found = (given,) * count if isinstance(given, int) else tuple(given) or (otherwise,) * count
+    if len(found) != count:
+        raise WeftError(f"{name} has {len(found)} numbers for {count} dimensions: {given}")
+    return found
 
 
 def correlate(x: Any, weights: Any, axis: int = -1) -> Any:

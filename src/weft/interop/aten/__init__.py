@@ -26,6 +26,8 @@ class AtenNode(NamedTuple):
     """The dtype that ATen converts the first two operands to."""
     random_key: Callable[[], Symbol]
     """Returns a new random key for each draw of the program."""
+    used: frozenset[int] = frozenset()
+    """The numbers of the results that the program uses, if it has several."""
 
     @property
     def shape(self) -> Point:
@@ -98,6 +100,6 @@ def unsupported(what: str, hint: str | None = None) -> WeftError:
     return WeftError(f"{what} is not supported", hint=hint)
 
 
-from weft.interop.aten import arrays, layers, pointwise, random  # noqa: E402 - they fill the table
+from weft.interop.aten import arrays, indexing, layers, pointwise, random  # noqa: E402 - they fill the table
 
-__all__ = ["TABLE", "AtenNode", "arrays", "layers", "pointwise", "random"]
+__all__ = ["TABLE", "AtenNode", "arrays", "indexing", "layers", "pointwise", "random"]

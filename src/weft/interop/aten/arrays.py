@@ -74,16 +74,6 @@ def _truth(name: str) -> Converter:
 TABLE["any"] = _truth("any")
 
 
-def _extreme(name: str) -> Converter:
-    def convert(node: AtenNode, x: Symbol, dim: int, keepdim: bool = False, **_: Any) -> Any:
-        return getattr(ops, name)(x, dim, keepdims=keepdim), None
-
-    return convert
-
-
-TABLE["max.dim"], TABLE["min.dim"] = _extreme("max"), _extreme("min")
-
-
 @converts("var")
 def var(
     node: AtenNode, x: Symbol, dims: Any = None, *, correction: Any = 1, keepdim: bool = False
@@ -96,6 +86,13 @@ def var(
     if less <= 0:
         raise unsupported(f"a variance of {count} elements with a correction of {correction}")
     return apply("square", centred).sum(across, keepdims=keepdim) / node.cast(less)
+
+
+@converts("var_mean.correction")
+def var_mean(node: AtenNode, x: Symbol, dims: Any = None, **options: Any) -> Any:
+    """Return the variance, and the mean."""
+    mean = ops.mean(x, dims or None, keepdims=options.get("keepdim", False))
+    return var(node, x, dims, **options), mean
 
 
 def _soft(name: str) -> Converter:
@@ -190,28 +187,6 @@ def arange(node: AtenNode, start: Any, stop: Any, step: Any = 1, **_: Any) -> An
     return result if start == 0 else result + node.cast(start)
 
 
-@converts("index")
-def index(node: AtenNode, x: Symbol, indices: list[Symbol | None]) -> Any:
-    """Return the elements along one dimension at indices of any shape."""
-    dims = [dim for dim, each in enumerate(indices) if each is not None]
-    if len(dims) != 1 or "int" not in indices[dims[0]].dtype:  # type: ignore[union-attr]
-        raise unsupported(
-            "an index by several tensors, or by a mask", "index one dimension, by integers"
-        )
-    return _taken(x, dims[0], indices[dims[0]], node)
-
-
-def _taken(x: Symbol, dim: int, indices: Any, node: AtenNode) -> Any:
-    """Return elements along a dimension, as rows of a table. Indices may be negative."""
-    rest = [d for d in range(x.ndim) if d != dim]
-    rows = x.transpose(dim, *rest).reshape(x.shape[dim], -1) if x.ndim != 2 or dim else x
-    indices = node.choose(indices < 0, indices + x.shape[dim], indices)
-    result = apply("embedding", rows, indices)
-    result = result.reshape((*indices.shape, *(x.shape[d] for d in rest)))
-    order = [*range(indices.ndim, indices.ndim + dim), *range(indices.ndim)]
-    return result.transpose(*order, *range(indices.ndim + dim, result.ndim)) if dim else result
-
-
 TABLE |= {
     **dict.fromkeys(("mm", "bmm", "matmul"), lambda node, x, y: x @ y),
     **dict.fromkeys(("view", "unsqueeze", "squeeze"), view),
@@ -229,5 +204,5 @@ TABLE |= {
     "full_like": lambda node, x, value, **_: node.constant(node.cast(value), node.shape),
     "scalar_tensor": lambda node, value, **_: node.constant(node.cast(value)),
     "embedding": lambda node, table, at, *_, **__: apply("embedding", table, at),
-    "index_select": lambda node, x, dim, at: _taken(x, dim % x.ndim, at, node),
+    "index_select": lambda node, x, dim, at: ops.take(x, at, dim),
 }

@@ -160,17 +160,39 @@ def convolution(
     padding: Sequence[int],
     dilation: Sequence[int],
     transposed: bool,
-    _: Sequence[int],
+    more: Sequence[int],
     groups: int,
 ) -> Any:
-    """Convolve along any number of dimensions, with a bias for each feature."""
-    if transposed:
-        raise unsupported("a transposed convolution")
+    """Convolve along any number of dimensions, with a bias for each feature.
+
+    A transposed convolution is one with the kernel reversed, over elements `stride` apart.
+    """
     count, single = weight.ndim - 2, x.ndim < weight.ndim
     batch = x.reshape((1, *x.shape)) if single else x
-    stride, padding, dilation = (_each(n, count) for n in (stride, padding, dilation))
-    result = ops.convolve(batch, weight, stride, padding, dilation, groups, bias)
+    stride, padding, dilation, more = (_each(n, count) for n in (stride, padding, dilation, more))
+    if transposed:
+        reach = [d * (n - 1) - p for d, n, p in zip(dilation, weight.shape[2:], padding)]
+        edges = [(n, n + m) for n, m in zip(reach, more)]
+        weight = _exchanged(ops.flip(weight, tuple(range(2, weight.ndim))), groups)
+        result = ops.convolve(batch, weight, 1, edges, dilation, groups, bias, stride)
+    else:
+        result = ops.convolve(batch, weight, stride, padding, dilation, groups, bias)
     return result.reshape(node.shape) if single else result
+
+
+def _exchanged(weight: Symbol, groups: int) -> Any:
+    """Return a kernel with its inputs and outputs exchanged in every group."""
+    few, many, *window = weight.shape
+    apart = weight.reshape((groups, few // groups, many, *window))
+    order = (0, 2, 1, *range(3, apart.ndim))
+    return apart.transpose(*order).reshape((groups * many, few // groups, *window))
+
+
+@converts("linalg_cholesky_ex")
+def cholesky(node: AtenNode, x: Symbol, *, upper: bool = False, **_: Any) -> Any:
+    """Return the triangular factor of matrices; that they have one is not checked."""
+    lower = apply("cholesky", x, lower=True)
+    return _transposed(lower) if upper else lower, None
 
 
 def _each(value: Any, count: int) -> Point:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.interop.aten import TABLE, AtenNode, Converter, converts, unsupported
+from weft.interop.aten import TABLE, AtenNode, Converter, converts
 from weft.lang import Symbol, ops
 from weft.lang.arithmetic import apply
 
 _SAME = """
     abs ceil cos=cosine erf exp=exponential expm1=exponential_minus_one floor log
     log1p=log_plus_one neg=negate relu round=round_nearest_even rsqrt sigmoid=logistic sign silu
-    sin=sine sqrt tan tanh acos acosh asin asinh atan atanh cosh erfc sinh
+    sin=sine sqrt tan tanh trunc acos acosh asin asinh atan atanh cosh erfc sinh
     maximum minimum atan2 mul=multiply fmod=remainder
 """
 """Those that are one operator on operands of the dtype of the result."""
@@ -62,6 +62,10 @@ for _word in _SAME.split():
     TABLE[_name] = _same(_other or _name)
 for _name, _direction in _COMPARED.items():
     TABLE[_name] = _compared(_direction)
+for _name in ("__lshift__", "bitwise_left_shift"):
+    TABLE[_name] = _same("shift_left")
+for _name in ("__rshift__", "bitwise_right_shift"):
+    TABLE[_name] = lambda node, x, y: ops.bitwise_right_shift(*_tensors(node, (x, y), node.dtype))
 for _name, _other in _LOGIC.items():
     TABLE[f"bitwise_{_name}"] = _same(_other)
     TABLE[f"logical_{_name}"] = _logical(_other)
@@ -86,13 +90,13 @@ def _scaled(node: AtenNode, x: Any, by: Any) -> Any:
 
 @converts("div")
 def div(node: AtenNode, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
-    """Divide; integers may be rounded towards zero or down."""
+    """Divide; quotients may be rounded towards zero or down."""
     x, y = _symbol(node, x), _symbol(node, y)
     (quotient,) = node.tracer.apply("divide", (x, y), {})
     if rounding_mode is None:
         return quotient
     if "float" in node.dtype:
-        raise unsupported(f"a quotient of {node.dtype} with rounding_mode={rounding_mode!r}")
+        return x // y if rounding_mode == "floor" else apply("trunc", quotient)
     return (
         quotient - _rounds_down(x, y).astype(node.dtype) if rounding_mode == "floor" else quotient
     )
@@ -155,6 +159,11 @@ TABLE |= {
     "where": lambda node, flag, x, y: node.choose(flag, node.cast(x), node.cast(y)),
     "leaky_relu": lambda node, x, slope=0.01: node.choose(x > 0.0, x, x * slope),
     "_to_copy": lambda node, x, *_, **__: node.cast(x),
+    "_conj": lambda node, x: ops.conj(x),
+    "complex": lambda node, x, y: apply("complex", x, y),
+    "polar": lambda node, x, y: apply("complex", x * ops.cos(y), x * ops.sin(y)),
+    "view_as_complex": lambda node, x: apply("complex", x[..., 0], x[..., 1]),
+    "view_as_real": lambda node, x: ops.stack([ops.real(x), ops.imag(x)], -1),
     "clone": lambda node, x, **_: x,
     "alias": lambda node, x: x,
 }

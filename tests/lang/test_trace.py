@@ -158,7 +158,7 @@ def test_errors():
     broken(lambda x: x.astype("uint8") + 256, "256 does not fit uint8, which holds 0 to 255")
     broken(lambda x: x.astype("float8_e5m2") + x, "float8_e5m2 and float32 have no common dtype")
     broken(lambda x: ops.broadcast_to(x, (4,)), r"\[4, 5\] cannot be broadcast to \[4\]")
-    broken(lambda x: ops.einsum("ij", x), "the equation 'ij' has no '->'")
+    broken(lambda x: ops.einsum("ijk", x), "the equation 'ijk' has 'ijk' for an operand of rank 2")
     broken(
         lambda x, y: x + y,
         "dimension 1 of operand 1 has size 6, and 'i1' has size 5",

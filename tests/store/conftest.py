@@ -9,7 +9,7 @@ from tests.store import server
 from weft.store.objects.sink import ObjectSink
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def moto():
     kept = {name: value for name, value in os.environ.items() if name.lower() == "no_proxy"}
     os.environ.update(no_proxy="127.0.0.1", NO_PROXY="127.0.0.1")
@@ -20,7 +20,7 @@ def moto():
     os.environ.update(kept)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(moto):
     """What the server has, as another client sees it."""
     made = boto3.client(
@@ -34,7 +34,7 @@ def client(moto):
     made.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_proxy(moto):
     with server.running_proxy(moto) as proxy:
         yield proxy
@@ -50,7 +50,7 @@ def proxy(shared_proxy):
 
 @pytest.fixture
 def bucket(client, request):
-    name = f"b{abs(hash(request.node.name)):x}"
+    name = f"b{abs(hash(request.node.nodeid)):x}"
     client.create_bucket(Bucket=name)
     return name
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import obstore
@@ -391,7 +392,7 @@ def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, pr
 
 
 def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, proxy):
-    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 3.0, retries=0))
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 2.0, retries=0))
     begun = [sink.upload(f"c/{n}", 0) for n in range(8)]
     for upload in begun:
         upload.append([bytes(PART)])
@@ -537,6 +538,21 @@ def leased(sink, seconds=1.2):
     return ObjectSink.of(sink.url, {**sink.options, "lease": seconds})
 
 
+class Hurried(threading.Event):
+    """An event for which nobody waits long."""
+
+    def wait(self, timeout=None):
+        return super().wait(0.05)
+
+
+@pytest.fixture
+def renewing(sink, monkeypatch):
+    """A store whose locks last for minutes, and are renewed many times a second."""
+    hurried = SimpleNamespace(Event=Hurried, Thread=threading.Thread)
+    monkeypatch.setattr(lease_module, "threading", hurried)
+    return leased(sink, 300)
+
+
 def test_two_writers_are_refused(any_sink):
     lock = any_sink.lock()
     with pytest.raises(WeftError, match=r"a\.zarr is locked by another writer") as caught:
@@ -573,13 +589,12 @@ def refuses(write, message):
     return False
 
 
-def test_a_lock_is_renewed(sink):
-    sink = leased(sink, 3)
-    lock = sink.lock()
+def test_a_lock_is_renewed(renewing):
+    sink, lock = renewing, renewing.lock()
     first = json.loads(value(sink, LOCK))
     until(lambda: json.loads(value(sink, LOCK))["count"] > first["count"])
     with pytest.raises(WeftError, match="another writer"):
-        leased(sink, 3).lock()
+        leased(sink, 300).lock()
     last = json.loads(value(sink, LOCK))
     lock.release()
     assert first["holder"] == last["holder"]
@@ -628,9 +643,8 @@ def test_a_lock_that_cannot_be_renewed_stops_its_writer(sink, proxy):
     lock.release()
 
 
-def test_a_lock_that_is_removed_stops_its_writer(sink, client, bucket):
-    sink = leased(sink)
-    lock = sink.lock()
+def test_a_lock_that_is_removed_stops_its_writer(renewing, client, bucket):
+    sink, lock = renewing, renewing.lock()
     client.delete_object(Bucket=bucket, Key=f"some folder/a.zarr/{LOCK}")
     lock._thread.join()
     with pytest.raises(SinkError, match="another writer took the lock over"):
@@ -638,8 +652,8 @@ def test_a_lock_that_is_removed_stops_its_writer(sink, client, bucket):
     lock.release()
 
 
-def test_a_lost_answer_does_not_lose_the_lock(sink, proxy):
-    sink = leased(sink, 3)
+def test_a_lost_answer_does_not_lose_the_lock(renewing, proxy):
+    sink = renewing
     proxy.harm("lose", "PUT", times=1)
     lock = sink.lock()
     proxy.harm("lose", "PUT", times=1)
@@ -649,11 +663,11 @@ def test_a_lost_answer_does_not_lose_the_lock(sink, proxy):
     assert value(sink, LOCK) is None
 
 
-def test_a_store_without_conditions_has_a_weaker_lock(sink):
-    sink = leased(ObjectSink.of(sink.url, {**sink.options, "conditional_put": "disabled"}), 3)
+def test_a_store_without_conditions_has_a_weaker_lock(renewing):
+    sink = ObjectSink.of(renewing.url, {**renewing.options, "conditional_put": "disabled"})
     lock = sink.lock()
     with pytest.raises(WeftError, match="another writer"):
-        leased(sink, 3).lock()
+        leased(sink, 300).lock()
     until(lambda: json.loads(value(sink, LOCK))["count"] >= 3)
     sink.put("k", b"1")
     lock.release()

@@ -22,7 +22,7 @@ from weft.runtime.torch.schedule import schedule
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = trials(120, fewest=30)
 """Random programs on 4 ranks; a tenth of them on 8 ranks."""
-USER_PROGRAMS = trials(300, 2000) if EXAMPLES >= FULL else 6
+USER_PROGRAMS = trials(300, 2000) if EXAMPLES >= FULL else 3
 
 KINDS = {
     *("slice", "mask", "all_gather", "all_reduce", "all_to_all", "reduce_scatter"),

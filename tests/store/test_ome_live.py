@@ -50,6 +50,7 @@ class Watcher:
     def __init__(self, path, factor, dim):
         self.path, self.factor, self.dim = path, factor, dim
         self.seen, self.error, self.is_done = set(), None, False
+        self.looks = threading.Semaphore(0)
         self.thread = threading.Thread(target=self.run)
 
     def __enter__(self):
@@ -66,8 +67,17 @@ class Watcher:
         try:
             while not self.is_done:
                 self.look()
+                self.looks.release()
         except BaseException as error:
             self.error = error
+
+    def await_look(self):
+        """Wait until the image was read once more, however busy the machine is."""
+        while self.looks.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have begun before
+            while self.thread.is_alive() and not self.looks.acquire(timeout=1):
+                pass
 
     def look(self):
         image = open_image(self.path)
@@ -103,6 +113,7 @@ def test_lengths_belong_together_at_any_moment(tmp_path, name):
                         writer.flush()
                         assert open_image(tmp_path / "a").frames is not None
                         assert writer.safe == writer.frames
+                        watcher.await_look()
     assert len(watcher.seen) > 3, "it was read while it grew"
     wanted = np.moveaxis(array, 0, dim)
     for level in open_image(tmp_path / "a").levels:

@@ -105,6 +105,7 @@ def test_a_full_disk_leaves_nothing_unfinished(tmp_path, monkeypatch):
         ({"data": b"x"}, "attributes.data: bytes is not JSON"),
         ({1: 2}, "attributes: a key must be text, got 1"),
         ([("a", 1)], "attributes: expected a mapping, got list"),
+        ({"text": "x" * (1 << 24)}, "zarr.json would have .* B; at most 16711680 are written"),
     ],
 )
 def test_attributes_are_kept_or_refused_wherever_they_are_given(tmp_path, given, message):
@@ -134,7 +135,11 @@ def test_arguments_that_readers_would_refuse_are_refused(tmp_path):
         ({"threads": 1.5}, "threads must be an integer: 1.5"),
         ({"epochs": -1}, "epochs is -1; it cannot be negative"),
         ({"attributes": {"weft": 3}}, "attributes.weft: Weft adds fields of its own, got 3"),
+        ({"dimension_names": ["t", "y", "y"]}, "dimension_names: 'y' is the name of two"),
         ({"fill_value": 1.5}, "fill_value: 1.5 is not of uint16"),
+        ({"fill_value": 1e300, "dtype": "f4"}, r"fill_value: 1e\+300 is not a fill value of fl"),
+        ({"fill_value": None, "dtype": "bool"}, "fill_value: None is not a fill value of bool"),
+        ({"fill_value": 2, "dtype": "bool"}, "fill_value: 2 is not a fill value of bool"),
         ({"chunks": 4}, "chunks must be a list: 4"),
         ({"shape": 8}, "shape must be a list: 8"),
     ]

@@ -348,7 +348,7 @@ def test_attributes_that_cannot_be_are_refused_and_change_nothing(tmp_path):
             (3, 4, "a key must be text"),
             ("weft", {}, "the attribute 'weft' is written by Weft alone"),
             ("ome", {}, "the attribute 'ome' is written by Weft alone"),
-            ("a", "x" * (1 << 24), "zarr.json would have .* B; at most 16777216 are read"),
+            ("a", "x" * (1 << 24), "zarr.json would have .* B; at most 16711680 are written"),
         ):
             with pytest.raises(WeftError, match=message):
                 writer.attrs[name] = value

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from weft.errors import WeftError
 from weft.store.hierarchy import read_node, sink_of
 from weft.store.json_data import as_json
-from weft.store.metadata import MAX_BYTES, no_node
+from weft.store.metadata import check_written, no_node
 from weft.store.sink import Sink, Url, writing
 
 Change: TypeAlias = Callable[[dict[str, Any]], None]
@@ -138,13 +138,7 @@ def lock_and_change(sink: Sink, change: Change) -> None:
 
 def put_metadata(sink: Sink, text: str) -> None:
     """Write the `zarr.json` of a node, unless no reader would take it."""
-    encoded = text.encode()
-    if len(encoded) > MAX_BYTES:
-        raise WeftError(
-            f"{sink.url}: zarr.json would have {len(encoded)} B; at most {MAX_BYTES} are read",
-            hint="what belongs to a frame is metadata of `append`; attributes are for the whole",
-        )
-    sink.put("zarr.json", encoded)
+    sink.put("zarr.json", check_written(sink.url, text.encode()))
 
 
 def _load(sink: Sink) -> Mapping[str, Any]:

@@ -14,7 +14,14 @@ from urllib.parse import unquote, urlsplit
 from weft.errors import WeftError
 from weft.store import zarr_v2
 from weft.store.files import Folder
-from weft.store.metadata import MAX_BYTES, Metadata, checked, fetch_metadata, no_node
+from weft.store.metadata import (
+    MAX_BYTES,
+    Metadata,
+    check_written,
+    checked,
+    fetch_metadata,
+    no_node,
+)
 from weft.store.sink import Sink, Url
 
 _OME_KINDS = {
@@ -253,7 +260,7 @@ def group_json(attributes: Mapping[str, Any]) -> bytes:
 
 def write_group(sink: Sink, attributes: Mapping[str, Any]) -> None:
     """Write the attributes of a group, new or existing, atomically."""
-    sink.put("zarr.json", group_json(attributes))
+    sink.put("zarr.json", check_written(sink.url, group_json(attributes)))
 
 
 def read_group(sink: Sink) -> Mapping[str, Any]:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 24
 """The most bytes of metadata that are read; parsed, they take up to 20 times as many."""
 
+MAX_WRITTEN = MAX_BYTES - (1 << 16)
+"""The most bytes of metadata of a new node: while it is recorded, they grow a little."""
+
 MAX_DIMS = 64
 """The most dimensions of an array, as in NumPy."""
 
@@ -329,6 +332,16 @@ def fetch_metadata(sink: Sink, kind: str) -> bytes:
     return bytes(fetched.data)
 
 
+def check_written(url: str, text: bytes) -> bytes:
+    """Return the text of a `zarr.json`; refuse one that would be too large to be read."""
+    if len(text) > MAX_WRITTEN:
+        raise WeftError(
+            f"{url}: zarr.json would have {len(text)} B; at most {MAX_WRITTEN} are written",
+            hint="what belongs to a frame is metadata of `append`; attributes are for the whole",
+        )
+    return text
+
+
 def own_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the attribute "weft", which holds the fields `OWN`; empty where there is none."""
     own = attributes.get("weft")
@@ -377,10 +390,10 @@ def make_metadata(
     if order and sorted(order) != list(range(len(shape))):
         raise WeftError(f"{list(order)} is not a permutation of {len(shape)} dimensions")
     names = None if dimension_names is None else _parse_names(list(dimension_names), len(shape))
-    try:
-        fill = write_fill(name, fill_value)
-    except WeftError as error:
-        raise WeftError(f"fill_value: {error}") from None
+    for one in filter(None, names or ()):
+        if (names or ()).count(one) > 1:  # tensorstore and xarray do not open it
+            raise WeftError(f"dimension_names: {one!r} is the name of two dimensions")
+    fill = _new_fill(name, fill_value)
     chain = as_codecs(codecs, kind.itemsize)
     own = {**own_attributes(attributes or {}), EVERY_SHARD: True}
     return Metadata(
@@ -397,6 +410,18 @@ def make_metadata(
         FrozenMap({**(attributes or {}), "weft": own}.items()),
         is_sharded,
     )
+
+
+def _new_fill(name: str, value: Any) -> object:
+    """Return the fill value of a new array as in `zarr.json`; refuse one that is another number."""
+    try:
+        fill = write_fill(name, value)
+        is_infinite = isinstance(fill, float) and not np.isfinite(read_fill(name, fill))
+        if is_infinite or (name == "bool" and (value is None or value != fill)):
+            raise WeftError(f"{value!r} is not a fill value of {name}")
+    except WeftError as error:
+        raise WeftError(f"fill_value: {error}") from None
+    return fill
 
 
 def without_elements(metadata: Metadata) -> Metadata:

@@ -28,7 +28,7 @@ from weft.errors import WeftError
 from weft.store.files import LOCK, UNFINISHED
 from weft.store.frames import FOLDER, SEGMENTS, is_segment
 from weft.store.hierarchy import ZarrNode, as_mapping, find_node, parse_node, read_node
-from weft.store.metadata import MAX_BYTES, KeyEncoding, Metadata
+from weft.store.metadata import MAX_BYTES, KeyEncoding, Metadata, check_written
 from weft.store.shard import Index, ShardError, index_size
 from weft.store.sink import Sink, StoreEntry
 from weft.values import Point
@@ -405,6 +405,8 @@ def replace(
     `zarr.json` of a group's new members by path, still without values; `empty` then lists them
     below `STAGED`. The sink must be locked.
     """
+    for text in (new, *(members or {}).values()):
+        check_written(sink.url, text)
     recover(sink)
     sink.sweep()
     node = read_node(sink)

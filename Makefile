@@ -1,6 +1,6 @@
 # On a machine with python3 (3.11 or later), pip and venv:
 #   make demo        set up, then run the main job
-#   make test        set up, then lint, types, layers, doctests and tests: about five minutes
+#   make test        set up, then lint, types, layers, doctests and tests: about four minutes
 #   make test-all    what `make test` leaves out: slow tests, and random tests with all their trials
 
 PYTHON ?= python3

@@ -13,20 +13,28 @@ from weft.store.cuda.device import inlined, kernel_text
 
 KERNELS = Path(weft.store.__file__).parent / "cuda" / "kernels"
 GUARD = 64
+LIBRARIES = {}
+"""What this process has compiled, by its source."""
 
 
 class Host:
     """The kernels of a file as functions: `host.launch(name, blocks, *arguments)`."""
 
     def __init__(self, folder, name="encode.cu", before=""):
-        source, library = folder / name, folder / f"{name}.so"
-        source.write_text(inlined(f"{before}\n{kernel_text(name)}"), encoding="utf-8")
+        text = inlined(f"{before}\n{kernel_text(name)}")
+        if text not in LIBRARIES:
+            LIBRARIES[text] = self._compiled(text, folder / name)
+        self.library = LIBRARIES[text]
+        self.rng = np.random.default_rng(0)
+
+    def _compiled(self, text, source):
+        library = source.with_suffix(".so")
+        source.write_text(text, encoding="utf-8")
         kinds = ["-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-shared", "-fPIC"]
         checks = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]  # bounds, alignment
         warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
         subprocess.run(["g++", *kinds, *checks, *warnings, "-o", library, source], check=True)
-        self.library = ctypes.CDLL(str(library))
-        self.rng = np.random.default_rng(0)
+        return ctypes.CDLL(str(library))
 
     def launch(self, name, blocks, *arguments):
         kernel = getattr(self.library, name)

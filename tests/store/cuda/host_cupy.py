@@ -13,6 +13,8 @@ import types
 import numpy as np
 
 LAUNCH = threading.Lock()
+LIBRARIES = {}
+"""What this process has compiled, by the hash of its source."""
 
 
 class Pointer:
@@ -167,7 +169,6 @@ class Host:
             get_current_stream=Stream,
             get_elapsed_time=lambda one, two: 1e-3,
         )
-        self._libraries = {}
 
     def asarray(self, values):
         return values if isinstance(values, Array) else Array(np.array(values))  # a copy
@@ -193,10 +194,10 @@ class Host:
 
     def _compiled(self, code):
         key = hashlib.sha256(code.encode()).hexdigest()[:16]
-        if key not in self._libraries:
+        if key not in LIBRARIES:
             source, made = self.folder / f"{key}.cu", self.folder / f"{key}.so"
             source.write_text(code, encoding="utf-8")
             flags = ["-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-shared", "-fPIC"]
             subprocess.run(["g++", *flags, "-o", made, source], check=True)
-            self._libraries[key] = ctypes.CDLL(str(made))
-        return self._libraries[key]
+            LIBRARIES[key] = ctypes.CDLL(str(made))
+        return LIBRARIES[key]

@@ -1,6 +1,7 @@
 # On a machine with python3 (3.11 or later), pip and venv:
 #   make demo        set up, then run the main job
 #   make test        set up, then lint, types, layers, doctests and tests: about four minutes
+#   make beside      libraries that cannot be installed beside those of `make test`
 #   make test-all    what `make test` leaves out: slow tests, and random tests with all their trials
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ PARITY_PYTHON ?= python3.12
 # Where an environment says that none is kept, every process would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all fresh docs notebooks lint types layers unit fuzz parity test-gpu bench format hooks clean
+.PHONY: demo test test-all fresh docs notebooks lint types layers unit fuzz parity beside test-gpu bench format hooks clean
 
 demo: .venv/.demo
 	$(BIN)/python -m examples.demo
@@ -61,6 +62,10 @@ fuzz: .venv/.test
 parity: .venv-parity/.made
 	PYTHONPATH=src .venv-parity/bin/python tests/ttmesh/parity.py
 
+# ome-zarr-py, which pins another botocore than moto; pandas, xarray and dask: their own environment.
+beside: .venv-beside/.made
+	.venv-beside/bin/python -m pytest -q tests/store/test_ome_validators.py tests/store/test_ome_v04.py tests/store/test_libraries.py
+
 # On a machine with a GPU, by a Python that has CuPy and what the extra `store` brings.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -q tests/gpu
@@ -77,7 +82,7 @@ hooks: .venv/.test
 	$(BIN)/pre-commit install --hook-type pre-commit --hook-type pre-push
 
 clean:
-	rm -rf .venv .venv-parity build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-parity .venv-beside build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # A stamp for each environment: made again only when what it is made from changes.
 .venv/.made:
@@ -96,6 +101,11 @@ clean:
 .venv/.test: .venv/.made pyproject.toml
 	$(PIP) install -e '.[test]'
 	touch $@ .venv/.demo .venv/.docs
+
+.venv-beside/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-beside
+	.venv-beside/bin/python -m pip --disable-pip-version-check --quiet install -e '.[beside]'
+	touch $@
 
 .venv-parity/.made:
 	$(PARITY_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12) and "ttnn needs Python 3.12; try: make parity PARITY_PYTHON=/path/to/python3.12")'

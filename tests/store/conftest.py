@@ -2,7 +2,6 @@
 
 import os
 
-import boto3
 import pytest
 from tests.store import server
 
@@ -23,7 +22,7 @@ def moto():
 @pytest.fixture(scope="session")
 def client(moto):
     """What the server has, as another client sees it."""
-    made = boto3.client(
+    made = pytest.importorskip("boto3").client(
         "s3",
         endpoint_url=f"http://127.0.0.1:{moto}",
         region_name="us-east-1",

@@ -8,6 +8,7 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 import zarr
+from tests.store.unlisted import UnlistedFolder
 
 from weft import WeftError, store
 from weft.store import Array, Group, open_group
@@ -67,12 +68,31 @@ def test_groups_are_walked(tree):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_consolidated_metadata_list_the_members(tree):
-    zarr.consolidate_metadata(tree, zarr_format=store.open(tree).zarr_format)
-    for path in list(tree.rglob("zarr.json")) + list(tree.rglob(".z*")):
-        if path.parent != tree:
-            path.unlink()
+def test_consolidated_metadata_list_the_members_where_nothing_else_does(tree):
+    kind = store.open(tree).zarr_format
+    with pytest.raises(WeftError, match="cannot be listed"):
+        list(store.open(UnlistedFolder(tree)))
+    zarr.consolidate_metadata(tree, zarr_format=kind)
+    check(store.open(UnlistedFolder(tree)))
     check(store.open(tree))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_consolidated_metadata_that_are_out_of_date_do_no_harm(tree):
+    zarr.consolidate_metadata(tree, zarr_format=store.open(tree).zarr_format)
+    group = zarr.open_group(tree, mode="a", use_consolidated=False)
+    group["s/y"].resize((5,))
+    group["s/y"][...] = 2.5
+    group.create_array("new", shape=(2,), dtype="int16")[...] = 9
+    del group["x"]
+    assert list(store.open(tree)) == ["new", "s"]
+    for found in (store.open(tree), store.open(UnlistedFolder(tree))):
+        assert np.array_equal(found["s/y"], np.full(5, 2.5))
+        assert np.array_equal(found["new"], [9, 9])
+        assert "x" not in found
+    assert list(found) == ["s", "x"]
+    with pytest.raises(KeyError, match=r"x is not in .*: consolidated metadata list it"):
+        found["x"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -86,7 +106,7 @@ def test_consolidated_metadata_name_nothing_outside_of_the_group(tree):
         end = "/.zarray" if kind == 2 else ""
         listed[f"{name}{end}"] = listed["x/.zarray" if kind == 2 else "x"]
     path.write_text(json.dumps(data))
-    check(store.open(tree))
+    check(store.open(UnlistedFolder(tree)))
 
 
 def test_objects_are_listed():

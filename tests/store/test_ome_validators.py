@@ -68,7 +68,7 @@ def stores(request, tmp_path_factory):
 def load(name):
     """A library that may not be installed.
 
-    ome-zarr is not in the extra `test`: it pins another botocore than moto; `--no-deps` is enough.
+    ome-zarr is not in the extra `test`: it pins another botocore than moto. `make beside` has it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,9 +8,11 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.store.array import Array
+from weft.store.files import Folder
 from weft.store.hierarchy import ZarrNode, consolidated_members, find_node, sink_of
 from weft.store.metadata import no_node
 from weft.store.sink import Sink, Url
+from weft.store.threads import for_each
 
 MAX_DEPTH = 64
 """The most groups inside one another that `tree` shows."""
@@ -19,8 +21,9 @@ MAX_DEPTH = 64
 class Group(Mapping[str, Any]):
     """A group: a mapping from the names of its members to arrays and groups.
 
-    `group["a/b"]` is the member b of the group a. Where zarr-python has consolidated the metadata,
-    the members are those that it lists; else those that are found.
+    `group["a/b"]` is the member b of the group a. Members are found by listing. Where a server
+    lists nothing, as over HTTP, they are those that consolidated metadata list; each is then
+    described by its own metadata all the same, as consolidated ones may be out of date.
 
     >>> import tempfile
     >>> from weft.store import create
@@ -44,6 +47,7 @@ class Group(Mapping[str, Any]):
         """The path from the group that was opened."""
         self._node = node
         self._consolidated = members
+        """The nodes below by path, where consolidated metadata are needed and known."""
         self._found: dict[str, ZarrNode] | None = None
 
     @property
@@ -81,13 +85,25 @@ class Group(Mapping[str, Any]):
     def _members(self) -> dict[str, ZarrNode]:
         """Return the direct members by name, sorted."""
         if self._found is None:
-            if self._consolidated is not None:
-                nodes = {k: v for k, v in sorted(self._consolidated.items()) if "/" not in k}
-            else:
-                below = {name: find_node(self.sink.below(name)) for name in self.sink.folders()}
-                nodes = {name: node for name, node in below.items() if node is not None}
-            self._found = nodes
+            self._found = self._list_members()
         return self._found
+
+    def _list_members(self) -> dict[str, ZarrNode]:
+        try:
+            names = self.sink.folders()
+        except WeftError:
+            if self._consolidated is None:
+                self._consolidated = consolidated_members(self.sink, self._node)
+            if self._consolidated is None:
+                raise
+            return {k: v for k, v in sorted(self._consolidated.items()) if "/" not in k}
+        found: dict[str, ZarrNode | None] = dict.fromkeys(names)
+
+        def find(name: str) -> None:
+            found[name] = find_node(self.sink.below(name))
+
+        for_each(find, names, kind="decode" if isinstance(self.sink, Folder) else "fetch")
+        return {name: node for name, node in found.items() if node is not None}
 
     def __getitem__(self, path: str) -> Array | Group:
         if not isinstance(path, str):
@@ -103,12 +119,11 @@ class Group(Mapping[str, Any]):
     def _member(self, name: str) -> Array | Group:
         if name in (".", ".."):
             raise KeyError(name)
-        if self._found is None and self._consolidated is None:
-            node = find_node(self.sink.below(name))
-        else:
-            node = self._members().get(name)
+        node = find_node(self.sink.below(name))
         if node is None:
-            raise KeyError(f"{name} is not in {self.url}")
+            is_listed = name in (self._consolidated or ())
+            why = ": consolidated metadata list it, and are out of date" if is_listed else ""
+            raise KeyError(f"{name} is not in {self.url}{why}")
         return self._open(name, node)
 
     def _open(self, name: str, node: ZarrNode) -> Array | Group:
@@ -116,7 +131,7 @@ class Group(Mapping[str, Any]):
         if node.kind == "array":
             return Array(sink, node.metadata(sink.url))
         if self._consolidated is None:
-            return Group(sink, node, path, consolidated_members(sink, node))
+            return Group(sink, node, path)
         start = f"{name}/"
         members = {k[len(start) :]: v for k, v in self._consolidated.items() if k.startswith(start)}
         return Group(sink, node, path, members)
@@ -144,13 +159,13 @@ class Group(Mapping[str, Any]):
         """Yield the names and values of the members that are arrays."""
         for name, node in self._members().items():
             if node.kind == "array":
-                yield name, self._open(name, node)  # type: ignore[misc]
+                yield name, self[name]  # type: ignore[misc]
 
     def groups(self) -> Iterator[tuple[str, Group]]:
         """Yield the names and values of the members that are groups."""
         for name, node in self._members().items():
             if node.kind != "array":
-                yield name, self._open(name, node)  # type: ignore[misc]
+                yield name, self[name]  # type: ignore[misc]
 
     def array_keys(self) -> Iterator[str]:
         """Yield the names of the members that are arrays."""
@@ -210,4 +225,4 @@ def open_group(url: Url | Sink, *, options: Mapping[str, Any] | None = None) -> 
         raise no_node(sink, "group")
     if node.kind == "array":
         raise WeftError(f"{sink.url} is an array, not a group")
-    return Group(sink, node, "", consolidated_members(sink, node))
+    return Group(sink, node)

@@ -10,7 +10,6 @@ from weft.store.array import Array
 from weft.store.create import continue_array
 from weft.store.group import Group
 from weft.store.hierarchy import (
-    consolidated_members,
     find_node,
     load_metadata,
     read_node,
@@ -70,7 +69,7 @@ def open(  # noqa: A001 - what it does is what everybody calls it
     }
     if node.kind in readers:
         return readers[node.kind](sink)
-    return Group(sink, node, "", consolidated_members(sink, node))
+    return Group(sink, node)
 
 
 def read_kind(sink: Any) -> str | None:

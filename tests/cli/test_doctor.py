@@ -251,5 +251,5 @@ def test_a_cluster_is_reported(installed):
 @pytest.mark.parametrize(
     ("size", "text"), [(5, "5 B"), (1500, "1500 B"), (2e12, "2 TB"), (float("inf"), "unknown")]
 )
-def test_amounts(size, text):
+def test_sizes_in_plain_units(size, text):
     assert host.amount(size) == text

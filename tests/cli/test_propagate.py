@@ -47,7 +47,7 @@ def test_every_value_has_a_line(capsys, folder):
     assert lines[-1].endswith('partial over "tp" by sum')
 
 
-def test_why(capsys, folder):
+def test_explanations(capsys, folder):
     found = propagate(folder)
     lines = printed(capsys, "graph.json", "--explain", "v", "--explain", "x")
     assert lines[0] == f"v: float32[32, 8]  {found.specs['v']}"

@@ -103,7 +103,7 @@ def sign(name, *shapes, **attributes):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(name, shapes, attributes, message):
+def test_invalid_attributes_are_refused(name, shapes, attributes, message):
     with pytest.raises(WeftError) as refusal:
         sign(name, *shapes, **attributes)
     assert str(refusal.value).splitlines()[0] == message

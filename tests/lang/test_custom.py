@@ -65,7 +65,7 @@ def test_decompositions(drawn):
 
 
 @given(shapes(1, 3), st.data())
-def test_the_largest(shape, data):
+def test_top_k(shape, data):
     k = data.draw(st.integers(1, shape[-1]))
     made = [(*shape[:-1], k)] * 2
     check("custom_call @mhlo.topk", [shape], made)

@@ -93,7 +93,7 @@ def test_json_round_trip():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, message):
+def test_invalid_graphs_are_refused(changes, message):
     with pytest.raises(WeftError) as caught:
         program(**changes)
     assert str(caught.value).startswith(message)

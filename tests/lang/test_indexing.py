@@ -96,7 +96,7 @@ def test_indices_outside_an_array_are_refused_when_the_program_runs(function, wr
         ((0, 0, 0), "an array of rank 2 cannot be indexed by"),
     ],
 )
-def test_what_is_no_index_is_refused(key, message):
+def test_invalid_indices_are_refused(key, message):
     with pytest.raises(WeftError, match=message):
         Tensor(X)[key]
 

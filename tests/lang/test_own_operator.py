@@ -35,7 +35,7 @@ def some(*shape):
     return np.random.default_rng(0).normal(size=shape)
 
 
-def test_they_are_proved():
+def test_user_operators_are_validated():
     assert validate(GAP, [some(7, 5)]).boxes > 8
     found = validate(BLEND, [some(7, 5), some(7, 5), some(7)], {"power": 2})
     assert found.partials == 1

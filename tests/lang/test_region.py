@@ -122,7 +122,7 @@ CONDITION, BODY = loop().applications[0].regions
         ({"results": ("y/body/i",)}, "applications[0]: two values are named y/body/i"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, message):
+def test_invalid_regions_are_refused(changes, message):
     with pytest.raises(WeftError) as caught:
         loop(**changes)
     assert str(caught.value).startswith(message)

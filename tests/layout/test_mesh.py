@@ -134,7 +134,7 @@ def test_a_mesh_of_a_million_cells_costs_nothing():
         ),
     ],
 )
-def test_what_bad_input_gets(make, message):
+def test_invalid_meshes_are_refused(make, message):
     with pytest.raises(WeftError) as caught:
         make()
     assert str(caught.value).startswith(message)

@@ -371,7 +371,7 @@ MESH = DeviceMesh("m", (8, 2), ("x", "y"))
         (lambda: ShardingSpec.parse('<@m, [{"x"}', MESH), "column 12: expected ',', found the end"),
     ],
 )
-def test_what_bad_input_gets(make, message):
+def test_invalid_shardings_are_refused(make, message):
     with pytest.raises(WeftError) as caught:
         make()
     assert str(caught.value).startswith(message)

@@ -119,7 +119,7 @@ def test_a_plan_with_operators_of_a_user_is_read_with_their_library():
 
 
 @pytest.mark.slow
-def test_what_is_tampered_with_is_refused_or_still_true():
+def test_changed_plan_files_are_refused_or_compute_the_same():
     """Other shardings, cuts and parts: what passes reading and proof computes the same."""
     seen = set()
     for seed in range(SEEDS):

@@ -55,7 +55,7 @@ def test_every_operator_can_be_cut_or_the_docs_say_why():
     assert not [name for name in OPERATORS.keys() - CASES.keys() if is_shipped_with_a_kernel(name)]
 
 
-def test_what_the_docs_call_staged_has_a_form():
+def test_operators_that_the_docs_call_staged_have_rewrites():
     for name in STAGED - {"topk", "convolution"}:
         assert rewrites_of(name), name
     known = {rewrite.pattern[0] for rewrite in REWRITES}

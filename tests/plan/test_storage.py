@@ -42,7 +42,7 @@ def chunks_of(storage, shard):
 
 
 @given(stored_boxes())
-def test_what_is_touched_is_what_counting_points_finds(given_):
+def test_touched_chunks_equal_those_found_by_counting_points(given_):
     storage, box = given_
     found = numbers(storage, box, storage.chunk)
     whole = prod(storage.chunk) * storage.itemsize

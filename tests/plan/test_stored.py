@@ -278,7 +278,7 @@ def test_storage_that_does_not_fit_the_plan_is_refused(storage, message):
         estimate(PLAN, storage=storage)
 
 
-def test_what_is_read_is_held_while_it_is_used():
+def test_boxes_that_are_read_count_while_they_are_used():
     plan = planned(blur, [(1, 1, 64), (1, 1, 3)], x='[{}, {}, {"x"}]')
     program = plan.program_with({"x": Storage((1, 1, 64), (1, 1, 4), itemsize=4)})
     text = str(program)

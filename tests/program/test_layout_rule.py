@@ -57,7 +57,7 @@ def test_boxes_and_parts_are_those_of_every_cell():
             assert label == found.labels[rank]
 
 
-def test_what_is_split_by_dimension_is_true_of_every_cell():
+def test_layouts_compared_by_dimension_equal_layouts_compared_by_cell():
     agree = {True: 0, False: 0}
     for rng, one in random_layouts():
         two = random_layout(rng, one.cells, one.shape)

@@ -83,7 +83,7 @@ def test_random_programs_are_accepted_and_right():
         assert outcome(graph, plan.program, define(graph.graph), seed) == "right"
 
 
-def test_whatever_runs_wrong_is_refused():
+def test_mutants_that_compute_something_else_are_refused():
     found, tried = Counter(), Counter()
     for seed, graph, plan, rng in random_programs():
         mutator, definition = ProgramMutator(rng, monoids_of(graph.graph)), define(graph.graph)
@@ -137,7 +137,7 @@ def test_programs_that_read_and_write_storage_are_accepted_and_right():
     assert removed > PROGRAMS // 20
 
 
-def test_whatever_reads_or_writes_something_else_is_refused():
+def test_mutants_that_read_or_write_something_else_are_refused():
     found, tried = Counter(), Counter()
     for seed, graph, plan, rng in random_programs():
         mutator, definition = ProgramMutator(rng, monoids_of(graph.graph)), define(graph.graph)

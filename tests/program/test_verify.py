@@ -747,7 +747,7 @@ def test_branches_that_return_different_layouts_are_refused():
         wrong.verify()
 
 
-def test_what_no_executor_runs_is_not_proved():
+def test_manual_computations_are_not_proved():
     body = Graph([Value("q", (4,))], [Application("negate", ("q",), ("r",))], ["r"])
     said = {"in_shardings": ('<@m, [{"x"}]>',), "manual_axes": ("x",), "result_shapes": ((8,),)}
     graph = Graph(
@@ -786,7 +786,7 @@ def mixed_graph(sharding):
 
 @pytest.mark.parametrize("dims", ['{"x"}, {}, {}', '{}, {"x"}, {}', '{}, {}, {"x"}'])
 @pytest.mark.parametrize("strategy", ["user_priority", "cost"])
-def test_what_two_monoids_reduce_is_not_cut(dims, strategy):
+def test_dimensions_reduced_by_two_monoids_are_not_cut(dims, strategy):
     x = np.random.default_rng(0).integers(-3, 4, (2, 2, 4))
     plan = Plan.of(propagate(mixed_graph(f"<@m, [{dims}]>"), strategy))
     plan.verify()

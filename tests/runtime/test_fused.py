@@ -94,18 +94,18 @@ def test_a_layer_becomes_one_application():
     assert plan.fused().fused() == plan.fused()
 
 
-def test_what_moves_between_keeps_two_apart():
+def test_operators_with_a_transfer_between_them_are_not_fused():
     plan = whole(lambda x, w: ops.relu(x @ w), (8, 4), (4, 6), x0='[{}, {"x"}]')
     assert names(plan.fused()) == ["matmul", "relu"]
 
 
-def test_what_is_returned_or_used_twice_is_kept():
+def test_values_that_are_returned_or_used_twice_are_not_fused_away():
     assert names(whole(lambda x: (x + x) * x, (8,)).fused()) == ["add=>multiply"]
     assert names(whole(lambda x: [y := x + x, y * x], (8,)).fused()) == ["add", "multiply"]
     assert names(whole(lambda x: (y := x + x) * y, (8,)).fused()) == ["add", "multiply"]
 
 
-def test_what_would_hold_more_is_not_fused():
+def test_fusions_that_would_hold_more_memory_are_not_made():
     """The sum of x waits until the end, and x would have to wait with it."""
 
     def function(x, y):
@@ -143,7 +143,7 @@ def test_a_chain_ends_somewhere():
     assert [name.count("tanh") for name in names(whole(chain, (8,)).fused())] == [MAX_FUSED] * 3
 
 
-def test_what_keeps_two_apart_is_not_fused():
+def test_barriers_are_not_fused():
     inputs = [Value("x", (8,))]
     made = [
         Application("tanh", ("x",), ("a",)),

@@ -82,14 +82,14 @@ def test_a_value_is_dropped_after_its_last_use():
     assert plan.program.count.busiest() == (0, "add_2")
 
 
-def test_what_nobody_uses_is_dropped_at_once():
+def test_unused_values_are_freed_at_once():
     plan = planned(lambda x, y: (y + y, x * 2)[1], (4,), (4,))
     _, peak = counted(plan, ones(plan))
     assert peak == plan.peak
     assert held_at(plan) == [32, 48, 20, 36]
 
 
-def test_what_is_kept_of_a_view_is_copied():
+def test_a_slice_that_outlives_its_array_is_copied():
     """A slice of a value that is whole on every cell: the rest of it is not kept alive."""
     graph = Graph(
         [Value("x", (8,))],

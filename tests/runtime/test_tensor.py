@@ -56,7 +56,7 @@ def test_the_example_of_seed_001():
     assert np.array_equal(eager, found)
 
 
-def test_what_agrees_moves_nothing():
+def test_operands_with_matching_shardings_move_nothing():
     rows = Tensor.ones((8, 4)).shard(spec('[{"x"}, {}]'))
     with communication(budget=0) as moved:
         made = ops.relu(rows + rows * 2) @ Tensor.ones((4, 6))

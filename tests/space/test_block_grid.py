@@ -63,7 +63,7 @@ def test_blocks_that_meet_a_box(case):
 
 
 @given(grids_and_boxes())
-def test_what_a_range_takes_of_blocks(case):
+def test_blocks_that_a_range_meets(case):
     grid, box = case
     for dim, (low, high) in enumerate(zip(box.start, box.stop, strict=True)):
         taken = []

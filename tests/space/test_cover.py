@@ -69,7 +69,7 @@ def test_exactness_agrees_with_islpy(case):
     assert cover(given_boxes, target).is_exact == (disjoint and union == as_set(target))
 
 
-def test_what_a_predecessor_accepted_is_refused():
+def test_an_overlap_and_a_gap_of_equal_size_are_both_found():
     parts = [ZRange((0,), (1,)), ZRange((0,), (1,)), ZRange((2,), (4,))]
     with pytest.raises(WeftError) as caught:
         cover(parts, ZRange((0,), (4,))).check()
@@ -107,7 +107,7 @@ def test_ranks_must_agree():
         (lambda box: cover([box], box, limit=-1), "limit is -1; it cannot be negative"),
     ],
 )
-def test_what_bad_input_gets(call, message):
+def test_invalid_arguments_are_refused(call, message):
     with pytest.raises(WeftError) as caught:
         call(ZRange.of((2,)))
     assert str(caught.value).startswith(message)

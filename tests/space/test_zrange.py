@@ -157,7 +157,7 @@ def test_is_a_value():
         ),
     ],
 )
-def test_what_bad_input_gets(make, message):
+def test_invalid_arguments_are_refused(make, message):
     with pytest.raises(WeftError) as caught:
         make()
     assert str(caught.value).startswith(message)

@@ -207,7 +207,7 @@ def test_metadata_that_contradict_are_refused(tmp_path):
         assert not (tmp_path / "a").exists(), more
 
 
-def test_what_others_wrote_is_read_as_it_is(tmp_path):
+def test_invalid_channels_of_others_are_refused_only_when_asked_for(tmp_path):
     """Channels that break the rules are refused only where they are asked for."""
     create_image(tmp_path / "a", **IMAGE).close()
     file = tmp_path / "a" / "zarr.json"

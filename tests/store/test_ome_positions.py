@@ -154,7 +154,7 @@ def test_a_writer_that_is_killed_while_it_lists_its_first_position(tmp_path):
     assert is_accepted(path)
 
 
-def test_what_a_killed_writer_left(tmp_path):
+def test_empty_images_of_a_killed_writer_are_replaced(tmp_path):
     """An image that is not listed yet is replaced while it is empty, and never if it has frames."""
     path = tmp_path / "run.zarr"
     with create_positions(path, **IMAGE) as recording:
@@ -241,7 +241,7 @@ def test_pixels_that_ome_xml_has_not(tmp_path):
     assert open_positions(tmp_path / "b").ome_xml is not None
 
 
-def test_what_they_look_like(tmp_path):
+def test_reprs_of_positions(tmp_path):
     with create_positions(tmp_path / "a", **IMAGE) as recording:
         recording.position("left").append(frame(1))
     found = store.open(tmp_path / "a")

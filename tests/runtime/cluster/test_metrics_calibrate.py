@@ -151,7 +151,7 @@ def test_rows_give_back_what_was_measured():
     assert "rare" not in calibrate(made_up(*tasks, *few)).machine.operations["grid"]
 
 
-def test_what_a_run_does_not_say_is_as_before():
+def test_rates_that_a_run_does_not_measure_are_kept():
     base = Machine(
         {"y": (1e-3, 7.0)},
         latency=1e-5,

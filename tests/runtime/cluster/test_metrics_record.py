@@ -78,7 +78,7 @@ def test_programs_send_what_is_received_and_come_back_from_json():
             assert sum(one.sent for one in record.tasks if one.cell == cell) == size
 
 
-def test_what_tasks_have_to_do_is_what_the_plan_says():
+def test_work_of_tasks_adds_up_to_that_of_the_plan():
     plan, record = planned(), recorded()
     applications = zip(plan.graph.applications, plan.placed, strict=True)
     assert sum(one.flops for one in record.tasks) == sum(

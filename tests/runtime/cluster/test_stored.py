@@ -293,7 +293,7 @@ def test_the_plan_chooses_chunks_and_shards_that_every_cell_writes_whole(tmp_pat
     assert writers == []
 
 
-def test_what_a_task_keeps_is_not_read_again_and_changes_nothing(tmp_path):
+def test_rows_that_a_task_keeps_are_not_read_again(tmp_path):
     x = np.random.default_rng(0).normal(size=(400, 16, 16)).astype("float32")
     plan, layout = plan_of(x.shape, 1), Storage(x.shape, (16, 16, 16), None, 4)
     outputs = {

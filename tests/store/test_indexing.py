@@ -214,3 +214,20 @@ def test_bfloat16_has_its_values(tmp_path):
     assert array.fill_value == 1.5
     assert np.array_equal(array[...] + 1, values + 1)
     assert array.read().dtype == np.uint16  # their bits
+
+
+def test_arguments_that_are_none_are_refused(array):
+    for refused, message in [
+        (lambda: array.read(np.s_[0:2, :, :]), "expected a box, a ZRange, got"),
+        (lambda: array.read(out=[1]), "out: expected a NumPy array, got list"),
+        (lambda: array.read(threads=0), "threads is 0; it must be 1 or more"),
+        (lambda: array[::2].read(threads=-1), "threads is -1; it cannot be negative"),
+        (lambda: array.read(device="tpu"), "device: 'tpu' is not a device"),
+        (lambda: next(array.rows(0)), "0 rows at a time of dimension 0 of 3"),
+        (lambda: open_store("file://host/a"), "is on the host 'host'"),
+    ]:
+        with pytest.raises(WeftError, match=message):
+            refused()
+    with pytest.raises(TypeError, match="read-only"):
+        np.add.at(array, 0, 1)
+    assert {"sum", "T", "read", "shape"} < set(dir(array))

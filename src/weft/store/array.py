@@ -89,6 +89,11 @@ class StoredArray:
         whole = self.box
         if box is None:
             return whole
+        if not isinstance(box, ZRange):
+            raise WeftError(
+                f"expected a box, a ZRange, got {box!r:.100}",
+                hint="a[…] takes indices as NumPy does, and a[…].read() reads them",
+            )
         if box.ndim != whole.ndim or (box not in whole and not box.is_empty):
             raise WeftError(f"{box} is not inside the array, {whole}")
         return box
@@ -200,6 +205,8 @@ class Array(StoredArray, LazyArray):
         """
         if isinstance(device, str) and device == "cpu":
             return self.read_counted(box, out, threads=threads).values
+        if isinstance(device, str) and device.partition(":")[0] != "cuda":
+            raise WeftError(f"device: {device!r} is not a device", hint="'cpu', 'cuda', 'cuda:1'")
         from weft.store.cuda.read import read_to_device
 
         wanted = self._check_inside(box)
@@ -247,6 +254,8 @@ class Array(StoredArray, LazyArray):
     def rows(self, step: int, dim: int = 0, start: int = 0) -> Iterator[Result]:
         """Yield the array from a row of a dimension on, in boxes of `step` rows."""
         low, high = [0] * len(self.shape), list(self.shape)
+        if step < 1 or not -self.ndim <= dim < self.ndim:
+            raise WeftError(f"{step} rows at a time of dimension {dim} of {self.ndim}")
         for row in range(start, self.shape[dim], step):
             low[dim], high[dim] = row, min(row + step, self.shape[dim])
             yield self.read(ZRange(low, high))
@@ -293,6 +302,8 @@ class Array(StoredArray, LazyArray):
             ) from None
 
     def _check_out(self, out: Result, box: ZRange) -> Result:
+        if not isinstance(out, np.ndarray):
+            raise WeftError(f"out: expected a NumPy array, got {type(out).__name__}")
         is_bfloat16 = self.metadata.dtype == out.dtype.name == "bfloat16"
         target = out.view(np.uint16) if is_bfloat16 else out
         if (

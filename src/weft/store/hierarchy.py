@@ -52,6 +52,11 @@ def sink_of(
     if not text:
         raise WeftError("expected a path or a URL, got an empty text")
     parts = urlsplit(text)
+    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        raise WeftError(
+            f"{text} is on the host {parts.netloc!r}, and files are read on this one",
+            hint=f"a path is {parts.netloc}{parts.path}, or file:///… from the root on",
+        )
     if parts.scheme in ("", "file") or len(parts.scheme) == 1:  # one letter is a drive
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else text), fsync)
     objects: Any = import_module("weft.store.objects.sink")  # needs obstore

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.chunk_layout import ArrayIndex, ChunkLayout, ChunkPart
 from weft.store.codecs import (
@@ -43,7 +44,7 @@ from weft.store.metadata import Metadata
 from weft.store.selection import Points, Run
 from weft.store.shard import ABSENT, FileShard, ShardError, ShardIndexCache, ShardReader
 from weft.store.threads import POOL_SIZES, for_each, may_join, scratch
-from weft.values import Point
+from weft.values import Point, as_count
 
 ATTEMPTS = 3
 """How often a shard is read that is replaced meanwhile."""
@@ -123,6 +124,8 @@ class BoxReader:
     def __init__(
         self, chunk_format: ChunkFormat, shards: ShardIndexCache, threads: int | None = None
     ) -> None:
+        if threads is not None and not as_count(threads, "threads"):
+            raise WeftError("threads is 0; it must be 1 or more")
         self.format, self.threads = chunk_format, threads
         self._metadata, self._layout, self._shards = (
             chunk_format.metadata,

@@ -156,8 +156,9 @@ class LazyArray(NDArrayOperatorsMixin):
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        if any(isinstance(each, LazyArray) for each in options.get("out", ())):
-            raise TypeError("out is a stored array, which is read-only")
+        changed = inputs[:1] if method == "at" else options.get("out", ())
+        if any(isinstance(each, LazyArray) for each in changed):
+            raise TypeError("a stored array is read-only, and not the output of a ufunc")
         given = {key: _as_array(value) for key, value in options.items() if key != "out"}
         given |= {"out": options["out"]} if "out" in options else {}
         return getattr(ufunc, method)(*map(_as_array, inputs), **given)
@@ -174,6 +175,9 @@ class LazyArray(NDArrayOperatorsMixin):
         if name in READING:
             return getattr(self._load(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *READING})
 
     def __bool__(self) -> bool:
         return bool(self._single())

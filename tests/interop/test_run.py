@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from weft import Graph, Plan, WeftError, communication, propagate, run
+from weft import Graph, Plan, WeftError, communication, from_jax, propagate, run
 from weft.interop.stablehlo import read
+from weft.lang.graph_json import from_json, to_json
 
 MESH = '@m = <["x"=2, "y"=2]>'
 
@@ -170,3 +171,27 @@ def test_a_constant_that_was_not_kept_says_so():
     """
     with pytest.raises(WeftError, match="a constant of this size, or of this dtype, was not kept"):
         run(propagate(read(text)), {})
+
+
+def test_largest_elements_and_complex_numbers_run():
+    def function(x):
+        values, places = jax.lax.top_k(x, 2)
+        return values, places, x * (1 - 2j) + jnp.array([1j, 2, -3j, 4, 5])
+
+    x = jnp.asarray([[3.0, 1, 2, 3, 0], [0, -1, 5, 4, 5]])
+    graph = from_jax(function, x)
+    again = from_json(to_json(graph))
+    assert again == graph
+    cut = '<@m, [{}, {"x"}]>'
+    graph = Graph(
+        again.inputs,
+        again.applications,
+        again.outputs,
+        ['@m = <["x"=3]>'],
+        {"x": cut},
+        dtypes={value.name: value.dtype for value in again.values.values()},
+    )
+    plan = Plan.of(propagate(graph))
+    for found, expected in zip(run(plan, {"x": np.asarray(x)}), function(x)):
+        np.testing.assert_array_equal(found.numpy(), expected)
+        assert found.dtype == expected.dtype

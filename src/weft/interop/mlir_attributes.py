@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from math import isnan
+from math import isnan, prod
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -27,6 +27,7 @@ _DTYPES = {
 _NUMBER = re.compile(r"(ui|si|i|f)(\d+)(E\w+)?")
 _KINDS = {"ui": "uint", "si": "int", "i": "int", "f": "float"}
 _ENUM = re.compile(r"#\w+<\w+ (\w+)>")
+_PAIR = re.compile(r"\(([^,()]+),([^,()]+)\)")
 _NAMES = re.compile(r'"([^"]*)"')
 
 MOST_ELEMENTS = 1 << 16
@@ -132,6 +133,9 @@ def elements(constant: Any) -> Any:
     None if there are too many for a graph, or Python has no such numbers.
     """
     try:
+        made = constant.results[0].type
+        if "complex<" in str(made):
+            return _complex_elements(str(constant), tuple(made.shape))
         attribute = constant.attributes["value"]
         if attribute.is_splat:
             return attribute.get_splat_value().value
@@ -140,6 +144,19 @@ def elements(constant: Any) -> Any:
     except (AttributeError, TypeError, ValueError):
         return None
     return None
+
+
+def _complex_elements(text: str, shape: Point) -> Any:
+    """Return complex numbers, which MLIR's bindings give as text only.
+
+    >>> _complex_elements("dense<(1.0,-2.0)> : tensor<3xcomplex<f32>>", (3,))
+    (1-2j)
+    """
+    found = _PAIR.findall(text.partition("dense<")[2])
+    numbers = tuple(complex(float(real), float(imag)) for real, imag in found)
+    if len(numbers) == 1 and "dense<(" in text:
+        return numbers[0]
+    return numbers if len(numbers) == prod(shape) <= MOST_ELEMENTS else None
 
 
 def mesh_text(name: str, attribute: Any) -> str:

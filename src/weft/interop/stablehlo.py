@@ -33,7 +33,7 @@ from weft.lang import (
     Value,
 )
 from weft.lang.dtype import Component, struct_dtype
-from weft.lang.monoid import highest, lowest
+from weft.lang.monoid import highest, largest, lowest
 from weft.layout.shardy_text import read_mesh, read_sharding, write_symbol
 from weft.values import FrozenMap, Point
 
@@ -401,6 +401,10 @@ class Builder:
                 return
             custom = {**operation.attributes, "monoid": "sum", "region": "custom"}
             operation = operation._replace(attributes=FrozenMap(custom.items()))
+        if operation.name == "top_k" and self._add_top(
+            parts, operation, self.values[operands[0]], results
+        ):
+            return
         if self.sizes.is_active:
             operator = _operator_name(operation)
             operation, results = self.sizes.sized(operator, operation, operands, results, regions)
@@ -434,20 +438,55 @@ class Builder:
         ):
             return False
         shape = tuple(n for dim, n in enumerate(array.shape) if dim not in dims)
-        dtype = struct_dtype([Component("value", array.dtype), Component("index", "int64")])
         value, place = (each._replace(shape=shape) for each in results)
-        pair = Value(f"{value.name}/{attributes['monoid']}", shape, dtype)
-        index64 = Value(f"{value.name}/index", shape, "int64")
-        how = {"dimensions": dims, "keepdims": False, "monoid": attributes["monoid"]}
+        pair = [Component("value", array.dtype), Component("index", "int64")]
+        self._add_pair(parts, array, (value, place), attributes["monoid"], dims, pair)
+        self._annotate(parts, operation, results)
+        return True
+
+    def _add_top(
+        self, parts: GraphParts, operation: Operation, array: Value, results: Sequence[Value]
+    ) -> bool:
+        """Add the `k` largest elements of the last dimension, and their indices, as a monoid."""
+        count, size = operation.attributes.get("k"), array.shape[-1] if array.shape else 0
+        if not isinstance(count, int) or not isinstance(size, int) or not 0 < count <= size:
+            return False
+        pair = [Component("values", array.dtype, (count,)), Component("indices", "int64", (count,))]
+        dims = (len(array.shape) - 1,)
+        self._add_pair(parts, array, results, largest(count).name, dims, pair)
+        self._annotate(parts, operation, results)
+        return True
+
+    def _add_pair(
+        self,
+        parts: GraphParts,
+        array: Value,
+        results: Sequence[Value],
+        monoid: str,
+        dims: Point,
+        components: Sequence[Component],
+    ) -> None:
+        """Add a reduction by a monoid with two components, of which the second are indices."""
+        shape = tuple(n for dim, n in enumerate(array.shape) if dim not in dims)
+        value, place = results
+        pair = Value(f"{value.name}/{monoid}", shape, struct_dtype(components))
+        index64 = Value(f"{value.name}/index", place.shape, "int64")
+        how = {"dimensions": dims, "keepdims": False, "monoid": monoid}
+        first, second = (each.name for each in components)
         for name, operand, result, given in (
             ("aggregate", array, pair, how),
-            ("component", pair, value, {"name": "value", "result_shape": shape}),
-            ("component", pair, index64, {"name": "index", "result_shape": shape}),
+            ("component", pair, value, {"name": first, "result_shape": value.shape}),
+            ("component", pair, index64, {"name": second, "result_shape": place.shape}),
             ("convert", index64, place, {"dtype": place.dtype}),
         ):
             one = Operation(name, (), (operand.shape,), {}, (), FrozenMap(given.items()), (), "")
             self._add(parts, one, (operand.name,), (result,))
-        return True
+
+    def _annotate(self, parts: GraphParts, operation: Operation, results: Sequence[Value]) -> None:
+        """Keep the shardings that are written on the results of an operation."""
+        parts.shardings.update(
+            (value.name, s) for value, s in zip(results, operation.shardings) if s
+        )
 
     def _array(self, parts: GraphParts, name: str) -> str:
         """Return the name of a value of the graph; sizes become constants."""
@@ -528,9 +567,7 @@ class Builder:
         made = tuple(value.name for value in results)
         parts.applications.append(Application(name, tuple(operands), made, attributes, regions))
         parts.dtypes.update((value.name, value.dtype) for value in results)
-        parts.shardings.update(
-            (value.name, s) for value, s in zip(results, operation.shardings) if s
-        )
+        self._annotate(parts, operation, results)
         self.values.update((value.name, value) for value in results)
 
     def _with_dtype(

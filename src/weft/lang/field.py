@@ -191,6 +191,9 @@ class Field:
         """Return a number, a string, a flag, None, a size, or a list of such as a tuple."""
         if isinstance(self.value, dict) and [*self.value] == ["size"]:
             return self.at("size").make(Size.parse, self.at("size").text())
+        if isinstance(self.value, dict) and [*self.value] == ["complex"]:
+            parts = self.at("complex").items(lambda field: field.number(0.0))
+            return complex(*parts) if len(parts) == 2 else self.at("complex").fail("two numbers")
         if isinstance(self.value, list) and depth < DEEPEST:
             return tuple(self.items(lambda field: field.plain(depth + 1)))
         if not isinstance(self.value, str | int | float | bool | None):

@@ -12,8 +12,9 @@ r"""Graphs as JSON: versioned, checked field by field when read, never executed.
 
 `parameters` names the inputs that are weights or constants of a model; it is optional. A size that
 is not known yet is text in a shape, `["n", 4]`, and `{"size": "2*n"}` in an attribute; `conditions`
-lists what must hold for such sizes. `monoids` has the fingerprint of each monoid that a user
-defined; a graph is refused where the monoid of that name is another one.
+lists what must hold for such sizes. A complex number is `{"complex": [1.0, -2.0]}`. `monoids` has
+the fingerprint of each monoid that a user defined; a graph is refused where the monoid of that name
+is another one.
 
 An application that runs graphs of its own has them under `regions`: each with inputs, applications,
 outputs and shardings. An error names the path of the wrong field:
@@ -114,9 +115,11 @@ def _application_fields(graph: Graph, application: Application) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of an attribute with its sizes as objects."""
+    """Return the value of an attribute with its sizes and complex numbers as objects."""
     if isinstance(value, Size):
         return {"size": str(value)}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
     return list(map(_plain, value)) if isinstance(value, tuple | list) else value
 
 

@@ -243,8 +243,7 @@ def test_traced_values_become_numbers():
         bool(total)
     with pytest.raises(TypeError, match="which has no dimensions"):
         len(total)
-    with pytest.raises(TypeError):
-        np.sin(a)
+    np.testing.assert_allclose(np.sin(a).numpy(), np.sin(a.numpy()))
     with pytest.raises(ValueError, match="needs copy=None or True"):
         a.__array__(copy=False)
 
@@ -377,4 +376,4 @@ def test_functions_take_the_arguments_of_numpy():
     }
     assert graph.values["typed"].dtype == "float64"
     broken(lambda x: ops.squeeze(x, 0), r"axis 0 of \[4, 5\] has size 4, expected 1")
-    broken(lambda x: ops.expand_dims(x, (0, 0)), r"axis \(0, 0\) names a new dimension twice")
+    broken(lambda x: ops.expand_dims(x, (0, 0)), r"axis \(0, 0\) names a dimension twice")

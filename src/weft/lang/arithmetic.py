@@ -88,7 +88,10 @@ def normalize_axis(axis: AxisLike, ndim: int) -> Point:
     for each in axes:
         if not -ndim <= each < ndim:
             raise WeftError(f"axis {each} is out of bounds for an array of rank {ndim}")
-    return tuple(sorted({each % ndim for each in axes}))
+    found = sorted({each % ndim for each in axes})
+    if len(found) < len(axes):
+        raise WeftError(f"axis {axes} names a dimension twice, of an array of rank {ndim}")
+    return tuple(found)
 
 
 def _binary(name: str) -> tuple[Any, Any]:
@@ -110,6 +113,17 @@ def _method(name: str) -> Any:
     return method
 
 
+_UFUNCS = {
+    "absolute": "abs",
+    "conjugate": "conj",
+    "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift",
+    "rint": "round",
+}
+"""The functions of `weft.ops` for NumPy's that have other names."""
+
+
 def _comparison(direction: str) -> Any:
     return lambda self, other: apply("compare", self, other, comparison_direction=direction)
 
@@ -119,7 +133,21 @@ class Arithmetic(ABC):
 
     __slots__ = ()
     __array_priority__ = 1000
-    __array_ufunc__ = None
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Return the operator of a NumPy function: `np.exp(x)`, or an array of NumPy plus `x`."""
+        name = str(ufunc.__name__)
+        function = getattr(
+            import_module("weft.lang.ops"), _UFUNCS.get(name, name.replace("arc", "a")), None
+        )
+        if method != "__call__" or options or function is None:
+            called = name if method == "__call__" else f"{name}.{method}"
+            with_options = f" with {', '.join(options)}" if options else ""
+            raise WeftError(
+                f"np.{called}{with_options} cannot be applied to {self!r}",
+                hint="weft.ops has the operators; x.numpy() is an array of NumPy",
+            )
+        return function(*inputs)
 
     @property
     @abstractmethod

@@ -211,8 +211,6 @@ def expand_dims(x: Any, axis: int | Sequence[int] = 0) -> Any:
     given = (axis,) if isinstance(axis, int) else tuple(axis)
     rank = len(x.shape) + len(given)
     new, sizes = normalize_axis(given, rank), iter(x.shape)
-    if len(new) < len(given):
-        raise WeftError(f"axis {given} names a new dimension twice")
     return x.reshape(tuple(1 if n in new else next(sizes) for n in range(rank)))
 
 
@@ -229,6 +227,8 @@ def squeeze(x: Any, axis: AxisLike = None) -> Any:
 
 def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     """Return arrays side by side along an axis."""
+    if not len(arrays):
+        raise WeftError("there are no arrays to concatenate")
     return apply("concatenate", *arrays, dimension=_one_axis(arrays[0], axis))
 
 

@@ -77,6 +77,11 @@ class Plan(Drawn):
         A partial result that one application uses stays partial until that one needs it. Products
         before their sum are fused with it, so that they are never held in full.
         """
+        if not isinstance(found, Propagation):
+            raise WeftError(
+                f"a plan follows from a propagation, got {found!r}",
+                hint="Plan.of(propagate(graph))",
+            )
         if sizes:
             found = found.bind(sizes)
         found.graph.check_bound("a plan")

@@ -50,9 +50,9 @@ def run(
     matmul: float32[8, 2] <@m, [{}, {}]> [4. 4.]
     """
     plan = as_plan(plan)
+    check_inputs(plan.graph, inputs)
     if on is not None:
         cluster = import_module("weft.runtime.cluster")
-        check_inputs(plan.graph, inputs)
         cluster.check_places(plan, inputs, outputs or {})  # before a cluster is started
         with cluster.engine_of(on) as engine:
             found: tuple[Any, ...] = cluster.run_on(engine, plan, inputs, outputs, memory=memory)
@@ -62,7 +62,6 @@ def run(
             "arrays in storage and bounded memory need an engine",
             hint='run(..., on="ray"), or on="threads" with nothing to install',
         )
-    check_inputs(plan.graph, inputs)
     given: list[Shards] = [_placed(plan, value, inputs[value.name]) for value in plan.graph.inputs]
     xp = _namespace([shards[0] for shards in given])
     borrowed = [shard for shards in given for shard in shards]
@@ -100,17 +99,24 @@ def is_stored(given: Any) -> bool:
 
 def as_plan(plan: Plan | Propagation) -> Plan:
     """The plan, or the one that follows from a propagation."""
-    return Plan.of(plan) if isinstance(plan, Propagation) else plan
+    return plan if isinstance(plan, Plan) else Plan.of(plan)
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Any]) -> None:
     """Refuse inputs that are missing or unknown, and graphs that cannot run as declared."""
+    if not isinstance(inputs, Mapping):
+        raise WeftError(
+            f"inputs are arrays by name, got a {type(inputs).__name__}",
+            hint=f"{{{', '.join(f'{value.name!r}: ...' for value in graph.inputs)}}}",
+        )
     graph.check_dtypes()
     known = {value.name: value for value in graph.inputs}
     for name, value in known.items():
         if name not in inputs:
             is_key = (value.shape, value.dtype) == ((2,), "uint32")
             hint = "a random key: weft.ops.random_key(seed)" if is_key else None
+            if name in graph.parameters and not is_key:
+                hint = "a parameter: a weight, or an array that the traced function captured"
             raise WeftError(f"input {name} is missing: {value}", hint=hint)
     for name in inputs:
         if name not in known:
@@ -123,7 +129,11 @@ def check_array(value: Value, shape: tuple[int, ...], dtype: str) -> None:
     if shape != value.shape:
         raise WeftError(f"input {value} cannot have the shape {list(shape)}")
     if dtype != value.dtype:
-        raise WeftError(f"input {value} cannot have the dtype {dtype}")
+        raise WeftError(
+            f"input {value} cannot have the dtype {dtype}",
+            hint=f"convert the array, x.astype({value.dtype!r}), or trace with its dtype: "
+            "weft.trace(function, array)",
+        )
 
 
 def _placed(plan: Plan, value: Value, given: Any) -> list[Any]:

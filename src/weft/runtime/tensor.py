@@ -65,7 +65,16 @@ class Tensor(Arithmetic):
             self.name = name or array.name
             return
         if isinstance(array, bool | int | float | complex | list | tuple):
-            array, copy = np.asarray(array), False
+            try:
+                array, copy = np.asarray(array), False
+            except ValueError as error:
+                raise WeftError(f"a tensor is made of rows of one length: {error}") from None
+        if not hasattr(array, "dtype") or isinstance(array, np.ma.MaskedArray):
+            given = "masked array" if hasattr(array, "dtype") else type(array).__name__
+            raise WeftError(
+                f"a tensor cannot be made of a {given}",
+                hint="an array of NumPy, torch, JAX or CuPy; array.filled(value) of a masked one",
+            )
         if getattr(array.dtype, "names", None):
             array = StructArray.of(array)
         xp = namespace(array)

@@ -67,12 +67,34 @@ class _Line:
         self.groups = attributes.get("feature_group_count", 1)
         self.batch_groups = attributes.get("batch_group_count", 1)
         features = shapes[1][attributes["kernel_output_feature_dimension"]]
+        self._check(features)
         self.sizes = {
             "g": self.groups * self.batch_groups,
             "b": shapes[0][attributes["input_batch_dimension"]] // self.batch_groups,
             "c": shapes[1][attributes["kernel_input_feature_dimension"]],
             "f": features // (self.groups * self.batch_groups),
         }
+
+    def _check(self, features: int) -> None:
+        """Refuse channels, batches, features and a bias that do not fit together."""
+        image, kernel, *bias = self.shapes
+        channels = image[self.attributes["input_feature_dimension"]]
+        each = kernel[self.attributes["kernel_input_feature_dimension"]]
+        if channels != each * self.groups:
+            raise WeftError(
+                f"an input of {channels} channels and a kernel for {each * self.groups}: "
+                f"{list(image)} and {list(kernel)}"
+                + (f" in {self.groups} groups" if self.groups > 1 else "")
+            )
+        batch = image[self.attributes["input_batch_dimension"]]
+        for what, size, groups in (
+            ("features", features, self.groups * self.batch_groups),
+            ("batches", batch, self.batch_groups),
+        ):
+            if size % groups != 0:
+                raise WeftError(f"{size} {what} are not a multiple of {groups} groups")
+        if bias and bias[0] != (features,):
+            raise WeftError(f"a bias of shape {list(bias[0])} for {features} features")
 
     def signature(self) -> Signature:
         features = self._tensor("kernel", "input_feature", "output_feature")

@@ -40,6 +40,7 @@ _DIRECT = 64
 
 def sign_cholesky(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """Sign batches of matrices."""
+    _check_square("cholesky", shapes[0])
     dims = (*numbered("b", len(shapes[0]) - 2), whole("m"), whole("n"))
     return Signature(Notation([dims], [dims]), shapes)
 
@@ -63,12 +64,18 @@ def _adjoint(xp: Any, x: Any) -> Any:
     return xp.conj(x) if kind(dtype_name(x.dtype)) == "complex" else x
 
 
+def _check_square(name: str, shape: Point) -> None:
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise WeftError(f"{name} takes square matrices, got {list(shape)}")
+
+
 def sign_triangular_solve(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     """Sign `op(a) x = b`, or `x op(a) = b` from the right, for batches of matrices.
 
     >>> print(sign_triangular_solve([(8, 6, 6), (8, 6, 3)], {"left_side": True}).notation)
     b0 [n] [k], b0 [n] [m] -> b0 [k] [m]
     """
+    _check_square("triangular_solve", shapes[0])
     batch = numbered("b", len(shapes[0]) - 2)
     n, m, k = whole("n"), whole("m"), whole("k")
     left = bool(attributes["left_side"])
@@ -155,6 +162,8 @@ def sign_sort(shapes: Sequence[Point], attributes: Attributes) -> Signature:
     [k0] -> [k1]
     """
     shape = shapes[0]
+    if any(other != shape for other in shapes):
+        raise WeftError(f"arrays of one shape are sorted, got {list(map(list, shapes))}")
     axis = axis_of(attributes.get("dimension", -1), shape)
     dims = numbered("i", len(shape))
     shared = any(size > 1 for dim, size in enumerate(shape) if dim != axis)

@@ -41,7 +41,7 @@ from weft.lang.dtype import (
 )
 from weft.lang.kernel import Accumulates, Attributes, Block, Kernel, bitcast, cast
 from weft.lang.notation import Notation, aligned
-from weft.lang.operator import NOTHING, Flops, Keeps, define
+from weft.lang.operator import NOTHING, Flops, Keeps, Sign, define
 from weft.lang.signature import Signature
 from weft.values import Point
 
@@ -58,6 +58,27 @@ def sign_pointwise(shapes: Sequence[Point], attributes: Attributes) -> Signature
     """
     operands, result = aligned("i", shapes)
     return Signature(Notation(operands, [result]), shapes)
+
+
+_BINARY = """
+    add subtract multiply divide floor_divide mod remainder power maximum minimum atan2 next_after
+    copysign hypot logaddexp and or xor shift_left shift_right_arithmetic shift_right_logical
+    compare complex
+"""
+_COUNTS = {**dict.fromkeys(_BINARY.split(), 2), "clamp": 3, "select": 3}
+"""How many operands operators take that do not take one."""
+
+
+def _sign_counted(name: str) -> Sign:
+    """Return the sign of an operator that takes a number of operands of its own."""
+    count = _COUNTS.get(name, 1)
+
+    def sign(shapes: Sequence[Point], attributes: Attributes) -> Signature:
+        if len(shapes) != count:
+            raise WeftError(f"{name} takes {count} operand{'s' * (count > 1)}, got {len(shapes)}")
+        return sign_pointwise(shapes, attributes)
+
+    return sign
 
 
 def sign_polynomial(shapes: Sequence[Point], attributes: Attributes) -> Signature:
@@ -490,7 +511,7 @@ def _add(
     kernel = named(kernel) if isinstance(kernel, str) else kernel
     define(
         name,
-        sign_polynomial if name == "polynomial" else sign_pointwise,
+        sign_polynomial if name == "polynomial" else _sign_counted(name),
         signed_in_torch(kernel) if name in _SIGNLESS and kernel is not None else kernel,
         passes="both",
         keeps=keeps,

@@ -74,6 +74,8 @@ def windows_of(
     `base` and `dilation` name the attributes of the two dilations.
     """
     ones, padding = (1,) * len(sizes), attributes.get("padding", (0, 0) * len(sizes))
+    for name in filter(None, ("window_strides", base, dilation)):
+        _check_each(name, attributes.get(name, ones), len(sizes), 1)
     return [
         Window(*each)
         for each in zip(
@@ -120,6 +122,9 @@ def sign_select_and_scatter(shapes: Sequence[Point], attributes: Attributes) -> 
     i0 i1-3+:7, i0 [s1],  -> i0 i1
     """
     windows = windows_of(attributes["window_dimensions"], attributes)
+    counts = tuple(window.count(size) for window, size in zip(windows, shapes[0]))
+    if tuple(shapes[1]) != counts:
+        raise WeftError(f"there are {list(counts)} windows, and a source of {list(shapes[1])}")
     dims, sizes = numbered("i", len(windows)), {f"i{d}": n for d, n in enumerate(shapes[0])}
     operand, source = list(dims), list(dims)
     for dim, window in enumerate(windows):

@@ -118,6 +118,8 @@ def propagate(
     w dimension 0 is cut by "x"
       chosen by cost: 384 B move, 1152 B as propagation would have it
     """
+    if not isinstance(graph, Graph):
+        raise WeftError(f"propagate takes a graph, got {graph!r}", hint="weft.trace(function, ...)")
     if sizes:
         graph = graph.bind(sizes)
     if strategy != "cost":

@@ -152,6 +152,11 @@ def search(
     try:
         if not isinstance(graph, Graph) or not isinstance(mesh, DeviceMesh):
             raise WeftError(f"search expects a Graph and a DeviceMesh, got {graph!r} and {mesh!r}")
+        if machine is not None and not isinstance(machine, Machine):
+            raise WeftError(
+                f"machine must be a Machine, got {machine!r}",
+                hint="weft.plan.machines has some, such as H200_NODE",
+            )
         graph.check_bound("a search")
         if as_count(budget, "budget") < 1:
             raise WeftError("a search with a budget of 0 plans tries nothing")

@@ -123,6 +123,11 @@ def test_images_plates_and_positions():
     positions = open_store(root.below("run"))
     assert np.array_equal(positions["left"].levels[0][3:], block)
     assert "left" in positions.ome_xml
+    for name, found in [("plate", "plate.image"), ("run", "positions"), ("image", "image.levels")]:
+        with pytest.raises(TypeError, match=f"is not an array: {found}"):
+            np.asarray(open_store(root.below(name)))
+    with pytest.raises(TypeError, match="is not an array: group"):
+        np.asarray(open_group(root.below("image")))
     with pytest.raises(WeftError, match="options are for a URL"):
         create_image(root.below("other"), **IMAGE, options={"region": "here"})
 

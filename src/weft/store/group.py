@@ -13,12 +13,13 @@ from weft.store.hierarchy import ZarrNode, consolidated_members, find_node, sink
 from weft.store.metadata import no_node
 from weft.store.sink import Sink, Url
 from weft.store.threads import for_each
+from weft.store.view import HoldsArrays
 
 MAX_DEPTH = 64
 """The most groups inside one another that `tree` shows."""
 
 
-class Group(Mapping[str, Any]):
+class Group(HoldsArrays, Mapping[str, Any]):
     """A group: a mapping from the names of its members to arrays and groups.
 
     `group["a/b"]` is the member b of the group a. Members are found by listing. Where a server
@@ -34,6 +35,8 @@ class Group(Mapping[str, Any]):
     /
     └── a uint8[0, 5]
     """
+
+    _ARRAYS = "group[name]"
 
     def __init__(
         self,

@@ -214,6 +214,17 @@ class LazyArray(NDArrayOperatorsMixin):
         return f"<table>{rows}</table>"
 
 
+class HoldsArrays:
+    """Holds arrays, and is none: NumPy is refused, which would make an object array of it."""
+
+    __slots__ = ()
+    _ARRAYS = ""
+    """How an array of it is found."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise TypeError(f"{self!r} is not an array: {self._ARRAYS} is")
+
+
 class View(LazyArray):
     """A part of a stored array that basic indices select; nothing of it has been read.
 

@@ -56,6 +56,7 @@ from weft.store.pyramid.levels import Pyramid
 from weft.store.pyramid.reduce import MAX_WINDOW, METHODS, check_reduction
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import STAGED, check_target, recover, replace
+from weft.store.view import HoldsArrays
 from weft.store.writer import AutoClosed, Writer
 from weft.values import FrozenMap, Point, check_list, counted
 
@@ -397,9 +398,10 @@ class ImageWriter(AutoClosed):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Image:
+class Image(HoldsArrays):
     """A stored image: its metadata, and its levels, the finest first."""
 
+    _ARRAYS = "image.levels[0]"
     metadata: Multiscale
     levels: tuple[Array, ...]
     sink: Sink

@@ -24,6 +24,7 @@ from weft.store.ome.image_group import ImageGroupWriter, new_group
 from weft.store.ome.metadata import Acquisition, FieldOfView, Plate, Well, WellPosition, as_name
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import recover
+from weft.store.view import HoldsArrays
 from weft.values import FrozenMap, counted
 
 
@@ -188,9 +189,10 @@ _NOTHING: FrozenMap[str, Any] = FrozenMap(())
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StoredPlate:
+class StoredPlate(HoldsArrays):
     """A stored plate: its metadata, and its images."""
 
+    _ARRAYS = "plate.image(row, column, field).levels[0]"
     sink: Sink
     plate: Plate
     attrs: Mapping[str, Any] = _NOTHING

@@ -29,6 +29,7 @@ from weft.store.ome.metadata import VERSION, as_ome
 from weft.store.ome.xml import MAX_XML, PIXEL_TYPES, ImageDescription, OmeXml, planes_of
 from weft.store.sink import Lock, Sink, Url
 from weft.store.target import OME_XML, recover, series_of
+from weft.store.view import HoldsArrays
 from weft.values import counted
 
 LAYOUT = {"version": VERSION, "bioformats2raw.layout": 3}
@@ -204,9 +205,10 @@ def path_of(position: str | int, paths: list[str], names: Mapping[str, str], url
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StoredPositions:
+class StoredPositions(HoldsArrays):
     """The images of a stored recording of several positions, by number or by name."""
 
+    _ARRAYS = "positions[0].levels[0]"
     sink: Sink
     paths: tuple[str, ...]
     """The paths of its images, in order."""
